@@ -1,0 +1,11 @@
+"""The parts of a Transformer, one a file: numbers in, tensors through, no config, no vocabulary, no I/O.
+
+Letters of the shapes in every signature:
+
+    B batch    T queries (target length)    S keys (source length, or memory + self)    L any length
+    D d_model  H heads                      K width of a head = D / H                   F d_ff
+    V vocabulary                            M Transformer-XL memory
+
+Read in this order: mask, scaled_dot_product_attention, multi_head_attention, positional_encoding,
+feed_forward, residual, encoder_block, decoder_block.
+"""

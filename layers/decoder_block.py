@@ -1,0 +1,79 @@
+"""The right half of Figure 1, Vaswani et al. 2017: self-attention, attention to the source, feed-forward."""
+
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from layers.feed_forward import FeedForward
+from layers.multi_head_attention import KeyValue, MultiHeadAttention
+from layers.residual import Residual
+
+
+class DecoderBlock(nn.Module):
+    """One of the N layers of a decoder.
+
+    Args:
+        self_attention: each target position looks at those before it.
+        cross_attention: each target position looks at the source.
+        feed_forward: each position alone.
+        d_model: width.
+        dropout: probability of dropping a component of a sub-layer's output.
+        norm_first: where the norms stand.
+    """
+
+    def __init__(
+        self,
+        self_attention: MultiHeadAttention,
+        cross_attention: MultiHeadAttention,
+        feed_forward: FeedForward,
+        d_model: int,
+        dropout: float = 0.0,
+        norm_first: bool = True,
+    ) -> None:
+        super().__init__()
+        self.self_attention = self_attention
+        self.cross_attention = cross_attention
+        self.feed_forward = feed_forward
+        self.around_self = Residual(d_model, dropout, norm_first)
+        self.around_cross = Residual(d_model, dropout, norm_first)
+        self.around_feed = Residual(d_model, dropout, norm_first)
+
+    def forward(
+        self,
+        x: Float[Tensor, "B T D"],
+        memory: Float[Tensor, "B S D"],
+        mask: Bool[Tensor, "..."] | None = None,
+        memory_mask: Bool[Tensor, "..."] | None = None,
+    ) -> Float[Tensor, "B T D"]:
+        """All target positions at once; what keeps them from the future is `mask`."""
+        x = self.around_self(x, lambda x: self.self_attention(x, x, mask))
+        x = self.around_cross(x, lambda x: self.cross_attention(x, memory, memory_mask))
+        return self.around_feed(x, self.feed_forward)
+
+    def step(
+        self,
+        x: Float[Tensor, "R 1 D"],
+        past: KeyValue,
+        source: KeyValue,
+        source_mask: Bool[Tensor, "..."] | None = None,
+    ) -> tuple[Float[Tensor, "R 1 D"], KeyValue]:
+        """One more target position for each of R rows, R a multiple of the N sentences that `source` holds.
+
+        Rows of one sentence stand together (its beams). They attend to its source as R / N queries side by
+        side, so that the source is never repeated.
+
+        Returns:
+            The output, and `past` with this position behind it.
+        """
+
+        def attend_self(x: Tensor) -> Tensor:
+            nonlocal past
+            past = past.append(self.self_attention.key_value(x))
+            return self.self_attention.attend(x, past)
+
+        def attend_source(x: Tensor) -> Tensor:
+            beams = x.view(source.key.size(0), -1, x.size(-1))
+            return self.cross_attention.attend(beams, source, source_mask).view_as(x)
+
+        x = self.around_self(x, attend_self)
+        x = self.around_cross(x, attend_source)
+        return self.around_feed(x, self.feed_forward), past

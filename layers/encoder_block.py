@@ -1,0 +1,39 @@
+"""The left half of Figure 1, Vaswani et al. 2017: self-attention, then feed-forward, each with a way around."""
+
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from layers.feed_forward import FeedForward
+from layers.multi_head_attention import MultiHeadAttention
+from layers.residual import Residual
+
+
+class EncoderBlock(nn.Module):
+    """One of the N layers of an encoder.
+
+    Args:
+        self_attention: each position looks at all positions.
+        feed_forward: each position alone.
+        d_model: width.
+        dropout: probability of dropping a component of a sub-layer's output.
+        norm_first: where the norms stand.
+    """
+
+    def __init__(
+        self,
+        self_attention: MultiHeadAttention,
+        feed_forward: FeedForward,
+        d_model: int,
+        dropout: float = 0.0,
+        norm_first: bool = True,
+    ) -> None:
+        super().__init__()
+        self.self_attention = self_attention
+        self.feed_forward = feed_forward
+        self.around_self = Residual(d_model, dropout, norm_first)
+        self.around_feed = Residual(d_model, dropout, norm_first)
+
+    def forward(self, x: Float[Tensor, "B S D"], mask: Bool[Tensor, "..."] | None = None) -> Float[Tensor, "B S D"]:
+        """Mask as in `layers.mask`: True = may attend."""
+        x = self.around_self(x, lambda x: self.self_attention(x, x, mask))
+        return self.around_feed(x, self.feed_forward)

@@ -1,0 +1,82 @@
+"""Concat(head₁ … head_H) W_O with head_i = Attention(Q W_Qⁱ, K W_Kⁱ, V W_Vⁱ), Vaswani et al. 2017, 3.2.2."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from layers.scaled_dot_product_attention import ScaledDotProductAttention
+
+
+class KeyValue(NamedTuple):
+    """Projected keys and values: all that an attention must know of what it looks at."""
+
+    key: Float[Tensor, "B H S K"]
+    value: Float[Tensor, "B H S K"]
+
+    def append(self, new: "KeyValue") -> "KeyValue":
+        """The same with `new` behind it: how a decoder's memory of itself grows by a token."""
+        return KeyValue(torch.cat([self.key, new.key], dim=2), torch.cat([self.value, new.value], dim=2))
+
+    def select(self, rows: Int[Tensor, " R"]) -> "KeyValue":
+        """These rows of the batch, in this order; a row may be taken more than once."""
+        return KeyValue(self.key.index_select(0, rows), self.value.index_select(0, rows))
+
+
+class MultiHeadAttention(nn.Module):
+    """H attentions side by side, each in a subspace of width K = D / H.
+
+    Args:
+        d_model: width of the input and the output.
+        n_heads: number of heads; divides d_model.
+        attention: the attention itself, explicit or fused; explicit and without dropout when not given.
+        score_bias: a module (query, key) -> (B, H, T, S) whose result is added to QKᵀ.
+
+    Raises:
+        ValueError: n_heads does not divide d_model.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        n_heads: int,
+        attention: nn.Module | None = None,
+        score_bias: nn.Module | None = None,
+    ) -> None:
+        super().__init__()
+        if d_model % n_heads:
+            raise ValueError(f"d_model={d_model} does not split into n_heads={n_heads}: choose a multiple of n_heads")
+        self.n_heads = n_heads
+        self.query = nn.Linear(d_model, d_model)
+        self.key = nn.Linear(d_model, d_model)
+        self.value = nn.Linear(d_model, d_model)
+        self.output = nn.Linear(d_model, d_model)
+        self.attention = attention if attention is not None else ScaledDotProductAttention()
+        self.score_bias = score_bias
+
+    def forward(
+        self,
+        x: Float[Tensor, "B T D"],
+        memory: Float[Tensor, "B S D"],
+        mask: Bool[Tensor, "..."] | None = None,
+    ) -> Float[Tensor, "B T D"]:
+        """Attend from x to memory; memory is x: self-attention."""
+        return self.attend(x, self.key_value(memory), mask)
+
+    def key_value(self, memory: Float[Tensor, "B S D"]) -> KeyValue:
+        """Project once what will be looked at, perhaps many times."""
+        return KeyValue(self._split(self.key(memory)), self._split(self.value(memory)))
+
+    def attend(
+        self, x: Float[Tensor, "B T D"], kv: KeyValue, mask: Bool[Tensor, "..."] | None = None
+    ) -> Float[Tensor, "B T D"]:
+        """Attend from x to keys and values that are already projected."""
+        query = self._split(self.query(x))
+        bias = self.score_bias(query, kv.key) if self.score_bias is not None else None
+        mixed, _ = self.attention(query, kv.key, kv.value, mask, bias)
+        return self.output(mixed.transpose(1, 2).flatten(2))
+
+    def _split(self, x: Float[Tensor, "B L D"]) -> Float[Tensor, "B H L K"]:
+        """(B, L, D) -> (B, H, L, K); by x's own length, so that T and S may differ."""
+        return x.unflatten(-1, (self.n_heads, -1)).transpose(1, 2)

@@ -1,0 +1,31 @@
+"""x + f(norm(x)) or norm(x + f(x)): the one place that decides where the norm stands."""
+
+from collections.abc import Callable
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+
+class Residual(nn.Module):
+    """A way around a sub-layer f.
+
+    Norm last is Vaswani et al. 2017, 3.1; norm first trains more calmly when deep (Xiong et al. 2020), and the
+    stack of blocks then ends with one more norm.
+
+    Args:
+        d_model: width.
+        dropout: probability of dropping a component of f's output.
+        norm_first: where the norm stands.
+    """
+
+    def __init__(self, d_model: int, dropout: float = 0.0, norm_first: bool = True) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(d_model)
+        self.dropout = nn.Dropout(dropout)
+        self.norm_first = norm_first
+
+    def forward(self, x: Float[Tensor, "B L D"], f: Callable[[Tensor], Tensor]) -> Float[Tensor, "B L D"]:
+        """Send x through f and around it."""
+        if self.norm_first:
+            return x + self.dropout(f(self.norm(x)))
+        return self.norm(x + self.dropout(f(x)))

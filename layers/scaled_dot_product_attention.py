@@ -1,0 +1,75 @@
+"""softmax(QKᵀ/√K)V, Vaswani et al. 2017, eq. 1: once written out, once as torch's fused kernel."""
+
+import math
+
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+
+class ScaledDotProductAttention(nn.Module):
+    """The formula as it stands in the paper. The oracle of its fused twin, and what pictures are taken from."""
+
+    def __init__(self, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(
+        self,
+        query: Float[Tensor, "B H T K"],
+        key: Float[Tensor, "B H S K"],
+        value: Float[Tensor, "B H S K"],
+        mask: Bool[Tensor, "..."] | None = None,
+        bias: Float[Tensor, "B H T S"] | None = None,
+    ) -> tuple[Float[Tensor, "B H T K"], Float[Tensor, "B H T S"] | None]:
+        """Mix the values by how well their keys fit the query.
+
+        Args:
+            query: what is looked for.
+            key: what is offered.
+            value: what is handed over.
+            mask: True = may attend; each query must see at least one key (none at all gives NaN).
+            bias: added to QKᵀ before scaling, such as Transformer-XL's relative positions.
+
+        Returns:
+            The mixed values and the weights, which sum to 1 over S.
+        """
+        scores = query @ key.transpose(-2, -1)
+        if bias is not None:
+            scores = scores + bias
+        scores = scores / math.sqrt(query.size(-1))
+        if mask is not None:
+            # -inf, not a large number: exact zeros after the softmax, in every precision
+            scores = scores.masked_fill(~mask, float("-inf"))
+        weights = scores.softmax(dim=-1)
+        return self.dropout(weights) @ value, weights
+
+
+class FusedScaledDotProductAttention(nn.Module):
+    """The same function through `F.scaled_dot_product_attention`: faster, and without weights to look at."""
+
+    def __init__(self, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.dropout = dropout
+
+    def forward(
+        self,
+        query: Float[Tensor, "B H T K"],
+        key: Float[Tensor, "B H S K"],
+        value: Float[Tensor, "B H S K"],
+        mask: Bool[Tensor, "..."] | None = None,
+        bias: Float[Tensor, "B H T S"] | None = None,
+    ) -> tuple[Float[Tensor, "B H T K"], None]:
+        """As the explicit twin; the weights never exist, so None stands in their place."""
+        added: Tensor | None = mask
+        if bias is not None:
+            added = bias / math.sqrt(query.size(-1))
+            if mask is not None:
+                added = added.masked_fill(~mask, float("-inf"))
+        dropout = self.dropout if self.training else 0.0
+        return F.scaled_dot_product_attention(query, key, value, attn_mask=added, dropout_p=dropout), None
+
+
+def attention_kernel(fused: bool, dropout: float) -> nn.Module:
+    """The one of the two that a model asks for."""
+    return FusedScaledDotProductAttention(dropout) if fused else ScaledDotProductAttention(dropout)

@@ -1,0 +1,14 @@
+"""E[ids] · √D, Vaswani et al. 2017, 3.4."""
+
+import math
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+
+class TokenEmbedding(nn.Embedding):
+    """A table of vectors, one a token, scaled so that positions do not drown them."""
+
+    def forward(self, ids: Int[Tensor, "B L"]) -> Float[Tensor, "B L D"]:
+        """Look up and scale."""
+        return super().forward(ids) * math.sqrt(self.embedding_dim)

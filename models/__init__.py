@@ -1,0 +1,1 @@
+"""Whole networks, each with its own frozen config, made of `layers`."""

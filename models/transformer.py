@@ -1,0 +1,174 @@
+"""The Transformer for translation, Vaswani et al. 2017, Figure 1."""
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from const.token import PAD_ID
+from layers.decoder_block import DecoderBlock
+from layers.encoder_block import EncoderBlock
+from layers.feed_forward import Activation, FeedForward
+from layers.mask import causal_mask, padding_mask
+from layers.multi_head_attention import KeyValue, MultiHeadAttention
+from layers.positional_encoding import LearnedPositionalEncoding, SinusoidalPositionalEncoding
+from layers.scaled_dot_product_attention import attention_kernel
+from layers.token_embedding import TokenEmbedding
+from models.weight import initialise, tie
+
+
+@dataclass(frozen=True)
+class TransformerConfig:
+    """The architecture; the defaults are Vaswani et al.'s base, with the norm first.
+
+    Args:
+        d_model: width of every position.
+        n_heads: heads of every attention.
+        d_ff: inner width of the feed-forward layers.
+        n_encoder_layers: depth of the encoder.
+        n_decoder_layers: depth of the decoder.
+        dropout: probability of dropping a component of embeddings, sub-layer outputs and feed-forward insides.
+        attention_dropout: probability of dropping an attention weight.
+        norm_first: norm before each sub-layer (True) or after it, as in the paper (False).
+        activation: bend of the feed-forward layers.
+        positions: sinusoid of the paper, or a learned table.
+        max_length: longest input in tokens, </s> included; a learned table has as many rows.
+        tie: what shares one matrix: nothing, the target embedding and the output, or (joint vocabulary) all three.
+        fused: attention by torch's fused kernel (fast) or written out (readable, gives weights); equal results.
+    """
+
+    d_model: int = 512
+    n_heads: int = 8
+    d_ff: int = 2048
+    n_encoder_layers: int = 6
+    n_decoder_layers: int = 6
+    dropout: float = 0.1
+    attention_dropout: float = 0.0
+    norm_first: bool = True
+    activation: Activation = "relu"
+    positions: Literal["sinusoidal", "learned"] = "sinusoidal"
+    max_length: int = 256
+    tie: Literal["none", "target", "all"] = "all"
+    fused: bool = True
+
+
+class TransformerState(NamedTuple):
+    """What decoding knows after some steps, for N sentences with W rows (beams) each; R = N · W.
+
+    A value: `step` and `select` return new ones.
+    """
+
+    source: tuple[KeyValue, ...]  # one a layer, (N, H, S, K): once a sentence, never once a beam
+    source_mask: Bool[Tensor, "N 1 1 S"]
+    past: tuple[KeyValue, ...]  # one a layer, (R, H, t, K)
+
+    def select(self, rows: Int[Tensor, "N W"]) -> "TransformerState":
+        """Go on with these rows: W for each sentence that stays, from that sentence's own rows.
+
+        Sentences keep their order; where none leaves, their sources are not touched.
+        """
+        source, source_mask = self.source, self.source_mask
+        n_sentences = len(source_mask)
+        if len(rows) < n_sentences:
+            width = len(self.past[0].key) // n_sentences
+            sentences = rows[:, 0] // width
+            source = tuple(kv.select(sentences) for kv in source)
+            source_mask = source_mask.index_select(0, sentences)
+        return TransformerState(source, source_mask, tuple(kv.select(rows.flatten()) for kv in self.past))
+
+
+class Transformer(nn.Module):
+    """Source ids in, logits of the next target token out.
+
+    Args:
+        config: the architecture.
+        src_vocab: number of source tokens.
+        tgt_vocab: number of target tokens.
+
+    Raises:
+        ValueError: tie="all" with vocabularies of different size; n_heads does not divide d_model.
+    """
+
+    def __init__(self, config: TransformerConfig, src_vocab: int, tgt_vocab: int) -> None:
+        super().__init__()
+        self.config = config
+        c = config
+        self.src_embedding = TokenEmbedding(src_vocab, c.d_model, padding_idx=PAD_ID)
+        self.tgt_embedding = TokenEmbedding(tgt_vocab, c.d_model, padding_idx=PAD_ID)
+        self.src_positions = self._positions()
+        self.tgt_positions = self._positions()
+        self.encoder = nn.ModuleList(
+            EncoderBlock(self._attention(), self._feed_forward(), c.d_model, c.dropout, c.norm_first)
+            for _ in range(c.n_encoder_layers)
+        )
+        self.decoder = nn.ModuleList(
+            DecoderBlock(self._attention(), self._attention(), self._feed_forward(), c.d_model, c.dropout, c.norm_first)
+            for _ in range(c.n_decoder_layers)
+        )
+        # norm last ends every block with a norm already
+        self.encoder_norm = nn.LayerNorm(c.d_model) if c.norm_first else nn.Identity()
+        self.decoder_norm = nn.LayerNorm(c.d_model) if c.norm_first else nn.Identity()
+        self.output = nn.Linear(c.d_model, tgt_vocab, bias=c.tie == "none")
+        initialise(self, PAD_ID)
+        if c.tie != "none":
+            tie(self.tgt_embedding, self.output)
+        if c.tie == "all":
+            tie(self.tgt_embedding, self.src_embedding)
+
+    def _positions(self) -> nn.Module:
+        kind = {"sinusoidal": SinusoidalPositionalEncoding, "learned": LearnedPositionalEncoding}
+        return kind[self.config.positions](self.config.d_model, self.config.max_length, self.config.dropout)
+
+    def _attention(self) -> MultiHeadAttention:
+        kernel = attention_kernel(self.config.fused, self.config.attention_dropout)
+        return MultiHeadAttention(self.config.d_model, self.config.n_heads, kernel)
+
+    def _feed_forward(self) -> FeedForward:
+        c = self.config
+        return FeedForward(c.d_model, c.d_ff, c.activation, c.dropout)
+
+    def forward(self, src: Int[Tensor, "B S"], tgt: Int[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
+        """Logits of the token after each target position; tgt begins with <s>, src ends with </s>."""
+        return self.project(self.decode(tgt, self.encode(src), padding_mask(src, PAD_ID)))
+
+    def encode(self, src: Int[Tensor, "B S"]) -> Float[Tensor, "B S D"]:
+        """The source, each position knowing all others."""
+        mask = padding_mask(src, PAD_ID)
+        x = self.src_positions(self.src_embedding(src))
+        for block in self.encoder:
+            x = block(x, mask)
+        return self.encoder_norm(x)
+
+    def decode(
+        self, tgt: Int[Tensor, "B T"], memory: Float[Tensor, "B S D"], memory_mask: Bool[Tensor, "B 1 1 S"]
+    ) -> Float[Tensor, "B T D"]:
+        """The target, each position knowing the source and those before it.
+
+        Padding stands behind the real tokens, so the causal mask hides it from all of them.
+        """
+        mask = causal_mask(tgt.size(1), tgt.size(1), tgt.device)
+        x = self.tgt_positions(self.tgt_embedding(tgt))
+        for block in self.decoder:
+            x = block(x, memory, mask, memory_mask)
+        return self.decoder_norm(x)
+
+    def project(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... V"]:
+        """From the decoder's output to logits; apart from `decode`, so that a loss can leave out padding."""
+        return self.output(x)
+
+    def start(self, src: Int[Tensor, "N S"]) -> TransformerState:
+        """Read N sources, ready for the first step, one row each."""
+        memory = self.encode(src)
+        source = tuple(block.cross_attention.key_value(memory) for block in self.decoder)  # type: ignore[union-attr, operator]
+        past = tuple(KeyValue(kv.key[:, :, :0], kv.value[:, :, :0]) for kv in source)
+        return TransformerState(source, padding_mask(src, PAD_ID), past)
+
+    def step(self, tokens: Int[Tensor, " R"], state: TransformerState) -> tuple[Float[Tensor, "R V"], TransformerState]:
+        """Say one token in each row; returns the logits of the next one, and the state that knows it."""
+        x = self.tgt_positions(self.tgt_embedding(tokens[:, None]), start=state.past[0].key.size(2))
+        past = []
+        for block, own, source in zip(self.decoder, state.past, state.source, strict=True):
+            x, own = block.step(x, own, source, state.source_mask)  # type: ignore[operator]
+            past.append(own)
+        return self.project(self.decoder_norm(x[:, 0])), state._replace(past=tuple(past))
