@@ -1,0 +1,223 @@
+"""The corpora that the project knows by name: where they come from, and how to tell that they are whole.
+
+A file is known by its git blob hash (SHA-1 of `blob <size>\\0` + content), which `git hash-object FILE` prints.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+Blobs = Mapping[str, tuple[str, ...]]  # language -> the git blob hashes that are accepted for its file
+
+
+@dataclass(frozen=True)
+class SplitSpec:
+    """One split of a corpus: a file a language, aligned line by line.
+
+    Attributes:
+        pattern: path inside the archive, below its top folders, with `{lang}` for the language
+        lines: lines (= sentence pairs) of each file
+        blobs: the accepted git blob hashes of each language's file
+    """
+
+    pattern: str
+    lines: int
+    blobs: Blobs
+
+    def path(self, lang: str) -> str:
+        """Path of the language's file, inside the archive as well as in the installed corpus."""
+        return self.pattern.format(lang=lang)
+
+
+@dataclass(frozen=True)
+class CorpusSpec:
+    """A published corpus.
+
+    Attributes:
+        name: the folder that it gets under corpus/
+        homepage: where a person reads about it and finds the original
+        url: address of its archive, or, with `{file}` in it, of each file by itself
+        download_mb: approximate size of the download in megabytes
+        licence: the terms it comes under
+        train: the pairs to learn from
+        dev: the pairs to choose models by
+        test: the pairs to score on
+        extra: further splits, kept when the archive has them
+        pre_tokenized: words are separated by spaces already: BLEU takes them as they are (`tokenize none`)
+    """
+
+    name: str
+    homepage: str
+    url: str
+    download_mb: float
+    licence: str
+    train: SplitSpec
+    dev: SplitSpec
+    test: SplitSpec
+    extra: tuple[SplitSpec, ...] = ()
+    pre_tokenized: bool = False
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """The languages that every split has."""
+        return tuple(self.train.blobs)
+
+    @property
+    def splits(self) -> tuple[SplitSpec, ...]:
+        """The splits without which the corpus is not whole."""
+        return (self.train, self.dev, self.test)
+
+
+# The two hashes of the published training text. Which of them is which language's is not certain,
+# so that either is taken for either.
+_KFTT_TRAIN = ("334a63dca6f430d34028fec7a9f55ba6b977f6a5", "5693e32a2eb93d6256335cbc7f7ee8de80d06f3c")
+# The same lines in the same order, cut anew from the corpus behind KFTT (NICT's Kyoto articles 2.01):
+# a few characters differ from the published files.
+_KFTT_TRAIN_REBUILT_JA = "89ae7dc16797826cafa6f15385e819549f56ffb5"
+_KFTT_TRAIN_REBUILT_EN = "1386b6f605f752cfc1d20e3b77d8c5eda560032a"
+
+_KFTT = CorpusSpec(
+    name="kftt",
+    homepage="http://www.phontron.com/kftt",
+    url="http://www.phontron.com/kftt/download/kftt-data-1.0.tar.gz",
+    download_mb=99,
+    licence="CC BY-SA 3.0",
+    train=SplitSpec(
+        "orig/kyoto-train.{lang}",
+        440_288,
+        {"ja": (*_KFTT_TRAIN, _KFTT_TRAIN_REBUILT_JA), "en": (*_KFTT_TRAIN, _KFTT_TRAIN_REBUILT_EN)},
+    ),
+    dev=SplitSpec(
+        "orig/kyoto-dev.{lang}",
+        1_166,
+        {
+            "ja": ("7b6d63e245fc8076614f0f88d5bbd91c073f0e29",),
+            "en": ("855e6ba9b3da2fb4eb37fa19cbfd16cfc5d358b0",),
+        },
+    ),
+    test=SplitSpec(
+        "orig/kyoto-test.{lang}",
+        1_160,
+        {
+            "ja": ("1ae56a0b65f8ff7d4a1d916d3057590147ce6aa3",),
+            "en": ("303139a56869ea54e3885ca52171ffb303278bfb",),
+        },
+    ),
+    extra=(
+        SplitSpec(
+            "tok/kyoto-dev.{lang}",
+            1_166,
+            {
+                "ja": ("b18c424d0def52050cc73d1c01aa8f404294b819",),
+                "en": ("9a0c385b9de7731ef8784b26d92f713ba4ca019a",),
+            },
+        ),
+        SplitSpec(
+            "tok/kyoto-test.{lang}",
+            1_160,
+            {
+                "ja": ("423e277c222bbfa53c2961d06d239d569fef3c3f",),
+                "en": ("58783eebbb417202ed7733201a9158aacd5203df",),
+            },
+        ),
+    ),
+)
+
+_TANAKA = CorpusSpec(
+    name="tanaka",
+    homepage="https://github.com/odashi/small_parallel_enja",
+    url="https://github.com/odashi/small_parallel_enja/archive/refs/heads/master.tar.gz",
+    download_mb=3,
+    licence="CC BY 2.0 FR (the Tanaka Corpus, by way of Tatoeba)",
+    train=SplitSpec(
+        "train.{lang}",
+        50_000,
+        {
+            "ja": ("cf8b41970a97540aa9f7a2864283ab83349c63f4",),
+            "en": ("a9d0b8f999f9598e4dbfd252c30f9b373e9726c2",),
+        },
+    ),
+    dev=SplitSpec(
+        "dev.{lang}",
+        500,
+        {
+            "ja": ("caf9f24c9b7c862b65402ab631f11f3d706c0fa8",),
+            "en": ("b7ad37dbc7cf7e4cbe737d999f1a57f0a65c3ea6",),
+        },
+    ),
+    test=SplitSpec(
+        "test.{lang}",
+        500,
+        {
+            "ja": ("42810f895885ddd53f3f6444582c173669dd516d",),
+            "en": ("e77e504ddf37a6f4ec6682bff24f9d7e2c02c559",),
+        },
+    ),
+    pre_tokenized=True,
+)
+
+_MULTI30K = CorpusSpec(
+    name="multi30k",
+    homepage="https://github.com/multi30k/dataset",
+    url="https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/{file}.gz",
+    download_mb=1.3,
+    licence="CC BY-NC-SA 4.0",
+    train=SplitSpec(
+        "raw/train.{lang}",
+        29_000,
+        {
+            "de": ("7d02bf503b2532d44dc9cc363e8dfe2abb68979b",),
+            "en": ("22df3557dd2c5c1de872aee912091f5b60d29a18",),
+        },
+    ),
+    dev=SplitSpec(
+        "raw/val.{lang}",
+        1_014,
+        {
+            "de": ("47c32b692235ca8b73846ca8f28a391e72d1def2",),
+            "en": ("f94fad7adf84a7fa3a7c7763ad84fc85867515b2",),
+        },
+    ),
+    test=SplitSpec(
+        "raw/test_2016_flickr.{lang}",
+        1_000,
+        {
+            "de": ("d88e9b9ac4ef987880b96a68230f6157d74753e4",),
+            "en": ("db68ab5b12b4b74fa08a3eea8e618b3f427732c6",),
+        },
+    ),
+)
+
+_MULTI30K_TOK = CorpusSpec(  # lower-cased, punctuation normalised, tokenised by Moses
+    name="multi30k_tok",
+    homepage="https://github.com/multi30k/dataset",
+    url="https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/{file}",
+    download_mb=4.3,
+    licence="CC BY-NC-SA 4.0",
+    train=SplitSpec(
+        "tok/train.lc.norm.tok.{lang}",
+        29_000,
+        {
+            "de": ("11b78d683a4b828112b7669db5cadad3fb4e85db",),
+            "en": ("c32171861a73baa8e03addf4ce68a171e5accb8e",),
+        },
+    ),
+    dev=SplitSpec(
+        "tok/val.lc.norm.tok.{lang}",
+        1_014,
+        {
+            "de": ("c6857bc2d0677816724f2b1824716561680a04b2",),
+            "en": ("92e57fca89d138f53e63344e060b1537447ee0c2",),
+        },
+    ),
+    test=SplitSpec(
+        "tok/test_2016_flickr.lc.norm.tok.{lang}",
+        1_000,
+        {
+            "de": ("d21afb3363f4d61e9fc5ef3044c903b44935d241",),
+            "en": ("3cfeb6d491272cda612d6c22ff4ca428ba2bdd40",),
+        },
+    ),
+    pre_tokenized=True,
+)
+
+CORPORA: dict[str, CorpusSpec] = {spec.name: spec for spec in (_KFTT, _TANAKA, _MULTI30K, _MULTI30K_TOK)}

@@ -1,0 +1,145 @@
+"""Getting a published corpus into its place under corpus/: fetch, take out, verify, and only then show it.
+
+Everything happens in a temporary folder beside the final one, which appears by one rename when all is verified.
+What carries a stamp there is therefore whole, whoever was interrupted or came at the same time.
+"""
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pooch
+
+from const.corpora import CorpusSpec, SplitSpec
+from utils.dataset.archive import take
+
+_STAMP = ".verified.json"  # sizes and times of the verified files: an unchanged corpus is not hashed again
+
+
+def install(spec: CorpusSpec, archive: Path | None, folder: Path) -> None:
+    """Make sure that `folder` holds the corpus, verified.
+
+    A corpus that is there already is kept, and then neither `archive` nor the network is touched.
+
+    Args:
+        spec: the corpus
+        archive: a tar archive or a folder to copy from; None downloads
+        folder: where the corpus is to lie
+
+    Raises:
+        ValueError: the corpus cannot be fetched, or what came is not the published text
+    """
+    if _is_stamped(folder):
+        if (folder / _STAMP).read_text() != _stamp(spec, folder):
+            _verify(spec, folder, f"delete {folder} to have it fetched again")
+            _write_stamp(spec, folder)
+        return
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=folder.parent, prefix=f".{spec.name}-") as temporary:
+        fresh = Path(temporary) / "fresh"
+        fresh.mkdir()
+        source = archive or _download(spec, Path(temporary) / "download")
+        take(source, [path for path, _, _ in _files((*spec.splits, *spec.extra))], fresh)
+        _verify(spec, fresh, f"{archive or spec.url} is not {spec.name} as published, get it from {spec.homepage}")
+        _write_stamp(spec, fresh)
+        if folder.exists() and not _is_stamped(folder):  # left by somebody who unpacked by hand or was interrupted
+            with suppress(FileNotFoundError):
+                folder.rename(Path(temporary) / "aside")
+        put_in_place(fresh, folder)
+
+
+def put_in_place(fresh: Path, folder: Path) -> None:
+    """Write `fresh` through to the disk and rename it to `folder`, unless another process was faster."""
+    for path in (*fresh.rglob("*"), fresh):
+        descriptor = os.open(path, os.O_RDONLY)
+        os.fsync(descriptor)
+        os.close(descriptor)
+    try:
+        fresh.rename(folder)
+    except OSError:
+        if not folder.is_dir():
+            raise
+
+
+def blob_hash(path: Path) -> str:
+    """Git's hash of a file's content, as `git hash-object` prints it."""
+    digest = hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _download(spec: CorpusSpec, into: Path) -> Path:
+    """Fetch the archive, or each file by itself; returns the archive or the folder of the files."""
+    if "{file}" in spec.url:
+        urls = {path: spec.url.format(file=path) for path, _, _ in _files(spec.splits)}
+        urls = {path + (".gz" if url.endswith(".gz") else ""): url for path, url in urls.items()}
+        source = into
+    else:
+        name = spec.url.rpartition("/")[2]
+        urls = {name: spec.url}
+        source = into / name
+    print(f"Fetching {spec.name} ({spec.download_mb} MB, {spec.licence}) from {spec.homepage}", file=sys.stderr)
+    pooch.get_logger().setLevel("WARNING")
+    # No hash here: the texts inside are verified, however they were packed.
+    registry = dict.fromkeys(urls)
+    fetcher = pooch.create(path=into, base_url="", registry=registry, urls=urls, retry_if_failed=2)
+    downloader = pooch.HTTPDownloader(progressbar=sys.stderr.isatty())
+    try:
+        for name in urls:
+            fetcher.fetch(name, downloader=downloader)
+    except OSError as error:  # all that requests raises is one
+        reason: BaseException = error
+        while reason.__context__:  # the innermost is the one that tells a person something
+            reason = reason.__context__
+        raise ValueError(
+            f"could not fetch {spec.name} from {urls[name]} ({reason}): give --data.archive PATH "
+            f"(a local .tar.gz, .tar.xz or unpacked folder of {spec.homepage}), "
+            "or try the corpus that needs no network: --config const/preset/demo.yaml"
+        ) from None
+    return source
+
+
+def _files(splits: Iterable[SplitSpec]) -> Iterator[tuple[str, SplitSpec, str]]:
+    """Path, split and language of each file."""
+    for split in splits:
+        for lang in split.blobs:
+            yield split.path(lang), split, lang
+
+
+def _verify(spec: CorpusSpec, folder: Path, remedy: str) -> None:
+    for path, split, lang in _files((*spec.splits, *spec.extra)):
+        file = folder / path
+        if not file.is_file():
+            if split in spec.extra:
+                continue
+            raise ValueError(f"{spec.name}: {path} is missing: {remedy}")
+        lines = file.read_bytes().count(b"\n")
+        if lines != split.lines:
+            raise ValueError(f"{spec.name}: {path} has {lines:,} lines, expected {split.lines:,}: {remedy}")
+        found = blob_hash(file)
+        if found not in split.blobs[lang]:
+            expected = " or ".join(split.blobs[lang])
+            raise ValueError(f"{spec.name}: {path} has git blob hash {found}, expected {expected}: {remedy}")
+
+
+def _is_stamped(folder: Path) -> bool:
+    return (folder / _STAMP).is_file()
+
+
+def _stamp(spec: CorpusSpec, folder: Path) -> str:
+    files = [folder / path for path, _, _ in _files((*spec.splits, *spec.extra))]
+    stats = {str(file.relative_to(folder)): file.stat() for file in files if file.is_file()}
+    return json.dumps({name: [stat.st_size, stat.st_mtime_ns] for name, stat in stats.items()}, indent=1)
+
+
+def _write_stamp(spec: CorpusSpec, folder: Path) -> None:
+    temporary = folder / f"{_STAMP}.{os.getpid()}"
+    temporary.write_text(_stamp(spec, folder))
+    temporary.replace(folder / _STAMP)
