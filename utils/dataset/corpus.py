@@ -1,0 +1,190 @@
+"""Which texts a run learns from and is scored on, and having them at hand: published, embedded or one's own."""
+
+import hashlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Literal
+
+from const.corpora import CORPORA, CorpusSpec
+from const.path import CORPUS
+from utils.dataset.cleaning import CleanConfig
+from utils.dataset.embedded import write_embedded
+from utils.dataset.held_out import hold_out
+from utils.dataset.install import install, put_in_place
+from utils.dataset.parallel_text import ParallelFiles, ParallelText, read_parallel
+
+__all__ = ["Corpus", "DataConfig", "ParallelFiles", "prepare_corpus"]
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Which parallel text, in which direction.
+
+    Attributes:
+        corpus: the corpus; `files` (one's own texts) is understood when `src` and `tgt` are given
+        src_lang: language to translate from
+        tgt_lang: language to translate into
+        archive: a local archive (.tar.gz, .tar.xz) or unpacked folder of the corpus, copied from instead
+            of downloaded; not looked at once the corpus lies verified under corpus/
+        src: one's own training text, a sentence a line
+        tgt: its translation, line by line
+        dev_src: one's own development text; without it, lines of the training text are held out
+        dev_tgt: its translation
+        test_src: one's own test text; without it, lines of the training text are held out
+        test_tgt: its translation
+        held_out: how many lines of one's own training text go to dev, and as many to test, where not given
+        clean: which pairs of the training text are dropped
+    """
+
+    corpus: Literal["kftt", "tanaka", "multi30k", "multi30k_tok", "embedded", "files"] = "kftt"
+    src_lang: str = "ja"
+    tgt_lang: str = "en"
+    archive: Path | None = None
+    src: Path | None = None
+    tgt: Path | None = None
+    dev_src: Path | None = None
+    dev_tgt: Path | None = None
+    test_src: Path | None = None
+    test_tgt: Path | None = None
+    held_out: int = 500
+    clean: CleanConfig = field(default_factory=CleanConfig)
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A corpus at hand: three pairs of files and what must be known to use them.
+
+    Attributes:
+        name: as in `DataConfig.corpus`
+        src_lang: language of the sources
+        tgt_lang: language of the translations
+        train: the pairs to learn from, not cleaned yet
+        dev: the pairs to choose models by
+        test: the pairs to score on
+        pre_tokenized: words are separated by spaces already: BLEU takes them as they are (`tokenize none`)
+    """
+
+    name: str
+    src_lang: str
+    tgt_lang: str
+    train: ParallelFiles
+    dev: ParallelFiles
+    test: ParallelFiles
+    pre_tokenized: bool
+
+    def fingerprint(self) -> str:
+        """A hash of all that is in the files, in this direction: what was derived from other texts is stale."""
+        return _fingerprint([*self.train, *self.dev, *self.test])
+
+
+def prepare_corpus(config: DataConfig, root: Path = CORPUS) -> Corpus:
+    """Have the corpus at hand under `root`: fetched, verified and unpacked, or split, where that is still to do.
+
+    Raises:
+        ValueError: it cannot be had; the message says why and what to do, in one line
+    """
+    own = (config.src, config.tgt, config.dev_src, config.dev_tgt, config.test_src, config.test_tgt)
+    if config.corpus == "files" or any(own):
+        return _own_files(config, root)
+    if config.corpus == "embedded":
+        return _embedded(config, root)
+    return _published(CORPORA[config.corpus], config, root)
+
+
+def _published(spec: CorpusSpec, config: DataConfig, root: Path) -> Corpus:
+    src, tgt = _direction(config, spec.languages)
+    folder = root / spec.name
+    install(spec, config.archive, folder)
+    train, dev, test = (ParallelFiles(folder / split.path(src), folder / split.path(tgt)) for split in spec.splits)
+    return Corpus(spec.name, src, tgt, train, dev, test, spec.pre_tokenized)
+
+
+def _embedded(config: DataConfig, root: Path) -> Corpus:
+    _refuse_archive(config)
+    src, tgt = _direction(config, ("ja", "en"))
+    folder = root / "embedded"
+    write_embedded(folder)
+    train, dev, test = (
+        ParallelFiles(folder / f"kyoto-{split}.{src}", folder / f"kyoto-{split}.{tgt}")
+        for split in ("train", "dev", "test")
+    )
+    return Corpus("embedded", src, tgt, train, dev, test, pre_tokenized=False)
+
+
+def _direction(config: DataConfig, languages: tuple[str, ...]) -> tuple[str, str]:
+    if config.src_lang == config.tgt_lang or not {config.src_lang, config.tgt_lang} <= set(languages):
+        raise ValueError(
+            f"corpus={config.corpus} has {' and '.join(languages)}, not src_lang={config.src_lang} to "
+            f"tgt_lang={config.tgt_lang}: give --data.src_lang {languages[0]} --data.tgt_lang {languages[1]}, "
+            "or the other way round"
+        )
+    return config.src_lang, config.tgt_lang
+
+
+def _refuse_archive(config: DataConfig) -> None:
+    if config.archive:
+        raise ValueError(f"archive={config.archive} is for published corpora ({', '.join(CORPORA)}): leave it out")
+
+
+def _own_files(config: DataConfig, root: Path) -> Corpus:
+    _refuse_archive(config)
+    train = _own_pair(config, "src", "tgt")
+    if not train:
+        raise ValueError("own texts need both sides of the training text: give --data.src FILE --data.tgt FILE")
+    dev, test = _own_pair(config, "dev_src", "dev_tgt"), _own_pair(config, "test_src", "test_tgt")
+    if not (dev and test):
+        train, dev, test = _split(train, dev, test, config.held_out, root)
+    return Corpus("files", config.src_lang, config.tgt_lang, train, dev, test, pre_tokenized=False)
+
+
+def _own_pair(config: DataConfig, src: str, tgt: str) -> ParallelFiles | None:
+    files: tuple[Path | None, Path | None] = getattr(config, src), getattr(config, tgt)
+    match files:
+        case None, None:
+            return None
+        case Path(), Path():
+            for name, file in zip((src, tgt), files, strict=True):
+                if not file.is_file():
+                    raise ValueError(f"{name}={file}: no such file")
+            return ParallelFiles(*files)
+        case _:
+            given, lacking = (src, tgt) if files[0] else (tgt, src)
+            raise ValueError(f"{given}={files[0] or files[1]} lacks its other side: give --data.{lacking} FILE too")
+
+
+def _split(
+    train: ParallelFiles, dev: ParallelFiles | None, test: ParallelFiles | None, held_out: int, root: Path
+) -> tuple[ParallelFiles, ParallelFiles, ParallelFiles]:
+    """Hold out what is not given. The split is written once for each content, and found again by it."""
+    wanted = [name for name, files in (("dev", dev), ("test", test)) if files is None]
+    folder = root / f"files-{_fingerprint(list(train))}-{'-'.join(wanted)}-{held_out}"
+    if not folder.is_dir():
+        if held_out < 1:
+            raise ValueError(f"held_out={held_out} leaves no {' and no '.join(wanted)} text: give at least 1")
+        rest, held = hold_out(read_parallel(train), [held_out] * len(wanted))
+        root.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=root, prefix=".files-") as temporary:
+            fresh = Path(temporary) / "fresh"
+            fresh.mkdir()
+            for name, text in zip(["train", *wanted], [rest, *held], strict=True):
+                _write(text, _in_folder(fresh, name))
+            put_in_place(fresh, folder)
+    return _in_folder(folder, "train"), dev or _in_folder(folder, "dev"), test or _in_folder(folder, "test")
+
+
+def _in_folder(folder: Path, split: str) -> ParallelFiles:
+    return ParallelFiles(folder / f"{split}.src", folder / f"{split}.tgt")
+
+
+def _write(text: ParallelText, files: ParallelFiles) -> None:
+    for lines, file in zip((text.src, text.tgt), files, strict=True):
+        file.write_text("".join(line + "\n" for line in lines), encoding="utf-8", newline="\n")
+
+
+def _fingerprint(files: list[Path]) -> str:
+    digest = hashlib.sha256()
+    for path in files:
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()[:16]
