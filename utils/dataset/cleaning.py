@@ -15,10 +15,10 @@ class CleanConfig:
     """Which pairs of the training text are dropped. Pairs with an empty side always are.
 
     Attributes:
-        max_chars: longest sentence on either side in characters; None keeps all
+        max_chars: longest sentence on either side in characters; null keeps all
         max_length_ratio: how many times longer or shorter a translation may be than the corpus's median
             ratio of lengths in characters predicts (an English text has 3.5 times the characters of the
-            Japanese one); None keeps all
+            Japanese one); null keeps all
         drop_duplicates: keep only the first of identical pairs
 
     Raises:

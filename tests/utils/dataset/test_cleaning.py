@@ -1,0 +1,102 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from utils.dataset.cleaning import CleanConfig, clean
+from utils.dataset.parallel_text import ParallelText
+
+OFF = CleanConfig(max_chars=None, max_length_ratio=None, drop_duplicates=False)
+sides = st.text("都京 a\u3000", max_size=12)
+texts = st.lists(st.tuples(sides, sides), min_size=1, max_size=40).map(lambda p: [*p, ("都", "the capital")])
+configs = st.builds(
+    CleanConfig,
+    max_chars=st.none() | st.integers(11, 20),
+    max_length_ratio=st.none() | st.floats(1, 20),
+    drop_duplicates=st.booleans(),
+)
+
+
+def text_of(*pairs: tuple[str, str]) -> ParallelText:
+    return ParallelText([src for src, _ in pairs], [tgt for _, tgt in pairs])
+
+
+def pairs_of(text: ParallelText) -> list[tuple[str, str]]:
+    return list(zip(text.src, text.tgt, strict=True))
+
+
+@given(pairs=texts, config=configs)
+def test_what_is_kept_are_pairs_of_the_text_in_its_order_and_clean(
+    pairs: list[tuple[str, str]], config: CleanConfig
+) -> None:
+    try:
+        kept, report = clean(text_of(*pairs), config)
+    except ValueError as error:
+        assert "leaves none" in str(error)  # noqa: PT017
+        return
+    left = iter(pairs)
+    assert all(pair in left for pair in pairs_of(kept))  # a subsequence: pairs and order are kept
+    assert report.kept == len(kept)
+    assert report.total == len(pairs)
+    assert all(src.strip() and tgt.strip() for src, tgt in pairs_of(kept))
+    assert config.max_chars is None or max(map(len, kept.src + kept.tgt)) <= config.max_chars
+    assert not config.drop_duplicates or len(set(pairs_of(kept))) == len(kept)
+
+
+@given(pairs=texts, config=configs)
+def test_both_directions_keep_the_same_pairs(pairs: list[tuple[str, str]], config: CleanConfig) -> None:
+    def kept(text: ParallelText) -> list[tuple[str, str]]:
+        try:
+            return pairs_of(clean(text, config)[0])
+        except ValueError:
+            return []
+
+    there, back = kept(text_of(*pairs)), kept(text_of(*((tgt, src) for src, tgt in pairs)))
+    assert [(tgt, src) for src, tgt in back] == there
+
+
+def test_each_rule_drops_what_it_names() -> None:
+    good = [("京の都である", "it is the capital Kyo"), ("古い橋がある", "there is an old bridge")] * 3
+    bad = [("", "nothing"), ("都", " \t"), ("都" * 40, "capital " * 20), ("京の都である橋がある", "OK")]
+    text = text_of(*good, *bad)
+    kept, report = clean(text, CleanConfig(max_chars=100, max_length_ratio=4.0))
+    assert pairs_of(kept) == good[:2]
+    assert report.dropped == {"empty": 2, "too long": 1, "length ratio": 1, "duplicate": 4}
+    assert pairs_of(clean(text, OFF)[0]) == [*good, *bad[2:]]
+
+
+def test_the_ratio_is_measured_against_the_usual_one() -> None:
+    usual = [("都" * 10, "x" * 35)] * 9
+    kept, _ = clean(
+        text_of(*usual, ("橋" * 10, "x" * 8), ("橋" * 10, "y" * 9), ("橋" * 10, "y" * 139), ("橋" * 10, "z" * 141)),
+        CleanConfig(max_length_ratio=4.0, drop_duplicates=False),
+    )
+    assert [len(tgt) for tgt in kept.tgt[9:]] == [9, 139]  # 35 / 4 .. 35 * 4
+
+
+def test_the_report_is_a_line_for_each_rule() -> None:
+    _, report = clean(text_of(("都", "capital"), ("都", "capital"), ("", ""), ("橋", "bridge")), CleanConfig())
+    assert str(report) == (
+        "empty                  1   25.00%\n"
+        "too long               0    0.00%\n"
+        "length ratio           0    0.00%\n"
+        "duplicate              1   25.00%\n"
+        "kept                   2   50.00% of 4"
+    )
+
+
+def test_a_text_of_which_nothing_is_left_is_refused_in_one_line() -> None:
+    with pytest.raises(
+        ValueError, match=r"^cleaning leaves none of 2 pairs \(empty 1, too long 1\): loosen --data\.clean$"
+    ):
+        clean(text_of(("", "capital"), ("古い都", "an old capital")), CleanConfig(5, None, drop_duplicates=False))
+
+
+@pytest.mark.parametrize("ratio", [0.5, -1.0, float("nan")])
+def test_a_ratio_that_no_pair_meets_is_refused(ratio: float) -> None:
+    with pytest.raises(ValueError, match=rf"^max_length_ratio={ratio} drops every pair"):
+        CleanConfig(max_length_ratio=ratio)
+
+
+def test_a_length_that_no_pair_meets_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^max_chars=0 drops every pair"):
+        CleanConfig(max_chars=0)

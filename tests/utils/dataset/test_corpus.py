@@ -1,0 +1,163 @@
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from const.corpora import CORPORA
+from utils.dataset.corpus import DataConfig, prepare_corpus
+from utils.dataset.parallel_text import ParallelFiles, ParallelText, read_parallel
+
+Files = dict[str, bytes]
+Write = Callable[[Path, Files], Path]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "corpus"
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> ParallelFiles:
+    """Twenty sentences of one's own."""
+    files = ParallelFiles(tmp_path / "own.ja", tmp_path / "own.en")
+    files.src.write_text("".join(f"都{i}\u2028\r\n" for i in range(20)), newline="")
+    files.tgt.write_text("".join(f"capital {i}\n" for i in range(20)))
+    return files
+
+
+def lines(*texts: ParallelText) -> list[str]:
+    return [line for text in texts for line in text.src]
+
+
+@pytest.mark.usefixtures("toy")
+def test_a_published_corpus_is_installed_and_read_in_either_direction(
+    tmp_path: Path, root: Path, toy_files: Files, write_tar: Write
+) -> None:
+    config = DataConfig(corpus="tanaka", archive=write_tar(tmp_path / "toy.tar.gz", toy_files))
+    corpus = prepare_corpus(config, root)
+    assert read_parallel(corpus.test) == ParallelText(["橋", "川"], ["bridge", "river"])
+    assert read_parallel(corpus.dev) == ParallelText(["寺"], ["temple"])
+    back = prepare_corpus(replace(config, src_lang="en", tgt_lang="ja"), root)
+    assert back.train == ParallelFiles(corpus.train.tgt, corpus.train.src)
+    assert (back.src_lang, back.tgt_lang) == ("en", "ja")
+
+
+def test_the_embedded_corpus_needs_nothing(root: Path) -> None:
+    corpus = prepare_corpus(DataConfig(corpus="embedded", src_lang="en", tgt_lang="ja"), root)
+    train, dev, test = (read_parallel(files) for files in (corpus.train, corpus.dev, corpus.test))
+    assert len(train) > len(dev) > 0
+    assert len(test) > 0
+    assert all(line.isascii() for line in test.src)
+    assert not any(line.isascii() for line in test.tgt)
+
+
+@pytest.mark.parametrize(("corpus", "first", "second"), [("multi30k", "de", "en"), ("kftt", "ja", "en")])
+@pytest.mark.parametrize(("src", "tgt"), [("ja", "de"), ("en", "en"), ("fr", "en")])
+def test_a_direction_that_a_corpus_lacks_is_refused(
+    corpus: Literal["multi30k", "kftt"], first: str, second: str, src: str, tgt: str, root: Path
+) -> None:
+    message = (
+        f"corpus={corpus} has {first} and {second}, not src_lang={src} to tgt_lang={tgt}: "
+        f"give --data.src_lang {first} --data.tgt_lang {second}, or the other way round"
+    )
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        prepare_corpus(DataConfig(corpus=corpus, src_lang=src, tgt_lang=tgt), root)
+
+
+def test_own_files_are_enough_and_leave_some_lines_for_dev_and_test(own: ParallelFiles, root: Path) -> None:
+    config = DataConfig(src=own.src, tgt=own.tgt, held_out=3)
+    corpus = prepare_corpus(config, root)
+    train, dev, test = (read_parallel(files) for files in (corpus.train, corpus.dev, corpus.test))
+    assert corpus.name == "files"
+    assert [len(train), len(dev), len(test)] == [14, 3, 3]
+    assert sorted(lines(train, dev, test)) == sorted(read_parallel(own).src)
+    for text in (train, dev, test):
+        assert [src.strip("都\u2028") for src in text.src] == [tgt.removeprefix("capital ") for tgt in text.tgt]
+    assert prepare_corpus(config, root) == corpus
+    assert len(list(root.iterdir())) == 1
+
+
+def test_own_dev_and_test_files_are_used_where_they_lie(own: ParallelFiles, root: Path) -> None:
+    both = DataConfig(src=own.src, tgt=own.tgt, dev_src=own.src, dev_tgt=own.tgt, test_src=own.src, test_tgt=own.tgt)
+    assert {*prepare_corpus(both, root).train, *prepare_corpus(both, root).test} == set(own)
+    assert not root.exists()
+    corpus = prepare_corpus(replace(both, test_src=None, test_tgt=None, held_out=5), root)
+    assert corpus.dev == own
+    assert [len(read_parallel(files)) for files in (corpus.train, corpus.test)] == [15, 5]
+
+
+def test_edited_files_are_split_anew(own: ParallelFiles, root: Path) -> None:
+    config = DataConfig(src=own.src, tgt=own.tgt, held_out=3)
+    before = prepare_corpus(config, root)
+    fingerprint = before.fingerprint()
+    own.tgt.write_text(own.tgt.read_text().replace("capital", "city"))
+    after = prepare_corpus(config, root)
+    assert fingerprint == before.fingerprint() != after.fingerprint()
+    assert all("city" in line for line in read_parallel(after.test).tgt)
+
+
+def test_the_fingerprint_is_of_content_and_direction(own: ParallelFiles, root: Path, tmp_path: Path) -> None:
+    corpus = prepare_corpus(DataConfig(src=own.src, tgt=own.tgt, held_out=3), root)
+    elsewhere = prepare_corpus(DataConfig(src=own.src, tgt=own.tgt, held_out=3), tmp_path / "elsewhere")
+    assert elsewhere.fingerprint() == corpus.fingerprint()
+    back = replace(corpus, **{split: getattr(corpus, split)[::-1] for split in ("train", "dev", "test")})
+    assert back.fingerprint() != corpus.fingerprint()
+    for files in (corpus.train, corpus.dev, corpus.test):
+        for path in files:
+            content = path.read_bytes()
+            path.write_bytes(content.replace(b"1", b"2", 1) if b"1" in content else content + b"1")
+            assert corpus.fingerprint() != elsewhere.fingerprint()
+            path.write_bytes(content)
+    assert elsewhere.fingerprint() == corpus.fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"tgt": None}, r"^src=.*own\.ja lacks its other side: give --data\.tgt FILE too$"),
+        ({"src": None}, r"^tgt=.*own\.en lacks its other side: give --data\.src FILE too$"),
+        ({"dev_tgt": Path("x")}, r"^dev_tgt=x lacks its other side: give --data\.dev_src FILE too$"),
+        ({"src": Path("nowhere.ja")}, r"^src=nowhere\.ja: no such file$"),
+        ({"src": None, "tgt": None}, r"^own texts need both sides .*: give --data\.src FILE --data\.tgt FILE$"),
+        ({"archive": Path("a.tar")}, r"^archive=a\.tar is for published corpora \(kftt, .*\): leave it out$"),
+        ({"held_out": 0}, r"^held_out=0 leaves no dev and no test text: give at least 1$"),
+        ({"held_out": 5}, r"^held_out=5 is too many of 20 distinct pairs, .*: lower --data\.held_out or give --data"),
+    ],
+)
+def test_own_files_that_do_not_do_are_refused(
+    changes: dict[str, Path | int | None], message: str, own: ParallelFiles, root: Path
+) -> None:
+    config = replace(DataConfig(corpus="files", src=own.src, tgt=own.tgt), **changes)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=message):
+        prepare_corpus(config, root)
+    assert not root.exists()
+
+
+def test_own_files_that_do_not_match_leave_nothing(own: ParallelFiles, root: Path) -> None:
+    own.tgt.write_text("capital\n")
+    with pytest.raises(ValueError, match=r"own\.ja has 20 lines but .*own\.en has 1: "):
+        prepare_corpus(DataConfig(src=own.src, tgt=own.tgt), root)
+    assert not root.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "archive", "src"),
+    [
+        ("kftt", "kftt-data-1.0.tar.xz", "ja"),
+        ("tanaka", "small_parallel_enja.tar.xz", "ja"),
+        ("multi30k", "multi30k.tar.xz", "de"),
+        ("multi30k_tok", "multi30k.tar.xz", "de"),
+    ],
+)
+def test_the_real_archives_are_the_published_corpora(
+    name: Literal["kftt", "tanaka", "multi30k", "multi30k_tok"], archive: str, src: str, root: Path, shared_data: Path
+) -> None:
+    config = DataConfig(corpus=name, src_lang=src, archive=shared_data / archive)
+    corpus = prepare_corpus(config, root)
+    spec = CORPORA[name]
+    for split, files in zip(spec.splits, (corpus.train, corpus.dev, corpus.test), strict=True):
+        assert len(read_parallel(files)) == split.lines
+    assert all((root / name / split.path(src)).is_file() for split in spec.extra)
+    assert prepare_corpus(replace(config, archive=None), root) == corpus
