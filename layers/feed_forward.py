@@ -7,6 +7,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from layers.dropout import Dropout
+
 Activation = Literal["relu", "gelu", "mish", "swish"]
 
 ACTIVATION: dict[Activation, Callable[[Tensor], Tensor]] = {
@@ -32,7 +34,7 @@ class FeedForward(nn.Module):
         self.widen = nn.Linear(d_model, d_ff)
         self.narrow = nn.Linear(d_ff, d_model)
         self.activation = ACTIVATION[activation]
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "B L D"]) -> Float[Tensor, "B L D"]:
         """Widen, bend, narrow."""

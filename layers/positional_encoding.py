@@ -4,6 +4,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from layers.dropout import Dropout
+
 
 def sinusoid(length: int, d_model: int) -> Float[Tensor, "L D"]:
     """PE(p, 2i) = sin(p / 10000^(2i/D)), PE(p, 2i+1) = cos(p / 10000^(2i/D)), Vaswani et al. 2017, 3.5.
@@ -33,7 +35,7 @@ class SinusoidalPositionalEncoding(nn.Module):
     def __init__(self, d_model: int, max_length: int, dropout: float = 0.0) -> None:
         super().__init__()
         self.register_buffer("table", sinusoid(max_length, d_model), persistent=False)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "B L D"], start: int = 0) -> Float[Tensor, "B L D"]:
         """Add the positions start .. start + L - 1."""
@@ -49,7 +51,7 @@ class LearnedPositionalEncoding(nn.Module):
         super().__init__()
         # no padding_idx: position 0 is a position like every other, not padding
         self.table = nn.Embedding(max_length, d_model)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "B L D"], start: int = 0) -> Float[Tensor, "B L D"]:
         """Add the positions start .. start + L - 1.

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from layers.dropout import Dropout
+
 
 class Residual(nn.Module):
     """A way around a sub-layer f.
@@ -21,7 +23,7 @@ class Residual(nn.Module):
     def __init__(self, d_model: int, dropout: float = 0.0, norm_first: bool = True) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(d_model)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.norm_first = norm_first
 
     def forward(self, x: Float[Tensor, "B L D"], f: Callable[[Tensor], Tensor]) -> Float[Tensor, "B L D"]:

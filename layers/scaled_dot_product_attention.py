@@ -6,13 +6,15 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from layers.dropout import Dropout
+
 
 class ScaledDotProductAttention(nn.Module):
     """The formula as it stands in the paper. The oracle of its fused twin, and what pictures are taken from."""
 
     def __init__(self, dropout: float = 0.0) -> None:
         super().__init__()
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(
         self,

@@ -1,0 +1,4 @@
+"""Everything around the networks: text, data, training, search, evaluation, pictures.
+
+Imports point down only: text < dataset < {training, search} < evaluation < visualize < run, config.
+"""

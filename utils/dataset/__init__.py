@@ -1,0 +1,1 @@
+"""From corpora to batches: fetch, verify, clean, encode once, bucket by length."""

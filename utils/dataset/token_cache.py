@@ -1,0 +1,141 @@
+"""Token ids of a corpus, encoded once and memory-mapped ever after."""
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from const.path import CORPUS
+from utils.dataset.cleaning import clean
+from utils.dataset.corpus import Corpus, DataConfig
+from utils.dataset.parallel_text import ParallelText, read_parallel
+from utils.file import atomic_folder
+from utils.text.pair import TokenizerConfig, TokenizerPair, load_tokenizers, train_tokenizers
+
+Split = Literal["train", "dev", "test"]
+_FORMAT = 1  # counts up when what lies in the cache changes
+
+
+class TokenArray:
+    """Many sequences of ids in one flat array.
+
+    Args:
+        ids: all ids behind one another.
+        offsets: where each sequence begins, and the end.
+    """
+
+    def __init__(self, ids: NDArray[np.uint16 | np.int32], offsets: NDArray[np.int64]) -> None:
+        self._ids = ids
+        self._offsets = offsets
+
+    @classmethod
+    def of(cls, sequences: Sequence[Sequence[int]], vocab_size: int) -> "TokenArray":
+        """Pack sequences; two bytes an id where the vocabulary allows it."""
+        lengths = np.fromiter((len(sequence) for sequence in sequences), np.int64, len(sequences))
+        offsets = np.concatenate([np.zeros(1, np.int64), lengths.cumsum()])
+        kind = np.uint16 if vocab_size <= 2**16 else np.int32
+        ids = np.fromiter((i for sequence in sequences for i in sequence), kind, int(offsets[-1]))
+        return cls(ids, offsets)
+
+    @classmethod
+    def load(cls, stem: Path) -> "TokenArray":
+        """Map what `save` wrote; nothing is read before it is asked for."""
+        ids = np.load(stem.with_suffix(".ids.npy"), mmap_mode="r")
+        return cls(ids, np.load(stem.with_suffix(".offsets.npy")))
+
+    def save(self, stem: Path) -> None:
+        """Write two .npy files."""
+        np.save(stem.with_suffix(".ids.npy"), self._ids)
+        np.save(stem.with_suffix(".offsets.npy"), self._offsets)
+
+    def __len__(self) -> int:
+        """Number of sequences."""
+        return len(self._offsets) - 1
+
+    def __getitem__(self, i: int) -> NDArray[np.uint16 | np.int32]:
+        return self._ids[self._offsets[i] : self._offsets[i + 1]]
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Tokens of each sequence."""
+        return np.diff(self._offsets)
+
+
+class TokenPairs(NamedTuple):
+    """Source and target ids of a split, line by line."""
+
+    src: TokenArray
+    tgt: TokenArray
+
+
+def _key(*parts: object) -> str:
+    text = json.dumps([_FORMAT, *parts], sort_keys=True, default=str)
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def training_text(corpus: Corpus, data: DataConfig, say: Callable[[str], None]) -> ParallelText:
+    """The cleaned training text; says what was dropped."""
+    text, report = clean(read_parallel(corpus.train), data.clean)
+    say(str(report))
+    return text
+
+
+def cached_tokenizers(
+    corpus: Corpus, data: DataConfig, config: TokenizerConfig, say: Callable[[str], None], root: Path = CORPUS
+) -> TokenizerPair:
+    """The tokenizers of a corpus, learned from its cleaned training text at the first call.
+
+    Args:
+        corpus: what to learn from.
+        data: how it is cleaned.
+        config: what to learn.
+        say: is told what takes time.
+        root: where caches are kept.
+
+    Raises:
+        ValueError: the text cannot give the vocabulary that is asked for.
+    """
+    key = _key(corpus.fingerprint(), asdict(data.clean), asdict(config))
+    folder = root / "cache" / f"{corpus.name}-tokenizer-{key}"
+    if not folder.exists():
+        text = training_text(corpus, data, say)
+        say(f"Learning the vocabulary ({config.kind}) from {len(text):,} pairs: once, a minute for a large corpus")
+        with atomic_folder(folder) as draft:
+            train_tokenizers(config, text.src, text.tgt).save(draft)
+    return load_tokenizers(folder)
+
+
+def cached_tokens(
+    corpus: Corpus,
+    split: Split,
+    data: DataConfig,
+    tokenizers: TokenizerPair,
+    say: Callable[[str], None],
+    root: Path = CORPUS,
+) -> TokenPairs:
+    """The ids of a split, encoded at the first call; training text is cleaned, the others never.
+
+    Args:
+        corpus: what to encode.
+        split: which part of it.
+        data: how training text is cleaned.
+        tokenizers: how to encode.
+        say: is told what takes time.
+        root: where caches are kept.
+    """
+    pieces = [hashlib.blake2b("\n".join(side.tokens(range(len(side)))).encode()).hexdigest() for side in tokenizers]
+    cleaning = asdict(data.clean) if split == "train" else None
+    key = _key(corpus.fingerprint(), split, cleaning, pieces)
+    folder = root / "cache" / f"{corpus.name}-{split}-{key}"
+    if not folder.exists():
+        text = training_text(corpus, data, say) if split == "train" else read_parallel(getattr(corpus, split))
+        say(f"Encoding {len(text):,} pairs of {corpus.name} {split}: once")
+        with atomic_folder(folder) as draft:
+            for tokenizer, lines, side in zip(tokenizers, (text.src, text.tgt), ("src", "tgt"), strict=True):
+                TokenArray.of(tokenizer.encode(lines), len(tokenizer)).save(draft / side)
+    return TokenPairs(TokenArray.load(folder / "src"), TokenArray.load(folder / "tgt"))

@@ -1,0 +1,1 @@
+"""Scores of translated text, with their signatures."""

@@ -1,0 +1,92 @@
+"""The tokenizers of source and target: one for both, or one each."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from utils.text import sentencepiece_tokenizer, word_tokenizer
+from utils.text.sentencepiece_tokenizer import SentencePieceTokenizer
+from utils.text.tokenizer import Tokenizer
+from utils.text.word_tokenizer import WordTokenizer
+
+
+@dataclass(frozen=True)
+class TokenizerConfig:
+    """How text is cut; always learned from training text alone.
+
+    Args:
+        kind: SentencePiece unigram or BPE, or whole words split by spaces.
+        vocab_size: pieces of each SentencePiece model, special tokens included (words: see min_freq).
+        joint: one vocabulary for both languages (needed to tie source and target embeddings) or one each.
+        character_coverage: share of the characters that get a piece of their own; the rest is <unk>.
+        normalization: SentencePiece's rule. identity leaves the text alone, so that targets keep their full-width
+            characters; nfkc and nmt_nfkc unify them, which changes what is generated and what BLEU compares.
+        lowercase: lower-case text (words only).
+        min_freq: how often a word must be seen to be kept (words only).
+    """
+
+    kind: Literal["unigram", "bpe", "word"] = "unigram"
+    vocab_size: int = 8000
+    joint: bool = True
+    character_coverage: float = 0.9995
+    normalization: Literal["identity", "nfkc", "nmt_nfkc", "nfkc_cf", "nmt_nfkc_cf"] = "identity"
+    lowercase: bool = False
+    min_freq: int = 2
+
+
+class TokenizerPair(NamedTuple):
+    """Source and target tokenizer; the same object twice when joint."""
+
+    src: Tokenizer
+    tgt: Tokenizer
+
+    def save(self, folder: Path) -> None:
+        """Write `tokenizer.*`, or `tokenizer_src.*` and `tokenizer_tgt.*`, into a folder."""
+        if self.src is self.tgt:
+            self.src.save(folder / "tokenizer")
+        else:
+            self.src.save(folder / "tokenizer_src")
+            self.tgt.save(folder / "tokenizer_tgt")
+
+
+def train_tokenizers(config: TokenizerConfig, src: Sequence[str], tgt: Sequence[str]) -> TokenizerPair:
+    """Learn the tokenizers from the two sides of the training text.
+
+    Raises:
+        ValueError: the text cannot give `vocab_size` pieces.
+    """
+    if config.joint:
+        both = _train(config, [*src, *tgt])
+        return TokenizerPair(both, both)
+    return TokenizerPair(_train(config, src), _train(config, tgt))
+
+
+def _train(config: TokenizerConfig, lines: Sequence[str]) -> Tokenizer:
+    if config.kind == "word":
+        return WordTokenizer.train(lines, config.min_freq, config.lowercase)
+    return SentencePieceTokenizer.train(
+        lines, config.kind, config.vocab_size, config.character_coverage, config.normalization
+    )
+
+
+def load_tokenizers(folder: Path) -> TokenizerPair:
+    """Read what `TokenizerPair.save` wrote.
+
+    Raises:
+        ValueError: no tokenizer lies there.
+    """
+    if (both := _load(folder / "tokenizer")) is not None:
+        return TokenizerPair(both, both)
+    src, tgt = _load(folder / "tokenizer_src"), _load(folder / "tokenizer_tgt")
+    if src is None or tgt is None:
+        raise ValueError(f"no tokenizer in {folder}: give the folder of a training run")
+    return TokenizerPair(src, tgt)
+
+
+def _load(stem: Path) -> Tokenizer | None:
+    pieces = stem.with_suffix(sentencepiece_tokenizer.SUFFIX)
+    words = stem.with_suffix(word_tokenizer.SUFFIX)
+    if pieces.exists():
+        return SentencePieceTokenizer.load(pieces)
+    return WordTokenizer.load(words) if words.exists() else None

@@ -1,0 +1,16 @@
+"""Where one sentence ends and the next begins, and how sentences of a language are joined."""
+
+import re
+
+_END = re.compile(r"(?<=[。！？])(?![。！？」』）])|(?<=[.!?])\s+")
+_UNSPACED = ("ja", "zh")
+
+
+def split_sentences(text: str) -> list[str]:
+    """Cut behind 。！？, and behind .!? where a space follows; quotation marks that close stay with their sentence."""
+    return [sentence for part in _END.split(text) if (sentence := part.strip())]
+
+
+def join_sentences(sentences: list[str], language: str) -> str:
+    """One text again: by spaces, or by nothing where the language has none."""
+    return ("" if language in _UNSPACED else " ").join(sentences)

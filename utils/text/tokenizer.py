@@ -1,0 +1,24 @@
+"""What every tokenizer of the project can do."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+
+class Tokenizer(Protocol):
+    """Text to ids and back; the ids 0..3 are <pad> <unk> <s> </s>, and encoding never makes them but <unk>."""
+
+    def __len__(self) -> int:
+        """Size of the vocabulary, special tokens included."""
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Ids of each text, without <s> and </s>."""
+
+    def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
+        """Text of each sequence; <pad>, <s> and </s> are left out."""
+
+    def tokens(self, ids: Sequence[int]) -> list[str]:
+        """The pieces by themselves, special tokens included, for people to look at."""
+
+    def save(self, path: Path) -> None:
+        """Write all that `load` needs to this path, its suffix replaced by the tokenizer's own."""

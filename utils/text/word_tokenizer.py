@@ -1,0 +1,65 @@
+"""Whole words, for text that is already split by spaces."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from const.token import BOS_ID, EOS_ID, PAD_ID, SPECIAL_TOKENS, UNK_ID
+from utils.file import atomic_file
+
+SUFFIX = ".json"
+
+
+class WordTokenizer:
+    """A list of words, most frequent first.
+
+    Args:
+        words: the vocabulary behind the special tokens.
+        lowercase: whether text is lower-cased before it is looked up.
+    """
+
+    def __init__(self, words: Sequence[str], lowercase: bool) -> None:
+        self._words = [*SPECIAL_TOKENS, *words]
+        self._lowercase = lowercase
+        self._ids = {word: i for i, word in enumerate(self._words) if i >= len(SPECIAL_TOKENS)}
+
+    @classmethod
+    def train(cls, lines: Iterable[str], min_freq: int, lowercase: bool) -> "WordTokenizer":
+        """Keep the words seen at least `min_freq` times; equally frequent ones in order of appearance."""
+        counts = Counter(word for line in lines for word in (line.lower() if lowercase else line).split())
+        for special in SPECIAL_TOKENS:
+            counts.pop(special, None)
+        return cls([word for word, count in counts.most_common() if count >= min_freq], lowercase)
+
+    @classmethod
+    def load(cls, path: Path) -> "WordTokenizer":
+        """Read what `save` wrote."""
+        saved = json.loads(path.read_text(encoding="utf-8"))
+        return cls(saved["words"], saved["lowercase"])
+
+    def save(self, path: Path) -> None:
+        """Write the words as JSON."""
+        saved = {"lowercase": self._lowercase, "words": self._words[len(SPECIAL_TOKENS) :]}
+        with atomic_file(path.with_suffix(SUFFIX)) as draft:
+            draft.write_text(json.dumps(saved, ensure_ascii=False, indent=0) + "\n", encoding="utf-8")
+
+    def __len__(self) -> int:
+        """Size of the vocabulary."""
+        return len(self._words)
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Ids of each text's words; an unknown word is <unk>."""
+        return [
+            [self._ids.get(word, UNK_ID) for word in (text.lower() if self._lowercase else text).split()]
+            for text in texts
+        ]
+
+    def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
+        """Words joined by spaces."""
+        silent = (PAD_ID, BOS_ID, EOS_ID)
+        return [" ".join(self._words[i] for i in sequence if i not in silent) for sequence in ids]
+
+    def tokens(self, ids: Sequence[int]) -> list[str]:
+        """The words."""
+        return [self._words[i] for i in ids]

@@ -1,0 +1,1 @@
+"""What the Trainer is given: objective, schedule, checkpoints, observers."""
