@@ -4,6 +4,7 @@ Everything happens in a temporary folder beside the final one, which appears by 
 What carries a stamp there is therefore whole, whoever was interrupted or came at the same time.
 """
 
+import errno
 import hashlib
 import json
 import os
@@ -61,8 +62,8 @@ def put_in_place(fresh: Path, folder: Path) -> None:
         os.close(descriptor)
     try:
         fresh.rename(folder)
-    except OSError:
-        if not folder.is_dir():
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
 
 

@@ -75,6 +75,7 @@ def test_own_files_are_enough_and_leave_some_lines_for_dev_and_test(own: Paralle
     assert sorted(lines(train, dev, test)) == sorted(read_parallel(own).src)
     for text in (train, dev, test):
         assert [src.strip("都\u2028") for src in text.src] == [tgt.removeprefix("capital ") for tgt in text.tgt]
+    assert b"\r" not in corpus.train.src.read_bytes()
     assert prepare_corpus(config, root) == corpus
     assert len(list(root.iterdir())) == 1
 
