@@ -1,0 +1,29 @@
+"""Where the norm and the dropout stand, by the two formulas."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from layers.residual import Residual
+
+
+def norm(x: Tensor) -> Tensor:
+    return (x - x.mean(-1, keepdim=True)) / (x.var(-1, unbiased=False, keepdim=True) + 1e-5).sqrt()
+
+
+@pytest.fixture
+def x() -> Tensor:
+    return torch.randn(2, 3, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.9999], ids=["none dropped", "all dropped"])
+@pytest.mark.parametrize("norm_first", [True, False])
+def test_it_is_its_formula_with_and_without_what_is_dropped(x: Tensor, norm_first: bool, dropout: float) -> None:
+    torch.manual_seed(0)
+    kept = 0 if dropout else 1
+    expected = x + kept * norm(x).cos() if norm_first else norm(x + kept * x.cos())
+    torch.testing.assert_close(Residual(8, dropout, norm_first).double()(x, torch.cos), expected)
+
+
+def test_nothing_is_dropped_after_training(x: Tensor) -> None:
+    torch.testing.assert_close(Residual(8, 0.5).double().eval()(x, torch.cos), x + norm(x).cos())
