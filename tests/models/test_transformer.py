@@ -1,0 +1,412 @@
+"""The whole Transformer: against torch's blocks, its cached steps against its forward, and what must not matter."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+from typing import Literal
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from const.token import BOS_ID, EOS_ID, PAD_ID
+from layers.dropout import Dropout
+from layers.positional_encoding import sinusoid
+from layers.scaled_dot_product_attention import FusedScaledDotProductAttention
+from models.transformer import Transformer, TransformerConfig
+from models.weight import initialise
+from tests.oracle import block_state
+
+TINY = TransformerConfig(
+    d_model=8, n_heads=2, d_ff=12, n_encoder_layers=2, n_decoder_layers=2, dropout=0.0, max_length=12
+)
+VOCAB = 11
+
+# lengths differ from each other, from row to row, and from the number of heads
+SRC = torch.tensor([[4, 5, 6, 7, 8, 9, EOS_ID], [9, 4, EOS_ID, 0, 0, 0, 0], [EOS_ID, 0, 0, 0, 0, 0, 0]])
+TGT = torch.tensor([[BOS_ID, 4, 5, 0, 0], [BOS_ID, 6, 7, 8, 9], [BOS_ID, 0, 0, 0, 0]])
+
+POSITIONS: list[Literal["sinusoidal", "learned"]] = ["sinusoidal", "learned"]
+TIES: list[Literal["none", "target", "all"]] = ["none", "target", "all"]
+
+NORMS = {"norm first": TINY, "norm last": replace(TINY, norm_first=False)}
+POSITIONED = {
+    f"{name}, {positions}": replace(config, positions=positions)
+    for (name, config), positions in product(NORMS.items(), POSITIONS)
+}
+TIED = {f"{name}, tie {tie}": replace(config, tie=tie) for (name, config), tie in product(POSITIONED.items(), TIES)}
+FUSED = {
+    f"{name}, {kernel}": replace(config, fused=kernel == "fused")
+    for (name, config), kernel in product(POSITIONED.items(), ("fused", "explicit"))
+}
+
+norms, tied, fused_or_not = (
+    pytest.mark.parametrize("config", configs.values(), ids=configs.keys()) for configs in (NORMS, TIED, FUSED)
+)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Tensors this small only lose by being shared out."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def lively(config: TransformerConfig, vocab: int = VOCAB) -> Transformer:
+    """In float64 and with every weight drawn, so that a forgotten bias or a norm in the wrong place shows."""
+    torch.manual_seed(0)
+    model = Transformer(config, vocab, vocab).double()
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.5)
+    return model
+
+
+# oracle
+
+
+@fused_or_not
+def test_it_is_the_transformer_of_torchs_blocks(config: TransformerConfig) -> None:
+    model = lively(replace(config, tie="none", n_decoder_layers=3))
+    encoder_norm, decoder_norm = (nn.LayerNorm(8) if config.norm_first else None for _ in range(2))
+    encoder = nn.TransformerEncoder(
+        nn.TransformerEncoderLayer(8, 2, 12, 0.0, batch_first=True, norm_first=config.norm_first),
+        2,
+        encoder_norm,
+        enable_nested_tensor=False,
+    ).double()
+    decoder = nn.TransformerDecoder(
+        nn.TransformerDecoderLayer(8, 2, 12, 0.0, batch_first=True, norm_first=config.norm_first), 3, decoder_norm
+    ).double()
+    for parameter in (*encoder.parameters(), *decoder.parameters()):
+        nn.init.normal_(parameter, std=0.5)
+    for ours, theirs in zip(model.encoder, encoder.layers, strict=True):
+        ours.load_state_dict(block_state(theirs, "self", "feed"))
+    for ours, theirs in zip(model.decoder, decoder.layers, strict=True):
+        ours.load_state_dict(block_state(theirs, "self", "cross", "feed"))
+    if encoder_norm is not None and decoder_norm is not None:
+        model.encoder_norm.load_state_dict(encoder_norm.state_dict())
+        model.decoder_norm.load_state_dict(decoder_norm.state_dict())
+
+    weight = dict(model.named_parameters())
+
+    def embed(side: str, ids: Tensor) -> Tensor:
+        table = weight[f"{side}_positions.table.weight"] if config.positions == "learned" else sinusoid(12, 8)
+        return weight[f"{side}_embedding.weight"][ids] * math.sqrt(8) + table[: ids.size(1)]
+
+    memory = encoder(embed("src", SRC), src_key_padding_mask=SRC == PAD_ID)
+    future = torch.ones(5, 5).triu(1).bool()
+    x = decoder(embed("tgt", TGT), memory, tgt_mask=future, memory_key_padding_mask=SRC == PAD_ID)
+    torch.testing.assert_close(model(SRC, TGT), x @ weight["output.weight"].T + weight["output.bias"])
+
+
+@norms
+def test_fused_is_explicit_in_values_and_gradients(config: TransformerConfig) -> None:
+    outcomes = []
+    for fused in (True, False):
+        model = lively(replace(config, fused=fused))
+        logits = model(SRC, TGT)
+        logits.square().sum().backward()
+        outcomes.append([logits, *(parameter.grad for parameter in model.parameters())])
+    for fused_one, explicit_one in zip(*outcomes, strict=True):
+        torch.testing.assert_close(fused_one, explicit_one)
+
+
+# twin path: cached steps
+
+
+@fused_or_not
+@pytest.mark.parametrize("width", [1, 3])
+def test_cached_steps_are_the_forward_of_every_beam(config: TransformerConfig, width: int) -> None:
+    """Beams are permuted, doubled and dropped at random, and a sentence leaves on the way."""
+    model = lively(config)
+    draw = torch.Generator().manual_seed(1)
+    src = SRC
+    state = model.start(src)
+    said = torch.full((len(src), 1), BOS_ID)
+    fresh = said[:, 0]
+    for t in range(1, 9):
+        logits, state = model.step(fresh, state)
+        whole = model(src.repeat_interleave(len(said) // len(src), 0), said)
+        torch.testing.assert_close(logits, whole[:, -1])
+        assert all(kv.key.size(0) == kv.value.size(0) == len(src) for kv in state.source)
+        assert all(kv.key.size(2) == t for kv in state.past)
+
+        held = len(said) // len(src)
+        staying = torch.tensor([0, 2]) if t == 5 else torch.arange(len(src))
+        rows = staying[:, None] * held + torch.randint(held, (len(staying), width), generator=draw)
+        state, src = state.select(rows), src[staying]
+        fresh = torch.randint(4, VOCAB, (rows.numel(),), generator=draw)
+        said = torch.cat([said[rows.flatten()], fresh[:, None]], dim=1)
+
+
+def test_a_state_is_a_value_that_can_be_gone_on_from_twice() -> None:
+    model = lively(TINY)
+    _, state = model.step(torch.full((3,), BOS_ID), model.start(SRC))
+    first, _ = model.step(torch.tensor([4, 5, 6]), state)
+    model.step(torch.tensor([7, 8, 9]), state)
+    model.step(torch.tensor([7, 8]), state.select(torch.tensor([[1], [2]])))
+    again, _ = model.step(torch.tensor([4, 5, 6]), state)
+    assert again.equal(first)
+
+
+def test_the_source_is_held_once_and_not_copied_while_all_sentences_stay() -> None:
+    model = lively(TINY)
+    _, state = model.step(torch.full((3,), BOS_ID), model.start(SRC))
+    wide = state.select(torch.arange(3)[:, None].expand(3, 4))
+    assert [kv.key.size(0) for kv in wide.past] == [12, 12]
+    assert wide.source is state.source
+    assert wide.source_mask is state.source_mask
+
+
+# invariance
+
+
+@norms
+@pytest.mark.parametrize("changed", [1, 2, 4])
+def test_the_future_changes_nothing_before_it(config: TransformerConfig, changed: int) -> None:
+    model = lively(config)
+    tgt = torch.tensor([[BOS_ID, 4, 5, 6, 7]] * 3)
+    other = tgt.clone()
+    other[:, changed] = 9
+    before, after = model(SRC, tgt), model(SRC, other)
+    torch.testing.assert_close(before[:, :changed], after[:, :changed])
+    assert (before[:, changed:] - after[:, changed:]).abs().amax(-1).min() > 1e-5
+
+
+@fused_or_not
+def test_padding_changes_nothing_at_real_positions(config: TransformerConfig) -> None:
+    model = lively(config)
+    together = model(F.pad(SRC, (0, 3), value=PAD_ID), F.pad(TGT, (0, 4), value=PAD_ID))
+    for row, (src, tgt) in enumerate(zip(SRC, TGT, strict=True)):
+        src, tgt = src[src != PAD_ID], tgt[tgt != PAD_ID]
+        torch.testing.assert_close(together[row, : len(tgt)], model(src[None], tgt[None])[0])
+
+
+@norms
+def test_the_order_of_the_batch_does_not_matter(config: TransformerConfig) -> None:
+    model, order = lively(config), torch.tensor([2, 0, 1])
+    torch.testing.assert_close(model(SRC[order], TGT[order]), model(SRC, TGT)[order])
+
+
+@pytest.mark.parametrize("fused", [True, False], ids=["fused", "explicit"])
+def test_masks_do_not_leak_where_batch_and_heads_and_lengths_are_equal(fused: bool) -> None:
+    model = lively(replace(TINY, d_model=9, n_heads=3, fused=fused))
+    src = torch.tensor([[4, 5, EOS_ID], [6, EOS_ID, 0], [EOS_ID, 0, 0]])
+    tgt = torch.tensor([[BOS_ID, 0, 0], [BOS_ID, 4, 0], [BOS_ID, 4, 5]])
+    together = model(src, tgt)
+    for row in range(3):
+        alone = model(src[row : row + 1, : 3 - row], tgt[row : row + 1, : row + 1])
+        torch.testing.assert_close(together[row, : row + 1], alone[0])
+
+
+@norms
+def test_every_source_token_matters_in_every_place(config: TransformerConfig) -> None:
+    model, src = lively(config), SRC[:1]
+    logits = model(src, TGT[:1])
+    for place in range(src.size(1)):
+        other = src.clone()
+        other[0, place] = 10
+        assert (model(other, TGT[:1]) - logits).abs().amax(-1).min() > 1e-5, place
+    assert (model(src.flip(1), TGT[:1]) - logits).abs().amax(-1).min() > 1e-5
+
+
+# weights
+
+
+@tied
+def test_the_gradient_reaches_every_parameter(config: TransformerConfig) -> None:
+    torch.manual_seed(0)
+    model = Transformer(config, VOCAB, VOCAB)
+    loss = F.cross_entropy(model(SRC, TGT)[:, :-1].flatten(0, 1), TGT[:, 1:].flatten(), ignore_index=PAD_ID)
+    loss.backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        if name.endswith("key.bias"):  # it adds the same q·b to all scores of a query, and the softmax forgets it
+            assert parameter.grad.abs().max() < 1e-6, name
+        else:
+            assert parameter.grad.abs().max() > 1e-5, name
+
+
+@tied
+def test_no_parameter_begins_as_it_lay_in_memory(config: TransformerConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def spoil_and_initialise(module: nn.Module, pad_id: int | None) -> None:
+        for parameter in module.parameters():
+            nn.init.constant_(parameter, math.nan)
+        initialise(module, pad_id)
+
+    monkeypatch.setattr("models.transformer.initialise", spoil_and_initialise)
+    model = Transformer(config, VOCAB, VOCAB)
+    for name, parameter in model.named_parameters():
+        assert parameter.isfinite().all(), name
+        assert parameter.abs().max() < 2, name
+    for side in ("src", "tgt"):
+        rows = model.get_parameter(f"{side}_embedding.weight").abs().sum(1)
+        assert (rows == 0).nonzero().flatten().tolist() == [PAD_ID]
+
+
+def test_tied_logits_begin_with_unit_variance() -> None:
+    torch.manual_seed(0)
+    logits = Transformer(replace(TINY, d_model=16), 500, 500)(SRC, TGT)
+    assert logits[..., 1:].std().item() == pytest.approx(1, rel=0.1)
+
+
+@norms
+def test_the_first_learned_position_is_trained(config: TransformerConfig) -> None:
+    torch.manual_seed(0)
+    model = Transformer(replace(config, positions="learned"), VOCAB, VOCAB)
+    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters() if "positions" in name}
+    model(SRC, TGT).square().sum().backward()
+    torch.optim.SGD(model.parameters(), lr=0.1).step()
+    for name, side in ("src_positions.table.weight", SRC), ("tgt_positions.table.weight", TGT):
+        moved = (model.get_parameter(name) - before[name]).abs().amax(1)
+        assert moved[: side.size(1)].min() > 1e-5, name
+        assert moved[side.size(1) :].max() == 0, name
+
+
+@tied
+def test_a_checkpoint_read_back_gives_the_same_logits_and_ties(config: TransformerConfig) -> None:
+    model, other = lively(config), Transformer(config, VOCAB, VOCAB).double()
+    other.load_state_dict(model.state_dict())
+    assert other(SRC, TGT).equal(model(SRC, TGT))
+    assert (other.output.weight is other.tgt_embedding.weight) == (config.tie != "none")
+    assert (other.src_embedding.weight is other.tgt_embedding.weight) == (config.tie == "all")
+
+
+@pytest.mark.parametrize(
+    ("config", "vocabularies", "expected"),
+    [
+        (
+            TransformerConfig(
+                d_model=256,
+                n_heads=8,
+                d_ff=512,
+                n_encoder_layers=3,
+                n_decoder_layers=3,
+                norm_first=False,
+                positions="learned",
+                max_length=100,
+                tie="none",
+            ),
+            (7855, 5893),
+            9_038_853,
+        ),
+        (TransformerConfig(activation="gelu"), (15920, 15920), 52_291_584),
+    ],
+    ids=["small", "base"],
+)
+def test_parameter_counts(config: TransformerConfig, vocabularies: tuple[int, int], expected: int) -> None:
+    with torch.device("meta"):
+        model = Transformer(config, *vocabularies)
+    assert sum(parameter.numel() for parameter in model.parameters()) == expected
+
+
+# dropout, precision, lengths, errors
+
+
+@pytest.mark.parametrize("fused", [True, False], ids=["fused", "explicit"])
+def test_each_dropout_has_its_own_rate(fused: bool) -> None:
+    config = replace(TINY, dropout=0.25, attention_dropout=0.5, fused=fused)
+    model = Transformer(config, VOCAB, VOCAB)
+    rates: dict[str, float] = {}
+    for name, part in model.named_modules():
+        if isinstance(part, Dropout):
+            rates[name] = part.p
+        elif isinstance(part, FusedScaledDotProductAttention):
+            rates[name] = part.dropout
+    assert {rate for name, rate in rates.items() if "_attention.attention" in name} == {0.5}
+    assert {rate for name, rate in rates.items() if "_attention.attention" not in name} == {0.25}
+    assert len(rates) == 2 + 2 * (1 + 3) + 2 * (2 + 4)  # positions; in each block attentions, ways around, feed-forward
+
+
+def test_dropout_ends_with_training() -> None:
+    torch.manual_seed(0)
+    model = Transformer(replace(TINY, dropout=0.5, attention_dropout=0.5), VOCAB, VOCAB)
+    assert not model(SRC, TGT).equal(model(SRC, TGT))
+    assert model.eval()(SRC, TGT).equal(model(SRC, TGT))
+
+
+@fused_or_not
+def test_half_precision_stays_near_full_precision(config: TransformerConfig) -> None:
+    torch.manual_seed(0)
+    model = Transformer(config, VOCAB, VOCAB).eval()
+    with torch.no_grad():
+        full = model(SRC, TGT)
+        with torch.autocast("cpu", torch.bfloat16):
+            half = model(SRC, TGT)
+            stepped, _ = model.step(TGT[:, 0], model.start(SRC))
+    torch.testing.assert_close(half.float(), full, atol=0.1, rtol=0)
+    torch.testing.assert_close(stepped.float(), full[:, 0], atol=0.1, rtol=0)
+
+
+@settings(max_examples=20, deadline=None, derandomize=True)
+@given(
+    lengths=st.lists(st.tuples(st.integers(1, 12), st.integers(1, 12)), min_size=1, max_size=4),
+    config=st.sampled_from(list(FUSED.values())),
+)
+def test_no_lengths_make_a_nan_forward_or_back(lengths: list[tuple[int, int]], config: TransformerConfig) -> None:
+    torch.manual_seed(0)
+    model = Transformer(config, VOCAB, VOCAB)
+    src, tgt = (torch.zeros(len(lengths), max(side), dtype=torch.long) for side in zip(*lengths, strict=True))
+    for row, (source, target) in enumerate(lengths):
+        src[row, : source - 1], src[row, source - 1] = 4, EOS_ID
+        tgt[row, 0], tgt[row, 1:target] = BOS_ID, 5
+    logits = model(src, tgt)
+    logits.square().sum().backward()
+    assert logits.isfinite().all()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.isfinite().all(), name
+
+
+def test_errors_name_the_numbers() -> None:
+    with pytest.raises(ValueError, match=r"d_model=8 .*n_heads=3"):
+        Transformer(replace(TINY, n_heads=3), VOCAB, VOCAB)
+    with pytest.raises(ValueError, match=r"\(13, 8\) and \(11, 8\).*joint vocabulary"):
+        Transformer(replace(TINY, tie="all"), 11, 13)
+    short = Transformer(replace(TINY, positions="learned", max_length=6), VOCAB, VOCAB)
+    with pytest.raises(ValueError, match=r"7 positions .* table of 6"):
+        short(SRC, TGT)
+
+
+@pytest.mark.parametrize("config", [replace(TINY, tie="none"), replace(TINY, tie="target")], ids=["none", "target"])
+def test_vocabularies_of_different_size_are_welcome_where_they_are_not_tied(config: TransformerConfig) -> None:
+    torch.manual_seed(0)
+    model = Transformer(config, 11, 13)
+    logits = model(torch.tensor([[10, EOS_ID]]), torch.tensor([[BOS_ID, 12, 4]]))
+    assert logits.size(-1) == 13
+
+
+# learning
+
+
+@norms
+def test_it_learns_to_reverse(config: TransformerConfig) -> None:
+    torch.manual_seed(0)
+    model = Transformer(replace(config, d_model=32, d_ff=64, n_encoder_layers=1, n_decoder_layers=1), 12, 12)
+    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
+
+    def batch(size: int) -> tuple[Tensor, Tensor]:
+        symbols = torch.randint(4, 12, (size, 6))
+        ends = torch.full((size, 1), BOS_ID), torch.full((size, 1), EOS_ID)
+        return torch.cat([symbols, ends[1]], 1), torch.cat([ends[0], symbols.flip(1), ends[1]], 1)
+
+    for _ in range(300):
+        src, tgt = batch(64)
+        loss = F.cross_entropy(model(src, tgt[:, :-1]).flatten(0, 1), tgt[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    src, tgt = batch(100)
+    with torch.no_grad():
+        state, said = model.start(src), [tgt[:, 0]]
+        for _ in range(7):
+            logits, state = model.step(said[-1], state)
+            said.append(logits.argmax(-1))
+    assert (torch.stack(said, 1) == tgt).all(1).float().mean() > 0.95
