@@ -1,0 +1,112 @@
+"""Draw the corpus from the grammar: seeded, without duplicates, and split so that the test is compositional.
+
+An *item* is what a slot contributes: 父, 昨日, 祇園, 2; a fact contributes its topic and its detail, a verb nothing. A
+hash of the seed gives every unordered pair of items to one split: 4 % to dev, 4 % to test, the rest to train. Only
+the pairs that a fact joins (金閣寺 and 足利義満) are memorised and count nowhere. A sentence whose pairs across slots
+are all train's is a train sentence. One that holds a test pair and no dev pair is a test sentence, and the other way
+round for dev; one that holds both is dropped. So the two items of a test pair meet in no train or dev sentence of any
+construction, while each of them meets many others there.
+"""
+
+import os
+import random
+import shutil
+from collections.abc import Iterator
+from hashlib import blake2b
+from itertools import islice
+from pathlib import Path
+
+from utils.dataset.embedded.construction import Construction, item_pairs
+from utils.dataset.embedded.entry import Entry
+from utils.dataset.embedded.grammar import CONSTRUCTIONS
+
+Pair = tuple[str, str]
+
+SIZES = {"train": 20_000, "dev": 500, "test": 500}
+HELD_OUT_PERCENT = 4  # of the pairs of items, for dev and for test each
+DRAWS = 5_000  # fillers drawn for each construction: enough for its share of every split
+
+
+def pair_split(one: str, other: str, seed: int) -> str:
+    """The split that a pair of items belongs to, whichever comes first."""
+    key = "\t".join([str(seed), *sorted((one, other))]).encode()
+    percent = int.from_bytes(blake2b(key, digest_size=8).digest()) % 100
+    if percent < HELD_OUT_PERCENT:
+        return "dev"
+    return "test" if percent < 2 * HELD_OUT_PERCENT else "train"
+
+
+def sentence_split(fillers: tuple[Entry, ...], seed: int) -> str | None:
+    """The split that a sentence belongs to; None when it holds pairs of both dev and test."""
+    held_out = {pair_split(one, other, seed) for one, other in item_pairs(fillers)} - {"train"}
+    if len(held_out) == 2:
+        return None
+    return held_out.pop() if held_out else "train"
+
+
+def draw(construction: Construction, rng: random.Random, seed: int) -> dict[str, Iterator[Pair]]:
+    """Sentences of one construction in random order, apart for each split."""
+    drawn: dict[str, list[Pair]] = {name: [] for name in SIZES}
+    for index in rng.sample(range(construction.capacity), min(DRAWS, construction.capacity)):
+        fillers = construction.fillers(index)
+        if construction.sensible(fillers) and (split := sentence_split(fillers, seed)):
+            drawn[split].append(construction.render(fillers))
+    return {split: iter(pairs) for split, pairs in drawn.items()}
+
+
+def take_turns(streams: list[Iterator[Pair]]) -> Iterator[Pair]:
+    """One from each stream in turn, until the last is empty."""
+    while streams:
+        alive = []
+        for stream in streams:
+            if (pair := next(stream, None)) is not None:
+                alive.append(stream)
+                yield pair
+        streams = alive
+
+
+def generate(seed: int = 0) -> dict[str, list[Pair]]:
+    """The corpus as (Japanese, English) pairs, the constructions in equal shares as far as they reach.
+
+    No sentence is there twice: fillers are drawn without replacement, and no two constructions say the same.
+
+    Raises:
+        ValueError: the grammar has too few sentences for the sizes asked.
+    """
+    rng = random.Random(seed)
+    drawn = [draw(construction, rng, seed) for construction in CONSTRUCTIONS]
+    corpus: dict[str, list[Pair]] = {}
+    for split, size in SIZES.items():
+        pairs = corpus[split] = list(islice(take_turns([streams[split] for streams in drawn]), size))
+        if len(pairs) < size:
+            raise ValueError(f"the grammar yields {len(pairs)} {split} pairs, not {size}: raise DRAWS={DRAWS}")
+        rng.shuffle(pairs)
+    return corpus
+
+
+def write_embedded(folder: Path) -> None:
+    """Write kyoto-{train,dev,test}.{ja,en} into the folder, unless all six are there.
+
+    The files are written and flushed in a temporary folder beside it and renamed into place, so that a process that
+    dies leaves no half-written file behind.
+    """
+    names = [f"kyoto-{split}.{language}" for split in SIZES for language in ("ja", "en")]
+    if all((folder / name).is_file() for name in names):
+        return
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    temporary = folder.with_name(f".{folder.name}.{os.getpid()}")
+    temporary.mkdir(exist_ok=True)
+    try:
+        for split, pairs in generate().items():
+            for language, lines in zip(("ja", "en"), zip(*pairs, strict=True), strict=True):
+                with (temporary / f"kyoto-{split}.{language}").open("w", encoding="utf-8", newline="\n") as file:
+                    file.writelines(f"{line}\n" for line in lines)
+                    file.flush()
+                    os.fsync(file.fileno())
+        try:
+            temporary.rename(folder)
+        except OSError:  # it is there: incomplete, with other files that are not ours to remove, or just written
+            for name in names:
+                (temporary / name).replace(folder / name)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
