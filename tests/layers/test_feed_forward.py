@@ -37,8 +37,11 @@ def test_each_position_goes_alone_through_both_layers(name: Activation) -> None:
         torch.testing.assert_close(out[b, t], torch.tensor(outer, dtype=torch.float64))
 
 
-def test_dropout_stands_between_the_two_layers() -> None:
+def test_dropout_stands_between_the_activation_and_the_second_layer() -> None:
     torch.manual_seed(0)
-    feed, x = FeedForward(3, 5, dropout=0.9999), torch.ones(1, 2, 3)  # of ten components, all
-    assert feed(x).equal(feed.narrow.bias.expand(1, 2, 3))
-    assert not feed.eval()(x).equal(feed.narrow.bias.expand(1, 2, 3))
+    feed, x = FeedForward(4, 4, "gelu", dropout=0.5), torch.randn(2, 8, 4)
+    torch.nn.init.eye_(feed.narrow.weight)
+    torch.nn.init.ones_(feed.narrow.bias)
+    dropped, kept = feed(x) - 1, feed.eval()(x) - 1
+    torch.testing.assert_close(dropped, torch.where(dropped == 0, 0, 2 * kept))
+    assert 16 < dropped.count_nonzero() < 48

@@ -111,6 +111,14 @@ def test_a_masked_key_counts_for_nothing_in_every_precision(
 
 
 @twins
+def test_a_masked_key_counts_for_nothing_however_badly_the_others_fit(inputs: Inputs, twin: type[nn.Module]) -> None:
+    query, key, value, _ = inputs
+    mixed, _ = twin()(query, key, value, REAL[1].expand(T, S), torch.full((B, H, T, S), -1e30).double())
+    expected = value[:, :, REAL[1]].mean(2, keepdim=True).expand(B, H, T, K)  # all fit equally badly
+    torch.testing.assert_close(mixed, expected)
+
+
+@twins
 def test_dropout_drops_weights_while_training_only(twin: type[nn.Module]) -> None:
     torch.manual_seed(0)
     attention, one = twin(0.5), torch.ones(1, 1, 64, 1)

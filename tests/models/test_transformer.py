@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from const.token import BOS_ID, EOS_ID, PAD_ID
 from layers.dropout import Dropout
+from layers.feed_forward import Activation
 from layers.positional_encoding import sinusoid
 from layers.scaled_dot_product_attention import FusedScaledDotProductAttention
 from models.transformer import Transformer, TransformerConfig
@@ -71,18 +72,18 @@ def lively(config: TransformerConfig, vocab: int = VOCAB) -> Transformer:
 
 
 @fused_or_not
-def test_it_is_the_transformer_of_torchs_blocks(config: TransformerConfig) -> None:
-    model = lively(replace(config, tie="none", n_decoder_layers=3))
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+def test_it_is_the_transformer_of_torchs_blocks(config: TransformerConfig, activation: Activation) -> None:
+    model = lively(replace(config, activation=activation, tie="none", n_decoder_layers=3))
     encoder_norm, decoder_norm = (nn.LayerNorm(8) if config.norm_first else None for _ in range(2))
-    encoder = nn.TransformerEncoder(
-        nn.TransformerEncoderLayer(8, 2, 12, 0.0, batch_first=True, norm_first=config.norm_first),
-        2,
-        encoder_norm,
-        enable_nested_tensor=False,
-    ).double()
-    decoder = nn.TransformerDecoder(
-        nn.TransformerDecoderLayer(8, 2, 12, 0.0, batch_first=True, norm_first=config.norm_first), 3, decoder_norm
-    ).double()
+    encoder_layer = nn.TransformerEncoderLayer(
+        8, 2, 12, 0.0, activation, norm_first=config.norm_first, batch_first=True
+    )
+    decoder_layer = nn.TransformerDecoderLayer(
+        8, 2, 12, 0.0, activation, norm_first=config.norm_first, batch_first=True
+    )
+    encoder = nn.TransformerEncoder(encoder_layer, 2, encoder_norm, enable_nested_tensor=False).double()
+    decoder = nn.TransformerDecoder(decoder_layer, 3, decoder_norm).double()
     for parameter in (*encoder.parameters(), *decoder.parameters()):
         nn.init.normal_(parameter, std=0.5)
     for ours, theirs in zip(model.encoder, encoder.layers, strict=True):
@@ -306,6 +307,12 @@ def test_parameter_counts(config: TransformerConfig, vocabularies: tuple[int, in
     assert sum(parameter.numel() for parameter in model.parameters()) == expected
 
 
+def test_the_defaults_are_the_papers_base() -> None:
+    c = TransformerConfig()
+    assert (c.d_model, c.n_heads, c.d_ff, c.n_encoder_layers, c.n_decoder_layers) == (512, 8, 2048, 6, 6)
+    assert (c.dropout, c.attention_dropout, c.activation, c.positions) == (0.1, 0.0, "relu", "sinusoidal")
+
+
 # dropout, precision, lengths, errors
 
 
@@ -322,6 +329,22 @@ def test_each_dropout_has_its_own_rate(fused: bool) -> None:
     assert {rate for name, rate in rates.items() if "_attention.attention" in name} == {0.5}
     assert {rate for name, rate in rates.items() if "_attention.attention" not in name} == {0.25}
     assert len(rates) == 2 + 2 * (1 + 3) + 2 * (2 + 4)  # positions; in each block attentions, ways around, feed-forward
+
+
+@pytest.mark.parametrize("fused", [True, False], ids=["fused", "explicit"])
+def test_a_forward_hook_is_shown_the_weights_unless_they_are_fused_away(fused: bool) -> None:
+    model = Transformer(replace(TINY, fused=fused), VOCAB, VOCAB)
+    shown: list[Tensor | None] = []
+    for name, part in model.named_modules():
+        if name.endswith("cross_attention.attention"):
+            part.register_forward_hook(lambda _module, _inputs, outputs: shown.append(outputs[1]))
+    model(SRC, TGT)
+    assert len(shown) == 2
+    for weights in shown:
+        assert (weights is None) == fused
+        if weights is not None:
+            torch.testing.assert_close(weights.sum(-1), torch.ones(3, 2, 5))
+            assert ((weights == 0) == (SRC == PAD_ID)[:, None, None]).all()
 
 
 def test_dropout_ends_with_training() -> None:
