@@ -63,6 +63,8 @@ def test_it_is_torchs_own_forward_and_back(norm_first: bool, fused: bool, activa
 def test_a_cached_step_is_the_whole_at_every_position_and_beam(norm_first: bool, fused: bool, beams: int) -> None:
     torch.manual_seed(0)
     block = decoder_block(norm_first, fused)
+    for parameter in block.parameters():
+        nn.init.normal_(parameter, std=0.5)  # no two norms alike
     x = torch.randn(2 * beams, T, D, dtype=torch.float64)  # the beams of a sentence stand together
     memory = torch.randn(2, S, D, dtype=torch.float64)
     source_mask = padding_mask(SRC, 0)
