@@ -62,13 +62,13 @@ class BucketSampler:
 
     Args:
         pairs: the split.
-        tokens_per_batch: most padded tokens of a batch on either side.
+        tokens_per_batch: most padded tokens of a batch on either side; a longer pair is a batch by itself.
         max_tokens: pairs with a longer side (</s> included), and pairs with an empty one, are left out;
             None keeps all.
         seed: of the order.
 
     Raises:
-        ValueError: no pair is left, or a batch cannot hold the longest of them.
+        ValueError: no pair is left.
     """
 
     def __init__(self, pairs: TokenPairs, tokens_per_batch: int, max_tokens: int | None = None, seed: int = 0) -> None:
@@ -80,12 +80,6 @@ class BucketSampler:
         self._kept = np.flatnonzero(kept)
         if not len(self._kept):
             raise ValueError(f"no pair of {len(kept):,} has at most max_tokens={max_tokens} tokens a side: raise it")
-        longest = int(np.maximum(self._src, self._tgt)[self._kept].max())
-        if longest > tokens_per_batch:
-            raise ValueError(
-                f"tokens_per_batch={tokens_per_batch} cannot hold a pair of {longest} tokens: "
-                "raise it, or lower max_tokens"
-            )
         self._budget, self._seed = tokens_per_batch, seed
 
     @property
@@ -101,7 +95,7 @@ class BucketSampler:
         batches, begin, widest = [], 0, 0
         for end, width in enumerate(np.maximum(self._src, self._tgt)[order].tolist()):
             widest = max(widest, width)
-            if widest * (end + 1 - begin) > self._budget:
+            if end > begin and widest * (end + 1 - begin) > self._budget:
                 batches.append(order[begin:end])
                 begin, widest = end, width
         batches.append(order[begin:])
@@ -112,6 +106,10 @@ class BucketSampler:
         """These pairs as tensors."""
         src, tgt = self._pairs
         return Batch(padded([src[i] for i in rows]), padded([tgt[i] for i in rows], bos=True))
+
+    def all(self) -> list[Batch]:
+        """Every pair once, as tensors, for validating and testing."""
+        return [self.batch(rows) for rows in self.epoch(0)]
 
     def padding(self) -> float:
         """Share of padding in all positions of the first epoch, both sides together."""

@@ -31,6 +31,9 @@ class ParallelText:
     def __len__(self) -> int:
         return len(self.src)
 
+    def __getitem__(self, part: slice) -> "ParallelText":
+        return ParallelText(self.src[part], self.tgt[part])
+
 
 def read_lines(path: Path) -> list[str]:
     r"""The lines of a UTF-8 file, without a byte order mark and Windows' "\r".

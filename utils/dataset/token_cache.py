@@ -18,6 +18,7 @@ from utils.file import atomic_folder
 from utils.text.pair import TokenizerConfig, TokenizerPair, load_tokenizers, train_tokenizers
 
 Split = Literal["train", "dev", "test"]
+SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 _FORMAT = 1  # counts up when what lies in the cache changes
 
 

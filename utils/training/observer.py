@@ -47,6 +47,13 @@ class Validation(NamedTuple):
         return math.exp(min(self.loss, 700.0))
 
 
+def duration(seconds: float) -> str:
+    """Minutes, hours or days, whichever reads best."""
+    if seconds < 90 * 60:
+        return f"{seconds / 60:.1f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.1f} days"
+
+
 class Observer(Protocol):
     """Is told of each update that is reported, and of each validation."""
 
@@ -65,25 +72,26 @@ class Terminal:
 
     Args:
         plan: bounds of the training.
-        total_steps: updates until the first bound that is known in updates; None when only time bounds it.
         steps_per_epoch: updates in a pass over the training text.
     """
 
-    LINE_EVERY = 50  # updates, where there is no terminal
+    REPORTS_PER_LINE = 5  # where there is no terminal
+    REPORTS_TO_ESTIMATE = 2  # before the time to the end is foretold
 
-    def __init__(self, plan: TrainingConfig, total_steps: int | None, steps_per_epoch: int) -> None:
+    def __init__(self, plan: TrainingConfig, steps_per_epoch: int) -> None:
         self._plan = plan
         self._steps_per_epoch = steps_per_epoch
         self._live = sys.stderr.isatty()
-        self._bar = tqdm(total=total_steps, unit="step", disable=not self._live, dynamic_ncols=True)
-        self._total = total_steps
+        bounds = [plan.max_steps, plan.max_epochs and plan.max_epochs * steps_per_epoch]
+        self._total = min((bound for bound in bounds if bound is not None), default=None)
+        self._bar = tqdm(total=self._total, unit="step", disable=not self._live, dynamic_ncols=True)
         self._smoothed: float | None = None
+        self._reports = 0
 
     def on_step(self, progress: Progress, report: StepReport) -> None:
         """Move the bar."""
-        self._smoothed = (
-            report.loss if self._smoothed is None else 0.95 * self._smoothed + 0.05 * report.loss
-        )
+        self._reports += 1
+        self._smoothed = report.loss if self._smoothed is None else 0.95 * self._smoothed + 0.05 * report.loss
         epoch = progress.epoch + progress.position / self._steps_per_epoch
         facts = (
             f"epoch {epoch:.2f}  loss {self._smoothed:.3f}  {report.tokens_per_second:,.0f} tok/s  "
@@ -93,29 +101,36 @@ class Terminal:
             self._bar.n = progress.step
             self._bar.set_postfix_str(facts, refresh=False)
             self._bar.refresh()
-        elif progress.step % self.LINE_EVERY == 0:
+        elif self._reports % self.REPORTS_PER_LINE == 0:
             of = f"/{self._total:,}" if self._total else ""
-            self.say(f"step {progress.step:,}{of}  {facts}  {progress.seconds / 60:.1f} min{self._remaining(progress)}")
+            left = self._remaining(progress)
+            eta = "" if left is None else f"  ETA {duration(left)}"
+            self.say(f"step {progress.step:,}{of}  {facts}  {duration(progress.seconds)}{eta}")
 
-    def _remaining(self, progress: Progress) -> str:
-        """Estimate of the minutes to go, by the bound that will be met first."""
+        if self._reports == self.REPORTS_TO_ESTIMATE and (seconds := self._remaining(progress)) is not None:
+            self.say(f"At this speed the training takes about {duration(seconds)} more.")
+
+    def _remaining(self, progress: Progress) -> float | None:
+        """Estimated seconds to go, by the bound that will be met first."""
         bounds = []
         if self._total:
             bounds.append((self._total - progress.step) * progress.seconds / progress.step)
         if self._plan.max_minutes is not None:
             bounds.append(60 * self._plan.max_minutes - progress.seconds)
-        return f"  ETA {max(0.0, min(bounds)) / 60:.1f} min" if bounds else ""
+        return max(0.0, min(bounds)) if bounds else None
 
     def on_validation(self, progress: Progress, validation: Validation) -> None:
         """Print the scores and what the translations look like."""
         best = "  (best so far)" if progress.best_step == progress.step else ""
         self.say(
-            f"\n── step {progress.step:,}  {progress.seconds / 60:.1f} min  dev loss {validation.loss:.3f} nats/token  "
+            f"\n── step {progress.step:,}  {duration(progress.seconds)}  dev loss {validation.loss:.3f} nats/token  "
             f"PPL {validation.perplexity:.2f}  BLEU {validation.bleu:.2f}  chrF {validation.chrf:.2f}{best}\n"
             f"   {validation.bleu_signature}"
         )
         for sample in validation.samples:
-            self.say(f"   source     {sample.source}\n   reference  {sample.reference}\n   ours       {sample.translation}")
+            self.say(
+                f"   source     {sample.source}\n   reference  {sample.reference}\n   ours       {sample.translation}"
+            )
         self.say("")
 
     def say(self, text: str) -> None:
@@ -143,7 +158,12 @@ class JsonlLog:
         self._file = path.open("a", encoding="utf-8")
 
     def _write(self, kind: str, progress: Progress, fields: dict[str, object]) -> None:
-        head = {"kind": kind, "step": progress.step, "epoch": progress.epoch, "minutes": round(progress.seconds / 60, 3)}
+        head = {
+            "kind": kind,
+            "step": progress.step,
+            "epoch": progress.epoch,
+            "minutes": round(progress.seconds / 60, 3),
+        }
         self._file.write(json.dumps(head | fields, ensure_ascii=False) + "\n")
         self._file.flush()
 

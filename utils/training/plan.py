@@ -14,6 +14,7 @@ class TrainingConfig:
         max_epochs: passes over the training text.
         max_minutes: wall-clock time of training and validation, earlier parts of a resumed run counted in.
         validate_every: updates between two validations, each of which also saves the run.
+        report_every: updates between two lines of the log and moves of the progress bar.
         bleu_sentences: dev sentences that a validation translates (the first ones; null: all); the loss is
             always that of all.
         n_samples: translations that a validation shows.
@@ -27,6 +28,7 @@ class TrainingConfig:
     max_epochs: int | None = 20
     max_minutes: float | None = None
     validate_every: int = 1000
+    report_every: int = 10
     bleu_sentences: int | None = None
     n_samples: int = 3
     label_smoothing: float = 0.1

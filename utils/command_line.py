@@ -1,0 +1,54 @@
+"""What all commands share: errors of one line that name the remedy, exit statuses that a shell understands."""
+
+import difflib
+import re
+import sys
+from collections.abc import Callable
+from typing import NoReturn
+
+from jsonargparse import ArgumentParser
+
+INTERRUPTED = 130  # 128 + SIGINT, as shells count it
+
+
+def fail(program: str, message: str) -> NoReturn:
+    """Print one line on standard error and exit with status 2."""
+    print(f"{program}: error: {message}", file=sys.stderr)
+    sys.exit(2)
+
+
+class Parser(ArgumentParser):
+    """A parser whose errors are one line and name the nearest option."""
+
+    def error(self, message: str, ex: Exception | None = None) -> NoReturn:  # noqa: ARG002 (jsonargparse's signature)
+        """Exit with status 2."""
+        fail(self.prog, self.explain(message))
+
+    def explain(self, message: str) -> str:
+        """The message on one line, with the option that was probably meant."""
+        line = re.sub(r"\s+", " ", message.strip())
+        if pair := re.search(r"Group '(.+?)' does not accept option '(.+?)'", line):
+            wrong = f"{pair[1]}.{pair[2]}"
+        elif (single := re.search(r"[Uu]nrecognized arguments: --(\S+)|Option '(.+?)' is not accepted", line)) is None:
+            return line
+        else:
+            wrong = single[1] or single[2]
+        known = [option.removeprefix("--") for action in self._actions for option in action.option_strings]
+        near = difflib.get_close_matches(wrong.split("=")[0], known, n=1, cutoff=0.5)
+        remedy = f"did you mean --{near[0]}?" if near else "see --help"
+        return f"unknown option {wrong}: {remedy}"
+
+
+def run_command(program: str, main: Callable[[], None]) -> NoReturn:
+    """Run a command and exit: 0 when it went well, 2 after a user's mistake, 130 after Ctrl-C; no traceback."""
+    try:
+        main()
+    except KeyboardInterrupt:
+        print(f"{program}: interrupted", file=sys.stderr)
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:  # `translate.py ... | head` has read enough
+        sys.stderr.close()
+        sys.exit(0)
+    except (ValueError, OSError) as error:
+        fail(program, " ".join(str(error).split()))
+    sys.exit(0)

@@ -1,0 +1,38 @@
+"""How good a network translates text that it has not learned from."""
+
+from collections.abc import Sequence
+
+from utils.dataset.corpus import Corpus
+from utils.dataset.parallel_text import ParallelText
+from utils.evaluation.score import score
+from utils.search.translator import Translator
+from utils.training.observer import Sample, Validation
+
+
+class Validator:
+    """Translates sentences and scores them: decoded text, never teacher-forced tokens.
+
+    Args:
+        translator: around the network.
+        text: what to translate, with references.
+        corpus: the text's languages and tokenization.
+        n_samples: translations to show.
+    """
+
+    def __init__(self, translator: Translator, text: ParallelText, corpus: Corpus, n_samples: int) -> None:
+        self._translator = translator
+        self._text = text
+        self._corpus = corpus
+        self._n_samples = n_samples
+        self.translations: Sequence[str] = []
+
+    def __call__(self, loss: float) -> Validation:
+        """Scores and samples, beside a loss that is already known (nats per token)."""
+        self.translations = [found.text for found in self._translator.translate(self._text.src)]
+        scores = score(self.translations, self._text.tgt, self._corpus.tgt_lang, self._corpus.pre_tokenized)
+        stride = max(1, len(self._text) // max(1, self._n_samples))
+        samples = [
+            Sample(self._text.src[i], self._text.tgt[i], self.translations[i])
+            for i in range(0, len(self._text), stride)
+        ]
+        return Validation(loss, *scores, samples[: self._n_samples])

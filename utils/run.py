@@ -1,0 +1,116 @@
+"""A run: one folder under pickles/ that holds all that using or resuming it needs."""
+
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_model, save_model
+
+from const.path import PICKLES
+from models.transformer import Transformer
+from utils.config import Config
+from utils.file import atomic_file
+from utils.search.hypothesis import SearchConfig
+from utils.search.translator import Translator
+from utils.text.pair import TokenizerPair, load_tokenizers
+
+CONFIG = "config.yaml"  # the resolved settings
+WEIGHTS = "model.safetensors"  # of the best validation
+LAST = "last.pt"  # where training stood at its latest validation
+LOG = "log.jsonl"
+CURVE = "curve.png"
+ATTENTION = "attention.png"
+TEST = "test.json"  # scores of the test set
+TRANSLATIONS = "test.txt"  # its translations, line by line
+
+
+class Run(NamedTuple):
+    """A trained model and what belongs to it."""
+
+    folder: Path
+    config: Config
+    tokenizers: TokenizerPair
+    model: Transformer
+
+    @property
+    def window(self) -> int:
+        """Most source tokens that it translates at a time: as many as it has learned from, </s> included."""
+        return min(self.config.model.max_length, self.config.batch.max_tokens)
+
+    def translator(self, search: SearchConfig | None = None) -> Translator:
+        """What translates with it; by its own search settings when no others are given."""
+        config = self.config
+        return Translator(
+            self.model,
+            self.tokenizers,
+            config.data.tgt_lang,
+            search or config.search,
+            self.window,
+            config.training.precision,
+        )
+
+
+def create_run(config: Config, tokenizers: TokenizerPair, root: Path = PICKLES) -> Path:
+    """Make the folder of a new run, with its settings and tokenizers in it."""
+    name = f"{config.name}-{datetime.now():%Y%m%d-%H%M%S}"
+    folder, n = root / name, 1
+    while True:
+        try:
+            folder.mkdir(parents=True)
+            break
+        except FileExistsError:  # two in one second
+            n += 1
+            folder = root / f"{name}-{n}"
+    tokenizers.save(folder)
+    config.save(folder / CONFIG)
+    return folder
+
+
+def newest_run(having: str, root: Path = PICKLES) -> Path:
+    """The run whose file of this name was written last.
+
+    Raises:
+        ValueError: there is none.
+    """
+    files = list(root.glob(f"*/{having}"))
+    if not files:
+        raise ValueError(
+            f"no run with a {having} in {root}: train one first, "
+            "`python train.py --config const/preset/demo.yaml` takes minutes"
+        )
+    return max(files, key=lambda file: file.stat().st_mtime).parent
+
+
+def save_weights(model: Transformer, folder: Path) -> None:
+    """Write the weights as safetensors; tied ones once."""
+    with atomic_file(folder / WEIGHTS) as draft:
+        save_model(model, str(draft))
+
+
+def load_run(folder: Path, device: torch.device, fused: bool | None = None) -> Run:
+    """Read a run, ready to translate.
+
+    Args:
+        folder: of the run.
+        device: where the model shall live.
+        fused: attention by the fused kernel or written out; None: as it was trained.
+
+    Raises:
+        ValueError: no such run, or nothing learned yet, or weights that do not fit its settings.
+    """
+    if not folder.is_dir():
+        raise ValueError(f"no run {folder}: give a folder under {PICKLES}")
+    config = Config.load(folder / CONFIG)
+    tokenizers = load_tokenizers(folder)
+    shape = config.model if fused is None else replace(config.model, fused=fused)
+    model = Transformer(shape, len(tokenizers.src), len(tokenizers.tgt)).to(device)
+    try:
+        load_model(model, folder / WEIGHTS, device=str(device))
+    except FileNotFoundError:
+        raise ValueError(f"{folder} has no {WEIGHTS} yet: it appears with the first validation") from None
+    except (SafetensorError, RuntimeError) as error:
+        raise ValueError(f"{folder / WEIGHTS} is damaged or of another architecture: {error}") from error
+    return Run(folder, config, tokenizers, model.eval())
