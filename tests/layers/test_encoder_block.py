@@ -30,13 +30,16 @@ def test_it_is_torchs_own_forward_and_back(norm_first: bool, activation: Activat
     ours.load_state_dict(block_state(theirs, "self", "feed"))
 
     x = torch.randn(2, 5, D, dtype=torch.float64, requires_grad=True)
-    a = ours(x, padding_mask(IDS, 0) & causal_mask(5, 5) if masked else None)
+    mask = padding_mask(IDS, 0) & causal_mask(5, 5) if masked else None
+    a = ours(x, mask)
     b = theirs(
         x,
         src_mask=~causal_mask(5, 5) if masked else None,
         src_key_padding_mask=IDS == 0 if masked else None,
     )
     torch.testing.assert_close(a, b)
+    with torch.no_grad():  # another kernel, where fused
+        torch.testing.assert_close(ours(x, mask), b)
     direction = torch.randn_like(a)
     (mine,), (other,) = (torch.autograd.grad((out * direction).sum(), x) for out in (a, b))
     torch.testing.assert_close(mine, other)

@@ -49,7 +49,8 @@ def test_it_is_torchs_own(fused: bool, padding: bool, causal: bool, cross: bool)
         mask = mask & padding_mask(IDS, 0)
     if causal:
         mask = mask & causal_mask(t_len, S)
-    a = ours(x, memory, mask if padding or causal else None)
+    asked = x, memory, mask if padding or causal else None
+    a = ours(*asked)
     b, _ = theirs(
         x,
         memory,
@@ -58,6 +59,8 @@ def test_it_is_torchs_own(fused: bool, padding: bool, causal: bool, cross: bool)
         attn_mask=~causal_mask(t_len, S) if causal else None,
     )
     torch.testing.assert_close(a, b)
+    with torch.no_grad():  # another kernel, where fused
+        torch.testing.assert_close(ours(*asked), b)
     direction = torch.randn_like(a)
     wanted = (x, memory) if cross else (x,)
     for mine, other in zip(
@@ -69,6 +72,7 @@ def test_it_is_torchs_own(fused: bool, padding: bool, causal: bool, cross: bool)
 
 
 @kernels
+@torch.no_grad()
 def test_a_sentence_is_the_same_alone_where_batch_and_heads_and_lengths_are_equal(fused: bool) -> None:
     attention = MultiHeadAttention(9, 3, attention_kernel(fused, 0.0))
     x = torch.randn(3, 3, 9)
@@ -122,10 +126,14 @@ def test_the_score_bias_is_added_before_scaling(fused: bool) -> None:
     key, value = attention.key_value(memory)
     scores = (torch.einsum("bhtk,bhsk->bhts", query, key) + Slope()(query, key)) / (D // H) ** 0.5
     heads = torch.einsum("bhts,bhsk->bthk", scores.softmax(-1), value)
-    torch.testing.assert_close(attention(x, memory), attention.output(heads.reshape(B, T, D)))
+    expected = attention.output(heads.reshape(B, T, D))
+    torch.testing.assert_close(attention(x, memory), expected)
+    with torch.no_grad():
+        torch.testing.assert_close(attention(x, memory), expected)
 
 
 @kernels
+@torch.no_grad()
 def test_keys_and_values_that_grow_by_a_token_are_those_of_the_whole(fused: bool) -> None:
     attention, _ = twins(fused)
     x = noise(B, T, D)

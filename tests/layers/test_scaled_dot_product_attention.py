@@ -1,4 +1,7 @@
-"""Attention against loops over numbers, against torch's own, and the fused twin against the explicit one."""
+"""Attention against loops over numbers, against torch's own, and the fused twin against the explicit one.
+
+Where gradients are wanted, the fused twin leaves the kernel alone on a CPU: so it is also called without.
+"""
 
 import math
 from typing import NamedTuple
@@ -29,6 +32,8 @@ MASKS = {
 masked = pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
 biased = pytest.mark.parametrize("biased", [False, True], ids=["plain", "biased"])
 twins = pytest.mark.parametrize("twin", [ScaledDotProductAttention, FusedScaledDotProductAttention])
+with_and_without_gradients = pytest.mark.parametrize("gradients", [True, False], ids=["training", "no_grad"])
+devices = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 
 
 class Inputs(NamedTuple):
@@ -80,8 +85,23 @@ def test_explicit_is_torchs_own(inputs: Inputs, mask: Tensor | None) -> None:
 
 @masked
 @biased
-def test_fused_is_explicit_in_values_and_gradients(inputs: Inputs, mask: Tensor | None, biased: bool) -> None:
-    direction = torch.randn(B, H, T, K, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+def test_fused_is_explicit_without_gradients(inputs: Inputs, mask: Tensor | None, biased: bool) -> None:
+    arguments = *inputs[:3], mask, inputs.bias if biased else None
+    with torch.no_grad():
+        fused, _ = FusedScaledDotProductAttention()(*arguments)
+        explicit, _ = ScaledDotProductAttention()(*arguments)
+    torch.testing.assert_close(fused, explicit)
+
+
+@masked
+@biased
+@devices
+def test_fused_is_explicit_in_values_and_gradients(
+    inputs: Inputs, mask: Tensor | None, biased: bool, device: str
+) -> None:
+    inputs = Inputs(*(tensor.detach().to(device).requires_grad_() for tensor in inputs))
+    mask = mask.to(device) if mask is not None else None
+    direction = torch.randn(B, H, T, K, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).to(device)
     wanted = inputs if biased else inputs[:3]
     explicit, fused = (
         (mixed, *torch.autograd.grad((mixed * direction).sum(), wanted))
@@ -95,15 +115,17 @@ def test_fused_is_explicit_in_values_and_gradients(inputs: Inputs, mask: Tensor 
 
 
 @twins
+@with_and_without_gradients
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_a_masked_key_counts_for_nothing_in_every_precision(
-    inputs: Inputs, twin: type[nn.Module], dtype: torch.dtype
+    inputs: Inputs, twin: type[nn.Module], dtype: torch.dtype, gradients: bool
 ) -> None:
     query, key, value, _ = (tensor.detach().to(dtype) for tensor in inputs)
     mask = REAL[1]
     loud_key, loud_value = (tensor.masked_fill(~mask[:, None], 1000.0) for tensor in (key, value))
-    quiet, _ = twin()(query, key, value, mask.expand(T, S))
-    loud, weights = twin()(query, loud_key, loud_value, mask.expand(T, S))
+    with torch.set_grad_enabled(gradients):
+        quiet, _ = twin()(query, key, value, mask.expand(T, S))
+        loud, weights = twin()(query, loud_key, loud_value, mask.expand(T, S))
     assert quiet.equal(loud)
     if weights is not None:
         assert weights[..., ~mask].count_nonzero() == 0
@@ -111,20 +133,26 @@ def test_a_masked_key_counts_for_nothing_in_every_precision(
 
 
 @twins
-def test_a_masked_key_counts_for_nothing_however_badly_the_others_fit(inputs: Inputs, twin: type[nn.Module]) -> None:
-    query, key, value, _ = inputs
-    mixed, _ = twin()(query, key, value, REAL[1].expand(T, S), torch.full((B, H, T, S), -1e30).double())
+@with_and_without_gradients
+def test_a_masked_key_counts_for_nothing_however_badly_the_others_fit(
+    inputs: Inputs, twin: type[nn.Module], gradients: bool
+) -> None:
+    query, key, value, _ = (tensor.detach() for tensor in inputs)
+    with torch.set_grad_enabled(gradients):
+        mixed, _ = twin()(query, key, value, REAL[1].expand(T, S), torch.full((B, H, T, S), -1e30).double())
     expected = value[:, :, REAL[1]].mean(2, keepdim=True).expand(B, H, T, K)  # all fit equally badly
     torch.testing.assert_close(mixed, expected)
 
 
 @twins
-def test_dropout_drops_weights_while_training_only(twin: type[nn.Module]) -> None:
+@with_and_without_gradients
+def test_dropout_drops_weights_while_training_only(twin: type[nn.Module], gradients: bool) -> None:
     torch.manual_seed(0)
     attention, one = twin(0.5), torch.ones(1, 1, 64, 1)
-    dropped, _ = attention(one, one[:, :, :1], one[:, :, :1])  # one key: a weight of 1, kept doubled or dropped
+    with torch.set_grad_enabled(gradients):
+        dropped, _ = attention(one, one[:, :, :1], one[:, :, :1])  # one key: a weight of 1, kept doubled or dropped
+        kept, _ = attention.eval()(one, one[:, :, :1], one[:, :, :1])
     assert set(dropped.flatten().tolist()) == {0.0, 2.0}
-    kept, _ = attention.eval()(one, one[:, :, :1], one[:, :, :1])
     assert kept.equal(one)
 
 
@@ -135,9 +163,11 @@ def test_weights_are_shown_as_they_were_before_dropout(inputs: Inputs) -> None:
 
 
 @pytest.mark.parametrize("fused", [False, True])
-def test_the_kernel_asked_for_is_the_one_given(fused: bool) -> None:
+@with_and_without_gradients
+def test_the_kernel_asked_for_is_the_one_given(fused: bool, gradients: bool) -> None:
     torch.manual_seed(0)
     one = torch.ones(1, 1, 64, 1)
-    mixed, weights = attention_kernel(fused, 0.5)(one, one[:, :, :1], one[:, :, :1])
+    with torch.set_grad_enabled(gradients):
+        mixed, weights = attention_kernel(fused, 0.5)(one, one[:, :, :1], one[:, :, :1])
     assert (weights is None) == fused
     assert set(mixed.flatten().tolist()) == {0.0, 2.0}
