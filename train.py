@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -79,7 +80,7 @@ class Trainer:
         nats = tokens = torch.zeros((), device=self.device)
         for batch in micro_batches:
             loss, n = self.loss_fn(batch)
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             nats, tokens = nats + loss.detach(), tokens + n
         gradients = [p.grad for p in self.net.parameters() if p.grad is not None]
         norm = nn.utils.get_total_norm(gradients) / tokens
@@ -295,7 +296,7 @@ def main() -> None:
     if resume is not None:
         trainer.restore(load_checkpoint(resume / run_folder.LAST, device))
         print(f"Going on with {resume} from step {trainer.progress.step:,}")
-    folder = resume or run_folder.create_run(config, tokenizers)
+    folder = Path(os.path.relpath(resume or run_folder.create_run(config, tokenizers)))
     print(f"Run folder: {folder}")
 
     n_updates = -(-len(sampler.epoch(0)) // config.batch.accumulate)
@@ -306,7 +307,7 @@ def main() -> None:
     judge = Validator(run.translator(greedy), dev_text, corpus, plan.n_samples)
     keeper = CheckpointKeeper(folder / run_folder.LAST, trainer.state, lambda: run_folder.save_weights(model, folder))
     step = trainer.progress.step
-    observers = [
+    observers: list[Observer] = [
         Terminal(plan, n_updates),
         JsonlLog(folder / run_folder.LOG, step),
         TensorBoardLog(folder, step),

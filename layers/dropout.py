@@ -22,9 +22,9 @@ class Dropout(nn.Module):
 
     def __init__(self, p: float = 0.0) -> None:
         super().__init__()
-        if not 0 <= p < 1:
+        if not 0 <= p < 1 - 0.5 / _LEVELS:
             raise ValueError(f"dropout={p} is no probability below 1: give 0 <= dropout < 1")
-        self.p = p
+        self.p = round(p * _LEVELS) / _LEVELS
 
     def forward(self, x: Tensor) -> Tensor:
         """The identity when not training."""
@@ -34,7 +34,7 @@ class Dropout(nn.Module):
             return F.dropout(x, self.p)
         words = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
         level = words.view(torch.int16)[: x.numel()].view(x.shape)
-        keep = level >= round(self.p * _LEVELS) - _LEVELS // 2
+        keep = level >= int(self.p * _LEVELS) - _LEVELS // 2
         return x * keep.to(x.dtype).mul_(1 / (1 - self.p))
 
     def extra_repr(self) -> str:

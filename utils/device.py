@@ -28,7 +28,7 @@ def has_fast_bf16(device: torch.device) -> bool:
     """Whether matrix products in bfloat16 are faster than in single precision there."""
     if device.type == "cuda":
         return torch.cuda.get_device_capability(device) >= (8, 0)
-    capabilities = getattr(torch.cpu, "get_capabilities", dict)()  # torch before 2.12 cannot tell
+    capabilities: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()  # torch before 2.12 cannot tell
     return any(capabilities.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))
 
 

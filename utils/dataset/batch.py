@@ -99,7 +99,7 @@ class BucketSampler:
                 batches.append(order[begin:end])
                 begin, widest = end, width
         batches.append(order[begin:])
-        rng.shuffle(batches)  # type: ignore[arg-type]
+        rng.shuffle(batches)
         return batches
 
     def batch(self, rows: NDArray[np.int64]) -> Batch:

@@ -1,6 +1,7 @@
 """Reading a text and its translation, line by line: line i of one file is the translation of line i of the other."""
 
 import codecs
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -35,28 +36,42 @@ class ParallelText:
         return ParallelText(self.src[part], self.tgt[part])
 
 
-def read_lines(path: Path) -> list[str]:
-    r"""The lines of a UTF-8 file, without a byte order mark and Windows' "\r".
+def decoded_lines(file: Iterable[bytes], name: str) -> Iterator[str]:
+    r"""The lines of a binary UTF-8 stream as they come, without a byte order mark, "\n" and Windows' "\r".
 
     Only "\n" ends a line. `str.splitlines` also breaks at U+2028, U+0085 and others, which stand inside
     sentences of real corpora, and from there on every sentence would get its neighbour's translation.
+
+    Args:
+        file: lines of bytes, as iterating over a binary file gives them.
+        name: of the stream, for errors.
+
+    Raises:
+        ValueError: invalid UTF-8
+    """
+    for number, line in enumerate(file, start=1):
+        if number == 1:
+            line = line.removeprefix(codecs.BOM_UTF8)
+        try:
+            yield line.decode("utf-8").removesuffix("\n").rstrip("\r")
+        except UnicodeDecodeError as error:
+            byte = line[error.start]
+            raise ValueError(f"{name}, line {number}: byte 0x{byte:02x} is not UTF-8; save the file as UTF-8") from None
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a UTF-8 file.
 
     Raises:
         ValueError: no such file, invalid UTF-8, or nothing in it
     """
     if not path.is_file():
         raise ValueError(f"no such file: {path}")
-    data = path.read_bytes().removeprefix(codecs.BOM_UTF8)
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        byte = data[error.start]
-        raise ValueError(f"{path}, line {line}: byte 0x{byte:02x} is not UTF-8; save the file as UTF-8") from None
-    if not text or text.isspace():
+    with path.open("rb") as file:
+        lines = list(decoded_lines(file, str(path)))
+    if not any(line.strip() for line in lines):
         raise ValueError(f"{path} holds no text")
-    lines = text.removesuffix("\n").split("\n")
-    return [line.rstrip("\r") for line in lines] if "\r" in text else lines
+    return lines
 
 
 def read_parallel(files: ParallelFiles) -> ParallelText:

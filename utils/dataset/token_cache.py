@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from const.path import CORPUS
 from utils.dataset.cleaning import clean
 from utils.dataset.corpus import Corpus, DataConfig
-from utils.dataset.parallel_text import ParallelText, read_parallel
+from utils.dataset.parallel_text import ParallelFiles, ParallelText, read_parallel
 from utils.file import atomic_folder
 from utils.text.pair import TokenizerConfig, TokenizerPair, load_tokenizers, train_tokenizers
 
@@ -39,9 +40,8 @@ class TokenArray:
         """Pack sequences; two bytes an id where the vocabulary allows it."""
         lengths = np.fromiter((len(sequence) for sequence in sequences), np.int64, len(sequences))
         offsets = np.concatenate([np.zeros(1, np.int64), lengths.cumsum()])
-        kind = np.uint16 if vocab_size <= 2**16 else np.int32
-        ids = np.fromiter((i for sequence in sequences for i in sequence), kind, int(offsets[-1]))
-        return cls(ids, offsets)
+        ids = np.fromiter((i for sequence in sequences for i in sequence), np.int32, int(offsets[-1]))
+        return cls(ids.astype(np.uint16) if vocab_size <= 2**16 else ids, offsets)
 
     @classmethod
     def load(cls, stem: Path) -> "TokenArray":
@@ -79,13 +79,6 @@ def _key(*parts: object) -> str:
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-def training_text(corpus: Corpus, data: DataConfig, say: Callable[[str], None]) -> ParallelText:
-    """The cleaned training text; says what was dropped."""
-    text, report = clean(read_parallel(corpus.train), data.clean)
-    say(str(report))
-    return text
-
-
 def cached_tokenizers(
     corpus: Corpus, data: DataConfig, config: TokenizerConfig, say: Callable[[str], None], root: Path = CORPUS
 ) -> TokenizerPair:
@@ -104,11 +97,20 @@ def cached_tokenizers(
     key = _key(corpus.fingerprint(), asdict(data.clean), asdict(config))
     folder = root / "cache" / f"{corpus.name}-tokenizer-{key}"
     if not folder.exists():
-        text = training_text(corpus, data, say)
+        text, _ = clean(read_parallel(corpus.train), data.clean)
         say(f"Learning the vocabulary ({config.kind}) from {len(text):,} pairs: once, a minute for a large corpus")
         with atomic_folder(folder) as draft:
             train_tokenizers(config, text.src, text.tgt).save(draft)
     return load_tokenizers(folder)
+
+
+def _text(corpus: Corpus, split: Split, data: DataConfig, say: Callable[[str], None]) -> ParallelText:
+    files: ParallelFiles = getattr(corpus, split)
+    if split != "train":
+        return read_parallel(files)
+    text, report = clean(read_parallel(files), data.clean)
+    say(f"Cleaning the training text of {corpus.name}:\n{textwrap.indent(str(report), '  ')}")
+    return text
 
 
 def cached_tokens(
@@ -134,7 +136,7 @@ def cached_tokens(
     key = _key(corpus.fingerprint(), split, cleaning, pieces)
     folder = root / "cache" / f"{corpus.name}-{split}-{key}"
     if not folder.exists():
-        text = training_text(corpus, data, say) if split == "train" else read_parallel(getattr(corpus, split))
+        text = _text(corpus, split, data, say)
         say(f"Encoding {len(text):,} pairs of {corpus.name} {split}: once")
         with atomic_folder(folder) as draft:
             for tokenizer, lines, side in zip(tokenizers, (text.src, text.tgt), ("src", "tgt"), strict=True):

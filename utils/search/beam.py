@@ -65,7 +65,8 @@ def beam_search(
         for n, (sentence, candidates) in enumerate(
             zip(alive, zip(best.tolist(), places.tolist(), strict=True), strict=True)
         ):
-            beams, rows, next_tokens, next_scores = [], [], [], []
+            beams: list[list[int]] = []
+            rows, next_tokens, next_scores = [], [], []
             for score, place in zip(*candidates, strict=True):
                 row, token = divmod(place, n_tokens)
                 if score == float("-inf") or len(beams) == width:

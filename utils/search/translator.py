@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from const.token import UNK_ID
 from models.transformer import Transformer
 from utils.dataset.batch import padded
 from utils.device import Precision, autocast
@@ -22,6 +23,7 @@ class Translation(NamedTuple):
     score: float  # log-probability over length penalty, summed over the pieces that a long text was cut into
     n_pieces: int  # pieces that the text was translated in; 0 for an empty one
     lost_tokens: int  # source tokens that no piece could hold
+    unknown: bool  # the vocabulary has nothing of the text, which is handed back as it came
 
 
 class Translator:
@@ -55,7 +57,7 @@ class Translator:
     def translate(
         self, texts: Sequence[str], on_progress: Callable[[int], object] = lambda _: None
     ) -> list[Translation]:
-        """Translate texts; an empty one (or one of spaces) stays empty.
+        """Translate texts; an empty one (or one of spaces) stays empty, one of unknown characters alone as it is.
 
         Args:
             texts: one a line.
@@ -65,21 +67,19 @@ class Translator:
         places: list[range] = []
         lost: list[int] = []
         for ids, text in zip(self.tokenizers.src.encode(texts), texts, strict=True):
-            cut, n_lost = self._cut(ids, text)
+            cut, n_lost = self._cut(ids, text) if self._is_known(ids) else ([], 0)
             places.append(range(len(pieces), len(pieces) + len(cut)))
             pieces += cut
             lost.append(n_lost)
         found = self.search_ids(pieces, on_progress)
         decoded = self.tokenizers.tgt.decode([hypothesis.ids for hypothesis in found])
-        return [
-            Translation(
-                join_sentences([decoded[i] for i in place], self.tgt_lang),
-                sum(found[i].score for i in place),
-                len(place),
-                n_lost,
-            )
-            for place, n_lost in zip(places, lost, strict=True)
-        ]
+        translations = []
+        for text, place, n_lost in zip(texts, places, lost, strict=True):
+            joined = join_sentences([decoded[i] for i in place], self.tgt_lang)
+            unknown = not place and bool(text.strip())
+            score = sum(found[i].score for i in place)
+            translations.append(Translation(text if unknown else joined, score, len(place), n_lost, unknown))
+        return translations
 
     def search_ids(
         self, sources: Sequence[Sequence[int]], on_progress: Callable[[int], object] = lambda _: None
@@ -104,6 +104,12 @@ class Translator:
                 found[i] = hypothesis
             on_progress(len(rows))
         return found
+
+    def _is_known(self, ids: list[int]) -> bool:
+        """Whether anything but spaces and unknown characters is in it."""
+        return any(
+            i != UNK_ID and token.strip("▁") for i, token in zip(ids, self.tokenizers.src.tokens(ids), strict=True)
+        )
 
     def _cut(self, ids: list[int], text: str) -> tuple[list[list[int]], int]:
         """Pieces that fit the window, as few as sentence ends allow, and how many tokens fit nowhere."""

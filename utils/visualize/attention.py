@@ -9,6 +9,7 @@ import matplotlib_fontja
 import torch
 from torch import Tensor, nn
 
+from layers.decoder_block import DecoderBlock
 from layers.scaled_dot_product_attention import ScaledDotProductAttention
 from models.transformer import Transformer
 from utils.dataset.batch import padded
@@ -46,7 +47,7 @@ def cross_attention(model: Transformer, src: Sequence[int], tgt: Sequence[int]) 
     """
     model.eval()
     device = next(model.parameters()).device
-    attentions = [block.cross_attention.attention for block in model.decoder]
+    attentions = [block.cross_attention.attention for block in model.decoder if isinstance(block, DecoderBlock)]
     with recorded_weights(attentions) as weights:
         model(padded([src]).to(device), padded([tgt], bos=True)[:, :-1].to(device))
     return torch.cat(weights).cpu()
@@ -55,6 +56,7 @@ def cross_attention(model: Transformer, src: Sequence[int], tgt: Sequence[int]) 
 def draw_cross_attention(weights: Tensor, src_tokens: Sequence[str], tgt_tokens: Sequence[str], picture: Path) -> None:
     """Draw weights (layers, H, T, S) as one heat map a layer, averaged over heads, source across, target down."""
     matplotlib_fontja.japanize()
+    plt.rcParams["font.family"] = [*plt.rcParams["font.family"], "DejaVu Sans"]  # for the ▁ of SentencePiece
     layers = weights.mean(1)
     n, rows, columns = layers.shape
     size = (1.5 + n * (1 + columns * _INCHES_PER_TOKEN), 1.6 + rows * _INCHES_PER_TOKEN)

@@ -1,0 +1,37 @@
+# The commands of the README. `make` alone lists them.
+.DEFAULT_GOAL := help
+.PHONY: help install demo test check
+
+POETRY := .poetry/bin/poetry
+RUN := $(POETRY) run
+# Poetry's own client asks an index for JSON, which plain mirrors and proxies do not speak; through the mirror plugin
+# it reads the same pages as pip does, from where pip reads them.
+PIP_INDEX := $(shell python3 -c "import os, subprocess, sys; from pip._internal.models.index import PyPI; found = subprocess.run([sys.executable, '-m', 'pip', 'config', 'get', 'global.index-url'], capture_output=True, text=True).stdout.strip(); print(os.environ.get('PIP_INDEX_URL') or found or PyPI.simple_url)" 2>/dev/null)
+ifndef POETRY_PYPI_MIRROR_URL
+export POETRY_PYPI_MIRROR_URL := $(PIP_INDEX)
+endif
+
+help:  ## list the commands
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
+
+install: .venv/installed  ## Poetry and all packages, inside this folder
+
+$(POETRY):
+	python3 -m venv .poetry
+	.poetry/bin/pip install --quiet --disable-pip-version-check poetry poetry-plugin-pypi-mirror
+
+.venv/installed: pyproject.toml poetry.lock | $(POETRY)
+	$(POETRY) install --no-interaction
+	touch $@
+
+demo: install  ## train on the embedded corpus, translate, draw: about four minutes
+	$(RUN) python train.py --config const/preset/demo.yaml
+
+test: install  ## the tests
+	$(RUN) pytest
+
+check: install  ## lint, formatting, types, import floors
+	$(RUN) ruff check
+	$(RUN) ruff format --check
+	$(RUN) mypy
+	$(RUN) pytest -q tests/test_floors.py
