@@ -1,9 +1,13 @@
-"""Where things live, as absolute paths."""
+"""Where things live, as absolute paths.
 
+The two folders that grow large may lie elsewhere: set MIYAKO_CORPUS and MIYAKO_PICKLES.
+"""
+
+import os
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-CORPUS = ROOT / "corpus"  # downloads, unpacked corpora and token caches
-PICKLES = ROOT / "pickles"  # one folder a training run
+CORPUS = Path(os.environ.get("MIYAKO_CORPUS", ROOT / "corpus")).resolve()  # downloads, corpora and token caches
+PICKLES = Path(os.environ.get("MIYAKO_PICKLES", ROOT / "pickles")).resolve()  # one folder a training run
 FIGURE = ROOT / "figure"  # the pictures that the README shows
 PRESET = ROOT / "const" / "preset"  # *.yaml, one a documented training recipe
