@@ -17,7 +17,7 @@ class TokenizerConfig:
 
     Args:
         kind: SentencePiece unigram or BPE, or whole words split by spaces.
-        vocab_size: pieces of each SentencePiece model, special tokens included (words: see min_freq).
+        vocab_size: most pieces of each SentencePiece model, special tokens included (words: see min_freq).
         joint: one vocabulary for both languages (needed to tie source and target embeddings) or one each.
         character_coverage: share of the characters that get a piece of their own; the rest is <unk>.
         normalization: SentencePiece's rule. identity leaves the text alone, so that targets keep their full-width

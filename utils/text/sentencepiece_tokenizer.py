@@ -37,7 +37,7 @@ class SentencePieceTokenizer:
         """Learn pieces from lines; of very many lines, every k-th.
 
         Raises:
-            ValueError: the lines do not hold that many pieces, or fewer than their characters are asked for.
+            ValueError: fewer pieces than characters are asked for, or (BPE) more than the lines hold.
         """
         writer = io.BytesIO()
         stride = -(-len(lines) // _MOST_TRAINING_LINES)
@@ -57,6 +57,7 @@ class SentencePieceTokenizer:
                 unk_piece=UNK,
                 bos_piece=BOS,
                 eos_piece=EOS,
+                hard_vocab_limit=kind == "bpe",  # a unigram model may end with fewer pieces, BPE counts its merges
                 max_sentence_length=16384,
                 minloglevel=2,
             )
