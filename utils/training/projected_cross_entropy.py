@@ -1,0 +1,80 @@
+"""Projection to the vocabulary and label-smoothed cross-entropy in one, a slice of the positions at a time.
+
+Logits of a whole batch are by far the largest tensors of a training step: at 2,000 positions and 8,000 tokens,
+64 MB each for logits, log-probabilities and gradients. A slice of them stays in the processor's cache, and its gradient
+is made there and then, so that neither forward nor backward ever holds more than a slice.
+"""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+_SLICE_ELEMENTS = 2**21  # logits held at once
+
+
+class _ProjectedCrossEntropy(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, smoothing: float
+    ) -> Tensor:
+        device = hidden.device.type
+        precision = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
+        hidden_low, weight_low = hidden.to(precision), weight.to(precision)
+        wanted = any(ctx.needs_input_grad)
+        hidden_grad = torch.empty_like(hidden) if wanted else None
+        weight_grad = torch.zeros_like(weight) if wanted else None
+        bias_grad = torch.zeros_like(bias) if wanted and bias is not None else None
+        nats = torch.zeros((), device=hidden.device)
+        vocab = len(weight)
+        for rows in torch.arange(len(hidden), device="cpu").split(max(1, _SLICE_ELEMENTS // vocab)):
+            part = slice(int(rows[0]), int(rows[-1]) + 1)
+            logits = (hidden_low[part] @ weight_low.t()).float()
+            if bias is not None:
+                logits += bias
+            right = target[part, None]
+            likely = logits.softmax(-1)
+            # log Z by the likeliest token, whose probability is at least 1 / V and so has a logarithm
+            log_z = logits.amax(-1) - likely.amax(-1).log()
+            mean = (1 - smoothing) * logits.gather(1, right)[:, 0] + smoothing * logits.mean(-1)
+            nats += (log_z - mean).sum()
+            if hidden_grad is None or weight_grad is None:
+                continue
+            # d nats / d logits = softmax(logits) - q, written over the probabilities
+            slope = likely.sub_(smoothing / vocab)
+            slope.scatter_add_(1, right, torch.full_like(right, smoothing - 1, dtype=slope.dtype))
+            if bias_grad is not None:
+                bias_grad += slope.sum(0)
+            slope = slope.to(precision)
+            hidden_grad[part] = slope @ weight_low
+            weight_grad += slope.t() @ hidden_low[part]
+        ctx.save_for_backward(hidden_grad, weight_grad, bias_grad)
+        return nats
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        scaled = (saved * grads[0] if saved is not None else None for saved in ctx.saved_tensors)
+        return *scaled, None, None
+
+
+def projected_cross_entropy(
+    hidden: Float[Tensor, "N D"],
+    weight: Float[Tensor, "V D"],
+    bias: Float[Tensor, " V"] | None,
+    target: Int[Tensor, " N"],
+    smoothing: float,
+) -> Float[Tensor, ""]:
+    """Σ H(q, softmax(hidden Wᵀ + b)) in nats, q = (1 - ε) one-hot(target) + ε / V (Szegedy et al. 2016, sec. 7).
+
+    Matrix products run in the precision of the autocast around the call, all else in single precision.
+
+    Args:
+        hidden: what is projected.
+        weight: of the output layer.
+        bias: of the output layer.
+        target: the right token of each position.
+        smoothing: ε.
+    """
+    nats: Tensor = _ProjectedCrossEntropy.apply(hidden, weight, bias, target, smoothing)  # type: ignore[no-untyped-call]
+    return nats
