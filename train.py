@@ -249,8 +249,25 @@ def finish(trainer: Trainer, config: Config, corpus: Corpus, folder: Path, test:
     text = read_parallel(corpus.test)
     validator = Validator(best.translator(), text, corpus, n_samples=5)
     scores = trainer.test(test, validator)
+    progress = trainer.progress
+    result = {
+        "name": config.name,
+        "corpus": corpus.name,
+        "direction": f"{corpus.src_lang}-{corpus.tgt_lang}",
+        "parameters": sum(p.numel() for p in trainer.net.parameters()),
+        "best_step": progress.best_step,
+        "steps": progress.step,
+        "target_tokens": progress.target_tokens,
+        "minutes": round(progress.seconds / 60, 1),
+        "beam": config.search.beam_size,
+        "perplexity": scores.perplexity,
+        "bleu": scores.bleu,
+        "chrf": scores.chrf,
+        "bleu_signature": scores.bleu_signature,
+        "chrf_signature": scores.chrf_signature,
+    }
     with atomic_file(folder / run_folder.TEST) as draft:
-        draft.write_text(json.dumps(scores._asdict(), ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+        draft.write_text(json.dumps(result, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     with atomic_file(folder / run_folder.TRANSLATIONS) as draft:
         draft.write_text("".join(line + "\n" for line in validator.translations), encoding="utf-8")
     print(
