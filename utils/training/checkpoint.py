@@ -1,6 +1,8 @@
 """A training put down on disk: tensors and plain values only, so that reading it never runs code."""
 
 import pickle
+import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,14 +23,20 @@ def save_checkpoint(state: dict[str, Any], path: Path) -> None:
 def load_checkpoint(path: Path, device: torch.device) -> dict[str, Any]:
     """Read a state.
 
+    The file is a zip archive. Torch does not look at the checksums in it, so that flipped bits would become weights:
+    they are looked at here.
+
     Raises:
         ValueError: it is missing, damaged, or holds anything but tensors and plain values.
     """
     try:
+        with zipfile.ZipFile(path) as archive:
+            if damaged := archive.testzip():
+                raise zipfile.BadZipFile(f"wrong checksum of {damaged}")
         state: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
     except FileNotFoundError:
         raise ValueError(f"no checkpoint {path}: the run saved none yet, start it anew") from None
-    except (RuntimeError, EOFError, pickle.UnpicklingError, KeyError) as error:
+    except (zipfile.BadZipFile, zlib.error, pickle.UnpicklingError, RuntimeError, ValueError, LookupError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(f"checkpoint {path} is damaged or not one of ours ({reason}): start the run anew") from error
     return state

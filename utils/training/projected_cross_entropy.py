@@ -76,5 +76,5 @@ def projected_cross_entropy(
         target: the right token of each position.
         smoothing: ε.
     """
-    nats: Tensor = _ProjectedCrossEntropy.apply(hidden, weight, bias, target, smoothing)  # type: ignore[no-untyped-call]
+    nats: Tensor = _ProjectedCrossEntropy.apply(hidden, weight, bias, target, smoothing)
     return nats
