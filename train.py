@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from const.path import PICKLES
+from const.path import PICKLES, PRESET
 from const.token import EOS
 from models.transformer import Transformer
 from utils import run as run_folder
@@ -208,8 +208,14 @@ def build_parser() -> Parser:
 
 
 def read_arguments(argv: Sequence[str]) -> tuple[Config, Path | None]:
-    """The settings, and the folder of the run to resume, whose settings come before the other arguments."""
+    """The settings, and the folder of the run to resume.
+
+    Settings begin with the preset kftt_ja_en where no other file and no run is named; those of a resumed run come
+    before the other arguments.
+    """
     parser = build_parser()
+    if not any(argument.split("=")[0] in ("--config", "--resume") for argument in argv):
+        argv = ["--config", str(PRESET / "kftt_ja_en.yaml"), *argv]
     arguments = parser.parse_args(argv)
     resume: Path | None = None
     if arguments.resume is not None:

@@ -36,7 +36,9 @@ def load_checkpoint(path: Path, device: torch.device) -> dict[str, Any]:
         state: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
     except FileNotFoundError:
         raise ValueError(f"no checkpoint {path}: the run saved none yet, start it anew") from None
-    except (zipfile.BadZipFile, zlib.error, pickle.UnpicklingError, RuntimeError, ValueError, LookupError) as error:
+    except (
+        zipfile.BadZipFile, zlib.error, pickle.UnpicklingError, RuntimeError, ValueError, LookupError, EOFError, OSError
+    ) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(f"checkpoint {path} is damaged or not one of ours ({reason}): start the run anew") from error
     return state
