@@ -35,7 +35,7 @@ def beam_search(
     """Translate N sources.
 
     A sentence is done when no beginning can still overtake its W best finished translations: a log-probability
-    only falls, so a beginning never scores above its present one divided by the penalty of the limit.
+    only falls, so a beginning never scores above its present one divided by the largest penalty that it may yet meet.
 
     Args:
         model: in eval mode.
@@ -85,7 +85,7 @@ def beam_search(
                         Hypothesis(beam, score / penalty) for beam, score in zip(beams, next_scores, strict=True)
                     ]
                 continue
-            hope = next_scores[0] / length_penalty(sentence.limit, alpha)
+            hope = next_scores[0] / max(length_penalty(n, alpha) for n in (length + 1, sentence.limit))
             if len(sentence.finished) == width and sentence.finished[-1].score >= hope:
                 continue
             missing = width - len(beams)  # a vocabulary smaller than the beam: fill up with rows that cannot win

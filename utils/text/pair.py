@@ -22,7 +22,6 @@ class TokenizerConfig:
         character_coverage: share of the characters that get a piece of their own; the rest is <unk>.
         normalization: SentencePiece's rule. identity leaves the text alone, so that targets keep their full-width
             characters; nfkc and nmt_nfkc unify them, which changes what is generated and what BLEU compares.
-        split_digits: every digit is a piece by itself (SentencePiece only), so that numbers are spelled, not known.
         lowercase: lower-case text (words only).
         min_freq: how often a word must be seen to be kept (words only).
     """
@@ -32,7 +31,6 @@ class TokenizerConfig:
     joint: bool = True
     character_coverage: float = 0.9995
     normalization: Literal["identity", "nfkc", "nmt_nfkc", "nfkc_cf", "nmt_nfkc_cf"] = "identity"
-    split_digits: bool = False
     lowercase: bool = False
     min_freq: int = 2
 
@@ -68,7 +66,7 @@ def _train(config: TokenizerConfig, lines: Sequence[str]) -> Tokenizer:
     if config.kind == "word":
         return WordTokenizer.train(lines, config.min_freq, config.lowercase)
     return SentencePieceTokenizer.train(
-        lines, config.kind, config.vocab_size, config.character_coverage, config.normalization, config.split_digits
+        lines, config.kind, config.vocab_size, config.character_coverage, config.normalization
     )
 
 

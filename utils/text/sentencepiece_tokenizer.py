@@ -33,7 +33,6 @@ class SentencePieceTokenizer:
         vocab_size: int,
         character_coverage: float,
         normalization: str,
-        split_digits: bool = False,
     ) -> "SentencePieceTokenizer":
         """Learn pieces from lines; of very many lines, every k-th.
 
@@ -50,7 +49,6 @@ class SentencePieceTokenizer:
                 vocab_size=vocab_size,
                 character_coverage=character_coverage,
                 normalization_rule_name=normalization,
-                split_digits=split_digits,
                 pad_id=PAD_ID,
                 unk_id=UNK_ID,
                 bos_id=BOS_ID,

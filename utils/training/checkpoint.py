@@ -37,9 +37,16 @@ def load_checkpoint(path: Path, device: torch.device) -> dict[str, Any]:
     except FileNotFoundError:
         raise ValueError(f"no checkpoint {path}: the run saved none yet, start it anew") from None
     except (
-        zipfile.BadZipFile, zlib.error, pickle.UnpicklingError, RuntimeError, ValueError, LookupError, EOFError, OSError
+        zipfile.BadZipFile,
+        zlib.error,
+        pickle.UnpicklingError,
+        RuntimeError,
+        ValueError,
+        LookupError,
+        EOFError,
+        OSError,
     ) as error:
-        reason = str(error).splitlines()[0]
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise ValueError(f"checkpoint {path} is damaged or not one of ours ({reason}): start the run anew") from error
     return state
 

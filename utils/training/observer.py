@@ -4,11 +4,12 @@ import json
 import math
 import sys
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
+from utils.file import atomic_file
 from utils.training.plan import Progress, TrainingConfig
 
 
@@ -143,6 +144,15 @@ class Terminal:
         self._bar.close()
 
 
+def read_log(path: Path) -> list[tuple[str, dict[str, Any]]]:
+    r"""Each line that a JsonlLog has written whole, and what it says.
+
+    Only "\n" ends a line (sentences may hold U+2028); one that a crash has cut off ends with nothing.
+    """
+    with path.open(encoding="utf-8") as file:
+        return [(line, json.loads(line)) for line in file if line.endswith("\n")]
+
+
 class JsonlLog:
     """A line of JSON for every reported update and every validation; a resumed run goes on where it stood.
 
@@ -152,9 +162,9 @@ class JsonlLog:
     """
 
     def __init__(self, path: Path, step: int) -> None:
-        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        kept = [line for line in lines if json.loads(line)["step"] <= step]
-        path.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
+        kept = [line for line, record in read_log(path) if record["step"] <= step] if path.exists() else []
+        with atomic_file(path) as draft:
+            draft.write_text("".join(kept), encoding="utf-8")
         self._file = path.open("a", encoding="utf-8")
 
     def _write(self, kind: str, progress: Progress, fields: dict[str, object]) -> None:

@@ -1,18 +1,17 @@
 """Loss and BLEU over the updates of a run, from its log."""
 
-import json
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 
 from utils.file import atomic_file
-from utils.training.observer import StepReport, Validation
+from utils.training.observer import StepReport, Validation, read_log
 from utils.training.plan import Progress
 
 
 def draw_curve(log: Path, picture: Path) -> None:
     """Draw the log of a run as a PNG: loss on the left, BLEU and chrF on the right."""
-    records = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    records = [record for _, record in read_log(log)]
     train = [record for record in records if record["kind"] == "train"]
     dev = [record for record in records if record["kind"] == "dev"]
     figure, (loss, quality) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
