@@ -292,8 +292,10 @@ def finish(trainer: Trainer, config: Config, corpus: Corpus, folder: Path, test:
 def draw_sample(run: run_folder.Run, sample: Sample, picture: Path) -> None:
     """Draw the cross-attention behind a translation."""
     src, tgt = run.tokenizers
-    src_ids, tgt_ids = src.encode([sample.source])[0][: run.window - 1], tgt.encode([sample.translation])[0]
-    weights = cross_attention(run.model, src_ids, tgt_ids[: run.window - 1])
+    src_ids, tgt_ids = (
+        side.encode([text])[0][: run.window - 1] for side, text in ((src, sample.source), (tgt, sample.translation))
+    )
+    weights = cross_attention(run.model, src_ids, tgt_ids)
     draw_cross_attention(weights, [*src.tokens(src_ids), EOS], [*tgt.tokens(tgt_ids), EOS], picture)
 
 

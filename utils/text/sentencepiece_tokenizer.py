@@ -40,7 +40,7 @@ class SentencePieceTokenizer:
             ValueError: fewer pieces than characters are asked for, or (BPE) more than the lines hold.
         """
         writer = io.BytesIO()
-        stride = -(-len(lines) // _MOST_TRAINING_LINES)
+        stride = -(-len(lines) // _MOST_TRAINING_LINES) or 1
         try:
             sentencepiece.SentencePieceTrainer.train(
                 sentence_iterator=iter(lines[::stride]),
