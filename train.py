@@ -282,7 +282,8 @@ def finish(trainer: Trainer, config: Config, corpus: Corpus, folder: Path, test:
     )
     for sample in scores.samples:
         print(f"  {sample.source}\n  → {sample.translation}\n    ({sample.reference})\n")
-    sample = min(scores.samples, key=lambda sample: abs(len(sample.translation) - 60))
+    # a right translation of a length that is easily read, if there is one
+    sample = min(scores.samples, key=lambda s: (s.translation != s.reference, abs(len(s.translation) - 60)))
     draw_sample(run_folder.load_run(folder, trainer.device, fused=False), sample, folder / run_folder.ATTENTION)
     for name in (run_folder.TRANSLATIONS, run_folder.TEST, run_folder.CURVE, run_folder.ATTENTION):
         print(f"  {folder / name}")

@@ -3,8 +3,9 @@
 import difflib
 import re
 import sys
+from argparse import ArgumentError
 from collections.abc import Callable
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from jsonargparse import ArgumentParser
 
@@ -20,9 +21,15 @@ def fail(program: str, message: str) -> NoReturn:
 class Parser(ArgumentParser):
     """A parser whose errors are one line and name the nearest option."""
 
-    def error(self, message: str, ex: Exception | None = None) -> NoReturn:  # noqa: ARG002 (jsonargparse's signature)
-        """Exit with status 2."""
+    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
+        """Exit with status 2, or, where the parser was told not to exit, raise an ArgumentError."""
+        if not self.exit_on_error:
+            raise ArgumentError(None, message) from ex
         fail(self.prog, self.explain(message))
+
+    def _get_option_tuples(self, option_string: str) -> list[Any]:  # noqa: ARG002 (argparse's signature)
+        """No option may be abbreviated: a `--resum` that trains would surprise."""
+        return []
 
     def explain(self, message: str) -> str:
         """The message on one line, with the option that was probably meant."""

@@ -75,12 +75,26 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
+def _require_groups(owner: type, arguments: Namespace, above: str = "") -> None:
+    for leaf in dataclasses.fields(owner):
+        if isinstance(leaf.type, type) and dataclasses.is_dataclass(leaf.type):
+            value, key = arguments[leaf.name], above + leaf.name
+            if not isinstance(value, Namespace):
+                raise ValueError(f"{key}={value}: {key} is a group of settings, give them below it or leave it out")
+            _require_groups(leaf.type, value, f"{key}.")
+
+
 def add_config(parser: ArgumentParser) -> None:
     """Give a parser an option for every leaf of the tree."""
     parser.add_class_arguments(Config)
 
 
 def to_config(parser: ArgumentParser, arguments: Namespace) -> Config:
-    """The tree from parsed arguments; what else was parsed is left aside."""
+    """The tree from parsed arguments; what else was parsed is left aside.
+
+    Raises:
+        ValueError: a value stands where a group of settings belongs, or one that its owner refuses.
+    """
+    _require_groups(Config, arguments)
     ready = parser.instantiate(arguments)
     return Config(**{leaf.name: ready[leaf.name] for leaf in dataclasses.fields(Config)})

@@ -1,5 +1,6 @@
 """Files that are either whole or not there: written under another name, synced, renamed."""
 
+import errno
 import os
 import shutil
 import tempfile
@@ -43,8 +44,11 @@ def atomic_folder(path: Path) -> Iterator[Path]:
         for file in draft.rglob("*"):
             _sync(file)
         draft.chmod(0o755)
-        if not path.exists():
+        try:
             draft.replace(path)
-            _sync(path.parent)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+        _sync(path.parent)
     finally:
         shutil.rmtree(draft, ignore_errors=True)

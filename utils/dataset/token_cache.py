@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -79,6 +80,13 @@ def _key(*parts: object) -> str:
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
+def _written(tokenizers: TokenizerPair) -> dict[str, str]:
+    """All that tokenizers are: the hashes of what they save. Equal pieces can still cut a text differently."""
+    with TemporaryDirectory() as folder:
+        tokenizers.save(Path(folder))
+        return {file.name: hashlib.blake2b(file.read_bytes()).hexdigest() for file in Path(folder).iterdir()}
+
+
 def cached_tokenizers(
     corpus: Corpus, data: DataConfig, config: TokenizerConfig, say: Callable[[str], None], root: Path = CORPUS
 ) -> TokenizerPair:
@@ -131,9 +139,8 @@ def cached_tokens(
         say: is told what takes time.
         root: where caches are kept.
     """
-    pieces = [hashlib.blake2b("\n".join(side.tokens(range(len(side)))).encode()).hexdigest() for side in tokenizers]
     cleaning = asdict(data.clean) if split == "train" else None
-    key = _key(corpus.fingerprint(), split, cleaning, pieces)
+    key = _key(corpus.fingerprint(), split, cleaning, _written(tokenizers))
     folder = root / "cache" / f"{corpus.name}-{split}-{key}"
     if not folder.exists():
         text = _text(corpus, split, data, say)

@@ -1,0 +1,39 @@
+"""The README shows what the result files say."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from const.path import FIGURE, ROOT
+from utils.evaluation.result_table import result_table, with_table
+
+
+def test_the_readme_shows_the_result_files() -> None:
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert with_table(page, result_table(FIGURE / "results")) == page
+    assert "| `demo` |" in page
+
+
+def test_a_row_says_what_its_file_says(tmp_path: Path) -> None:
+    result = {
+        "name": "small",
+        "corpus": "kftt",
+        "direction": "ja-en",
+        "parameters": 9_960_000,
+        "minutes": 86.4,
+        "target_tokens": 10_460_000,
+        "perplexity": 33.333,
+        "bleu": 4.567,
+        "chrf": 25.555,
+    }
+    (tmp_path / "small.json").write_text(json.dumps(result), encoding="utf-8")
+    row = result_table(tmp_path).splitlines()[-1]
+    assert row == "| `small` | kftt | ja→en | 10.0 M | 86 min, 10.5 M tokens | 33.33 | **4.57** | 25.55 |"
+
+
+def test_only_the_part_between_the_marks_changes() -> None:
+    page = "above\n<!-- results -->\nold\n<!-- /results -->\nbelow\n"
+    assert with_table(page, "new") == page.replace("old", "new")
+    with pytest.raises(ValueError, match="no <!-- results -->"):
+        with_table("a page", "new")
