@@ -1,0 +1,80 @@
+"""A corpus, tokenizers, networks and a run, each so small that it is made in a blink."""
+
+from functools import cache
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from const.token import EOS_ID, PAD_ID
+from models.transformer import Transformer, TransformerConfig
+from utils.config import Config
+from utils.dataset.batch import BatchConfig
+from utils.dataset.corpus import Corpus, DataConfig
+from utils.dataset.parallel_text import ParallelFiles, ParallelText
+from utils.run import create_run, save_weights
+from utils.search.hypothesis import SearchConfig
+from utils.text.pair import TokenizerConfig, TokenizerPair, train_tokenizers
+from utils.training.plan import TrainingConfig
+
+MODEL = TransformerConfig(
+    d_model=16, n_heads=2, d_ff=32, n_encoder_layers=1, n_decoder_layers=2, dropout=0.0, max_length=48, tie="target"
+)
+TOKENIZER = TokenizerConfig(kind="bpe", vocab_size=48, joint=False)
+
+_PLACES = {"京都": "Kyoto", "奈良": "Nara", "大阪": "Osaka", "嵐山": "Arashiyama", "宇治": "Uji", "伏見": "Fushimi"}
+_KINDS = {"古い": "old", "新しい": "new", "美しい": "beautiful", "小さい": "small"}
+_THINGS = {"寺": "temple", "橋": "bridge", "川": "river", "庭": "garden", "店": "shop"}
+
+TEXT = ParallelText(
+    [f"{place}に{kind}{thing}がある。" for place in _PLACES for kind in _KINDS for thing in _THINGS],
+    [f"There is a {k} {t} in {p}." for p in _PLACES.values() for k in _KINDS.values() for t in _THINGS.values()],
+)
+
+_NOWHERE = ParallelFiles(Path("nowhere.src"), Path("nowhere.tgt"))
+CORPUS = Corpus("files", "ja", "en", _NOWHERE, _NOWHERE, _NOWHERE, pre_tokenized=False)
+
+
+@cache
+def tokenizers() -> TokenizerPair:
+    return train_tokenizers(TOKENIZER, TEXT.src, TEXT.tgt)
+
+
+def lively(config: TransformerConfig, src_vocab: int, tgt_vocab: int, seed: int = 1) -> Transformer:
+    """Every weight drawn, so that what it says depends on all that it reads."""
+    torch.manual_seed(seed)
+    model = Transformer(config, src_vocab, tgt_vocab)
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.6)
+    return model.eval()
+
+
+def translating(config: TransformerConfig = MODEL, seed: int = 1) -> Transformer:
+    """A lively network for `tokenizers`."""
+    return lively(config, len(tokenizers().src), len(tokenizers().tgt), seed)
+
+
+def sources(*lengths: int, vocab: int = 20, seed: int = 0) -> Tensor:
+    """A random source of each length, </s> behind it and padding behind that."""
+    draw = torch.Generator().manual_seed(seed)
+    src = torch.full((len(lengths), max(lengths) + 1), PAD_ID)
+    for row, length in zip(src, lengths, strict=True):
+        row[:length] = torch.randint(4, vocab, (length,), generator=draw)
+        row[length] = EOS_ID
+    return src
+
+
+def run(root: Path, model: TransformerConfig = MODEL) -> Path:
+    """The folder of a run that has learned nothing."""
+    config = Config(
+        "tiny",
+        DataConfig(corpus="files"),
+        TOKENIZER,
+        model,
+        BatchConfig(max_tokens=32),
+        training=TrainingConfig(precision="fp32", device="cpu"),
+        search=SearchConfig(beam_size=2),
+    )
+    folder = create_run(config, tokenizers(), root)
+    save_weights(translating(model), folder)
+    return folder

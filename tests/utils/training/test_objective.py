@@ -1,0 +1,85 @@
+"""The loss of a batch against cross-entropy by hand, and what must not change it."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from const.token import BOS_ID, EOS_ID, PAD_ID
+from models.transformer import Transformer
+from tests.tiny import MODEL, lively
+from utils.dataset.batch import Batch, padded
+from utils.training.objective import TranslationObjective
+
+VOCAB = 13
+PAIRS: list[tuple[list[int], list[int]]] = [
+    ([4, 5, 6, 7], [8, 9]),
+    ([10], [4, 5, 6, 7, 8, 11]),
+    ([7, 7, 12], [9, 12, 4]),
+]
+N_TOKENS = sum(len(tgt) + 1 for _, tgt in PAIRS)  # </s> is learned too
+
+
+def batch(pairs: list[tuple[list[int], list[int]]]) -> Batch:
+    return Batch(padded([src for src, _ in pairs]), padded([tgt for _, tgt in pairs], bos=True))
+
+
+def network() -> Transformer:
+    return lively(MODEL, VOCAB, VOCAB)
+
+
+def by_hand(net: Transformer, smoothing: float) -> float:
+    """Pair by pair, position by position, from probabilities in float64."""
+    nats = 0.0
+    for src, tgt in PAIRS:
+        logits = net(torch.tensor([[*src, EOS_ID]]), torch.tensor([[BOS_ID, *tgt]]))[0].double()
+        for row, right in zip(logits, [*tgt, EOS_ID], strict=True):
+            p = (row.exp() / row.exp().sum()).tolist()
+            q = [smoothing / VOCAB + (1 - smoothing) * (token == right) for token in range(VOCAB)]
+            nats -= sum(share * math.log(probability) for share, probability in zip(q, p, strict=True))
+    return nats
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.37, 1.0])
+def test_it_is_the_cross_entropy_with_smoothed_labels(smoothing: float) -> None:
+    net = network().train()  # without dropout
+    nats, tokens = TranslationObjective(smoothing)(net, batch(PAIRS))
+    assert nats.item() == pytest.approx(by_hand(net, smoothing), rel=1e-5)
+    assert tokens.item() == N_TOKENS
+
+
+def test_a_network_in_eval_mode_has_a_plain_loss() -> None:
+    net = network()
+    nats, _ = TranslationObjective(0.3)(net, batch(PAIRS))
+    assert nats.item() == pytest.approx(by_hand(net, 0.0), rel=1e-5)
+    assert nats.item() != pytest.approx(by_hand(net, 0.3), rel=1e-2)
+
+
+def test_padding_changes_neither_loss_nor_count_nor_gradient() -> None:
+    src, tgt = batch(PAIRS)
+    wide = Batch(F.pad(src, (0, 3), value=PAD_ID), F.pad(tgt, (0, 5), value=PAD_ID))
+    outcomes: list[tuple[float, int, list[Tensor | None]]] = []
+    for each in (Batch(src, tgt), wide):
+        net = network().train()
+        nats, tokens = TranslationObjective(0.1)(net, each)
+        nats.backward()
+        outcomes.append((nats.item(), int(tokens), [parameter.grad for parameter in net.parameters()]))
+    (nats_a, tokens_a, grads_a), (nats_b, tokens_b, grads_b) = outcomes
+    assert nats_a == pytest.approx(nats_b, rel=1e-6)
+    assert tokens_a == tokens_b == N_TOKENS
+    for a, b in zip(grads_a, grads_b, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("cut", [[1, 1, 1], [2, 1], [1, 2]])
+def test_sums_over_any_batching_are_the_same(cut: list[int]) -> None:
+    net, objective = network(), TranslationObjective()
+    whole = objective(net, batch(PAIRS))
+    rest, parts = PAIRS, []
+    for size in cut:
+        parts.append(objective(net, batch(rest[:size])))
+        rest = rest[size:]
+    assert sum(nats.item() for nats, _ in parts) == pytest.approx(whole[0].item(), rel=1e-6)
+    assert sum(int(tokens) for _, tokens in parts) == int(whole[1])
