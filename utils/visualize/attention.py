@@ -57,7 +57,7 @@ def draw_cross_attention(weights: Tensor, src_tokens: Sequence[str], tgt_tokens:
     """Draw weights (layers, H, T, S) as one heat map a layer, averaged over heads, source across, target down."""
     matplotlib_fontja.japanize()
     plt.rcParams["font.family"] = [*plt.rcParams["font.family"], "DejaVu Sans"]  # for the ▁ of SentencePiece
-    layers = weights.mean(1)
+    layers = weights.mean(1).numpy()
     n, rows, columns = layers.shape
     size = (1.5 + n * (1 + columns * _INCHES_PER_TOKEN), 1.6 + rows * _INCHES_PER_TOKEN)
     figure, axes = plt.subplots(1, n, figsize=size, squeeze=False, sharey=True, layout="constrained")
