@@ -4,7 +4,8 @@ import dataclasses
 from argparse import ArgumentError
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, get_args
 
 import yaml
 from jsonargparse import ArgumentParser, Namespace
@@ -75,13 +76,16 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def _require_groups(owner: type, arguments: Namespace, above: str = "") -> None:
+def _require_values(owner: type, arguments: Namespace, above: str = "") -> None:
+    """What jsonargparse lets pass: a null anywhere, and a bare value in place of a group."""
     for leaf in dataclasses.fields(owner):
+        value, key = arguments[leaf.name], above + leaf.name
         if isinstance(leaf.type, type) and dataclasses.is_dataclass(leaf.type):
-            value, key = arguments[leaf.name], above + leaf.name
             if not isinstance(value, Namespace):
-                raise ValueError(f"{key}={value}: {key} is a group of settings, give them below it or leave it out")
-            _require_groups(leaf.type, value, f"{key}.")
+                raise ValueError(f"{key} is a group of settings, not {value}: give them below it, or leave it out")
+            _require_values(leaf.type, value, f"{key}.")
+        elif value is None and NoneType not in get_args(leaf.type):
+            raise ValueError(f"{key} cannot be null: give it a value, or leave it out")
 
 
 def add_config(parser: ArgumentParser) -> None:
@@ -93,8 +97,8 @@ def to_config(parser: ArgumentParser, arguments: Namespace) -> Config:
     """The tree from parsed arguments; what else was parsed is left aside.
 
     Raises:
-        ValueError: a value stands where a group of settings belongs, or one that its owner refuses.
+        ValueError: null or a value stands where something else belongs, or one that its owner refuses.
     """
-    _require_groups(Config, arguments)
+    _require_values(Config, arguments)
     ready = parser.instantiate(arguments)
     return Config(**{leaf.name: ready[leaf.name] for leaf in dataclasses.fields(Config)})

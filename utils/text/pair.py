@@ -24,6 +24,9 @@ class TokenizerConfig:
             characters; nfkc and nmt_nfkc unify them, which changes what is generated and what BLEU compares.
         lowercase: lower-case text (words only).
         min_freq: how often a word must be seen to be kept (words only).
+
+    Raises:
+        ValueError: a character coverage that SentencePiece does not take.
     """
 
     kind: Literal["unigram", "bpe", "word"] = "unigram"
@@ -33,6 +36,10 @@ class TokenizerConfig:
     normalization: Literal["identity", "nfkc", "nmt_nfkc", "nfkc_cf", "nmt_nfkc_cf"] = "identity"
     lowercase: bool = False
     min_freq: int = 2
+
+    def __post_init__(self) -> None:
+        if not 0.98 <= self.character_coverage <= 1:
+            raise ValueError(f"character_coverage={self.character_coverage}: SentencePiece takes 0.98 to 1")
 
 
 class TokenizerPair(NamedTuple):

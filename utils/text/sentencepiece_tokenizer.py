@@ -62,7 +62,7 @@ class SentencePieceTokenizer:
                 minloglevel=2,
             )
         except RuntimeError as error:
-            reason = str(error).rsplit("] ", 1)[-1]
+            reason = str(error).strip().rsplit("] ", 1)[-1]
             raise ValueError(
                 f"tokenizer.vocab_size={vocab_size} does not fit {len(lines)} lines of training text: {reason}"
             ) from error
