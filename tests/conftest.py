@@ -3,12 +3,21 @@
 from pathlib import Path
 
 import pytest
+import torch
+from hypothesis import settings
 from jaxtyping import install_import_hook
 
 from const.path import ROOT
 
 # Before any test imports them: the annotations of the tensors (Float[Tensor, "B T D"]) become checks.
 install_import_hook(["layers", "models"], "beartype.beartype")
+
+# Two busy threads on a loaded machine wait for each other, and tensors this small gain nothing from a second one.
+torch.set_num_threads(1)
+
+# On a loaded machine the time of a single example says nothing.
+settings.register_profile("unhurried", deadline=None)
+settings.load_profile("unhurried")
 
 _BESIDE = ROOT.parent / "shared" / "data"
 
