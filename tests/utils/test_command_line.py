@@ -1,0 +1,122 @@
+import io
+import subprocess
+import sys
+from argparse import ArgumentError
+from collections.abc import Callable
+
+import pytest
+
+from const.path import ROOT
+from utils.command_line import Parser, run_command
+
+
+def raising(error: BaseException) -> Callable[[], None]:
+    def main() -> None:
+        raise error
+
+    return main
+
+
+def options(exit_on_error: bool = True) -> Parser:
+    parser = Parser(prog="verb.py", exit_on_error=exit_on_error)
+    parser.add_argument("--beam", type=int, default=4)
+    parser.add_argument("--resume", type=str)
+    parser.add_argument("--model.d_model", type=int, default=512)
+    return parser
+
+
+def test_a_command_that_went_well_exits_with_0(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        run_command("verb.py", lambda: print("done"))
+    assert caught.value.code == 0
+    assert capsys.readouterr() == ("done\n", "")
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (ValueError("d_model=3 does not split\ninto  n_heads=2"), "d_model=3 does not split into n_heads=2"),
+        (FileNotFoundError(2, "No such file", "a.ja"), "[Errno 2] No such file: 'a.ja'"),
+        (OSError("disk full"), "disk full"),
+    ],
+)
+def test_a_users_mistake_is_one_line_and_2(capsys: pytest.CaptureFixture[str], error: Exception, line: str) -> None:
+    with pytest.raises(SystemExit) as caught:
+        run_command("verb.py", raising(error))
+    assert caught.value.code == 2
+    assert capsys.readouterr() == ("", f"verb.py: error: {line}\n")
+
+
+def test_ctrl_c_is_130_without_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        run_command("verb.py", raising(KeyboardInterrupt()))
+    assert caught.value.code == 130
+    assert capsys.readouterr() == ("", "verb.py: interrupted\n")
+
+
+def test_a_command_may_choose_its_own_exit_status() -> None:
+    with pytest.raises(SystemExit) as caught:
+        run_command("verb.py", lambda: sys.exit(130))
+    assert caught.value.code == 130
+
+
+def test_our_own_mistakes_keep_their_traceback() -> None:
+    with pytest.raises(RuntimeError, match="shapes"):
+        run_command("verb.py", raising(RuntimeError("shapes")))
+
+
+def test_a_reader_that_has_enough_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    with pytest.raises(SystemExit) as caught:
+        run_command("verb.py", raising(BrokenPipeError()))
+    assert caught.value.code == 0
+
+
+def test_a_pipe_that_closes_leaves_no_trace() -> None:
+    program = (
+        "from utils.command_line import run_command\n"
+        "def main():\n"
+        "    for _ in range(99999): print('line', flush=True)\n"
+        "run_command('verb.py', main)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as verb:
+        assert verb.stdout is not None
+        assert verb.stderr is not None
+        assert verb.stdout.readline() == b"line\n"
+        verb.stdout.close()
+        assert verb.stderr.read() == b""
+        assert verb.wait() == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--bem", "3"], "unknown option bem: did you mean --beam?"),
+        (["--bem=3"], "unknown option bem=3: did you mean --beam?"),
+        (["--model.dmodel", "3"], "unknown option model.dmodel: did you mean --model.d_model?"),
+        (["--qqqqq", "3"], "unknown option qqqqq: see --help"),
+        (["--resum", "run"], "unknown option resum: did you mean --resume?"),  # no option may be abbreviated
+        (["--beam", "wide"], "Parser key \"beam\": Expected a <class 'int'>. Got value: wide"),
+        (["stray"], "unrecognized arguments: stray"),
+    ],
+)
+def test_an_option_that_is_wrong_is_named_in_one_line(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], line: str
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        options().parse_args(arguments)
+    assert caught.value.code == 2
+    assert capsys.readouterr() == ("", f"verb.py: error: {line}\n")
+
+
+def test_a_parser_that_shall_not_exit_raises(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ArgumentError, match="bem"):
+        options(exit_on_error=False).parse_args(["--bem", "3"])
+    assert capsys.readouterr() == ("", "")
+
+
+def test_options_that_are_right_are_read() -> None:
+    arguments = options().parse_args(["--beam", "3", "--resume", "run", "--model.d_model=8"])
+    assert (arguments.beam, arguments.resume, arguments.model.d_model) == (3, "run", 8)

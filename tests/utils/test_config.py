@@ -1,0 +1,275 @@
+import dataclasses
+import re
+import runpy
+import sys
+from collections.abc import Iterator
+from dataclasses import FrozenInstanceError, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from const.path import ROOT
+from models import transformer
+from models.transformer import Transformer, TransformerConfig
+from train import build_parser, read_arguments
+from utils.config import Config, to_config
+from utils.dataset.batch import BatchConfig
+from utils.dataset.cleaning import CleanConfig
+from utils.dataset.corpus import DataConfig
+from utils.search.hypothesis import SearchConfig
+from utils.text.pair import TokenizerConfig
+from utils.training.optimizer import OptimizerConfig
+from utils.training.plan import TrainingConfig
+
+PRESETS = sorted((ROOT / "const" / "preset").iterdir())
+
+names = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=8)
+paths = st.none() | st.sampled_from(["my.ja", "文 書/a b.ja", "../x:y.ja", "~/a#b"]).map(Path)
+floats = st.floats(1e-12, 1e6) | st.sampled_from([7e-4, 1e-9, 1.0])
+counts = st.integers(1, 10**9)
+configs = st.builds(
+    Config,
+    name=names,
+    data=st.builds(
+        DataConfig,
+        corpus=st.sampled_from(["kftt", "embedded", "files"]),
+        src_lang=st.sampled_from(["ja", "en", "no", "on"]),  # YAML 1.1 reads the last two as booleans
+        archive=paths,
+        src=paths,
+        clean=st.builds(
+            CleanConfig,
+            max_chars=st.none() | counts,
+            max_length_ratio=st.none() | st.floats(1, 1e9),
+            drop_duplicates=st.booleans(),
+        ),
+    ),
+    tokenizer=st.builds(TokenizerConfig, kind=st.sampled_from(["word", "bpe"]), vocab_size=counts, joint=st.booleans()),
+    model=st.builds(TransformerConfig, d_model=counts, dropout=st.floats(0, 1), tie=st.sampled_from(["none", "all"])),
+    optimizer=st.builds(OptimizerConfig, peak_lr=floats, betas=st.tuples(floats, floats), eps=floats),
+    training=st.builds(
+        TrainingConfig, max_steps=st.none() | counts, max_epochs=st.none() | counts, max_minutes=st.none() | floats
+    ),
+    search=st.builds(SearchConfig, beam_size=counts, length_penalty=st.floats(-9, 9)),
+)
+
+
+def leaves(tree: Any, above: str = "") -> Iterator[tuple[str, Any]]:
+    for leaf in dataclasses.fields(tree):
+        value = getattr(tree, leaf.name)
+        if dataclasses.is_dataclass(value):
+            yield from leaves(value, f"{above}{leaf.name}.")
+        else:
+            yield above + leaf.name, value
+
+
+def yaml(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "settings.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def error_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """The one line that train.py says before it exits with 2."""
+    with pytest.raises(SystemExit) as caught:
+        read_arguments(arguments)
+    assert caught.value.code == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
+    assert err.startswith("train.py: error: ")
+    return err.removeprefix("train.py: error: ").strip()
+
+
+@settings(max_examples=25)  # making a parser takes long
+@given(config=configs)
+def test_what_is_saved_is_loaded_again(config: Config, tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.getbasetemp() / "config.yaml"
+    config.save(path)
+    assert Config.load(path) == config
+
+
+def test_a_saved_config_says_every_leaf_and_is_plain_yaml(tmp_path: Path) -> None:
+    config = Config(name="都", data=DataConfig(src=Path("my.ja"), clean=CleanConfig(max_chars=None)))
+    config.save(tmp_path / "config.yaml")
+    text = (tmp_path / "config.yaml").read_text(encoding="utf-8")
+    assert "name: 都\n" in text
+    assert "  src: my.ja\n" in text
+    assert "    max_chars: null\n" in text
+    assert "!" not in text  # no tags: nothing of Python's in it
+    for key, _ in leaves(config):
+        assert f"{key.rsplit('.', 1)[-1]}:" in text
+
+
+# name: (corpus, source, target, joint vocabulary, parameters with a vocabulary of the size asked for)
+GOLDEN = {
+    "demo": ("embedded", "ja", "en", False, 1_156_608),
+    "kftt_en_ja": ("kftt", "en", "ja", True, 48_236_544),
+    "kftt_en_ja_small": ("kftt", "en", "ja", True, 9_947_904),
+    "kftt_ja_en": ("kftt", "ja", "en", True, 48_236_544),
+    "kftt_ja_en_small": ("kftt", "ja", "en", True, 9_947_904),
+    "tanaka_ja_en": ("tanaka", "ja", "en", True, 7_066_624),
+}
+
+
+def test_every_preset_has_its_golden_values() -> None:
+    assert [path.name for path in PRESETS] == [f"{name}.yaml" for name in GOLDEN]
+
+
+@pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)
+def test_a_preset_is_what_its_name_says(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transformer, "initialise", lambda *_: None)  # only counted
+    config = Config.load(path)
+    vocab_size = config.tokenizer.vocab_size
+    model = Transformer(config.model, vocab_size, vocab_size)
+    n_parameters = sum(p.numel() for p in model.parameters())
+    data = config.data
+    resolved = (data.corpus, data.src_lang, data.tgt_lang, config.tokenizer.joint, n_parameters)
+    assert resolved == GOLDEN[path.stem]
+    assert config.name == path.stem
+    assert config.model.tie != "all" or config.tokenizer.joint
+    assert config.batch.max_tokens <= config.model.max_length
+    assert path.read_text(encoding="utf-8").startswith("# ")  # what it is for
+
+
+def test_train_without_options_is_the_preset_of_that_name() -> None:
+    config, resume = read_arguments([])
+    assert config == Config.load(ROOT / "const" / "preset" / "kftt_ja_en.yaml")
+    assert resume is None
+
+
+def test_the_command_line_goes_before_the_file_before_the_defaults(tmp_path: Path) -> None:
+    path = yaml(tmp_path, "batch:\n  accumulate: 7\n  max_tokens: 70\ndata:\n  clean:\n    max_chars: null\n")
+    default = Config()
+    filed, _ = read_arguments(["--config", str(path)])
+    assert filed.batch == replace(default.batch, accumulate=7, max_tokens=70)
+    assert filed.data == replace(default.data, clean=replace(default.data.clean, max_chars=None))
+    assert filed == Config.load(path)
+    assert replace(filed, batch=default.batch, data=default.data) == default
+    typed, _ = read_arguments(["--config", str(path), "--batch.max_tokens", "77", "--data.clean.max_chars=9"])
+    assert typed.batch == BatchConfig(default.batch.tokens_per_batch, 7, 77)
+    assert typed.data.clean.max_chars == 9
+
+
+def test_every_leaf_is_an_option() -> None:
+    parser = build_parser()
+    spoken = {option for action in parser._actions for option in action.option_strings}
+    keys = [key for key, _ in leaves(Config())]
+    assert [key for key in keys if f"--{key}" not in spoken] == []
+    assert to_config(parser, parser.parse_args(["--training.max_epochs", "null"])).training.max_epochs is None
+
+
+def test_a_config_does_not_change() -> None:
+    config = Config()
+    parts = [config, config.data.clean, *(getattr(config, leaf.name) for leaf in dataclasses.fields(config)[1:])]
+    assert len(parts) == 9
+    for part in parts:
+        with pytest.raises(FrozenInstanceError):
+            setattr(part, dataclasses.fields(part)[0].name, None)
+
+
+@pytest.mark.parametrize(
+    ("key", "nearest"),
+    [
+        ("model.n_layer", "model.n_encoder_layers"),
+        ("modle.d_model", "model.d_model"),
+        ("data.clean.max_char", "data.clean.max_chars"),
+        ("training.max_step", "training.max_steps"),
+    ],
+)
+def test_an_unknown_key_is_named_with_the_nearest(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, key: str, nearest: str
+) -> None:
+    line = f"unknown option {key}: did you mean --{nearest}?"
+    assert error_of(capsys, f"--{key}", "3") == line
+    text = "3"
+    for name in reversed(key.split(".")):
+        text = f"{{{name}: {text}}}"
+    path = yaml(tmp_path, text)
+    assert error_of(capsys, "--config", str(path)) == line
+    with pytest.raises(ValueError, match=rf"^{path}: unknown option {key}: did you mean --{nearest}\?$"):
+        Config.load(path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("model.d_model", "wide"),
+        ("model.d_model", "1.5"),
+        ("model.norm_first", "perhaps"),
+        ("tokenizer.kind", "sentence"),
+        ("optimizer.betas", "[0.9]"),
+        ("training.max_minutes", "soon"),
+    ],
+)
+def test_an_ill_typed_value_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path, key: str, value: str) -> None:
+    group, name = key.split(".")
+    path = yaml(tmp_path, f"{group}:\n  {name}: {value}\n")
+    for arguments in ["--config", str(path)], [f"--{key}", value]:
+        line = error_of(capsys, *arguments)
+        assert f'"{key}"' in line
+        assert value.strip("[]") in line
+    with pytest.raises(ValueError, match=rf'^{path}: [^\n]*"{key}"[^\n]*$'):
+        Config.load(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("model: 3\n", "model is a group of settings, not 3: give them below it, or leave it out"),
+        (
+            "name: a\ndata:\n  clean:\n",
+            "data.clean is a group of settings, not None: give them below it, or leave it out",
+        ),
+        ("batch:\n  max_tokens: null\n", "batch.max_tokens cannot be null: give it a value, or leave it out"),
+        ("tokenizer:\n  kind:\n", "tokenizer.kind cannot be null: give it a value, or leave it out"),
+        ("name: null\nbatch: {}\n", "name cannot be null: give it a value, or leave it out"),
+    ],
+)
+def test_nothing_where_something_belongs_is_named(tmp_path: Path, text: str, message: str) -> None:
+    path = yaml(tmp_path, text)
+    for read in (lambda: Config.load(path)), (lambda: read_arguments(["--config", str(path)])):
+        with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+            read()
+
+
+def test_a_value_that_its_owner_refuses_is_named(tmp_path: Path) -> None:
+    path = yaml(tmp_path, "data:\n  clean:\n    max_length_ratio: 0.5\n")
+    with pytest.raises(ValueError, match=r"^max_length_ratio=0\.5 drops every pair"):
+        Config.load(path)
+
+
+@pytest.mark.parametrize("text", ["model: [\n", "- a list\n", "just words"])
+def test_what_is_no_settings_file_is_refused_in_one_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str
+) -> None:
+    path = yaml(tmp_path, text)
+    error_of(capsys, "--config", str(path))
+    with pytest.raises(ValueError, match=rf"^{path}: [^\n]+$"):
+        Config.load(path)
+
+
+def test_a_file_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "none.yaml"
+    assert str(path) in error_of(capsys, "--config", str(path))
+    with pytest.raises(ValueError, match=rf"^no settings {path}: give the folder of a run, or a preset$"):
+        Config.load(path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--model.n_layer", "3"], "unknown option model.n_layer: did you mean --model.n_encoder_layers?"),
+        (["--data.clean.max_chars", "0"], "max_chars=0 drops every pair: give at least 1, or null to keep all"),
+    ],
+)
+def test_the_command_itself_ends_with_status_2_and_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, arguments: list[str], line: str
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["train.py", *arguments])
+    with pytest.raises(SystemExit) as caught:
+        runpy.run_path(str(ROOT / "train.py"), run_name="__main__")
+    assert caught.value.code == 2
+    assert capsys.readouterr() == ("", f"train.py: error: {line}\n")

@@ -1,0 +1,116 @@
+import ctypes
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from utils import device as device_module
+from utils.device import Device, Precision, autocast, has_fast_bf16, keep_freed_memory, pick_device
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "there", "picked"),
+    [
+        ("auto", True, "cuda"),
+        ("auto", False, "cpu"),
+        ("cpu", True, "cpu"),
+        ("cpu", False, "cpu"),
+        ("cuda", True, "cuda"),
+    ],
+)
+def test_cuda_is_taken_where_it_is_unless_the_cpu_is_wanted(
+    monkeypatch: pytest.MonkeyPatch, wanted: Device, there: bool, picked: str
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: there)
+    assert pick_device(wanted) == torch.device(picked)
+
+
+def test_cuda_that_is_not_there_is_an_error_of_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ValueError, match=r"^device=cuda, but this machine offers no CUDA: use device=cpu[^\n]*$"):
+        pick_device("cuda")
+
+
+@pytest.mark.parametrize(
+    ("precision", "fast", "dtype"),
+    [
+        ("fp32", True, torch.float32),
+        ("fp32", False, torch.float32),
+        ("bf16", True, torch.bfloat16),
+        ("bf16", False, torch.bfloat16),
+        ("auto", True, torch.bfloat16),
+        ("auto", False, torch.float32),
+    ],
+)
+def test_matrix_products_run_in_the_precision_that_is_wanted(
+    monkeypatch: pytest.MonkeyPatch, precision: Precision, fast: bool, dtype: torch.dtype
+) -> None:
+    monkeypatch.setattr(device_module, "has_fast_bf16", lambda _: fast)
+    x = torch.ones(2, 2)
+    with autocast(CPU, precision):
+        assert (x @ x).dtype == dtype
+    assert (x @ x).dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "fast"),
+    [
+        ({"avx512_bf16": True, "amx_bf16": False}, True),
+        ({"amx_bf16": True}, True),
+        ({"bf16": True}, True),  # Arm
+        ({"avx512_bf16": False, "avx512_f": True}, False),
+        ({}, False),
+    ],
+)
+def test_a_cpu_is_fast_in_bf16_if_it_has_instructions_for_it(
+    monkeypatch: pytest.MonkeyPatch, capabilities: dict[str, bool], fast: bool
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities, raising=False)
+    assert has_fast_bf16(CPU) is fast
+
+
+def test_an_older_torch_does_not_know_its_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
+    assert not has_fast_bf16(CPU)
+
+
+@pytest.mark.parametrize(("capability", "fast"), [((7, 5), False), ((8, 0), True), ((9, 0), True), ((12, 0), True)])
+def test_a_gpu_is_fast_in_bf16_from_ampere_on(
+    monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], fast: bool
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+    assert has_fast_bf16(torch.device("cuda")) is fast
+
+
+def resident_bytes() -> int:
+    pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
+    return int(pages) * 4096
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc is Linux's")
+def test_freed_memory_is_kept_in_the_process() -> None:
+    if not hasattr(ctypes.CDLL(None), "mallopt"):
+        pytest.skip("this C library is not glibc")
+    keep_freed_memory()
+    held = torch.ones(16 * 2**20)
+    full = resident_bytes()
+    del held
+    assert resident_bytes() > full - 32 * 2**20  # 64 MB were freed
+
+
+def test_elsewhere_keeping_memory_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_library(_: object) -> None:
+        raise AssertionError("no C library is looked for")
+
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(ctypes, "CDLL", no_library)
+    keep_freed_memory()
+
+
+def test_a_c_library_without_the_knob_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: object())
+    monkeypatch.setattr(sys, "platform", "linux")
+    keep_freed_memory()

@@ -1,0 +1,201 @@
+import os
+import pickle
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Literal
+
+import pytest
+import torch
+
+from models.transformer import Transformer, TransformerConfig
+from utils import run as run_folder
+from utils.config import Config
+from utils.run import WEIGHTS, Run, create_run, load_run, newest_run, save_weights
+from utils.search.hypothesis import SearchConfig
+from utils.text.pair import TokenizerPair
+from utils.text.word_tokenizer import WordTokenizer
+
+CPU = torch.device("cpu")
+SRC, TGT = WordTokenizer("都京の古い", lowercase=False), WordTokenizer(["capital", "the", "old"], lowercase=False)
+SMALL = TransformerConfig(d_model=8, n_heads=2, d_ff=8, n_encoder_layers=1, n_decoder_layers=2, max_length=20)
+ids = torch.tensor([[4, 5, 3], [6, 3, 0]])
+
+
+class Noon(datetime):
+    @classmethod
+    def now(cls, tz: object = None) -> "Noon":  # noqa: ARG003 (datetime's signature)
+        return cls(2026, 1, 2, 12, 0, 0)
+
+
+@pytest.fixture(autouse=True)
+def noon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No time passes."""
+    monkeypatch.setattr(run_folder, "datetime", Noon)
+
+
+def run_of(root: Path, tie: Literal["none", "target", "all"] = "target") -> tuple[Path, Transformer, TokenizerPair]:
+    """A run whose weights are saved."""
+    torch.manual_seed(0)
+    tokenizers = TokenizerPair(SRC, SRC if tie == "all" else TGT)
+    config = Config(name="toy", model=replace(SMALL, tie=tie))
+    model = Transformer(config.model, len(tokenizers.src), len(tokenizers.tgt))
+    folder = create_run(config, tokenizers, root)
+    save_weights(model, folder)
+    return folder, model.eval(), tokenizers
+
+
+def test_a_new_run_has_its_settings_and_tokenizers(tmp_path: Path) -> None:
+    config = Config(name="toy", model=SMALL)
+    folder = create_run(config, TokenizerPair(SRC, TGT), tmp_path / "pickles")
+    assert folder == tmp_path / "pickles" / "toy-20260102-120000"
+    assert Config.load(folder / "config.yaml") == config
+    assert sorted(file.name for file in folder.iterdir()) == ["config.yaml", "tokenizer_src.json", "tokenizer_tgt.json"]
+
+
+def test_runs_of_one_second_have_a_folder_each(tmp_path: Path) -> None:
+    folders = [create_run(Config(name=name), TokenizerPair(SRC, SRC), tmp_path) for name in ("a", "a", "b", "a")]
+    names = ["a-20260102-120000", "a-20260102-120000-2", "b-20260102-120000", "a-20260102-120000-3"]
+    assert [folder.name for folder in folders] == names
+    assert [Config.load(folder / "config.yaml").name for folder in folders] == ["a", "a", "b", "a"]
+
+
+def test_the_newest_run_is_the_one_whose_file_was_written_last(tmp_path: Path) -> None:
+    for time, (name, file) in enumerate([("c", WEIGHTS), ("a", WEIGHTS), ("b", "last.pt"), ("d", "log.jsonl")]):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / file).touch()
+        os.utime(tmp_path / name / file, (time, time))
+    assert newest_run(WEIGHTS, tmp_path) == tmp_path / "a"
+    assert newest_run("last.pt", tmp_path) == tmp_path / "b"
+    os.utime(tmp_path / "c" / WEIGHTS, (99, 99))
+    assert newest_run(WEIGHTS, tmp_path) == tmp_path / "c"
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_without_a_run_the_remedy_is_told(tmp_path: Path, there: bool) -> None:
+    root = tmp_path if there else tmp_path / "none"
+    message = (
+        rf"^no run with a model\.safetensors in {root}: train one first, `python train\.py --config [\w./]+`[^\n]*$"
+    )
+    with pytest.raises(ValueError, match=message):
+        newest_run(WEIGHTS, root)
+
+
+@pytest.mark.parametrize("tie", ["none", "target", "all"])
+def test_a_loaded_run_computes_what_the_saved_one_did(tmp_path: Path, tie: Literal["none", "target", "all"]) -> None:
+    folder, model, tokenizers = run_of(tmp_path, tie)
+    torch.manual_seed(1)  # other weights than those saved, were they not loaded
+    loaded = load_run(folder, CPU)
+    assert loaded.model(ids, ids).equal(model(ids, ids))
+    assert not loaded.model.training
+    assert (loaded.model.output.weight is loaded.model.tgt_embedding.weight) is (tie != "none")
+    assert (loaded.model.src_embedding.weight is loaded.model.tgt_embedding.weight) is (tie == "all")
+    assert (loaded.tokenizers.src is loaded.tokenizers.tgt) is (tie == "all")
+    assert loaded.tokenizers.tgt.encode(["the old capital"]) == tokenizers.tgt.encode(["the old capital"])
+    assert loaded.folder == folder
+    assert loaded.config.model.tie == tie
+
+
+def test_tied_weights_are_written_once(tmp_path: Path) -> None:
+    sizes = [(run_of(tmp_path / tie, tie)[0] / WEIGHTS).stat().st_size for tie in ("none", "target")]
+    matrix = 4 * len(TGT) * SMALL.d_model
+    assert sizes[0] - sizes[1] >= matrix
+
+
+@pytest.mark.parametrize("fused", [None, True, False])
+def test_a_run_is_loaded_with_the_attention_that_is_asked_for(tmp_path: Path, fused: bool | None) -> None:
+    folder, model, _ = run_of(tmp_path)
+    loaded = load_run(folder, CPU, fused)
+    assert loaded.model.config.fused is (SMALL.fused if fused is None else fused)
+    assert loaded.config.model.fused is SMALL.fused
+    torch.testing.assert_close(loaded.model(ids, ids), model(ids, ids))
+
+
+def test_the_window_is_what_model_and_training_have_seen(tmp_path: Path) -> None:
+    folder, model, tokenizers = run_of(tmp_path)
+    config = Config(model=SMALL)
+    for max_tokens, window in (7, 7), (20, 20), (99, 20):
+        run = Run(folder, replace(config, batch=replace(config.batch, max_tokens=max_tokens)), tokenizers, model)
+        assert run.window == run.translator().window == window
+
+
+def test_the_translator_searches_as_the_run_does_unless_told_otherwise(tmp_path: Path) -> None:
+    run = load_run(run_of(tmp_path)[0], CPU)
+    assert run.translator().search == run.config.search
+    assert run.translator(SearchConfig(beam_size=1)).search == SearchConfig(beam_size=1)
+    assert run.translator().tgt_lang == "en"
+
+
+@pytest.mark.parametrize("keep", [0, 5, 200, -1])
+def test_truncated_weights_are_refused_in_one_line(tmp_path: Path, keep: int) -> None:
+    folder, *_ = run_of(tmp_path)
+    (folder / WEIGHTS).write_bytes((folder / WEIGHTS).read_bytes()[:keep])
+    with pytest.raises(ValueError, match=rf"^{folder / WEIGHTS} is damaged or of another architecture: [^\n]+$"):
+        load_run(folder, CPU)
+
+
+def test_random_bytes_are_refused_in_one_line(tmp_path: Path) -> None:
+    folder, *_ = run_of(tmp_path)
+    (folder / WEIGHTS).write_bytes(bytes(range(256)) * 9)
+    with pytest.raises(ValueError, match=rf"^{folder / WEIGHTS} is damaged or of another architecture: [^\n]+$"):
+        load_run(folder, CPU)
+
+
+class Intruder:
+    """What a hostile file would run, were it unpickled."""
+
+    def __init__(self, trace: Path) -> None:
+        self.trace = trace
+
+    def __reduce__(self) -> tuple[object, tuple[Path]]:
+        return Path.touch, (self.trace,)
+
+
+@pytest.mark.parametrize("name", [WEIGHTS, "config.yaml", "tokenizer_src.json"])
+def test_nothing_in_a_run_is_unpickled(tmp_path: Path, name: str) -> None:
+    folder, *_ = run_of(tmp_path)
+    trace = tmp_path / "trace"
+    pickle.loads(pickle.dumps(Intruder(trace)))
+    trace.unlink()  # it would work
+    for hostile in pickle.dumps(Intruder(trace)), f"!!python/object/apply:os.mkdir ['{trace}']\n".encode():
+        (folder / name).write_bytes(hostile)
+        with pytest.raises(ValueError):  # noqa: PT011 (each file complains in its own words)
+            load_run(folder, CPU)
+        assert not trace.exists()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"d_model": 16}, {"n_decoder_layers": 1}, {"n_decoder_layers": 3}, {"tie": "none"}, {"positions": "learned"}],
+    ids=str,
+)
+def test_weights_of_another_architecture_are_refused(tmp_path: Path, change: dict[str, object]) -> None:
+    folder, *_ = run_of(tmp_path)
+    other = replace(SMALL, **{"tie": "target", **change})  # type: ignore[arg-type]
+    Config(model=other).save(folder / "config.yaml")
+    with pytest.raises(ValueError, match=rf"^{folder / WEIGHTS} is damaged or of another architecture: "):
+        load_run(folder, CPU)
+
+
+def test_weights_of_another_vocabulary_are_refused(tmp_path: Path) -> None:
+    folder, *_ = run_of(tmp_path)
+    WordTokenizer(["capital"], lowercase=False).save(folder / "tokenizer_tgt")
+    with pytest.raises(ValueError, match="is damaged or of another architecture"):
+        load_run(folder, CPU)
+
+
+def test_a_run_that_has_learned_nothing_yet_says_so(tmp_path: Path) -> None:
+    folder = create_run(Config(model=replace(SMALL, tie="target")), TokenizerPair(SRC, TGT), tmp_path)
+    with pytest.raises(ValueError, match=rf"^{folder} has no model\.safetensors yet: it appears with the first"):
+        load_run(folder, CPU)
+
+
+def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=rf"^no run {tmp_path / 'none'}: give a folder under "):
+        load_run(tmp_path / "none", CPU)
+    with pytest.raises(ValueError, match=rf"^no settings {tmp_path / 'config.yaml'}"):
+        load_run(tmp_path, CPU)
+    folder, *_ = run_of(tmp_path)
+    (folder / "tokenizer_tgt.json").unlink()
+    with pytest.raises(ValueError, match=rf"^no tokenizer in {folder}"):
+        load_run(folder, CPU)
