@@ -29,9 +29,14 @@ def test_the_first_signal_asks_and_the_second_acts(number: signal.Signals) -> No
 
 def test_the_handlers_are_as_before_even_after_an_error() -> None:
     before = [signal.getsignal(number) for number in BOTH]
-    with pytest.raises(ZeroDivisionError), graceful_interrupt():
-        assert [signal.getsignal(number) for number in BOTH] != before
-        raise ZeroDivisionError
+
+    def fail() -> None:
+        with graceful_interrupt():
+            assert [signal.getsignal(number) for number in BOTH] != before
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
     assert [signal.getsignal(number) for number in BOTH] == before
 
 

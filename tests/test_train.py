@@ -1,0 +1,543 @@
+"""The Trainer on a tiny Transformer, and train.py from two text files to a translation."""
+
+import copy
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch import Tensor, nn
+
+import train
+from const.corpora import CORPORA
+from const.path import ROOT
+from models.transformer import Transformer
+from tests.tiny import MODEL, TEXT
+from train import Trainer
+from utils.command_line import run_command
+from utils.dataset.batch import Batch, BucketSampler
+from utils.dataset.corpus import prepare_corpus
+from utils.dataset.token_cache import TokenArray, TokenPairs
+from utils.run import load_run
+from utils.training.checkpoint import CheckpointKeeper, load_checkpoint
+from utils.training.interrupt import Interrupt
+from utils.training.objective import TranslationObjective
+from utils.training.observer import JsonlLog, StepReport, Validation
+from utils.training.optimizer import OptimizerConfig, inverse_sqrt
+from utils.training.plan import Progress, TrainingConfig
+
+VOCAB = 24
+GOLDEN = [
+    3.66336,
+    3.81002,
+    3.78649,
+    3.47623,
+    3.60035,
+    3.19261,
+    3.24571,
+    3.18114,
+    3.10507,
+    3.0592,
+    2.90711,
+    2.86691,
+    3.22399,
+    3.00487,
+    3.04611,
+    2.99876,
+    2.84867,
+    3.07118,
+    2.68001,
+    2.87041,
+]
+
+FAST = OptimizerConfig(peak_lr=0.01, warmup_steps=10)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Tensors this small only lose by being shared out, and sums keep their order."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def pairs(n: int = 40, seed: int = 0) -> TokenPairs:
+    """Random sources of 1 to 8 tokens, to be written backwards."""
+    draw = np.random.default_rng(seed)
+    sources = [draw.integers(4, VOCAB, draw.integers(1, 9)).tolist() for _ in range(n)]
+    return TokenPairs(TokenArray.of(sources, VOCAB), TokenArray.of([ids[::-1] for ids in sources], VOCAB))
+
+
+def new_sampler(n: int = 40, tokens: int = 40) -> BucketSampler:
+    return BucketSampler(pairs(n), tokens, 16, seed=3)
+
+
+def new_trainer(dropout: float = 0.0, optimizer: OptimizerConfig = FAST, smoothing: float = 0.1) -> Trainer:
+    torch.manual_seed(1)
+    net = Transformer(replace(MODEL, dropout=dropout, attention_dropout=dropout, tie="all"), VOCAB, VOCAB)
+    return Trainer(net, TranslationObjective(smoothing), optimizer, "fp32")
+
+
+def gradients(trainer: Trainer) -> list[Tensor]:
+    return [p.grad.clone() for p in trainer.net.parameters() if p.grad is not None]
+
+
+def weights(trainer: Trainer) -> list[Tensor]:
+    return [p.detach().clone() for p in trainer.net.parameters()]
+
+
+# one update
+
+
+@pytest.mark.parametrize("sizes", [[1, 7], [2, 3, 3], [1] * 8])
+@pytest.mark.parametrize("clip_norm", [1e9, 0.01], ids=["free", "clipped"])
+def test_any_split_into_micro_batches_is_the_whole_batch(sizes: list[int], clip_norm: float) -> None:
+    # with a tiny eps Adam makes steps of noise, where a gradient is nothing but noise (biases of keys)
+    sampler, optimizer = new_sampler(), replace(FAST, clip_norm=clip_norm, eps=1e-4)
+    whole, split = new_trainer(optimizer=optimizer), new_trainer(optimizer=optimizer)
+    for update in range(3):
+        rows = np.arange(8) + 8 * update
+        cuts = np.split(rows, np.cumsum(sizes)[:-1])
+        nats_a, tokens_a, norm_a = whole.train_step([sampler.batch(rows)])
+        nats_b, tokens_b, norm_b = split.train_step([sampler.batch(cut) for cut in cuts])
+        for trainer in (whole, split):
+            trainer.progress.step += 1
+        assert tokens_a == tokens_b
+        torch.testing.assert_close(nats_b, nats_a, rtol=1e-4, atol=0)
+        torch.testing.assert_close(norm_b, norm_a, rtol=1e-4, atol=0)
+        if update == 0:
+            torch.testing.assert_close(gradients(split), gradients(whole), rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(weights(split), weights(whole), rtol=0, atol=2e-4)
+
+
+def test_the_gradient_is_that_of_the_mean_over_tokens_and_clipped_as_such() -> None:
+    batch = new_sampler().batch(np.arange(8))
+    free = new_trainer(optimizer=replace(FAST, clip_norm=1e9))
+    nats, tokens, norm = free.train_step([batch])
+    mean = gradients(free)
+
+    by_hand = new_trainer()
+    loss, n = by_hand.loss_fn(batch)
+    (loss / n).backward()
+    torch.testing.assert_close(mean, gradients(by_hand), rtol=1e-4, atol=1e-6)
+    expected = torch.cat([gradient.flatten() for gradient in gradients(by_hand)]).norm()
+    torch.testing.assert_close(norm, expected)
+    assert nats.item() == pytest.approx(loss.item())
+    assert tokens == n
+
+    for clip_norm in (expected.item() / 3, expected.item() * 1.01):
+        clipped = new_trainer(optimizer=replace(FAST, clip_norm=clip_norm))
+        assert clipped.train_step([batch])[2] == norm  # as it was before
+        scale = min(1.0, clip_norm / expected.item())
+        torch.testing.assert_close(gradients(clipped), [scale * gradient for gradient in mean])
+
+
+def test_an_update_forgets_the_gradient_before_it_and_goes_at_the_rate_of_its_step() -> None:
+    batch = new_sampler().batch(np.arange(8))
+    trainer, other = new_trainer(), new_trainer()
+    trainer.train_step([new_sampler().batch(np.arange(20, 30))])
+    other.net.load_state_dict(trainer.net.state_dict())
+    trainer.progress.step = 7
+    trainer.train_step([batch])
+    other.train_step([batch])
+    torch.testing.assert_close(gradients(trainer), gradients(other))
+    assert trainer.adam.param_groups[0]["lr"] == inverse_sqrt(8, FAST)
+    assert other.adam.param_groups[0]["lr"] == inverse_sqrt(1, FAST)
+
+
+def test_a_loss_is_a_sum_and_validating_teaches_nothing() -> None:
+    trainer, batch = new_trainer(dropout=0.5), new_sampler().batch(np.arange(8))
+    trainer.net.train()
+    nats, tokens = trainer.loss_fn(batch)
+    assert nats.requires_grad
+    assert tokens == (batch.tgt[:, 1:] != 0).sum()
+    before = weights(trainer)
+    first, n = trainer.val_step(batch)
+    assert not trainer.net.training
+    assert n == tokens
+    assert trainer.val_step(batch)[0] == first != nats
+    assert not first.requires_grad
+    assert not gradients(trainer)
+    assert all(a.equal(b) for a, b in zip(weights(trainer), before, strict=True))
+    trainer.train_step([batch])
+    assert trainer.net.training
+
+
+def test_the_mean_loss_is_the_same_however_the_text_is_cut() -> None:
+    trainer = new_trainer()
+    losses = [trainer.mean_loss(new_sampler(tokens=tokens).all()) for tokens in (20, 90, 10_000)]
+    assert losses[1:] == pytest.approx(losses[:1] * 2, rel=1e-5)
+    plain = TranslationObjective()(trainer.net.eval(), new_sampler().batch(np.arange(40)))
+    assert losses[0] == pytest.approx(plain[0].item() / plain[1].item(), rel=1e-5)
+
+
+# a whole training
+
+
+@dataclass
+class Witness:
+    """Judge and observer: gives these BLEU scores one after another, and writes down all that it is told."""
+
+    bleu: Sequence[float] = ()
+    interrupt: Interrupt = field(default_factory=Interrupt)
+    interrupt_at: int | None = None
+    judged: list[float] = field(default_factory=list)
+    steps: list[tuple[Progress, StepReport]] = field(default_factory=list)
+    validations: list[tuple[Progress, Validation]] = field(default_factory=list)
+
+    def judge(self, loss: float) -> Validation:
+        self.judged.append(loss)
+        bleu = self.bleu[len(self.judged) - 1] if self.bleu else float(len(self.judged))
+        return Validation(loss, bleu, 0.0, "", "", [])
+
+    def on_step(self, progress: Progress, report: StepReport) -> None:
+        self.steps.append((copy.copy(progress), report))
+        if progress.step == self.interrupt_at:
+            self.interrupt.asked = True
+
+    def on_validation(self, progress: Progress, validation: Validation) -> None:
+        self.validations.append((copy.copy(progress), validation))
+
+    def close(self) -> None: ...
+
+    def validated(self) -> list[int]:
+        return [progress.step for progress, _ in self.validations]
+
+
+def fit(
+    trainer: Trainer, plan: TrainingConfig, witness: Witness, accumulate: int = 1, observers: Sequence[Any] = ()
+) -> None:
+    dev = BucketSampler(pairs(10, seed=9), 60).all()
+    trainer.fit(new_sampler(), accumulate, dev, witness.judge, plan, [witness, *observers], witness.interrupt)
+
+
+def test_it_trains_for_so_many_steps_and_validates_on_the_way_and_at_the_end() -> None:
+    trainer, witness = new_trainer(), Witness()
+    fit(trainer, TrainingConfig(max_steps=25, max_epochs=None, validate_every=10, report_every=4), witness)
+    assert trainer.progress.step == 25
+    assert [progress.step for progress, _ in witness.steps] == [4, 8, 12, 16, 20, 24]
+    assert witness.validated() == [10, 20, 25]
+    assert [validation.loss for _, validation in witness.validations] == witness.judged
+    assert witness.judged[2] == pytest.approx(trainer.mean_loss(BucketSampler(pairs(10, seed=9), 60).all()))
+    assert witness.judged[2] < witness.judged[0]
+
+
+def test_a_validation_that_falls_on_the_end_happens_once() -> None:
+    witness = Witness()
+    fit(new_trainer(), TrainingConfig(max_steps=6, max_epochs=None, validate_every=3), witness)
+    assert witness.validated() == [3, 6]
+
+
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_epochs_are_whole_passes_over_the_text(accumulate: int) -> None:
+    trainer, witness = new_trainer(), Witness()
+    seen: list[Batch] = []
+    train_step = trainer.train_step
+    trainer.train_step = lambda batches: (seen.extend(batches), train_step(batches))[1]  # type: ignore[method-assign]
+    fit(trainer, TrainingConfig(max_epochs=2, report_every=1), witness, accumulate)
+    updates = [-(-len(new_sampler().epoch(epoch)) // accumulate) for epoch in (0, 1)]
+    assert trainer.progress.step == sum(updates) > 2
+    assert (trainer.progress.epoch, trainer.progress.position) == (2, 0)
+    assert witness.validated() == [sum(updates)]
+    lines = sorted(tuple(i for i in row if i > 3) for batch in seen for row in batch.src.tolist())
+    assert lines == sorted(2 * [tuple(ids.tolist()) for ids in pairs().src])  # type: ignore[attr-defined]
+    assert trainer.progress.target_tokens == 2 * int((pairs().tgt.lengths + 1).sum())
+    places = [(progress.epoch, progress.position) for progress, _ in witness.steps]
+    assert places == [
+        *((0, n) for n in range(1, updates[0])),
+        (1, 0),
+        *((1, n) for n in range(1, updates[1])),
+        (2, 0),
+    ]
+
+
+def test_minutes_count_training_and_validation(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(range(10_000))
+    monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))  # a second passes between two looks at it
+    trainer, witness = new_trainer(), Witness()
+    fit(trainer, TrainingConfig(max_minutes=0.5, max_epochs=None, validate_every=10), witness)
+    # ten updates and a validation are eleven seconds: 30 are over at the second validation and eight more updates
+    assert trainer.progress.seconds == 31
+    assert witness.validated() == [10, 20, 28]
+
+
+def test_the_best_step_is_that_of_the_first_best_bleu() -> None:
+    trainer = new_trainer()
+    witness = Witness(bleu=[0.0, 3.0, 2.0, 3.0, 1.0])
+    fit(trainer, TrainingConfig(max_steps=10, max_epochs=None, validate_every=2), witness)
+    assert (trainer.progress.best_step, trainer.progress.best_score) == (4, 3.0)
+    assert [progress.best_step for progress, _ in witness.validations] == [2, 4, 4, 4, 4]
+
+
+def test_an_interrupted_training_stops_after_the_update_and_an_ended_one_does_nothing() -> None:
+    trainer, witness = new_trainer(), Witness(interrupt_at=4)
+    plan = TrainingConfig(max_steps=9, max_epochs=None, validate_every=5, report_every=1)
+    fit(trainer, plan, witness)
+    assert trainer.progress.step == 4
+    assert not witness.validations
+    ended = Witness()
+    trainer.progress.step = 9
+    fit(trainer, plan, ended)
+    assert not ended.steps
+    assert not ended.validations
+
+
+def test_a_test_gives_the_judge_the_loss_of_the_text() -> None:
+    trainer, witness = new_trainer(), Witness(bleu=[12.5])
+    batches = new_sampler().all()
+    assert trainer.test(batches, witness.judge).bleu == 12.5
+    assert witness.judged == [trainer.mean_loss(batches)]
+
+
+def timeless(path: Path) -> list[dict[str, Any]]:
+    """The records of a log but for what a clock said."""
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    clocks = ("minutes", "tokens_per_second")
+    return [{key: value for key, value in record.items() if key not in clocks} for record in records]
+
+
+@pytest.mark.parametrize("interrupt_at", [3, 7, 8, 10])
+def test_resumed_is_uninterrupted_bit_for_bit(interrupt_at: int, tmp_path: Path) -> None:
+    """With dropout, in the middle of an epoch; the process that goes on was seeded otherwise."""
+    plan = TrainingConfig(max_steps=18, max_epochs=None, validate_every=4, report_every=1)
+    assert len(new_sampler().epoch(0)) == 7
+
+    straight = new_trainer(dropout=0.2)
+    torch.manual_seed(5)
+    log = JsonlLog(tmp_path / "straight.jsonl", 0)
+    fit(straight, plan, Witness(), observers=[log])
+    log.close()
+    rng = torch.get_rng_state()
+
+    broken = new_trainer(dropout=0.2)
+    torch.manual_seed(5)
+    log = JsonlLog(tmp_path / "broken.jsonl", 0)
+    keeper = CheckpointKeeper(tmp_path / "last.pt", broken.state, lambda: None)
+    witness = Witness(interrupt_at=interrupt_at)
+    fit(broken, plan, witness, observers=[log, keeper])
+    keeper.save()
+    log.close()
+
+    torch.manual_seed(99)
+    resumed = new_trainer(dropout=0.2)
+    for parameter in resumed.net.parameters():
+        nn.init.zeros_(parameter)
+    resumed.restore(load_checkpoint(tmp_path / "last.pt", resumed.device))
+    assert resumed.progress == broken.progress
+    log = JsonlLog(tmp_path / "broken.jsonl", resumed.progress.step)
+    fit(resumed, plan, Witness(bleu=range(1 + len(witness.judged), 9)), observers=[log])
+    log.close()
+
+    for (name, a), b in zip(straight.net.named_parameters(), resumed.net.parameters(), strict=True):
+        assert a.equal(b), name
+    for ours, theirs in zip(resumed.adam.state.values(), straight.adam.state.values(), strict=True):
+        assert all(ours[key].equal(theirs[key]) for key in ("step", "exp_avg", "exp_avg_sq"))
+    assert resumed.adam.param_groups[0]["lr"] == straight.adam.param_groups[0]["lr"]
+    assert torch.get_rng_state().equal(rng)
+    assert replace(resumed.progress, seconds=0) == replace(straight.progress, seconds=0)
+    assert timeless(tmp_path / "broken.jsonl") == timeless(tmp_path / "straight.jsonl")
+
+
+def test_a_checkpoint_of_another_architecture_is_refused() -> None:
+    trainer = new_trainer()
+    torch.manual_seed(1)
+    other = Transformer(replace(MODEL, d_model=8), VOCAB, VOCAB)
+    with pytest.raises(ValueError, match=r"^the checkpoint is of another architecture: "):
+        Trainer(other, TranslationObjective(), FAST, "fp32").restore(trainer.state())
+
+
+def test_the_loss_falls_as_it_always_has() -> None:
+    """Twenty steps in single precision on one thread: whatever changes a number on the way shows here."""
+    trainer, sampler = new_trainer(), new_sampler()
+    batches = [sampler.batch(rows) for epoch in range(3) for rows in sampler.epoch(epoch)][:20]
+    losses = []
+    for batch in batches:
+        nats, tokens, _ = trainer.train_step([batch])
+        trainer.progress.step += 1
+        losses.append((nats / tokens).item())
+    assert losses == pytest.approx(GOLDEN, rel=1e-4)
+
+
+# the command
+
+
+def run_python(*arguments: str | Path, home: Path, **options: Any) -> subprocess.Popen[str]:
+    """A command of the project, whose corpus and pickles lie under `home`."""
+    places = {"MIYAKO_CORPUS": str(home / "corpus"), "MIYAKO_PICKLES": str(home / "pickles"), "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [sys.executable, *map(str, arguments)],
+        cwd=ROOT,
+        env=os.environ | places,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
+def finished(process: subprocess.Popen[str], status: int = 0) -> str:
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == status, out + err
+    assert "Traceback" not in err
+    return out
+
+
+SETTINGS = """
+name: tiny
+data: {held_out: 8}
+tokenizer: {kind: bpe, vocab_size: 48, joint: false}
+model: {d_model: 16, n_heads: 2, d_ff: 32, n_encoder_layers: 1, n_decoder_layers: 1, max_length: 40, tie: target}
+batch: {tokens_per_batch: 200, max_tokens: 40}
+optimizer: {peak_lr: 0.01, warmup_steps: 10}
+training: {max_steps: 6, validate_every: 3, report_every: 2, precision: fp32, device: cpu}
+search: {beam_size: 2, max_ratio: 1.0}
+"""
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two text files, and the run that train.py makes of them."""
+    home = tmp_path_factory.mktemp("home")
+    (home / "tiny.yaml").write_text(SETTINGS)
+    for name, lines in (("my.ja", TEXT.src), ("my.en", TEXT.tgt)):
+        (home / name).write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    texts = ("--data.src", home / "my.ja", "--data.tgt", home / "my.en")
+    out = finished(run_python("train.py", "--config", home / "tiny.yaml", *texts, home=home))
+    (home / "said.txt").write_text(out, encoding="utf-8")
+    return home
+
+
+def only_run(home: Path) -> Path:
+    (folder,) = (home / "pickles").iterdir()
+    return folder
+
+
+def test_two_text_files_become_a_run_folder_that_holds_everything(home: Path) -> None:
+    folder = only_run(home)
+    assert folder.name.startswith("tiny-")
+    names = {file.name for file in folder.iterdir() if not file.name.startswith("events.")}
+    assert names == {
+        "config.yaml",
+        "tokenizer_src.model",
+        "tokenizer_tgt.model",
+        "model.safetensors",
+        "last.pt",
+        "log.jsonl",
+        "curve.png",
+        "attention.png",
+        "test.json",
+        "test.txt",
+    }
+    records = [(record["kind"], record["step"]) for record in timeless(folder / "log.jsonl")]
+    assert records == [("train", 2), ("dev", 3), ("train", 4), ("train", 6), ("dev", 6)]
+    events = EventAccumulator(str(folder))
+    events.Reload()
+    assert [event.step for event in events.Scalars("train/loss")] == [2, 4, 6]
+    assert [event.step for event in events.Scalars("dev/bleu")] == [3, 6]
+    for name in ("curve.png", "attention.png"):
+        with Image.open(folder / name) as image:
+            image.load()
+            assert min(image.size) > 100
+    assert load_checkpoint(folder / "last.pt", torch.device("cpu"))["progress"]["step"] == 6
+    config = load_run(folder, torch.device("cpu")).config
+    assert (config.name, config.model.d_model, config.data.src) == ("tiny", 16, home / "my.ja")
+
+
+def test_the_test_set_is_scored_with_the_best_weights_and_the_runs_own_search(home: Path) -> None:
+    folder = only_run(home)
+    translations = (folder / "test.txt").read_text(encoding="utf-8").split("\n")[:-1]
+    (held_out,) = (home / "corpus").glob("files-*/test.src")
+    sources = held_out.read_text(encoding="utf-8").split("\n")[:-1]
+    assert len(sources) == 8
+    found = load_run(folder, torch.device("cpu")).translator().translate(sources)
+    assert [t.text for t in found] == translations
+    scores = json.loads((folder / "test.json").read_text(encoding="utf-8"))
+    assert "tok:13a" in scores["bleu_signature"]
+    assert 0 <= scores["bleu"] < 100
+    out = (home / "said.txt").read_text(encoding="utf-8")
+    assert f"BLEU {scores['bleu']:.2f}" in out
+    assert scores["bleu_signature"] in out
+    assert f"python translate.py --run {os.path.relpath(folder, ROOT)} " in out
+
+
+def test_translate_finds_the_run_and_repeats_what_its_test_has_found(home: Path) -> None:
+    (held_out,) = (home / "corpus").glob("files-*/test.src")
+    out = finished(run_python("translate.py", "--input", held_out, home=home))
+    assert out == (only_run(home) / "test.txt").read_text(encoding="utf-8")
+
+
+def test_a_run_goes_on_until_it_is_stopped_and_then_again(home: Path, tmp_path: Path) -> None:
+    shutil.copytree(home / "corpus", tmp_path / "corpus")
+    shutil.copytree(home / "pickles", tmp_path / "pickles")
+    folder = only_run(tmp_path)
+    endless = run_python("train.py", "--resume", "--training.max_steps", "1000000", home=tmp_path)
+    patience = time.monotonic() + 90
+    while timeless(folder / "log.jsonl")[-1]["step"] < 30:
+        assert time.monotonic() < patience
+        assert endless.poll() is None, endless.communicate()
+        time.sleep(0.05)
+    endless.send_signal(signal.SIGTERM)
+    out = finished(endless, 130)
+    assert f"Going on with {folder} from step 6\n" in out
+    told = re.search(r"Stopped at step (\d+); go on with: (python train\.py --resume .+)\n", out)
+    assert told is not None
+    stopped = int(told[1])
+    progress = load_checkpoint(folder / "last.pt", torch.device("cpu"))["progress"]
+    assert progress["step"] == stopped >= 30
+    assert progress["epoch"] > 0
+
+    command = told[2].split()[1:]
+    out = finished(run_python(*command, "--training.max_steps", str(stopped + 4), home=tmp_path))
+    assert f"from step {stopped:,}\n" in out
+    assert load_checkpoint(folder / "last.pt", torch.device("cpu"))["progress"]["step"] == stopped + 4
+    steps = [record["step"] for record in timeless(folder / "log.jsonl") if record["kind"] == "train"]
+    assert steps == list(range(2, stopped + 5, 2))
+    assert len(list(tmp_path.glob("pickles/*"))) == 1
+
+
+def complaint(capsys: pytest.CaptureFixture[str]) -> str:
+    with pytest.raises(SystemExit) as ended:
+        run_command("train.py", train.main)
+    assert ended.value.code == 2
+    out, err = capsys.readouterr()
+    assert "Traceback" not in out + err
+    last = err.splitlines()[-1]
+    assert last.startswith("train.py: error: ")
+    return last
+
+
+def test_without_a_network_kftt_names_both_ways_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unreachable = replace(CORPORA["kftt"], url="http://127.0.0.1:9/kftt.tar.gz")
+    monkeypatch.setitem(CORPORA, "kftt", unreachable)
+    monkeypatch.setattr(train, "prepare_corpus", partial(prepare_corpus, root=tmp_path))
+    monkeypatch.setattr(sys, "argv", ["train.py"])
+    message = complaint(capsys)
+    assert "http://127.0.0.1:9/kftt.tar.gz" in message
+    assert "--data.archive" in message
+    assert "const/preset/demo.yaml" in message or "--data.corpus embedded" in message
+    assert not any(tmp_path.iterdir())
+
+
+def test_resuming_what_is_not_there_names_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["train.py", "--resume", str(tmp_path / "nowhere")])
+    assert f"no run to resume in {tmp_path / 'nowhere'}" in complaint(capsys)
