@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch import Tensor
 
 from const.token import BOS_ID, EOS_ID
 from tests.tiny import MODEL, lively, sources
@@ -50,8 +51,8 @@ def test_stopping_early_loses_nothing(width: int, alpha: float) -> None:
 def test_a_beam_of_one_is_greedy(seed: int) -> None:
     config, limits = SearchConfig(1, length_penalty=0.0), [9, 12, 5, 1, 8]
     for model in (Tree(8, seed), lively(MODEL, 20, 23, seed)):
-        best = [n_best[0] for n_best in beam_search(model, SRC, limits, config)]  # type: ignore[misc, arg-type]
-        assert same(best, greedy_search(model, SRC, limits, config))  # type: ignore[misc, arg-type]
+        best = [n_best[0] for n_best in beam_search(model, SRC, limits, config)]  # type: ignore[misc]
+        assert same(best, greedy_search(model, SRC, limits, config))  # type: ignore[misc]
 
 
 def test_a_vocabulary_smaller_than_the_beam_gives_what_it_has() -> None:
@@ -97,13 +98,17 @@ def test_a_source_is_read_once_and_never_copied_for_a_beam(monkeypatch: pytest.M
     read: list[int] = []
     shapes: list[tuple[int, int]] = []
     encode, step = model.encode, model.step
-    monkeypatch.setattr(model, "encode", lambda src: (read.append(len(src)), encode(src))[1])
 
-    def watched(tokens, state):  # type: ignore[no-untyped-def]
+    def watched_encode(src: Tensor) -> Tensor:
+        read.append(len(src))
+        return encode(src)
+
+    def watched_step(tokens, state):  # type: ignore[no-untyped-def]
         shapes.append((len(state.source[0].key), len(tokens)))
         return step(tokens, state)
 
-    monkeypatch.setattr(model, "step", watched)
+    monkeypatch.setattr(model, "encode", watched_encode)
+    monkeypatch.setattr(model, "step", watched_step)
     beam_search(model, SRC, [9, 12, 5, 7, 8], SearchConfig(4))
     assert read == [5]
     assert shapes[0] == (5, 5)

@@ -6,9 +6,10 @@ import torch
 from torch import Tensor
 
 from const.token import EOS_ID, PAD_ID
-from models.transformer import Transformer
+from models.transformer import Transformer, TransformerState
 from tests.tiny import MODEL, TEXT, tokenizers, translating
 from utils.search import translator as module
+from utils.search.greedy import greedy_search
 from utils.search.hypothesis import SearchConfig
 from utils.search.translator import Translator
 
@@ -28,7 +29,12 @@ def watch_sources(monkeypatch: pytest.MonkeyPatch, model: Transformer) -> list[T
     """Grows by each batch that the model reads."""
     read: list[Tensor] = []
     start = model.start
-    monkeypatch.setattr(model, "start", lambda src: (read.append(src), start(src))[1])
+
+    def watched(src: Tensor) -> TransformerState:
+        read.append(src)
+        return start(src)
+
+    monkeypatch.setattr(model, "start", watched)
     return read
 
 
@@ -150,11 +156,10 @@ def test_a_table_of_positions_is_never_left(search: SearchConfig) -> None:
 
 def test_the_limit_is_that_of_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
     limits: list[Sequence[int]] = []
-    greedy = module.greedy_search
 
     def watched(model, src, limit, config):  # type: ignore[no-untyped-def]
         limits.append(limit)
-        return greedy(model, src, limit, config)
+        return greedy_search(model, src, limit, config)
 
     monkeypatch.setattr(module, "greedy_search", watched)
     translator(replace(GREEDY, max_ratio=1.0)).search_ids([[5, 6, 7], [5]])

@@ -6,6 +6,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
+from matplotlib.axes import Axes
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -94,8 +95,13 @@ def test_the_picture_is_large_enough_and_has_a_glyph_for_every_token(tmp_path: P
 
 def test_a_picture_shows_the_mean_over_heads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[NDArray[np.float32]] = []
-    imshow = plt.Axes.imshow
-    monkeypatch.setattr(plt.Axes, "imshow", lambda ax, x, **rest: (shown.append(x), imshow(ax, x, **rest))[1])
+    imshow = Axes.imshow
+
+    def watched(ax, x, **rest):  # type: ignore[no-untyped-def]
+        shown.append(x)
+        return imshow(ax, x, **rest)
+
+    monkeypatch.setattr(Axes, "imshow", watched)
     weights = torch.rand(2, 2, 2, 3)
     draw_cross_attention(weights, ["a", "b", EOS], ["c", EOS], tmp_path / "attention.png")
     np.testing.assert_allclose(np.stack(shown), (weights[:, 0] + weights[:, 1]) / 2, rtol=1e-5)
