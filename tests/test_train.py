@@ -261,6 +261,9 @@ def test_epochs_are_whole_passes_over_the_text(accumulate: int) -> None:
     assert witness.validated() == [sum(updates)]
     lines = sorted(tuple(i for i in row if i > 3) for batch in seen for row in batch.src.tolist())
     assert lines == sorted(2 * [tuple(ids.tolist()) for ids in pairs().src])  # type: ignore[attr-defined]
+    sampler = new_sampler()
+    planned = [sampler.batch(rows) for epoch in (0, 1) for rows in sampler.epoch(epoch)]
+    assert [batch.src.tolist() for batch in seen] == [batch.src.tolist() for batch in planned]
     assert trainer.progress.target_tokens == 2 * int((pairs().tgt.lengths + 1).sum())
     places = [(progress.epoch, progress.position) for progress, _ in witness.steps]
     assert places == [
