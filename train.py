@@ -27,7 +27,7 @@ from utils.device import Precision, autocast, has_fast_bf16, keep_freed_memory, 
 from utils.evaluation.validator import Validator
 from utils.file import atomic_file
 from utils.text.pair import load_tokenizers
-from utils.training.checkpoint import CheckpointKeeper, load_checkpoint
+from utils.training.checkpoint import CheckpointKeeper, first_difference, load_checkpoint
 from utils.training.interrupt import Interrupt, graceful_interrupt
 from utils.training.meter import Meter
 from utils.training.objective import Objective, TranslationObjective
@@ -176,7 +176,7 @@ class Trainer:
         try:
             self.net.load_state_dict(state["net"])
         except RuntimeError as error:
-            raise ValueError(f"the checkpoint is of another architecture: {error}") from error
+            raise ValueError(f"the checkpoint is of another architecture: {first_difference(error)}") from error
         self.adam.load_state_dict(state["adam"])
         self.progress = Progress(**state["progress"])
         torch.set_rng_state(state["rng"].cpu())

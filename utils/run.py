@@ -16,6 +16,7 @@ from utils.file import atomic_file
 from utils.search.hypothesis import SearchConfig
 from utils.search.translator import Translator
 from utils.text.pair import TokenizerPair, load_tokenizers
+from utils.training.checkpoint import first_difference
 
 CONFIG = "config.yaml"  # the resolved settings
 WEIGHTS = "model.safetensors"  # of the best validation
@@ -88,6 +89,7 @@ def save_weights(model: Transformer, folder: Path) -> None:
     """Write the weights as safetensors; tied ones once."""
     with atomic_file(folder / WEIGHTS) as draft:
         save_model(model, str(draft))
+        draft.chmod(0o644)  # safetensors makes it unreadable to others
 
 
 def load_run(folder: Path, device: torch.device, fused: bool | None = None) -> Run:
@@ -111,6 +113,8 @@ def load_run(folder: Path, device: torch.device, fused: bool | None = None) -> R
         load_model(model, folder / WEIGHTS, device=str(device))
     except FileNotFoundError:
         raise ValueError(f"{folder} has no {WEIGHTS} yet: it appears with the first validation") from None
-    except (SafetensorError, RuntimeError) as error:
-        raise ValueError(f"{folder / WEIGHTS} is damaged or of another architecture: {error}") from error
+    except SafetensorError as error:
+        raise ValueError(f"{folder / WEIGHTS} is damaged ({error}): train the run anew") from error
+    except RuntimeError as error:
+        raise ValueError(f"{folder / WEIGHTS} does not fit {CONFIG}: {first_difference(error)}") from error
     return Run(folder, config, tokenizers, model.eval())

@@ -51,6 +51,12 @@ def load_checkpoint(path: Path, device: torch.device) -> dict[str, Any]:
     return state
 
 
+def first_difference(error: RuntimeError) -> str:
+    """What torch says first of weights that do not fit a network: a name, or two shapes."""
+    head, _, rest = str(error).strip().partition("\n")
+    return (rest or head).splitlines()[0].strip()[:200]
+
+
 class CheckpointKeeper:
     """Saves a training at each validation, and its weights when they are the best so far.
 
