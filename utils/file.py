@@ -31,6 +31,18 @@ def atomic_file(path: Path) -> Iterator[Path]:
         draft.unlink(missing_ok=True)
 
 
+def put_in_place(fresh: Path, folder: Path) -> None:
+    """Write a folder through to the disk and rename it to `folder`, unless another process was faster."""
+    for path in (*fresh.rglob("*"), fresh):
+        _sync(path)
+    try:
+        fresh.rename(folder)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+    _sync(folder.parent)
+
+
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
     """Yield an empty folder to fill; it becomes `path` if the block ends well.
@@ -41,14 +53,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     draft = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent))
     try:
         yield draft
-        for file in draft.rglob("*"):
-            _sync(file)
-        draft.chmod(0o755)
-        try:
-            draft.replace(path)
-        except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                raise
-        _sync(path.parent)
+        draft.chmod(0o755)  # mkdtemp makes it unreadable to others
+        put_in_place(draft, path)
     finally:
         shutil.rmtree(draft, ignore_errors=True)

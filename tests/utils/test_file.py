@@ -84,7 +84,7 @@ def test_what_appears_has_reached_the_disk(tmp_path: Path, monkeypatch: pytest.M
     with atomic_folder(tmp_path / "b") as folder:
         (folder / "inner").mkdir()
         (folder / "inner" / "c").touch()
-    assert set(synced) == {folder / "inner", folder / "inner" / "c", tmp_path}
+    assert set(synced) == {folder, folder / "inner", folder / "inner" / "c", tmp_path}
 
 
 def test_a_folder_appears_when_it_is_whole(tmp_path: Path) -> None:

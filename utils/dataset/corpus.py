@@ -3,7 +3,6 @@
 import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Literal
 
 from const.corpora import CORPORA, CorpusSpec
@@ -11,8 +10,9 @@ from const.path import CORPUS
 from utils.dataset.cleaning import CleanConfig
 from utils.dataset.embedded import write_embedded
 from utils.dataset.held_out import hold_out
-from utils.dataset.install import install, put_in_place
+from utils.dataset.install import install
 from utils.dataset.parallel_text import ParallelFiles, ParallelText, read_parallel
+from utils.file import atomic_folder
 
 __all__ = ["Corpus", "DataConfig", "ParallelFiles", "prepare_corpus"]
 
@@ -163,13 +163,9 @@ def _split(
         if held_out < 1:
             raise ValueError(f"held_out={held_out} leaves no {' and no '.join(wanted)} text: give at least 1")
         rest, held = hold_out(read_parallel(train), [held_out] * len(wanted))
-        root.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(dir=root, prefix=".files-") as temporary:
-            fresh = Path(temporary) / "fresh"
-            fresh.mkdir()
+        with atomic_folder(folder) as draft:
             for name, text in zip(["train", *wanted], [rest, *held], strict=True):
-                _write(text, _in_folder(fresh, name))
-            put_in_place(fresh, folder)
+                _write(text, _in_folder(draft, name))
     return _in_folder(folder, "train"), dev or _in_folder(folder, "dev"), test or _in_folder(folder, "test")
 
 

@@ -4,10 +4,8 @@ Everything happens in a temporary folder beside the final one, which appears by 
 What carries a stamp there is therefore whole, whoever was interrupted or came at the same time.
 """
 
-import errno
 import hashlib
 import json
-import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -18,6 +16,7 @@ import pooch
 
 from const.corpora import CorpusSpec, SplitSpec
 from utils.dataset.archive import take
+from utils.file import atomic_file, put_in_place
 
 _STAMP = ".verified.json"  # sizes and times of the verified files: an unchanged corpus is not hashed again
 
@@ -52,19 +51,6 @@ def install(spec: CorpusSpec, archive: Path | None, folder: Path) -> None:
             with suppress(FileNotFoundError):
                 folder.rename(Path(temporary) / "aside")
         put_in_place(fresh, folder)
-
-
-def put_in_place(fresh: Path, folder: Path) -> None:
-    """Write `fresh` through to the disk and rename it to `folder`, unless another process was faster."""
-    for path in (*fresh.rglob("*"), fresh):
-        descriptor = os.open(path, os.O_RDONLY)
-        os.fsync(descriptor)
-        os.close(descriptor)
-    try:
-        fresh.rename(folder)
-    except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-            raise
 
 
 def blob_hash(path: Path) -> str:
@@ -141,6 +127,5 @@ def _stamp(spec: CorpusSpec, folder: Path) -> str:
 
 
 def _write_stamp(spec: CorpusSpec, folder: Path) -> None:
-    temporary = folder / f"{_STAMP}.{os.getpid()}"
-    temporary.write_text(_stamp(spec, folder))
-    temporary.replace(folder / _STAMP)
+    with atomic_file(folder / _STAMP) as draft:
+        draft.write_text(_stamp(spec, folder))

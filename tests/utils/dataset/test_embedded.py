@@ -199,15 +199,21 @@ def test_an_incomplete_folder_is_completed_and_other_files_stay(tmp_path: Path, 
     assert (tmp_path / "kyoto-dev.ja").read_text(encoding="utf-8").splitlines() == [ja for ja, _ in corpus["dev"]]
 
 
-def test_a_failure_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_full_disk_leaves_no_half_file_and_the_next_call_completes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, corpus: Corpus
+) -> None:
     flushed = []
 
     def full_disk(descriptor: int) -> None:
         flushed.append(descriptor)
-        if len(flushed) == 3:
+        if len(flushed) == 3:  # the second file: each is flushed, and then its folder
             raise OSError("no space left on device")
 
-    monkeypatch.setattr(os, "fsync", full_disk)
-    with pytest.raises(OSError, match="no space"):
-        write_embedded(tmp_path / "kyoto")
-    assert list(tmp_path.iterdir()) == []
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full_disk)
+        with pytest.raises(OSError, match="no space"):
+            write_embedded(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["kyoto-train.ja"]
+    assert len((tmp_path / "kyoto-train.ja").read_text(encoding="utf-8").splitlines()) == len(corpus["train"])
+    write_embedded(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == FILES

@@ -8,9 +8,7 @@ round for dev; one that holds both is dropped. So the two items of a test pair m
 construction, while each of them meets many others there.
 """
 
-import os
 import random
-import shutil
 from collections.abc import Iterator
 from hashlib import blake2b
 from itertools import islice
@@ -19,6 +17,7 @@ from pathlib import Path
 from utils.dataset.embedded.construction import Construction, item_pairs
 from utils.dataset.embedded.entry import Entry
 from utils.dataset.embedded.grammar import CONSTRUCTIONS
+from utils.file import atomic_file
 
 Pair = tuple[str, str]
 
@@ -87,26 +86,13 @@ def generate(seed: int = 0) -> dict[str, list[Pair]]:
 def write_embedded(folder: Path) -> None:
     """Write kyoto-{train,dev,test}.{ja,en} into the folder, unless all six are there.
 
-    The files are written and flushed in a temporary folder beside it and renamed into place, so that a process that
-    dies leaves no half-written file behind.
+    Each file is whole or absent, and the grammar writes the same ones again, so an interrupted call is made good by the
+    next one.
     """
     names = [f"kyoto-{split}.{language}" for split in SIZES for language in ("ja", "en")]
     if all((folder / name).is_file() for name in names):
         return
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    temporary = folder.with_name(f".{folder.name}.{os.getpid()}")
-    temporary.mkdir(exist_ok=True)
-    try:
-        for split, pairs in generate().items():
-            for language, lines in zip(("ja", "en"), zip(*pairs, strict=True), strict=True):
-                with (temporary / f"kyoto-{split}.{language}").open("w", encoding="utf-8", newline="\n") as file:
-                    file.writelines(f"{line}\n" for line in lines)
-                    file.flush()
-                    os.fsync(file.fileno())
-        try:
-            temporary.rename(folder)
-        except OSError:  # it is there: incomplete, with other files that are not ours to remove, or just written
-            for name in names:
-                (temporary / name).replace(folder / name)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+    for split, pairs in generate().items():
+        for language, lines in zip(("ja", "en"), zip(*pairs, strict=True), strict=True):
+            with atomic_file(folder / f"kyoto-{split}.{language}") as draft:
+                draft.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
