@@ -112,15 +112,9 @@ class Translator:
         )
 
     def _cut(self, ids: list[int], text: str) -> tuple[list[list[int]], int]:
-        """Pieces that fit the window, as few as sentence ends allow, and how many tokens fit nowhere."""
+        """A text that fits the window, or else its sentences, since models learn from those; and what fits nowhere."""
         room = self.window - 1
         if len(ids) <= room:
             return ([ids] if ids else []), 0
-        pieces: list[list[int]] = [[]]
-        lost = 0
-        for sentence in self.tokenizers.src.encode(split_sentences(text)):
-            lost += max(0, len(sentence) - room)
-            if len(pieces[-1]) + len(sentence) > room and pieces[-1]:
-                pieces.append([])
-            pieces[-1] += sentence[:room]
-        return pieces, lost
+        sentences = self.tokenizers.src.encode(split_sentences(text))
+        return [ids[:room] for ids in sentences], sum(max(0, len(ids) - room) for ids in sentences)

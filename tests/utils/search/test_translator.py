@@ -86,7 +86,7 @@ def test_blank_texts_stay_empty_and_what_is_unknown_comes_back() -> None:
     assert translator().translate([]) == []
 
 
-def test_a_long_text_is_cut_at_sentence_ends_into_pieces_that_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_a_long_text_each_sentence_is_translated_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     sentences = TEXT.src[:9]
     window = 2 * max(n_tokens(sentence) for sentence in sentences) + 1
     ours = translator(window=window)
@@ -94,16 +94,10 @@ def test_a_long_text_is_cut_at_sentence_ends_into_pieces_that_fit(monkeypatch: p
     progress: list[int] = []
     (found,) = ours.translate(["".join(sentences)], progress.append)
     assert found.lost_tokens == 0
-    assert found.n_pieces == sum(progress) == sum(len(src) for src in read)
-    assert len(sentences) / 3 < found.n_pieces < len(sentences)
+    assert found.n_pieces == sum(progress) == sum(len(src) for src in read) == len(sentences)
     assert max(src.size(1) for src in read) <= window
 
-    packed: list[list[int]] = [[]]
-    for ids in tokenizers().src.encode(sentences):
-        if len(packed[-1]) + len(ids) >= window:
-            packed.append([])
-        packed[-1] += ids
-    by_hand = ours.search_ids(packed)
+    by_hand = ours.search_ids(tokenizers().src.encode(sentences))
     assert found.text == " ".join(tokenizers().tgt.decode([ids for ids, _ in by_hand]))
     assert found.score == pytest.approx(sum(score for _, score in by_hand), abs=1e-3)
 
