@@ -2,7 +2,7 @@
 
 import io
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -12,8 +12,9 @@ import torch
 import translate
 from tests.tiny import TEXT, run
 from utils.command_line import run_command
-from utils.run import load_run, newest_run
+from utils.run import Run, load_run, newest_run
 from utils.search.hypothesis import SearchConfig
+from utils.search.translator import Translator
 
 LINES = [TEXT.src[0], "", TEXT.src[77], "寺", "  "]
 
@@ -128,6 +129,21 @@ def test_a_lot_is_written_before_the_next_one_is_read(
     assert broken.out == as_file(expected[:2])
 
 
+def test_a_lot_is_handed_on_while_the_next_one_is_waited_for(
+    folder: Path, expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipe, seen = io.BytesIO(), []
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(pipe, encoding="utf-8"))
+
+    def lots() -> Iterator[list[str]]:
+        yield LINES[:2]
+        seen.append(pipe.getvalue().decode())
+        yield LINES[2:]
+
+    translate.write(load_run(folder, torch.device("cpu")).translator(), lots(), None)
+    assert [*seen, pipe.getvalue().decode()] == [as_file(expected[:2]), as_file(expected)]
+
+
 def test_input_that_is_not_utf8_names_the_line_and_leaves_no_file(command: Command, tmp_path: Path) -> None:
     found = command("--output", tmp_path / "out", stdin="寺\n橋\n".encode() + "川\n".encode("euc-jp"))
     assert "standard input, line 3: byte 0xc0 is not UTF-8" in found.complaint
@@ -143,20 +159,23 @@ def test_a_failure_leaves_the_file_that_was_there(command: Command, tmp_path: Pa
     assert (tmp_path / "out").read_text() == "before"
 
 
-def test_the_search_is_that_of_the_run_until_told_otherwise(command: Command, folder: Path) -> None:
-    loaded = load_run(folder, torch.device("cpu"))
+def test_the_search_is_that_of_the_run_until_told_otherwise(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    used: list[SearchConfig | None] = []
+    translator = Run.translator
 
-    def by_hand(search: SearchConfig) -> str:
-        return as_file([t.text for t in loaded.translator(search).translate(TEXT.src[:20])])
+    def watched(self: Run, search: SearchConfig | None = None) -> Translator:
+        used.append(search)
+        return translator(self, search)
 
-    stdin = as_file(TEXT.src[:20]).encode()
+    monkeypatch.setattr(Run, "translator", watched)
     outs = [
-        command(stdin=stdin).out,
-        command("--beam", "1", stdin=stdin).out,
-        command("--beam", "3", "--length_penalty", "-3", stdin=stdin).out,
+        command(*TEXT.src[:20]).out,
+        command(*TEXT.src[:20], "--beam", "1").out,
+        command("寺", "--length_penalty", "-3").out,
+        command("寺", "--beam", "3", "--length_penalty", "2").out,
     ]
-    assert outs == [by_hand(SearchConfig(2, 0.6)), by_hand(SearchConfig(1, 0.6)), by_hand(SearchConfig(3, -3.0))]
-    assert len(set(outs)) == 3
+    assert used == [SearchConfig(2), SearchConfig(1), SearchConfig(2, -3.0), SearchConfig(3, 2.0)]
+    assert outs[0] != outs[1]
 
 
 def test_a_prompt_ends_with_an_empty_line(command: Command, expected: list[str], folder: Path) -> None:
