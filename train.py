@@ -253,7 +253,7 @@ def finish(trainer: Trainer, config: Config, corpus: Corpus, folder: Path, test:
         f"\nTesting the weights of step {trainer.progress.best_step:,} (best dev BLEU), beam {config.search.beam_size}"
     )
     text = read_parallel(corpus.test)
-    validator = Validator(best.translator(), text, corpus, n_samples=5)
+    validator = Validator(best.translator(config.search), text, corpus, n_samples=5)
     scores = trainer.test(test, validator)
     progress = trainer.progress
     result = {
@@ -321,6 +321,7 @@ def main() -> None:
     trainer = Trainer(model, TranslationObjective(plan.label_smoothing), config.optimizer, plan.precision)
     if resume is not None:
         trainer.restore(load_checkpoint(resume / run_folder.LAST, device))
+        config.save(resume / run_folder.CONFIG)  # what was said anew holds for the next time too
         print(f"Going on with {resume} from step {trainer.progress.step:,}")
     folder = Path(os.path.relpath(resume or run_folder.create_run(config, tokenizers)))
     print(f"Run folder: {folder}")

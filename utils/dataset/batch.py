@@ -29,6 +29,12 @@ class BatchConfig:
     accumulate: int = 1
     max_tokens: int = 128
 
+    def __post_init__(self) -> None:
+        """Refuse what makes no batch."""
+        for name in ("tokens_per_batch", "accumulate", "max_tokens"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)}: give at least 1")
+
 
 class Batch(NamedTuple):
     """B pairs, padded behind."""

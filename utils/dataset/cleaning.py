@@ -81,7 +81,8 @@ def clean(text: ParallelText, config: CleanConfig) -> tuple[ParallelText, CleanR
     if config.max_length_ratio is not None and keep.any():
         log_ratio = np.log(np.maximum(tgt_chars, 1) / np.maximum(src_chars, 1))
         off = np.abs(log_ratio - np.median(log_ratio[keep]))
-        drop("length ratio", off > np.log(config.max_length_ratio))
+        # the slack makes both directions agree on a ratio that stands exactly at the bound
+        drop("length ratio", off > np.log(config.max_length_ratio) + 1e-9)
     if config.drop_duplicates:
         drop("duplicate", _repeats(text, keep))
     report = CleanReport(len(text), dropped)

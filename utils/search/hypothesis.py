@@ -24,6 +24,11 @@ class SearchConfig:
     length_penalty: float = 0.6
     max_ratio: float = 2.0
 
+    def __post_init__(self) -> None:
+        """Refuse what finds nothing."""
+        if self.beam_size < 1:
+            raise ValueError(f"beam_size={self.beam_size}: give 1 (greedy) or more")
+
     def limit(self, src_length: int) -> int:
         """Most tokens of a translation, </s> included."""
         return int(self.max_ratio * src_length) + 10

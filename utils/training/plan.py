@@ -36,6 +36,12 @@ class TrainingConfig:
     device: Device = "auto"
     seed: int = 1
 
+    def __post_init__(self) -> None:
+        """Refuse what no training can follow."""
+        for name in ("validate_every", "report_every"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)}: give at least 1 update")
+
 
 @dataclass
 class Progress:

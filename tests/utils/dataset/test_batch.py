@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from const.token import BOS_ID, EOS_ID, PAD_ID
-from utils.dataset.batch import Batch, BucketSampler, padded
+from utils.dataset.batch import Batch, BatchConfig, BucketSampler, padded
 from utils.dataset.token_cache import TokenArray, TokenPairs
 
 Lengths = list[tuple[int, int]]
@@ -146,3 +146,9 @@ def test_moving_a_batch_keeps_it() -> None:
     moved = batch.to(torch.device("meta"))
     assert {side.device.type for side in moved} == {"meta"}
     assert [side.tolist() for side in batch.to(torch.device("cpu"))] == [[[5, 3]], [[2, 6, 3]]]
+
+
+@pytest.mark.parametrize("name", ["tokens_per_batch", "accumulate", "max_tokens"])
+def test_a_batch_of_nothing_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name}=0: give at least 1"):
+        BatchConfig(**{name: 0})

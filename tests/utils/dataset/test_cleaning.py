@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from utils.dataset.cleaning import CleanConfig, clean
@@ -43,6 +43,7 @@ def test_what_is_kept_are_pairs_of_the_text_in_its_order_and_clean(
 
 
 @given(pairs=texts, config=configs)
+@example(pairs=[("aaa", "a"), ("aaa", "a"), ("a" * 12, "a" * 9), ("都", "the capital")], config=CleanConfig(None, 1.5))
 def test_both_directions_keep_the_same_pairs(pairs: list[tuple[str, str]], config: CleanConfig) -> None:
     def kept(text: ParallelText) -> list[tuple[str, str]]:
         try:

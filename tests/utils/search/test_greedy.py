@@ -79,3 +79,8 @@ def test_the_length_penalty_is_that_of_gnmt() -> None:
 def test_the_limit_grows_with_the_source() -> None:
     config = SearchConfig(max_ratio=1.5)
     assert [config.limit(n) for n in (1, 2, 9)] == [11, 13, 23]
+
+
+def test_a_beam_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"beam_size=0: give 1 \(greedy\) or more"):
+        SearchConfig(beam_size=0)

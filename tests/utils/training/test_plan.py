@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from utils.training.plan import Progress, TrainingConfig
@@ -27,3 +29,9 @@ def test_no_bound_never_ends() -> None:
 
 def test_a_bound_of_nothing_ends_before_the_first_step() -> None:
     assert Progress().ended(TrainingConfig(max_steps=0))
+
+
+@pytest.mark.parametrize("name", ["validate_every", "report_every"])
+def test_a_period_of_nothing_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name}=0: give at least 1 update"):
+        replace(TrainingConfig(), **{name: 0})  # type: ignore[arg-type]
