@@ -6,6 +6,8 @@ from typing import NamedTuple
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
+OWN_TOKENIZER = {"ja": "ja-mecab", "zh": "zh", "ko": "ko-mecab"}  # of languages whose words 13a does not find
+
 
 class Scores(NamedTuple):
     """Two scores of the same translations, 0 to 100, and how they were counted."""
@@ -16,11 +18,16 @@ class Scores(NamedTuple):
     chrf_signature: str
 
 
+def primary_language(tgt_lang: str) -> str:
+    """`zh` of `zh-CN` or `zh_Hant`."""
+    return tgt_lang.replace("_", "-").partition("-")[0].lower()
+
+
 def bleu_tokenizer(tgt_lang: str, pre_tokenized: bool) -> str:
     """sacreBLEU's name of the tokenizer: words of Japanese are not found by spaces, so 13a never fits it."""
     if pre_tokenized:
         return "none"
-    return {"ja": "ja-mecab", "zh": "zh", "ko": "ko-mecab"}.get(tgt_lang, "13a")
+    return OWN_TOKENIZER.get(primary_language(tgt_lang), "13a")
 
 
 def score(translations: Sequence[str], references: Sequence[str], tgt_lang: str, pre_tokenized: bool) -> Scores:

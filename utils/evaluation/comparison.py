@@ -1,0 +1,96 @@
+"""Is a system better than a baseline by more than chance? Paired tests by sacreBLEU, on the same sentences.
+
+Paired bootstrap (Koehn 2004) draws sentences anew; approximate randomisation (Riezler & Maxwell 2005) swaps the two
+systems' translations of a sentence, half of them at random.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+from sacrebleu.metrics import base
+from sacrebleu.significance import PairedTest, Result
+
+from utils.evaluation.evaluation import Comparison, Metric
+from utils.evaluation.metric import refuse_samples, with_interval
+
+Test = Literal["bootstrap", "randomization"]
+
+DEFAULT_SAMPLES: Mapping[Test, int] = {"bootstrap": 1000, "randomization": 10_000}  # sacreBLEU's
+_CODE: Mapping[Test, str] = {"bootstrap": "bs", "randomization": "ar"}
+_METHOD: Mapping[Test, str] = {
+    "bootstrap": "paired bootstrap, {:,} resamples",
+    "randomization": "approximate randomization, {:,} trials",
+}
+
+
+class System(NamedTuple):
+    """Translations, and whose they are."""
+
+    name: str
+    translations: Sequence[str]
+
+
+def compare(
+    systems: Sequence[System],
+    references: Sequence[str],
+    metrics: Mapping[str, base.Metric],
+    test: Test,
+    n_samples: int | None = None,
+    n_bootstrap: int = 0,
+    on_progress: Callable[[int], object] = lambda _: None,
+) -> tuple[list[list[Metric]], list[Comparison]]:
+    """Score every system, and test each but the first against the first.
+
+    Args:
+        systems: the baseline, and the others.
+        references: one for each translation.
+        metrics: as `build_metrics` gives them.
+        test: which one.
+        n_samples: resamples or trials of the test (None: as many as sacreBLEU takes).
+        n_bootstrap: resamples for the intervals of the scores; a bootstrap test has them from its own.
+        on_progress: is told of each metric that is done.
+
+    Returns:
+        The metrics of each system, and a comparison for each other system and metric.
+
+    Raises:
+        ValueError: too few samples, or more than memory holds.
+    """
+    if n_samples is None:
+        n_samples = DEFAULT_SAMPLES[test]
+    elif n_samples == 0:
+        raise ValueError("--samples 0: a test needs some; leave the option out for sacreBLEU's default")
+    refuse_samples(n_samples, len(references), "--samples")
+    refuse_samples(n_bootstrap, len(references), "--bootstrap")
+    # what sacreBLEU calls confidence belongs to randomisation alone: given to a bootstrap, it falsifies the signature
+    n_confidence = n_bootstrap if n_bootstrap and test == "randomization" else -1
+    scores: list[list[Metric]] = [[] for _ in systems]
+    comparisons = []
+    for name, metric in metrics.items():
+        paired = PairedTest(list(systems), {name: metric}, [list(references)], _CODE[test], n_samples, n_confidence)
+        signatures, results = paired()
+        ((key, signature),) = signatures.items()
+        found = [result for result in results[key] if isinstance(result, Result)]
+        for of_system, result in zip(scores, found, strict=True):
+            mean, half = (result.score, 0.0) if result.mean is None else (result.mean, result.ci or 0.0)
+            of_system.append(with_interval(name, result.score, mean, half, str(signature)))
+        for system, result in zip(systems[1:], found[1:], strict=True):
+            difference = result.score - found[0].score
+            comparisons.append(
+                Comparison(
+                    system.name,
+                    systems[0].name,
+                    name,
+                    difference,
+                    _p_value(result, difference),
+                    _METHOD[test].format(n_samples),
+                    str(signature),
+                )
+            )
+        on_progress(1)
+    return scores, comparisons
+
+
+def _p_value(result: Result, difference: float) -> float:
+    """Chance always gives a difference of at least nothing. sacreBLEU says 1/(n+1) there, as if it were significant."""
+    return 1.0 if difference == 0 or result.p_value is None else float(result.p_value)

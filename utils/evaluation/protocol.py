@@ -1,0 +1,33 @@
+"""The protocol of github.com/nymwa/kftt_jaen_example: KFTT's `tok` references, lower case, Moses' multi-bleu.perl."""
+
+import re
+from collections.abc import Sequence
+
+from sacrebleu.metrics.bleu import BLEU
+
+TEST_LINES, TEST_WORDS = 1160, 26_734  # of KFTT's tok/kyoto-test.en
+
+_SPACE_TO_PYTHON_ALONE = re.compile(r"[^\S \t\n\r\f\v]")
+
+
+def multi_bleu(translations: Sequence[str], references: Sequence[str]) -> str:
+    """The line that `multi-bleu.perl -lc` prints: BLEU-4 of words between spaces, without smoothing.
+
+    Args:
+        translations: tokenized, one a line.
+        references: tokenized, one for each.
+    """
+    bleu = BLEU(tokenize="none", lowercase=True, smooth_method="none", force=True)
+    # Perl reads bytes: an ideographic or a no-break space is a part of its word there
+    ours, theirs = ([_SPACE_TO_PYTHON_ALONE.sub("␣", line) for line in side] for side in (translations, references))
+    score = bleu.corpus_score(ours, [theirs])
+    precisions = "/".join(f"{precision:.1f}" for precision in score.precisions)
+    return (
+        f"BLEU = {score.score:.2f}, {precisions} (BP={score.bp:.3f}, ratio={score.ratio:.3f}, "
+        f"hyp_len={score.sys_len}, ref_len={score.ref_len})"
+    )
+
+
+def is_published_test(references: Sequence[str]) -> bool:
+    """Whether these can be the references of the published score: 22.29 for 20 epochs of fairseq."""
+    return (len(references), sum(len(line.split()) for line in references)) == (TEST_LINES, TEST_WORDS)
