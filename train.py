@@ -253,7 +253,7 @@ def finish(trainer: Trainer, config: Config, corpus: Corpus, folder: Path, test:
         f"\nTesting the weights of step {trainer.progress.best_step:,} (best dev BLEU), beam {config.search.beam_size}"
     )
     text = read_parallel(corpus.test)
-    validator = Validator(best.translator(config.search), text, corpus, n_samples=5)
+    validator = Validator(best.translator, text, corpus, n_samples=5)
     scores = trainer.test(test, validator)
     progress = trainer.progress
     result = {
@@ -331,7 +331,7 @@ def main() -> None:
     dev_text = read_parallel(corpus.dev)[: plan.bleu_sentences]
     greedy = replace(config.search, beam_size=1)
     run = run_folder.Run(folder, config, tokenizers, model)
-    judge = Validator(run.translator(greedy), dev_text, corpus, plan.n_samples)
+    judge = Validator(lambda: run.translator(greedy), dev_text, corpus, plan.n_samples)
     keeper = CheckpointKeeper(folder / run_folder.LAST, trainer.state, lambda: run_folder.save_weights(model, folder))
     step = trainer.progress.step
     observers: list[Observer] = [

@@ -19,6 +19,10 @@ class KeyValue(NamedTuple):
         """The same with `new` behind it: how a decoder's memory of itself grows by a token."""
         return KeyValue(torch.cat([self.key, new.key], dim=2), torch.cat([self.value, new.value], dim=2))
 
+    def contiguous(self) -> "KeyValue":
+        """The same, laid out head by head."""
+        return KeyValue(self.key.contiguous(), self.value.contiguous())
+
     def select(self, rows: Int[Tensor, " R"]) -> "KeyValue":
         """These rows of the batch, in this order; a row may be taken more than once."""
         return KeyValue(self.key.index_select(0, rows), self.value.index_select(0, rows))

@@ -69,7 +69,7 @@ class FusedScaledDotProductAttention(nn.Module):
         bias: Float[Tensor, "B H T S"] | None = None,
     ) -> tuple[Float[Tensor, "B H T K"], None]:
         """As the explicit twin, but None stands in the place of the weights."""
-        if query.device.type == "cpu" and torch.is_grad_enabled():
+        if query.device.type == "cpu" and (torch.is_grad_enabled() or self._is_decoding(query)):
             return self.explicit(query, key, value, mask, bias)[0], None
         added: Tensor | None = mask
         if bias is not None:
@@ -78,6 +78,11 @@ class FusedScaledDotProductAttention(nn.Module):
                 added = added.masked_fill(~mask, float("-inf"))
         dropout = self.dropout if self.training else 0.0
         return F.scaled_dot_product_attention(query, key, value, attn_mask=added, dropout_p=dropout), None
+
+    @staticmethod
+    def _is_decoding(query: Tensor) -> bool:
+        """Few queries a row and many rows: what a step of decoding a batch asks."""
+        return query.size(2) <= 8 < query.size(0)
 
 
 def attention_kernel(fused: bool, dropout: float) -> nn.Module:

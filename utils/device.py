@@ -8,6 +8,7 @@ from typing import Literal
 import torch
 
 Precision = Literal["auto", "fp32", "bf16"]
+InferencePrecision = Literal["auto", "fp32", "bf16", "fp16"]
 Device = Literal["auto", "cpu", "cuda"]
 
 
@@ -36,6 +37,19 @@ def autocast(device: torch.device, precision: Precision = "auto") -> AbstractCon
     """Matrix products in bfloat16 inside this block, where that is asked for, or fast (auto)."""
     enabled = has_fast_bf16(device) if precision == "auto" else precision == "bf16"
     return torch.autocast(device.type, torch.bfloat16, enabled=enabled)
+
+
+def inference_dtype(device: torch.device, precision: InferencePrecision = "auto") -> torch.dtype:
+    """What the matrix products of a model that no longer learns are made in.
+
+    Raises:
+        ValueError: half precision is asked of a CPU.
+    """
+    if precision == "fp16" and device.type == "cpu":
+        raise ValueError("precision=fp16 needs CUDA: use bf16 or fp32 on a CPU")
+    if precision == "auto":
+        return torch.bfloat16 if has_fast_bf16(device) else torch.float32
+    return {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
 
 
 def keep_freed_memory() -> None:

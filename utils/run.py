@@ -1,5 +1,6 @@
 """A run: one folder under pickles/ that holds all that using or resuming it needs."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -10,10 +11,14 @@ from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
 
 from const.path import PICKLES
+from layers.packed_linear import packed
 from models.transformer import Transformer
 from utils.config import Config
+from utils.device import InferencePrecision, inference_dtype
 from utils.file import atomic_file
+from utils.search.ensemble import Ensemble
 from utils.search.hypothesis import SearchConfig
+from utils.search.sampling import SamplingConfig
 from utils.search.translator import Translator
 from utils.text.pair import TokenizerPair, load_tokenizers
 from utils.training.checkpoint import first_difference
@@ -42,16 +47,49 @@ class Run(NamedTuple):
         return min(self.config.model.max_length, self.config.batch.max_tokens)
 
     def translator(self, search: SearchConfig | None = None) -> Translator:
-        """What translates with it; by its own search settings when no others are given."""
-        config = self.config
-        return Translator(
-            self.model,
-            self.tokenizers,
-            config.data.tgt_lang,
-            search or config.search,
-            self.window,
-            config.training.precision,
-        )
+        """What translates with its present weights; by its own search settings when no others are given."""
+        return build_translator([self], search, precision=self.config.training.precision)
+
+
+def build_translator(
+    runs: Sequence[Run],
+    search: SearchConfig | None = None,
+    sampling: SamplingConfig | None = None,
+    minimum_bayes_risk: bool = False,
+    precision: InferencePrecision = "auto",
+) -> Translator:
+    """What translates with one run, or with several at once.
+
+    Args:
+        runs: on one device; several are an ensemble.
+        search: the settings; those of the first run when not given.
+        sampling: draw translations instead.
+        minimum_bayes_risk: order candidates by how much they agree.
+        precision: of the matrix products.
+
+    Raises:
+        ValueError: the runs do not share a vocabulary.
+    """
+    first = runs[0]
+    for other in runs[1:]:
+        if not all(
+            ours.tokens(range(len(ours))) == theirs.tokens(range(len(theirs)))
+            for ours, theirs in zip(first.tokenizers, other.tokenizers, strict=True)
+        ):
+            raise ValueError(f"{first.folder} and {other.folder} have other vocabularies: an ensemble needs the same")
+    device = next(first.model.parameters()).device
+    models = [packed(run.model, inference_dtype(device, precision)) for run in runs]
+    return Translator(
+        models[0] if len(models) == 1 else Ensemble(models),
+        first.tokenizers,
+        first.config.data.tgt_lang,
+        search or first.config.search,
+        min(run.window for run in runs),
+        min(run.config.model.max_length for run in runs),
+        device,
+        sampling,
+        minimum_bayes_risk,
+    )
 
 
 def create_run(config: Config, tokenizers: TokenizerPair, root: Path = PICKLES) -> Path:

@@ -1,6 +1,6 @@
 """How good a network translates text that it has not learned from."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from utils.dataset.corpus import Corpus
 from utils.dataset.parallel_text import ParallelText
@@ -13,13 +13,13 @@ class Validator:
     """Translates sentences and scores them: decoded text, never teacher-forced tokens.
 
     Args:
-        translator: around the network.
+        translator: makes what translates with the network's present weights.
         text: what to translate, with references.
         corpus: the text's languages and tokenization.
         n_samples: translations to show.
     """
 
-    def __init__(self, translator: Translator, text: ParallelText, corpus: Corpus, n_samples: int) -> None:
+    def __init__(self, translator: Callable[[], Translator], text: ParallelText, corpus: Corpus, n_samples: int) -> None:
         self._translator = translator
         self._text = text
         self._corpus = corpus
@@ -28,7 +28,7 @@ class Validator:
 
     def __call__(self, loss: float) -> Validation:
         """Scores and samples, beside a loss that is already known (nats per token)."""
-        self.translations = [found.text for found in self._translator.translate(self._text.src)]
+        self.translations = [found.text for found in self._translator().translate(self._text.src)]
         scores = score(self.translations, self._text.tgt, self._corpus.tgt_lang, self._corpus.pre_tokenized)
         stride = max(1, len(self._text) // max(1, self._n_samples))
         samples = [

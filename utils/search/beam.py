@@ -1,102 +1,114 @@
 """The W best beginnings, one token longer at each step (Sutskever et al. 2014), for many sentences at once."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from const.token import EOS_ID
-from utils.search.hypothesis import (
-    Hypothesis,
-    Searchable,
-    SearchConfig,
-    StateT,
-    bos_rows,
-    length_penalty,
-    next_log_probs,
-)
+from const.token import EOS_ID, PAD_ID
+from utils.search.constraint import NEVER, Constraint
+from utils.search.hypothesis import Bounds, Hypothesis, Searchable, SearchConfig, StateT, bos_rows, next_log_probs
+from utils.search.largest import largest
 
 
-@dataclass
-class _Sentence:
-    """A source under way."""
+class _Finished:
+    """The W best finished translations of each of N sentences, best first; places not yet taken score -inf."""
 
-    limit: int
-    beams: list[list[int]] = field(default_factory=lambda: [[]])
-    finished: list[Hypothesis] = field(default_factory=list)
+    def __init__(self, n: int, width: int, longest: int, device: torch.device) -> None:
+        self.scores = torch.full((n, width), NEVER, device=device)
+        self.ids = torch.full((n, width, longest), PAD_ID, device=device)
+
+    def add(self, scores: Float[Tensor, "N R"], ids: Int[Tensor, "N R L"]) -> None:
+        """Keep the best of these and the present ones."""
+        width = self.scores.size(1)
+        self.scores, places = torch.cat([self.scores, scores], 1).topk(width)
+        both = torch.cat([self.ids, ids], 1)
+        self.ids = both.gather(1, places[..., None].expand(-1, -1, both.size(-1)))
+
+    def select(self, sentences: Int[Tensor, " N"]) -> None:
+        """Go on with these sentences."""
+        self.scores, self.ids = self.scores[sentences], self.ids[sentences]
+
+    def hypotheses(self, sentences: Int[Tensor, " N"]) -> list[list[Hypothesis]]:
+        """Those of some sentences."""
+        ids, scores = self.ids[sentences].tolist(), self.scores[sentences].tolist()
+        return [
+            [Hypothesis(row[: row.index(EOS_ID)], score) for row, score in zip(*sentence, strict=True) if score > NEVER]
+            for sentence in zip(ids, scores, strict=True)
+        ]
 
 
 @torch.inference_mode()
 def beam_search(
-    model: Searchable[StateT], src: Int[Tensor, "N S"], limits: Sequence[int], config: SearchConfig
+    model: Searchable[StateT],
+    src: Int[Tensor, "N S"],
+    bounds: Sequence[Bounds],
+    config: SearchConfig,
+    prefixes: Sequence[Sequence[int]] | None = None,
 ) -> list[list[Hypothesis]]:
     """Translate N sources.
 
-    A sentence is done when no beginning can still overtake its W best finished translations: a log-probability
-    only falls, so a beginning never scores above its present one divided by the largest penalty that it may yet meet.
+    A beginning ends where </s> is among the W likeliest ways to go on from all W beginnings. A sentence is done
+    when no beginning can still overtake its W best finished translations: a log-probability only falls, so that a
+    beginning never scores above its present one divided by the largest penalty that it may yet meet.
 
     Args:
         model: in eval mode.
         src: source ids, </s> behind each, then padding.
-        limits: most tokens of each translation, </s> included.
-        config: width and length penalty.
+        bounds: of the length of each translation.
+        config: width, penalties, and what may not be repeated.
+        prefixes: tokens that each translation begins with.
 
     Returns:
         For each source, in order, up to W hypotheses, best first.
     """
-    width, alpha = config.beam_size, config.length_penalty
-    sentences = [_Sentence(limit) for limit in limits]
-    alive = sentences
+    device, width = src.device, config.beam_size
+    constraint = Constraint(bounds, device, prefixes, config.no_repeat_ngram)
+    penalties = torch.tensor([config.penalty(length) for length in range(1, constraint.longest + 1)], device=device)
+    found: list[list[Hypothesis]] = [[] for _ in bounds]
+    alive = torch.arange(len(src), device=device)
+    finished = _Finished(len(src), width, constraint.longest, device)
     state = model.start(src)
-    tokens = bos_rows(len(alive), src.device)
-    scores = torch.zeros(len(alive), 1, device=src.device)
-    length = 0
-    while True:
-        length += 1
-        penalty = length_penalty(length, alpha)
+    tokens = bos_rows(len(src), device)
+    ids = torch.full((len(src), 1, constraint.longest), PAD_ID, device=device)
+    scores = torch.zeros(len(src), 1, device=device)
+    for t in range(constraint.longest):
         logits, state = model.step(tokens, state)
-        total = scores[:, :, None] + next_log_probs(logits).view(len(alive), -1, logits.size(-1))
-        n_rows, n_tokens = total.shape[1:]
-        # 2W, because at most W of them end here (one a row) and W must go on
-        best, places = total.flatten(1).topk(min(2 * width, n_rows * n_tokens), dim=-1)
-        kept_sentences, kept_rows, kept_tokens, kept_scores = [], [], [], []
-        for n, (sentence, candidates) in enumerate(
-            zip(alive, zip(best.tolist(), places.tolist(), strict=True), strict=True)
-        ):
-            beams: list[list[int]] = []
-            rows, next_tokens, next_scores = [], [], []
-            for score, place in zip(*candidates, strict=True):
-                row, token = divmod(place, n_tokens)
-                if score == float("-inf") or len(beams) == width:
-                    break
-                if token == EOS_ID:
-                    sentence.finished.append(Hypothesis(sentence.beams[row], score / penalty))
-                else:
-                    beams.append([*sentence.beams[row], token])
-                    rows.append(n * n_rows + row)
-                    next_tokens.append(token)
-                    next_scores.append(score)
-            sentence.finished = sorted(sentence.finished, key=lambda found: -found.score)[:width]
-            if length == sentence.limit or not beams:
-                if not sentence.finished:  # nothing ended in time: better cut than empty
-                    sentence.finished = [
-                        Hypothesis(beam, score / penalty) for beam, score in zip(beams, next_scores, strict=True)
-                    ]
-                continue
-            hope = next_scores[0] / max(length_penalty(n, alpha) for n in (length + 1, sentence.limit))
-            if len(sentence.finished) == width and sentence.finished[-1].score >= hope:
-                continue
-            missing = width - len(beams)  # a vocabulary smaller than the beam: fill up with rows that cannot win
-            sentence.beams = beams + beams[:1] * missing
-            kept_sentences.append(sentence)
-            kept_rows.append(rows + rows[:1] * missing)
-            kept_tokens.append(next_tokens + next_tokens[:1] * missing)
-            kept_scores.append(next_scores + [float("-inf")] * missing)
-        if not kept_sentences:
-            return [sentence.finished for sentence in sentences]
-        alive = kept_sentences
-        state = state.select(torch.tensor(kept_rows, device=src.device))
-        tokens = torch.tensor(kept_tokens, device=src.device).flatten()
-        scores = torch.tensor(kept_scores, device=src.device)
+        n, n_rows = scores.shape
+        total = next_log_probs(logits).view(n, n_rows, -1)
+        constraint.apply(total, ids[..., :t])
+        total += scores[..., None]
+        ends = total[..., EOS_ID].clone()
+        total[..., EOS_ID] = NEVER
+        scores, places = _best(total.flatten(1), width)
+        rows, chosen = places // total.size(-1), places % total.size(-1)
+
+        ids[..., t] = EOS_ID
+        finished.add(ends.masked_fill(ends < scores[:, -1:], NEVER) / penalties[t], ids)
+        ids = ids.gather(1, rows[..., None].expand(-1, -1, ids.size(-1)))
+        ids[..., t] = chosen
+
+        # the penalty is largest at one end of the lengths to come
+        hope = scores[:, 0] / torch.maximum(penalties[min(t + 1, len(penalties) - 1)], penalties[constraint.most - 1])
+        done = (finished.scores[:, -1] >= hope) | (constraint.most <= t + 1)
+        rows = rows + torch.arange(n, device=device)[:, None] * n_rows
+        if done.any():
+            leave, stay = done.nonzero()[:, 0], (~done).nonzero()[:, 0]
+            for sentence, hypotheses in zip(alive[leave].tolist(), finished.hypotheses(leave), strict=True):
+                found[sentence] = hypotheses
+            if not len(stay):
+                break
+            alive, scores, ids, rows, chosen = alive[stay], scores[stay], ids[stay], rows[stay], chosen[stay]
+            constraint.select(stay)
+            finished.select(stay)
+        state = state.select(rows)
+        tokens = chosen.flatten()
+    return found
+
+
+def _best(totals: Float[Tensor, "N C"], width: int) -> tuple[Float[Tensor, "N W"], Int[Tensor, "N W"]]:
+    """The W largest and their places; where there are fewer, the last ones can never win."""
+    scores, places = largest(totals, min(width, totals.size(1)))
+    missing = (0, width - scores.size(1))
+    return torch.nn.functional.pad(scores, missing, value=NEVER), torch.nn.functional.pad(places, missing)

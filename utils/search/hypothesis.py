@@ -1,13 +1,22 @@
-"""What search looks through and what it finds."""
+"""What search looks through, what it is asked for, and what it finds."""
 
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, Self, TypeVar
+from typing import Literal, NamedTuple, Protocol, Self, TypeVar
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from const.token import BOS_ID, PAD_ID, UNK_ID
+
+SPARE_TOKENS = 10  # a short source may need a translation much longer than itself
+
+
+class Bounds(NamedTuple):
+    """How long a translation may be, in tokens."""
+
+    least: int  # before </s>
+    most: int  # with </s>
 
 
 @dataclass(frozen=True)
@@ -16,22 +25,52 @@ class SearchConfig:
 
     Args:
         beam_size: hypotheses kept a sentence; 1 is greedy search.
-        length_penalty: α of the GNMT length penalty (Wu et al. 2016, eq. 14); larger prefers longer translations.
-        max_ratio: a translation may be this many times as long as its source in tokens, and ten tokens more.
+        length_penalty: α; log-probabilities are divided by a power α of the length, so that larger prefers longer
+            translations.
+        normalization: gnmt divides by ((5 + length) / 6)^α (Wu et al. 2016, eq. 14), length by length^α.
+        coverage_penalty: β of Wu et al. 2016, eq. 14: how much it costs to leave parts of the source unattended.
+        min_length: fewest tokens of a translation.
+        min_ratio: fewest tokens for each token of the source.
+        max_length: most tokens of a translation.
+        max_ratio: most tokens for each token of the source, to which ten are added.
+        no_repeat_ngram: no sequence of so many tokens is said twice in a translation; 0 allows all.
+
+    Raises:
+        ValueError: a setting with which nothing can be found.
     """
 
     beam_size: int = 4
     length_penalty: float = 0.6
+    normalization: Literal["gnmt", "length"] = "gnmt"
+    coverage_penalty: float = 0.0
+    min_length: int = 0
+    min_ratio: float = 0.0
+    max_length: int = 1024
     max_ratio: float = 2.0
+    no_repeat_ngram: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse what finds nothing."""
         if self.beam_size < 1:
             raise ValueError(f"beam_size={self.beam_size}: give 1 (greedy) or more")
+        if self.coverage_penalty < 0:
+            raise ValueError(f"coverage_penalty={self.coverage_penalty} would reward what is left out: give 0 or more")
+        if self.no_repeat_ngram < 0:
+            raise ValueError(f"no_repeat_ngram={self.no_repeat_ngram}: give 0 (repeat freely) or more")
+        if not 0 <= self.min_length <= self.max_length:
+            raise ValueError(f"min_length={self.min_length}: give 0 to max_length={self.max_length}")
+        if not 0 <= self.min_ratio <= self.max_ratio:
+            raise ValueError(f"min_ratio={self.min_ratio}: give 0 to max_ratio={self.max_ratio}")
 
-    def limit(self, src_length: int) -> int:
-        """Most tokens of a translation, </s> included."""
-        return int(self.max_ratio * src_length) + 10
+    def bounds(self, src_length: int, window: int) -> Bounds:
+        """For a source of so many tokens (</s> included) and a model that holds `window` target tokens."""
+        most = min(int(self.max_ratio * src_length) + SPARE_TOKENS, self.max_length + 1, window)
+        least = max(int(self.min_ratio * src_length), self.min_length)
+        return Bounds(min(least, most - 1), most)
+
+    def penalty(self, length: int) -> float:
+        """What the log-probability of a translation of so many tokens (</s> included) is divided by."""
+        base = (5 + length) / 6 if self.normalization == "gnmt" else length
+        return base**self.length_penalty
 
 
 class State(Protocol):
@@ -66,11 +105,6 @@ def next_log_probs(logits: Float[Tensor, "R V"]) -> Float[Tensor, "R V"]:
     log_probs = logits.float().log_softmax(-1)
     log_probs[:, [PAD_ID, UNK_ID, BOS_ID]] = float("-inf")
     return log_probs
-
-
-def length_penalty(length: int, alpha: float) -> float:
-    """((5 + length) / 6)^α, Wu et al. 2016, eq. 14."""
-    return ((5 + length) / 6) ** alpha
 
 
 def bos_rows(n: int, device: torch.device) -> Int[Tensor, " N"]:

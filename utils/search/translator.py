@@ -1,109 +1,196 @@
 """From texts to translations: cut, batch by length, search, join, in the order of the input."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import torch
 
 from const.token import UNK_ID
-from models.transformer import Transformer
 from utils.dataset.batch import padded
-from utils.device import Precision, autocast
 from utils.search.beam import beam_search
 from utils.search.greedy import greedy_search
-from utils.search.hypothesis import Hypothesis, SearchConfig
+from utils.search.hypothesis import Hypothesis, Searchable, SearchConfig
+from utils.search.minimum_bayes_risk import by_expected_chrf
+from utils.search.sampling import SamplingConfig, sample
 from utils.text.pair import TokenizerPair
 from utils.text.sentence import join_sentences, split_sentences
 
-_TOKENS_PER_BATCH = 4096  # source positions, padding included, times beams
+_TOKENS_PER_BATCH = 8192  # source positions, padding included, times rows a sentence
+
+
+class Candidate(NamedTuple):
+    """One way to translate a text."""
+
+    text: str
+    score: float  # log-probability over penalty, summed over the pieces that a long text was cut into
+    tokens: list[str]
 
 
 class Translation(NamedTuple):
     """A translated text."""
 
-    text: str
-    score: float  # log-probability over length penalty, summed over the pieces that a long text was cut into
+    candidates: list[Candidate]  # the best first; as many as were asked for and found, at least one
     n_pieces: int  # pieces that the text was translated in; 0 for an empty one
     lost_tokens: int  # source tokens that no piece could hold
     unknown: bool  # the vocabulary has nothing of the text, which is handed back as it came
+
+    @property
+    def text(self) -> str:
+        """The best."""
+        return self.candidates[0].text
+
+    @property
+    def score(self) -> float:
+        """Of the best."""
+        return self.candidates[0].score
 
 
 class Translator:
     """Translates with a trained model.
 
     Args:
-        model: put into eval mode; stays on its device.
+        model: what is searched, ready to infer.
         tokenizers: those it was trained with.
         tgt_lang: language code of the target, which says how sentences are joined.
-        search: beam, penalty and limits.
+        search: beam, penalties and limits.
         window: most source tokens at a time, </s> included; longer texts are cut at sentence ends.
-        precision: of the matrix products.
+        longest: most target tokens, </s> included.
+        device: where the model is.
+        sampling: draw translations instead of looking for the likeliest.
+        minimum_bayes_risk: order candidates by how much they agree with the others, not by score.
     """
 
     def __init__(
         self,
-        model: Transformer,
+        model: Searchable[Any],
         tokenizers: TokenizerPair,
         tgt_lang: str,
         search: SearchConfig,
         window: int,
-        precision: Precision = "auto",
+        longest: int,
+        device: torch.device,
+        sampling: SamplingConfig | None = None,
+        minimum_bayes_risk: bool = False,
     ) -> None:
         self.model = model
         self.tokenizers = tokenizers
         self.tgt_lang = tgt_lang
         self.search = search
         self.window = window
-        self.precision = precision
+        self.longest = longest
+        self.device = device
+        self.sampling = sampling
+        self.minimum_bayes_risk = minimum_bayes_risk
 
     def translate(
-        self, texts: Sequence[str], on_progress: Callable[[int], object] = lambda _: None
+        self,
+        texts: Sequence[str],
+        on_progress: Callable[[int], object] = lambda _: None,
+        n_best: int = 1,
+        prefixes: Sequence[str] | None = None,
     ) -> list[Translation]:
         """Translate texts; an empty one (or one of spaces) stays empty, one of unknown characters alone as it is.
 
         Args:
             texts: one a line.
-            on_progress: is told how many more pieces are done.
+            on_progress: is told how many more texts are done.
+            n_best: most candidates a text.
+            prefixes: what each translation begins with (the first piece of a long one).
+
+        Raises:
+            ValueError: a prefix with characters that the vocabulary lacks.
         """
+        forced = self._encode_prefixes(prefixes) if prefixes is not None else [[] for _ in texts]
         pieces: list[list[int]] = []
+        starts: list[list[int]] = []
         places: list[range] = []
         lost: list[int] = []
-        for ids, text in zip(self.tokenizers.src.encode(texts), texts, strict=True):
+        for ids, text, start in zip(self.tokenizers.src.encode(texts), texts, forced, strict=True):
             cut, n_lost = self._cut(ids, text) if self._is_known(ids) else ([], 0)
             places.append(range(len(pieces), len(pieces) + len(cut)))
             pieces += cut
+            starts += [start, *[[]] * (len(cut) - 1)][: len(cut)]
             lost.append(n_lost)
-        found = self.search_ids(pieces, on_progress)
-        decoded = self.tokenizers.tgt.decode([hypothesis.ids for hypothesis in found])
-        translations = []
-        for text, place, n_lost in zip(texts, places, lost, strict=True):
-            joined = join_sentences([decoded[i] for i in place], self.tgt_lang)
-            unknown = not place and bool(text.strip())
-            score = sum(found[i].score for i in place)
-            translations.append(Translation(text if unknown else joined, score, len(place), n_lost, unknown))
-        return translations
+        last = {place[-1] for place in places if place}
+        on_progress(sum(not place for place in places))
+        found = self.search_ids(pieces, starts, lambda rows: on_progress(len(last.intersection(rows))))
+        candidates = self._decode(found, n_best)
+        return [
+            Translation(
+                self._join([candidates[i] for i in place]) if place else [Candidate(text.strip() and text, 0.0, [])],
+                len(place),
+                n_lost,
+                unknown=not place and bool(text.strip()),
+            )
+            for text, place, n_lost in zip(texts, places, lost, strict=True)
+        ]
 
     def search_ids(
-        self, sources: Sequence[Sequence[int]], on_progress: Callable[[int], object] = lambda _: None
-    ) -> list[Hypothesis]:
-        """The best hypothesis for each sequence of source ids (without </s>), longest first in batches."""
-        self.model.eval()
-        device = next(self.model.parameters()).device
-        found: list[Hypothesis] = [Hypothesis([], 0.0)] * len(sources)
+        self,
+        sources: Sequence[Sequence[int]],
+        prefixes: Sequence[Sequence[int]] | None = None,
+        on_progress: Callable[[Sequence[int]], object] = lambda _: None,
+    ) -> list[list[Hypothesis]]:
+        """Hypotheses for each sequence of source ids (without </s>), best first; searched longest first, in batches.
+
+        Args:
+            sources: what to translate.
+            prefixes: ids that each translation begins with.
+            on_progress: is told which sources are done.
+        """
+        found: list[list[Hypothesis]] = [[] for _ in sources]
+        width = self.sampling.n_samples if self.sampling else self.search.beam_size
         order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
         while order:
-            budget = _TOKENS_PER_BATCH // self.search.beam_size
-            size = max(1, budget // (len(sources[order[0]]) + 1))
+            size = max(1, _TOKENS_PER_BATCH // width // (len(sources[order[0]]) + 1))
             rows, order = order[:size], order[size:]
-            src = padded([sources[i] for i in rows]).to(device)
-            limits = [min(self.search.limit(len(sources[i]) + 1), self.model.config.max_length) for i in rows]
-            with autocast(device, self.precision):
-                if self.search.beam_size == 1:
-                    best = greedy_search(self.model, src, limits, self.search)
-                else:
-                    best = [n_best[0] for n_best in beam_search(self.model, src, limits, self.search)]
-            for i, hypothesis in zip(rows, best, strict=True):
-                found[i] = hypothesis
-            on_progress(len(rows))
+            src = padded([sources[i] for i in rows]).to(self.device)
+            bounds = [self.search.bounds(len(sources[i]) + 1, self.longest) for i in rows]
+            starts = [prefixes[i] for i in rows] if prefixes is not None else None
+            if self.sampling is not None:
+                hypotheses = sample(self.model, src, bounds, self.search, self.sampling, rows, starts)
+            elif width == 1:
+                hypotheses = [[best] for best in greedy_search(self.model, src, bounds, self.search, starts)]
+            else:
+                hypotheses = beam_search(self.model, src, bounds, self.search, starts)
+            for i, n_best in zip(rows, hypotheses, strict=True):
+                found[i] = n_best
+            on_progress(rows)
         return found
+
+    def _decode(self, found: list[list[Hypothesis]], n_best: int) -> list[list[Candidate]]:
+        """The texts of each piece, the best first."""
+        tgt = self.tokenizers.tgt
+        n_decoded = None if self.minimum_bayes_risk else n_best
+        kept = [hypotheses[:n_decoded] for hypotheses in found]
+        texts = iter(tgt.decode([hypothesis.ids for hypotheses in kept for hypothesis in hypotheses]))
+        candidates = [
+            [Candidate(next(texts), score, tgt.tokens(ids)) for ids, score in hypotheses] for hypotheses in kept
+        ]
+        if self.minimum_bayes_risk:
+            candidates = [
+                [piece[i] for i in by_expected_chrf([candidate.text for candidate in piece])] for piece in candidates
+            ]
+        return [piece[:n_best] for piece in candidates]
+
+    def _join(self, pieces: list[list[Candidate]]) -> list[Candidate]:
+        """Candidates of a whole text: the best of each piece, then the second best of each that has one, and so on."""
+        joined = []
+        for rank in range(max(len(piece) for piece in pieces)):
+            row = [piece[min(rank, len(piece) - 1)] for piece in pieces]
+            text = join_sentences([candidate.text for candidate in row], self.tgt_lang)
+            tokens = [token for candidate in row for token in candidate.tokens]
+            joined.append(Candidate(text, sum(candidate.score for candidate in row), tokens))
+        return joined
+
+    def _encode_prefixes(self, prefixes: Sequence[str]) -> list[list[int]]:
+        encoded = self.tokenizers.tgt.encode(prefixes)
+        for ids, prefix in zip(encoded, prefixes, strict=True):
+            if UNK_ID in ids:
+                raise ValueError(
+                    f"the prefix {prefix!r} has characters outside the vocabulary: leave them out"
+                )
+        return encoded
 
     def _is_known(self, ids: list[int]) -> bool:
         """Whether anything but spaces and unknown characters is in it."""
