@@ -1,0 +1,27 @@
+"""Unspaced languages are told by their letters."""
+
+import pytest
+
+from utils.text.script import unspaced_language
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("京都は日本の古都である。", "ja"),
+        ("ﾊﾝｶｸｶﾅ", "ja"),
+        ("我是学生。", "zh"),
+        ("日本動畫《となりのトトロ》" + "在臺灣上映之後大受歡迎" * 20, "zh"),
+        ("The Tale of Genji (源氏物語) is old.", ""),
+        ("Das Buch heißt Βίβλος.", ""),
+        ("나는 학생입니다.", ""),
+        ("123 ...", ""),
+        ("", ""),
+    ],
+)
+def test_language(text: str, language: str) -> None:
+    assert unspaced_language(text.split("。")) == language
+
+
+def test_many_lines_decide_together() -> None:
+    assert unspaced_language(["Windows Vista", "京都の寺", "大和朝廷と飛鳥時代", "東京都知事"]) == "ja"

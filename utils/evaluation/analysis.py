@@ -1,0 +1,86 @@
+"""Where translations are good and where they are not: by length, by word, and sentence by sentence."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+
+from utils.evaluation.evaluation import Analysis, SentenceScore
+from utils.evaluation.length import bleu_by_length, under_translated
+from utils.evaluation.repetition import repeats
+from utils.evaluation.score import bleu_tokenizer
+from utils.evaluation.word_f1 import f1_by_frequency, word_counts
+from utils.text.script import unspaced_language
+
+
+def analyse(
+    sources: Sequence[str],
+    translations: Sequence[str],
+    references: Sequence[str],
+    tgt_lang: str,
+    *,
+    pre_tokenized: bool = False,
+    training_text: Iterable[str] | None = None,
+    n_shown: int = 10,
+) -> Analysis:
+    """Look closer at translations; a word is what BLEU's tokenizer for the language makes one.
+
+    Args:
+        sources: one for each reference, or none at all: then length is the reference's.
+        translations: one for each reference.
+        references: one a sentence.
+        tgt_lang: language code of the target.
+        pre_tokenized: spaces part the words, in all of these texts.
+        training_text: lines of the target language that the system learned from; read once.
+        n_shown: how many of the best and of the worst sentences.
+
+    Raises:
+        ValueError: the numbers of sentences differ, or there are none.
+    """
+    if len(translations) != len(references) or len(sources) not in (0, len(references)) or not references:
+        raise ValueError(
+            f"{len(sources)} sources and {len(translations)} translations against {len(references)} references: "
+            "one for each is needed (or no sources at all)"
+        )
+    tokenizer = bleu_tokenizer(tgt_lang, pre_tokenized)
+    cut = _cutter(tokenizer)
+    ours, theirs = ([cut(line) for line in side] for side in (translations, references))
+    if sources:
+        # the language of the sources is not told; only one without spaces needs to be known
+        cut_source = _cutter(bleu_tokenizer(unspaced_language(sources), pre_tokenized))
+        lengths, unit = [len(cut_source(line)) for line in sources], "source tokens"
+    else:
+        lengths, unit = [len(words) for words in theirs], "reference tokens"
+    best, worst = _best_and_worst(sources or [""] * len(references), translations, references, n_shown)
+    pairs = list(zip(ours, theirs, strict=True))
+    return Analysis(
+        bleu_by_length=bleu_by_length(lengths, unit, translations, references, tokenizer),
+        f1_by_frequency=[] if training_text is None else f1_by_frequency(ours, theirs, word_counts(training_text, cut)),
+        repetition_rate=100 * sum(repeats(*pair) for pair in pairs) / len(pairs),
+        under_translation_rate=100 * sum(under_translated(len(a), len(b)) for a, b in pairs) / len(pairs),
+        length_ratio=sum(map(len, ours)) / max(1, sum(map(len, theirs))),
+        best=best,
+        worst=worst,
+    )
+
+
+def _cutter(tokenizer: str) -> Callable[[str], list[str]]:
+    """Cuts a line into words as BLEU does."""
+    tokenize = BLEU(tokenize=tokenizer).tokenizer
+    return lambda line: tokenize(line.rstrip()).split()
+
+
+def _best_and_worst(
+    sources: Sequence[str], translations: Sequence[str], references: Sequence[str], n_shown: int
+) -> tuple[list[SentenceScore], list[SentenceScore]]:
+    """The sentences with the highest and with the lowest chrF2; of equal ones, the earlier first."""
+    chrf = CHRF()
+    scored = [
+        SentenceScore(line, source, translation, reference, chrf.sentence_score(translation, [reference]).score)
+        for line, (source, translation, reference) in enumerate(
+            zip(sources, translations, references, strict=True), start=1
+        )
+    ]
+    best = sorted(scored, key=lambda sentence: -sentence.chrf)  # sorting keeps the order of equals
+    worst = sorted(scored, key=lambda sentence: sentence.chrf)
+    return best[:n_shown], worst[:n_shown]

@@ -1,0 +1,44 @@
+"""Does a translation say something again that its reference does not?"""
+
+from collections import Counter
+from collections.abc import Sequence
+
+_ORDER, _MORE_OFTEN = 4, 2
+_IN_A_ROW = 3
+
+
+def repeats(words: Sequence[str], reference: Sequence[str]) -> bool:
+    """Whether a translation repeats itself, in one of two ways.
+
+    1. Its most frequent 4-gram occurs at least twice more often than the reference's most frequent one: the count of
+       the top n-gram by which Raunak et al. 2021 ("The curious case of hallucinations in neural machine translation")
+       find oscillating translations, with their n = 4 and t = 2. They count in the source; the reference is in the
+       same language and cut by the same tokenizer. One without 4-grams counts as having each once.
+    2. One to three words stand three times or more in a row, and more often than any do in the reference ("of the of
+       the of the"). In sentences this short the 4-grams do not show it. Punctuation is skipped: "..." is no fault.
+    """
+    if _top_count(words) - max(1, _top_count(reference)) >= _MORE_OFTEN:
+        return True
+    spoken, spoken_reference = _without_punctuation(words), _without_punctuation(reference)
+    return any(
+        (times := _times_in_a_row(spoken, n)) >= _IN_A_ROW and times > _times_in_a_row(spoken_reference, n)
+        for n in range(1, _ORDER)
+    )
+
+
+def _top_count(words: Sequence[str]) -> int:
+    """How often the most frequent 4-gram occurs."""
+    return max(Counter(zip(*(words[i:] for i in range(_ORDER)), strict=False)).values(), default=0)
+
+
+def _times_in_a_row(words: Sequence[str], n: int) -> int:
+    """How often, at most, the same n words stand there without anything between."""
+    most = streak = 0
+    for before, now in zip(words, words[n:], strict=False):
+        streak = streak + 1 if before == now else 0
+        most = max(most, streak)
+    return 1 + most // n
+
+
+def _without_punctuation(words: Sequence[str]) -> list[str]:
+    return [word for word in words if any(map(str.isalnum, word))]
