@@ -76,13 +76,15 @@ def compare(
             of_system.append(with_interval(name, result.score, mean, half, str(signature)))
         for system, result in zip(systems[1:], found[1:], strict=True):
             difference = result.score - found[0].score
+            pairs = zip(system.translations, systems[0].translations, strict=True)
+            n_different = sum(ours != theirs for ours, theirs in pairs)
             comparisons.append(
                 Comparison(
                     system.name,
                     systems[0].name,
                     name,
                     difference,
-                    _p_value(result, difference),
+                    _p_value(result, difference, test, n_different),
                     _METHOD[test].format(n_samples),
                     str(signature),
                 )
@@ -91,6 +93,14 @@ def compare(
     return scores, comparisons
 
 
-def _p_value(result: Result, difference: float) -> float:
-    """Chance always gives a difference of at least nothing. sacreBLEU says 1/(n+1) there, as if it were significant."""
-    return 1.0 if difference == 0 or result.p_value is None else float(result.p_value)
+def _p_value(result: Result, difference: float, test: Test, n_different: int) -> float:
+    """What sacreBLEU says, where it does not count ties as differences.
+
+    Chance gives a difference of at least nothing always; sacreBLEU says 1/(n+1), as if that were significant. And where
+    k lines differ, 2 of the 2^k ways to swap them give at least the difference that was seen: no trials make
+    randomisation surer than that.
+    """
+    if difference == 0:
+        return 1.0
+    surest = 2.0 ** (1 - n_different) if test == "randomization" else 0.0
+    return max(float(result.p_value or 0.0), surest)
