@@ -1,0 +1,104 @@
+import os
+import threading
+from collections.abc import Iterator
+from io import BytesIO
+from itertools import repeat
+from pathlib import Path
+
+import pytest
+
+from utils.line_stream import LineStream, count_lines, in_lots
+
+
+def lots_of(content: bytes, most: int = 3) -> list[list[str]]:
+    stream = LineStream(BytesIO(content))
+    return list(in_lots((line.decode() for line in stream), stream.is_ready, most))
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"a\nb\n", b"a\nb", b"\n\n", b"\n", "a\u2028b\r\nc\x85\n".encode(), b"a" * 99]
+)
+def test_lines_are_those_of_a_file(content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert list(LineStream(BytesIO(content))) == list(BytesIO(content))
+    monkeypatch.setattr("utils.line_stream._CHUNK", 1)  # a line may come in many pieces
+    assert list(LineStream(BytesIO(content))) == list(BytesIO(content))
+
+
+def test_a_lot_has_at_most_so_many() -> None:
+    assert [len(lot) for lot in lots_of(b"a\n" * 7)] == [3, 3, 1]
+    assert [len(lot) for lot in lots_of(b"a\n" * 6)] == [3, 3]
+    assert lots_of(b"") == []
+
+
+def test_of_very_many_lines_few_are_held() -> None:
+    taken = 0
+
+    def endless() -> Iterator[str]:
+        nonlocal taken
+        for line in repeat("寺"):
+            taken += 1
+            yield line
+
+    lots = in_lots(endless(), lambda: True, 1000)
+    for n in range(1, 100):
+        assert len(next(lots)) == 1000
+        assert taken == n * 1000
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[LineStream, int]]:
+    reader, writer = os.pipe()
+    with os.fdopen(reader, "rb") as file:
+        yield LineStream(file), writer
+
+
+def test_what_is_there_comes_at_once_and_nothing_is_waited_for(pipe: tuple[LineStream, int]) -> None:
+    stream, writer = pipe
+    lots = in_lots((line.decode() for line in stream), stream.is_ready, 3)
+    os.write(writer, b"a\n")
+    assert next(lots) == ["a\n"]
+    os.write(writer, b"b\nc\nd\ne\nhal")
+    assert next(lots) == ["b\n", "c\n", "d\n"]
+    assert next(lots) == ["e\n"]
+    os.write(writer, b"f\ng\n")
+    assert next(lots) == ["half\n", "g\n"]
+    os.write(writer, b"last")
+    os.close(writer)
+    assert list(lots) == [["last"]]
+
+
+def test_a_pipe_that_is_always_full_is_read_in_full_lots(pipe: tuple[LineStream, int]) -> None:
+    stream, writer = pipe
+
+    def fill() -> None:
+        with os.fdopen(writer, "wb") as file:
+            file.writelines(b"%d\n" % i for i in range(200_000))
+
+    thread = threading.Thread(target=fill)
+    thread.start()
+    lots = list(in_lots((line.decode() for line in stream), stream.is_ready, 100))
+    thread.join()
+    assert [line for lot in lots for line in lot] == [f"{i}\n" for i in range(200_000)]
+    assert len(lots) < 2_200
+
+
+def test_what_is_before_a_wrong_line_comes_first() -> None:
+    def lines() -> Iterator[str]:
+        yield from ("a", "b", "c", "d")
+        raise ValueError("line 5")
+
+    lots = in_lots(lines(), lambda: True, 3)
+    assert [next(lots), next(lots)] == [["a", "b", "c"], ["d"]]
+    with pytest.raises(ValueError, match="line 5"):
+        next(lots)
+
+
+@pytest.mark.parametrize(("content", "n"), [(b"", 0), (b"a", 1), (b"a\n", 1), (b"\n\nb", 3), (b"a\n" * 2**20, 2**20)])
+def test_lines_are_counted_as_they_are_read(content: bytes, n: int, tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(content)
+    assert count_lines(tmp_path / "a") == n
+
+
+def test_a_pipe_is_not_read_to_count_it(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert count_lines(tmp_path / "pipe") is None
