@@ -46,11 +46,12 @@ def beam_search(
     bounds: Sequence[Bounds],
     config: SearchConfig,
     prefixes: Sequence[Sequence[int]] | None = None,
+    n_best: int | None = None,
 ) -> list[list[Hypothesis]]:
     """Translate N sources.
 
     A beginning ends where </s> is among the W likeliest ways to go on from all W beginnings. A sentence is done
-    when no beginning can still overtake its W best finished translations: a log-probability only falls, so that a
+    when no beginning can still overtake its best finished translations: a log-probability only falls, so that a
     beginning never scores above its present one divided by the largest penalty that it may yet meet.
 
     Args:
@@ -59,11 +60,14 @@ def beam_search(
         bounds: of the length of each translation.
         config: width, penalties, and what may not be repeated.
         prefixes: tokens that each translation begins with.
+        n_best: how many of the hypotheses must be the best that this beam can find; the fewer, the sooner a
+            sentence is done. None: all W.
 
     Returns:
         For each source, in order, up to W hypotheses, best first.
     """
     device, width = src.device, config.beam_size
+    n_wanted = width if n_best is None else min(n_best, width)
     constraint = Constraint(bounds, device, prefixes, config.no_repeat_ngram)
     penalties = torch.tensor([config.penalty(length) for length in range(1, constraint.longest + 1)], device=device)
     found: list[list[Hypothesis]] = [[] for _ in bounds]
@@ -91,7 +95,7 @@ def beam_search(
 
         # the penalty is largest at one end of the lengths to come
         hope = scores[:, 0] / torch.maximum(penalties[min(t + 1, len(penalties) - 1)], penalties[constraint.most - 1])
-        done = (finished.scores[:, -1] >= hope) | (constraint.most <= t + 1)
+        done = (finished.scores[:, n_wanted - 1] >= hope) | (constraint.most <= t + 1)
         rows = rows + torch.arange(n, device=device)[:, None] * n_rows
         if done.any():
             leave, stay = done.nonzero()[:, 0], (~done).nonzero()[:, 0]

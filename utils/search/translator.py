@@ -113,7 +113,8 @@ class Translator:
             lost.append(n_lost)
         last = {place[-1] for place in places if place}
         on_progress(sum(not place for place in places))
-        found = self.search_ids(pieces, starts, lambda rows: on_progress(len(last.intersection(rows))))
+        n_wanted = None if self.minimum_bayes_risk else n_best
+        found = self.search_ids(pieces, starts, lambda rows: on_progress(len(last.intersection(rows))), n_wanted)
         candidates = self._decode(found, n_best)
         return [
             Translation(
@@ -130,6 +131,7 @@ class Translator:
         sources: Sequence[Sequence[int]],
         prefixes: Sequence[Sequence[int]] | None = None,
         on_progress: Callable[[Sequence[int]], object] = lambda _: None,
+        n_best: int | None = 1,
     ) -> list[list[Hypothesis]]:
         """Hypotheses for each sequence of source ids (without </s>), best first; searched longest first, in batches.
 
@@ -137,6 +139,7 @@ class Translator:
             sources: what to translate.
             prefixes: ids that each translation begins with.
             on_progress: is told which sources are done.
+            n_best: as `beam_search` takes it.
         """
         found: list[list[Hypothesis]] = [[] for _ in sources]
         width = self.sampling.n_samples if self.sampling else self.search.beam_size
@@ -152,9 +155,9 @@ class Translator:
             elif width == 1:
                 hypotheses = [[best] for best in greedy_search(self.model, src, bounds, self.search, starts)]
             else:
-                hypotheses = beam_search(self.model, src, bounds, self.search, starts)
-            for i, n_best in zip(rows, hypotheses, strict=True):
-                found[i] = n_best
+                hypotheses = beam_search(self.model, src, bounds, self.search, starts, n_best)
+            for i, best_first in zip(rows, hypotheses, strict=True):
+                found[i] = best_first
             on_progress(rows)
         return found
 

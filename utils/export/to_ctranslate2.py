@@ -1,0 +1,125 @@
+"""The same network for CTranslate2 (Klein et al. 2020), a decoder in C++: weights under its names."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+from ctranslate2.specs import common_spec, transformer_spec
+from ctranslate2.specs.attention_spec import MultiHeadAttentionSpec
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from const.token import BOS, EOS, UNK
+from layers.decoder_block import DecoderBlock
+from layers.encoder_block import EncoderBlock
+from layers.feed_forward import FeedForward
+from layers.multi_head_attention import MultiHeadAttention
+from layers.positional_encoding import LearnedPositionalEncoding
+from layers.residual import Residual
+from models.transformer import Transformer
+from utils.file import atomic_folder
+from utils.text.pair import TokenizerPair
+from utils.text.tokenizer import Tokenizer
+
+_ACTIVATION = {
+    "relu": common_spec.Activation.RELU,
+    "gelu": common_spec.Activation.GELU,
+    "swish": common_spec.Activation.SWISH,
+}
+
+
+def to_ctranslate2(
+    model: Transformer, tokenizers: TokenizerPair, folder: Path, quantization: str | None = None
+) -> None:
+    """Write a model that `ctranslate2.Translator` loads; it reads and gives pieces, not text.
+
+    Args:
+        model: any of ours that CTranslate2 can hold.
+        tokenizers: those it was trained with.
+        folder: is made.
+        quantization: int8, int16, float16, bfloat16 ...; none: single precision.
+
+    Raises:
+        ValueError: CTranslate2 has no such layer, or the folder is there already.
+    """
+    if folder.exists():
+        raise ValueError(f"{folder} is there already: remove it, or give another name")
+    config = model.config
+    if config.activation not in _ACTIVATION:
+        raise ValueError(f"CTranslate2 has no activation {config.activation}: it knows {', '.join(_ACTIVATION)}")
+    spec = transformer_spec.TransformerSpec.from_config(
+        (config.n_encoder_layers, config.n_decoder_layers),
+        config.n_heads,
+        pre_norm=config.norm_first,
+        activation=_ACTIVATION[config.activation],
+    )
+    sides = (
+        (spec.encoder, spec.encoder.embeddings[0], model.src_embedding, model.src_positions, model.encoder_norm),
+        (spec.decoder, spec.decoder.embeddings, model.tgt_embedding, model.tgt_positions, model.decoder_norm),
+    )
+    for side, embedding, table, positions, norm in sides:
+        embedding.weight = _array(table.weight)
+        embedding.multiply_by_sqrt_depth = True
+        side.position_encodings.encodings = _array(_table(positions))
+        if isinstance(norm, nn.LayerNorm):
+            _set_norm(side.layer_norm, norm)
+    encoder, decoder = cast(Sequence[EncoderBlock], model.encoder), cast(Sequence[DecoderBlock], model.decoder)
+    for theirs, ours in zip(spec.encoder.layer, encoder, strict=True):
+        _set_attention(theirs.self_attention, ours.self_attention, ours.around_self, is_self=True)
+        _set_feed_forward(theirs.ffn, ours.feed_forward, ours.around_feed)
+    for theirs, block in zip(spec.decoder.layer, decoder, strict=True):
+        _set_attention(theirs.self_attention, block.self_attention, block.around_self, is_self=True)
+        _set_attention(theirs.attention, block.cross_attention, block.around_cross, is_self=False)
+        _set_feed_forward(theirs.ffn, block.feed_forward, block.around_feed)
+    _set_linear(spec.decoder.projection, model.output)
+    spec.config.bos_token, spec.config.eos_token, spec.config.unk_token = BOS, EOS, UNK
+    spec.config.decoder_start_token, spec.config.add_source_eos = BOS, True
+    spec.register_source_vocabulary(_vocabulary(tokenizers.src))
+    spec.register_target_vocabulary(_vocabulary(tokenizers.tgt))
+    spec.validate()
+    spec.optimize(quantization=quantization)
+    with atomic_folder(folder) as draft:
+        spec.save(str(draft))
+
+
+def _array(*tensors: Tensor) -> NDArray[np.float32]:
+    """Rows of all, one below the other."""
+    return np.concatenate([tensor.detach().float().cpu().numpy() for tensor in tensors])
+
+
+def _table(positions: nn.Module) -> Tensor:
+    if isinstance(positions, LearnedPositionalEncoding):
+        return positions.table.weight
+    return cast(Tensor, positions.table)
+
+
+def _vocabulary(tokenizer: Tokenizer) -> Sequence[str]:
+    return tokenizer.tokens(range(len(tokenizer)))
+
+
+def _set_norm(theirs: common_spec.LayerNormSpec, ours: nn.LayerNorm) -> None:
+    theirs.gamma, theirs.beta = _array(ours.weight), _array(ours.bias)
+
+
+def _set_linear(theirs: common_spec.LinearSpec, *ours: nn.Linear) -> None:
+    """One product in place of several."""
+    theirs.weight = _array(*(linear.weight for linear in ours))
+    if all(linear.bias is not None for linear in ours):
+        theirs.bias = _array(*(linear.bias for linear in ours))
+
+
+def _set_attention(theirs: MultiHeadAttentionSpec, ours: MultiHeadAttention, around: Residual, is_self: bool) -> None:
+    if is_self:
+        _set_linear(theirs.linear[0], ours.query, ours.key, ours.value)
+    else:
+        _set_linear(theirs.linear[0], ours.query)
+        _set_linear(theirs.linear[1], ours.key, ours.value)
+    _set_linear(theirs.linear[-1], ours.output)
+    _set_norm(theirs.layer_norm, around.norm)
+
+
+def _set_feed_forward(theirs: transformer_spec.FeedForwardSpec, ours: FeedForward, around: Residual) -> None:
+    _set_linear(theirs.linear_0, ours.widen)
+    _set_linear(theirs.linear_1, ours.narrow)
+    _set_norm(theirs.layer_norm, around.norm)
