@@ -1,42 +1,20 @@
 """What a decoder looks at in the source while it writes."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import matplotlib_fontja
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from layers.decoder_block import DecoderBlock
-from layers.scaled_dot_product_attention import ScaledDotProductAttention
+from layers.recorded_weights import recorded_weights
 from models.transformer import Transformer
 from utils.dataset.batch import padded
 from utils.file import atomic_file
 
 _INCHES_PER_TOKEN = 0.27
-
-
-@contextmanager
-def recorded_weights(attentions: Sequence[nn.Module]) -> Iterator[list[Tensor]]:
-    """Inside, the list grows by the weights (B, H, T, S) of each of these explicit attentions as it is called.
-
-    Raises:
-        ValueError: one of them is fused, which never makes weights.
-    """
-    weights: list[Tensor] = []
-    if not all(isinstance(attention, ScaledDotProductAttention) for attention in attentions):
-        raise ValueError("the fused attention has no weights to show: load the run with fused=False")
-    hooks = [
-        attention.register_forward_hook(lambda _module, _inputs, output: weights.append(output[1].detach()))
-        for attention in attentions
-    ]
-    try:
-        yield weights
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 @torch.inference_mode()
