@@ -1,12 +1,20 @@
 """Translations drawn at random, by how likely they are."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jaxtyping import Int
+import numpy as np
+import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
+from utils.search.constraint import NEVER
 from utils.search.hypothesis import Bounds, Hypothesis, Searchable, SearchConfig, StateT
+from utils.search.largest import largest
+from utils.search.walk import walk
+
+_FIRST_TRY = 64  # tokens that hold most of the probability, most of the time
 
 
 @dataclass(frozen=True)
@@ -17,8 +25,12 @@ class SamplingConfig:
         n_samples: how many a source.
         temperature: log-probabilities are divided by it: below 1 the likely gets likelier.
         top_k: draw among so many likeliest tokens (Fan et al. 2018); 0: among all.
-        top_p: draw among the likeliest tokens that together have this probability (Holtzman et al. 2020).
+        top_p: draw among the likeliest tokens that together have this probability (Holtzman et al. 2020), after
+            temperature and top_k.
         seed: the same one draws the same, in whatever company a sentence is translated.
+
+    Raises:
+        ValueError: a setting with which nothing can be drawn.
     """
 
     n_samples: int = 1
@@ -26,6 +38,18 @@ class SamplingConfig:
     top_k: int = 0
     top_p: float = 1.0
     seed: int = 1
+
+    def __post_init__(self) -> None:
+        if self.n_samples < 1:
+            raise ValueError(f"n_samples={self.n_samples}: give at least 1")
+        if not 0 < self.temperature < math.inf:
+            raise ValueError(f"temperature={self.temperature}: give more than 0, or use greedy search (beam_size=1)")
+        if self.top_k < 0:
+            raise ValueError(f"top_k={self.top_k}: give 0 (all tokens) or more")
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p={self.top_p}: give more than 0 and at most 1 (all tokens)")
+        if self.seed < 0:
+            raise ValueError(f"seed={self.seed}: give 0 or more")
 
 
 def sample(
@@ -37,5 +61,75 @@ def sample(
     numbers: Sequence[int],
     prefixes: Sequence[Sequence[int]] | None = None,
 ) -> list[list[Hypothesis]]:
-    """Placeholder."""
-    raise NotImplementedError
+    """Draw translations of N sources.
+
+    Each draw is a function of the seed, the number of the sentence, the number of the sample and the step.
+
+    Args:
+        model: in eval mode.
+        src: source ids, </s> behind each, then padding.
+        bounds: of the length of each translation.
+        config: the penalty (which only shows in the score) and what may not be repeated.
+        sampling: how many, and how.
+        numbers: of the sources, by which their draws are told apart.
+        prefixes: tokens that each translation begins with.
+
+    Returns:
+        For each source, in order, its translations, the likeliest first; scored by what the model finds likely,
+        whatever the temperature.
+    """
+    n_steps = max([bound.most for bound in bounds] + [len(prefix) + 1 for prefix in prefixes or []])
+    draws = _uniform(sampling, numbers, n_steps).to(src.device)
+
+    def drawn(log_probs: Float[Tensor, "N W V"], sentences: Tensor, t: int) -> Int[Tensor, "N W"]:
+        likely, tokens = candidates(log_probs.flatten(0, 1), sampling)
+        places = inverse_cdf(likely.softmax(-1), draws[sentences, :, t].flatten())
+        return tokens.gather(-1, places[:, None]).view(log_probs.shape[:-1])
+
+    found = walk(model, src, bounds, config, drawn, sampling.n_samples, prefixes)
+    return [sorted(samples, key=lambda hypothesis: -hypothesis.score) for samples in found]
+
+
+def candidates(
+    log_probs: Float[Tensor, "R V"], sampling: SamplingConfig
+) -> tuple[Float[Tensor, "R C"], Int[Tensor, "R C"]]:
+    """What is drawn among: log-probabilities (up to a constant) at the temperature, and the tokens they are of."""
+    scores = log_probs / sampling.temperature
+    tokens = torch.arange(scores.size(1), device=scores.device).expand_as(scores)
+    if 0 < sampling.top_k < scores.size(1):
+        scores, tokens = largest(scores, sampling.top_k)
+    if sampling.top_p < 1:
+        scores, places = _nucleus(scores, sampling.top_p)
+        tokens = tokens.gather(-1, places)
+    return scores, tokens
+
+
+def inverse_cdf(probs: Float[Tensor, "R C"], draws: Float[Tensor, " R"]) -> Int[Tensor, " R"]:
+    """The first places where the sum of the probabilities exceeds uniform numbers from [0, 1)."""
+    # added up in double precision; and a sum that is made in parallel may shrink by a rounding, so that it must
+    # not count where nothing was added
+    sums = probs.cumsum(-1, dtype=torch.float64).masked_fill_(probs == 0, 0.0)
+    return (sums > (draws * sums.amax(-1))[:, None]).int().argmax(-1)
+
+
+def _nucleus(scores: Float[Tensor, "R V"], top_p: float) -> tuple[Float[Tensor, "R C"], Int[Tensor, "R C"]]:
+    """The likeliest, up to and with the one that brings their sum to top_p; the others score -inf."""
+    log_probs = scores.log_softmax(-1)
+    n_all, n = scores.size(1), min(_FIRST_TRY, scores.size(1))
+    while True:
+        likely, places = largest(log_probs, n)
+        probs = likely.double().exp()
+        sums = probs.cumsum(-1)
+        if n == n_all or bool((sums[:, -1] >= top_p).all()):
+            return likely.masked_fill(sums - probs >= top_p, NEVER), places
+        n = min(4 * n, n_all)
+
+
+def _uniform(sampling: SamplingConfig, numbers: Sequence[int], n_steps: int) -> Float[Tensor, "N W T"]:
+    """A number from [0, 1) for each step of each sample: the first ones of a stream that belongs to it alone."""
+    streams = [
+        [np.random.SeedSequence(sampling.seed, spawn_key=(number, i)) for i in range(sampling.n_samples)]
+        for number in numbers
+    ]
+    draws = [[np.random.default_rng(stream).random(n_steps) for stream in sentence] for sentence in streams]
+    return torch.from_numpy(np.array(draws))
