@@ -1,14 +1,17 @@
 """Does a translation say something again that its reference does not?"""
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 
 _ORDER, _MORE_OFTEN = 4, 2
 _IN_A_ROW = 3
+_LETTERS_IN_A_ROW = 5
+_SAME_LETTER = re.compile(r"([^\W\d_])\1*")
 
 
 def repeats(words: Sequence[str], reference: Sequence[str]) -> bool:
-    """Whether a translation repeats itself, in one of two ways.
+    """Whether a translation repeats itself, in one of three ways.
 
     1. Its most frequent 4-gram occurs at least twice more often than the reference's most frequent one: the count of
        the top n-gram by which Raunak et al. 2021 ("The curious case of hallucinations in neural machine translation")
@@ -16,8 +19,12 @@ def repeats(words: Sequence[str], reference: Sequence[str]) -> bool:
        same language and cut by the same tokenizer. One without 4-grams counts as having each once.
     2. One to three words stand three times or more in a row, and more often than any do in the reference ("of the of
        the of the"). In sentences this short the 4-grams do not show it. Punctuation is skipped: "..." is no fault.
+    3. A letter stands five times or more in a row inside a word, and more often than any does in the reference
+       ("JNRRRRRR"): so loop subwords that are single letters.
     """
     if _top_count(words) - max(1, _top_count(reference)) >= _MORE_OFTEN:
+        return True
+    if (letters := _letters_in_a_row(words)) >= _LETTERS_IN_A_ROW and letters > _letters_in_a_row(reference):
         return True
     spoken, spoken_reference = _without_punctuation(words), _without_punctuation(reference)
     return any(
@@ -38,6 +45,11 @@ def _times_in_a_row(words: Sequence[str], n: int) -> int:
         streak = streak + 1 if before == now else 0
         most = max(most, streak)
     return 1 + most // n
+
+
+def _letters_in_a_row(words: Sequence[str]) -> int:
+    """How often, at most, the same letter stands there without anything between."""
+    return max((len(run[0]) for word in words for run in _SAME_LETTER.finditer(word)), default=0)
 
 
 def _without_punctuation(words: Sequence[str]) -> list[str]:

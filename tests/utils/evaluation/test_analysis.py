@@ -166,6 +166,12 @@ def test_the_training_text_is_read_once_and_no_line_before_it_is_needed() -> Non
         ("well . . . . .", "well", False),
         ("「 」 「 」 「 」 「 」 「 」", "", True),  # a loop, if not of words
         ("the old the new the small", "the", False),
+        ("JNRRRRR", "JNR", True),
+        ("任任任任任", "任", True),
+        ("aaaa bbbb", "a", False),
+        ("aaaaa", "bbbbb", False),
+        ("aaaaaa", "bbbbb", True),
+        ("1000000 _____", "1", False),
         ("", "", False),
         ("", "no no no", False),
     ],

@@ -1,0 +1,219 @@
+"""What evaluations found: plain text for the terminal, JSON for programs, one HTML file to look at."""
+
+import json
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from string import ascii_uppercase
+from typing import NamedTuple
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from utils.evaluation.evaluation import Comparison, Evaluation, Group, Metric, SentenceScore
+from utils.file import atomic_file
+from utils.text.script import unspaced_language
+from utils.visualize.plain_text import aligned, bar, wrapped
+from utils.visualize.word_difference import word_difference
+
+SIGNIFICANT = 0.05
+_LESS_IS_BETTER = ("TER",)
+_WIDTH, _N_SENTENCES = 100, 3  # of the plain text
+
+
+class Chart(NamedTuple):
+    """What systems score on the parts of a text: sentences of a length, words of a frequency.
+
+    Args:
+        title: what it shows.
+        parts: by what the text is parted.
+        counted: what is counted in each.
+        measure: what the score is.
+        end: of the scale, which begins at 0.
+        rows: label of a part -> each system that has it, by its place, with its score.
+    """
+
+    title: str
+    parts: str
+    counted: str
+    measure: str
+    end: float
+    rows: dict[str, list[tuple[int, Group]]]
+
+
+def as_json(evaluations: Sequence[Evaluation], comparisons: Sequence[Comparison] = ()) -> str:
+    """All of it, under the names of the fields."""
+    found = {"evaluations": [asdict(e) for e in evaluations], "comparisons": [asdict(c) for c in comparisons]}
+    return json.dumps(found, ensure_ascii=False, indent=2)
+
+
+def as_text(evaluations: Sequence[Evaluation], comparisons: Sequence[Comparison] = ()) -> str:
+    """Tables and a few sentences, at most 100 columns wide unless a name or a signature is longer."""
+    keys = system_keys(evaluations)
+    lines = ["Systems" if len(evaluations) > 1 else "System"]
+    lines += aligned(
+        [
+            [f"{key}  {e.system}".strip(), f"{e.text}, {e.n_sentences:,} sentences, into {e.tgt_lang}"]
+            for key, e in zip(keys, evaluations, strict=True)
+        ],
+        "ll",
+    )
+    lines += ["", *_scores(evaluations)]
+    if comparisons:
+        lines += ["", *_differences(comparisons)]
+    lines += ["", "Signatures", *aligned(signatures(evaluations, comparisons), "ll")]
+    for chart in charts(evaluations):
+        lines += ["", *_bars(chart, keys)]
+    lines += ["", *_rates(evaluations)]
+    for key, evaluation in zip(keys, evaluations, strict=True):
+        for name, shown in (("Worst", evaluation.analysis.worst), ("Best", evaluation.analysis.best)):
+            if shown:
+                lines += ["", f"{name} sentences{f' of {key}' * bool(key)}, by chrF2"]
+                lines += [line for sentence in shown[:_N_SENTENCES] for line in _sentence(sentence)]
+    return "\n".join(lines) + "\n"
+
+
+def write_html(evaluations: Sequence[Evaluation], comparisons: Sequence[Comparison], path: Path) -> None:
+    """One file that needs no other and no network, for a bright or a dark screen of any width."""
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    page = environment.get_template("report.html").render(
+        systems=list(zip(system_keys(evaluations), evaluations, strict=True)),
+        comparisons=comparisons,
+        scores=by_metric(evaluations),
+        charts=charts(evaluations),
+        signatures=signatures(evaluations, comparisons),
+        less_is_better=_LESS_IS_BETTER,
+        significant=SIGNIFICANT,
+        end_of_scale=end_of_scale,
+        source_language=lambda shown: unspaced_language(sentence.source for sentence in shown),
+        verdict=verdict,
+        word_difference=word_difference,
+    )
+    with atomic_file(path) as draft:
+        draft.write_text(page, encoding="utf-8")
+
+
+def system_keys(evaluations: Sequence[Evaluation]) -> list[str]:
+    """A letter for each system, by which tables call it: names of runs are long. A single one needs none."""
+    if len(evaluations) == 1:
+        return [""]
+    return [ascii_uppercase[i] if i < len(ascii_uppercase) else str(i + 1) for i in range(len(evaluations))]
+
+
+def by_metric(evaluations: Sequence[Evaluation]) -> dict[str, list[tuple[int, Metric]]]:
+    """Name of a metric -> each system that has it, by its place, with its score."""
+    found: dict[str, list[tuple[int, Metric]]] = {}
+    for place, evaluation in enumerate(evaluations):
+        for metric in evaluation.metrics:
+            found.setdefault(metric.name, []).append((place, metric))
+    return found
+
+
+def charts(evaluations: Sequence[Evaluation]) -> list[Chart]:
+    """The charts that any system has something for."""
+    lengths = [e.analysis.bleu_by_length for e in evaluations]
+    frequencies = [e.analysis.f1_by_frequency for e in evaluations]
+    found = [
+        Chart("BLEU by length", "Length", "sentences", "BLEU", *_scale_and_rows(lengths)),
+        Chart(
+            "F1 of words by frequency in the training text", "Frequency", "words", "F1", *_scale_and_rows(frequencies)
+        ),
+    ]
+    return [chart for chart in found if chart.rows]
+
+
+def signatures(evaluations: Sequence[Evaluation], comparisons: Sequence[Comparison]) -> list[tuple[str, str]]:
+    """Each metric with each of its signatures, once."""
+    scores = [(metric.name, metric.signature) for evaluation in evaluations for metric in evaluation.metrics]
+    return list(dict.fromkeys([*scores, *((comparison.metric, comparison.signature) for comparison in comparisons)]))
+
+
+def verdict(comparison: Comparison) -> str:
+    """`better` or `worse` where chance is an unlikely reason, `not significant` otherwise."""
+    if comparison.p_value >= SIGNIFICANT or comparison.difference == 0:
+        return "not significant"
+    return "better" if (comparison.difference > 0) != (comparison.metric in _LESS_IS_BETTER) else "worse"
+
+
+def end_of_scale(values: Sequence[float]) -> float:
+    """Where a chart that begins at 0 should end: the next round number."""
+    most = max(values, default=0)
+    if most <= 0:
+        return 1
+    power = 10.0 ** math.floor(math.log10(most))
+    return next(step * power for step in (1, 1.5, 2, 3, 4, 5, 6, 8, 10) if most <= step * power * (1 + 1e-9))
+
+
+def _scale_and_rows(groups: Sequence[Sequence[Group]]) -> tuple[float, dict[str, list[tuple[int, Group]]]]:
+    """Where the bars of all systems' groups end, and the groups by label.
+
+    Labels are in the order of the number that they begin with ("11-20 source tokens"), those without one first.
+    """
+    rows: dict[str, list[tuple[int, Group]]] = {}
+    for place, of_system in enumerate(groups):
+        for group in of_system:
+            rows.setdefault(group.label, []).append((place, group))
+    number = {label: int(found[0]) if (found := re.match(r"\d+", label)) else -1 for label in rows}
+    end = end_of_scale([group.score for of_system in groups for group in of_system])
+    return end, {label: rows[label] for label in sorted(rows, key=lambda label: number[label])}
+
+
+def _scores(evaluations: Sequence[Evaluation]) -> Iterator[str]:
+    keys = system_keys(evaluations)
+    rows = [["metric", "", "score", "95 % interval", ""]]
+    for name, found in by_metric(evaluations).items():
+        title, note = name, "less is better" if name in _LESS_IS_BETTER else ""
+        for place, metric in found:
+            interval = f"[{metric.low:.2f}, {metric.high:.2f}]" if metric.low < metric.high else ""
+            rows.append([title, keys[place], f"{metric.score:.2f}", interval, note])
+            title = note = ""
+    yield "Scores"
+    yield from aligned(rows, "llrrl")
+
+
+def _differences(comparisons: Sequence[Comparison]) -> Iterator[str]:
+    rows = [["metric", "difference", "p-value", "", "system", "baseline"]]
+    rows += [
+        [c.metric, f"{c.difference:+.2f}", f"{c.p_value:.4f}", verdict(c), c.system, c.baseline] for c in comparisons
+    ]
+    yield "Differences"
+    yield from aligned(rows, "lrrlll")
+    for method in dict.fromkeys(comparison.method for comparison in comparisons):
+        yield f"  by {method}; significant: p < {SIGNIFICANT}"
+
+
+def _bars(chart: Chart, keys: Sequence[str]) -> Iterator[str]:
+    rows = [[chart.parts.lower(), chart.counted, "", chart.measure, f"0 to {chart.end:g}"]]
+    for label, groups in chart.rows.items():
+        title = label
+        for place, group in groups:
+            rows.append([title, f"{group.count:,}", keys[place], f"{group.score:.2f}", bar(group.score / chart.end)])
+            title = ""
+    yield chart.title
+    yield from aligned(rows, "lrlrl")
+
+
+def _rates(evaluations: Sequence[Evaluation]) -> Iterator[str]:
+    rows = [["", "repeat themselves", "leave much out", "length"]]
+    for key, evaluation in zip(system_keys(evaluations), evaluations, strict=True):
+        a = evaluation.analysis
+        rows.append([key, f"{a.repetition_rate:.2f} %", f"{a.under_translation_rate:.2f} %", f"{a.length_ratio:.3f}"])
+    yield "Sentences that say too much or too little, and words per word of the references"
+    yield from aligned(rows, "lrrr")
+
+
+def _sentence(sentence: SentenceScore) -> Iterator[str]:
+    yield f"  line {sentence.line:,}: {sentence.chrf:.2f}"
+    named = (("source", sentence.source), ("translation", sentence.translation), ("reference", sentence.reference))
+    for name, text in named:
+        if text or name != "source":
+            first, *rest = wrapped(text, _WIDTH - 17)
+            yield f"    {name:<12} {first}".rstrip()
+            yield from (f"{'':17}{line}" for line in rest)
