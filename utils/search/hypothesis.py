@@ -52,7 +52,9 @@ class SearchConfig:
     def __post_init__(self) -> None:
         if self.beam_size < 1:
             raise ValueError(f"beam_size={self.beam_size}: give 1 (greedy) or more")
-        if self.coverage_penalty < 0:
+        if not -10 <= self.length_penalty <= 10:
+            raise ValueError(f"length_penalty={self.length_penalty}: give -10 to 10")
+        if not self.coverage_penalty >= 0:
             raise ValueError(f"coverage_penalty={self.coverage_penalty} would reward what is left out: give 0 or more")
         if self.no_repeat_ngram < 0:
             raise ValueError(f"no_repeat_ngram={self.no_repeat_ngram}: give 0 (repeat freely) or more")
@@ -63,9 +65,9 @@ class SearchConfig:
 
     def bounds(self, src_length: int, window: int) -> Bounds:
         """For a source of so many tokens (</s> included) and a model that holds `window` target tokens."""
-        most = min(int(self.max_ratio * src_length) + SPARE_TOKENS, self.max_length + 1, window)
-        least = max(int(self.min_ratio * src_length), self.min_length)
-        return Bounds(min(least, most - 1), most)
+        most = min(self.max_ratio * src_length + SPARE_TOKENS, self.max_length + 1, window)
+        least = max(self.min_ratio * src_length, self.min_length)
+        return Bounds(int(min(least, most - 1)), int(most))
 
     def penalty(self, length: int) -> float:
         """What the log-probability of a translation of so many tokens (</s> included) is divided by."""
