@@ -2,15 +2,32 @@
 
 import math
 import random
-from itertools import product
+from collections.abc import Iterator
+from functools import cache
 
 import torch
 from torch import Tensor
 
 from const.token import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from utils.search.hypothesis import Hypothesis, length_penalty
+from utils.search.hypothesis import Bounds, Hypothesis, SearchConfig
 
 Ids = tuple[int, ...]
+
+
+def real(row: Tensor) -> Ids:
+    """A source without its padding."""
+    return tuple(i for i in row.tolist() if i != PAD_ID)
+
+
+def up_to(*most: int) -> list[Bounds]:
+    """Bounds of sentences that may be so long, and as short as they like."""
+    return [Bounds(0, longest) for longest in most]
+
+
+def repeats(ids: Ids, n: int) -> bool:
+    """Whether some n tokens stand in it twice."""
+    grams = [ids[i : i + n] for i in range(len(ids) - n + 1)]
+    return n > 0 and len(set(grams)) < len(grams)
 
 
 class TreeState:
@@ -26,8 +43,14 @@ class TreeState:
         return TreeState(sources, tuple(self.said[i] for i in rows.flatten().tolist()))
 
 
+@cache
+def draw_logits(vocab: int, seed: int, source: Ids, said: Ids) -> tuple[float, ...]:
+    draw = random.Random(repr((seed, source, said)))
+    return tuple(2 * draw.gauss() for _ in range(vocab))
+
+
 class Tree:
-    """Searchable.
+    """Searchable, and its own oracle.
 
     Args:
         vocab: number of tokens.
@@ -42,8 +65,7 @@ class Tree:
         self.steps: list[list[int]] = []  # tokens of each call
 
     def logits(self, source: Ids, said: Ids) -> list[float]:
-        draw = random.Random(repr((self.seed, source, said)))
-        logits = [2 * draw.gauss() for _ in range(self.vocab)]
+        logits = list(draw_logits(self.vocab, self.seed, source, said))
         logits[EOS_ID] += self.eos
         for token in (PAD_ID, UNK_ID, BOS_ID):
             logits[token] += self.forbidden
@@ -51,8 +73,7 @@ class Tree:
 
     def start(self, src: Tensor) -> TreeState:
         self.starts.append(len(src))
-        sources = tuple(tuple(i for i in row if i != PAD_ID) for row in src.tolist())
-        return TreeState(sources, ((),) * len(sources))
+        return TreeState(tuple(real(row) for row in src), ((),) * len(src))
 
     def step(self, tokens: Tensor, state: TreeState) -> tuple[Tensor, TreeState]:
         self.steps.append(tokens.tolist())
@@ -61,40 +82,71 @@ class Tree:
         logits = [self.logits(state.sources[row // width], ids) for row, ids in enumerate(said)]
         return torch.tensor(logits), TreeState(state.sources, said)
 
+    # what search ought to find
+
     def log_probs(self, source: Ids, said: Ids) -> dict[int, float]:
         """What may be said next, with its log-probability among all tokens, forbidden ones too."""
         logits = self.logits(source, (BOS_ID, *said))
         log_z = math.log(sum(math.exp(x) for x in logits))
         return {token: logits[token] - log_z for token in range(self.vocab) if token not in (PAD_ID, UNK_ID, BOS_ID)}
 
-    def all_translations(self, source: Ids, limit: int, alpha: float) -> list[Hypothesis]:
-        """Every sequence that ends in time, best first."""
-        found = []
-        for length in range(limit):
-            for ids in product(range(4, self.vocab), repeat=length):
-                steps = zip(range(length + 1), (*ids, EOS_ID), strict=True)
-                total = sum(self.log_probs(source, ids[:t])[token] for t, token in steps)
-                found.append(Hypothesis(list(ids), total / length_penalty(length + 1, alpha)))
-        return sorted(found, key=lambda hypothesis: -hypothesis.score)
+    def allowed(
+        self, source: Ids, said: Ids, config: SearchConfig, bounds: Bounds, prefix: Ids = ()
+    ) -> dict[int, float]:
+        """Those that also keep the rules: the last word is </s>, and so is that of one who has nothing else to say."""
+        log_probs, t = self.log_probs(source, said), len(said)
+        end = {EOS_ID: log_probs[EOS_ID]}
+        if t < len(prefix):
+            return {prefix[t]: log_probs[prefix[t]]}
+        if t + 1 >= bounds.most:
+            return end
+        n = config.no_repeat_ngram
+        before = {said[i : i + n] for i in range(t - n + 1)}
+        going_on = {
+            token: log_prob
+            for token, log_prob in log_probs.items()
+            if (t >= bounds.least if token == EOS_ID else (*said, token)[t + 1 - n :] not in before or not n)
+        }
+        return going_on or end
 
-    def patient_beam(self, source: Ids, limit: int, alpha: float, width: int) -> list[Hypothesis]:
-        """Beam search of one sentence that never stops before the limit."""
+    def all_translations(self, source: Ids, config: SearchConfig, bounds: Bounds, prefix: Ids = ()) -> list[Hypothesis]:
+        """Every sequence that keeps the rules, best first."""
+
+        def walk(said: Ids, total: float) -> Iterator[Hypothesis]:
+            for token, log_prob in self.allowed(source, said, config, bounds, prefix).items():
+                if token == EOS_ID:
+                    yield Hypothesis(list(said), (total + log_prob) / config.penalty(len(said) + 1))
+                else:
+                    yield from walk((*said, token), total + log_prob)
+
+        return sorted(walk((), 0.0), key=lambda hypothesis: -hypothesis.score)
+
+    def patient_beam(self, source: Ids, config: SearchConfig, bounds: Bounds, prefix: Ids = ()) -> list[Hypothesis]:
+        """Beam search of one sentence that never stops before nothing is left to say."""
         beams: list[tuple[Ids, float]] = [((), 0.0)]
         finished = []
-        for length in range(1, limit + 1):
+        while beams:
             candidates = [
                 ((*ids, token), total + log_prob)
                 for ids, total in beams
-                for token, log_prob in self.log_probs(source, ids).items()
+                for token, log_prob in self.allowed(source, ids, config, bounds, prefix).items()
             ]
             beams = []
             for ids, total in sorted(candidates, key=lambda candidate: -candidate[1]):
                 if ids[-1] == EOS_ID:
-                    finished.append(Hypothesis(list(ids[:-1]), total / length_penalty(length, alpha)))
+                    finished.append(Hypothesis(list(ids[:-1]), total / config.penalty(len(ids))))
                 else:
                     beams.append((ids, total))
-                if len(beams) == width:
+                if len(beams) == config.beam_size:
                     break
-        if not finished:
-            finished = [Hypothesis(list(ids), total / length_penalty(limit, alpha)) for ids, total in beams]
-        return sorted(finished, key=lambda hypothesis: -hypothesis.score)[:width]
+        return sorted(finished, key=lambda hypothesis: -hypothesis.score)[: config.beam_size]
+
+    def greedy(self, source: Ids, config: SearchConfig, bounds: Bounds, prefix: Ids = ()) -> Hypothesis:
+        """The likeliest token, again and again."""
+        said: list[int] = []
+        total = 0.0
+        while EOS_ID not in said:
+            log_probs = self.allowed(source, tuple(said), config, bounds, prefix)
+            said.append(max(log_probs, key=log_probs.__getitem__))
+            total += log_probs[said[-1]]
+        return Hypothesis(said[:-1], total / config.penalty(len(said)))
