@@ -1,0 +1,76 @@
+"""Which source token each target token comes from, as far as the decoder's attention tells."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from const.token import PAD_ID
+from layers.mask import padding_mask
+from layers.recorded_weights import recorded_weights
+from layers.scaled_dot_product_attention import ScaledDotProductAttention
+from models.transformer import Transformer
+from utils.dataset.batch import padded
+
+_TOKENS_PER_BATCH = 8192  # positions of the longer side, padding included
+
+Links = list[tuple[int, int]]  # (source, target) positions, counted from 0
+
+
+@torch.inference_mode()
+def align(
+    models: Sequence[Transformer], sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
+) -> list[Links]:
+    """Link each target token to the source token that the decoder's last layer looks at most while it writes it.
+
+    Attention is no alignment, but its mean over the heads of the last layer comes near one (Garg et al. 2019).
+    The </s> of the source, where heads rest that have nothing to look for, is no choice.
+
+    Args:
+        models: in eval mode; of several, the mean.
+        sources: ids without </s>.
+        targets: their translations, without <s> and </s>.
+
+    Returns:
+        For each pair a link for each target token, in order; none where the source is empty.
+    """
+    links: list[Links] = [[] for _ in sources]
+    lengths = [max(len(source), len(target)) + 1 for source, target in zip(sources, targets, strict=True)]
+    order = sorted((i for i in range(len(sources)) if sources[i] and targets[i]), key=lambda i: -lengths[i])
+    while order:
+        size = max(1, _TOKENS_PER_BATCH // lengths[order[0]])
+        rows, order = order[:size], order[size:]
+        src = padded([sources[i] for i in rows])
+        tgt = padded([targets[i] for i in rows], bos=True)[:, :-1]
+        weights = torch.stack([_last_weights(model, src, tgt) for model in models]).mean(0)
+        for i, weight in zip(rows, weights, strict=True):
+            chosen = weight[: len(targets[i]), : len(sources[i])].argmax(-1).tolist()
+            links[i] = [(source, target) for target, source in enumerate(chosen)]
+    return links
+
+
+def pharaoh(links: Links) -> str:
+    """`0-0 1-2`: the format of Pharaoh, Moses and the aligners around them."""
+    return " ".join(f"{source}-{target}" for source, target in links)
+
+
+def _last_weights(model: Transformer, src: Tensor, tgt: Tensor) -> Tensor:
+    """Weights (B, T, S) of the last cross-attention, mean over heads."""
+    device = next(model.parameters()).device
+    src = src.to(device)
+    with _explicit_last_attention(model) as weights:
+        model.decode(tgt.to(device), model.encode(src), padding_mask(src, PAD_ID))
+    return weights[0].mean(1).float().cpu()
+
+
+@contextmanager
+def _explicit_last_attention(model: Transformer) -> Iterator[list[Tensor]]:
+    """Inside, the last cross-attention is the formula written out, since the kernel hands out no weights."""
+    attention = model.decoder[-1].cross_attention
+    kernel, attention.attention = attention.attention, ScaledDotProductAttention()  # type: ignore[union-attr]
+    try:
+        with recorded_weights([attention.attention]) as weights:  # type: ignore[union-attr]
+            yield weights
+    finally:
+        attention.attention = kernel  # type: ignore[union-attr]
