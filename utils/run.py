@@ -4,20 +4,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
 
 from const.path import PICKLES
+from layers.decoder_block import DecoderBlock
 from layers.packed_linear import packed
+from layers.scaled_dot_product_attention import ScaledDotProductAttention
 from models.transformer import Transformer
 from utils.config import Config
 from utils.device import InferencePrecision, inference_dtype
 from utils.file import atomic_file
+from utils.search.coverage import Covered
 from utils.search.ensemble import Ensemble
-from utils.search.hypothesis import SearchConfig
+from utils.search.hypothesis import Searchable, SearchConfig
 from utils.search.sampling import SamplingConfig
 from utils.search.translator import Translator
 from utils.text.pair import TokenizerPair, load_tokenizers
@@ -68,7 +71,7 @@ def build_translator(
         precision: of the matrix products.
 
     Raises:
-        ValueError: the runs do not share a vocabulary.
+        ValueError: the runs do not share a vocabulary; several runs and a coverage penalty.
     """
     first = runs[0]
     for other in runs[1:]:
@@ -78,18 +81,34 @@ def build_translator(
         ):
             raise ValueError(f"{first.folder} and {other.folder} have other vocabularies: an ensemble needs the same")
     device = next(first.model.parameters()).device
+    search = search or first.config.search
     models = [packed(run.model, inference_dtype(device, precision)) for run in runs]
+    model: Searchable[Any] = models[0] if len(models) == 1 else Ensemble(models)
+    # greedy search and sampling have nothing to rank by it
+    if search.coverage_penalty and search.beam_size > 1 and sampling is None:
+        if len(models) > 1:
+            raise ValueError(
+                f"coverage_penalty={search.coverage_penalty} asks where one model looks, and these are {len(models)}: "
+                "translate with one run, or give 0"
+            )
+        model = _covered(models[0])
     return Translator(
-        models[0] if len(models) == 1 else Ensemble(models),
+        model,
         first.tokenizers,
         first.config.data.tgt_lang,
-        search or first.config.search,
+        search,
         min(run.window for run in runs),
         min(run.config.model.max_length for run in runs),
         device,
         sampling,
         minimum_bayes_risk,
     )
+
+
+def _covered(model: Transformer) -> Covered:
+    """The model, its last cross-attention replaced by the one that computes the same and shows its weights."""
+    cast(DecoderBlock, model.decoder[-1]).cross_attention.attention = ScaledDotProductAttention()
+    return Covered(model)
 
 
 def create_run(config: Config, tokenizers: TokenizerPair, root: Path = PICKLES) -> Path:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from const.token import EOS_ID, PAD_ID
 from utils.search.constraint import NEVER, Constraint
+from utils.search.coverage import coverage
 from utils.search.hypothesis import Bounds, Hypothesis, Searchable, SearchConfig, StateT, bos_rows, next_log_probs
 from utils.search.largest import largest
 
@@ -89,7 +90,11 @@ def beam_search(
         rows, chosen = places // total.size(-1), places % total.size(-1)
 
         ids[..., t] = EOS_ID
-        finished.add(ends.masked_fill(ends < scores[:, -1:], NEVER) / penalties[t], ids)
+        ended = ends.masked_fill(ends < scores[:, -1:], NEVER) / penalties[t]
+        if config.coverage_penalty:
+            # at most 0: it takes away from scores, so that what they can still become stays bounded
+            ended += config.coverage_penalty * coverage(state).view_as(ended)
+        finished.add(ended, ids)
         ids = ids.gather(1, rows[..., None].expand(-1, -1, ids.size(-1)))
         ids[..., t] = chosen
 

@@ -1,0 +1,89 @@
+"""How likely a model finds what others say: given translations, and the ways to go on from a beginning."""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from const.token import BOS_ID, PAD_ID
+from layers.mask import padding_mask
+from models.transformer import Transformer
+from utils.dataset.batch import padded
+from utils.search.constraint import NEVER
+from utils.search.hypothesis import Searchable, StateT, next_log_probs
+
+_POSITIONS_AT_ONCE = 256
+
+
+@torch.inference_mode()
+def token_log_probs(
+    model: Transformer,
+    sources: Sequence[Sequence[int]],
+    targets: Sequence[Sequence[int]],
+    tokens_per_batch: int = 4096,
+) -> list[list[float]]:
+    """The log-probability of each token of given translations, </s> behind them included.
+
+    Args:
+        model: in eval mode, perhaps packed.
+        sources: source ids, without </s>.
+        targets: target ids, without <s> and </s>.
+        tokens_per_batch: most positions of a batch on either side, padding included; a longer pair is one by itself.
+    """
+    device = next(model.parameters()).device
+    found: list[list[float]] = [[] for _ in sources]
+    lengths = [(len(tgt) + 1, len(src) + 1) for src, tgt in zip(sources, targets, strict=True)]
+    for rows in _batches(lengths, tokens_per_batch):
+        src = padded([sources[i] for i in rows]).to(device)
+        tgt = padded([targets[i] for i in rows], bos=True).to(device)
+        x = model.decode(tgt[:, :-1], model.encode(src), padding_mask(src, PAD_ID))
+        said = tgt[:, 1:]
+        real = torch.arange(said.size(1), device=device) < torch.tensor([[lengths[i][0]] for i in rows], device=device)
+        log_probs = iter(_log_probs(model, x[real], said[real]).tolist())
+        for i in rows:
+            found[i] = [next(log_probs) for _ in range(lengths[i][0])]
+    return found
+
+
+@torch.inference_mode()
+def alternatives(
+    model: Searchable[StateT], src: Sequence[int], prefix: Sequence[int], k: int, device: torch.device
+) -> list[tuple[int, float]]:
+    """The k likeliest tokens after a beginning, with their log-probabilities, likeliest first.
+
+    Args:
+        model: in eval mode.
+        src: source ids, without </s>.
+        prefix: what was said so far.
+        k: how many; fewer where the vocabulary is smaller.
+        device: where the model is.
+    """
+    state = model.start(padded([src]).to(device))
+    for token in (BOS_ID, *prefix):
+        logits, state = model.step(torch.tensor([token], device=device), state)
+    log_probs = next_log_probs(logits)[0]
+    likely, tokens = log_probs.topk(min(k, len(log_probs)))
+    pairs = zip(tokens.tolist(), likely.tolist(), strict=True)
+    return [(token, log_prob) for token, log_prob in pairs if log_prob > NEVER]
+
+
+def _batches(lengths: Sequence[tuple[int, int]], budget: int) -> Iterator[list[int]]:
+    """Pairs of like length together, longest first, so that what is too large for the memory is known at once."""
+    order = sorted(range(len(lengths)), key=lambda i: lengths[i], reverse=True)
+    rows: list[int] = []
+    widest = 0
+    for i in order:
+        if rows and max(widest, *lengths[i]) * (len(rows) + 1) > budget:
+            yield rows
+            rows, widest = [], 0
+        rows.append(i)
+        widest = max(widest, *lengths[i])
+    if rows:
+        yield rows
+
+
+def _log_probs(model: Transformer, x: Float[Tensor, "P D"], said: Int[Tensor, " P"]) -> Float[Tensor, " P"]:
+    """Of the one token that was said at each position; the logits of all positions are never there at once."""
+    parts = zip(x.split(_POSITIONS_AT_ONCE), said[:, None].split(_POSITIONS_AT_ONCE), strict=True)
+    return torch.cat([model.project(x).float().log_softmax(-1).gather(-1, said)[:, 0] for x, said in parts])
