@@ -3,39 +3,36 @@ import torch
 
 from const.token import BOS_ID, EOS_ID
 from tests.tiny import MODEL, lively, sources
-from tests.utils.search.tree import Tree
+from tests.utils.search.tree import Ids, Tree, real, up_to
 from utils.search.greedy import greedy_search
-from utils.search.hypothesis import SearchConfig, length_penalty
+from utils.search.hypothesis import Bounds, SearchConfig
 
 PLAIN = SearchConfig(beam_size=1, length_penalty=0.0)
 SRC = sources(5, 2, 7, 1, 3)
-LIMITS = [6, 9, 4, 8, 7]
+SOURCES = [real(row) for row in SRC]
+FREE = up_to(6, 9, 4, 8, 7)
+BOUNDS = [Bounds(3, 6), Bounds(0, 9), Bounds(2, 3), Bounds(7, 8), Bounds(0, 2)]
+PREFIXES: list[Ids] = [(), (4,), (5, 4, 4, 6), (6, 6), ()]
 
 
-def source(row: int) -> tuple[int, ...]:
-    return tuple(i for i in SRC[row].tolist() if i)
-
-
-@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
+@pytest.mark.parametrize("ngram", [0, 1, 2])
+@pytest.mark.parametrize("alpha", [0.0, 0.6])
 @pytest.mark.parametrize("seed", range(4))
-def test_each_token_is_the_likeliest_after_those_before_it(seed: int, alpha: float) -> None:
-    tree = Tree(vocab=9, seed=seed)
-    for row, found in enumerate(greedy_search(tree, SRC, LIMITS, SearchConfig(length_penalty=alpha))):
-        ids: list[int] = []
-        total, token = 0.0, BOS_ID
-        while token != EOS_ID and len(ids) < LIMITS[row]:
-            log_probs = tree.log_probs(source(row), tuple(ids))
-            token = max(log_probs, key=log_probs.__getitem__)
-            total += log_probs[token]
-            ids.append(token)
-        assert found.ids == [i for i in ids if i != EOS_ID]
-        assert found.score == pytest.approx(total / ((5 + len(ids)) / 6) ** alpha)
+def test_each_token_is_the_likeliest_that_may_follow_those_before_it(seed: int, alpha: float, ngram: int) -> None:
+    tree, config = Tree(vocab=9, seed=seed), SearchConfig(length_penalty=alpha, no_repeat_ngram=ngram)
+    nothing: list[Ids] = [()] * len(SRC)
+    for bounds, prefixes in (FREE, nothing), (BOUNDS, PREFIXES):
+        found = greedy_search(tree, SRC, bounds, config, prefixes)
+        expected = [tree.greedy(*row) for row in zip(SOURCES, [config] * len(SRC), bounds, prefixes, strict=True)]
+        assert [ids for ids, _ in found] == [ids for ids, _ in expected]
+        assert [score for _, score in found] == pytest.approx([score for _, score in expected], abs=1e-5)
+    assert greedy_search(tree, SRC, FREE, config) == greedy_search(tree, SRC, FREE, config, nothing)
 
 
 def test_a_step_reads_one_token_a_row_that_is_not_finished() -> None:
     tree = Tree(vocab=9, eos=1.0)
-    found = greedy_search(tree, SRC, LIMITS, PLAIN)
-    lengths = [min(len(ids) + 1, limit) for (ids, _), limit in zip(found, LIMITS, strict=True)]
+    found = greedy_search(tree, SRC, FREE, PLAIN)
+    lengths = [len(ids) + 1 for ids, _ in found]
     assert tree.starts == [len(SRC)]
     assert [len(tokens) for tokens in tree.steps] == [
         sum(length > step for length in lengths) for step in range(max(lengths))
@@ -45,42 +42,28 @@ def test_a_step_reads_one_token_a_row_that_is_not_finished() -> None:
 
 def test_it_begins_with_the_start_symbol_whatever_the_source() -> None:
     tree = Tree(vocab=9)
-    greedy_search(tree, SRC, LIMITS, PLAIN)
+    greedy_search(tree, SRC, FREE, PLAIN)
     assert tree.steps[0] == [BOS_ID] * len(SRC)
 
 
 def test_nothing_ends_behind_its_limit_and_nothing_is_said_that_no_text_contains() -> None:
     tree = Tree(vocab=9, eos=-100.0, forbidden=50.0)
-    found = greedy_search(tree, SRC, LIMITS, PLAIN)
-    assert [len(ids) for ids, _ in found] == LIMITS
+    found = greedy_search(tree, SRC, FREE, PLAIN)
+    assert [len(ids) + 1 for ids, _ in found] == [most for _, most in FREE]
     assert min(min(ids) for ids, _ in found) > EOS_ID
     assert all(score < -40 for _, score in found)  # the share of what was ruled out is not given to the rest
 
 
 def test_company_and_order_in_the_batch_do_not_matter() -> None:
     model = lively(MODEL, 20, 23)
-    together = greedy_search(model, SRC, LIMITS, PLAIN)
+    together = greedy_search(model, SRC, FREE, PLAIN)
     order = [3, 0, 4, 2, 1]
-    shuffled = greedy_search(model, SRC[order], [LIMITS[i] for i in order], PLAIN)
+    shuffled = greedy_search(model, SRC[order], [FREE[i] for i in order], PLAIN)
     alone = [
-        greedy_search(model, torch.tensor([source(row)]), LIMITS[row : row + 1], PLAIN)[0] for row in range(len(SRC))
+        greedy_search(model, torch.tensor([source]), [bounds], PLAIN)[0]
+        for source, bounds in zip(SOURCES, FREE, strict=True)
     ]
     assert [ids for ids, _ in shuffled] == [together[i].ids for i in order]
     assert [ids for ids, _ in alone] == [ids for ids, _ in together]
     assert [score for _, score in alone] == pytest.approx([score for _, score in together], abs=1e-4)
     assert len({tuple(ids) for ids, _ in together}) == len(SRC)
-
-
-def test_the_length_penalty_is_that_of_gnmt() -> None:
-    assert [length_penalty(n, 0.6) for n in (1, 7, 13)] == pytest.approx([1, 2**0.6, 3**0.6])
-    assert length_penalty(50, 0) == 1
-
-
-def test_the_limit_grows_with_the_source() -> None:
-    config = SearchConfig(max_ratio=1.5)
-    assert [config.limit(n) for n in (1, 2, 9)] == [11, 13, 23]
-
-
-def test_a_beam_of_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"beam_size=0: give 1 \(greedy\) or more"):
-        SearchConfig(beam_size=0)
