@@ -1,20 +1,28 @@
 """What a visitor sees first holds: the README's tree and commands, the help of the commands, no trace of a machine."""
 
+import argparse
 import re
 import runpy
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
+from jsonargparse import ArgumentParser
 
+import evaluate
 import train
 import translate
 from const.path import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-PARSERS = {"train.py": train.build_parser, "translate.py": translate.build_parser}
+PARSERS = {
+    "train.py": train.build_parser,
+    "translate.py": translate.build_parser,
+    "evaluate.py": evaluate.build_parser,
+}
+HELPED = [*((name,) for name in PARSERS), *(("evaluate.py", verb) for verb in evaluate.VERBS)]
 UNSHOWN = {"README.md", "LICENSE"}  # the page itself, and what every repository has: the tree may leave them out
 # A path or host that only one machine has; poetry.lock records what its packages say of themselves.
 TRACE = re.compile(
@@ -128,20 +136,35 @@ def test_every_file_that_the_readme_names_is_there() -> None:
     assert {path for path in missing if not path.startswith(("pickles/", "corpus/"))} == set()
 
 
-@pytest.mark.parametrize("name", PARSERS)
+def options(words: Sequence[str]) -> list[str]:
+    """All options of a command, or of one of its verbs."""
+    parser: ArgumentParser = PARSERS[words[0]]()
+    for verb in words[1:]:
+        (verbs,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+        parser = verbs.choices[verb]
+    return [option for action in parser._actions for option in action.option_strings]
+
+
+@pytest.mark.parametrize("words", HELPED, ids=" ".join)
 def test_help_is_shown_and_ends_well(
-    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    words: Sequence[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys, "argv", [name, "--help"])
+    monkeypatch.setattr(sys, "argv", [*words, "--help"])
     with pytest.raises(SystemExit) as caught:
-        runpy.run_path(str(ROOT / name), run_name="__main__")
+        runpy.run_path(str(ROOT / words[0]), run_name="__main__")
     assert caught.value.code == 0
     out, err = capsys.readouterr()
     assert err == ""
-    assert out.startswith(f"usage: python {name} ")
-    for action in PARSERS[name]()._actions:
-        for option in action.option_strings:
-            assert re.search(rf"^ +(-h, )?{re.escape(option)}\b", out, re.M), option
+    assert out.startswith(f"usage: python {' '.join(words)} ")
+    for option in options(words):
+        assert re.search(rf"^ +(-h, )?{re.escape(option)}\b", out, re.M), option
+
+
+def test_the_help_of_a_command_names_its_verbs() -> None:
+    shown = evaluate.build_parser().format_help()
+    for name, verb in evaluate.VERBS.items():
+        assert re.search(rf"^ +{name} +{verb.help.split()[0]}\b", shown, re.M)
+        assert f"python evaluate.py {name}" in shown.split("examples:\n")[1]
 
 
 def test_the_help_of_training_shows_every_group() -> None:

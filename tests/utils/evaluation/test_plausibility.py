@@ -38,6 +38,7 @@ def test_another_script_is_refused(lines: list[str], language: str) -> None:
         (CHINESE, "zh"),
         (KOREAN, "ko"),
         (["The Kinkaku-ji (金閣寺) is in Kyoto.", *ENGLISH.references], "en"),
+        (["Kinkaku-ji is 金閣寺 and Ginkaku-ji is 銀閣寺"], "en"),
         (["Wikipedia の API と HTTP/2 について", *JAPANESE.references], "ja"),
         (["Это храм.", "Θα έρθω."], "ru"),
         (["1603", "2, 3 ...", ""], "en"),

@@ -66,7 +66,6 @@ def test_a_longer_translation_has_no_penalty() -> None:
     assert "(BP=1.000, ratio=1.250, hyp_len=5, ref_len=4)" in multi_bleu(["a b c d e"], ["a b c d"])
 
 
-@pytest.mark.slow
 def test_the_published_references_are_known(shared_data: Path, tmp_path: Path) -> None:
     install(CORPORA["kftt"], shared_data / "kftt-data-1.0.tar.xz", tmp_path / "kftt")
     references = read_lines(tmp_path / "kftt" / "tok" / "kyoto-test.en")

@@ -1,0 +1,349 @@
+"""Score translations: `python evaluate.py run [RUN]`, or one of the verbs `file`, `compare` and `nymwa`."""
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple, get_args
+
+from jsonargparse import Namespace
+from tqdm import tqdm
+
+from utils.command_line import Parser, run_command
+from utils.dataset.corpus import Corpus, prepare_corpus
+from utils.dataset.parallel_text import decoded_lines, read_lines, read_parallel
+from utils.device import Device, pick_device
+from utils.evaluation.analysis import analyse
+from utils.evaluation.comparison import System, Test, compare
+from utils.evaluation.evaluation import Comparison, Evaluation, Metric
+from utils.evaluation.metric import TOKENIZERS, build_metrics, fitting_tokenizer, measure, sampling_seed
+from utils.evaluation.plausibility import looks_tokenized, refuse_other_language, refuse_same
+from utils.evaluation.protocol import TEST_LINES, TEST_WORDS, is_published_test, multi_bleu
+from utils.file import atomic_file
+from utils.run import WEIGHTS, load_run, newest_run
+from utils.search.translator import Translation, Translator
+from utils.visualize.report import as_json, as_text, write_html
+
+
+class Verb(NamedTuple):
+    """A sub-command: how it is called, what it is for, its options, what it does."""
+
+    usage: str
+    help: str
+    add_options: Callable[[Parser], None]
+    act: Callable[[Namespace], None]
+
+
+class Text(NamedTuple):
+    """What translations are scored against, and what is known of it."""
+
+    name: str
+    tgt_lang: str
+    tokenize: str
+    sources: Sequence[str]
+    references: Sequence[str]
+    training_text: Path | None
+
+
+def run_options(parser: Parser) -> None:
+    """Those of `run`."""
+    parser.add_argument("run", nargs="?", type=Path, help="folder of a run (default: the one trained last)")
+    parser.add_argument("--split", choices=["dev", "test"], default="test", help="which text of the run's corpus")
+    parser.add_argument("--beam", type=int, metavar="N", help="beam width, 1 is greedy (default: the run's)")
+    parser.add_argument(
+        "--length_penalty", type=float, metavar="A", help="larger prefers longer translations (default: the run's)"
+    )
+    parser.add_argument("--limit", type=int, metavar="N", help="score the first sentences only, this many")
+    parser.add_argument("--translations", type=Path, metavar="FILE", help="write the translations to this file, too")
+    parser.add_argument("--device", type=Device, default="auto", help="cpu, cuda, or whichever is there")
+    report_options(parser)
+
+
+def evaluate_run(arguments: Namespace) -> None:
+    """Translate a text of a run's own corpus with the run, and score that."""
+    if arguments.limit is not None and arguments.limit < 1:
+        raise ValueError(f"--limit {arguments.limit}: give 1 or more, or leave it out")
+    run = load_run(arguments.run or newest_run(WEIGHTS), pick_device(arguments.device))
+    search = run.config.search
+    if arguments.beam is not None:
+        search = replace(search, beam_size=arguments.beam)
+    if arguments.length_penalty is not None:
+        search = replace(search, length_penalty=arguments.length_penalty)
+    corpus = prepare_corpus(run.config.data)
+    pairs = read_parallel(getattr(corpus, arguments.split))[: arguments.limit]
+    translations = translate(run.translator(search), pairs.src)
+    if arguments.translations:
+        with atomic_file(arguments.translations) as draft:
+            draft.write_text("".join(line + "\n" for line in translations), encoding="utf-8")
+    name = split_name(corpus, arguments.split, arguments.limit and len(pairs))
+    tokenize = fitting_tokenizer(corpus.tgt_lang, corpus.pre_tokenized)
+    text = Text(name, corpus.tgt_lang, tokenize, pairs.src, pairs.tgt, corpus.train.tgt)
+    system = f"{run.folder.resolve().name}, beam {search.beam_size}, length penalty {search.length_penalty:g}"
+    report([evaluate(System(system, translations), text, arguments.bootstrap)], [], arguments)
+
+
+def split_name(corpus: Corpus, split: str, n_first: int | None) -> str:
+    """What was translated, in words."""
+    part = f", first {n_first} sentences" if n_first else ""
+    return f"{corpus.name} {split}, {corpus.src_lang}-{corpus.tgt_lang}{part}"
+
+
+def translate(translator: Translator, sources: Sequence[str]) -> list[str]:
+    """Translate, and say on standard error what could not be translated whole."""
+    with tqdm(total=len(sources), desc="translating", unit="sentence", disable=None, leave=False) as bar:
+        found: list[Translation] = translator.translate(sources, bar.update)
+    for n, what in (
+        (sum(translation.lost_tokens > 0 for translation in found), "longer than the model's window and were cut"),
+        (sum(translation.unknown for translation in found), "of unknown characters alone and were left as they are"),
+    ):
+        if n:
+            warn(f"{n} of {len(found)} sources are {what}")
+    return [translation.text for translation in found]
+
+
+def file_options(parser: Parser) -> None:
+    """Those of `file`."""
+    parser.add_argument("translations", type=Path, help="a translation a line, UTF-8")
+    parser.add_argument("references", type=Path, help="line by line, what they should be")
+    text_options(parser)
+    report_options(parser)
+
+
+def evaluate_file(arguments: Namespace) -> None:
+    """Score a file of translations."""
+    text, (system,) = read_text(arguments, {"TRANSLATIONS": arguments.translations})
+    report([evaluate(system, text, arguments.bootstrap)], [], arguments)
+
+
+def compare_options(parser: Parser) -> None:
+    """Those of `compare`."""
+    parser.add_argument("references", type=Path, help="what the translations should be, line by line, UTF-8")
+    parser.add_argument("baseline", type=Path, help="translations of the system to compare with")
+    parser.add_argument("systems", type=Path, nargs="+", help="translations of the others, a file each")
+    parser.add_argument(
+        "--test", type=str, choices=list(get_args(Test)), default="bootstrap", help="how chance is ruled out"
+    )
+    parser.add_argument(
+        "--samples", type=int, metavar="N", help="of the test (default: 1000 of bootstrap, 10000 of randomization)"
+    )
+    text_options(parser)
+    report_options(parser)
+
+
+def compare_files(arguments: Namespace) -> None:
+    """Score files of translations, and test whether they differ from the first by more than chance."""
+    files = {"BASELINE": arguments.baseline} | {f"SYSTEM {i}": file for i, file in enumerate(arguments.systems, 1)}
+    text, systems = read_text(arguments, files)
+    metrics = build_metrics(text.tgt_lang, text.tokenize)
+    with tqdm(total=len(metrics), desc="comparing", unit="metric", disable=None, leave=False) as bar:
+        scores, comparisons = compare(
+            systems, text.references, metrics, arguments.test, arguments.samples, arguments.bootstrap, bar.update
+        )
+    evaluations = [described(system, text, found) for system, found in zip(systems, scores, strict=True)]
+    report(evaluations, comparisons, arguments)
+
+
+def nymwa_options(parser: Parser) -> None:
+    """Those of `nymwa`."""
+    parser.add_argument("translations", type=Path, help="tokenized translations of KFTT's test set, UTF-8")
+    parser.add_argument("references", type=Path, help="tok/kyoto-test.en of KFTT")
+    parser.add_argument("--force", action="store_true", help="score what looks wrong, too")
+
+
+def score_as_nymwa(arguments: Namespace) -> None:
+    """Print the line of multi-bleu.perl."""
+    translations, references = read_aligned([arguments.translations, arguments.references])
+    if not arguments.force:
+        refuse_same(
+            {f"TRANSLATIONS {arguments.translations}": translations, f"REFERENCES {arguments.references}": references}
+        )
+    if not is_published_test(references):
+        warn(
+            f"{arguments.references} is not tok/kyoto-test.en of KFTT ({TEST_LINES:,} lines, {TEST_WORDS:,} words): "
+            "the score cannot be set beside those of the test set"
+        )
+    if looks_tokenized(references) and not looks_tokenized(translations):
+        warn(
+            f"{arguments.translations} is not tokenized, and {arguments.references} is: "
+            "every word before a full stop or comma counts as wrong"
+        )
+    print(multi_bleu(translations, references))
+
+
+VERBS = {
+    "run": Verb(
+        "[RUN] [--split dev|test] [--beam N] [--limit N] [--translations FILE]",
+        "translate the test set of a run's corpus with the run, and score that",
+        run_options,
+        evaluate_run,
+    ),
+    "file": Verb(
+        "TRANSLATIONS REFERENCES --tgt_lang CODE [--sources FILE] [--pre_tokenized]",
+        "score a file of translations",
+        file_options,
+        evaluate_file,
+    ),
+    "compare": Verb(
+        "REFERENCES BASELINE SYSTEM [SYSTEM ...] --tgt_lang CODE [--test bootstrap|randomization]",
+        "score files, and test whether they differ from a baseline by more than chance",
+        compare_options,
+        compare_files,
+    ),
+    "nymwa": Verb(
+        "TRANSLATIONS REFERENCES",
+        "score as nymwa/kftt_jaen_example does: multi-bleu.perl of lower-cased tokens",
+        nymwa_options,
+        score_as_nymwa,
+    ),
+}
+
+
+def text_options(parser: Parser) -> None:
+    """What must be known of texts that are given as files."""
+    parser.add_argument(
+        "--tgt_lang", type=str, metavar="CODE", help="language of the translations: en, ja, ...; needed"
+    )
+    parser.add_argument("--sources", type=Path, metavar="FILE", help="what was translated, for the report")
+    parser.add_argument(
+        "--training_text", type=Path, metavar="FILE", help="target side of the training text: F1 by word frequency"
+    )
+    parser.add_argument("--pre_tokenized", action="store_true", help="spaces part the words, in both files")
+    parser.add_argument(
+        "--tokenize", metavar="NAME", choices=list(TOKENIZERS), help="BLEU's tokenizer (default: the language's)"
+    )
+    parser.add_argument("--force", action="store_true", help="score what looks wrong, too")
+
+
+def report_options(parser: Parser) -> None:
+    """What all reports have in common."""
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the report to this file, as JSON")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write the report to this file, as a page")
+    parser.add_argument(
+        "--bootstrap", type=int, metavar="N", default=1000, help="resamples for 95 %% intervals; 0: none"
+    )
+    parser.add_argument(
+        "--seed", type=int, metavar="N", help="of the samples (default: SACREBLEU_SEED, or sacreBLEU's own)"
+    )
+
+
+def read_text(arguments: Namespace, files: dict[str, Path]) -> tuple[Text, list[System]]:
+    """Read references, translations and what else is given; refuse what would make the score say nothing."""
+    if arguments.tgt_lang is None:
+        raise ValueError("--tgt_lang is missing: give the language of the translations, such as --tgt_lang en")
+    given = {"REFERENCES": arguments.references, **files}
+    if arguments.sources:
+        given["--sources"] = arguments.sources
+    lines = dict(zip(given, read_aligned(list(given.values())), strict=True))
+    if not arguments.force:
+        refuse_same({f"{role} {given[role]}": lines[role] for role in given})
+        refuse_other_language(lines["REFERENCES"], arguments.tgt_lang, f"REFERENCES {arguments.references}")
+    tokenize = fitting_tokenizer(arguments.tgt_lang, arguments.pre_tokenized, arguments.tokenize, arguments.force)
+    if tokenize != "none":
+        for role in given:
+            if role != "--sources" and looks_tokenized(lines[role]):
+                warn(f"{given[role]} looks tokenized: give --pre_tokenized if spaces part all words and marks in it")
+    if arguments.training_text and not arguments.training_text.is_file():
+        raise ValueError(f"no such file: {arguments.training_text}")
+    text = Text(
+        str(arguments.references),
+        arguments.tgt_lang,
+        tokenize,
+        lines.get("--sources", []),
+        lines["REFERENCES"],
+        arguments.training_text,
+    )
+    return text, [System(str(path), lines[role]) for role, path in files.items()]
+
+
+def read_aligned(files: Sequence[Path]) -> list[list[str]]:
+    """Read texts that belong together line by line.
+
+    Raises:
+        ValueError: a file is missing, empty or not UTF-8, or the line counts differ.
+    """
+    texts = [read_lines(file) for file in files]
+    for file, lines in zip(files, texts, strict=True):
+        if len(lines) != len(texts[0]):
+            raise ValueError(
+                f"{files[0]} has {len(texts[0]):,} lines but {file} has {len(lines):,}: "
+                "line i of one must belong to line i of the other"
+            )
+    return texts
+
+
+def training_lines(path: Path) -> Iterator[str]:
+    """The lines of a large file, one after the other."""
+    with path.open("rb") as file:
+        yield from decoded_lines(file, str(path))
+
+
+def evaluate(system: System, text: Text, n_bootstrap: int) -> Evaluation:
+    """Score a system and look at where it is good."""
+    metrics = build_metrics(text.tgt_lang, text.tokenize)
+    with tqdm(total=len(metrics), desc="scoring", unit="metric", disable=None, leave=False) as bar:
+        found = measure(system.translations, text.references, metrics, n_bootstrap, bar.update)
+    return described(system, text, found)
+
+
+def described(system: System, text: Text, metrics: list[Metric]) -> Evaluation:
+    """Scores that are known, and where the system is good."""
+    analysis = analyse(
+        text.sources,
+        system.translations,
+        text.references,
+        text.tgt_lang,
+        pre_tokenized=text.tokenize == "none",
+        training_text=training_lines(text.training_text) if text.training_text else None,
+    )
+    return Evaluation(system.name, text.name, text.tgt_lang, len(text.references), metrics, analysis)
+
+
+def report(evaluations: Sequence[Evaluation], comparisons: Sequence[Comparison], arguments: Namespace) -> None:
+    """Print what was found, and write it to the files that are asked for."""
+    print(as_text(evaluations, comparisons).rstrip("\n"))
+    if arguments.json:
+        with atomic_file(arguments.json) as draft:
+            draft.write_text(as_json(evaluations, comparisons).rstrip("\n") + "\n", encoding="utf-8")
+    if arguments.html:
+        write_html(evaluations, comparisons, arguments.html)
+
+
+def warn(message: str) -> None:
+    """Say on standard error what a reader of the score must know."""
+    print(f"evaluate.py: warning: {message}", file=sys.stderr)
+
+
+def build_parser() -> Parser:
+    """All verbs with their options."""
+    parser = Parser(
+        prog="evaluate.py",
+        usage="python evaluate.py VERB ... (python evaluate.py VERB --help shows its options)",
+        description="Score translations by BLEU, chrF2 and TER, each with its sacreBLEU signature and 95 % interval.",
+        epilog="""examples:
+  python evaluate.py run                                        the newest run on its test set
+  python evaluate.py run pickles/RUN --split dev --beam 1 --limit 200
+  python evaluate.py file my.en test.en --tgt_lang en --html report.html
+  python evaluate.py file my.ja test.ja --tgt_lang ja --sources test.en --json report.json
+  python evaluate.py compare test.en before.en after.en --tgt_lang en --test randomization
+  python evaluate.py nymwa my.tok.en corpus/kftt/tok/kyoto-test.en""",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    verbs = parser.add_subcommands(dest="verb", title="verbs", metavar="VERB", description=argparse.SUPPRESS)
+    for name, verb in VERBS.items():
+        verb_parser = Parser(usage=f"python evaluate.py {name} {verb.usage}", description=verb.act.__doc__)
+        verb.add_options(verb_parser)
+        verbs.add_subcommand(name, verb_parser, help=verb.help)
+        verb_parser.prog = f"evaluate.py {name}"  # jsonargparse has put the usage there, which stands before errors
+    return parser
+
+
+def main() -> None:
+    """Read the arguments and do what the verb says."""
+    arguments = build_parser().parse_args()
+    with sampling_seed(arguments[arguments.verb].get("seed")):
+        VERBS[arguments.verb].act(arguments[arguments.verb])
+
+
+if __name__ == "__main__":
+    run_command("evaluate.py", main)

@@ -1,0 +1,320 @@
+"""evaluate.py in this process: what each verb scores, what it says of it, what it refuses."""
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+
+import evaluate
+from tests import tiny
+from tests.utils.evaluation.texts import ENGLISH, JAPANESE, TOKENIZED
+from utils.command_line import run_command
+from utils.config import Config
+from utils.dataset.corpus import DataConfig, prepare_corpus
+from utils.evaluation.comparison import System, Test, compare
+from utils.evaluation.evaluation import Comparison, Evaluation
+from utils.evaluation.metric import build_metrics, measure, sampling_seed
+from utils.evaluation.protocol import multi_bleu
+from utils.run import CONFIG, load_run, newest_run
+from utils.visualize.report import as_text
+
+
+class Outcome:
+    def __init__(self, status: object, out: str, err: str) -> None:
+        self.status, self.out, self.err = status, out, err
+        self.evaluations: list[Evaluation] = []
+        self.comparisons: list[Comparison] = []
+
+    @property
+    def complaint(self) -> str:
+        """The one line that a mistake is answered with."""
+        assert self.status == 2
+        assert not self.out
+        assert self.err.startswith("evaluate.py")
+        assert self.err.count("\n") == 1
+        return self.err
+
+
+Command = Callable[..., Outcome]
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Runs evaluate.py, and keeps what it reports."""
+    reported: list[tuple[Sequence[Evaluation], Sequence[Comparison]]] = []
+
+    def watched(evaluations: Sequence[Evaluation], comparisons: Sequence[Comparison] = ()) -> str:
+        reported.append((evaluations, comparisons))
+        return as_text(evaluations, comparisons)
+
+    monkeypatch.setattr(evaluate, "as_text", watched)
+
+    def run_it(*arguments: str | Path) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["evaluate.py", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            run_command("evaluate.py", evaluate.main)
+        outcome = Outcome(ended.value.code, *capsys.readouterr())
+        for evaluations, comparisons in reported:
+            outcome.evaluations += evaluations
+            outcome.comparisons += comparisons
+        reported.clear()
+        return outcome
+
+    return run_it
+
+
+def write(path: Path, lines: Sequence[str]) -> Path:
+    path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def english(tmp_path: Path) -> dict[str, Path]:
+    """Files of a good and a bad translation, with references and sources."""
+    files = {name: write(tmp_path / name, lines) for name, lines in ENGLISH._asdict().items()}
+    return files | {"sources": write(tmp_path / "sources", tiny.TEXT.src[:40])}
+
+
+@pytest.fixture
+def japanese(tmp_path: Path) -> dict[str, Path]:
+    return {name: write(tmp_path / f"{name}.ja", lines) for name, lines in JAPANESE._asdict().items()}
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run that has learned nothing, of a corpus of two files; there is no other."""
+    text = tiny.TEXT
+    src, tgt = write(tmp_path / "corpus.ja", text.src), write(tmp_path / "corpus.en", text.tgt)
+    folder = tiny.run(tmp_path / "pickles")
+    data = DataConfig(corpus="files", src=src, tgt=tgt, held_out=15)
+    replace(Config.load(folder / CONFIG), data=data).save(folder / CONFIG)
+    monkeypatch.setattr(evaluate, "newest_run", partial(newest_run, root=folder.parent))
+    monkeypatch.setattr(evaluate, "prepare_corpus", partial(prepare_corpus, root=tmp_path / "split"))
+    return folder
+
+
+def test_a_file_is_scored_as_sacrebleu_does(command: Command, english: dict[str, Path]) -> None:
+    found = command("file", english["good"], english["references"], "--tgt_lang", "en", "--seed", "7")
+    assert (found.status, found.err) == (0, "")
+    (evaluation,) = found.evaluations
+    with sampling_seed(7):
+        assert evaluation.metrics == measure(ENGLISH.good, ENGLISH.references, build_metrics("en", "13a"), 1000)
+    assert (evaluation.system, evaluation.text) == (str(english["good"]), str(english["references"]))
+    assert (evaluation.tgt_lang, evaluation.n_sentences) == ("en", 40)
+    for metric in evaluation.metrics:
+        assert f"{metric.score:.2f}" in found.out
+        assert metric.signature in found.out
+
+
+def test_japanese_is_cut_by_mecab_and_spaces_are_taken_where_told(command: Command, japanese: dict[str, Path]) -> None:
+    files = japanese["good"], japanese["references"]
+    (evaluation,) = command("file", *files, "--tgt_lang", "ja", "--bootstrap", "0").evaluations
+    assert evaluation.metrics == measure(JAPANESE.good, JAPANESE.references, build_metrics("ja", "ja-mecab"))
+    (evaluation,) = command("file", *files, "--tgt_lang", "ja", "--bootstrap", "0", "--tokenize", "char").evaluations
+    assert "tok:char" in evaluation.metrics[0].signature
+    (evaluation,) = command("file", *files, "--tgt_lang", "ja", "--bootstrap", "0", "--pre_tokenized").evaluations
+    assert "tok:none" in evaluation.metrics[0].signature
+    assert "asian:no" in evaluation.metrics[2].signature
+
+
+def test_the_report_goes_into_files_too(command: Command, english: dict[str, Path], tmp_path: Path) -> None:
+    outputs = "--json", tmp_path / "new" / "r.json", "--html", tmp_path / "new" / "r.html"
+    found = command("file", english["bad"], english["references"], "--tgt_lang", "en", *outputs)
+    (evaluation,) = found.evaluations
+    assert f"{evaluation.metrics[0].score}" in outputs[1].read_text(encoding="utf-8")
+    assert json.loads(outputs[1].read_text(encoding="utf-8"))
+    page = outputs[3].read_text(encoding="utf-8")
+    assert f"{evaluation.metrics[0].score:.2f}" in page
+    assert evaluation.metrics[2].signature in page
+    assert {file.name for file in (tmp_path / "new").iterdir()} == {"r.json", "r.html"}
+
+
+def test_sources_and_training_text_make_the_report_richer(
+    command: Command, english: dict[str, Path], tmp_path: Path
+) -> None:
+    files = "file", english["good"], english["references"], "--tgt_lang", "en", "--bootstrap", "0"
+    (plain,) = command(*files).evaluations
+    training = write(tmp_path / "training", tiny.TEXT.tgt)
+    (rich,) = command(*files, "--sources", english["sources"], "--training_text", training).evaluations
+    assert rich.metrics == plain.metrics
+    assert not plain.analysis.f1_by_frequency
+    assert sum(group.count for group in rich.analysis.f1_by_frequency) > 100
+    first = next(sentence for sentence in rich.analysis.best if sentence.line == 3)
+    assert (first.source, first.translation) == (tiny.TEXT.src[2], ENGLISH.good[2])
+
+
+def test_a_run_translates_its_own_test_set(command: Command, run: Path, tmp_path: Path) -> None:
+    corpus = prepare_corpus(Config.load(run / CONFIG).data, tmp_path / "split")
+    sources, references = (file.read_text(encoding="utf-8").splitlines() for file in corpus.test)
+    translations = [t.text for t in load_run(run, torch.device("cpu")).translator().translate(sources)]
+    found = command("run", "--translations", tmp_path / "out", "--bootstrap", "0")
+    (evaluation,) = found.evaluations
+    assert (tmp_path / "out").read_text(encoding="utf-8").splitlines() == translations
+    assert evaluation.metrics == measure(translations, references, build_metrics("en", "13a"))
+    assert evaluation.system == f"{run.name}, beam 2, length penalty 0.6"
+    assert evaluation.text == "files test, ja-en"
+    assert {sentence.source for sentence in evaluation.analysis.worst} <= set(sources)
+    groups = evaluation.analysis.f1_by_frequency
+    assert sum(group.count for group in groups if group.label != "never seen") > 50
+
+
+def test_split_beam_penalty_and_limit_are_the_users(command: Command, run: Path, tmp_path: Path) -> None:
+    corpus = prepare_corpus(Config.load(run / CONFIG).data, tmp_path / "split")
+    sources = corpus.dev.src.read_text(encoding="utf-8").splitlines()[:6]
+    search = replace(Config.load(run / CONFIG).search, beam_size=3, length_penalty=-1.0)
+    translations = [t.text for t in load_run(run, torch.device("cpu")).translator(search).translate(sources)]
+    options = "--split", "dev", "--beam", "3", "--length_penalty", "-1", "--limit", "6", "--bootstrap", "0"
+    found = command("run", run, *options, "--translations", tmp_path / "out")
+    (evaluation,) = found.evaluations
+    assert (tmp_path / "out").read_text(encoding="utf-8").splitlines() == translations
+    assert evaluation.n_sentences == 6
+    assert evaluation.text == "files dev, ja-en, first 6 sentences"
+    assert evaluation.system == f"{run.name}, beam 3, length penalty -1"
+    assert command("run", run, "--limit", "400", "--bootstrap", "0").evaluations[0].n_sentences == 15
+
+
+def test_what_could_not_be_translated_whole_is_said(command: Command, run: Path, tmp_path: Path) -> None:
+    long, strange = "京都に古い寺" * 20, "😀"
+    src = write(tmp_path / "d.ja", [tiny.TEXT.src[0], long, strange, strange])
+    tgt = write(tmp_path / "d.en", tiny.TEXT.tgt[:4])
+    config = Config.load(run / CONFIG)
+    replace(config, data=replace(config.data, dev_src=src, dev_tgt=tgt)).save(run / CONFIG)
+    found = command("run", "--split", "dev", "--bootstrap", "0")
+    assert found.err.splitlines() == [
+        "evaluate.py: warning: 1 of 4 sources are longer than the model's window and were cut",
+        "evaluate.py: warning: 2 of 4 sources are of unknown characters alone and were left as they are",
+    ]
+
+
+@pytest.mark.parametrize(("test", "code"), [("bootstrap", "bs"), ("randomization", "ar")])
+def test_systems_are_compared_with_the_first(
+    command: Command, english: dict[str, Path], tmp_path: Path, test: Test, code: str
+) -> None:
+    best = write(tmp_path / "best", [*ENGLISH.references[:39], "Oh."])
+    files = english["references"], english["bad"], english["good"], best
+    found = command("compare", *files, "--tgt_lang", "en", "--test", test, "--samples", "200", "--seed", "3")
+    systems = [System(str(file), file.read_text(encoding="utf-8").splitlines()) for file in files[1:]]
+    with sampling_seed(3):
+        scores, comparisons = compare(systems, ENGLISH.references, build_metrics("en", "13a"), test, 200, 1000)
+    assert found.err == ""
+    assert [evaluation.metrics for evaluation in found.evaluations] == scores
+    assert [evaluation.system for evaluation in found.evaluations] == [str(file) for file in files[1:]]
+    assert found.comparisons == comparisons
+    assert f"|{code}:200|" in comparisons[0].signature
+    assert {comparison.baseline for comparison in comparisons} == {str(english["bad"])}
+
+
+def test_nymwas_line_is_all_that_is_printed(command: Command, tmp_path: Path) -> None:
+    files = [write(tmp_path / name, lines) for name, lines in TOKENIZED._asdict().items()]
+    found = command("nymwa", files[1], files[0])
+    assert found.out == multi_bleu(TOKENIZED.good, TOKENIZED.references) + "\n"
+    assert found.err.count("\n") == 1
+    assert "is not tok/kyoto-test.en of KFTT (1,160 lines, 26,734 words)" in found.err
+    plain = write(tmp_path / "plain", ENGLISH.good)
+    assert f"{plain} is not tokenized" in command("nymwa", plain, files[0]).err
+    assert "hold the same 40 lines" in command("nymwa", files[0], files[0]).complaint
+    assert command("nymwa", files[0], files[0], "--force").out.startswith("BLEU = 100.00")
+
+
+def test_tokenized_text_is_noticed(command: Command, english: dict[str, Path], tmp_path: Path) -> None:
+    tokenized = write(tmp_path / "tok", TOKENIZED.good)
+    arguments = "file", tokenized, english["references"], "--tgt_lang", "en", "--bootstrap", "0"
+    assert f"warning: {tokenized} looks tokenized: give --pre_tokenized" in command(*arguments).err
+    assert command(*arguments, "--pre_tokenized").err == ""
+
+
+def wrong(english: dict[str, Path], japanese: dict[str, Path], case: str) -> tuple[list[str | Path], str]:
+    """Arguments that are refused, and what the refusal says."""
+    good, references, sources = english["good"], english["references"], english["sources"]
+    here = good.parent
+    short, empty, latin = write(here / "short", ENGLISH.good[:-1]), write(here / "empty", [" ", ""]), here / "latin"
+    latin.write_bytes(b"good\ncaf\xe9\n")
+    cases: dict[str, tuple[list[str | Path], str]] = {
+        "lengths": ([short, references], f"{references} has 40 lines but {short} has 39: line i"),
+        "sources": ([good, references, "--sources", short], f"{references} has 40 lines but {short} has 39: line i"),
+        "missing": ([here / "nowhere", references], f"no such file: {here / 'nowhere'}"),
+        "training": ([good, references, "--training_text", here / "no"], f"no such file: {here / 'no'}"),
+        "folder": ([here, references], f"no such file: {here}"),
+        "empty": ([good, empty], f"{empty} holds no text"),
+        "latin": ([latin, references], f"{latin}, line 2: byte 0xe9 is not UTF-8"),
+        "twice": ([references, references], f"REFERENCES {references} and TRANSLATIONS {references} hold the same 40"),
+        "echo": ([sources, references, "--sources", sources], f"TRANSLATIONS {sources} and --sources {sources} hold"),
+        "language": ([good, japanese["references"]], f"REFERENCES {japanese['references']} is not in en: "),
+        "few": ([good, references, "--bootstrap", "5"], "--bootstrap 5: give 100 or more"),
+        "seed": ([good, references, "--seed", "0"], "seed 0: give 1 or more"),
+        "tokenizer": ([good, references, "--tokenize", "zh"], "--tokenize zh does not find the words of en"),
+        "option": ([good, references, "--sauces", sources], "unknown option sauces: did you mean --sources?"),
+        "type": ([good, references, "--bootstrap", "many"], "many"),
+    }
+    return cases[case]
+
+
+INPUTS = ["lengths", "sources", "missing", "training", "folder", "empty", "latin", "twice", "echo", "language"]
+OPTIONS = ["few", "seed", "tokenizer", "option", "type"]
+
+
+@pytest.mark.parametrize("case", INPUTS + OPTIONS)
+def test_what_says_nothing_is_refused(
+    command: Command, english: dict[str, Path], japanese: dict[str, Path], case: str
+) -> None:
+    arguments, message = wrong(english, japanese, case)
+    assert message in command("file", *arguments, "--tgt_lang", "en").complaint
+
+
+@pytest.mark.parametrize("case", ["twice", "echo", "language", "tokenizer"])
+def test_who_insists_is_served(
+    command: Command, english: dict[str, Path], japanese: dict[str, Path], case: str
+) -> None:
+    arguments, _ = wrong(english, japanese, case)
+    found = command("file", *arguments, "--tgt_lang", "en", "--bootstrap", "0", "--force")
+    assert found.status == 0
+    assert found.evaluations
+
+
+@pytest.mark.parametrize("tokenizer", ["13a", "none"])
+def test_japanese_is_not_cut_at_spaces(command: Command, japanese: dict[str, Path], tokenizer: str) -> None:
+    files = "file", japanese["good"], japanese["references"], "--tgt_lang", "ja", "--tokenize", tokenizer
+    assert "give --tokenize ja-mecab, or --pre_tokenized" in command(*files).complaint
+    found = command(*files, "--force", "--bootstrap", "0")
+    assert f"tok:{tokenizer}" in found.evaluations[0].metrics[0].signature
+
+
+def test_the_language_must_be_named(command: Command, english: dict[str, Path]) -> None:
+    assert "such as --tgt_lang en" in command("file", english["good"], english["references"]).complaint
+
+
+def test_two_systems_that_say_the_same_are_not_compared(command: Command, english: dict[str, Path]) -> None:
+    found = command("compare", *(english[n] for n in ("references", "bad", "good", "good")), "--tgt_lang", "en")
+    assert f"SYSTEM 1 {english['good']} and SYSTEM 2 {english['good']} hold the same" in found.complaint
+    assert (
+        "--samples 7: give 100"
+        in command(
+            "compare", *(english[n] for n in ("references", "bad", "good")), "--tgt_lang", "en", "--samples", "7"
+        ).complaint
+    )
+
+
+def test_wrong_words_for_a_run_are_refused(command: Command, run: Path) -> None:
+    assert "--limit 0: give 1 or more" in command("run", "--limit", "0").complaint
+    assert "beam_size=0" in command("run", "--beam", "0").complaint
+    assert "no run nowhere" in command("run", "nowhere").complaint
+    assert "invalid choice: 'train'" in command("run", run, "--split", "train").complaint
+
+
+def test_a_verb_is_needed_and_its_errors_name_it(command: Command) -> None:
+    assert "to be one of {run,file,compare,nymwa" in command().complaint
+    assert "invalid choice: 'walk'" in command("walk").complaint
+    assert (
+        command("run", "--bim", "3").complaint == "evaluate.py run: error: unknown option bim: did you mean --beam?\n"
+    )
+
+
+def test_a_failure_leaves_no_report(command: Command, english: dict[str, Path], tmp_path: Path) -> None:
+    before = set(tmp_path.iterdir())
+    command("file", english["references"], english["references"], "--tgt_lang", "en", "--json", tmp_path / "r.json")
+    assert set(tmp_path.iterdir()) == before
