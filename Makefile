@@ -1,6 +1,6 @@
 # The commands of the README. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check
+.PHONY: help install demo test check bench
 
 POETRY := .poetry/bin/poetry
 RUN := $(POETRY) run
@@ -29,6 +29,9 @@ demo: install  ## train on the embedded corpus, translate, draw: about four minu
 
 test: install  ## the tests
 	$(RUN) pytest
+
+bench: install  ## decoding speed of the newest run, beside CTranslate2: some minutes
+	$(RUN) python -m bench.decode
 
 check: install  ## lint, formatting, types, import floors
 	$(RUN) ruff check
