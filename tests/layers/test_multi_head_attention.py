@@ -152,6 +152,16 @@ def test_rows_are_taken_in_the_order_asked_for_and_more_than_once() -> None:
         assert chosen.value[at].equal(kv.value[row])
 
 
+def test_keys_and_values_laid_out_head_by_head_are_the_same() -> None:
+    attention, _ = twins(fused=False)
+    views = attention.key_value(noise(B, S, D))
+    own = views.contiguous()
+    for before, after in zip(views, own, strict=True):
+        assert not before.is_contiguous()
+        assert after.is_contiguous()
+        assert after.equal(before)
+
+
 def test_heads_that_do_not_divide_the_width_are_refused_with_both_numbers() -> None:
     with pytest.raises(ValueError, match=r"d_model=10 .*n_heads=4"):
         MultiHeadAttention(10, 4)

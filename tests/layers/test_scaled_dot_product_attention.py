@@ -1,10 +1,11 @@
 """Attention against loops over numbers, against torch's own, and the fused twin against the explicit one.
 
-Where gradients are wanted, the fused twin leaves the kernel alone on a CPU: so it is also called without.
+Where gradients are wanted, and for the few queries of many rows that a step of decoding asks, the fused twin leaves
+the kernel alone on a CPU: so it is also called without the ones, and in other shapes.
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -112,6 +113,50 @@ def test_fused_is_explicit_in_values_and_gradients(
     )
     for ours, theirs in zip(explicit, fused, strict=True):
         torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    ("rows", "queries", "device", "gradients", "by_kernel"),
+    [
+        (9, 8, "cpu", False, False),  # a step of decoding
+        (9, 1, "cpu", False, False),
+        (8, 8, "cpu", False, True),
+        (9, 9, "cpu", False, True),
+        (2, 4, "cpu", True, False),
+        (9, 9, "cpu", True, False),
+        pytest.param(9, 8, "cuda", False, True, marks=pytest.mark.gpu),
+        pytest.param(9, 8, "cuda", True, True, marks=pytest.mark.gpu),
+    ],
+)
+@biased
+def test_the_kernel_runs_where_it_is_faster_and_agrees_on_both_sides_of_the_rule(
+    rows: int,
+    queries: int,
+    device: str,
+    gradients: bool,
+    by_kernel: bool,
+    biased: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    draw = torch.Generator().manual_seed(0)
+    shapes = (rows, H, queries, K), (rows, H, S, K), (rows, H, S, K), (rows, H, queries, S)
+    query, key, value, bias = (torch.randn(shape, generator=draw, dtype=torch.float64).to(device) for shape in shapes)
+    mask = REAL[1].to(device)
+    calls: list[torch.Size] = []
+    kernel = F.scaled_dot_product_attention
+
+    def watched(query: Tensor, *rest: Tensor, **options: Any) -> Tensor:
+        calls.append(query.shape)
+        return kernel(query, *rest, **options)
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", watched)
+    arguments = query, key, value, mask.expand(queries, S), bias if biased else None
+    with torch.set_grad_enabled(gradients):
+        fused, weights = FusedScaledDotProductAttention()(*arguments)
+        explicit, _ = ScaledDotProductAttention()(*arguments)
+    assert weights is None
+    assert calls == [query.shape] * by_kernel
+    torch.testing.assert_close(fused, explicit)
 
 
 @twins

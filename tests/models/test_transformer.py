@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import product
+from itertools import cycle, product
 from typing import Literal
 
 import pytest
@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from const.token import BOS_ID, EOS_ID, PAD_ID
 from layers.dropout import Dropout
-from layers.feed_forward import Activation
+from layers.feed_forward import ACTIVATION, Activation
+from layers.packed_linear import packed
 from layers.positional_encoding import sinusoid
 from layers.scaled_dot_product_attention import FusedScaledDotProductAttention
 from models.transformer import Transformer, TransformerConfig
@@ -44,6 +45,10 @@ FUSED = {
     f"{name}, {kernel}": replace(config, fused=kernel == "fused")
     for (name, config), kernel in product(POSITIONED.items(), ("fused", "explicit"))
 }
+PACKED = [  # in a dozen architectures everything is met that there is
+    replace(config, activation=activation, fused=fused)
+    for config, (activation, fused) in zip(TIED.values(), cycle(product(ACTIVATION, (True, False))), strict=False)
+]
 
 norms, tied, fused_or_not = (
     pytest.mark.parametrize("config", configs.values(), ids=configs.keys()) for configs in (NORMS, TIED, FUSED)
@@ -148,6 +153,43 @@ def test_cached_steps_are_the_forward_of_every_beam(config: TransformerConfig, w
         state, src = state.select(rows), src[staying]
         fresh = torch.randint(4, VOCAB, (rows.numel(),), generator=draw)
         said = torch.cat([said[rows.flatten()], fresh[:, None]], dim=1)
+
+
+@pytest.mark.parametrize(
+    "config", PACKED, ids=lambda c: f"{c.norm_first} {c.positions} {c.tie} {c.activation} {c.fused}"
+)
+@torch.no_grad()
+def test_cached_steps_of_a_packed_model_are_the_forward_of_the_original(config: TransformerConfig) -> None:
+    model = lively(config).float()
+    src, said = SRC.repeat_interleave(3, 0), torch.randint(4, VOCAB, (9, 4), generator=torch.Generator().manual_seed(1))
+    said[:, 0] = BOS_ID
+    whole = model(src, said)
+    copy = packed(model, torch.float32)
+    torch.testing.assert_close(copy(src, said), whole, atol=1e-4, rtol=1e-4)
+    state = copy.start(SRC).select(torch.arange(3)[:, None].expand(3, 3))
+    for t in range(said.size(1)):
+        logits, state = copy.step(said[:, t], state)
+        torch.testing.assert_close(logits, whole[:, t], atol=1e-4, rtol=1e-4)
+
+
+@fused_or_not
+@torch.no_grad()
+def test_packed_in_half_precision_it_is_the_model_under_autocast(config: TransformerConfig) -> None:
+    torch.manual_seed(0)
+    model = Transformer(config, VOCAB, VOCAB).eval()
+    with torch.autocast("cpu", torch.bfloat16):
+        half = model(SRC, TGT)
+    copy = packed(model, torch.bfloat16)
+    torch.testing.assert_close(copy(SRC, TGT).float(), half.float(), atol=0.03, rtol=0)
+    stepped, _ = copy.step(TGT[:, 0], copy.start(SRC))
+    assert stepped.dtype == half.dtype == torch.bfloat16
+    torch.testing.assert_close(stepped.float(), half[:, 0].float(), atol=0.03, rtol=0)
+
+
+@torch.no_grad()
+def test_what_every_step_reads_lies_head_by_head() -> None:
+    state = lively(TINY).start(SRC)
+    assert all(part.is_contiguous() for kv in state.source for part in kv)
 
 
 def test_a_state_is_a_value_that_can_be_gone_on_from_twice() -> None:

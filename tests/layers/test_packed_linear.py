@@ -1,0 +1,134 @@
+"""The packed layer against the one that it was made from, and what of a module is packed, copied and left alone."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from layers.packed_linear import PackedLinear, packed
+
+biased = pytest.mark.parametrize("bias", [True, False], ids=["bias", "plain"])
+layouts = pytest.mark.parametrize("blocked", [True, False], ids=["oneDNN", "without oneDNN"])
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)
+
+
+@biased
+@layouts
+@pytest.mark.parametrize("shape", [(1,), (5,), (200,), (3, 1), (2, 3, 4), (0,), ()], ids=str)
+def test_it_is_the_linear_layer_for_any_shape(
+    shape: tuple[int, ...], bias: bool, blocked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not blocked:
+        monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    linear, x = nn.Linear(24, 40, bias), torch.randn(*shape, 24)
+    layer = PackedLinear(linear, torch.float32)
+    assert layer.blocked == (blocked and torch.backends.mkldnn.is_available())
+    torch.testing.assert_close(layer(x), linear(x).detach(), atol=1e-5, rtol=1e-5)
+
+
+@biased
+@layouts
+@pytest.mark.parametrize("given", [torch.float32, torch.bfloat16])
+def test_in_half_precision_it_is_the_product_under_autocast(
+    bias: bool, given: torch.dtype, blocked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not blocked:
+        monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    linear, x = nn.Linear(24, 40, bias), torch.randn(7, 24).to(given)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        expected = linear(x)
+    found = PackedLinear(linear, torch.bfloat16)(x)
+    assert found.dtype == torch.bfloat16
+    torch.testing.assert_close(found, expected, atol=0.02, rtol=0.02)
+
+
+@layouts
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_learning_on_does_not_reach_it(blocked: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not blocked:
+        monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    linear, x = nn.Linear(24, 40), torch.randn(7, 24)
+    layer = PackedLinear(linear, dtype)
+    before = layer(x)
+    with torch.no_grad():
+        linear.weight.fill_(9)
+        linear.bias.fill_(9)
+    assert layer(x).equal(before)
+
+
+def test_it_has_nothing_to_learn_and_lets_no_gradient_through() -> None:
+    layer = PackedLinear(nn.Linear(24, 40), torch.float32)
+    assert list(layer.parameters()) == []
+    assert not layer(torch.randn(7, 24, requires_grad=True)).requires_grad
+
+
+class Network(nn.Module):
+    """Linear layers in a list, used twice and tied to an embedding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.other = nn.Embedding(11, 8), nn.Embedding(11, 8)
+        self.layers = nn.ModuleList([nn.Linear(8, 8), nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5))])
+        self.again = self.layers[0]
+        self.norm = nn.LayerNorm(8)
+        self.output = nn.Linear(8, 11, bias=False)
+        self.output.weight = self.other.weight = self.embedding.weight
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x: Tensor = self.embedding(ids) + self.other(ids)
+        for layer in (*self.layers, self.again):
+            x = self.norm(x + layer(x))
+        return self.output(x)  # type: ignore[no-any-return]
+
+
+def linears(module: nn.Module) -> list[str]:
+    return [name for name, part in module.named_modules() if isinstance(part, nn.Linear)]
+
+
+def test_all_linear_layers_are_packed_and_all_else_is_copied_as_it_is_tied() -> None:
+    network = Network()
+    copy = packed(network, torch.float32)
+    assert linears(copy) == []
+    assert [name for name, part in copy.named_modules() if isinstance(part, PackedLinear)] == linears(network)
+    assert copy.again is copy.layers[0]
+    assert copy.other.weight is copy.embedding.weight
+    ours, theirs = ({tensor.data_ptr() for tensor in module.state_dict().values()} for module in (copy, network))
+    assert not ours & theirs
+
+
+def test_a_packed_module_computes_what_the_original_did_whatever_becomes_of_that() -> None:
+    network, ids = Network(), torch.arange(11)
+    copy = packed(network, torch.float32)
+    assert network.training
+    expected = network.eval()(ids).detach()
+    torch.testing.assert_close(copy(ids), expected, atol=1e-5, rtol=1e-5)
+    network.train()
+    network(ids).square().sum().backward()
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter -= 0.5 * parameter.grad  # type: ignore[operator]
+    assert not network.eval()(ids).allclose(expected, atol=0.1)
+    torch.testing.assert_close(copy(ids), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_the_original_is_left_as_it_was() -> None:
+    network = Network()
+    before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    packed(network, torch.bfloat16)
+    assert network.training
+    assert len(linears(network)) == 3  # the one that is used twice counts once
+    assert network.output.weight is network.embedding.weight
+    assert all(tensor.equal(before[name]) for name, tensor in network.state_dict().items())
+    assert all(parameter.requires_grad for parameter in network.parameters())
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_on_cuda_it_is_the_linear_layer_too(dtype: torch.dtype) -> None:
+    linear, x = nn.Linear(24, 40, device="cuda"), torch.randn(7, 24, device="cuda")
+    layer = PackedLinear(linear, dtype)
+    assert not layer.blocked
+    torch.testing.assert_close(layer(x).float(), linear(x).detach(), atol=0.02, rtol=0.02)
