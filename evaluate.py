@@ -1,9 +1,10 @@
 """Score translations: `python evaluate.py run [RUN]`, or one of the verbs `file`, `compare` and `nymwa`."""
 
 import argparse
+import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import NamedTuple, get_args
 
@@ -20,9 +21,12 @@ from utils.evaluation.evaluation import Comparison, Evaluation, Metric
 from utils.evaluation.metric import TOKENIZERS, build_metrics, fitting_tokenizer, measure, sampling_seed
 from utils.evaluation.plausibility import looks_tokenized, refuse_other_language, refuse_same
 from utils.evaluation.protocol import TEST_LINES, TEST_WORDS, is_published_test, multi_bleu
+from utils.evaluation.tuning import Trial, best_trial, try_settings
 from utils.file import atomic_file
-from utils.run import WEIGHTS, load_run, newest_run
+from utils.run import CONFIG, WEIGHTS, load_run, newest_run
+from utils.search.hypothesis import SearchConfig
 from utils.search.translator import Translation, Translator
+from utils.visualize.beam_width import draw_beam_width
 from utils.visualize.report import as_json, as_text, write_html
 
 
@@ -62,8 +66,7 @@ def run_options(parser: Parser) -> None:
 
 def evaluate_run(arguments: Namespace) -> None:
     """Translate a text of a run's own corpus with the run, and score that."""
-    if arguments.limit is not None and arguments.limit < 1:
-        raise ValueError(f"--limit {arguments.limit}: give 1 or more, or leave it out")
+    refuse_limit(arguments.limit)
     run = load_run(arguments.run or newest_run(WEIGHTS), pick_device(arguments.device))
     search = run.config.search
     if arguments.beam is not None:
@@ -100,6 +103,75 @@ def translate(translator: Translator, sources: Sequence[str]) -> list[str]:
         if n:
             warn(f"{n} of {len(found)} sources are {what}")
     return [translation.text for translation in found]
+
+
+def tune_options(parser: Parser) -> None:
+    """Those of `tune`."""
+    parser.add_argument("run", nargs="?", type=Path, help="folder of a run (default: the one trained last)")
+    parser.add_argument("--split", choices=["dev", "test"], default="dev", help="which text of the run's corpus")
+    parser.add_argument(
+        "--beams", type=int, nargs="+", metavar="N", default=[1, 2, 4, 8], help="beam widths (default: 1 2 4 8)"
+    )
+    parser.add_argument(
+        "--length_penalties",
+        type=float,
+        nargs="+",
+        metavar="A",
+        default=[0.0, 0.6, 1.0, 1.4],
+        help="length penalties (default: 0 0.6 1 1.4)",
+    )
+    parser.add_argument("--limit", type=int, metavar="N", help="translate the first sentences only, this many")
+    parser.add_argument("--save", action="store_true", help="make the best ones the run's own settings")
+    parser.add_argument("--picture", type=Path, metavar="FILE", help="draw BLEU against beam width to this PNG file")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all trials to this file")
+    parser.add_argument("--device", type=Device, default="auto", help="cpu, cuda, or whichever is there")
+
+
+def tune(arguments: Namespace) -> None:
+    """Translate the development set with each beam width and length penalty, and say which are best."""
+    refuse_limit(arguments.limit)
+    run = load_run(arguments.run or newest_run(WEIGHTS), pick_device(arguments.device))
+    for beam_size in arguments.beams:
+        replace(run.config.search, beam_size=beam_size)  # refuses what nothing can be found with
+    corpus = prepare_corpus(run.config.data)
+    pairs = read_parallel(getattr(corpus, arguments.split))[: arguments.limit]
+    translator = run.translator()
+    bleu = build_metrics(corpus.tgt_lang, fitting_tokenizer(corpus.tgt_lang, corpus.pre_tokenized))["BLEU"]
+    n_trials = len(arguments.beams) * len(arguments.length_penalties)
+    name = split_name(corpus, arguments.split, arguments.limit and len(pairs))
+    print(f"{run.folder.resolve().name}, {name}\n\n  beam  length penalty   BLEU  length ratio")
+    with tqdm(total=n_trials * len(pairs), unit="sentence", disable=None, leave=False) as bar:
+
+        def translate_with(search: SearchConfig) -> list[str]:
+            translator.search = search
+            return [translation.text for translation in translator.translate(pairs.src, bar.update)]
+
+        def show(trial: Trial) -> None:
+            scores = f"{trial.bleu:>5.2f}  {trial.length_ratio:>12.3f}"
+            with bar.external_write_mode():
+                print(f"{trial.beam_size:>6}  {trial.length_penalty:>14g}  {scores}", flush=True)
+
+        trials = try_settings(
+            translate_with, pairs.tgt, run.config.search, arguments.beams, arguments.length_penalties, bleu, show
+        )
+    best = best_trial(trials)
+    print(f"\nbest: --beam {best.beam_size} --length_penalty {best.length_penalty:g}   {bleu.get_signature()}")
+    if arguments.json:
+        found = {"run": run.folder.resolve().name, "text": name, "signature": str(bleu.get_signature())}
+        with atomic_file(arguments.json) as draft:
+            draft.write_text(json.dumps({**found, "trials": [asdict(trial) for trial in trials]}, indent=1) + "\n")
+    if arguments.picture:
+        draw_beam_width(trials, name, arguments.picture)
+    if arguments.save:
+        search = replace(run.config.search, beam_size=best.beam_size, length_penalty=best.length_penalty)
+        replace(run.config, search=search).save(run.folder / CONFIG)
+        print(f"saved in {run.folder / CONFIG}")
+
+
+def refuse_limit(limit: int | None) -> None:
+    """An error where no sentence would be left."""
+    if limit is not None and limit < 1:
+        raise ValueError(f"--limit {limit}: give 1 or more, or leave it out")
 
 
 def file_options(parser: Parser) -> None:
@@ -177,6 +249,12 @@ VERBS = {
         "translate the test set of a run's corpus with the run, and score that",
         run_options,
         evaluate_run,
+    ),
+    "tune": Verb(
+        "[RUN] [--beams N ...] [--length_penalties A ...] [--save] [--picture FILE]",
+        "find the beam width and the length penalty that translate the dev set best",
+        tune_options,
+        tune,
     ),
     "file": Verb(
         "TRANSLATIONS REFERENCES --tgt_lang CODE [--sources FILE] [--pre_tokenized]",
@@ -323,6 +401,8 @@ def build_parser() -> Parser:
         epilog="""examples:
   python evaluate.py run                                        the newest run on its test set
   python evaluate.py run pickles/RUN --split dev --beam 1 --limit 200
+  python evaluate.py tune --save                                find beam width and length penalty on dev
+  python evaluate.py tune --beams 1 2 5 10 20 50 100 --length_penalties 0.6 --picture beam_width.png
   python evaluate.py file my.en test.en --tgt_lang en --html report.html
   python evaluate.py file my.ja test.ja --tgt_lang ja --sources test.en --json report.json
   python evaluate.py compare test.en before.en after.en --tgt_lang en --test randomization

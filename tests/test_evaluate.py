@@ -318,3 +318,30 @@ def test_a_failure_leaves_no_report(command: Command, english: dict[str, Path], 
     before = set(tmp_path.iterdir())
     command("file", english["references"], english["references"], "--tgt_lang", "en", "--json", tmp_path / "r.json")
     assert set(tmp_path.iterdir()) == before
+
+
+def test_tuning_finds_what_scores_best_and_saves_it(command: Command, run: Path, tmp_path: Path) -> None:
+    found = command(
+        *("tune", "--beams", "1", "3", "--length_penalties", "0", "2", "--limit", "9", "--save"),
+        *("--json", tmp_path / "tuned.json", "--picture", tmp_path / "tuned.png"),
+    )
+    assert found.status == 0
+    kept = json.loads((tmp_path / "tuned.json").read_text(encoding="utf-8"))
+    trials = kept["trials"]
+    assert [(t["beam_size"], t["length_penalty"]) for t in trials] == [(1, 0), (1, 2), (3, 0), (3, 2)]
+    best = max(trials, key=lambda t: (t["bleu"], -t["beam_size"]))
+    assert f"best: --beam {best['beam_size']} --length_penalty {best['length_penalty']:g}" in found.out
+    assert kept["signature"] in found.out
+    assert kept["text"].endswith("dev, ja-en, first 9 sentences")
+    search = Config.load(run / CONFIG).search
+    assert (search.beam_size, search.length_penalty) == (best["beam_size"], best["length_penalty"])
+    assert (tmp_path / "tuned.png").is_file()
+    scored = command("run", "--split", "dev", "--limit", "9", "--bootstrap", "0").evaluations[0]
+    assert scored.metrics[0].score == pytest.approx(best["bleu"])
+
+
+@pytest.mark.parametrize("words", [("--beams", "0"), ("--limit", "0"), ("--length_penalties", "nan")])
+def test_tuning_refuses_what_finds_nothing(command: Command, run: Path, words: tuple[str, str]) -> None:
+    before = (run / CONFIG).read_text(encoding="utf-8")
+    assert words[1] in command("tune", "--save", *words).err
+    assert (run / CONFIG).read_text(encoding="utf-8") == before
