@@ -32,15 +32,16 @@ def aligned(rows: Sequence[Sequence[str]], alignment: str, indent: str = "  ") -
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """The text in lines of at most `width` columns, cut behind spaces where there are any, else between characters.
+    """The text in lines of at most `width` columns, 2 or more.
 
-    What a terminal would obey instead of showing it (control characters) becomes a space.
+    A line is cut behind the last space of its second half, and where there is none between two characters. Control
+    characters, which a terminal would obey instead of showing them, become spaces.
     """
     lines, line = [], ""
     for character in text:
         line += character if character.isprintable() else " "
-        if columns_of(line) > width:
-            cut = line.rfind(" ", 0, -1) + 1 or len(line) - 1
+        if columns_of(line.rstrip()) > width:
+            cut = line.rfind(" ", len(line) // 2, -1) + 1 or len(line) - 1
             lines.append(line[:cut].rstrip())
             line = line[cut:]
     return [*lines, line.rstrip()]

@@ -118,13 +118,11 @@ def by_metric(evaluations: Sequence[Evaluation]) -> dict[str, list[tuple[int, Me
 
 def charts(evaluations: Sequence[Evaluation]) -> list[Chart]:
     """The charts that any system has something for."""
-    lengths = [e.analysis.bleu_by_length for e in evaluations]
-    frequencies = [e.analysis.f1_by_frequency for e in evaluations]
+    bleu = _scale_and_rows([e.analysis.bleu_by_length for e in evaluations])
+    f1 = _scale_and_rows([e.analysis.f1_by_frequency for e in evaluations])
     found = [
-        Chart("BLEU by length", "Length", "sentences", "BLEU", *_scale_and_rows(lengths)),
-        Chart(
-            "F1 of words by frequency in the training text", "Frequency", "words", "F1", *_scale_and_rows(frequencies)
-        ),
+        Chart("BLEU by length", "Length", "sentences", "BLEU", *bleu),
+        Chart("F1 of words by frequency in the training text", "Frequency", "words", "F1", *f1),
     ]
     return [chart for chart in found if chart.rows]
 
