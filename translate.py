@@ -3,19 +3,28 @@
 import argparse
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import nullcontext, suppress
-from dataclasses import replace
-from itertools import islice
+from contextlib import contextmanager
+from difflib import get_close_matches
+from io import BufferedIOBase
 from pathlib import Path
+from typing import TextIO, cast
 
+from jsonargparse import Namespace
 from tqdm import tqdm
 
+from const.path import PICKLES
 from utils.command_line import Parser, run_command
+from utils.config import Config
 from utils.dataset.parallel_text import decoded_lines
 from utils.device import Device, pick_device
 from utils.file import atomic_file
-from utils.run import WEIGHTS, load_run, newest_run
-from utils.search.translator import Translation, Translator
+from utils.line_stream import LineStream, count_lines, in_lots, paired
+from utils.prompt import history_file, kept_history, typed_lines
+from utils.run import CONFIG, WEIGHTS, Run, build_translator, load_run, newest_run
+from utils.search.conversation import Conversation
+from utils.search.inspection import Inspector
+from utils.search.option import add_search_options, sampling_config, search_config
+from utils.search.presenter import Presenter, Shown
 
 LINES_AT_ONCE = 1000  # enough to batch by length, little enough to hold
 
@@ -24,109 +33,211 @@ def build_parser() -> Parser:
     """All options."""
     parser = Parser(
         prog="translate.py",
-        usage="python translate.py [TEXT ...] [--run RUN] [--input FILE] [--output FILE] [--beam N]",
+        usage="python translate.py [TEXT ...] [--run RUN] [--input FILE] [--output FILE] [options]",
         description="Translate texts with a trained run; without texts, each line of a file or of standard input.",
         epilog="""examples:
   python translate.py "京都は日本の古都である。"
   python translate.py "雨が降っています。" "駅はどこですか。" --beam 1
   python translate.py --input notes.ja --output notes.en
-  cat notes.ja | python translate.py --run pickles/kftt_ja_en-20260101-120000 > notes.en
-  python translate.py                                              a prompt""",
+  cat notes.ja | python translate.py --run kftt_ja_en-20260101-120000 > notes.en
+  python translate.py                                              a prompt
+  python translate.py "雨が降っています。" --n_best 4                the four best
+  python translate.py "雨が降っています。" --prefix Rain            begin with a word
+  python translate.py "雨が降っています。" --alternatives 5         what else might have been said
+  python translate.py "雨が降っています。" --score "It is raining."
+  python translate.py --input notes.ja --format jsonl --alignment --log_probs
+  python translate.py --input notes.ja --sample --minimum_bayes_risk
+  python translate.py --input notes.ja --run pickles/ONE --run pickles/OTHER
+
+A line is translated as it comes; lines that are there already are translated together. Exit status: 0, 2 after a
+mistake, 130 after Ctrl-C.""",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("texts", nargs="*", type=str, default=[], help="what to translate")
-    parser.add_argument("--run", type=Path, help="folder of a run (default: the one trained last)")
-    parser.add_argument("--input", type=Path, help="a text file, UTF-8, to translate line by line")
-    parser.add_argument("--output", type=Path, help="where to write (default: standard output)")
-    parser.add_argument("--beam", type=int, help="beam width, 1 is greedy (default: the run's)")
-    parser.add_argument("--length_penalty", type=float, help="larger prefers longer translations (default: the run's)")
-    parser.add_argument("--device", type=Device, default="auto", help="cpu, cuda, or whichever is there")
+    source = parser.add_argument_group("from where to where")
+    source.add_argument("--input", type=Path, metavar="FILE", help="a text file, UTF-8, to translate line by line")
+    source.add_argument("--output", type=Path, metavar="FILE", help="where to write (default: standard output)")
+    model = parser.add_argument_group("model")
+    model.add_argument(
+        "--run", type=str, action="append", help="a run (default: the one trained last); several: their ensemble"
+    )
+    model.add_argument("--device", type=Device, default="auto", help="cpu, cuda, or whichever is there")
+    model.add_argument(
+        "--precision",
+        choices=["auto", "fp32", "bf16", "fp16"],
+        help="of the matrix products; auto is bf16 where that is fast (default: the run's own)",
+    )
+    shown = parser.add_argument_group("what is shown")
+    shown.add_argument("--format", choices=["text", "jsonl"], default="text", help="lines of text, or of JSON")
+    shown.add_argument(
+        "--n_best",
+        type=int,
+        metavar="N",
+        default=1,
+        help="the N best translations of each line; as text: line number, score and translation, parted by tabs",
+    )
+    shown.add_argument("--log_probs", action="store_true", help="of each token, in single precision (jsonl)")
+    shown.add_argument(
+        "--alignment", action="store_true", help="source-target pairs of tokens, by attention, as Pharaoh's (jsonl)"
+    )
+    shown.add_argument("--prefix", type=str, metavar="TEXT", help="what each translation begins with")
+    shown.add_argument(
+        "--alternatives",
+        type=int,
+        metavar="K",
+        help="of one text: the K likeliest tokens at each position, or only at the one behind --prefix",
+    )
+    shown.add_argument(
+        "--score",
+        type=str,
+        metavar="TRANSLATION",
+        help="how likely given translations are: of one text a text, of lines a file; as text: "
+        "log-probability, tokens with </s>, and perplexity, parted by tabs",
+    )
+    add_search_options(parser)
     return parser
 
 
 def main() -> None:
     """Read the arguments, load the run, translate."""
-    parser = build_parser()
-    arguments = parser.parse_args()
-    if arguments.texts and arguments.input:
-        raise ValueError(f"texts and --input {arguments.input} at once: give one of them")
-    if arguments.beam is not None and arguments.beam < 1:
-        raise ValueError(f"--beam {arguments.beam}: give 1 (greedy) or more")
-    if arguments.input and not arguments.input.is_file():
-        raise ValueError(f"no such file: {arguments.input}")
-    run = load_run(arguments.run or newest_run(WEIGHTS), pick_device(arguments.device))
-    search = run.config.search
-    if arguments.beam is not None:
-        search = replace(search, beam_size=arguments.beam)
-    if arguments.length_penalty is not None:
-        search = replace(search, length_penalty=arguments.length_penalty)
-    translator = run.translator(search)
-
-    if arguments.texts:
-        batches: Iterable[Sequence[str]] = [[" ".join(text.split("\n")) for text in arguments.texts]]
-    elif arguments.input:
-        with arguments.input.open("rb") as file:
-            write(translator, in_batches(decoded_lines(file, str(arguments.input))), arguments.output)
+    arguments = build_parser().parse_args()
+    refuse_contradictions(arguments)
+    n_best = arguments.n_best
+    folders = [find_run(name) for name in arguments.run or []] or [newest_run(WEIGHTS)]
+    own = Config.load(folders[0] / CONFIG)
+    search, sampling = search_config(own.search, arguments, n_best), sampling_config(arguments, n_best)
+    device = pick_device(arguments.device)
+    runs = [load_run(folder, device) for folder in folders]
+    precision = arguments.precision or own.training.precision
+    translator = build_translator(runs, search, sampling, arguments.minimum_bayes_risk, precision)
+    if is_conversation(arguments):
+        converse(Conversation(translator, n_best, arguments.prefix or ""), runs)
         return
-    elif sys.stdin.isatty():
-        data = run.config.data
-        print(f"{run.folder.name}: {data.src_lang} → {data.tgt_lang}; an empty line or Ctrl-D ends", file=sys.stderr)
-        batches = prompted()
-    else:
-        batches = in_batches(decoded_lines(sys.stdin.buffer, "standard input"))
-    write(translator, batches, arguments.output)
+    shown = Shown(n_best, arguments.prefix or "", arguments.format == "jsonl", arguments.log_probs, arguments.alignment)
+    write(Presenter(Inspector(translator, [run.model for run in runs]), shown, say), arguments)
 
 
-def in_batches(lines: Iterable[str]) -> Iterator[list[str]]:
-    """Lines in bounded lots."""
-    rest = iter(lines)
-    while batch := list(islice(rest, LINES_AT_ONCE)):
-        yield batch
+def refuse_contradictions(arguments: Namespace) -> None:
+    """What makes no sense together is refused before anything is loaded."""
+    texts, file = arguments.texts, arguments.input
+    if texts and file:
+        raise ValueError(f"texts and --input {file} at once: give one of them")
+    if file and (file.is_dir() or not file.exists()):
+        raise ValueError(f"no such file: {file}")
+    for option in ("n_best", "alternatives"):
+        if (value := arguments[option]) is not None and value < 1:
+            raise ValueError(f"--{option} {value}: give 1 or more")
+    for option in ("log_probs", "alignment"):
+        if arguments[option] and arguments.format != "jsonl":
+            raise ValueError(f"--{option} has no place in lines of text: add --format jsonl")
+    if arguments.alternatives and len(texts) != 1:
+        raise ValueError(f"--alternatives are those of one text, and {len(texts)} are given: give one")
+    if arguments.score is not None:
+        if len(texts) > 1:
+            raise ValueError(f"--score and {len(texts)} texts: give one, or two files, --input FILE --score FILE")
+        if not texts and not Path(arguments.score).is_file():
+            raise ValueError(f"no such file: {arguments.score} (--score takes the translations of lines from a file)")
+        for option in ("alternatives", "prefix"):
+            if arguments[option]:
+                raise ValueError(f"--score and --{option} at once: give one of them")
 
 
-def prompted() -> Iterator[list[str]]:
-    """Lines typed at a prompt, one at a time."""
-    with suppress(ImportError):  # Windows has none
-        import readline  # noqa: F401 (importing it gives `input` a history)
+def find_run(name: str) -> Path:
+    """The folder of a run, by its path or by its name alone.
 
-    while True:
-        try:
-            line = input("> ")
-        except EOFError:
+    Raises:
+        ValueError: there is none.
+    """
+    for folder in (Path(name), PICKLES / name):
+        if folder.is_dir():
+            return folder
+    near = get_close_matches(name, [folder.name for folder in PICKLES.glob("*/")], n=1)
+    raise ValueError(f"no run {name}: " + (f"did you mean {near[0]}?" if near else f"give a folder under {PICKLES}"))
+
+
+def write(presenter: Presenter, arguments: Namespace) -> None:
+    """Write what is asked for about texts, a file or standard input."""
+    texts = [" ".join(text.split("\n")) for text in arguments.texts]
+    score = arguments.score
+    with destination(arguments.output) as out:
+        if arguments.alternatives:
+            show(presenter.alternatives(texts[0], arguments.alternatives), out)
+        elif texts and score is not None:
+            show(presenter.judgements(1, [(texts[0], score)], by_token=True), out)
+        elif texts:
+            show(presenter.translations(1, texts, lambda _: None), out)
+        elif arguments.input:
+            with arguments.input.open("rb") as file:
+                write_stream(presenter, file, str(arguments.input), count_lines(arguments.input), score, out)
+        else:
+            if sys.stdin.isatty():
+                say("type lines; Ctrl-D ends")
+            write_stream(presenter, cast(BufferedIOBase, sys.stdin.buffer), "standard input", None, score, out)
+
+
+def write_stream(
+    presenter: Presenter, file: BufferedIOBase, name: str, n_lines: int | None, score: str | None, out: TextIO
+) -> None:
+    """Write about the lines of a stream; about those that are there, before more are waited for."""
+    stream = LineStream(file)
+    lots = in_lots(decoded_lines(stream, name), stream.is_ready, LINES_AT_ONCE)
+    is_hidden = out.isatty() or None  # a bar would run through the lines
+    number = 1
+    with tqdm(total=n_lines, unit="line", disable=is_hidden, leave=False) as bar:
+        if score is None:
+            for lot in lots:
+                show(presenter.translations(number, lot, bar.update), out)
+                number += len(lot)
             return
-        if not line.strip():
-            return
-        yield [line]
+        with Path(score).open("rb") as given:
+            for pairs in paired(lots, decoded_lines(given, score), (name, score)):
+                show(presenter.judgements(number, pairs), out)
+                bar.update(len(pairs))
+                number += len(pairs)
+    say(presenter.total())
 
 
-def write(translator: Translator, batches: Iterable[Sequence[str]], output: Path | None) -> None:
-    """Translate lots of lines and write a line for each."""
-    n_before = 0
-    with atomic_file(output) if output else nullcontext() as draft:
-        out = draft.open("w", encoding="utf-8") if draft else sys.stdout
-        for batch in batches:
-            with tqdm(total=len(batch), unit="line", disable=None, leave=False) as bar:
-                translations = translator.translate(batch, bar.update)
-            for i, translation in enumerate(translations):
-                warn(n_before + i + 1, translation)
-                print(translation.text, file=out)
-            n_before += len(batch)
-            out.flush()
-        if draft:
-            out.close()
+def show(lines: Iterable[str], out: TextIO) -> None:
+    """Write lines, and hand them on."""
+    for line in lines:
+        print(line, file=out)
+    out.flush()
 
 
-def warn(line: int, translation: Translation) -> None:
-    """Say on standard error what a reader of the translation must know."""
-    if translation.unknown:
-        print(f"line {line}: nothing in it is in the vocabulary; left as it is", file=sys.stderr)
-    if translation.lost_tokens:
-        print(
-            f"line {line}: a sentence is longer than the model's window; {translation.lost_tokens} tokens were cut",
-            file=sys.stderr,
-        )
-    elif translation.n_pieces > 1:
-        print(f"line {line}: long, translated in {translation.n_pieces} pieces", file=sys.stderr)
+@contextmanager
+def destination(output: Path | None) -> Iterator[TextIO]:
+    """Standard output, or a file that is there when it is whole."""
+    if output is None:
+        yield sys.stdout
+        return
+    with atomic_file(output) as draft, draft.open("w", encoding="utf-8", newline="\n") as file:
+        yield file
+
+
+def is_conversation(arguments: Namespace) -> bool:
+    """Whether a person sits at both ends."""
+    elsewhere = arguments.texts or arguments.input or arguments.output or arguments.score
+    return not elsewhere and arguments.format == "text" and sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def converse(conversation: Conversation, runs: Sequence[Run]) -> None:
+    """Answer what is typed."""
+    data = runs[0].config.data
+    names = " + ".join(run.folder.resolve().name for run in runs)
+    say(f"{names}: {data.src_lang} → {data.tgt_lang}; :help shows what can be set, Ctrl-D ends")
+    with kept_history(history_file()):
+        for line in typed_lines():
+            try:
+                show(conversation.answer(line), sys.stdout)
+            except ValueError as error:
+                say(str(error))
+            if conversation.is_over:
+                return
+
+
+def say(line: str) -> None:
+    """To the person at the terminal, wherever the translations are written to."""
+    tqdm.write(line, file=sys.stderr)
 
 
 if __name__ == "__main__":

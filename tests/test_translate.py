@@ -1,10 +1,14 @@
 """translate.py in this process, on a run that has learned nothing: what goes in, what comes out, what is refused."""
 
+import argparse
 import io
+import os
 import sys
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,9 +16,10 @@ import torch
 import translate
 from tests.tiny import TEXT, run
 from utils.command_line import run_command
-from utils.run import Run, load_run, newest_run
+from utils.run import Run, build_translator, load_run, newest_run
 from utils.search.hypothesis import SearchConfig
-from utils.search.translator import Translator
+from utils.search.sampling import SamplingConfig
+from utils.search.translator import Candidate, Translation, Translator
 
 LINES = [TEXT.src[0], "", TEXT.src[77], "寺", "  "]
 
@@ -118,30 +123,69 @@ def test_many_lines_come_in_lots_and_in_order(command: Command, expected: list[s
     assert translate_lots.out == as_file(expected * 3)
 
 
-def test_a_lot_is_written_before_the_next_one_is_read(
+def test_what_is_before_a_wrong_line_is_translated(
     command: Command, expected: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(translate, "LINES_AT_ONCE", 2)
-    found = command(stdin=as_file(LINES * 2).encode())
-    assert found.out == as_file(expected * 2)
     broken = command(stdin=as_file(LINES[:3]).encode() + b"\xff\n")
-    assert broken.status == 2
-    assert broken.out == as_file(expected[:2])
+    assert (broken.status, broken.out) == (2, as_file(expected[:3]))
+    monkeypatch.setattr(translate, "LINES_AT_ONCE", 2)
+    assert command(stdin=as_file(LINES * 2).encode()).out == as_file(expected * 2)
+    broken = command(stdin=as_file(LINES[:3]).encode() + b"\xff\n")
+    assert (broken.status, broken.out) == (2, as_file(expected[:3]))
 
 
-def test_a_lot_is_handed_on_while_the_next_one_is_waited_for(
+def test_a_line_is_handed_on_while_the_next_one_is_waited_for(
     folder: Path, expected: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pipe, seen = io.BytesIO(), []
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(pipe, encoding="utf-8"))
+    (there, mouth), (ear, back) = os.pipe(), os.pipe()
+    heard: list[str] = []
 
-    def lots() -> Iterator[list[str]]:
-        yield LINES[:2]
-        seen.append(pipe.getvalue().decode())
-        yield LINES[2:]
+    def converse() -> None:
+        with os.fdopen(mouth, "wb", buffering=0) as speak, os.fdopen(ear, encoding="utf-8") as listen:
+            for line in LINES:
+                speak.write(f"{line}\n".encode())
+                heard.append(listen.readline())
 
-    translate.write(load_run(folder, torch.device("cpu")).translator(), lots(), None)
-    assert [*seen, pipe.getvalue().decode()] == [as_file(expected[:2]), as_file(expected)]
+    person = threading.Thread(target=converse)
+    person.start()
+    with os.fdopen(there, encoding="utf-8") as stdin, os.fdopen(back, "w", encoding="utf-8") as stdout:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        monkeypatch.setattr(sys, "stdout", stdout)
+        monkeypatch.setattr(sys, "argv", ["translate.py", "--run", str(folder)])
+        translate.main()
+    person.join()
+    assert heard == [line + "\n" for line in expected]
+
+
+class Endless(io.BufferedIOBase):
+    """Very many lines, made as they are read."""
+
+    def __init__(self, n_lines: int) -> None:
+        self.n_lines, self.n_read = n_lines, 0
+
+    def read1(self, size: int = -1, /) -> bytes:
+        n = min(size // 2, self.n_lines - self.n_read)
+        self.n_read += n
+        return b"a\n" * n
+
+
+def test_of_very_many_lines_few_are_held(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines, n_done, most_held = Endless(100_000), 0, 0
+
+    def translate_at_once(_self: Translator, texts: Sequence[str], *_: object) -> list[Translation]:
+        nonlocal n_done, most_held
+        most_held = max(most_held, lines.n_read - n_done)
+        n_done += len(texts)
+        return [Translation([Candidate(text, 0.0, [])], 1, 0, False) for text in texts]
+
+    monkeypatch.setattr(Translator, "translate", translate_at_once)
+    monkeypatch.setattr(sys, "stdin", argparse.Namespace(buffer=lines, isatty=lambda: False))
+    monkeypatch.setattr(sys, "argv", ["translate.py", "--run", str(folder)])
+    translate.main()
+    assert capsys.readouterr().out.count("a\n") == n_done == 100_000
+    assert most_held < 40_000
 
 
 def test_input_that_is_not_utf8_names_the_line_and_leaves_no_file(command: Command, tmp_path: Path) -> None:
@@ -160,30 +204,27 @@ def test_a_failure_leaves_the_file_that_was_there(command: Command, tmp_path: Pa
 
 
 def test_the_search_is_that_of_the_run_until_told_otherwise(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    used: list[SearchConfig | None] = []
-    translator = Run.translator
+    used: list[tuple[SearchConfig, SamplingConfig | None, bool, str]] = []
 
-    def watched(self: Run, search: SearchConfig | None = None) -> Translator:
-        used.append(search)
-        return translator(self, search)
+    def watched(
+        runs: list[Run], search: SearchConfig, sampling: SamplingConfig | None, risk: bool, precision: Any
+    ) -> Translator:
+        used.append((search, sampling, risk, precision))
+        return build_translator(runs, search, sampling, risk, precision)
 
-    monkeypatch.setattr(Run, "translator", watched)
-    outs = [
-        command(*TEXT.src[:20]).out,
-        command(*TEXT.src[:20], "--beam", "1").out,
-        command("寺", "--length_penalty", "-3").out,
-        command("寺", "--beam", "3", "--length_penalty", "2").out,
+    monkeypatch.setattr(translate, "build_translator", watched)
+    wide, greedy = command(*TEXT.src[:20]).out, command(*TEXT.src[:20], "--beam", "1").out
+    assert wide != greedy
+    command("寺", "--length_penalty", "-3", "--normalization", "length", "--precision", "bf16")
+    command("寺", "--beam", "3", "--minimum_bayes_risk", "--no_repeat_ngram", "2")
+    command("寺", "--sample", "--n_best", "3", "--seed", "5")
+    assert used == [
+        (SearchConfig(2), None, False, "fp32"),
+        (SearchConfig(1), None, False, "fp32"),
+        (SearchConfig(2, -3.0, "length"), None, False, "bf16"),
+        (SearchConfig(3, no_repeat_ngram=2), None, True, "fp32"),
+        (SearchConfig(2), SamplingConfig(3, seed=5), False, "fp32"),
     ]
-    assert used == [SearchConfig(2), SearchConfig(1), SearchConfig(2, -3.0), SearchConfig(3, 2.0)]
-    assert outs[0] != outs[1]
-
-
-def test_a_prompt_ends_with_an_empty_line(command: Command, expected: list[str], folder: Path) -> None:
-    found = command(stdin=as_file([LINES[0], LINES[2], "", "寺"]).encode(), typed=True)
-    assert found.out.replace("> ", "") == as_file([expected[0], expected[2]])
-    assert f"{folder.name}: ja → en" in found.err
-    found = command(stdin=as_file([LINES[0]]).encode(), typed=True)
-    assert (found.status, found.out.replace("> ", "")) == (0, as_file(expected[:1]))
 
 
 def test_what_a_reader_must_know_is_said_with_its_line(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,6 +242,16 @@ def test_without_a_run_the_demo_is_named(command: Command, tmp_path: Path, monke
     monkeypatch.setattr(translate, "newest_run", partial(newest_run, root=tmp_path))
     assert "python train.py --config const/preset/demo.yaml" in command("寺").complaint
     assert f"no run {tmp_path / 'x'}: " in command("寺", "--run", tmp_path / "x").complaint
+
+
+def test_a_run_is_found_by_its_name_alone(
+    command: Command, folder: Path, expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(translate, "PICKLES", folder.parent)
+    assert command(LINES[0], "--run", folder.name).out == as_file(expected[:1])
+    assert (
+        f"no run {folder.name[:-1]}: did you mean {folder.name}?" in command("寺", "--run", folder.name[:-1]).complaint
+    )
 
 
 def test_a_run_without_weights_says_when_they_come(command: Command, folder: Path, tmp_path: Path) -> None:

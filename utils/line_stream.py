@@ -2,8 +2,8 @@
 
 import select
 from collections import deque
-from collections.abc import Callable, Iterator
-from io import BufferedReader, BytesIO
+from collections.abc import Callable, Iterable, Iterator
+from io import BufferedIOBase
 from pathlib import Path
 
 _CHUNK = 2**16  # bytes at a time: as much as a pipe holds
@@ -16,7 +16,7 @@ class LineStream:
         file: a file, a pipe, or bytes in memory.
     """
 
-    def __init__(self, file: BufferedReader | BytesIO) -> None:
+    def __init__(self, file: BufferedIOBase) -> None:
         self._file = file
         self._lines: deque[bytes] = deque()
         self._rest = b""
@@ -85,3 +85,20 @@ def count_lines(path: Path) -> int | None:
             n_lines += chunk.count(b"\n")
             last = chunk[-1:]
     return n_lines + (last != b"\n")
+
+
+def paired(lots: Iterable[list[str]], others: Iterator[str], names: tuple[str, str]) -> Iterator[list[tuple[str, str]]]:
+    """Each line of the lots with the line of another stream that belongs to it.
+
+    Raises:
+        ValueError: one of them ends before the other.
+    """
+    n_lines = 0
+    for lot in lots:
+        found = list(zip(lot, others, strict=False))
+        yield found
+        n_lines += len(found)
+        if len(found) < len(lot):
+            raise ValueError(f"{names[1]} ends after {n_lines:,} lines, {names[0]} goes on: give a line for each line")
+    if next(others, None) is not None:
+        raise ValueError(f"{names[0]} ends after {n_lines:,} lines, {names[1]} goes on: give a line for each line")

@@ -1,0 +1,108 @@
+"""The options of a command line that say how translations are looked for."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from jsonargparse import ArgumentParser, Namespace
+
+from utils.search.hypothesis import SearchConfig
+from utils.search.sampling import SamplingConfig
+
+ConfigT = TypeVar("ConfigT", SearchConfig, SamplingConfig)
+
+_RISK_SAMPLES = 32  # candidates that a choice by risk wants at least, where the user gives no number
+_SEARCH = {"beam": "beam_size"} | {
+    name: name
+    for name in (
+        "length_penalty",
+        "normalization",
+        "coverage_penalty",
+        "min_length",
+        "max_length",
+        "min_ratio",
+        "max_ratio",
+        "no_repeat_ngram",
+    )
+}
+_SAMPLING = {"samples": "n_samples", "temperature": "temperature", "top_k": "top_k", "top_p": "top_p", "seed": "seed"}
+
+
+def add_search_options(parser: ArgumentParser) -> None:
+    """Give a parser the options of search and sampling; what is not given is None, and stays as the run has it."""
+    search = parser.add_argument_group("search (default: the run's own settings)")
+    search.add_argument("--beam", type=int, metavar="N", help="beam width, 1 is greedy")
+    search.add_argument("--length_penalty", type=float, metavar="A", help="larger prefers longer translations")
+    search.add_argument(
+        "--normalization",
+        choices=["gnmt", "length"],
+        help="the score is divided by ((5 + length) / 6)^A, or by length^A",
+    )
+    search.add_argument("--coverage_penalty", type=float, metavar="B", help="cost of leaving parts of the source out")
+    search.add_argument("--min_length", type=int, metavar="N", help="fewest tokens of a translation")
+    search.add_argument("--max_length", type=int, metavar="N", help="most tokens of a translation")
+    search.add_argument("--min_ratio", type=float, metavar="R", help="fewest tokens for each of the source")
+    search.add_argument("--max_ratio", type=float, metavar="R", help="most tokens for each of the source, plus 10")
+    search.add_argument("--no_repeat_ngram", type=int, metavar="N", help="say no N tokens twice in a translation")
+    search.add_argument(
+        "--minimum_bayes_risk", action="store_true", help="take the candidate that agrees most with the others"
+    )
+    sampling = parser.add_argument_group("sampling")
+    sampling.add_argument("--sample", action="store_true", help="draw translations instead of looking for the best")
+    sampling.add_argument(
+        "--samples", type=int, metavar="N", help="how many to draw (default: --n_best; 32 for --minimum_bayes_risk)"
+    )
+    sampling.add_argument("--temperature", type=float, metavar="T", help="below 1: the likely gets likelier")
+    sampling.add_argument("--top_k", type=int, metavar="K", help="draw among the K likeliest tokens")
+    sampling.add_argument("--top_p", type=float, metavar="P", help="draw among those that together have probability P")
+    sampling.add_argument("--seed", type=int, metavar="N", help="another one draws others (default: 1)")
+
+
+def search_config(own: SearchConfig, arguments: Namespace, n_best: int = 1) -> SearchConfig:
+    """The settings of a run, changed by what is given; wide enough for so many translations.
+
+    Raises:
+        ValueError: a setting with which nothing can be found, or a beam too narrow.
+    """
+    changed = _changed(own, _SEARCH, arguments)
+    if arguments.sample:
+        return changed
+    if n_best > changed.beam_size:
+        if arguments.beam is not None:
+            raise ValueError(f"--beam {arguments.beam} cannot find the {n_best} of --n_best: give --beam {n_best}")
+        changed = replace(changed, beam_size=n_best)
+    if arguments.minimum_bayes_risk and changed.beam_size == 1:
+        raise ValueError("--minimum_bayes_risk has nothing to choose from: give --beam 8, say, or --sample")
+    return changed
+
+
+def sampling_config(arguments: Namespace, n_best: int = 1) -> SamplingConfig | None:
+    """How to draw so many translations; None where they are searched.
+
+    Raises:
+        ValueError: a setting with which nothing can be drawn, or of sampling without --sample.
+    """
+    if not arguments.sample:
+        for option in _SAMPLING:
+            if arguments[option] is not None:
+                raise ValueError(f"--{option} {arguments[option]} is for drawn translations: add --sample")
+        return None
+    n_samples = max(n_best, _RISK_SAMPLES) if arguments.minimum_bayes_risk else n_best
+    sampling = _changed(SamplingConfig(n_samples), _SAMPLING, arguments)
+    if sampling.n_samples < n_best:
+        raise ValueError(f"--samples {sampling.n_samples} are fewer than --n_best {n_best}: give --samples {n_best}")
+    return sampling
+
+
+def _changed(config: ConfigT, fields: Mapping[str, str], arguments: Namespace) -> ConfigT:
+    """With what is given; complaints speak of options."""
+    given: dict[str, Any] = {
+        field: arguments[option] for option, field in fields.items() if arguments[option] is not None
+    }
+    try:
+        return replace(config, **given)
+    except ValueError as error:
+        message = str(error)
+        for option, field in (_SEARCH | _SAMPLING).items():
+            message = message.replace(f"{field}=", f"--{option} ")
+        raise ValueError(message) from None

@@ -1,0 +1,163 @@
+"""How translations are shown: lines for people and for the tools of the field, JSON for programs."""
+
+import json
+import math
+import unicodedata
+from collections.abc import Iterable, Sequence
+
+from utils.search.alignment import Links, pharaoh
+from utils.search.inspection import Judgement, Position
+from utils.search.translator import Candidate, Translation
+
+_DIGITS = 4  # more say nothing
+
+
+def n_best_lines(label: str | int, translation: Translation) -> list[str]:
+    """`label <tab> score <tab> text` for each candidate: with the number of the line as label, an n-best list."""
+    return [f"{label}\t{candidate.score:.{_DIGITS}f}\t{candidate.text}" for candidate in translation.candidates]
+
+
+def ranked_lines(translation: Translation) -> list[str]:
+    """The candidates of one text, numbered."""
+    return [f"{i:2}  {one.score:9.{_DIGITS}f}  {one.text}" for i, one in enumerate(translation.candidates, 1)]
+
+
+def notices(translation: Translation) -> list[str]:
+    """What a reader of the translation must know."""
+    found = []
+    if translation.unknown:
+        found.append("nothing in it is in the vocabulary; left as it is")
+    if translation.lost_tokens:
+        found.append(f"a sentence is longer than the model's window; {translation.lost_tokens} tokens were cut")
+    elif translation.n_pieces > 1:
+        found.append(f"long, translated in {translation.n_pieces} pieces")
+    return found
+
+
+def record(source: str, translation: Translation, n_best: int = 1) -> dict[str, object]:
+    """A translation for a program."""
+    best = translation.candidates[0]
+    found: dict[str, object] = {
+        "source": source,
+        **_candidate(best),
+        "pieces": translation.n_pieces,
+        "lost_tokens": translation.lost_tokens,
+        "unknown": translation.unknown,
+    }
+    if n_best > 1:
+        found["n_best"] = [_candidate(candidate) for candidate in translation.candidates]
+    return found
+
+
+def aligned(source_tokens: Sequence[str], links: Links | None) -> dict[str, object]:
+    """The fields of an alignment; null where a text was translated in pieces."""
+    return {
+        "source_tokens": source_tokens if links is not None else None,
+        "alignment": pharaoh(links) if links is not None else None,
+    }
+
+
+def rounded(log_probs: Sequence[float] | None) -> list[float] | None:
+    """Log-probabilities, short enough to be read."""
+    return None if log_probs is None else [round(log_prob, _DIGITS) for log_prob in log_probs]
+
+
+def json_line(fields: dict[str, object]) -> str:
+    """One line of JSON, in UTF-8 and not in escapes."""
+    return json.dumps(fields, ensure_ascii=False)
+
+
+def judgement_record(source: str, given: str, judgement: Judgement) -> dict[str, object]:
+    """How likely a given translation is, for a program."""
+    return {
+        "source": source,
+        "translation": given,
+        "log_prob": round(judgement.log_prob, _DIGITS),
+        "perplexity": round(judgement.perplexity, _DIGITS),
+        "tokens": judgement.tokens,
+        "log_probs": rounded(judgement.log_probs),
+        "lost_tokens": judgement.lost_tokens,
+        "unknown_tokens": judgement.n_unknown,
+    }
+
+
+def judgement_line(judgement: Judgement) -> str:
+    """`log-probability <tab> tokens, </s> included <tab> perplexity`."""
+    return f"{judgement.log_prob:.{_DIGITS}f}\t{len(judgement.tokens)}\t{judgement.perplexity:.{_DIGITS}f}"
+
+
+def judgement_table(judgement: Judgement) -> list[str]:
+    """A line for each token, and the sum."""
+    rows = [[token, _percent(log_prob)] for token, log_prob in zip(judgement.tokens, judgement.log_probs, strict=True)]
+    n_tokens = len(judgement.tokens)
+    return [
+        *_columns(rows, right=(1,)),
+        "",
+        f"log-probability {judgement.log_prob:.{_DIGITS}f}, {n_tokens} tokens, perplexity {judgement.perplexity:.2f}",
+    ]
+
+
+def judgement_notices(judgement: Judgement) -> list[str]:
+    """What a reader of the numbers must know."""
+    found = []
+    if judgement.lost_tokens:
+        found.append(f"longer than the model's window; {judgement.lost_tokens} tokens were not looked at")
+    if judgement.n_unknown:
+        found.append(f"{judgement.n_unknown} tokens of the translation are not in the vocabulary: scored as <unk>")
+    return found
+
+
+def alternatives_table(positions: Sequence[Position]) -> list[str]:
+    """A line for each position: its number, what was said, and what was likeliest, with probabilities."""
+    rows = []
+    for position in positions:
+        likeliest = [cell for token, log_prob in position.likeliest for cell in (token, _percent(log_prob))]
+        rows.append([str(position.number), position.token, "│", *likeliest])
+    n_columns = max(len(row) for row in rows)
+    return _columns([row + [""] * (n_columns - len(row)) for row in rows], right=(0, *range(4, n_columns, 2)))
+
+
+def alternatives_record(positions: Sequence[Position]) -> list[dict[str, object]]:
+    """The same for a program."""
+    return [
+        {
+            "position": position.number,
+            "token": position.token,
+            "likeliest": [
+                {"token": token, "log_prob": round(log_prob, _DIGITS)} for token, log_prob in position.likeliest
+            ],
+        }
+        for position in positions
+    ]
+
+
+def _candidate(candidate: Candidate) -> dict[str, object]:
+    return {
+        "translation": candidate.text,
+        "score": round(candidate.score, _DIGITS),
+        "tokens": candidate.tokens,
+    }
+
+
+def _percent(log_prob: float) -> str:
+    percent = 100 * math.exp(log_prob)
+    return f"{percent:.1f} %" if percent >= 0.1 else "<0.1 %"
+
+
+def _width(text: str) -> int:
+    """Columns of a terminal: kanji and kana take two."""
+    return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in text)
+
+
+def _columns(rows: Sequence[Sequence[str]], right: Iterable[int]) -> list[str]:
+    """Rows as lines, cells below each other."""
+    widths = [max(_width(cell) for cell in column) for column in zip(*rows, strict=True)]
+    to_the_right = set(right)
+    lines = []
+    for row in rows:
+        cells = []
+        for i, (cell, width) in enumerate(zip(row, widths, strict=True)):
+            space = " " * (width - _width(cell))
+            cells.append(space + cell if i in to_the_right else cell + space)
+        lines.append("  ".join(cells).rstrip())
+    return lines

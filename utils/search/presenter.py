@@ -1,0 +1,118 @@
+"""Lines to write about lines that were read: translations, alternatives, or how likely given translations are."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from utils.search.inspection import Inspector, perplexity
+from utils.search.presentation import (
+    aligned,
+    alternatives_record,
+    alternatives_table,
+    json_line,
+    judgement_line,
+    judgement_notices,
+    judgement_record,
+    judgement_table,
+    n_best_lines,
+    notices,
+    record,
+    rounded,
+)
+from utils.search.translator import Translation
+
+
+class Shown(NamedTuple):
+    """What is asked for."""
+
+    n_best: int = 1  # translations of a text
+    prefix: str = ""  # what they begin with
+    as_json: bool = False  # JSON Lines; if not, lines of text, which show neither of the following
+    log_probs: bool = False
+    alignment: bool = False
+
+
+class Presenter:
+    """Writes about lots of lines.
+
+    Args:
+        inspector: asks the models.
+        shown: what is asked for.
+        say: is told what a reader must know, with the number of its line.
+    """
+
+    def __init__(self, inspector: Inspector, shown: Shown, say: Callable[[str], object]) -> None:
+        self.inspector = inspector
+        self.shown = shown
+        self._say = say
+        self._log_prob, self._n_tokens, self._n_judged = 0.0, 0, 0
+
+    def translations(self, first: int, texts: Sequence[str], on_progress: Callable[[int], object]) -> Iterator[str]:
+        """A line for each text, or for each candidate of each.
+
+        Args:
+            first: number of the first text.
+            texts: a lot of lines.
+            on_progress: is told how many more are translated.
+        """
+        found = self._translate(texts, on_progress)
+        for number, translation in enumerate(found, first):
+            for notice in notices(translation):
+                self._say(f"line {number}: {notice}")
+        if self.shown.as_json:
+            yield from map(json_line, self._records(texts, found))
+        elif self.shown.n_best == 1:
+            yield from (translation.text for translation in found)
+        else:
+            for number, translation in enumerate(found, first):
+                yield from n_best_lines(number, translation)
+
+    def alternatives(self, text: str, k: int) -> Iterator[str]:
+        """The translation of one text, and the k likeliest tokens at each of its positions, or behind the prefix."""
+        found = self._translate([text])
+        positions = self.inspector.positions(text, found[0], k, self.shown.prefix)
+        if self.shown.as_json:
+            yield json_line({**self._records([text], found)[0], "alternatives": alternatives_record(positions)})
+        else:
+            yield from (found[0].text, "", *alternatives_table(positions))
+
+    def judgements(self, first: int, pairs: Sequence[tuple[str, str]], by_token: bool = False) -> Iterator[str]:
+        """How likely the second of each pair is as a translation of the first: a line each, or one for each token."""
+        found = self.inspector.judge([source for source, _ in pairs], [given for _, given in pairs])
+        for number, ((source, given), judgement) in enumerate(zip(pairs, found, strict=True), first):
+            for notice in judgement_notices(judgement):
+                self._say(f"line {number}: {notice}")
+            self._log_prob += judgement.log_prob
+            self._n_tokens += len(judgement.tokens)
+            if self.shown.as_json:
+                yield json_line(judgement_record(source, given, judgement))
+            elif by_token:
+                yield from judgement_table(judgement)
+            else:
+                yield judgement_line(judgement)
+        self._n_judged += len(pairs)
+
+    def total(self) -> str:
+        """Of all judgements so far."""
+        if not self._n_judged:
+            return "nothing to score"
+        value = perplexity(self._log_prob, self._n_tokens)
+        return f"{self._n_judged:,} lines, {self._n_tokens:,} tokens with </s>, perplexity {value:.2f}"
+
+    def _translate(
+        self, texts: Sequence[str], on_progress: Callable[[int], object] = lambda _: None
+    ) -> list[Translation]:
+        prefixes = [self.shown.prefix] * len(texts) if self.shown.prefix else None
+        return self.inspector.translator.translate(texts, on_progress, self.shown.n_best, prefixes)
+
+    def _records(self, texts: Sequence[str], found: Sequence[Translation]) -> list[dict[str, object]]:
+        """The fields of each translation, those that cost something only when asked for."""
+        shown = self.shown
+        fields = [record(text, translation, shown.n_best) for text, translation in zip(texts, found, strict=True)]
+        if shown.log_probs:
+            for row, log_probs in zip(fields, self.inspector.log_probs(texts, found), strict=True):
+                row["log_probs"] = rounded(log_probs)
+        if shown.alignment:
+            tokens = self.inspector.source_tokens(texts)
+            for row, source, links in zip(fields, tokens, self.inspector.alignments(texts, found), strict=True):
+                row.update(aligned(source, links))
+        return fields
