@@ -1,24 +1,40 @@
+"""From texts to translations: what is cut, batched, begun, joined and told of."""
+
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
+from typing import NamedTuple
 
 import pytest
 import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 
-from const.token import EOS_ID, PAD_ID
+from const.token import EOS_ID, PAD_ID, UNK_ID
 from models.transformer import Transformer, TransformerState
 from tests.tiny import MODEL, TEXT, tokenizers, translating
 from utils.search import translator as module
+from utils.search.beam import beam_search
 from utils.search.greedy import greedy_search
-from utils.search.hypothesis import SearchConfig
+from utils.search.hypothesis import Bounds, Hypothesis, SearchConfig
+from utils.search.minimum_bayes_risk import by_expected_chrf
+from utils.search.sampling import SamplingConfig
 from utils.search.translator import Translator
 
-GREEDY, BEAM = SearchConfig(beam_size=1, max_ratio=0.5), SearchConfig(beam_size=3, max_ratio=0.5)
+CPU = torch.device("cpu")
+GREEDY, BEAM = SearchConfig(beam_size=1, max_length=8), SearchConfig(beam_size=3, max_length=8)
 LINE = TEXT.src[0]
+WORD = 4  # what Echo says for what it does not know
+
+either = pytest.mark.parametrize("search", [GREEDY, BEAM], ids=["greedy", "beam"])
 
 
-def translator(search: SearchConfig = GREEDY, window: int = 48, model: Transformer | None = None) -> Translator:
-    return Translator(model or translating(), tokenizers(), "en", search, window, "fp32")
+def translator(
+    search: SearchConfig = GREEDY, window: int = 48, model: Transformer | None = None, longest: int = 48
+) -> Translator:
+    return Translator(model or translating(), tokenizers(), "en", search, window, longest, CPU)
 
 
 def n_tokens(text: str) -> int:
@@ -38,30 +54,91 @@ def watch_sources(monkeypatch: pytest.MonkeyPatch, model: Transformer) -> list[T
     return read
 
 
-@pytest.mark.parametrize("search", [GREEDY, BEAM], ids=["greedy", "beam"])
+# order
+
+
+@either
 def test_every_text_gets_its_own_translation_in_any_company(
     search: SearchConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    texts = [*TEXT.src[:4], TEXT.src[3] + TEXT.src[40], "寺", *TEXT.src[90:92]]
+    texts = [*TEXT.src[:2], TEXT.src[3] + TEXT.src[40], "寺", *TEXT.src[90:92]]
     ours = translator(search)
     alone = [ours.translate([text])[0] for text in texts]
     together = ours.translate(texts)
     monkeypatch.setattr(module, "_TOKENS_PER_BATCH", 60)
-    in_small_batches = ours.translate(texts)
+    in_small_batches = ours.translate(texts[::-1])[::-1]
     for found in (together, in_small_batches):
         assert [t.text for t in found] == [t.text for t in alone]
         assert [t.score for t in found] == pytest.approx([t.score for t in alone], abs=1e-3)
-    assert len({t.text for t in alone}) > 4
-    assert [t.text for t in ours.translate(texts[::-1])] == [t.text for t in alone[::-1]]
+    assert len({round(t.score, 2) for t in alone}) == len(texts)  # none could stand in another's place
 
 
-def test_the_batches_keep_to_their_budget_longest_first(monkeypatch: pytest.MonkeyPatch) -> None:
+class EchoState(NamedTuple):
+    src: Tensor
+    t: int
+
+    def select(self, rows: Tensor) -> "EchoState":
+        return self._replace(src=self.src[rows.flatten()])
+
+
+class Echo:
+    """Searchable: says the ids that it reads."""
+
+    def start(self, src: Tensor) -> EchoState:
+        return EchoState(src.masked_fill(src == UNK_ID, WORD), 0)
+
+    def step(self, _tokens: Tensor, state: EchoState) -> tuple[Tensor, EchoState]:
+        return 9.0 * F.one_hot(state.src[:, state.t], len(tokenizers().tgt)), state._replace(t=state.t + 1)
+
+
+@settings(max_examples=40)
+@given(
+    texts=st.lists(st.text("京都に古い寺がある。 \u3000😀", max_size=12), max_size=9),
+    width=st.integers(1, 3),
+    budget=st.sampled_from([1, 30, 8192]),
+)
+def test_any_list_of_texts_keeps_its_order_and_each_is_told_of_once(texts: list[str], width: int, budget: int) -> None:
+    progress: list[int] = []
+    ours = Translator(Echo(), tokenizers(), "en", SearchConfig(width, 0.0), 99, 99, CPU)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_TOKENS_PER_BATCH", budget)
+        found = ours.translate(texts, progress.append)
+    assert sum(progress) == len(found) == len(texts)
+    for text, translation in zip(texts, found, strict=True):
+        if translation.n_pieces:
+            ids = [i if i != UNK_ID else WORD for i in tokenizers().src.encode([text])[0]]
+            assert translation.candidates[0].tokens == tokenizers().tgt.tokens(ids)
+        else:
+            assert not text.replace("😀", "").strip()
+            assert translation.text == (text if text.strip() else "")
+        assert translation.unknown == (not translation.n_pieces and bool(text.strip()))
+
+
+def test_blank_texts_stay_empty_and_what_is_unknown_comes_back() -> None:
+    found = translator().translate(["", LINE, "   ", "😀", "\u3000", " 😀😀 ", "😀寺"])
+    assert [t.text for t in found if not t.n_pieces] == ["", "", "😀", "", " 😀😀 "]
+    assert [t.unknown for t in found] == [False, False, False, True, False, True, False]
+    assert [t.n_pieces for t in found] == [0, 1, 0, 0, 0, 0, 1]
+    assert all(t.score == 0 for t in found if not t.n_pieces)
+    assert found[1].text == translator().translate([LINE])[0].text
+    assert translator().translate([]) == []
+
+
+# batches
+
+
+@pytest.mark.parametrize("sampling", [None, SamplingConfig(n_samples=3)], ids=["beam", "sampling"])
+def test_the_batches_keep_to_their_budget_longest_first(
+    sampling: SamplingConfig | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "_TOKENS_PER_BATCH", 120)
-    ours = translator(BEAM)
+    search = BEAM if sampling is None else GREEDY  # three rows a sentence, either way
+    ours = Translator(translating(), tokenizers(), "en", search, 48, 48, CPU, sampling)
     read = watch_sources(monkeypatch, ours.model)
     texts = [LINE, "寺", LINE + LINE, "橋", *TEXT.src[:9]]
     ours.translate(texts)
     assert all(3 * src.numel() <= 120 or len(src) == 1 for src in read)
+    assert all(3 * (src.numel() + src.size(1)) > 120 for src in read[:-1])  # and there is no room for one more
     assert [src.size(1) for src in read] == sorted((src.size(1) for src in read), reverse=True)
     assert sum(len(src) for src in read) == len(texts)
     assert len(read) < len(texts)
@@ -76,14 +153,17 @@ def test_what_is_read_is_the_source_with_its_end(monkeypatch: pytest.MonkeyPatch
         assert [i for i in row if i != PAD_ID] == [*tokenizers().src.encode([text])[0], EOS_ID]
 
 
-def test_blank_texts_stay_empty_and_what_is_unknown_comes_back() -> None:
-    found = translator().translate(["", LINE, "   ", "😀", "\u3000", " 😀😀 ", "😀寺"])
-    assert [t.text for t in found if not t.n_pieces] == ["", "", "😀", "", " 😀😀 "]
-    assert [t.unknown for t in found] == [False, False, False, True, False, True, False]
-    assert [t.n_pieces for t in found] == [0, 1, 0, 0, 0, 0, 1]
-    assert all(t.score == 0 for t in found if not t.n_pieces)
-    assert found[1].text == translator().translate([LINE])[0].text
-    assert translator().translate([]) == []
+def test_what_is_drawn_for_a_text_does_not_depend_on_its_company(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [*TEXT.src[:6], "寺"]
+    ours = Translator(translating(), tokenizers(), "en", GREEDY, 48, 48, CPU, SamplingConfig(n_samples=3))
+    together = ours.translate(texts, n_best=3)
+    monkeypatch.setattr(module, "_TOKENS_PER_BATCH", 60)
+    apart = ours.translate(texts, n_best=3)
+    for a, b in zip(together, apart, strict=True):
+        assert sorted(c.text for c in a.candidates) == sorted(c.text for c in b.candidates)
+
+
+# long texts
 
 
 def test_of_a_long_text_each_sentence_is_translated_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,21 +171,19 @@ def test_of_a_long_text_each_sentence_is_translated_by_itself(monkeypatch: pytes
     window = 2 * max(n_tokens(sentence) for sentence in sentences) + 1
     ours = translator(window=window)
     read = watch_sources(monkeypatch, ours.model)
-    progress: list[int] = []
-    (found,) = ours.translate(["".join(sentences)], progress.append)
+    (found,) = ours.translate(["".join(sentences)])
     assert found.lost_tokens == 0
-    assert found.n_pieces == sum(progress) == sum(len(src) for src in read) == len(sentences)
+    assert found.n_pieces == sum(len(src) for src in read) == len(sentences)
     assert max(src.size(1) for src in read) <= window
 
-    by_hand = ours.search_ids(tokenizers().src.encode(sentences))
+    by_hand = [best for (best,) in ours.search_ids(tokenizers().src.encode(sentences))]
     assert found.text == " ".join(tokenizers().tgt.decode([ids for ids, _ in by_hand]))
     assert found.score == pytest.approx(sum(score for _, score in by_hand), abs=1e-3)
 
 
 def test_pieces_are_joined_as_the_target_language_joins_sentences() -> None:
-    texts = [LINE * 2]
     spaced, unspaced = (
-        Translator(translating(), tokenizers(), lang, GREEDY, n_tokens(LINE) + 1, "fp32").translate(texts)[0].text
+        Translator(translating(), tokenizers(), lang, GREEDY, n_tokens(LINE) + 1, 48, CPU).translate([LINE * 2])[0].text
         for lang in ("en", "ja")
     )
     half = translator().translate([LINE])[0].text
@@ -131,58 +209,144 @@ def test_a_sentence_longer_than_the_window_says_what_it_loses(monkeypatch: pytes
     assert max(src.size(1) for src in read) == 16
 
 
-def test_progress_is_told_of_every_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_text_is_told_of_once_however_many_pieces_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_TOKENS_PER_BATCH", 60)
     progress: list[int] = []
-    found = translator(window=16).translate([*TEXT.src[:10], "", "".join(TEXT.src[:5])], progress.append)
-    assert sum(progress) == sum(t.n_pieces for t in found) == 10 + found[-1].n_pieces > 11
-    assert len(progress) > 2
+    texts = [*TEXT.src[:10], "", "😀", "".join(TEXT.src[:5])]
+    found = translator(window=16).translate(texts, progress.append)
+    assert found[-1].n_pieces > 2
+    assert progress[0] == 2  # what there is nothing to search for
+    assert sum(progress) == len(texts)
+    assert len(progress) > 3
 
 
-@pytest.mark.parametrize("search", [GREEDY, BEAM], ids=["greedy", "beam"])
+# candidates
+
+
+@pytest.mark.parametrize("n_best", [1, 2, 3, 9])
+def test_the_best_candidates_come_first_as_many_as_the_beam_has(n_best: int) -> None:
+    texts = TEXT.src[:5]
+    one = translator(BEAM).translate(texts)
+    for best, found in zip(one, translator(BEAM).translate(texts, n_best=n_best), strict=True):
+        assert len(found.candidates) == min(n_best, 3)
+        assert all(a.score >= b.score for a, b in pairwise(found.candidates))
+        assert (found.text, found.score) == (found.candidates[0].text, found.candidates[0].score)
+        assert (found.text, found.score) == (best.text, pytest.approx(best.score, abs=1e-4))
+        assert len({tuple(candidate.tokens) for candidate in found.candidates}) == len(found.candidates)
+        for candidate in found.candidates:
+            assert "".join(candidate.tokens).replace("▁", " ").strip() == candidate.text
+
+
+def test_as_many_candidates_are_looked_for_as_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int | None] = []
+
+    def watched(*arguments):  # type: ignore[no-untyped-def]
+        asked.append(arguments[-1])
+        return beam_search(*arguments)
+
+    monkeypatch.setattr(module, "beam_search", watched)
+    ours = translator(BEAM)
+    ours.translate([LINE])
+    ours.translate([LINE], n_best=2)
+    ours.minimum_bayes_risk = True
+    ours.translate([LINE])
+    assert asked == [1, 2, None]
+
+
+def test_the_candidates_of_a_long_text_join_those_of_equal_rank() -> None:
+    ours = translator(BEAM, window=16)
+    (found,) = ours.translate(["".join(TEXT.src[:3])], n_best=2)
+    pieces = ours.translate(TEXT.src[:3], n_best=2)
+    assert found.n_pieces == 3
+    assert len(found.candidates) == 2
+    for rank, joined in enumerate(found.candidates):
+        parts = [piece.candidates[rank] for piece in pieces]
+        assert joined.text == " ".join(part.text for part in parts)
+        assert joined.tokens == [token for part in parts for token in part.tokens]
+        assert joined.score == pytest.approx(sum(part.score for part in parts), abs=1e-3)
+
+
+def test_where_a_piece_has_fewer_candidates_its_last_stands_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = translator(BEAM, window=n_tokens(LINE) + 1)
+    found = [[Hypothesis([18], -1.0), Hypothesis([19], -2.0), Hypothesis([20], -4.0)], [Hypothesis([21], -8.0)]]
+    monkeypatch.setattr(ours, "search_ids", lambda *_: found)
+    (joined,) = ours.translate([LINE * 2], n_best=3)
+    assert [(c.text, c.score) for c in joined.candidates] == [("e r", -9.0), ("i r", -10.0), ("a r", -12.0)]
+
+
+def test_candidates_may_be_ordered_by_how_much_they_agree() -> None:
+    texts, wide = TEXT.src[:3], replace(BEAM, beam_size=6)
+    ours = Translator(translating(), tokenizers(), "en", wide, 48, 48, CPU, minimum_bayes_risk=True)
+    changed = 0
+    for found, by_score in zip(
+        ours.translate(texts, n_best=4), translator(wide).translate(texts, n_best=6), strict=True
+    ):
+        order = by_expected_chrf([candidate.text for candidate in by_score.candidates])
+        assert [c.text for c in found.candidates] == [by_score.candidates[i].text for i in order[:4]]
+        changed += order[0] != 0
+    assert changed > 0
+
+
+# prefixes
+
+
+@either
+def test_a_translation_begins_as_it_is_told_to(search: SearchConfig) -> None:
+    texts, prefixes = [LINE, "寺", "", TEXT.src[5]], ["There is", "", "There", "in Kyoto"]
+    found = translator(search).translate(texts, prefixes=prefixes)
+    for prefix, translation in zip(prefixes, found, strict=True):
+        assert translation.text.startswith(prefix) or not translation.n_pieces
+    free = translator(search).translate(texts)
+    assert found[1] == free[1]
+    assert found[2].text == ""
+    assert [a.text == b.text for a, b in zip(found, free, strict=True)] == [False, True, True, False]
+
+
+def test_the_prefix_of_a_long_text_is_that_of_its_first_piece() -> None:
+    ours = translator(window=16)
+    long = "".join(TEXT.src[:3])
+    other, found = ours.translate([TEXT.src[7], long], prefixes=["", "in Kyoto"])
+    assert found.n_pieces == 3
+    first = ours.translate([TEXT.src[0]], prefixes=["in Kyoto"])[0].text
+    rest = [t.text for t in ours.translate([*TEXT.src[1:3], TEXT.src[7]])]
+    assert found.text == " ".join([first, *rest[:2]])
+    assert other.text == rest[2]
+
+
+def test_a_prefix_that_the_vocabulary_cannot_say_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^the prefix 'There 😀' has characters outside the vocabulary: [^\n]+$"):
+        translator().translate([LINE, LINE], prefixes=["There", "There 😀"])
+
+
+# bounds
+
+
+@either
 def test_a_table_of_positions_is_never_left(search: SearchConfig) -> None:
     model = translating(replace(MODEL, positions="learned", max_length=12))
-    ours = translator(search, 12, model)
+    ours = translator(replace(search, max_length=99), 12, model, longest=12)
     found = ours.search_ids([[5, *range(20, 30)], [6], [7, 8]])
-    assert max(len(ids) for ids, _ in found) == 12
+    assert max(len(n_best[0].ids) for n_best in found) == 11
     assert all(t.text for t in ours.translate(["".join(TEXT.src[:4])]))
 
 
-def test_the_limit_is_that_of_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    limits: list[Sequence[int]] = []
+def test_the_bounds_are_those_of_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    bounds: list[Sequence[Bounds]] = []
 
-    def watched(model, src, limit, config):  # type: ignore[no-untyped-def]
-        limits.append(limit)
-        return greedy_search(model, src, limit, config)
+    def watched(model, src, bound, *rest):  # type: ignore[no-untyped-def]
+        bounds.append(bound)
+        return greedy_search(model, src, bound, *rest)
 
     monkeypatch.setattr(module, "greedy_search", watched)
-    translator(replace(GREEDY, max_ratio=1.0)).search_ids([[5, 6, 7], [5]])
-    translator(replace(GREEDY, max_ratio=90.0)).search_ids([[5, 6, 7]])
-    assert limits == [[14, 12], [48]]
+    translator(SearchConfig(1, max_ratio=1.0, min_ratio=0.5)).search_ids([[5, 6, 7], [5]])
+    translator(SearchConfig(1, max_ratio=90.0), longest=40).search_ids([[5, 6, 7]])
+    assert bounds == [[(2, 14), (1, 12)], [(0, 40)]]
 
 
-def test_translating_uses_the_network_as_it_is_after_training() -> None:
-    model = translating(replace(MODEL, dropout=0.5))
-    texts = TEXT.src[:5]
-    first = translator(model=model).translate(texts)
-    model.train()
-    assert translator(model=model).translate(texts) == first
-    assert not model.training
-
-
-def test_precision_is_what_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    kinds: list[torch.dtype] = []
-    model = translating()
-    step = model.step
-
-    def watched(tokens, state):  # type: ignore[no-untyped-def]
-        logits, state = step(tokens, state)
-        kinds.append(logits.dtype)
-        return logits, state
-
-    monkeypatch.setattr(model, "step", watched)
-    Translator(model, tokenizers(), "en", GREEDY, 48, "bf16").translate(["寺"])
-    assert set(kinds) == {torch.bfloat16}
-    kinds.clear()
-    translator(model=model).translate(["寺"])
-    assert set(kinds) == {torch.float32}
+@either
+def test_the_settings_of_the_search_reach_it(search: SearchConfig) -> None:
+    sources = tokenizers().src.encode(TEXT.src[:4])
+    for (ids, _), *_ in translator(replace(search, no_repeat_ngram=1, max_length=30)).search_ids(sources):
+        assert len(ids) == len(set(ids))
+    for (ids, _), *_ in translator(replace(search, min_length=9, max_length=9)).search_ids(sources):
+        assert len(ids) == 9
