@@ -6,7 +6,16 @@ import pytest
 import torch
 
 from utils import device as device_module
-from utils.device import Device, Precision, autocast, has_fast_bf16, keep_freed_memory, pick_device
+from utils.device import (
+    Device,
+    InferencePrecision,
+    Precision,
+    autocast,
+    has_fast_bf16,
+    inference_dtype,
+    keep_freed_memory,
+    pick_device,
+)
 
 CPU = torch.device("cpu")
 
@@ -53,6 +62,30 @@ def test_matrix_products_run_in_the_precision_that_is_wanted(
     with autocast(CPU, precision):
         assert (x @ x).dtype == dtype
     assert (x @ x).dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("precision", "where", "fast", "dtype"),
+    [
+        ("fp32", "cpu", True, torch.float32),
+        ("bf16", "cpu", False, torch.bfloat16),
+        ("auto", "cpu", True, torch.bfloat16),
+        ("auto", "cpu", False, torch.float32),
+        ("auto", "cuda", True, torch.bfloat16),
+        ("auto", "cuda", False, torch.float32),
+        ("fp16", "cuda", False, torch.float16),
+    ],
+)
+def test_a_model_that_has_learned_computes_in_the_precision_that_is_wanted(
+    monkeypatch: pytest.MonkeyPatch, precision: InferencePrecision, where: str, fast: bool, dtype: torch.dtype
+) -> None:
+    monkeypatch.setattr(device_module, "has_fast_bf16", lambda _: fast)
+    assert inference_dtype(torch.device(where), precision) == dtype
+
+
+def test_half_precision_that_a_cpu_does_not_have_is_an_error_of_one_line() -> None:
+    with pytest.raises(ValueError, match=r"^precision=fp16 needs CUDA: use bf16 or fp32 on a CPU$"):
+        inference_dtype(CPU, "fp16")
 
 
 @pytest.mark.parametrize(

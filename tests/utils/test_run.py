@@ -7,12 +7,18 @@ from typing import Literal
 
 import pytest
 import torch
+from torch import nn
 
+from layers.packed_linear import PackedLinear
 from models.transformer import Transformer, TransformerConfig
+from tests.tiny import lively
+from utils import device
 from utils import run as run_folder
 from utils.config import Config
-from utils.run import WEIGHTS, Run, create_run, load_run, newest_run, save_weights
+from utils.device import InferencePrecision
+from utils.run import WEIGHTS, Run, build_translator, create_run, load_run, newest_run, save_weights
 from utils.search.hypothesis import SearchConfig
+from utils.search.sampling import SamplingConfig
 from utils.text.pair import TokenizerPair
 from utils.text.word_tokenizer import WordTokenizer
 
@@ -111,12 +117,33 @@ def test_a_run_is_loaded_with_the_attention_that_is_asked_for(tmp_path: Path, fu
     torch.testing.assert_close(loaded.model(ids, ids), model(ids, ids))
 
 
-def test_the_window_is_what_model_and_training_have_seen(tmp_path: Path) -> None:
-    folder, model, tokenizers = run_of(tmp_path)
-    config = Config(model=SMALL)
+# translating
+
+
+def run_with(
+    model: Transformer, name: str = "toy", max_tokens: int = 128, tokenizers: TokenizerPair | None = None
+) -> Run:
+    config = Config(name, model=model.config)
+    batch = replace(config.batch, max_tokens=max_tokens)
+    return Run(Path("pickles") / name, replace(config, batch=batch), tokenizers or TokenizerPair(SRC, TGT), model)
+
+
+def toy(seed: int = 0, max_length: int = 20) -> Transformer:
+    return lively(replace(SMALL, tie="target", max_length=max_length), len(SRC), len(TGT), seed)
+
+
+def test_the_window_is_what_model_and_training_have_seen() -> None:
     for max_tokens, window in (7, 7), (20, 20), (99, 20):
-        run = Run(folder, replace(config, batch=replace(config.batch, max_tokens=max_tokens)), tokenizers, model)
+        run = run_with(toy(), max_tokens=max_tokens)
         assert run.window == run.translator().window == window
+        assert run.translator().longest == 20
+
+
+def test_an_ensemble_reads_and_writes_what_all_of_its_models_can() -> None:
+    runs = [run_with(toy(max_length=30), max_tokens=9), run_with(toy(max_length=20), max_tokens=99)]
+    for order in runs, runs[::-1]:
+        ours = build_translator(order)
+        assert (ours.window, ours.longest) == (9, 20)
 
 
 def test_the_translator_searches_as_the_run_does_unless_told_otherwise(tmp_path: Path) -> None:
@@ -124,6 +151,70 @@ def test_the_translator_searches_as_the_run_does_unless_told_otherwise(tmp_path:
     assert run.translator().search == run.config.search
     assert run.translator(SearchConfig(beam_size=1)).search == SearchConfig(beam_size=1)
     assert run.translator().tgt_lang == "en"
+    sampling = SamplingConfig(n_samples=3)
+    ours = build_translator([run], sampling=sampling, minimum_bayes_risk=True)
+    assert (ours.search, ours.sampling, ours.minimum_bayes_risk) == (run.config.search, sampling, True)
+    assert (run.translator().sampling, run.translator().minimum_bayes_risk) == (None, False)
+
+
+@pytest.mark.parametrize(
+    ("precision", "fast", "dtype"),
+    [("fp32", True, torch.float32), ("bf16", False, torch.bfloat16), ("auto", True, torch.bfloat16)],
+)
+def test_a_translator_computes_in_the_precision_that_was_asked_for(
+    precision: InferencePrecision, fast: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device, "has_fast_bf16", lambda _: fast)
+    run = run_with(toy())
+    trained = replace(run.config, training=replace(run.config.training, precision=precision))  # type: ignore[arg-type]
+    for ours in build_translator([run], precision=precision), run._replace(config=trained).translator():
+        layers = [part for part in ours.model.modules() if isinstance(part, PackedLinear)]
+        assert {layer.dtype for layer in layers} == {dtype}
+        assert len(layers) == sum(isinstance(part, nn.Linear) for part in run.model.modules())
+        logits, _ = ours.model.step(ids[:, 0], ours.model.start(ids))
+        assert logits.dtype == dtype
+
+
+def test_a_translator_keeps_the_weights_that_it_was_built_with() -> None:
+    model, texts = toy(), ["京 都", "古 い の 都"]
+    run = run_with(model.train())
+    single, both = (
+        build_translator([run], precision="fp32"),
+        build_translator([run, run_with(toy(1))], precision="fp32"),
+    )
+    before = [ours.translate(texts) for ours in (single, both)]
+    assert model.training
+    model.load_state_dict(toy(2).state_dict())
+    assert [ours.translate(texts) for ours in (single, both)] == before
+    assert run.translator().translate(texts) != before[0]
+
+
+def test_an_ensemble_translates_with_all_of_its_models() -> None:
+    runs, texts = [run_with(toy(seed)) for seed in range(3)], ["京 都", "古 い の 都"]
+    scores = [
+        tuple(t.score for t in build_translator(chosen, precision="fp32").translate(texts))
+        for chosen in (runs[:1], runs[1:2], runs[2:], runs[:2], runs)
+    ]
+    assert len(set(scores)) == 5
+    assert build_translator(runs[::-1], precision="fp32").translate(texts)[0].score == pytest.approx(scores[-1][0])
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        TokenizerPair(SRC, WordTokenizer(["capital", "old", "the"], lowercase=False)),
+        TokenizerPair(SRC, WordTokenizer(["capital", "the", "old", "new"], lowercase=False)),
+        TokenizerPair(WordTokenizer("京都の古い", lowercase=False), TGT),
+        TokenizerPair(WordTokenizer("都京の古", lowercase=False), TGT),
+    ],
+    ids=["other order", "one more", "other source", "one less"],
+)
+def test_an_ensemble_of_other_vocabularies_is_refused_with_both_folders(other: TokenizerPair) -> None:
+    stranger = run_with(lively(replace(SMALL, tie="target"), len(other.src), len(other.tgt)), "b", tokenizers=other)
+    message = r"^pickles/a and pickles/b have other vocabularies: an ensemble needs the same$"
+    for runs in [run_with(toy(), "a"), stranger], [run_with(toy(), "a"), run_with(toy(), "c"), stranger]:
+        with pytest.raises(ValueError, match=message):
+            build_translator(runs)
 
 
 @pytest.mark.parametrize("keep", [0, 5, 200, -1])

@@ -1,6 +1,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 import sacrebleu
@@ -11,17 +12,19 @@ from torch import Tensor, nn
 from const.token import BOS_ID, EOS_ID
 from models.transformer import Transformer
 from tests.tiny import CORPUS, MODEL, TEXT, tokenizers, translating
+from utils.config import Config
 from utils.dataset.batch import Batch, padded
 from utils.dataset.parallel_text import ParallelText
 from utils.evaluation.validator import Validator
+from utils.run import Run
 from utils.search.hypothesis import SearchConfig
-from utils.search.translator import Translator
+from utils.search.translator import Candidate, Translation, Translator
 
 GREEDY = SearchConfig(beam_size=1)
 
 
 def translator(model: Transformer | None = None) -> Translator:
-    return Translator(model or translating(), tokenizers(), "en", GREEDY, 48, "fp32")
+    return Translator(model or translating(), tokenizers(), "en", GREEDY, 48, 48, torch.device("cpu"))
 
 
 class Dictionary(Translator):
@@ -33,17 +36,16 @@ class Dictionary(Translator):
     def search_ids(self, *_: object) -> list[object]:  # type: ignore[override]
         raise AssertionError
 
-    def translate(self, texts: Sequence[str], *_: object) -> list[object]:  # type: ignore[override]
-        plain = translator().translate([""])[0]
-        return [plain._replace(text=self.text[text]) for text in texts]
+    def translate(self, texts: Sequence[str], *_: object) -> list[Translation]:  # type: ignore[override]
+        return [Translation([Candidate(self.text[text], -1.0, [])], 1, 0, unknown=False) for text in texts]
 
 
 def test_scores_are_of_translations_against_references() -> None:
     text = TEXT[:10]
-    right = Validator(Dictionary(), text, CORPUS, 2)(1.5)
+    right = Validator(Dictionary, text, CORPUS, 2)(1.5)
     assert [right.loss, right.bleu, right.chrf] == pytest.approx([1.5, 100, 100])
     wrong = Dictionary(text.src[:4])
-    validator = Validator(wrong, text, CORPUS, 2)
+    validator = Validator(lambda: wrong, text, CORPUS, 2)
     some = validator(1.5)
     expected = [wrong.text[line] for line in text.src]
     assert validator.translations == expected
@@ -57,7 +59,7 @@ def test_scores_are_of_translations_against_references() -> None:
 )
 def test_words_are_found_as_the_corpus_needs_it(changes: dict[str, str | bool], tokenizer: str) -> None:
     corpus = replace(CORPUS, **changes)  # type: ignore[arg-type]
-    assert f"tok:{tokenizer}" in Validator(Dictionary(), TEXT[:3], corpus, 1)(1.0).bleu_signature
+    assert f"tok:{tokenizer}" in Validator(Dictionary, TEXT[:3], corpus, 1)(1.0).bleu_signature
 
 
 @pytest.mark.parametrize(
@@ -65,7 +67,7 @@ def test_words_are_found_as_the_corpus_needs_it(changes: dict[str, str | bool], 
     [(10, 3, [0, 3, 6]), (120, 4, [0, 30, 60, 90]), (2, 5, [0, 1]), (5, 5, [0, 1, 2, 3, 4]), (7, 0, [])],
 )
 def test_samples_are_spread_over_the_text(lines: int, wanted: int, shown: list[int]) -> None:
-    samples = Validator(Dictionary(TEXT.src[:1]), TEXT[:lines], CORPUS, wanted)(1.0).samples
+    samples = Validator(lambda: Dictionary(TEXT.src[:1]), TEXT[:lines], CORPUS, wanted)(1.0).samples
     assert [sample.source for sample in samples] == [TEXT.src[i] for i in shown]
     assert [sample.reference for sample in samples] == [TEXT.tgt[i] for i in shown]
     assert [sample.translation for sample in samples[1:]] == [TEXT.tgt[i] for i in shown[1:]]
@@ -107,9 +109,27 @@ def test_what_is_right_only_when_it_is_shown_the_reference_is_not_scored_as_righ
 
     model.step = step  # type: ignore[method-assign]
     text = ParallelText(TEXT.src[:1], ["There is a new"])
-    scores = Validator(translator(model), text, CORPUS, 1)(0.1)
+    scores = Validator(lambda: translator(model), text, CORPUS, 1)(0.1)
     assert scores.samples[0].translation.startswith("There is There is There is")
     assert scores.bleu < 20
+
+
+def test_each_validation_translates_with_the_weights_of_its_moment() -> None:
+    model = translating()
+    run = Run(Path("nowhere"), Config(model=MODEL), tokenizers(), model)
+    validator = Validator(lambda: run.translator(replace(GREEDY, max_length=9)), TEXT[:3], CORPUS, 1)
+
+    def said() -> list[str]:
+        validator(1.0)
+        return list(validator.translations)
+
+    before, other = said(), translating(seed=2)
+    assert said() == before
+    model.load_state_dict(other.state_dict())  # in place, as an optimizer does
+    assert said() == [
+        t.text for t in run._replace(model=other).translator(replace(GREEDY, max_length=9)).translate(TEXT.src[:3])
+    ]
+    assert list(validator.translations) != before
 
 
 def test_a_network_that_has_learned_its_lines_is_scored_100() -> None:
@@ -123,5 +143,5 @@ def test_a_network_that_has_learned_its_lines_is_scored_100() -> None:
         adam.zero_grad()
         F.cross_entropy(model(batch.src, batch.tgt[:, :-1]).flatten(0, 1), batch.tgt[:, 1:].flatten()).backward()
         adam.step()
-    assert Validator(translator(model), text, CORPUS, 1)(0.1).bleu == pytest.approx(100)
-    assert Validator(translator(model), TEXT[60:64], CORPUS, 1)(0.1).bleu < 100
+    assert Validator(lambda: translator(model), text, CORPUS, 1)(0.1).bleu == pytest.approx(100)
+    assert Validator(lambda: translator(model), TEXT[60:64], CORPUS, 1)(0.1).bleu < 100
