@@ -1,4 +1,5 @@
 import dataclasses
+import math
 import re
 import runpy
 import sys
@@ -52,7 +53,17 @@ configs = st.builds(
     training=st.builds(
         TrainingConfig, max_steps=st.none() | counts, max_epochs=st.none() | counts, max_minutes=st.none() | floats
     ),
-    search=st.builds(SearchConfig, beam_size=counts, length_penalty=st.floats(-9, 9)),
+    search=st.builds(
+        SearchConfig,
+        beam_size=counts,
+        length_penalty=st.floats(-10, 10),
+        normalization=st.sampled_from(["gnmt", "length"]),
+        coverage_penalty=st.floats(0, 9),
+        min_length=st.integers(0, 1024),
+        min_ratio=st.floats(0, 2),
+        max_ratio=st.floats(2, 9) | st.just(math.inf),
+        no_repeat_ngram=st.integers(0, 9),
+    ),
 )
 
 
@@ -235,10 +246,17 @@ def test_nothing_where_something_belongs_is_named(tmp_path: Path, text: str, mes
             read()
 
 
-def test_a_value_that_its_owner_refuses_is_named(tmp_path: Path) -> None:
-    path = yaml(tmp_path, "data:\n  clean:\n    max_length_ratio: 0.5\n")
-    with pytest.raises(ValueError, match=r"^max_length_ratio=0\.5 drops every pair"):
-        Config.load(path)
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("data:\n  clean:\n    max_length_ratio: 0.5\n", "max_length_ratio=0.5 drops every pair"),
+        ("search: {beam_size: 0}\n", "beam_size=0: give 1 (greedy) or more"),
+        ("search: {min_length: 9, max_length: 8}\n", "min_length=9: give 0 to max_length=8"),
+    ],
+)
+def test_a_value_that_its_owner_refuses_is_named(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+        Config.load(yaml(tmp_path, text))
 
 
 @pytest.mark.parametrize("text", ["model: [\n", "- a list\n", "just words"])
