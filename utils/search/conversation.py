@@ -53,6 +53,7 @@ class Conversation:
             case "h" | "help" | "?":
                 return HELP.split("\n")
             case "prefix":
+                self.translator.translate([""], prefixes=[value])  # refuses characters that it does not know
                 self.prefix = value
             case "n":
                 n_best = _number(name, value)

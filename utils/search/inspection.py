@@ -41,8 +41,8 @@ class Position(NamedTuple):
 
 
 def perplexity(log_prob: float, n_tokens: int) -> float:
-    """exp(-log p / n)."""
-    return math.exp(-log_prob / n_tokens)
+    """exp(-log p / n); 1 of nothing."""
+    return math.exp(-log_prob / n_tokens) if n_tokens else 1.0
 
 
 class Inspector:
@@ -74,7 +74,7 @@ class Inspector:
         return [next(found) if translation.n_pieces == 1 else None for translation in translations]
 
     def judge(self, texts: Sequence[str], given: Sequence[str]) -> list[Judgement]:
-        """How likely translations that others have given are."""
+        """How likely translations that others have given are; nothing for nothing has no tokens."""
         room = self.translator.longest - 1
         sources, targets = self._src.encode(texts), self._tgt.encode(given)
         held = [source[: self.translator.window - 1] for source in sources]
@@ -85,7 +85,9 @@ class Inspector:
         ]
         return [
             Judgement([*self._tgt.tokens(ids), EOS], log_probs, n_lost, ids.count(UNK_ID))
-            for ids, log_probs, n_lost in zip(said, self._log_probs(held, said), lost, strict=True)
+            if source or ids
+            else Judgement([], [], 0, 0)
+            for source, ids, log_probs, n_lost in zip(held, said, self._log_probs(held, said), lost, strict=True)
         ]
 
     def positions(self, text: str, translation: Translation, k: int, prefix: str = "") -> list[Position]:
