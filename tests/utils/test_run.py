@@ -168,6 +168,7 @@ def test_a_translator_computes_in_the_precision_that_was_asked_for(
     run = run_with(toy())
     trained = replace(run.config, training=replace(run.config.training, precision=precision))  # type: ignore[arg-type]
     for ours in build_translator([run], precision=precision), run._replace(config=trained).translator():
+        assert isinstance(ours.model, Transformer)
         layers = [part for part in ours.model.modules() if isinstance(part, PackedLinear)]
         assert {layer.dtype for layer in layers} == {dtype}
         assert len(layers) == sum(isinstance(part, nn.Linear) for part in run.model.modules())

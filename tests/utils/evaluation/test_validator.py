@@ -36,7 +36,7 @@ class Dictionary(Translator):
     def search_ids(self, *_: object) -> list[object]:  # type: ignore[override]
         raise AssertionError
 
-    def translate(self, texts: Sequence[str], *_: object) -> list[Translation]:  # type: ignore[override]
+    def translate(self, texts: Sequence[str], *_: object) -> list[Translation]:
         return [Translation([Candidate(self.text[text], -1.0, [])], 1, 0, unknown=False) for text in texts]
 
 

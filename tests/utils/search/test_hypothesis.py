@@ -42,8 +42,8 @@ def test_penalties_are_those_of_gnmt_and_of_the_length() -> None:
     assert [gnmt.penalty(n) for n in (1, 7, 13)] == pytest.approx([1, 2**0.6, 3**0.6])
     assert [plain.penalty(n) for n in (1, 7, 13)] == pytest.approx([1, 7**0.6, 13**0.6])
     for normalization in ("gnmt", "length"):
-        assert SearchConfig(length_penalty=0, normalization=normalization).penalty(50) == 1  # type: ignore[arg-type]
-        assert SearchConfig(length_penalty=-1, normalization=normalization).penalty(50) < 1  # type: ignore[arg-type]
+        assert SearchConfig(length_penalty=0, normalization=normalization).penalty(50) == 1
+        assert SearchConfig(length_penalty=-1, normalization=normalization).penalty(50) < 1
 
 
 @pytest.mark.parametrize(
