@@ -2,11 +2,17 @@
 
 import argparse
 import io
+import json
+import math
 import os
+import pty
+import re
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +20,7 @@ import pytest
 import torch
 
 import translate
+from const.path import ROOT
 from tests.tiny import TEXT, run
 from utils.command_line import run_command
 from utils.run import Run, build_translator, load_run, newest_run
@@ -279,3 +286,174 @@ def test_a_missing_file_is_named(command: Command, tmp_path: Path) -> None:
 
 def test_an_unknown_option_names_the_nearest(command: Command) -> None:
     assert "unknown option beem: did you mean --beam?" in command("寺", "--beem", "3").complaint
+
+
+def read_json(text: str) -> list[dict[str, Any]]:
+    assert "\\u" not in text
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_n_best_translations_are_a_list_as_moses_writes_it(command: Command, expected: list[str]) -> None:
+    found = command("--n_best", "2", stdin=as_file(LINES).encode())
+    rows = [line.split("\t") for line in found.out.splitlines()]
+    assert [number for number, *_ in rows] == ["1", "1", "2", "3", "3", "4", "4", "5"]
+    best = {number: text for number, _, text in reversed(rows)}
+    assert list(reversed(best.values())) == expected
+    for (number, score, _), (next_number, next_score, _) in pairwise(rows):
+        assert number != next_number or float(score) >= float(next_score)
+
+
+def test_json_has_what_is_cheap_and_what_is_asked_for(command: Command, expected: list[str]) -> None:
+    plain = read_json(command("--format", "jsonl", stdin=as_file(LINES).encode()).out)
+    assert [row["source"] for row in plain] == LINES
+    assert [row["translation"] for row in plain] == expected
+    cheap = {"source", "translation", "score", "tokens", "pieces", "lost_tokens", "unknown"}
+    assert all(set(row) == cheap for row in plain)
+    rich = read_json(
+        command(
+            *("--format", "jsonl", "--n_best", "2", "--log_probs", "--alignment"), stdin=as_file(LINES).encode()
+        ).out
+    )
+    for row, text in zip(rich, expected, strict=True):
+        assert set(row) == cheap | {"n_best", "log_probs", "source_tokens", "alignment"}
+        assert row["n_best"][0] == {key: row[key] for key in ("translation", "score", "tokens")}
+        assert row["translation"] == text
+        if text:
+            length = len(row["tokens"]) + 1
+            assert len(row["n_best"]) == 2
+            assert sum(row["log_probs"]) / SearchConfig().penalty(length) == pytest.approx(row["score"], abs=0.01)
+            links = [tuple(map(int, link.split("-"))) for link in row["alignment"].split()]
+            assert [target for _, target in links] == list(range(length - 1))
+            assert max(source for source, _ in links) < len(row["source_tokens"])
+        else:
+            assert (row["pieces"], row["log_probs"], row["alignment"]) == (0, None, None)
+
+
+def test_a_translation_begins_as_it_is_told_to(command: Command, expected: list[str]) -> None:
+    found = command(*LINES, "--prefix", "There is")
+    assert [line[:8] for line in found.out.splitlines()] == [text and "There is" for text in expected]
+    assert "'😀' has characters outside the vocabulary" in command("寺", "--prefix", "😀").complaint
+
+
+def test_alternatives_are_a_table(command: Command) -> None:
+    asked = ("寺", "--alternatives", "3", "--max_length", "9")
+    best, blank, *rows = command(*asked, "--beam", "1").out.splitlines()
+    assert best == command("寺", "--max_length", "9", "--beam", "1").out.strip()
+    assert blank == ""
+    assert [row.split()[0] for row in rows] == [str(i) for i in range(1, len(rows) + 1)]
+    assert [row.count("%") for row in rows] == [3] * len(rows)
+    assert len({row.index("│") for row in rows}) == 1
+    (row,) = command(*asked, "--prefix", "There is").out.splitlines()[2:]
+    assert int(row.split()[0]) > 1
+    (fields,) = read_json(command(*asked, "--beam", "1", "--format", "jsonl").out)
+    assert [len(position["likeliest"]) for position in fields["alternatives"]] == [3] * len(rows)
+    assert "give one sentence" in command("".join(TEXT.src[:8]), "--alternatives", "3").complaint
+
+
+def test_a_given_translation_is_scored_by_token(command: Command) -> None:
+    found = command(TEXT.src[0], "--score", TEXT.tgt[0])
+    *rows, blank, total = found.out.splitlines()
+    assert blank == ""
+    assert rows[-1].split()[0] == "</s>"
+    assert f" {len(rows)} tokens, perplexity " in total
+    (fields,) = read_json(command(TEXT.src[0], "--score", TEXT.tgt[0], "--format", "jsonl").out)
+    assert fields["translation"] == TEXT.tgt[0]
+    assert f"log-probability {fields['log_prob']:.4f}," in total
+    assert sum(fields["log_probs"]) == pytest.approx(fields["log_prob"], abs=0.01)
+
+
+def test_given_translations_are_scored_line_by_line(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    src, tgt = [*TEXT.src[:3], ""], [*TEXT.tgt[:3], ""]
+    (tmp_path / "src").write_text(as_file(src), encoding="utf-8")
+    (tmp_path / "tgt").write_text(as_file(tgt), encoding="utf-8")
+    found = command("--input", tmp_path / "src", "--score", tmp_path / "tgt")
+    rows = [[float(cell) for cell in line.split("\t")] for line in found.out.splitlines()]
+    assert len(rows) == 4
+    assert rows[3] == [0, 0, 1]
+    n_tokens = int(sum(n for _, n, _ in rows))
+    together = math.exp(-sum(log_prob for log_prob, *_ in rows) / n_tokens)
+    assert found.err == f"4 lines, {n_tokens} tokens with </s>, perplexity {together:.2f}\n"
+    monkeypatch.setattr(translate, "LINES_AT_ONCE", 2)
+    in_lots = command("--score", tmp_path / "tgt", stdin=as_file(src).encode()).out
+    assert [float(cell) for cell in in_lots.split()] == pytest.approx([x for row in rows for x in row], rel=1e-4)
+    for lines, first, other in ((src[:3], "standard input", "tgt"), ([*src, "寺"], "tgt", "standard input")):
+        short = command("--score", tmp_path / "tgt", stdin=as_file(lines).encode())
+        assert short.status == 2
+        assert re.search(rf"{first} ends after \d lines, \S*{other} goes on", short.err)
+
+
+def test_several_runs_are_an_ensemble(command: Command, expected: list[str], folder: Path) -> None:
+    assert command(*LINES, "--run", folder, "--run", folder).out == as_file(expected)
+
+
+def test_drawn_translations_are_those_of_their_seed(command: Command) -> None:
+    def drawn(*words: str) -> str:
+        return command(*TEXT.src[:3], "--sample", *words).out
+
+    assert drawn() == drawn("--seed", "1")
+    assert drawn() != drawn("--seed", "2")
+    assert drawn("--n_best", "4").count("\n") == 12
+    assert drawn("--minimum_bayes_risk", "--samples", "5").count("\n") == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["寺", "--n_best", "0"], "--n_best 0: give 1 or more"),
+        (["寺", "--n_best", "3", "--beam", "2"], "--beam 2 cannot find the 3 of --n_best: give --beam 3"),
+        (["寺", "--alternatives", "0"], "--alternatives 0: give 1 or more"),
+        (["寺", "橋", "--alternatives", "2"], "--alternatives are those of one text, and 2 are given: give one"),
+        (["寺", "--log_probs"], "--log_probs has no place in lines of text: add --format jsonl"),
+        (["寺", "--alignment"], "--alignment has no place in lines of text: add --format jsonl"),
+        (["寺", "橋", "--score", "temple"], "--score and 2 texts: give one, or two files"),
+        (["--score", "nowhere.en"], "no such file: nowhere.en (--score takes the translations of lines from a file)"),
+        (["寺", "--score", "temple", "--prefix", "T"], "--score and --prefix at once: give one of them"),
+        (["寺", "--temperature", "0.5"], "--temperature 0.5 is for drawn translations: add --sample"),
+        (["寺", "--max_ratio", "-1"], "--min_ratio 0.0: give 0 to --max_ratio -1.0"),
+        (["寺", "--format", "xml"], "xml"),
+        (["--input", "."], "no such file: ."),
+    ],
+    ids=lambda words: " ".join(words) if isinstance(words, list) else "",
+)
+def test_what_makes_no_sense_is_refused_before_anything_is_loaded(
+    command: Command, words: list[str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(translate, "load_run")
+    assert message in command(*words).complaint
+
+
+def test_the_prompt_remembers_answers_and_obeys(folder: Path, expected: list[str], tmp_path: Path) -> None:
+    state = tmp_path / "miyako" / "history"
+    state.parent.mkdir()
+    state.write_text(f"{LINES[0]}\n", encoding="utf-8")
+    ours, theirs = pty.openpty()
+    environment = os.environ | {"XDG_STATE_HOME": str(tmp_path), "TERM": "dumb"}
+    command = [sys.executable, "translate.py", "--run", str(folder), "--device", "cpu"]
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+    ) as program:
+        os.close(theirs)
+        shown = ""
+
+        def wait_for(text: str) -> str:
+            nonlocal shown
+            while text not in shown:
+                shown += os.read(ours, 4096).decode("utf-8", "replace")
+            before, shown = shown.split(text, 1)
+            return before
+
+        assert "tiny-" in wait_for("> ")
+        os.write(ours, b"\x10\n")  # the line before, of an earlier prompt
+        assert expected[0] in wait_for("\n> ")
+        os.write(ours, b":n 2\n")
+        assert "n 2, beam 2" in wait_for("\n> ")
+        os.write(ours, f"{LINES[2]}\n".encode())
+        assert f"  {expected[2]}" in wait_for("\n> ")
+        os.write(ours, b":beam 0\n")
+        assert ":beam 0: give a whole number" in wait_for("\n> ")
+        os.write(ours, b"\x04")
+        assert program.wait() == 0
+        os.close(ours)
+    assert state.read_text(encoding="utf-8").splitlines()[-2:] == [LINES[2], ":beam 0"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from utils.line_stream import LineStream, count_lines, in_lots
+from utils.line_stream import LineStream, count_lines, in_lots, paired
 
 
 def lots_of(content: bytes, most: int = 3) -> list[list[str]]:
@@ -102,3 +102,21 @@ def test_lines_are_counted_as_they_are_read(content: bytes, n: int, tmp_path: Pa
 def test_a_pipe_is_not_read_to_count_it(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     assert count_lines(tmp_path / "pipe") is None
+
+
+def test_lines_are_paired_across_lots() -> None:
+    lots = [["a", "b"], ["c"]]
+    assert list(paired(lots, iter("xyz"), ("A", "B"))) == [[("a", "x"), ("b", "y")], [("c", "z")]]
+    assert list(paired([], iter([]), ("A", "B"))) == []
+
+
+@pytest.mark.parametrize(
+    ("n_others", "pairs", "message"),
+    [(0, 0, "B ends after 0 lines, A goes on"), (2, 2, "B ends after 2"), (4, 3, "A ends after 3 lines, B goes on")],
+)
+def test_a_side_that_ends_first_is_named_after_the_pairs_before(n_others: int, pairs: int, message: str) -> None:
+    found: list[list[tuple[str, str]]] = []
+    lots = paired([["a", "b"], ["c"]], iter("wxyz"[:n_others]), ("A", "B"))
+    with pytest.raises(ValueError, match=message):
+        found.extend(lots)
+    assert sum(len(lot) for lot in found) == pairs
