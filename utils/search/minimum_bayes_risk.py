@@ -19,7 +19,7 @@ def by_expected_chrf(candidates: Sequence[str]) -> list[int]:
     utility = pairwise_chrf(list(votes))
     totals = utility @ np.array(list(votes.values()), float) - utility.diagonal()  # without its own vote
     # what sums the same numbers in another order is no better for its last digits
-    expected = dict(zip(votes, (totals / max(1, len(candidates) - 1)).round(9).tolist(), strict=True))
+    expected = dict(zip(votes, totals.round(9).tolist(), strict=True))
     return sorted(range(len(candidates)), key=lambda i: -expected[candidates[i]])
 
 

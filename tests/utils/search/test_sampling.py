@@ -188,11 +188,26 @@ def test_nor_does_rounding_make_it_so() -> None:
             assert (probs.gather(-1, chosen[:, None]) > 0).all()
 
 
+def test_nor_does_a_sum_that_is_made_in_parallel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There the sums of two neighbours are rounded apart, so that one may grow, or shrink, where nothing is added."""
+    cumsum = Tensor.cumsum
+
+    def unsteady(self: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
+        return cumsum(self, dim, dtype=dtype) + 1e-6 * (self == 0)
+
+    monkeypatch.setattr(Tensor, "cumsum", unsteady)
+    probs = torch.tensor([0.0, 0.5, 0.0, 0.0, 0.5, 0.0])
+    draws = [0.0, 0.5, 0.5 + 5e-7, math.nextafter(1.0, 0.0)]
+    assert inverse_cdf(probs.expand(4, -1), torch.tensor(draws, dtype=torch.float64)).tolist() == [1, 4, 4, 4]
+
+
 def test_small_probabilities_behind_large_ones_are_not_lost() -> None:
     probs = torch.full((1, 30001), 1e-9)
     probs[0, 0] = 1 - 3e-5
-    draws = torch.tensor([1 - 1.5e-5], dtype=torch.float64)
-    assert inverse_cdf(probs, draws).item() == pytest.approx(15000, abs=50)
+    sums = np.cumsum(probs[0].double().numpy())
+    for number in np.linspace(1 - 2.9e-5, 1, 50, endpoint=False):
+        chosen = inverse_cdf(probs, torch.tensor([number], dtype=torch.float64)).item()
+        assert chosen == np.searchsorted(sums, number * sums[-1], side="right")
 
 
 # the same draws in any company
@@ -266,6 +281,12 @@ def test_rules_are_kept_and_scores_are_the_models_own(ngram: int, temperature: f
         assert all((*ids,)[: len(prefixes[row])] == prefixes[row] for ids, _ in found[row])
         assert ngram == 0 or row == 2 or not any(repeats((*ids,)[len(prefixes[row]) :], ngram) for ids, _ in found[row])
     assert len({len(ids) for ids, _ in found[3]}) > 2
+
+
+def test_a_prefix_longer_than_any_translation_may_be_stretches_it() -> None:
+    prefix = (4, 5, 6, 7, 8, 4, 5)
+    found = sample(Tree(9), SRC[:2], up_to(2, 3), PLAIN, SamplingConfig(2), [0, 1], [prefix, ()])
+    assert [(*ids,) for ids, _ in found[0]] == [prefix] * 2
 
 
 def test_the_best_stands_first() -> None:
