@@ -110,7 +110,7 @@ def test_a_packed_module_computes_what_the_original_did_whatever_becomes_of_that
     with torch.no_grad():
         for parameter in network.parameters():
             assert parameter.grad is not None
-            parameter -= 0.5 * parameter.grad
+            parameter.sub_(0.5 * parameter.grad)
     assert not network.eval()(ids).allclose(expected, atol=0.1)
     torch.testing.assert_close(copy(ids), expected, atol=1e-5, rtol=1e-5)
 
