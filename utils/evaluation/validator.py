@@ -19,7 +19,9 @@ class Validator:
         n_samples: translations to show.
     """
 
-    def __init__(self, translator: Callable[[], Translator], text: ParallelText, corpus: Corpus, n_samples: int) -> None:
+    def __init__(
+        self, translator: Callable[[], Translator], text: ParallelText, corpus: Corpus, n_samples: int
+    ) -> None:
         self._translator = translator
         self._text = text
         self._corpus = corpus

@@ -11,6 +11,7 @@ from utils.search.constraint import NEVER, Constraint
 from utils.search.coverage import coverage
 from utils.search.hypothesis import Bounds, Hypothesis, Searchable, SearchConfig, StateT, bos_rows, next_log_probs
 from utils.search.largest import largest
+from utils.search.staying import who_stays
 
 
 class _Finished:
@@ -72,7 +73,7 @@ def beam_search(
     constraint = Constraint(bounds, device, prefixes, config.no_repeat_ngram)
     penalties = torch.tensor([config.penalty(length) for length in range(1, constraint.longest + 1)], device=device)
     found: list[list[Hypothesis]] = [[] for _ in bounds]
-    alive = torch.arange(len(src), device=device)
+    alive, over = torch.arange(len(src), device=device), torch.zeros(len(src), dtype=torch.bool, device=device)
     finished = _Finished(len(src), width, constraint.longest, device)
     state = model.start(src)
     tokens = bos_rows(len(src), device)
@@ -100,17 +101,20 @@ def beam_search(
 
         # the penalty is largest at one end of the lengths to come
         hope = scores[:, 0] / torch.maximum(penalties[min(t + 1, len(penalties) - 1)], penalties[constraint.most - 1])
-        done = (finished.scores[:, n_wanted - 1] >= hope) | (constraint.most <= t + 1)
+        done = ~over & ((finished.scores[:, n_wanted - 1] >= hope) | (constraint.most <= t + 1))
         rows = rows + torch.arange(n, device=device)[:, None] * n_rows
         if done.any():
-            leave, stay = done.nonzero()[:, 0], (~done).nonzero()[:, 0]
-            for sentence, hypotheses in zip(alive[leave].tolist(), finished.hypotheses(leave), strict=True):
+            newly = done.nonzero()[:, 0]
+            for sentence, hypotheses in zip(alive[newly].tolist(), finished.hypotheses(newly), strict=True):
                 found[sentence] = hypotheses
-            if not len(stay):
+            over = over | done
+            if over.all():
                 break
-            alive, scores, ids, rows, chosen = alive[stay], scores[stay], ids[stay], rows[stay], chosen[stay]
-            constraint.select(stay)
-            finished.select(stay)
+            if (stay := who_stays(over)) is not None:
+                alive, over, scores, ids = alive[stay], over[stay], scores[stay], ids[stay]
+                rows, chosen = rows[stay], chosen[stay]
+                constraint.select(stay)
+                finished.select(stay)
         state = state.select(rows)
         tokens = chosen.flatten()
     return found

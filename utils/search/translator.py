@@ -15,7 +15,7 @@ from utils.search.sampling import SamplingConfig, sample
 from utils.text.pair import TokenizerPair
 from utils.text.sentence import join_sentences, split_sentences
 
-_TOKENS_PER_BATCH = 8192  # source positions, padding included, times rows a sentence
+_TOKENS_PER_BATCH = 16384  # source positions, padding included, times rows a sentence
 
 
 class Candidate(NamedTuple):
@@ -190,9 +190,7 @@ class Translator:
         encoded = self.tokenizers.tgt.encode(prefixes)
         for ids, prefix in zip(encoded, prefixes, strict=True):
             if UNK_ID in ids:
-                raise ValueError(
-                    f"the prefix {prefix!r} has characters outside the vocabulary: leave them out"
-                )
+                raise ValueError(f"the prefix {prefix!r} has characters outside the vocabulary: leave them out")
         return encoded
 
     def _is_known(self, ids: list[int]) -> bool:

@@ -9,6 +9,7 @@ from torch import Tensor
 from const.token import EOS_ID, PAD_ID
 from utils.search.constraint import Constraint
 from utils.search.hypothesis import Bounds, Hypothesis, Searchable, SearchConfig, StateT, bos_rows, next_log_probs
+from utils.search.staying import who_stays
 
 # log-probabilities (N, W, V), the numbers of these sentences (N,), and how many tokens were said -> tokens (N, W)
 Choice = Callable[[Tensor, Tensor, int], Tensor]
@@ -57,14 +58,13 @@ def walk(
         gained = log_probs.gather(-1, chosen[..., None])[..., 0].masked_fill(over, 0.0)
         ids[alive, :, t] = chosen
         scores[alive] += gained
-        stay = ~(over | (chosen == EOS_ID)).all(-1)
-        if not stay.all():
-            rows = stay.nonzero()[:, 0]
-            if not len(rows):
-                break
-            alive, chosen = alive[rows], chosen[rows]
-            constraint.select(rows)
-            state = state.select(rows[:, None] * width + torch.arange(width, device=device))
+        ended = (over | (chosen == EOS_ID)).all(-1)
+        if ended.all():
+            break
+        if (stay := who_stays(ended)) is not None:
+            alive, chosen = alive[stay], chosen[stay]
+            constraint.select(stay)
+            state = state.select(stay[:, None] * width + torch.arange(width, device=device))
         tokens = chosen.flatten()
     return [
         [_hypothesis(row, score, config) for row, score in zip(rows, row_scores, strict=True)]
