@@ -332,8 +332,17 @@ def main() -> None:
     if not arguments.tokens:  # forced, ours ends with </s> where theirs has one token more
         figures |= equality(measurements)
     if arguments.json:
-        rows = [{**asdict(found), "translations": None} for found in measurements]
-        result = {"run": run.folder.name, "peaks": peaks, "figures": figures, "measurements": rows}
+        rows = [{k: v for k, v in asdict(found).items() if k != "translations"} for found in measurements]
+        result = {
+            "name": run.config.name,
+            "sentences": len(sources),
+            "source_tokens": round(lengths, 1),
+            "tokens": arguments.tokens,
+            "threads": arguments.threads,
+            "product_gflops": peaks,
+            "figures": figures,
+            "measurements": rows,
+        }
         with atomic_file(arguments.json) as draft:
             draft.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     print("\n" + " ".join(f"{name}={value:.3f}" for name, value in figures.items()))

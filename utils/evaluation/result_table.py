@@ -6,7 +6,6 @@ from pathlib import Path
 from const.path import FIGURE, ROOT
 from utils.file import atomic_file
 
-BEGIN, END = "<!-- results -->", "<!-- /results -->"
 _HEAD = (
     "| run | corpus | direction | parameters | training | test PPL | BLEU | chrF2 |\n|---|---|---|---|---|---|---|---|"
 )
@@ -25,19 +24,25 @@ def result_table(folder: Path) -> str:
     return "\n".join([_HEAD, *rows])
 
 
-def with_table(page: str, table: str) -> str:
-    """The page with this table between its two marks.
+def with_table(page: str, table: str, name: str) -> str:
+    """The page with this table between the two marks of this name.
 
     Raises:
         ValueError: it has no such marks.
     """
-    if BEGIN not in page or END not in page:
-        raise ValueError(f"the page has no {BEGIN} ... {END}: put both where the table shall stand")
-    return f"{page.partition(BEGIN)[0]}{BEGIN}\n{table}\n{END}{page.partition(END)[2]}"
+    begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+    if begin not in page or end not in page:
+        raise ValueError(f"the page has no {begin} ... {end}: put both where the table shall stand")
+    return f"{page.partition(begin)[0]}{begin}\n{table}\n{end}{page.partition(end)[2]}"
+
+
+def rewrite_readme(table: str, name: str) -> None:
+    """Put a table into its place in the README."""
+    readme = ROOT / "README.md"
+    page = with_table(readme.read_text(encoding="utf-8"), table, name)
+    with atomic_file(readme) as draft:
+        draft.write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    readme = ROOT / "README.md"
-    page = with_table(readme.read_text(encoding="utf-8"), result_table(FIGURE / "results"))
-    with atomic_file(readme) as draft:
-        draft.write_text(page, encoding="utf-8")
+    rewrite_readme(result_table(FIGURE / "results"), "results")

@@ -11,7 +11,7 @@ from utils.evaluation.result_table import result_table, with_table
 
 def test_the_readme_shows_the_result_files() -> None:
     page = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert with_table(page, result_table(FIGURE / "results")) == page
+    assert with_table(page, result_table(FIGURE / "results"), "results") == page
     assert "| `demo` |" in page
 
 
@@ -33,7 +33,7 @@ def test_a_row_says_what_its_file_says(tmp_path: Path) -> None:
 
 
 def test_only_the_part_between_the_marks_changes() -> None:
-    page = "above\n<!-- results -->\nold\n<!-- /results -->\nbelow\n"
-    assert with_table(page, "new") == page.replace("old", "new")
-    with pytest.raises(ValueError, match="no <!-- results -->"):
-        with_table("a page", "new")
+    page = "above\n<!-- speed -->\nold\n<!-- /speed -->\n<!-- results -->\nother\n<!-- /results -->\n"
+    assert with_table(page, "new", "speed") == page.replace("old", "new")
+    with pytest.raises(ValueError, match="no <!-- size -->"):
+        with_table(page, "new", "size")
