@@ -17,6 +17,7 @@ ROOMS = {
     "training": 3,
     "search": 3,
     "evaluation": 4,
+    "terminal": 4,
     "visualize": 5,
     "export": 5,
     "serve": 5,

@@ -13,8 +13,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from utils.evaluation.evaluation import Comparison, Evaluation, Group, Metric, SentenceScore
 from utils.file import atomic_file
+from utils.terminal.plain_text import aligned, bar, wrapped
 from utils.text.script import unspaced_language
-from utils.visualize.plain_text import aligned, bar, wrapped
 from utils.visualize.word_difference import word_difference
 
 SIGNIFICANT = 0.05

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from utils.evaluation.evaluation import Analysis, Comparison, Evaluation, Group, Metric, SentenceScore
-from utils.visualize.plain_text import aligned, bar, columns_of, wrapped
+from utils.terminal.plain_text import aligned, bar, columns_of, wrapped
 from utils.visualize.report import as_json, as_text, end_of_scale, verdict, write_html
 from utils.visualize.word_difference import word_difference
 

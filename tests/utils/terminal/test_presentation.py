@@ -3,8 +3,9 @@ import json
 import pytest
 
 from utils.search.inspection import Judgement, Position
-from utils.search.presentation import (
-    aligned,
+from utils.search.translator import Candidate, Translation
+from utils.terminal.presentation import (
+    alignment_fields,
     alternatives_table,
     json_line,
     judgement_line,
@@ -16,7 +17,6 @@ from utils.search.presentation import (
     record,
     rounded,
 )
-from utils.search.translator import Candidate, Translation
 
 TWO = [Candidate("a b", -0.123456, ["▁a", "▁b"]), Candidate("都\u2028", -12.0, ["都"])]
 BOTH = Translation(TWO, 1, 0, False)
@@ -42,7 +42,9 @@ def test_what_a_reader_must_know_is_said(n_pieces: int, lost: int, unknown: bool
 
 
 def test_a_record_is_one_line_of_readable_json() -> None:
-    line = json_line({**record("源", BOTH, 2), **aligned(["源"], [(0, 0), (0, 1)]), "log_probs": rounded([-0.123456])})
+    line = json_line(
+        {**record("源", BOTH, 2), **alignment_fields(["源"], [(0, 0), (0, 1)]), "log_probs": rounded([-0.123456])}
+    )
     assert "\n" not in line
     assert "源" in line
     assert json.loads(line) == {
@@ -62,7 +64,7 @@ def test_a_record_is_one_line_of_readable_json() -> None:
         "log_probs": [-0.1235],
     }
     assert "n_best" not in record("源", BOTH)
-    assert aligned(["源"], None) == {"source_tokens": None, "alignment": None}
+    assert alignment_fields(["源"], None) == {"source_tokens": None, "alignment": None}
     assert rounded(None) is None
 
 

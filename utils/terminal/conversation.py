@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from utils.search.presentation import notices, ranked_lines
 from utils.search.translator import Translator
+from utils.terminal.presentation import notices, ranked_lines
 
 HELP = """\
   :n N                 show the N best translations

@@ -2,12 +2,12 @@
 
 import json
 import math
-import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from utils.search.alignment import Links, pharaoh
 from utils.search.inspection import Judgement, Position
 from utils.search.translator import Candidate, Translation
+from utils.terminal.plain_text import aligned
 
 _DIGITS = 4  # more say nothing
 
@@ -49,7 +49,7 @@ def record(source: str, translation: Translation, n_best: int = 1) -> dict[str, 
     return found
 
 
-def aligned(source_tokens: Sequence[str], links: Links | None) -> dict[str, object]:
+def alignment_fields(source_tokens: Sequence[str], links: Links | None) -> dict[str, object]:
     """The fields of an alignment; null where a text was translated in pieces."""
     return {
         "source_tokens": source_tokens if links is not None else None,
@@ -91,7 +91,7 @@ def judgement_table(judgement: Judgement) -> list[str]:
     rows = [[token, _percent(log_prob)] for token, log_prob in zip(judgement.tokens, judgement.log_probs, strict=True)]
     n_tokens = len(judgement.tokens)
     return [
-        *_columns(rows, right=(1,)),
+        *aligned(rows, "lr", indent=""),
         "",
         f"log-probability {judgement.log_prob:.{_DIGITS}f}, {n_tokens} tokens, perplexity {judgement.perplexity:.2f}",
     ]
@@ -114,7 +114,8 @@ def alternatives_table(positions: Sequence[Position]) -> list[str]:
         likeliest = [cell for token, log_prob in position.likeliest for cell in (token, _percent(log_prob))]
         rows.append([str(position.number), position.token, "│", *likeliest])
     n_columns = max(len(row) for row in rows)
-    return _columns([row + [""] * (n_columns - len(row)) for row in rows], right=(0, *range(4, n_columns, 2)))
+    filled = [row + [""] * (n_columns - len(row)) for row in rows]
+    return aligned(filled, "rll" + "lr" * ((n_columns - 3) // 2), indent="")
 
 
 def alternatives_record(positions: Sequence[Position]) -> list[dict[str, object]]:
@@ -142,22 +143,3 @@ def _candidate(candidate: Candidate) -> dict[str, object]:
 def _percent(log_prob: float) -> str:
     percent = 100 * math.exp(log_prob)
     return f"{percent:.1f} %" if percent >= 0.1 else "<0.1 %"
-
-
-def _width(text: str) -> int:
-    """Columns of a terminal: kanji and kana take two."""
-    return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in text)
-
-
-def _columns(rows: Sequence[Sequence[str]], right: Iterable[int]) -> list[str]:
-    """Rows as lines, cells below each other."""
-    widths = [max(_width(cell) for cell in column) for column in zip(*rows, strict=True)]
-    to_the_right = set(right)
-    lines = []
-    for row in rows:
-        cells = []
-        for i, (cell, width) in enumerate(zip(row, widths, strict=True)):
-            space = " " * (width - _width(cell))
-            cells.append(space + cell if i in to_the_right else cell + space)
-        lines.append("  ".join(cells).rstrip())
-    return lines

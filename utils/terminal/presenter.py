@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from utils.search.inspection import Inspector, perplexity
-from utils.search.presentation import (
-    aligned,
+from utils.search.translator import Translation
+from utils.terminal.presentation import (
+    alignment_fields,
     alternatives_record,
     alternatives_table,
     json_line,
@@ -18,7 +19,6 @@ from utils.search.presentation import (
     record,
     rounded,
 )
-from utils.search.translator import Translation
 
 
 class Shown(NamedTuple):
@@ -114,5 +114,5 @@ class Presenter:
         if shown.alignment:
             tokens = self.inspector.source_tokens(texts)
             for row, source, links in zip(fields, tokens, self.inspector.alignments(texts, found), strict=True):
-                row.update(aligned(source, links))
+                row.update(alignment_fields(source, links))
         return fields

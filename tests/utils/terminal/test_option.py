@@ -2,8 +2,8 @@ import pytest
 
 from utils.command_line import Parser
 from utils.search.hypothesis import SearchConfig
-from utils.search.option import add_search_options, sampling_config, search_config
 from utils.search.sampling import SamplingConfig
+from utils.terminal.option import add_search_options, sampling_config, search_config
 
 OWN = SearchConfig(beam_size=2, length_penalty=0.9, max_ratio=3.0)
 
