@@ -18,13 +18,13 @@ from utils.config import Config
 from utils.dataset.parallel_text import decoded_lines
 from utils.device import Device, pick_device
 from utils.file import atomic_file
-from utils.line_stream import LineStream, count_lines, in_lots, paired
-from utils.prompt import history_file, kept_history, typed_lines
 from utils.run import CONFIG, WEIGHTS, Run, build_translator, load_run, newest_run
-from utils.search.conversation import Conversation
 from utils.search.inspection import Inspector
-from utils.search.option import add_search_options, sampling_config, search_config
-from utils.search.presenter import Presenter, Shown
+from utils.terminal.conversation import Conversation
+from utils.terminal.line_stream import LineStream, count_lines, in_lots, paired
+from utils.terminal.option import add_search_options, sampling_config, search_config
+from utils.terminal.presenter import Presenter, Shown
+from utils.terminal.prompt import history_file, kept_history, typed_lines
 
 LINES_AT_ONCE = 1000  # enough to batch by length, little enough to hold
 
