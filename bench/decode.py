@@ -41,7 +41,7 @@ from utils.text.pair import load_tokenizers
 OURS, RECOMPUTING, CTRANSLATE2 = "miyako", "without caches", "CTranslate2"
 BATCH_SIZES = (32, 64, 128, 256)  # of which CTranslate2 may choose its best
 LONGEST = 256  # tokens, where translations end by themselves
-ONE_BY_ONE = 100  # sentences are enough where each is translated alone
+ONE_BY_ONE = 50  # sentences are enough where each is translated alone
 
 Decode = Callable[[list[list[int]]], list[list[int]]]  # ids of sources -> ids of translations
 

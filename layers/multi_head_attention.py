@@ -53,8 +53,7 @@ class MultiHeadAttention(nn.Module):
             raise ValueError(f"d_model={d_model} does not split into n_heads={n_heads}: choose a multiple of n_heads")
         self.n_heads = n_heads
         self.query = nn.Linear(d_model, d_model)
-        self.key = nn.Linear(d_model, d_model)
-        self.value = nn.Linear(d_model, d_model)
+        self.key_value = nn.Linear(d_model, 2 * d_model)  # W_K above W_V: one product in place of two
         self.output = nn.Linear(d_model, d_model)
         self.attention = attention if attention is not None else ScaledDotProductAttention()
         self.score_bias = score_bias
@@ -66,11 +65,12 @@ class MultiHeadAttention(nn.Module):
         mask: Bool[Tensor, "..."] | None = None,
     ) -> Float[Tensor, "B T D"]:
         """Attend from x to memory; memory is x: self-attention."""
-        return self.attend(x, self.key_value(memory), mask)
+        return self.attend(x, self.project(memory), mask)
 
-    def key_value(self, memory: Float[Tensor, "B S D"]) -> KeyValue:
+    def project(self, memory: Float[Tensor, "B S D"]) -> KeyValue:
         """Project once what will be looked at, perhaps many times."""
-        return KeyValue(self._split(self.key(memory)), self._split(self.value(memory)))
+        key, value = self.key_value(memory).chunk(2, dim=-1)
+        return KeyValue(self._split(key), self._split(value))
 
     def attend(
         self, x: Float[Tensor, "B T D"], kv: KeyValue, mask: Bool[Tensor, "..."] | None = None

@@ -34,10 +34,9 @@ class PackedLinear(nn.Module):
         self.weight = weight
         self.bias = None if linear.bias is None else linear.bias.detach().to(dtype, copy=True)
 
-    @torch.inference_mode()
     def forward(self, x: Float[Tensor, "... I"]) -> Float[Tensor, "... O"]:
         """Without a gradient."""
-        x = x.to(self.dtype)
+        x = x.detach().to(self.dtype)
         if self.blocked:
             return torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
         return F.linear(x, self.weight, self.bias)

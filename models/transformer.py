@@ -161,7 +161,7 @@ class Transformer(nn.Module):
         """Read N sources, ready for the first step, one row each."""
         memory = self.encode(src)
         # every step reads them: side by side in memory, not as views of (N, S, D)
-        source = tuple(block.cross_attention.key_value(memory).contiguous() for block in self.decoder)  # type: ignore[union-attr, operator]
+        source = tuple(block.cross_attention.project(memory).contiguous() for block in self.decoder)  # type: ignore[union-attr, operator]
         past = tuple(KeyValue(kv.key[:, :, :0], kv.value[:, :, :0]) for kv in source)
         return TransformerState(source, padding_mask(src, PAD_ID), past)
 

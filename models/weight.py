@@ -32,9 +32,10 @@ def initialise(module: nn.Module, pad_id: int | None = None) -> None:
             nn.init.zeros_(part.bias)
     for part in module.modules():
         if isinstance(part, MultiHeadAttention):
-            # query, key and value are one (D, 3D) matrix cut in three: its bound, not that of a square one
-            for projection in (part.query, part.key, part.value):
-                nn.init.xavier_uniform_(projection.weight, gain=1 / math.sqrt(2))
+            # query, key and value are one (3D, D) matrix that is cut: its bound, not those of the parts
+            bound = math.sqrt(6 / (4 * part.query.in_features))
+            for projection in (part.query, part.key_value):
+                nn.init.uniform_(projection.weight, -bound, bound)
 
 
 def tie(owner: nn.Linear | nn.Embedding, *others: nn.Linear | nn.Embedding) -> None:

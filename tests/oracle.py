@@ -27,8 +27,10 @@ def _split_projections(state: dict[str, Tensor]) -> dict[str, Tensor]:
     ours = {}
     for name, tensor in state.items():
         if "in_proj_" in name:
-            for projection, third in zip(("query", "key", "value"), tensor.chunk(3), strict=True):
-                ours[name.replace("in_proj_", f"{projection}.")] = third
+            third = len(tensor) // 3
+            ours[name.replace("in_proj_", "query.")], ours[name.replace("in_proj_", "key_value.")] = tensor.split(
+                [third, 2 * third]
+            )
         else:
             ours[name.replace("out_proj", "output")] = tensor
     return ours

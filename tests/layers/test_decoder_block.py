@@ -75,8 +75,8 @@ def test_a_cached_step_is_the_whole_at_every_position_and_beam(norm_first: bool,
     memory = torch.randn(2, S, D, dtype=torch.float64)
     source_mask = padding_mask(SRC, 0)
     whole = block(x, memory.repeat_interleave(beams, 0), causal_mask(T, T), source_mask.repeat_interleave(beams, 0))
-    source = block.cross_attention.key_value(memory)
-    past = block.self_attention.key_value(x[:, :0])
+    source = block.cross_attention.project(memory)
+    past = block.self_attention.project(x[:, :0])
     for t in range(T):
         out, longer = block.step(x[:, t : t + 1], past, source, source_mask)
         torch.testing.assert_close(out, whole[:, t : t + 1])

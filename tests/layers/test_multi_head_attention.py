@@ -123,7 +123,7 @@ def test_the_score_bias_is_added_before_scaling(fused: bool) -> None:
     x, memory = noise(B, T, D), noise(B, S, D)
     query = torch.einsum("btd,hkd->bhtk", x, attention.query.weight.view(H, D // H, D))
     query = query + attention.query.bias.view(H, 1, -1)
-    key, value = attention.key_value(memory)
+    key, value = attention.project(memory)
     scores = (torch.einsum("bhtk,bhsk->bhts", query, key) + Slope()(query, key)) / (D // H) ** 0.5
     heads = torch.einsum("bhts,bhsk->bthk", scores.softmax(-1), value)
     expected = attention.output(heads.reshape(B, T, D))
@@ -138,9 +138,9 @@ def test_keys_and_values_that_grow_by_a_token_are_those_of_the_whole(fused: bool
     attention, _ = twins(fused)
     x = noise(B, T, D)
     whole = attention(x, x, causal_mask(T, T))
-    past = attention.key_value(x[:, :0])
+    past = attention.project(x[:, :0])
     for t in range(T):
-        past = past.append(attention.key_value(x[:, t : t + 1]))
+        past = past.append(attention.project(x[:, t : t + 1]))
         torch.testing.assert_close(attention.attend(x[:, t : t + 1], past), whole[:, t : t + 1])
 
 
@@ -154,7 +154,7 @@ def test_rows_are_taken_in_the_order_asked_for_and_more_than_once() -> None:
 
 def test_keys_and_values_laid_out_head_by_head_are_the_same() -> None:
     attention, _ = twins(fused=False)
-    views = attention.key_value(noise(B, S, D))
+    views = attention.project(noise(B, S, D))
     own = views.contiguous()
     for before, after in zip(views, own, strict=True):
         assert not before.is_contiguous()

@@ -51,8 +51,7 @@ def test_nothing_is_left_as_it_lay_in_memory(weights: dict[str, torch.Tensor]) -
         ("linear.weight", math.sqrt(6 / (D + 1000))),
         ("bare.weight", math.sqrt(6 / (D + 3))),
         ("attention.query.weight", math.sqrt(6 / (D + 3 * D))),
-        ("attention.key.weight", math.sqrt(6 / (D + 3 * D))),
-        ("attention.value.weight", math.sqrt(6 / (D + 3 * D))),
+        ("attention.key_value.weight", math.sqrt(6 / (D + 3 * D))),
         ("attention.output.weight", math.sqrt(6 / (D + D))),
     ],
 )

@@ -111,10 +111,10 @@ def _set_linear(theirs: common_spec.LinearSpec, *ours: nn.Linear) -> None:
 
 def _set_attention(theirs: MultiHeadAttentionSpec, ours: MultiHeadAttention, around: Residual, is_self: bool) -> None:
     if is_self:
-        _set_linear(theirs.linear[0], ours.query, ours.key, ours.value)
+        _set_linear(theirs.linear[0], ours.query, ours.key_value)
     else:
         _set_linear(theirs.linear[0], ours.query)
-        _set_linear(theirs.linear[1], ours.key, ours.value)
+        _set_linear(theirs.linear[1], ours.key_value)
     _set_linear(theirs.linear[-1], ours.output)
     _set_norm(theirs.layer_norm, around.norm)
 

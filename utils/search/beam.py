@@ -90,12 +90,14 @@ def beam_search(
         scores, places = _best(total.flatten(1), width)
         rows, chosen = places // total.size(-1), places % total.size(-1)
 
-        ids[..., t] = EOS_ID
-        ended = ends.masked_fill(ends < scores[:, -1:], NEVER) / penalties[t]
-        if config.coverage_penalty:
-            # at most 0: it takes away from scores, so that what they can still become stays bounded
-            ended += config.coverage_penalty * coverage(state).view_as(ended)
-        finished.add(ended, ids)
+        ended = ends.masked_fill(ends < scores[:, -1:], NEVER)
+        if (ended > NEVER).any():
+            ended /= penalties[t]
+            if config.coverage_penalty:
+                # at most 0: it takes away from scores, so that what they can still become stays bounded
+                ended += config.coverage_penalty * coverage(state).view_as(ended)
+            ids[..., t] = EOS_ID
+            finished.add(ended, ids)
         ids = ids.gather(1, rows[..., None].expand(-1, -1, ids.size(-1)))
         ids[..., t] = chosen
 

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from const.token import BOS_ID, PAD_ID, UNK_ID
+from const.token import BOS_ID, EOS_ID
 
 SPARE_TOKENS = 10  # a short source may need a translation much longer than itself
 
@@ -105,7 +105,7 @@ class Hypothesis(NamedTuple):
 def next_log_probs(logits: Float[Tensor, "R V"]) -> Float[Tensor, "R V"]:
     """Log-probabilities of the next token in single precision; what no translation contains is ruled out."""
     log_probs = logits.float().log_softmax(-1)
-    log_probs[:, [PAD_ID, UNK_ID, BOS_ID]] = float("-inf")
+    log_probs[:, :EOS_ID] = float("-inf")  # <pad>, <unk> and <s> come first
     return log_probs
 
 
