@@ -1,14 +1,9 @@
 """xWᵀ + b with a weight that is laid out once for the products to come: for models that no longer learn."""
 
-import copy
-from typing import TypeVar
-
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
-
-ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 _ROWS = 64  # the height of x that the layout is made for; others fit too
 
@@ -40,9 +35,3 @@ class PackedLinear(nn.Module):
         if self.blocked:
             return torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
         return F.linear(x, self.weight, self.bias)
-
-
-def packed(module: ModuleT, dtype: torch.dtype) -> ModuleT:
-    """A copy to infer with: each linear layer packed, all else as it is, and nothing shared with the original."""
-    linears = (part for part in module.modules() if isinstance(part, nn.Linear))
-    return copy.deepcopy(module, {id(linear): PackedLinear(linear, dtype) for linear in linears}).eval()

@@ -17,7 +17,7 @@ def recorded_weights(attentions: Sequence[nn.Module]) -> Iterator[list[Tensor]]:
     """
     weights: list[Tensor] = []
     if not all(isinstance(attention, ScaledDotProductAttention) for attention in attentions):
-        raise ValueError("the fused attention has no weights to show: load the run with fused=False")
+        raise ValueError("the fused attention has no weights to show: use ScaledDotProductAttention, fused=False")
     hooks = [
         attention.register_forward_hook(lambda _module, _inputs, output: weights.append(output[1].detach()))
         for attention in attentions

@@ -6,11 +6,12 @@ import runpy
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 from jsonargparse import ArgumentParser
 
+import bench.decode
 import evaluate
 import train
 import translate
@@ -21,6 +22,10 @@ PARSERS = {
     "train.py": train.build_parser,
     "translate.py": translate.build_parser,
     "evaluate.py": evaluate.build_parser,
+}
+MODULES: dict[str, Callable[[], ArgumentParser]] = {
+    "bench.decode": bench.decode.build_parser,
+    "bench.decode_table": ArgumentParser,
 }
 HELPED = [*((name,) for name in PARSERS), *(("evaluate.py", verb) for verb in evaluate.VERBS)]
 UNSHOWN = {"README.md", "LICENSE"}  # the page itself, and what every repository has: the tree may leave them out
@@ -102,6 +107,10 @@ def test_a_command_of_the_readme_is_understood(words: list[str], monkeypatch: py
     if program == "make":
         targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
         assert {name, *arguments} <= set(targets)
+    elif name == "-m":
+        module, *arguments = arguments
+        assert (ROOT / f"{module.replace('.', '/')}.py").is_file()
+        MODULES[module]().parse_args(arguments)
     else:
         assert name in PARSERS
         assert (ROOT / name).is_file()

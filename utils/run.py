@@ -12,7 +12,7 @@ from safetensors.torch import load_model, save_model
 
 from const.path import PICKLES
 from layers.decoder_block import DecoderBlock
-from layers.packed_linear import packed
+from layers.packed import packed
 from layers.scaled_dot_product_attention import ScaledDotProductAttention
 from models.transformer import Transformer
 from utils.config import Config
@@ -84,8 +84,7 @@ def build_translator(
     search = search or first.config.search
     models = [packed(run.model, inference_dtype(device, precision)) for run in runs]
     model: Searchable[Any] = models[0] if len(models) == 1 else Ensemble(models)
-    # greedy search and sampling have nothing to rank by it
-    if search.coverage_penalty and search.beam_size > 1 and sampling is None:
+    if search.coverage_penalty and sampling is None:
         if len(models) > 1:
             raise ValueError(
                 f"coverage_penalty={search.coverage_penalty} asks where one model looks, and these are {len(models)}: "

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from layers.packed_linear import PackedLinear, packed
+from layers.packed import packed
+from layers.packed_linear import PackedLinear
 
 biased = pytest.mark.parametrize("bias", [True, False], ids=["bias", "plain"])
 layouts = pytest.mark.parametrize("blocked", [True, False], ids=["oneDNN", "without oneDNN"])

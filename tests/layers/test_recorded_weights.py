@@ -45,7 +45,10 @@ def test_it_ends_with_the_block_even_when_that_fails() -> None:
 def test_a_fused_attention_is_refused_and_none_is_touched() -> None:
     explicit = ScaledDotProductAttention()
     with (
-        pytest.raises(ValueError, match=r"^the fused attention has no weights to show: load the run with fused=False$"),
+        pytest.raises(
+            ValueError,
+            match=r"^the fused attention has no weights to show: use ScaledDotProductAttention, fused=False$",
+        ),
         recorded_weights([explicit, FusedScaledDotProductAttention()]),
     ):
         pass

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from const.token import BOS_ID, EOS_ID, PAD_ID
 from layers.dropout import Dropout
 from layers.feed_forward import ACTIVATION, Activation
-from layers.packed_linear import packed
+from layers.packed import packed
 from layers.positional_encoding import sinusoid
 from layers.scaled_dot_product_attention import FusedScaledDotProductAttention
 from models.transformer import Transformer, TransformerConfig

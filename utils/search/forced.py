@@ -48,24 +48,26 @@ def token_log_probs(
 
 @torch.inference_mode()
 def alternatives(
-    model: Searchable[StateT], src: Sequence[int], prefix: Sequence[int], k: int, device: torch.device
-) -> list[tuple[int, float]]:
-    """The k likeliest tokens after a beginning, with their log-probabilities, likeliest first.
+    model: Searchable[StateT], src: Sequence[int], said: Sequence[int], k: int, device: torch.device
+) -> list[list[tuple[int, float]]]:
+    """The k likeliest tokens before each of those that were said and behind the last, with their log-probabilities.
 
     Args:
         model: in eval mode.
         src: source ids, without </s>.
-        prefix: what was said so far.
-        k: how many; fewer where the vocabulary is smaller.
+        said: target ids, without <s>.
+        k: how many, likeliest first; fewer where the vocabulary is smaller.
         device: where the model is.
     """
+    found = []
     state = model.start(padded([src]).to(device))
-    for token in (BOS_ID, *prefix):
+    for token in (BOS_ID, *said):
         logits, state = model.step(torch.tensor([token], device=device), state)
-    log_probs = next_log_probs(logits)[0]
-    likely, tokens = log_probs.topk(min(k, len(log_probs)))
-    pairs = zip(tokens.tolist(), likely.tolist(), strict=True)
-    return [(token, log_prob) for token, log_prob in pairs if log_prob > NEVER]
+        log_probs = next_log_probs(logits)[0]
+        likely, tokens = log_probs.topk(min(k, len(log_probs)))
+        pairs = zip(tokens.tolist(), likely.tolist(), strict=True)
+        found.append([(token, log_prob) for token, log_prob in pairs if log_prob > NEVER])
+    return found
 
 
 def _batches(lengths: Sequence[tuple[int, int]], budget: int) -> Iterator[list[int]]:

@@ -28,7 +28,8 @@ class SearchConfig:
         length_penalty: α; log-probabilities are divided by a power α of the length, so that larger prefers longer
             translations.
         normalization: gnmt divides by ((5 + length) / 6)^α (Wu et al. 2016, eq. 14), length by length^α.
-        coverage_penalty: β of Wu et al. 2016, eq. 14: how much it costs to leave parts of the source unattended.
+        coverage_penalty: β of Wu et al. 2016, eq. 14: how much it costs to leave parts of the source unattended;
+            greedy search and sampling, which have nothing to rank, pass over it.
         min_length: fewest tokens of a translation.
         min_ratio: fewest tokens for each token of the source.
         max_length: most tokens of a translation.

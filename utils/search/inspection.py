@@ -1,18 +1,15 @@
 """What models think of translations, their own and others: probabilities, alignments, alternatives."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 
-from const.token import BOS_ID, EOS, UNK_ID
+from const.token import EOS, UNK_ID
 from models.transformer import Transformer
-from utils.dataset.batch import padded
 from utils.search.alignment import Links, align
-from utils.search.constraint import NEVER
-from utils.search.forced import token_log_probs
-from utils.search.hypothesis import next_log_probs
+from utils.search.forced import alternatives, token_log_probs
 from utils.search.translator import Translation, Translator
 
 
@@ -108,26 +105,12 @@ class Inspector:
         if prefix:
             begin = len(self._tgt.encode([prefix])[0])
             end = begin + 1
-        return [
-            Position(t + 1, tokens[t], likeliest)
-            for t, likeliest in enumerate(self._likeliest(source, said[: end - 1], k))
-            if t >= begin
+        found = alternatives(self.translator.model, source, said[: end - 1], k, self.translator.device)
+        likeliest = [
+            [(token, log_prob) for token, (_, log_prob) in zip(self._tgt.tokens([i for i, _ in one]), one, strict=True)]
+            for one in found
         ]
-
-    @torch.inference_mode()
-    def _likeliest(self, source: list[int], said: list[int], k: int) -> Iterator[list[tuple[str, float]]]:
-        """The k likeliest tokens before each that was said, and behind the last."""
-        model, device = self.translator.model, self.translator.device
-        state = model.start(padded([source]).to(device))
-        for token in (BOS_ID, *said):
-            logits, state = model.step(torch.tensor([token], device=device), state)
-            log_probs = next_log_probs(logits)[0]
-            likely, ids = log_probs.topk(min(k, len(log_probs)))
-            yield [
-                (token, log_prob)
-                for token, log_prob in zip(self._tgt.tokens(ids.tolist()), likely.tolist(), strict=True)
-                if log_prob > NEVER
-            ]
+        return [Position(t + 1, tokens[t], likeliest[t]) for t in range(begin, end)]
 
     def _source_ids(self, texts: Sequence[str]) -> list[list[int]]:
         """Without what does not fit the window."""

@@ -16,6 +16,7 @@ from utils.text.pair import TokenizerPair
 from utils.text.sentence import join_sentences, split_sentences
 
 _TOKENS_PER_BATCH = 16384  # source positions, padding included, times rows a sentence
+_MOST_PIECES = 2**20  # no text is cut into more
 
 
 class Candidate(NamedTuple):
@@ -88,6 +89,7 @@ class Translator:
         on_progress: Callable[[int], object] = lambda _: None,
         n_best: int = 1,
         prefixes: Sequence[str] | None = None,
+        first: int = 0,
     ) -> list[Translation]:
         """Translate texts; an empty one (or one of spaces) stays empty, one of unknown characters alone as it is.
 
@@ -96,25 +98,31 @@ class Translator:
             on_progress: is told how many more texts are done.
             n_best: most candidates a text.
             prefixes: what each translation begins with (the first piece of a long one).
+            first: number of the first text, where they are part of a longer input; what is drawn depends on it.
 
         Raises:
             ValueError: a prefix with characters that the vocabulary lacks.
         """
         forced = self._encode_prefixes(prefixes) if prefixes is not None else [[] for _ in texts]
         pieces: list[list[int]] = []
+        numbers: list[int] = []
         starts: list[list[int]] = []
         places: list[range] = []
         lost: list[int] = []
-        for ids, text, start in zip(self.tokenizers.src.encode(texts), texts, forced, strict=True):
+        sources = self.tokenizers.src.encode(texts)
+        for line, (ids, text, start) in enumerate(zip(sources, texts, forced, strict=True), first):
             cut, n_lost = self._cut(ids, text) if self._is_known(ids) else ([], 0)
             places.append(range(len(pieces), len(pieces) + len(cut)))
             pieces += cut
+            numbers += range(line * _MOST_PIECES, line * _MOST_PIECES + len(cut))
             starts += [start, *[[]] * (len(cut) - 1)][: len(cut)]
             lost.append(n_lost)
         last = {place[-1] for place in places if place}
         on_progress(sum(not place for place in places))
         n_wanted = None if self.minimum_bayes_risk else n_best
-        found = self.search_ids(pieces, starts, lambda rows: on_progress(len(last.intersection(rows))), n_wanted)
+        found = self.search_ids(
+            pieces, starts, lambda rows: on_progress(len(last.intersection(rows))), n_wanted, numbers
+        )
         candidates = self._decode(found, n_best)
         return [
             Translation(
@@ -132,6 +140,7 @@ class Translator:
         prefixes: Sequence[Sequence[int]] | None = None,
         on_progress: Callable[[Sequence[int]], object] = lambda _: None,
         n_best: int | None = 1,
+        numbers: Sequence[int] | None = None,
     ) -> list[list[Hypothesis]]:
         """Hypotheses for each sequence of source ids (without </s>), best first; searched longest first, in batches.
 
@@ -140,6 +149,7 @@ class Translator:
             prefixes: ids that each translation begins with.
             on_progress: is told which sources are done.
             n_best: as `beam_search` takes it.
+            numbers: as `sample` takes them; the places of the sources when not given.
         """
         found: list[list[Hypothesis]] = [[] for _ in sources]
         width = self.sampling.n_samples if self.sampling else self.search.beam_size
@@ -151,7 +161,8 @@ class Translator:
             bounds = [self.search.bounds(len(sources[i]) + 1, self.longest) for i in rows]
             starts = [prefixes[i] for i in rows] if prefixes is not None else None
             if self.sampling is not None:
-                hypotheses = sample(self.model, src, bounds, self.search, self.sampling, rows, starts)
+                drawn = [numbers[i] for i in rows] if numbers is not None else rows
+                hypotheses = sample(self.model, src, bounds, self.search, self.sampling, drawn, starts)
             elif width == 1:
                 hypotheses = [[best] for best in greedy_search(self.model, src, bounds, self.search, starts)]
             else:

@@ -54,7 +54,7 @@ class Presenter:
             texts: a lot of lines.
             on_progress: is told how many more are translated.
         """
-        found = self._translate(texts, on_progress)
+        found = self._translate(texts, on_progress, first)
         for number, translation in enumerate(found, first):
             for notice in notices(translation):
                 self._say(f"line {number}: {notice}")
@@ -99,10 +99,10 @@ class Presenter:
         return f"{self._n_judged:,} lines, {self._n_tokens:,} tokens with </s>, perplexity {value:.2f}"
 
     def _translate(
-        self, texts: Sequence[str], on_progress: Callable[[int], object] = lambda _: None
+        self, texts: Sequence[str], on_progress: Callable[[int], object] = lambda _: None, first: int = 1
     ) -> list[Translation]:
         prefixes = [self.shown.prefix] * len(texts) if self.shown.prefix else None
-        return self.inspector.translator.translate(texts, on_progress, self.shown.n_best, prefixes)
+        return self.inspector.translator.translate(texts, on_progress, self.shown.n_best, prefixes, first)
 
     def _records(self, texts: Sequence[str], found: Sequence[Translation]) -> list[dict[str, object]]:
         """The fields of each translation, those that cost something only when asked for."""

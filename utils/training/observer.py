@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
 from utils.file import atomic_file
@@ -203,6 +202,9 @@ class TensorBoardLog:
     """
 
     def __init__(self, folder: Path, step: int) -> None:
+        # slow to import, and who translates needs it not
+        from torch.utils.tensorboard import SummaryWriter
+
         self._writer = SummaryWriter(str(folder), purge_step=step + 1)
 
     def on_step(self, progress: Progress, report: StepReport) -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from const.token import BOS_ID, EOS_ID
-from layers.packed_linear import packed
+from layers.packed import packed
 from models.transformer import Transformer
 from tests.tiny import MODEL, lively, sources
 from tests.utils.search.tree import Tree, real, up_to
@@ -118,13 +118,13 @@ def test_alternatives_are_the_likeliest_after_the_prefix(prefix: list[int], k: i
     tree = Tree(9, seed=2, forbidden=2.0)
     log_probs = tree.log_probs((*SOURCES[0], EOS_ID), tuple(prefix))
     best = sorted(log_probs, key=lambda token: -log_probs[token])[:k]
-    found = alternatives(tree, SOURCES[0], prefix, k, CPU)
+    found = alternatives(tree, SOURCES[0], prefix, k, CPU)[-1]
     assert [token for token, _ in found] == best
     assert [log_prob for _, log_prob in found] == pytest.approx([log_probs[token] for token in best], abs=1e-5)
 
 
 def test_there_are_no_more_alternatives_than_tokens_that_can_be_said() -> None:
-    found = alternatives(Tree(9), SOURCES[0], [], 99, CPU)
+    found = alternatives(Tree(9), SOURCES[0], [], 99, CPU)[0]
     assert {token for token, _ in found} == {EOS_ID, 4, 5, 6, 7, 8}
     assert sum(math.exp(log_prob) for _, log_prob in found) < 1  # the share of what was ruled out is not given away
 
@@ -133,6 +133,7 @@ def test_the_first_alternative_is_what_a_network_was_forced_to_say() -> None:
     model = lively(MODEL, 20, 23)
     forced_log_probs = token_log_probs(model, SOURCES, TARGETS)
     for src, tgt, expected in zip(SOURCES, TARGETS, forced_log_probs, strict=True):
+        found = alternatives(model, src, tgt, 23, CPU)
+        assert len(found) == len(tgt) + 1
         for t, token in enumerate([*tgt, EOS_ID]):
-            found = dict(alternatives(model, src, tgt[:t], 23, CPU))
-            assert token < EOS_ID or found[token] == pytest.approx(expected[t], rel=1e-4)
+            assert token < EOS_ID or dict(found[t])[token] == pytest.approx(expected[t], rel=1e-4)

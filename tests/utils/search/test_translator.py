@@ -351,3 +351,15 @@ def test_the_settings_of_the_search_reach_it(search: SearchConfig) -> None:
         assert len(ids) == len(set(ids))
     for (ids, _), *_ in translator(replace(search, min_length=9, max_length=9)).search_ids(sources):
         assert len(ids) == 9
+
+
+def test_what_is_drawn_of_a_line_depends_on_its_number_in_the_whole_input() -> None:
+    ours = translator(model=translating())
+    ours.sampling = SamplingConfig(2, seed=5)
+    texts = [LINE, TEXT.src[7], LINE, TEXT.src[40]]
+    whole = ours.translate(texts, first=1)
+    in_lots = ours.translate(texts[:1], first=1) + ours.translate(texts[1:], first=2)
+    assert [[c.text for c in found.candidates] for found in in_lots] == [
+        [c.text for c in found.candidates] for found in whole
+    ]
+    assert whole[0].text != whole[2].text

@@ -54,7 +54,7 @@ def test_a_network_in_eval_mode_has_a_plain_loss() -> None:
     net = network()
     nats, _ = TranslationObjective(0.3)(net, batch(PAIRS))
     assert nats.item() == pytest.approx(by_hand(net, 0.0), rel=1e-5)
-    assert nats.item() != pytest.approx(by_hand(net, 0.3), rel=1e-2)
+    assert nats.item() != pytest.approx(by_hand(net, 0.3), rel=1e-3)
 
 
 def test_padding_changes_neither_loss_nor_count_nor_gradient() -> None:

@@ -57,7 +57,7 @@ def test_dropout_does_not_show() -> None:
 
 def test_a_fused_network_is_refused_with_the_remedy() -> None:
     model = translating()
-    with pytest.raises(ValueError, match=r"no weights to show: load the run with fused=False$"):
+    with pytest.raises(ValueError, match=r"no weights to show: use .*, fused=False$"):
         cross_attention(model, SRC, TGT)
     assert hooks(model) == 0
 
