@@ -1,6 +1,6 @@
 """Batches of about equal work and little padding: a budget of tokens, sentences of like length together."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -45,6 +45,20 @@ class Batch(NamedTuple):
     def to(self, device: torch.device) -> "Batch":
         """The same on a device; from pinned memory without waiting."""
         return Batch(self.src.to(device, non_blocking=True), self.tgt.to(device, non_blocking=True))
+
+
+def within_budget(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
+    """Places of sequences, batch by batch, the longest first, so that what the memory cannot hold is known at once.
+
+    Args:
+        lengths: of the sequences.
+        budget: most positions of a batch, padding included; a longer sequence is a batch by itself.
+    """
+    order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
+    while order:
+        size = max(1, budget // lengths[order[0]])
+        rows, order = order[:size], order[size:]
+        yield rows
 
 
 def padded(sequences: Sequence[NDArray[np.integer] | Sequence[int]], bos: bool = False) -> Int[Tensor, "B L"]:

@@ -4,15 +4,10 @@ import re
 from collections.abc import Mapping, Sequence
 
 from utils.evaluation.score import primary_language
+from utils.text.script import HAN, HANGUL, KANA, LETTER
 
-_KANA, _HAN, _HANGUL = (
-    "\u3040-\u30ff\u31f0-\u31ff\uff66-\uff9f",
-    "\u3400-\u4dbf\u4e00-\u9fff",
-    "\u1100-\u11ff\uac00-\ud7af",
-)
-_EAST_ASIAN = f"{_KANA}{_HAN}{_HANGUL}"
-_SCRIPTS = {"ja": f"{_KANA}{_HAN}", "zh": _HAN, "ko": _HANGUL}
-_LETTER = re.compile(r"[^\W\d_]")
+_EAST_ASIAN = f"{KANA}{HAN}{HANGUL}"
+_SCRIPTS = {"ja": f"{KANA}{HAN}", "zh": HAN, "ko": HANGUL}
 _LEAST_OWN = 0.1  # of the letters; names and quotations in another script are common
 _MOST_FOREIGN = 0.5
 
@@ -29,7 +24,7 @@ def refuse_other_language(lines: Sequence[str], language: str, name: str) -> Non
         ValueError: it is Japanese, say, and should be English.
     """
     text = "".join(lines)
-    n_letters = len(_LETTER.findall(text))
+    n_letters = len(re.findall(f"[{LETTER}]", text))
     code = primary_language(language)
     share = len(re.findall(f"[{_SCRIPTS.get(code, _EAST_ASIAN)}]", text)) / max(1, n_letters)
     if n_letters and (share < _LEAST_OWN if code in _SCRIPTS else share > _MOST_FOREIGN):

@@ -11,7 +11,7 @@ from layers.mask import padding_mask
 from layers.recorded_weights import recorded_weights
 from layers.scaled_dot_product_attention import ScaledDotProductAttention
 from models.transformer import Transformer
-from utils.dataset.batch import padded
+from utils.dataset.batch import padded, within_budget
 
 _TOKENS_PER_BATCH = 8192  # positions of the longer side, padding included
 
@@ -36,11 +36,10 @@ def align(
         For each pair a link for each target token, in order; none where the source is empty.
     """
     links: list[Links] = [[] for _ in sources]
-    lengths = [max(len(source), len(target)) + 1 for source, target in zip(sources, targets, strict=True)]
-    order = sorted((i for i in range(len(sources)) if sources[i] and targets[i]), key=lambda i: -lengths[i])
-    while order:
-        size = max(1, _TOKENS_PER_BATCH // lengths[order[0]])
-        rows, order = order[:size], order[size:]
+    said = [i for i, pair in enumerate(zip(sources, targets, strict=True)) if all(pair)]
+    lengths = [max(len(sources[i]), len(targets[i])) + 1 for i in said]
+    for places in within_budget(lengths, _TOKENS_PER_BATCH):
+        rows = [said[place] for place in places]
         src = padded([sources[i] for i in rows])
         tgt = padded([targets[i] for i in rows], bos=True)[:, :-1]
         weights = torch.stack([_last_weights(model, src, tgt) for model in models]).mean(0)

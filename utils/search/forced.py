@@ -1,6 +1,6 @@
 """How likely a model finds what others say: given translations, and the ways to go on from a beginning."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float, Int
@@ -9,7 +9,7 @@ from torch import Tensor
 from const.token import BOS_ID, PAD_ID
 from layers.mask import padding_mask
 from models.transformer import Transformer
-from utils.dataset.batch import padded
+from utils.dataset.batch import padded, within_budget
 from utils.search.constraint import NEVER
 from utils.search.hypothesis import Searchable, StateT, next_log_probs
 
@@ -33,16 +33,17 @@ def token_log_probs(
     """
     device = next(model.parameters()).device
     found: list[list[float]] = [[] for _ in sources]
-    lengths = [(len(tgt) + 1, len(src) + 1) for src, tgt in zip(sources, targets, strict=True)]
-    for rows in _batches(lengths, tokens_per_batch):
+    longer = [max(len(src), len(tgt)) + 1 for src, tgt in zip(sources, targets, strict=True)]
+    lengths = [len(tgt) + 1 for tgt in targets]
+    for rows in within_budget(longer, tokens_per_batch):
         src = padded([sources[i] for i in rows]).to(device)
         tgt = padded([targets[i] for i in rows], bos=True).to(device)
         x = model.decode(tgt[:, :-1], model.encode(src), padding_mask(src, PAD_ID))
         said = tgt[:, 1:]
-        real = torch.arange(said.size(1), device=device) < torch.tensor([[lengths[i][0]] for i in rows], device=device)
+        real = torch.arange(said.size(1), device=device) < torch.tensor([[lengths[i]] for i in rows], device=device)
         log_probs = iter(_log_probs(model, x[real], said[real]).tolist())
         for i in rows:
-            found[i] = [next(log_probs) for _ in range(lengths[i][0])]
+            found[i] = [next(log_probs) for _ in range(lengths[i])]
     return found
 
 
@@ -68,21 +69,6 @@ def alternatives(
         pairs = zip(tokens.tolist(), likely.tolist(), strict=True)
         found.append([(token, log_prob) for token, log_prob in pairs if log_prob > NEVER])
     return found
-
-
-def _batches(lengths: Sequence[tuple[int, int]], budget: int) -> Iterator[list[int]]:
-    """Pairs of like length together, longest first, so that what is too large for the memory is known at once."""
-    order = sorted(range(len(lengths)), key=lambda i: lengths[i], reverse=True)
-    rows: list[int] = []
-    widest = 0
-    for i in order:
-        if rows and max(widest, *lengths[i]) * (len(rows) + 1) > budget:
-            yield rows
-            rows, widest = [], 0
-        rows.append(i)
-        widest = max(widest, *lengths[i])
-    if rows:
-        yield rows
 
 
 def _log_probs(model: Transformer, x: Float[Tensor, "P D"], said: Int[Tensor, " P"]) -> Float[Tensor, " P"]:

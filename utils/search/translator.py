@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 
 from const.token import UNK_ID
-from utils.dataset.batch import padded
+from utils.dataset.batch import padded, within_budget
 from utils.search.beam import beam_search
 from utils.search.greedy import greedy_search
 from utils.search.hypothesis import Hypothesis, Searchable, SearchConfig
@@ -153,10 +153,7 @@ class Translator:
         """
         found: list[list[Hypothesis]] = [[] for _ in sources]
         width = self.sampling.n_samples if self.sampling else self.search.beam_size
-        order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
-        while order:
-            size = max(1, _TOKENS_PER_BATCH // width // (len(sources[order[0]]) + 1))
-            rows, order = order[:size], order[size:]
+        for rows in within_budget([len(source) + 1 for source in sources], _TOKENS_PER_BATCH // width):
             src = padded([sources[i] for i in rows]).to(self.device)
             bounds = [self.search.bounds(len(sources[i]) + 1, self.longest) for i in rows]
             starts = [prefixes[i] for i in rows] if prefixes is not None else None

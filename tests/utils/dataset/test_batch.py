@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from const.token import BOS_ID, EOS_ID, PAD_ID
-from utils.dataset.batch import Batch, BatchConfig, BucketSampler, padded
+from utils.dataset.batch import Batch, BatchConfig, BucketSampler, padded, within_budget
 from utils.dataset.token_cache import TokenArray, TokenPairs
 
 Lengths = list[tuple[int, int]]
@@ -152,3 +152,12 @@ def test_moving_a_batch_keeps_it() -> None:
 def test_a_batch_of_nothing_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name}=0: give at least 1"):
         BatchConfig(**{name: 0})
+
+
+@given(st.lists(st.integers(1, 40), max_size=30), st.integers(1, 100))
+def test_batches_within_a_budget_hold_each_sequence_once_longest_first(lengths: list[int], budget: int) -> None:
+    batches = list(within_budget(lengths, budget))
+    assert sorted(i for rows in batches for i in rows) == list(range(len(lengths)))
+    assert all(len(rows) == 1 or len(rows) * max(lengths[i] for i in rows) <= budget for rows in batches)
+    found = [lengths[i] for rows in batches for i in rows]
+    assert found == sorted(found, reverse=True)
