@@ -1,6 +1,8 @@
-"""Adam (Kingma & Ba 2015) and how fast it may go at each step."""
+"""Adam (Kingma & Ba 2015) with decoupled weight decay (Loshchilov & Hutter 2019), and all that says how it steps."""
 
+import math
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import nn
@@ -8,34 +10,79 @@ from torch import nn
 
 @dataclass(frozen=True)
 class OptimizerConfig:
-    """Adam with a warm-up.
+    """How weights move; `utils.training.schedule` says what the learning rate is at each step.
 
     Args:
-        peak_lr: learning rate at the end of the warm-up.
-        warmup_steps: updates of linear rise; from there the rate falls with the inverse square root of the step.
+        schedule: course of the learning rate after its linear rise: falling with the inverse square root of the
+            step, the same by Vaswani et al.'s formula (its peak follows from d_model and warmup_steps), or half a
+            cosine down to final_lr.
+        peak_lr: learning rate at the end of the warm-up (not noam).
+        warmup_steps: updates of linear rise; 0 begins at the peak.
+        noam_factor: the learning rate is as many times that of the paper (noam only).
+        decay_steps: updates from the end of the warm-up to final_lr (cosine only, which needs it).
+        final_lr: learning rate at the end (cosine only).
         betas: decay of the running means of gradient and squared gradient.
         eps: added to the denominator of each step.
-        clip_norm: longest gradient, as a norm over all parameters.
+        weight_decay: an update shrinks each matrix by this share times the learning rate; biases and norms are left
+            alone.
+        clip_norm: longest gradient, as a norm over all parameters; null clips none.
+        ema_decay: what validates and translates is a moving average of the weights, of which each update keeps this
+            share, such as 0.999; null: the weights themselves.
     """
 
+    schedule: Literal["inverse_sqrt", "noam", "cosine"] = "inverse_sqrt"
     peak_lr: float = 7e-4
     warmup_steps: int = 4000
+    noam_factor: float = 1.0
+    decay_steps: int | None = None
+    final_lr: float = 0.0
     betas: tuple[float, float] = (0.9, 0.98)
     eps: float = 1e-9
-    clip_norm: float = 1.0
+    weight_decay: float = 0.0
+    clip_norm: float | None = 1.0
+    ema_decay: float | None = None
 
-
-def inverse_sqrt(step: int, config: OptimizerConfig) -> float:
-    """peak · min(step / warmup, √(warmup / step)), the schedule of Vaswani et al. 2017, eq. 3, by its peak.
-
-    Args:
-        step: of the update that is about to be made, from 1.
-        config: peak and warm-up.
-    """
-    warmup = max(1, config.warmup_steps)
-    return config.peak_lr * min(step / warmup, (warmup / step) ** 0.5)
+    def __post_init__(self) -> None:
+        """Refuse what no training can follow."""
+        positive = ("peak_lr", "noam_factor", "eps", *(["clip_norm"] if self.clip_norm is not None else []))
+        for name in positive:
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"{name}={getattr(self, name)}: give a number above 0")
+        for name in ("warmup_steps", "final_lr", "weight_decay"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name}={getattr(self, name)}: give 0 or more")
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise ValueError(f"betas={list(self.betas)}: give two of at least 0 and below 1, such as [0.9, 0.98]")
+        if self.ema_decay is not None and not 0 <= self.ema_decay < 1:
+            raise ValueError(
+                f"ema_decay={self.ema_decay}: give at least 0 and below 1, such as 0.999, or null for none"
+            )
+        if self.schedule == "cosine":
+            if self.decay_steps is None or self.decay_steps < 1:
+                raise ValueError(
+                    f"schedule=cosine with decay_steps={self.decay_steps}: give the updates from the warm-up's end to "
+                    "that of the training"
+                )
+            if self.final_lr > self.peak_lr:
+                raise ValueError(f"final_lr={self.final_lr} is above peak_lr={self.peak_lr}: give at most as much")
 
 
 def build_adam(net: nn.Module, config: OptimizerConfig) -> torch.optim.Adam:
-    """Adam over all parameters in one fused kernel; its rate is set before each step."""
-    return torch.optim.Adam(net.parameters(), lr=config.peak_lr, betas=config.betas, eps=config.eps, fused=True)
+    """Adam over all parameters in one fused kernel; the rate of its groups is set before each step.
+
+    Without weight decay it is Adam and a single group; with it, matrices are the first group and the rest the second.
+    """
+    parameters = list(net.parameters())
+    groups = [{"params": parameters, "weight_decay": 0.0}]
+    if config.weight_decay:
+        groups = [
+            {"params": [p for p in parameters if p.dim() > 1], "weight_decay": config.weight_decay},
+            {"params": [p for p in parameters if p.dim() <= 1], "weight_decay": 0.0},
+        ]
+    return torch.optim.AdamW(groups, lr=config.peak_lr, betas=config.betas, eps=config.eps, fused=True)
+
+
+def inverse_sqrt(step: int, config: OptimizerConfig) -> float:
+    """`utils.training.schedule.learning_rate` for the first of its schedules."""
+    warmup = max(1, config.warmup_steps)
+    return config.peak_lr * min(step / warmup, (warmup / step) ** 0.5)

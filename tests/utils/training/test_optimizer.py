@@ -1,30 +1,29 @@
+import math
+from typing import Any
+
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from utils.training.optimizer import OptimizerConfig, build_adam, inverse_sqrt
-
-
-def test_the_rate_is_that_of_the_paper() -> None:
-    """Vaswani et al. 2017, eq. 3: d^-0.5 · min(step^-0.5, step · warmup^-1.5)."""
-    d_model, warmup = 512, 4000
-    config = OptimizerConfig(peak_lr=d_model**-0.5 * warmup**-0.5, warmup_steps=warmup)
-    for step in (1, 2, 3999, 4000, 4001, 100_000):
-        expected = d_model**-0.5 * min(step**-0.5, step * warmup**-1.5)
-        assert inverse_sqrt(step, config) == pytest.approx(expected)
+from utils.training.optimizer import OptimizerConfig, build_adam
 
 
-def test_the_peak_is_at_the_end_of_the_warm_up() -> None:
-    config = OptimizerConfig(peak_lr=0.01, warmup_steps=20)
-    rates = [inverse_sqrt(step, config) for step in range(1, 100)]
-    assert max(rates) == rates[19] == pytest.approx(0.01)
-    assert rates[0] == pytest.approx(0.01 / 20)
-    assert rates[79] == pytest.approx(0.01 / 2)
+def network() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Embedding(4, 3), nn.Linear(3, 2), nn.LayerNorm(2))
 
 
-def test_no_warm_up_begins_at_the_peak() -> None:
-    config = OptimizerConfig(peak_lr=0.01, warmup_steps=0)
-    assert [inverse_sqrt(step, config) for step in (1, 4)] == pytest.approx([0.01, 0.005])
+def step(net: nn.Module, adam: torch.optim.Optimizer, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in net.parameters():
+        parameter.grad = torch.randn(parameter.shape, generator=generator)
+    for group in adam.param_groups:
+        group["lr"] = 0.1 / (1 + seed)
+    adam.step()
+
+
+def weights(net: nn.Module) -> list[Tensor]:
+    return [parameter.detach().clone() for parameter in net.parameters()]
 
 
 def test_adam_moves_as_its_settings_say() -> None:
@@ -42,8 +41,93 @@ def test_adam_moves_as_its_settings_say() -> None:
         assert net.weight.item() == pytest.approx(expected, rel=1e-5)
 
 
-def test_adam_has_every_parameter_once_and_no_decay() -> None:
-    net = nn.Sequential(nn.Linear(3, 2), nn.LayerNorm(2))
-    (group,) = build_adam(net, OptimizerConfig()).param_groups
-    assert [id(parameter) for parameter in group["params"]] == [id(parameter) for parameter in net.parameters()]
-    assert group["weight_decay"] == 0
+def test_without_decay_it_is_torchs_adam_bit_for_bit() -> None:
+    ours, theirs = network(), network()
+    config = OptimizerConfig(betas=(0.8, 0.9), eps=1e-6)
+    mine = build_adam(ours, config)
+    adam = torch.optim.Adam(theirs.parameters(), betas=(0.8, 0.9), eps=1e-6, fused=True)
+    for seed in range(5):
+        step(ours, mine, seed)
+        step(theirs, adam, seed)
+    assert all(torch.equal(a, b) for a, b in zip(weights(ours), weights(theirs), strict=True))
+
+
+def test_decay_shrinks_matrices_by_its_share_of_the_rate_and_nothing_else() -> None:
+    """Loshchilov & Hutter 2019, algorithm 2: beside the gradient's step, not through it."""
+    decayed, free = network(), network()
+    adam, plain = build_adam(decayed, OptimizerConfig(weight_decay=0.25)), build_adam(free, OptimizerConfig())
+    start = weights(decayed)
+    step(decayed, adam, 1)  # at a rate of 0.05
+    step(free, plain, 1)
+    for before, with_decay, without in zip(start, weights(decayed), weights(free), strict=True):
+        shrunk = 0.05 * 0.25 * before if before.dim() > 1 else torch.zeros_like(before)
+        torch.testing.assert_close(with_decay, without - shrunk, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+def test_adam_has_every_parameter_once(weight_decay: float) -> None:
+    tied = nn.Linear(3, 2)
+    net = network().append(tied)
+    tied.weight = net[1].weight  # type: ignore[assignment]
+    held = [
+        p for group in build_adam(net, OptimizerConfig(weight_decay=weight_decay)).param_groups for p in group["params"]
+    ]
+    assert len(held) == len(list(net.parameters()))
+    assert {id(p) for p in held} == {id(p) for p in net.parameters()}
+
+
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+def test_a_step_with_a_gradient_that_is_not_finite_moves_nothing(weight_decay: float) -> None:
+    """What the kernel is told in `found_inf`: weights, means and the count of steps stay, weight decay rests."""
+    net = network()
+    adam = build_adam(net, OptimizerConfig(weight_decay=weight_decay))
+    step(net, adam, 0)
+    before = weights(net), [value.clone() for state in adam.state.values() for value in state.values()]
+    adam.found_inf = torch.ones(())  # type: ignore[attr-defined]
+    step(net, adam, 1)
+    after = weights(net), [value for state in adam.state.values() for value in state.values()]
+    torch.testing.assert_close(after, before, rtol=0, atol=0)
+    adam.found_inf = torch.zeros(())  # type: ignore[attr-defined]
+    step(net, adam, 1)
+    assert all(not torch.equal(a, b) for a, b in zip(weights(net), before[0], strict=True))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"peak_lr": 0.0}, "peak_lr=0.0: give a number above 0"),
+        ({"peak_lr": math.nan}, "peak_lr=nan: give a number above 0"),
+        ({"peak_lr": math.inf}, "peak_lr=inf: give a number above 0"),
+        ({"noam_factor": -1.0}, "noam_factor=-1.0: give a number above 0"),
+        ({"eps": 0.0}, "eps=0.0: give a number above 0"),
+        ({"clip_norm": 0.0}, "clip_norm=0.0: give a number above 0"),
+        ({"warmup_steps": -1}, "warmup_steps=-1: give 0 or more"),
+        ({"final_lr": -1e-5}, "final_lr=-1e-05: give 0 or more"),
+        ({"weight_decay": -0.1}, "weight_decay=-0.1: give 0 or more"),
+        ({"betas": (0.9, 1.0)}, "betas=[0.9, 1.0]: give two of at least 0 and below 1, such as [0.9, 0.98]"),
+        ({"betas": (-0.1, 0.9)}, "betas=[-0.1, 0.9]: give two of at least 0 and below 1, such as [0.9, 0.98]"),
+        ({"ema_decay": 1.0}, "ema_decay=1.0: give at least 0 and below 1, such as 0.999, or null for none"),
+        (
+            {"schedule": "cosine"},
+            "schedule=cosine with decay_steps=None: give the updates from the warm-up's end to that of the training",
+        ),
+        (
+            {"schedule": "cosine", "decay_steps": 0},
+            "schedule=cosine with decay_steps=0: give the updates from the warm-up's end to that of the training",
+        ),
+        (
+            {"schedule": "cosine", "decay_steps": 9, "peak_lr": 0.1, "final_lr": 0.2},
+            "final_lr=0.2 is above peak_lr=0.1: give at most as much",
+        ),
+    ],
+)
+def test_what_no_training_can_follow_is_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 (the whole message is compared)
+        OptimizerConfig(**settings)
+    assert str(caught.value) == message
+
+
+def test_the_ends_of_what_can_be_given_are_taken() -> None:
+    config = OptimizerConfig(warmup_steps=0, betas=(0.0, 0.0), clip_norm=None, ema_decay=0.0, weight_decay=0.0)
+    assert config.clip_norm is None
+    OptimizerConfig(schedule="cosine", decay_steps=1, peak_lr=0.1, final_lr=0.1)
