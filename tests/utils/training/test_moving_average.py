@@ -1,0 +1,184 @@
+"""The average against its formula and torch's own; lent to the network; taken up again after an interruption."""
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from models.transformer import Transformer
+from tests.tiny import MODEL, lively
+from utils.dataset.batch import Batch, padded
+from utils.training.moving_average import MovingAverage
+from utils.training.objective import TranslationObjective
+from utils.training.optimizer import OptimizerConfig, build_adam
+
+VOCAB = 13
+BATCH = Batch(padded([[4, 5, 6, 7], [10]]), padded([[8, 9], [4, 5, 6]], bos=True))
+
+
+def tied() -> nn.Sequential:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 5), nn.LayerNorm(5))
+    net[1].weight = net[0].weight
+    return net
+
+
+def weights(net: nn.Module) -> list[Tensor]:
+    return [weight.detach().clone() for weight in net.parameters()]
+
+
+def equal(a: list[Tensor], b: list[Tensor]) -> bool:
+    return all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+def move(net: nn.Module) -> None:
+    with torch.no_grad():
+        for weight in net.parameters():
+            weight.add_(torch.randn_like(weight))
+
+
+def averaged(net: nn.Module, average: MovingAverage) -> list[Tensor]:
+    with average.swapped():
+        return weights(net)
+
+
+def test_the_first_updates_are_soon_forgotten_and_then_it_keeps_its_decay() -> None:
+    net = nn.Linear(1, 1, bias=False)
+    nn.init.constant_(net.weight, 5.0)
+    average, expected = MovingAverage(net, 0.4), 5.0
+    for n, value in enumerate([1.0, -2.0, 3.0, 0.5, 7.0, 2.0, -1.0]):
+        nn.init.constant_(net.weight, value)
+        average.update()
+        decay = min(0.4, (1 + n) / (10 + n))  # 0.1, 0.18, ..., 0.36, and 0.4 from the sixth
+        expected = decay * expected + (1 - decay) * value
+        assert averaged(net, average)[0].item() == pytest.approx(expected, rel=1e-6)
+
+
+def test_it_is_torchs_average_once_the_start_is_over() -> None:
+    net = tied()
+    average = MovingAverage(net, 0.5)
+    for _ in range(8):  # from here (1 + n) / (10 + n) is above the decay
+        average.update()
+    theirs = AveragedModel(net, multi_avg_fn=get_ema_multi_avg_fn(0.5))
+    theirs.update_parameters(net)  # torch's first only copies
+    for _ in range(10):
+        move(net)
+        average.update()
+        theirs.update_parameters(net)
+    assert equal(averaged(net, average), weights(theirs.module))
+
+
+def test_tied_weights_are_averaged_once_and_stay_tied() -> None:
+    net = tied()
+    average, start = MovingAverage(net, 0.9), weights(net)[0]
+    assert len(average.state_dict()["average"]) == len(list(net.parameters())) == 4
+    nn.init.zeros_(next(net.parameters()))
+    average.update()
+    with average.swapped():
+        assert net[0].weight is net[1].weight
+        torch.testing.assert_close(weights(net)[0], 0.1 * start)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_networks_own_weights_come_back_bit_for_bit_where_they_were(fails: bool) -> None:
+    net = tied()
+    adam = build_adam(net, OptimizerConfig())
+    average = MovingAverage(net, 0.9)
+    move(net)
+    average.update()
+    mean = [value.clone() for value in average.state_dict()["average"].values()]
+    before, identities = weights(net), [(id(weight), weight.data_ptr()) for weight in net.parameters()]
+    end: AbstractContextManager[object] = pytest.raises(RuntimeError, match="inside") if fails else nullcontext()
+    with end, average.swapped():
+        assert equal(weights(net), mean)
+        assert torch.equal(net.state_dict()["0.weight"], mean[0])  # what is saved inside
+        assert not equal(weights(net), before)
+        if fails:
+            raise RuntimeError("inside")
+    assert equal(weights(net), before)
+    assert [(id(weight), weight.data_ptr()) for weight in net.parameters()] == identities
+    assert equal(list(average.state_dict()["average"].values()), mean)
+    held = [weight for group in adam.param_groups for weight in group["params"]]
+    assert [id(weight) for weight in held] == [id(weight) for weight in net.parameters()]
+
+
+def test_a_swap_within_a_swap_ends_with_the_networks_own() -> None:
+    net = tied()
+    average = MovingAverage(net, 0.9)
+    move(net)
+    before = weights(net)
+    with average.swapped():
+        with average.swapped():
+            pass
+        assert not equal(weights(net), before)
+    assert equal(weights(net), before)
+
+
+class Training:
+    """A network with dropout, its optimizer and its average; every draw is a function of the step."""
+
+    def __init__(self, seed: int) -> None:
+        self.net: Transformer = lively(replace(MODEL, dropout=0.2), VOCAB, VOCAB, seed)
+        self.adam = build_adam(self.net, OptimizerConfig(peak_lr=0.01))
+        self.average = MovingAverage(self.net, 0.97)
+        self.objective = TranslationObjective(0.1)
+
+    def steps(self, begin: int, end: int, look_every: int) -> None:
+        for step in range(begin, end):
+            torch.manual_seed(step)
+            self.adam.zero_grad()
+            nats, tokens = self.objective(self.net.train(), BATCH)
+            (nats / tokens).backward()
+            self.adam.step()
+            self.average.update()
+            if step % look_every == 0:  # a validation between two updates changes neither
+                with self.average.swapped(), torch.no_grad():
+                    self.objective(self.net.eval(), BATCH)
+
+    def state(self) -> dict[str, Any]:
+        return {"net": self.net.state_dict(), "adam": self.adam.state_dict(), "average": self.average.state_dict()}
+
+
+def test_an_interrupted_training_ends_with_the_bits_of_an_uninterrupted_one(tmp_path: Path) -> None:
+    whole, first, second = Training(seed=1), Training(seed=1), Training(seed=2)
+    whole.steps(0, 50, look_every=50)
+    first.steps(0, 23, look_every=5)
+    torch.save(first.state(), tmp_path / "state.pt")
+    state = torch.load(tmp_path / "state.pt", weights_only=True)
+    second.net.load_state_dict(state["net"])
+    second.adam.load_state_dict(state["adam"])
+    second.average.load_state_dict(state["average"])
+    second.steps(23, 50, look_every=7)
+    assert second.average.n_updates == 50
+    assert equal(weights(second.net), weights(whole.net))
+    assert equal(averaged(second.net, second.average), averaged(whole.net, whole.average))
+    assert not equal(averaged(whole.net, whole.average), weights(whole.net))
+
+
+def test_what_is_loaded_is_a_copy() -> None:
+    net = tied()
+    saved, loaded = MovingAverage(net, 0.9), MovingAverage(net, 0.9)
+    loaded.load_state_dict(saved.state_dict())
+    before = averaged(net, saved)
+    move(net)
+    loaded.update()
+    assert equal(averaged(net, saved), before)
+
+
+@pytest.mark.gpu
+def test_the_device_is_not_waited_for() -> None:
+    net = tied().cuda()
+    average = MovingAverage(net, 0.9)
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        average.update()
+        with average.swapped():
+            pass
+    finally:
+        torch.cuda.set_sync_debug_mode("default")

@@ -1,0 +1,59 @@
+"""The mean of the last updates' weights (Polyak & Juditsky 1992): it translates better than the last of them."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+
+class MovingAverage:
+    """x̄ ← d x̄ + (1 - d) x after each update.
+
+    d is min(decay, (1 + n) / (10 + n)) after n updates, so that the weights of the beginning are soon forgotten.
+
+    Args:
+        net: its parameters are averaged, tied ones once; its buffers are not.
+        decay: share of the average that an update keeps.
+    """
+
+    def __init__(self, net: nn.Module, decay: float) -> None:
+        self.decay = decay
+        self.n_updates = 0
+        self._weights = dict(net.named_parameters())
+        self._average = {name: weight.detach().clone() for name, weight in self._weights.items()}
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """After an update of the weights; the device is not waited for."""
+        decay = min(self.decay, (1 + self.n_updates) / (10 + self.n_updates))
+        self.n_updates += 1
+        torch._foreach_lerp_(list(self._average.values()), list(self._weights.values()), 1 - decay)
+
+    @contextmanager
+    def swapped(self) -> Iterator[None]:
+        """Inside, the network carries the average; after it, however it ends, its own weights where they were.
+
+        Only what the parameters point at changes hands: nothing is copied, and an optimizer notices nothing.
+        """
+        own = {name: weight.data for name, weight in self._weights.items()}
+        self._point_at(self._average)
+        try:
+            yield
+        finally:
+            self._point_at(own)
+
+    def _point_at(self, tensors: dict[str, torch.Tensor]) -> None:
+        for name, weight in self._weights.items():
+            weight.data = tensors[name]
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that going on from here needs."""
+        return {"n_updates": self.n_updates, "average": self._average}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state of the same network."""
+        self.n_updates = state["n_updates"]
+        for name, average in self._average.items():
+            average.copy_(state["average"][name])
