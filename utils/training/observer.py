@@ -2,7 +2,9 @@
 
 import json
 import math
+import os
 import sys
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -11,16 +13,24 @@ from tqdm import tqdm
 from utils.file import atomic_file
 from utils.training.plan import Progress, TrainingConfig
 
+LOG = "log.jsonl"  # of a run folder
+
+
+def perplexity(loss: float) -> float:
+    """exp(loss), loss in nats per token; finite for the most hopeless network."""
+    return math.exp(min(loss, 700.0))
+
 
 class StepReport(NamedTuple):
-    """An update."""
+    """The updates since the last report."""
 
-    loss: float  # nats per target token, label smoothing included
-    gradient_norm: float  # before clipping
+    loss: float  # nats per target token, label smoothing included; NaN where none was finite
+    gradient_norm: float  # of the last one, before clipping
     learning_rate: float
     target_tokens: int
     tokens_per_second: float  # target tokens, since the last report
     padding: float  # share of both sides' positions
+    skipped: int = 0  # updates left out so far, for a gradient that was not finite
 
 
 class Sample(NamedTuple):
@@ -29,6 +39,10 @@ class Sample(NamedTuple):
     source: str
     reference: str
     translation: str
+
+    def lines(self) -> list[str]:
+        """Three lines, one below the other."""
+        return [f"source     {self.source}", f"reference  {self.reference}", f"ours       {self.translation}"]
 
 
 class Validation(NamedTuple):
@@ -43,8 +57,8 @@ class Validation(NamedTuple):
 
     @property
     def perplexity(self) -> float:
-        """exp(loss): per token of this vocabulary, not per word."""
-        return math.exp(min(self.loss, 700.0))
+        """Per token of this vocabulary, not per word."""
+        return perplexity(self.loss)
 
 
 def duration(seconds: float) -> str:
@@ -77,6 +91,7 @@ class Terminal:
 
     REPORTS_PER_LINE = 5  # where there is no terminal
     REPORTS_TO_ESTIMATE = 2  # before the time to the end is foretold
+    BAR = 8  # columns that the bar has at least
 
     def __init__(self, plan: TrainingConfig, steps_per_epoch: int) -> None:
         self._plan = plan
@@ -84,31 +99,65 @@ class Terminal:
         self._live = sys.stderr.isatty()
         bounds = [plan.max_steps, plan.max_epochs and plan.max_epochs * steps_per_epoch]
         self._total = min((bound for bound in bounds if bound is not None), default=None)
-        self._bar = tqdm(total=self._total, unit="step", disable=not self._live, dynamic_ncols=True)
-        self._smoothed: float | None = None
+        bounded = self._total is not None or plan.max_minutes is not None
+        # tqdm's own counts would take the updates before a resume for updates of this minute
+        self._bar = tqdm(
+            total=1.0 if bounded else None,
+            disable=not self._live,
+            dynamic_ncols=True,
+            bar_format="{percentage:3.0f}%|{bar}| {desc}" if bounded else "step {desc}",
+        )
+        self._smoothed = math.nan
+        self._skipped = 0
         self._reports = 0
 
     def on_step(self, progress: Progress, report: StepReport) -> None:
         """Move the bar."""
         self._reports += 1
-        self._smoothed = report.loss if self._smoothed is None else 0.95 * self._smoothed + 0.05 * report.loss
-        epoch = progress.epoch + progress.position / self._steps_per_epoch
-        facts = (
-            f"epoch {epoch:.2f}  loss {self._smoothed:.3f}  {report.tokens_per_second:,.0f} tok/s  "
-            f"padding {report.padding:.1%}  lr {report.learning_rate:.1e}"
-        )
+        if math.isfinite(report.loss):
+            before = report.loss if math.isnan(self._smoothed) else self._smoothed
+            self._smoothed = 0.95 * before + 0.05 * report.loss
+        if report.skipped > self._skipped:
+            self._skipped = report.skipped
+            updates = "update" if report.skipped == 1 else "updates"
+            self.say(f"step {progress.step:,}: {report.skipped:,} {updates} skipped so far: gradient not finite")
         if self._live:
-            self._bar.n = progress.step
-            self._bar.set_postfix_str(facts, refresh=False)
+            self._bar.n = self._done(progress)
+            self._bar.set_description_str(self._fitting(self._facts(progress, report)), refresh=False)
             self._bar.refresh()
         elif self._reports % self.REPORTS_PER_LINE == 0:
-            of = f"/{self._total:,}" if self._total else ""
-            left = self._remaining(progress)
-            eta = "" if left is None else f"  ETA {duration(left)}"
-            self.say(f"step {progress.step:,}{of}  {facts}  {duration(progress.seconds)}{eta}")
-
+            self.say("step " + "  ".join(self._facts(progress, report)))
         if self._reports == self.REPORTS_TO_ESTIMATE and (seconds := self._remaining(progress)) is not None:
             self.say(f"At this speed the training takes about {duration(seconds)} more.")
+
+    def _facts(self, progress: Progress, report: StepReport) -> Iterator[str]:
+        """What there is to say, the most important first."""
+        yield f"{progress.step:,}/{self._total:,}" if self._total else f"{progress.step:,}"
+        yield f"loss {self._smoothed:.3f}"
+        left = self._remaining(progress)
+        if left is not None:
+            yield f"{duration(left)} to go"
+        yield f"{report.tokens_per_second:,.0f} tok/s"
+        yield f"lr {report.learning_rate:.1e}"
+        yield f"epoch {progress.epoch + progress.position / self._steps_per_epoch:.2f}"
+        yield f"padding {report.padding:.1%}"
+        yield f"gradient {report.gradient_norm:.2f}"
+        yield f"{duration(progress.seconds)} so far"
+
+    def _fitting(self, facts: Iterator[str]) -> str:
+        """The first ones, as many as stand in a line beside the bar."""
+        room, text = terminal_columns() - len("100%|| ") - self.BAR, ""
+        for fact in facts:
+            if len(text) + len(fact) + 2 > room:
+                break
+            text += f"  {fact}" if text else fact
+        return text
+
+    def _done(self, progress: Progress) -> float:
+        """Share of the training that is behind, by the bound that will be met first."""
+        steps = progress.step / self._total if self._total else 0.0
+        minutes = progress.seconds / 60 / self._plan.max_minutes if self._plan.max_minutes else 0.0
+        return min(1.0, max(steps, minutes))
 
     def _remaining(self, progress: Progress) -> float | None:
         """Estimated seconds to go, by the bound that will be met first."""
@@ -121,16 +170,14 @@ class Terminal:
 
     def on_validation(self, progress: Progress, validation: Validation) -> None:
         """Print the scores and what the translations look like."""
-        best = "  (best so far)" if progress.best_step == progress.step else ""
+        best = "  (best)" if progress.best_step == progress.step else ""
         self.say(
-            f"\n── step {progress.step:,}  {duration(progress.seconds)}  dev loss {validation.loss:.3f} nats/token  "
+            f"\n── step {progress.step:,}  {duration(progress.seconds)}  dev loss {validation.loss:.3f}  "
             f"PPL {validation.perplexity:.2f}  BLEU {validation.bleu:.2f}  chrF {validation.chrf:.2f}{best}\n"
             f"   {validation.bleu_signature}"
         )
         for sample in validation.samples:
-            self.say(
-                f"   source     {sample.source}\n   reference  {sample.reference}\n   ours       {sample.translation}"
-            )
+            self.say("".join(f"\n   {line}" for line in sample.lines())[1:])
         self.say("")
 
     def say(self, text: str) -> None:
@@ -143,13 +190,37 @@ class Terminal:
         self._bar.close()
 
 
+def terminal_columns() -> int:
+    """Width of the terminal behind standard error; 80 where it does not tell."""
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or 80
+    except (OSError, ValueError):
+        return 80
+
+
 def read_log(path: Path) -> list[tuple[str, dict[str, Any]]]:
     r"""Each line that a JsonlLog has written whole, and what it says.
 
-    Only "\n" ends a line (sentences may hold U+2028); one that a crash has cut off ends with nothing.
+    Only "\n" ends a line (sentences may hold U+2028). One that a crash has cut off, or that the disk has damaged, is
+    left out: a log is there to be looked at, and the others still say what they said.
     """
-    with path.open(encoding="utf-8") as file:
-        return [(line, json.loads(line)) for line in file if line.endswith("\n")]
+    found = []
+    for line in path.read_bytes().split(b"\n")[:-1]:
+        try:
+            text = line.decode()
+            record = json.loads(text)
+            int(record["step"]), str(record["kind"])
+        except (ValueError, TypeError, LookupError):
+            continue
+        found.append((text + "\n", record))
+    return found
+
+
+def _finite(fields: Mapping[str, object]) -> dict[str, object]:
+    """The same with None, null in JSON, for the numbers that JSON has no word for."""
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in fields.items()
+    }
 
 
 class JsonlLog:
@@ -166,14 +237,14 @@ class JsonlLog:
             draft.write_text("".join(kept), encoding="utf-8")
         self._file = path.open("a", encoding="utf-8")
 
-    def _write(self, kind: str, progress: Progress, fields: dict[str, object]) -> None:
+    def _write(self, kind: str, progress: Progress, fields: Mapping[str, object]) -> None:
         head = {
             "kind": kind,
             "step": progress.step,
             "epoch": progress.epoch,
             "minutes": round(progress.seconds / 60, 3),
         }
-        self._file.write(json.dumps(head | fields, ensure_ascii=False) + "\n")
+        self._file.write(json.dumps(head | _finite(fields), ensure_ascii=False, allow_nan=False) + "\n")
         self._file.flush()
 
     def on_step(self, progress: Progress, report: StepReport) -> None:
@@ -194,28 +265,40 @@ class JsonlLog:
 
 
 class TensorBoardLog:
-    """Curves for `tensorboard --logdir pickles`.
+    """Curves and texts for `tensorboard --logdir pickles`.
 
     Args:
         folder: of the event files.
         step: of the checkpoint that the run goes on from.
+        settings: the run's, as text.
     """
 
-    def __init__(self, folder: Path, step: int) -> None:
+    def __init__(self, folder: Path, step: int, settings: str = "") -> None:
         # slow to import, and who translates needs it not
         from torch.utils.tensorboard import SummaryWriter
 
         self._writer = SummaryWriter(str(folder), purge_step=step + 1)
+        self._text("settings", settings.splitlines(), step)
+
+    def _text(self, name: str, lines: Sequence[str], step: int) -> None:
+        """As it stands: to Markdown, four spaces make a line code."""
+        self._writer.add_text(name, "".join(f"    {line}\n" for line in lines), step)
+
+    def _points(self, group: str, values: Mapping[str, float], step: int) -> None:
+        for name, value in values.items():
+            if math.isfinite(value):
+                self._writer.add_scalar(f"{group}/{name}", value, step)
 
     def on_step(self, progress: Progress, report: StepReport) -> None:
         """Add a point to each training curve."""
-        for name, value in report._asdict().items():
-            self._writer.add_scalar(f"train/{name}", value, progress.step)
+        self._points("train", report._asdict() | {"perplexity": perplexity(report.loss)}, progress.step)
 
     def on_validation(self, progress: Progress, validation: Validation) -> None:
-        """Add a point to each dev curve."""
-        for name in ("loss", "perplexity", "bleu", "chrf"):
-            self._writer.add_scalar(f"dev/{name}", getattr(validation, name), progress.step)
+        """Add a point to each dev curve, and the translations."""
+        names = ("loss", "perplexity", "bleu", "chrf")
+        self._points("dev", {name: getattr(validation, name) for name in names}, progress.step)
+        lines = [line for sample in validation.samples for line in (*sample.lines(), "")]
+        self._text("dev/samples", lines, progress.step)
         self._writer.flush()
 
     def close(self) -> None:
