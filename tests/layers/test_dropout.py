@@ -14,11 +14,14 @@ def _seed() -> None:
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("p", [0.1, 0.25, 0.5, 0.9])
 def test_p_of_the_components_are_dropped_and_the_others_grow(p: float, dtype: torch.dtype) -> None:
-    out = Dropout(p)(torch.full((10_000, 16), 3.0, dtype=dtype))
+    dropout = Dropout(p)
+    assert dropout.p == pytest.approx(p, abs=1 / 512)
+    p = dropout.p
+    out = dropout(torch.full((10_000, 16), 3.0, dtype=dtype))
     kept = out[out != 0]
     assert out.dtype == dtype
     torch.testing.assert_close(
-        kept, torch.full_like(kept, 3 / (1 - p)), rtol=1e-2 if dtype == torch.bfloat16 else 1e-4, atol=0
+        kept, torch.full_like(kept, 3 / (1 - p)), rtol=1e-2 if dtype == torch.bfloat16 else 1e-6, atol=0
     )
     assert 1 - kept.numel() / out.numel() == pytest.approx(p, abs=4 * (p * (1 - p) / out.numel()) ** 0.5)
 
@@ -52,7 +55,7 @@ def test_each_call_drops_anew_and_a_seed_brings_it_back() -> None:
     assert dropout(x).equal(first)
 
 
-@pytest.mark.parametrize("p", [-0.1, 1.0, 1 - 1e-6, float("nan")])
+@pytest.mark.parametrize("p", [-0.1, 1.0, 1 - 1e-3, float("nan")])
 def test_what_is_no_probability_below_one_is_refused(p: float) -> None:
     with pytest.raises(ValueError, match=f"dropout={p} is no probability below 1"):
         Dropout(p)
