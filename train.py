@@ -19,7 +19,8 @@ from models.transformer import Transformer
 from utils import run as run_folder
 from utils.command_line import INTERRUPTED, Parser, run_command
 from utils.config import Config, add_config, to_config
-from utils.dataset.batch import Batch, BucketSampler
+from utils.dataset.batch import Batch
+from utils.dataset.bucket_sampler import BucketSampler
 from utils.dataset.corpus import Corpus, prepare_corpus
 from utils.dataset.parallel_text import read_parallel
 from utils.dataset.token_cache import SPLITS, cached_tokenizers, cached_tokens
@@ -126,10 +127,10 @@ class Trainer:
         progress = self.progress
         meter = Meter(progress)
         while not (progress.ended(plan) or interrupt.asked):
-            batches = sampler.epoch(progress.epoch)
-            updates = [batches[i : i + accumulate] for i in range(0, len(batches), accumulate)]
-            for rows in updates[progress.position :]:
-                micro_batches = [sampler.batch(row) for row in rows]
+            epoch = sampler.epoch(progress.epoch)
+            updates = [range(i, min(i + accumulate, len(epoch))) for i in range(0, len(epoch), accumulate)]
+            for places in updates[progress.position :]:
+                micro_batches = [epoch[i] for i in places]
                 meter.count(micro_batches, *self.train_step(micro_batches))
                 if progress.position == len(updates):
                     progress.epoch, progress.position = progress.epoch + 1, 0
@@ -229,14 +230,14 @@ def read_arguments(argv: Sequence[str]) -> tuple[Config, Path | None]:
 
 def describe(trainer: Trainer, sampler: BucketSampler, config: Config, n_updates: int) -> None:
     """Say what is about to be trained, on what."""
-    n_parameters = sum(p.numel() for p in trainer.net.parameters())
+    n_parameters, epoch = sum(p.numel() for p in trainer.net.parameters()), sampler.epoch(trainer.progress.epoch)
     bf16 = config.training.precision == "bf16" or (
         config.training.precision == "auto" and has_fast_bf16(trainer.device)
     )
     print(
         f"{n_parameters:,} parameters on {trainer.device} in {'bf16' if bf16 else 'fp32'}; "
-        f"{n_updates:,} updates an epoch, padding {sampler.padding():.1%}, "
-        f"{sampler.n_dropped:,} pairs longer than {config.batch.max_tokens} tokens left out"
+        f"{n_updates:,} updates an epoch, padding {epoch.padding:.1%}, "
+        f"{epoch.n_dropped:,} pairs longer than {config.batch.max_tokens} tokens left out"
     )
     if trainer.device.type == "cpu" and n_parameters > LARGE_FOR_A_CPU:
         print(
@@ -314,7 +315,9 @@ def main() -> None:
     else:
         tokenizers = load_tokenizers(resume)
     train, dev, test = (cached_tokens(corpus, split, config.data, tokenizers, print) for split in SPLITS)
-    sampler = BucketSampler(train, config.batch.tokens_per_batch, config.batch.max_tokens, plan.seed)
+    sampler = BucketSampler(
+        train, config.batch.tokens_per_batch, config.batch.max_tokens, plan.seed, config.batch.length_multiple
+    )
     dev_sampler, test_sampler = (BucketSampler(pairs, config.batch.tokens_per_batch) for pairs in (dev, test))
 
     model = Transformer(config.model, len(tokenizers.src), len(tokenizers.tgt)).to(device)
@@ -326,7 +329,7 @@ def main() -> None:
     folder = Path(os.path.relpath(resume or run_folder.create_run(config, tokenizers)))
     print(f"Run folder: {folder}")
 
-    n_updates = -(-len(sampler.epoch(0)) // config.batch.accumulate)
+    n_updates = -(-len(sampler.epoch(trainer.progress.epoch)) // config.batch.accumulate)
     describe(trainer, sampler, config, n_updates)
     dev_text = read_parallel(corpus.dev)[: plan.bleu_sentences]
     greedy = replace(config.search, beam_size=1)

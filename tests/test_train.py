@@ -29,9 +29,10 @@ from models.transformer import Transformer
 from tests.tiny import MODEL, TEXT
 from train import Trainer
 from utils.command_line import run_command
-from utils.dataset.batch import Batch, BucketSampler
+from utils.dataset.batch import Batch
+from utils.dataset.bucket_sampler import BucketSampler, batch_of
 from utils.dataset.corpus import prepare_corpus
-from utils.dataset.token_cache import TokenArray, TokenPairs
+from utils.dataset.token_array import TokenArray, TokenPairs
 from utils.run import load_run
 from utils.training.checkpoint import CheckpointKeeper, load_checkpoint
 from utils.training.interrupt import Interrupt
@@ -108,13 +109,13 @@ def weights(trainer: Trainer) -> list[Tensor]:
 @pytest.mark.parametrize("clip_norm", [1e9, 0.01], ids=["free", "clipped"])
 def test_any_split_into_micro_batches_is_the_whole_batch(sizes: list[int], clip_norm: float) -> None:
     # with a tiny eps Adam makes steps of noise, where a gradient is nothing but noise (biases of keys)
-    sampler, optimizer = new_sampler(), replace(FAST, clip_norm=clip_norm, eps=1e-4)
+    text, optimizer = pairs(), replace(FAST, clip_norm=clip_norm, eps=1e-4)
     whole, split = new_trainer(optimizer=optimizer), new_trainer(optimizer=optimizer)
     for update in range(3):
         rows = np.arange(8) + 8 * update
         cuts = np.split(rows, np.cumsum(sizes)[:-1])
-        nats_a, tokens_a, norm_a = whole.train_step([sampler.batch(rows)])
-        nats_b, tokens_b, norm_b = split.train_step([sampler.batch(cut) for cut in cuts])
+        nats_a, tokens_a, norm_a = whole.train_step([batch_of(text, rows)])
+        nats_b, tokens_b, norm_b = split.train_step([batch_of(text, cut) for cut in cuts])
         for trainer in (whole, split):
             trainer.progress.step += 1
         assert tokens_a == tokens_b
@@ -126,7 +127,7 @@ def test_any_split_into_micro_batches_is_the_whole_batch(sizes: list[int], clip_
 
 
 def test_the_gradient_is_that_of_the_mean_over_tokens_and_clipped_as_such() -> None:
-    batch = new_sampler().batch(np.arange(8))
+    batch = batch_of(pairs(), np.arange(8))
     free = new_trainer(optimizer=replace(FAST, clip_norm=1e9))
     nats, tokens, norm = free.train_step([batch])
     mean = gradients(free)
@@ -148,9 +149,9 @@ def test_the_gradient_is_that_of_the_mean_over_tokens_and_clipped_as_such() -> N
 
 
 def test_an_update_forgets_the_gradient_before_it_and_goes_at_the_rate_of_its_step() -> None:
-    batch = new_sampler().batch(np.arange(8))
+    batch = batch_of(pairs(), np.arange(8))
     trainer, other = new_trainer(), new_trainer()
-    trainer.train_step([new_sampler().batch(np.arange(20, 30))])
+    trainer.train_step([batch_of(pairs(), np.arange(20, 30))])
     other.net.load_state_dict(trainer.net.state_dict())
     trainer.progress.step = 7
     trainer.train_step([batch])
@@ -161,7 +162,7 @@ def test_an_update_forgets_the_gradient_before_it_and_goes_at_the_rate_of_its_st
 
 
 def test_a_loss_is_a_sum_and_validating_teaches_nothing() -> None:
-    trainer, batch = new_trainer(dropout=0.5), new_sampler().batch(np.arange(8))
+    trainer, batch = new_trainer(dropout=0.5), batch_of(pairs(), np.arange(8))
     trainer.net.train()
     nats, tokens = trainer.loss_fn(batch)
     assert nats.requires_grad
@@ -182,7 +183,7 @@ def test_the_mean_loss_is_the_same_however_the_text_is_cut() -> None:
     trainer = new_trainer()
     losses = [trainer.mean_loss(new_sampler(tokens=tokens).all()) for tokens in (20, 90, 10_000)]
     assert losses[1:] == pytest.approx(losses[:1] * 2, rel=1e-5)
-    nats, tokens = trainer.val_step(new_sampler().batch(np.arange(40)))
+    nats, tokens = trainer.val_step(batch_of(pairs(), np.arange(40)))
     assert losses[0] == pytest.approx((nats / tokens).item(), rel=1e-5)
 
 
@@ -262,7 +263,7 @@ def test_epochs_are_whole_passes_over_the_text(accumulate: int) -> None:
     lines = sorted(tuple(i for i in row if i > 3) for batch in seen for row in batch.src.tolist())
     assert lines == sorted(2 * [tuple(ids.tolist()) for ids in pairs().src])  # type: ignore[attr-defined]
     sampler = new_sampler()
-    planned = [sampler.batch(rows) for epoch in (0, 1) for rows in sampler.epoch(epoch)]
+    planned = [batch for epoch in (0, 1) for batch in sampler.epoch(epoch)]
     assert [batch.src.tolist() for batch in seen] == [batch.src.tolist() for batch in planned]
     assert trainer.progress.target_tokens == 2 * int((pairs().tgt.lengths + 1).sum())
     places = [(progress.epoch, progress.position) for progress, _ in witness.steps]
@@ -372,7 +373,7 @@ def test_a_checkpoint_of_another_architecture_is_refused() -> None:
 def test_the_loss_falls_as_it_always_has() -> None:
     """Twenty steps in single precision on one thread: whatever changes a number on the way shows here."""
     trainer, sampler = new_trainer(), new_sampler()
-    batches = [sampler.batch(rows) for epoch in range(3) for rows in sampler.epoch(epoch)][:20]
+    batches = [batch for epoch in range(3) for batch in sampler.epoch(epoch)][:20]
     losses = []
     for batch in batches:
         nats, tokens, _ = trainer.train_step([batch])

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from const.token import BOS_ID, EOS_ID, PAD_ID
-from utils.dataset.token_cache import TokenPairs
 
 
 @dataclass(frozen=True)
@@ -23,15 +22,18 @@ class BatchConfig:
             `accumulate` such batches.
         accumulate: batches whose gradients are added before an update.
         max_tokens: pairs with a longer side are left out of training.
+        length_multiple: lengths are padded up to a multiple of it, and the sentences of a batch are a multiple of it
+            where there are that many: 8 lets torch.compile and CUDA graphs meet few shapes; 1 pads least.
     """
 
     tokens_per_batch: int = 4096
     accumulate: int = 1
     max_tokens: int = 128
+    length_multiple: int = 1
 
     def __post_init__(self) -> None:
         """Refuse what makes no batch."""
-        for name in ("tokens_per_batch", "accumulate", "max_tokens"):
+        for name in ("tokens_per_batch", "accumulate", "max_tokens", "length_multiple"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)}: give at least 1")
 
@@ -41,6 +43,11 @@ class Batch(NamedTuple):
 
     src: Int[Tensor, "B S"]  # ... </s>
     tgt: Int[Tensor, "B T"]  # <s> ... </s>: read up to the last, predict from the second
+
+    @property
+    def target_tokens(self) -> int:
+        """How many tokens are predicted, </s> included; to be asked before the batch goes to a device."""
+        return int((self.tgt[:, 1:] != PAD_ID).sum())
 
     def to(self, device: torch.device) -> "Batch":
         """The same on a device; from pinned memory without waiting."""
@@ -72,69 +79,3 @@ def padded(sequences: Sequence[NDArray[np.integer] | Sequence[int]], bos: bool =
         row[int(bos) : end] = sequence
         row[end] = EOS_ID
     return torch.from_numpy(out)
-
-
-class BucketSampler:
-    """Cuts a split into batches, anew each epoch, as a function of seed and epoch alone.
-
-    Pairs are sorted by target and then source length, equal ones in random order, and cut where the budget is
-    full; the batches are then shuffled.
-
-    Args:
-        pairs: the split.
-        tokens_per_batch: most padded tokens of a batch on either side; a longer pair is a batch by itself.
-        max_tokens: pairs with a longer side (</s> included), and pairs with an empty one, are left out;
-            None keeps all.
-        seed: of the order.
-
-    Raises:
-        ValueError: no pair is left.
-    """
-
-    def __init__(self, pairs: TokenPairs, tokens_per_batch: int, max_tokens: int | None = None, seed: int = 0) -> None:
-        self._pairs = pairs
-        self._src, self._tgt = pairs.src.lengths + 1, pairs.tgt.lengths + 1
-        kept = np.ones(len(pairs.src), bool)
-        if max_tokens is not None:
-            kept = (self._src > 1) & (self._tgt > 1) & (np.maximum(self._src, self._tgt) <= max_tokens)
-        self._kept = np.flatnonzero(kept)
-        if not len(self._kept):
-            raise ValueError(f"no pair of {len(kept):,} has at most max_tokens={max_tokens} tokens a side: raise it")
-        self._budget, self._seed = tokens_per_batch, seed
-
-    @property
-    def n_dropped(self) -> int:
-        """Pairs left out for their length."""
-        return len(self._src) - len(self._kept)
-
-    def epoch(self, epoch: int) -> list[NDArray[np.int64]]:
-        """The pairs of each batch of an epoch, in training order."""
-        rng = np.random.default_rng((self._seed, epoch))
-        order = rng.permutation(self._kept)
-        order = order[np.lexsort((self._src[order], self._tgt[order]))]
-        batches, begin, widest = [], 0, 0
-        for end, width in enumerate(np.maximum(self._src, self._tgt)[order].tolist()):
-            widest = max(widest, width)
-            if end > begin and widest * (end + 1 - begin) > self._budget:
-                batches.append(order[begin:end])
-                begin, widest = end, width
-        batches.append(order[begin:])
-        rng.shuffle(batches)
-        return batches
-
-    def batch(self, rows: NDArray[np.int64]) -> Batch:
-        """These pairs as tensors."""
-        src, tgt = self._pairs
-        return Batch(padded([src[i] for i in rows]), padded([tgt[i] for i in rows], bos=True))
-
-    def all(self) -> list[Batch]:
-        """Every pair once, as tensors, for validating and testing."""
-        return [self.batch(rows) for rows in self.epoch(0)]
-
-    def padding(self) -> float:
-        """Share of padding in all positions of the first epoch, both sides together."""
-        real = padded_ = 0
-        for rows in self.epoch(0):
-            real += int(self._src[rows].sum() + self._tgt[rows].sum())
-            padded_ += len(rows) * int(self._src[rows].max() + self._tgt[rows].max())
-        return 1 - real / padded_

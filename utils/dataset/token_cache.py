@@ -3,76 +3,23 @@
 import hashlib
 import json
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Literal, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Literal
 
 from const.path import CORPUS
 from utils.dataset.cleaning import clean
 from utils.dataset.corpus import Corpus, DataConfig
 from utils.dataset.parallel_text import ParallelFiles, ParallelText, read_parallel
+from utils.dataset.token_array import TokenArray, TokenPairs
 from utils.file import atomic_folder
 from utils.text.pair import TokenizerConfig, TokenizerPair, load_tokenizers, train_tokenizers
 
 Split = Literal["train", "dev", "test"]
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 _FORMAT = 1  # counts up when what lies in the cache changes
-
-
-class TokenArray:
-    """Many sequences of ids in one flat array.
-
-    Args:
-        ids: all ids behind one another.
-        offsets: where each sequence begins, and the end.
-    """
-
-    def __init__(self, ids: NDArray[np.uint16 | np.int32], offsets: NDArray[np.int64]) -> None:
-        self._ids = ids
-        self._offsets = offsets
-
-    @classmethod
-    def of(cls, sequences: Sequence[Sequence[int]], vocab_size: int) -> "TokenArray":
-        """Pack sequences; two bytes an id where the vocabulary allows it."""
-        lengths = np.fromiter((len(sequence) for sequence in sequences), np.int64, len(sequences))
-        offsets = np.concatenate([np.zeros(1, np.int64), lengths.cumsum()])
-        ids = np.fromiter((i for sequence in sequences for i in sequence), np.int32, int(offsets[-1]))
-        return cls(ids.astype(np.uint16) if vocab_size <= 2**16 else ids, offsets)
-
-    @classmethod
-    def load(cls, stem: Path) -> "TokenArray":
-        """Map what `save` wrote; nothing is read before it is asked for."""
-        ids = np.load(stem.with_suffix(".ids.npy"), mmap_mode="r")
-        return cls(ids, np.load(stem.with_suffix(".offsets.npy")))
-
-    def save(self, stem: Path) -> None:
-        """Write two .npy files."""
-        np.save(stem.with_suffix(".ids.npy"), self._ids)
-        np.save(stem.with_suffix(".offsets.npy"), self._offsets)
-
-    def __len__(self) -> int:
-        """Number of sequences."""
-        return len(self._offsets) - 1
-
-    def __getitem__(self, i: int) -> NDArray[np.uint16 | np.int32]:
-        return self._ids[self._offsets[i] : self._offsets[i + 1]]
-
-    @property
-    def lengths(self) -> NDArray[np.int64]:
-        """Tokens of each sequence."""
-        return np.diff(self._offsets)
-
-
-class TokenPairs(NamedTuple):
-    """Source and target ids of a split, line by line."""
-
-    src: TokenArray
-    tgt: TokenArray
 
 
 def _key(*parts: object) -> str:

@@ -5,14 +5,13 @@ from typing import NoReturn
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from utils.dataset import token_cache
 from utils.dataset.cleaning import CleanConfig
 from utils.dataset.corpus import Corpus, DataConfig
 from utils.dataset.parallel_text import ParallelFiles
-from utils.dataset.token_cache import SPLITS, TokenArray, TokenPairs, cached_tokenizers, cached_tokens
+from utils.dataset.token_array import TokenArray, TokenPairs
+from utils.dataset.token_cache import SPLITS, cached_tokenizers, cached_tokens
 from utils.text.pair import TokenizerConfig, TokenizerPair
 from utils.text.word_tokenizer import WordTokenizer
 
@@ -60,37 +59,6 @@ def ids_of(array: TokenArray) -> list[list[int]]:
 
 def entries(root: Path) -> list[str]:
     return sorted(entry.name for entry in (root / "cache").iterdir())
-
-
-sequences = st.lists(st.lists(st.integers(0, 2**17), max_size=6), max_size=6)
-
-
-@given(sequences=sequences, spare=st.integers(1, 9))
-def test_an_array_gives_back_what_it_got(sequences: list[list[int]], spare: int) -> None:
-    vocab_size = max((i for sequence in sequences for i in sequence), default=0) + spare
-    array = TokenArray.of(sequences, vocab_size)
-    assert len(array) == len(sequences)
-    assert ids_of(array) == sequences
-    assert array.lengths.tolist() == [len(sequence) for sequence in sequences]
-
-
-@pytest.mark.parametrize(("vocab_size", "dtype"), [(9, np.uint16), (2**16, np.uint16), (2**16 + 1, np.int32)])
-def test_an_id_takes_two_bytes_where_the_vocabulary_allows_it(
-    tmp_path: Path, vocab_size: int, dtype: type[np.integer]
-) -> None:
-    sequences = [[vocab_size - 1, 0], [], [vocab_size - 1]]
-    TokenArray.of(sequences, vocab_size).save(tmp_path / "side")
-    for array in TokenArray.of(sequences, vocab_size), TokenArray.load(tmp_path / "side"):
-        assert array[0].dtype == dtype
-        assert ids_of(array) == sequences
-
-
-@pytest.mark.parametrize("sequences", [[], [[]], [[], []], [[], [4], []]])
-def test_empty_sequences_are_kept_on_disk_too(tmp_path: Path, sequences: list[list[int]]) -> None:
-    TokenArray.of(sequences, 9).save(tmp_path / "side")
-    loaded = TokenArray.load(tmp_path / "side")
-    assert ids_of(loaded) == sequences
-    assert loaded.lengths.tolist() == [len(sequence) for sequence in sequences]
 
 
 def test_cached_ids_are_those_of_encoding_now_and_lie_on_the_disk(

@@ -1,0 +1,171 @@
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from const.token import BOS_ID, EOS_ID, PAD_ID
+from utils.dataset.bucket_sampler import BucketSampler, Epoch, batch_of
+from utils.dataset.token_array import TokenArray, TokenPairs
+
+Lengths = list[tuple[int, int]]
+lengths = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), min_size=1, max_size=40)
+multiples = st.sampled_from([1, 2, 8])
+
+
+def pairs_of(lengths: Sequence[tuple[int, int]]) -> TokenPairs:
+    """Pair i consists of the number 4 + i, as often as its lengths say."""
+    src, tgt = ([[4 + i] * pair[side] for i, pair in enumerate(lengths)] for side in (0, 1))
+    return TokenPairs(TokenArray.of(src, 2**16), TokenArray.of(tgt, 2**16))
+
+
+def rows_of(epoch: Epoch) -> list[list[int]]:
+    return [epoch.rows(i).tolist() for i in range(len(epoch))]
+
+
+def width(lengths: Lengths, rows: Sequence[int], multiple: int = 1) -> int:
+    return max(-(-(n + 1) // multiple) * multiple for i in rows for n in lengths[i])
+
+
+@given(lengths=lengths, budget=st.integers(1, 60), multiple=multiples, seed=st.integers(0, 5), epoch=st.integers(0, 5))
+def test_an_epoch_has_each_pair_once_within_the_budget(
+    lengths: Lengths, budget: int, multiple: int, seed: int, epoch: int
+) -> None:
+    batches = rows_of(BucketSampler(pairs_of(lengths), budget, seed=seed, multiple=multiple).epoch(epoch))
+    assert sorted(i for rows in batches for i in rows) == list(range(len(lengths)))
+    for rows in batches:
+        assert rows
+        assert len(rows) == 1 or len(rows) * width(lengths, rows, multiple) <= budget
+
+
+@given(lengths=lengths, budget=st.integers(1, 60), max_tokens=st.integers(1, 14))
+def test_overlong_and_empty_pairs_are_left_out_and_counted(lengths: Lengths, budget: int, max_tokens: int) -> None:
+    kept = [i for i, (src, tgt) in enumerate(lengths) if src and tgt and max(src, tgt) + 1 <= max_tokens]
+    sampler = BucketSampler(pairs_of(lengths), budget, max_tokens)
+    if not kept:
+        with pytest.raises(ValueError, match=rf"^no pair of {len(lengths)} has at most max_tokens={max_tokens} tokens"):
+            sampler.epoch(0)
+        return
+    assert sorted(i for rows in rows_of(sampler.epoch(0)) for i in rows) == kept
+    assert sampler.epoch(0).n_dropped == len(lengths) - len(kept)
+
+
+def test_validation_keeps_empty_and_overlong_pairs() -> None:
+    sampler = BucketSampler(pairs_of([(0, 3), (3, 0), (900, 2)]), 16)
+    assert sampler.epoch(0).n_dropped == 0
+    assert sum(len(batch.src) for batch in sampler.all()) == 3
+
+
+@given(lengths=lengths, budget=st.integers(8, 200), multiple=multiples)
+def test_few_batches_are_not_full(lengths: Lengths, budget: int, multiple: int) -> None:
+    """Room for one more of the longest: only where that would not be a multiple, or nothing is left."""
+    batches = rows_of(BucketSampler(pairs_of(lengths), budget, multiple=multiple).epoch(0))
+    longest = width(lengths, range(len(lengths)), multiple)
+    loose = [rows for rows in batches if (len(rows) + multiple) * longest <= budget]
+    assert len(loose) <= (1 if multiple == 1 else 2)  # the end, which may be a multiple and a rest
+
+
+def test_batches_hold_pairs_of_like_length() -> None:
+    rng = np.random.default_rng(0)
+    lengths = [(int(n), int(n)) for n in rng.integers(1, 100, 2000)]
+    for rows in rows_of(BucketSampler(pairs_of(lengths), 500).epoch(0)):
+        widths = [lengths[i][1] for i in rows]
+        assert max(widths) - min(widths) <= 4
+
+
+def test_order_depends_on_seed_and_epoch_alone() -> None:
+    lengths = [(1 + i % 7, 1 + i % 5) for i in range(200)]
+
+    def epoch(seed: int, number: int) -> list[list[int]]:
+        return rows_of(BucketSampler(pairs_of(lengths), 60, 50, seed).epoch(number))
+
+    first = epoch(1, 0)
+    assert epoch(1, 0) == first
+    sampler = BucketSampler(pairs_of(lengths), 60, 50, 1)
+    sampler.epoch(3)
+    assert rows_of(sampler.epoch(0)) == first
+    for other in epoch(1, 1), epoch(2, 0):
+        assert other != first
+        assert {frozenset(rows) for rows in other} != {frozenset(rows) for rows in first}  # not only their order
+
+
+def test_short_and_long_batches_alternate() -> None:
+    batches = rows_of(BucketSampler(pairs_of([(n, n) for n in range(1, 101)]), 200).epoch(0))
+    longest = [max(rows) for rows in batches]
+    changes = [longer > shorter for shorter, longer in pairwise(longest)]
+    assert 0.3 < sum(changes) / len(changes) < 0.7
+
+
+@given(lengths=lengths, budget=st.integers(1, 60), multiple=multiples, seed=st.integers(0, 3))
+def test_tensors_hold_the_pairs_and_padding_behind_them(
+    lengths: Lengths, budget: int, multiple: int, seed: int
+) -> None:
+    epoch = BucketSampler(pairs_of(lengths), budget, seed=seed, multiple=multiple).epoch(0)
+    for rows, batch in zip(rows_of(epoch), epoch, strict=True):
+        assert batch.src.dtype == batch.tgt.dtype == torch.int64
+        for i, src, tgt in zip(rows, batch.src.tolist(), batch.tgt.tolist(), strict=True):
+            n_src, n_tgt = lengths[i]
+            assert src == [4 + i] * n_src + [EOS_ID] + [PAD_ID] * (len(src) - n_src - 1)
+            assert tgt == [BOS_ID] + [4 + i] * n_tgt + [EOS_ID] + [PAD_ID] * (len(tgt) - n_tgt - 2)
+        assert batch.src.shape[1] % multiple == (batch.tgt.shape[1] - 1) % multiple == 0
+        assert (batch.src[:, -multiple:] != PAD_ID).any()  # and no more of it than needed
+        assert (batch.tgt[:, -multiple:] != PAD_ID).any()
+
+
+def test_rows_are_a_multiple_where_there_are_that_many() -> None:
+    rng = np.random.default_rng(0)
+    lengths = [(int(a), int(b)) for a, b in rng.integers(1, 30, (2000, 2))]
+    epoch = BucketSampler(pairs_of(lengths), 1000, multiple=8).epoch(0)
+    sizes = [len(rows) for rows in rows_of(epoch)]
+    assert sum(size % 8 != 0 for size in sizes) <= 1  # what is left at the end
+    assert len({(tuple(batch.src.shape), tuple(batch.tgt.shape)) for batch in epoch}) < 30  # 4 x 4 lengths
+
+
+@given(lengths=lengths, budget=st.integers(1, 60), multiple=multiples)
+def test_what_is_said_of_an_epoch_is_what_its_tensors_hold(lengths: Lengths, budget: int, multiple: int) -> None:
+    epoch = BucketSampler(pairs_of(lengths), budget, multiple=multiple).epoch(0)
+    sides = [(batch.src, batch.tgt[:, 1:]) for batch in epoch]  # <s> is said, not predicted
+    positions = [src.numel() + tgt.numel() for src, tgt in sides]
+    pads = sum(int((side == PAD_ID).sum()) for both in sides for side in both)
+    assert epoch.padding == pytest.approx(pads / sum(positions))
+    assert positions[epoch.largest()] == max(positions)
+    assert [epoch.target_tokens(i) for i in range(len(epoch))] == [batch.target_tokens for batch in epoch]
+
+
+def test_a_batch_that_is_not_there_is_refused() -> None:
+    epoch = BucketSampler(pairs_of([(1, 1)]), 10).epoch(0)
+    for i in (-1, 1):
+        with pytest.raises(IndexError, match=f"^batch {i} of 1$"):
+            epoch[i]
+
+
+def test_each_epoch_may_have_other_ids_and_is_made_once() -> None:
+    asked = []
+
+    def ids(epoch: int) -> TokenPairs:
+        asked.append(epoch)
+        return pairs_of([(epoch + 1, 2)])
+
+    sampler = BucketSampler(ids, 20, 10)
+    assert [sampler.epoch(n)[0].src.shape[1] for n in (0, 0, 3, 3, 0)] == [2, 2, 5, 5, 2]
+    assert asked == [0, 3, 0]
+
+
+def test_padding_is_little_on_lengths_as_they_are() -> None:
+    """KFTT's lengths in tokens are about log-normal, and so are the ratios of source to target."""
+    rng = np.random.default_rng(0)
+    log_tgt = rng.normal(3.4, 0.74, 200_000)
+    log_src = log_tgt + rng.normal(-0.28, 0.34, 200_000)
+    offsets = [np.concatenate([[0], np.exp(side).astype(np.int64).cumsum()]) for side in (log_src, log_tgt)]
+    pairs = TokenPairs(*(TokenArray(np.empty(0, np.uint16), ends) for ends in offsets))
+    for budget, most in (2048, 0.015), (4096, 0.03), (8192, 0.05):
+        assert 0 < BucketSampler(pairs, budget, 128).epoch(0).padding < most
+
+
+def test_any_rows_make_a_batch() -> None:
+    batch = batch_of(pairs_of([(1, 2), (0, 0), (3, 1)]), np.array([2, 1, 0]))
+    assert batch.src.tolist() == [[6, 6, 6, 3], [3, 0, 0, 0], [4, 3, 0, 0]]
+    assert batch.tgt.tolist() == [[2, 6, 3, 0], [2, 3, 0, 0], [2, 4, 4, 3]]

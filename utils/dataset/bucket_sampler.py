@@ -1,0 +1,162 @@
+"""Cutting a split into batches of sentences of like length, anew each epoch, as a function of seed and epoch alone."""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from const.token import BOS_ID, EOS_ID, PAD_ID
+from utils.dataset.batch import Batch
+from utils.dataset.token_array import TokenPairs
+
+
+class Epoch:
+    """The batches of an epoch, in training order; each is made when it is asked for.
+
+    Pairs are sorted by target length and, among equals, by source length, up for one target length and down for the
+    next, so that no batch holds the longest sources beside the shortest; equal pairs stand in random order. They are
+    cut where the budget is full, and the batches are then shuffled.
+
+    Args:
+        pairs: the split.
+        tokens_per_batch: most positions of a batch on either side, padding included; a longer pair is a batch by
+            itself.
+        max_tokens: pairs with a longer side (</s> included), and pairs with an empty one, are left out; None keeps all.
+        multiple: lengths are padded up to a multiple of it, rows are a multiple of it where there are that many.
+        seed: of the order.
+
+    Raises:
+        ValueError: no pair is left.
+    """
+
+    def __init__(
+        self, pairs: TokenPairs, tokens_per_batch: int, max_tokens: int | None, multiple: int, seed: tuple[int, int]
+    ) -> None:
+        self._pairs, self._multiple = pairs, multiple
+        src, tgt = (side.lengths + 1 for side in pairs)  # with </s>
+        kept = np.arange(len(src), dtype=np.int32)
+        if max_tokens is not None:
+            kept = kept[(src > 1) & (tgt > 1) & (np.maximum(src, tgt) <= max_tokens)]
+        self.n_dropped = len(src) - len(kept)  # pairs left out for their length
+        if not len(kept):
+            raise ValueError(f"no pair of {len(src):,} has at most max_tokens={max_tokens} tokens a side: raise it")
+
+        rng = np.random.default_rng(seed)
+        order = rng.permutation(kept)
+        wide_src, wide_tgt = (-(-side[order] // multiple) * multiple for side in (src, tgt))
+        by_length = _by_length(wide_src, wide_tgt)
+        self._order = order[by_length]
+        wide_src, wide_tgt = wide_src[by_length], wide_tgt[by_length]
+        self._cuts = _cuts(np.maximum(wide_src, wide_tgt), tokens_per_batch, multiple)
+        begins = self._cuts[:-1]
+        self._widths = np.stack([np.maximum.reduceat(side, begins) for side in (wide_src, wide_tgt)], axis=1)
+        src, tgt = (np.add.reduceat(side[self._order], begins, dtype=np.int64) for side in (src, tgt))
+        self._target_tokens = tgt
+        self._batches = rng.permutation(len(begins))
+        self.padding = 1 - float((src + tgt).sum() / self._positions().sum())  # share of all positions, both sides
+
+    def _positions(self) -> NDArray[np.int64]:
+        """Of each batch, padding included, in order of lengths."""
+        return np.diff(self._cuts) * self._widths.sum(axis=1)
+
+    def __len__(self) -> int:
+        """Number of batches."""
+        return len(self._batches)
+
+    def rows(self, i: int) -> NDArray[np.int32]:
+        """Which pairs are in batch i."""
+        batch = self._batches[i]
+        return self._order[self._cuts[batch] : self._cuts[batch + 1]]
+
+    def target_tokens(self, i: int) -> int:
+        """How many tokens batch i predicts, </s> included; nothing is made for that."""
+        return int(self._target_tokens[self._batches[i]])
+
+    def largest(self) -> int:
+        """The batch with most positions: what the memory must hold."""
+        return int(self._positions()[self._batches].argmax())
+
+    def __getitem__(self, i: int) -> Batch:
+        if not 0 <= i < len(self):
+            raise IndexError(f"batch {i} of {len(self)}")
+        return batch_of(self._pairs, self.rows(i), self._multiple)
+
+    def __iter__(self) -> Iterator[Batch]:
+        return (self[i] for i in range(len(self)))
+
+
+def batch_of(pairs: TokenPairs, rows: NDArray[np.integer], multiple: int = 1) -> Batch:
+    """These pairs as tensors, lengths padded up to a multiple; <s>, which is not predicted, comes on top of it."""
+    (src_ids, src_lengths), (tgt_ids, tgt_lengths) = (side.gather(rows) for side in pairs)
+    src = _filled(src_ids, src_lengths, multiple, 0)
+    tgt = _filled(tgt_ids, tgt_lengths, multiple, 1)
+    tgt[:, 0] = BOS_ID
+    return Batch(torch.from_numpy(src), torch.from_numpy(tgt))
+
+
+def _filled(ids: NDArray[np.integer], lengths: NDArray[np.int64], multiple: int, begin: int) -> NDArray[np.int64]:
+    """Sequences that lie behind one another as rows of their own, `begin` places left free before, </s> behind."""
+    width = -(-(int(lengths.max()) + 1) // multiple) * multiple
+    out = np.full((len(lengths), begin + width), PAD_ID, np.int64)
+    out[:, begin:][np.arange(width) < lengths[:, None]] = ids
+    out[np.arange(len(lengths)), begin + lengths] = EOS_ID
+    return out
+
+
+class BucketSampler:
+    """Cuts a split into epochs of batches; the last epoch asked for is remembered.
+
+    Args:
+        pairs: the split, or what gives it for each epoch.
+        tokens_per_batch: see `Epoch`, as the others.
+        max_tokens: see `Epoch`.
+        seed: of the order.
+        multiple: see `Epoch`.
+    """
+
+    def __init__(
+        self,
+        pairs: TokenPairs | Callable[[int], TokenPairs],
+        tokens_per_batch: int,
+        max_tokens: int | None = None,
+        seed: int = 0,
+        multiple: int = 1,
+    ) -> None:
+        self._pairs = pairs if callable(pairs) else lambda _: pairs
+        self._budget, self._max_tokens, self._multiple, self._seed = tokens_per_batch, max_tokens, multiple, seed
+        self._last: tuple[int, Epoch] | None = None
+
+    def epoch(self, epoch: int) -> Epoch:
+        """An epoch's batches: the same whoever asks, and however often.
+
+        Raises:
+            ValueError: no pair is short enough.
+        """
+        if self._last is None or self._last[0] != epoch:
+            self._last = None  # frees it before the next one is made
+            pairs = self._pairs(epoch)
+            made = Epoch(pairs, self._budget, self._max_tokens, self._multiple, (self._seed, epoch))
+            self._last = epoch, made
+        return self._last[1]
+
+    def all(self) -> list[Batch]:
+        """Every pair of the first epoch once, as tensors, for validating and testing."""
+        return list(self.epoch(0))
+
+
+def _by_length(src: NDArray[np.int32], tgt: NDArray[np.int32]) -> NDArray[np.int64]:
+    """The order of target length, then of source length, up and down in turn."""
+    _, rank = np.unique(tgt, return_inverse=True)
+    widest = int(src.max()) + 1
+    return np.argsort(rank * widest + np.where(rank % 2, src, widest - 1 - src), kind="stable")
+
+
+def _cuts(widths: NDArray[np.int32], budget: int, multiple: int) -> NDArray[np.int64]:
+    """Where batches begin, and the end: each takes as many of these rows, in turn, as the budget has room for."""
+    cuts = [0]
+    while (begin := cuts[-1]) < len(widths):
+        widest = np.maximum.accumulate(widths[begin : begin + max(1, budget // int(widths[begin]))])
+        size = max(1, int(np.count_nonzero(widest * np.arange(1, len(widest) + 1) <= budget)))
+        cuts.append(begin + (size - size % multiple or size))
+    return np.array(cuts)
