@@ -1,0 +1,73 @@
+"""Making the next batches in a thread of its own while one is learned from."""
+
+import queue
+import threading
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeVar
+
+from torch import Tensor
+
+X = TypeVar("X")
+
+_AHEAD = 4
+
+
+class _End:
+    """The maker is done, or failed."""
+
+    def __init__(self, error: BaseException | None) -> None:
+        self.error = error
+
+
+def prefetched(items: Iterable[X], pin: bool = False) -> Iterator[X]:
+    """The same items in the same order, some of them made ahead.
+
+    The thread ends when the items do, when making one fails (whoever takes the next one gets the exception), and
+    when the iterator is closed or forgotten half-way.
+
+    Args:
+        items: is iterated in the thread.
+        pin: put tensors (of named tuples, of lists) where a GPU can fetch them without the processor.
+    """
+    ready: queue.Queue[X | _End] = queue.Queue(_AHEAD)
+    abandoned = threading.Event()
+
+    def make() -> None:
+        error = None
+        try:
+            for item in items:
+                ready.put(_pinned(item) if pin else item)
+                if abandoned.is_set():
+                    return
+        except BaseException as caught:  # it is raised again where the items are taken
+            error = caught
+        ready.put(_End(error))
+
+    thread = threading.Thread(target=make, name="prefetch", daemon=True)
+    thread.start()
+    try:
+        while not isinstance(item := ready.get(), _End):
+            yield item
+        if item.error is not None:
+            raise item.error
+    finally:
+        abandoned.set()
+        while thread.is_alive():  # it may wait for room
+            _drain(ready)
+            thread.join(0.01)
+
+
+def _drain(items: queue.Queue[Any]) -> None:
+    while not items.empty():
+        items.get_nowait()
+
+
+def _pinned(item: Any) -> Any:
+    match item:
+        case Tensor():
+            return item.pin_memory()
+        case list():
+            return [_pinned(part) for part in item]
+        case tuple() if hasattr(item, "_fields"):
+            return type(item)(*map(_pinned, item))
+    return item
