@@ -2,11 +2,17 @@
 
 import errno
 import os
+import re
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk is full, or what this user or process may write
+_DRAFT = re.compile(r"\..+\.(\d+)\.part")
+_ABANDONED = 24 * 3600.0  # seconds after which a draft is nobody's, whatever process has its number now
 
 
 def _sync(path: Path) -> None:
@@ -17,9 +23,31 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
+def no_room(path: Path, draft: Path, size: int | None, reason: str) -> OSError:
+    """What to raise when a file does not fit on its disk: one line with what is needed and what there is.
+
+    Args:
+        path: of the file.
+        draft: what was written of it; its room counts as free, for it goes.
+        size: bytes of the whole file; None: unknown.
+        reason: of the operating system.
+    """
+    written = draft.stat().st_blocks * 512 if draft.exists() else 0
+    free = shutil.disk_usage(path.parent).free + written
+    need = f"more than {written / 2**20:.1f}" if size is None else f"{size / 2**20:.1f}"
+    return OSError(
+        f"no room for {path.name} ({reason}): it needs {need} MiB, and {free / 2**20:.1f} MiB are free in "
+        f"{path.parent}: make room there; what was written before is whole"
+    )
+
+
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
-    """Yield a name to write to; what was written there takes the place of `path` if the block ends well."""
+    """Yield a name to write to; what was written there takes the place of `path` if the block ends well.
+
+    Raises:
+        OSError: the disk is full, among others; the message says what is missing.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
@@ -27,8 +55,43 @@ def atomic_file(path: Path) -> Iterator[Path]:
         _sync(draft)
         draft.replace(path)
         _sync(path.parent)
+    except OSError as error:
+        if error.errno in FULL:
+            raise no_room(path, draft, None, os.strerror(error.errno)) from error
+        raise
     finally:
         draft.unlink(missing_ok=True)
+
+
+def sweep_drafts(folder: Path) -> list[Path]:
+    """Remove what killed processes have left half written in a folder and below it; gives what went.
+
+    A draft goes when no process has its writer's number, when it is older than a day, and when the number is our own:
+    this is called before anything is written, and in containers every start has the same number.
+    """
+    swept = []
+    for draft in sorted(folder.rglob(".*.part")):
+        owner = _DRAFT.fullmatch(draft.name)
+        with suppress(FileNotFoundError):  # its writer has just finished
+            if owner and (_is_gone(int(owner[1])) or time.time() - draft.lstat().st_mtime > _ABANDONED):
+                if draft.is_dir():
+                    shutil.rmtree(draft, ignore_errors=True)
+                else:
+                    draft.unlink()
+                swept.append(draft)
+    return swept
+
+
+def _is_gone(pid: int) -> bool:
+    if pid == os.getpid():
+        return True
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return True
+    except PermissionError:  # it lives, and is somebody else's
+        return False
+    return False
 
 
 def put_in_place(fresh: Path, folder: Path) -> None:
@@ -50,7 +113,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     Where `path` is there already (another process was faster, say), that one stays.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent))
+    draft = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=f".{os.getpid()}.part", dir=path.parent))
     try:
         yield draft
         draft.chmod(0o755)  # mkdtemp makes it unreadable to others

@@ -1,10 +1,15 @@
+import errno
 import os
 import shutil
+import subprocess
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from utils.file import atomic_file, atomic_folder
+from utils.file import atomic_file, atomic_folder, no_room, sweep_drafts
 
 
 def names(folder: Path) -> list[str]:
@@ -134,3 +139,123 @@ def test_a_folder_that_cannot_be_renamed_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(NotADirectoryError), atomic_folder(tmp_path / "toy") as draft:
         (draft / "a").touch()
     assert names(tmp_path) == ["toy"]
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+@pytest.mark.parametrize("late", [False, True], ids=["in the block", "while syncing"])
+def test_a_full_disk_is_told_in_one_line_and_the_old_file_stays(
+    tmp_path: Path, number: int, late: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_path: Path) -> None:
+        raise OSError(number, os.strerror(number))
+
+    path = tmp_path / "test.json"
+    path.write_text("old")
+    if late:
+        monkeypatch.setattr("utils.file._sync", fail)
+
+    def write() -> None:
+        with atomic_file(path) as draft:
+            draft.write_bytes(bytes(2**20))
+            if not late:
+                fail(draft)
+
+    with pytest.raises(OSError, match="no room") as caught:
+        write()
+    message = str(caught.value)
+    assert message.startswith(f"no room for test.json ({os.strerror(number)}): it needs more than 1.0 MiB, and ")
+    assert f" MiB are free in {tmp_path}: " in message
+    assert "\n" not in message
+    assert path.read_text() == "old"
+    assert names(tmp_path) == ["test.json"]
+
+
+def test_room_that_the_draft_takes_counts_as_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=0))
+    draft = tmp_path / "draft"
+    draft.write_bytes(bytes(3 * 2**20))
+    with draft.open("rb") as file:
+        os.fsync(file.fileno())
+    message = str(no_room(tmp_path / "a", draft, 5 * 2**20, "why"))
+    assert "no room for a (why): it needs 5.0 MiB, and 3.0 MiB are free" in message
+    draft.unlink()
+    assert "0.0 MiB are free" in str(no_room(tmp_path / "a", draft, 5 * 2**20, "why"))
+
+
+def test_other_errors_keep_their_words(tmp_path: Path) -> None:
+    def write() -> None:
+        with atomic_file(tmp_path / "a") as draft:
+            draft.touch()
+            raise PermissionError(errno.EACCES, "not yours")
+
+    with pytest.raises(PermissionError, match="not yours"):
+        write()
+    assert names(tmp_path) == []
+
+
+# what killed processes leave
+
+
+@pytest.fixture
+def stranger() -> Iterator[int]:
+    """The number of a living process."""
+    process = subprocess.Popen(["sleep", "60"])
+    yield process.pid
+    process.kill()
+    process.wait()
+
+
+def gone() -> int:
+    """The number of a process that lives no more."""
+    process = subprocess.Popen(["true"])
+    process.wait()
+    return process.pid
+
+
+def test_drafts_of_the_dead_are_swept_and_those_of_the_living_stay(tmp_path: Path, stranger: int) -> None:
+    below = tmp_path / "run" / "checkpoints"
+    below.mkdir(parents=True)
+    dead, alive, ours = (f".step-1.pt.{pid}.part" for pid in (gone(), stranger, os.getpid()))
+    for name in (dead, alive, ours, "step-1.pt", ".hidden", "x.part", ".no-number.part"):
+        (below / name).touch()
+    folder = below / f".cache.abc.{gone()}.part"
+    folder.mkdir()
+    (folder / "file").touch()
+    swept = sweep_drafts(tmp_path)
+    assert names(below) == sorted([alive, "step-1.pt", ".hidden", "x.part", ".no-number.part"])
+    assert len(swept) == 3
+    assert below / ours in swept
+
+
+def test_an_old_draft_goes_whoever_has_its_number_now(tmp_path: Path, stranger: int) -> None:
+    for name, hours in (("old", 25), ("young", 23)):
+        draft = tmp_path / f".{name}.{stranger}.part"
+        draft.touch()
+        then = time.time() - hours * 3600
+        os.utime(draft, (then, then))
+    sweep_drafts(tmp_path)
+    assert names(tmp_path) == [f".young.{stranger}.part"]
+
+
+def test_numbers_that_no_process_can_have_are_of_the_dead(tmp_path: Path) -> None:
+    (tmp_path / f".a.{10**30}.part").touch()
+    assert len(sweep_drafts(tmp_path)) == 1
+
+
+def test_a_process_of_somebody_else_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def deny(_pid: int, _signal: int) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "kill", deny)
+    (tmp_path / ".a.4242.part").touch()
+    assert not sweep_drafts(tmp_path)
+    assert not sweep_drafts(tmp_path / "not there")
+
+
+def test_what_is_swept_are_the_drafts_of_this_module(tmp_path: Path) -> None:
+    with atomic_file(tmp_path / "a") as file, atomic_folder(tmp_path / "b") as folder:
+        file.touch()
+        (folder / "c").touch()
+        assert set(sweep_drafts(tmp_path)) == {file, folder}
+        file.touch()
+        folder.mkdir()
