@@ -1,54 +1,178 @@
-"""A training put down on disk: tensors and plain values only, so that reading it never runs code."""
+"""A training put down in a file: tensors and plain values only, so that reading it never runs code.
 
+The file is the zip archive of `torch.save`, and the comment of the archive, its last bytes, is the SHA-256 of all that
+stands before. Torch does not look at the archive's own checksums, and those leave out names, lengths and the directory;
+a digest in a file of its own could be of another moment than what it vouches for. This one covers every byte and
+appears together with them; `torch.load` and `unzip` read the file as ever.
+"""
+
+import hashlib
+import io
+import os
 import pickle
-import zipfile
-import zlib
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 import torch
 
-from utils.file import atomic_file
+from utils.file import FULL, atomic_file, no_room
 from utils.training.observer import StepReport, Validation
 from utils.training.plan import Progress
 
+FORMAT = 2  # of the state: what its parts are called and mean
 
-def save_checkpoint(state: dict[str, Any], path: Path) -> None:
-    """Write a state; the file before it stays until this one is whole."""
+_MARK = b"miyako sha256 "
+_SEAL_SIZE = 2 + len(_MARK) + 64  # length of the comment, mark, digest
+_CHUNK = 1 << 20
+
+
+class DamagedError(ValueError):
+    """A checkpoint that cannot be relied on."""
+
+
+class _Sealing:
+    """What `torch.save` writes to: hashes on the way, and keeps an error of the disk to itself until the end.
+
+    Raised inside torch's C++ writer, it would come out as one that says nothing of the disk.
+    """
+
+    def __init__(self, file: io.FileIO) -> None:
+        self.hash = hashlib.sha256()
+        self.size = 0
+        self.error: OSError | None = None
+        self._file = file
+
+    def write(self, data: memoryview | bytes) -> int:
+        self.size += len(data)
+        self.hash.update(data)
+        rest = memoryview(data)
+        try:
+            while rest and self.error is None:
+                rest = rest[self._file.write(rest) :]
+        except OSError as error:
+            self.error = error
+        return len(data)
+
+    def flush(self) -> None:
+        """Nothing waits."""
+
+    def seal(self) -> None:
+        """Put the comment where "no comment" stands, in the last two bytes of the archive."""
+        seal = _seal(self.hash)
+        if self.error is None:
+            self._file.seek(-2, os.SEEK_END)
+        self.write(seal)
+
+
+def _seal(digest: "hashlib._Hash") -> bytes:
+    comment = _MARK + digest.hexdigest().encode()
+    return struct.pack("<H", len(comment)) + comment
+
+
+def save_checkpoint(state: Mapping[str, Any], path: Path) -> None:
+    """Write a state; the file before it stays until this one is whole.
+
+    Raises:
+        OSError: the disk is full, among others.
+        TypeError: the state holds more than tensors and plain values, and could not be read again.
+    """
     with atomic_file(path) as draft:
-        torch.save(state, draft)
+        with io.FileIO(draft, "w") as file:
+            sealing = _Sealing(file)
+            torch.save(state, cast(IO[bytes], sealing))
+            sealing.seal()
+        if sealing.error is not None:
+            if sealing.error.errno in FULL:
+                raise no_room(path, draft, sealing.size, os.strerror(sealing.error.errno)) from sealing.error
+            raise sealing.error
+        try:  # takes milliseconds: tensors are mapped, not read
+            torch.load(draft, map_location="cpu", weights_only=True, mmap=True)
+        except pickle.UnpicklingError as error:
+            raise TypeError("a checkpoint holds tensors and plain values only") from error
 
 
 def load_checkpoint(path: Path, device: torch.device) -> dict[str, Any]:
-    """Read a state.
-
-    The file is a zip archive. Torch does not look at the checksums in it, so that flipped bits would become weights:
-    they are looked at here.
+    """Read a state; what is damaged never reaches torch.
 
     Raises:
-        ValueError: it is missing, damaged, or holds anything but tensors and plain values.
+        DamagedError: it is not what was written, or holds more than tensors and plain values.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
-            if damaged := archive.testzip():
-                raise zipfile.BadZipFile(f"wrong checksum of {damaged}")
-        state: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
-    except FileNotFoundError:
-        raise ValueError(f"no checkpoint {path}: the run saved none yet, start it anew") from None
-    except (
-        zipfile.BadZipFile,
-        zlib.error,
-        pickle.UnpicklingError,
-        RuntimeError,
-        ValueError,
-        LookupError,
-        EOFError,
-        OSError,
-    ) as error:
+        if reason := _damage(path):
+            raise DamagedError(f"{path.name} is damaged: {reason}")
+        state = torch.load(path, map_location=device, weights_only=True)
+    except (torch.OutOfMemoryError, DamagedError):
+        raise
+    except pickle.UnpicklingError as error:  # torch's own words tell how to run it all the same
+        message = f"{path.name} is refused: it holds more than tensors and plain values, and nothing of it was run"
+        raise DamagedError(message) from error
+    except (OSError, RuntimeError, ValueError, LookupError, EOFError) as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise ValueError(f"checkpoint {path} is damaged or not one of ours ({reason}): start the run anew") from error
+        raise DamagedError(f"{path.name} cannot be read: {reason[:200]}") from error
+    if not isinstance(state, dict):
+        raise DamagedError(f"{path.name} is refused: it holds no state")
     return state
+
+
+def _damage(path: Path) -> str | None:
+    """What is wrong with a file, or None."""
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size <= _SEAL_SIZE:
+            return f"cut short, at {size} bytes"
+        digest = hashlib.sha256()
+        left = size - _SEAL_SIZE
+        while chunk := file.read(min(left, _CHUNK)):
+            digest.update(chunk)
+            left -= len(chunk)
+        seal = file.read()
+    digest.update(b"\0\0")  # "no comment", as torch wrote it
+    if _MARK not in seal:
+        return "no checksum at its end (cut short, or not written by this project)"
+    return None if seal == _seal(digest) else "its checksum is wrong"
+
+
+def difference(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> str | None:
+    """The first setting in which a checkpoint is not what is wanted, in words; None: it fits.
+
+    Args:
+        saved: the checkpoint; what else it holds is not looked at.
+        wanted: what it must say, groups of settings inside groups.
+    """
+    if saved.get("format") != wanted.get("format"):
+        return (
+            f"the checkpoint has format {saved.get('format')} and this version reads {wanted.get('format')}: "
+            "go on with the version that wrote it"
+        )
+    return _difference({name: saved.get(name) for name in wanted}, wanted, "")
+
+
+def _difference(saved: Any, wanted: Any, name: str) -> str | None:
+    if isinstance(saved, Mapping) and isinstance(wanted, Mapping):
+        for key in [*wanted, *(key for key in saved if key not in wanted)]:
+            below = f"{name}.{key}" if name else str(key)
+            if key not in saved:
+                return f"{below} is unknown to the checkpoint and {_shown(wanted[key])} in the settings"
+            if key not in wanted:
+                return f"{below} is {_shown(saved[key])} in the checkpoint and unknown to this version"
+            if found := _difference(saved[key], wanted[key], below):
+                return found
+        return None
+    if isinstance(saved, list | tuple) and isinstance(wanted, list | tuple):
+        return None if list(saved) == list(wanted) else _told(saved, wanted, name)
+    return None if type(saved) is type(wanted) and saved == wanted else _told(saved, wanted, name)
+
+
+def _told(saved: Any, wanted: Any, name: str) -> str:
+    return f"{name} is {_shown(saved)} in the checkpoint and {_shown(wanted)} in the settings"
+
+
+def _shown(value: Any) -> str:
+    """As a person would say it, and never long."""
+    text = str(value).lower() if isinstance(value, bool) else "not set" if value is None else str(value)
+    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def first_difference(error: RuntimeError) -> str:

@@ -1,0 +1,195 @@
+import os
+import random
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from utils.training.checkpoint import save_checkpoint
+from utils.training.checkpoint_store import CheckpointConfig, CheckpointStore
+
+CPU = torch.device("cpu")
+
+
+def state(step: int) -> dict[str, Any]:
+    return {"step": step, "weight": torch.full((3,), float(step))}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "run" / "checkpoints"
+
+
+def filled(folder: Path, *steps: int, keep_last: int = 9) -> CheckpointStore:
+    store = CheckpointStore(folder, keep_last)
+    for step in steps:
+        store.save(state(step), step)
+    return store
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def damage(folder: Path, step: int) -> None:
+    path = folder / f"step-{step:08d}.pt"
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+def loaded(store: CheckpointStore) -> tuple[int, list[str]]:
+    said: list[str] = []
+    found = store.load(CPU, said.append)
+    assert found["weight"].equal(torch.full((3,), float(found["step"])))
+    return found["step"], said
+
+
+@pytest.mark.parametrize("keep_last", [1, 2, 3])
+def test_the_newest_stay(folder: Path, keep_last: int) -> None:
+    store = CheckpointStore(folder, keep_last)
+    for step in (5, 10, 15, 20, 123_456_789):
+        store.save(state(step), step)
+        assert loaded(CheckpointStore(folder, keep_last)) == (step, [])
+    assert names(folder) == ["step-00000015.pt", "step-00000020.pt", "step-123456789.pt"][-keep_last:]
+
+
+def test_an_old_one_goes_only_when_the_new_one_is_there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = filled(folder, 5, 10, keep_last=2)
+    before = names(folder)
+
+    def full(*_: object) -> None:
+        raise OSError("no room")
+
+    with monkeypatch.context() as context:
+        context.setattr("utils.training.checkpoint_store.save_checkpoint", full)
+        with pytest.raises(OSError, match="no room"):
+            store.save(state(15), 15)
+    assert names(folder) == before
+
+
+def test_a_checkpoint_of_the_same_step_is_replaced(folder: Path) -> None:
+    store = filled(folder, 5, 10, keep_last=2)
+    store.save({"step": 11, "weight": torch.full((3,), 11.0)}, 10)
+    assert names(folder) == ["step-00000005.pt", "step-00000010.pt"]
+    assert loaded(store) == (11, [])
+
+
+def test_damaged_ones_are_passed_over_with_a_line_each(folder: Path) -> None:
+    filled(folder, 5, 10, 15, 20)
+    damage(folder, 20)
+    (folder / "step-00000015.pt").write_bytes(b"")
+    step, said = loaded(CheckpointStore(folder, 9))
+    assert step == 10
+    assert len(said) == 2
+    assert said[0].startswith("Checkpoint step-00000020.pt is damaged: ")
+    assert said[1].startswith("Checkpoint step-00000015.pt is damaged: cut short, at 0 bytes")
+    assert all(line.endswith("; going on from step-00000010.pt instead") and "\n" not in line for line in said)
+
+
+def test_when_all_are_damaged_each_is_named(folder: Path) -> None:
+    filled(folder, 5, 10)
+    damage(folder, 5)
+    damage(folder, 10)
+    said: list[str] = []
+    with pytest.raises(ValueError, match=r"no checkpoint in .* is whole") as caught:
+        CheckpointStore(folder, 9).load(CPU, said.append)
+    message = str(caught.value)
+    assert str(folder) in message
+    assert "step-00000005.pt is damaged" in message
+    assert "step-00000010.pt is damaged" in message
+    assert message.endswith("start anew")
+    assert "\n" not in message
+    assert not said
+
+
+def test_the_one_that_was_gone_on_from_stays_until_two_good_ones_are_there(folder: Path) -> None:
+    """A damaged one does not count, though its number is higher."""
+    filled(folder, 10, 20)
+    damage(folder, 20)
+    store = CheckpointStore(folder, 2)
+    assert loaded(store)[0] == 10
+    store.save(state(15), 15)
+    assert names(folder) == ["step-00000010.pt", "step-00000015.pt"]
+    store.save(state(20), 20)
+    assert names(folder) == ["step-00000015.pt", "step-00000020.pt"]
+    assert loaded(CheckpointStore(folder, 2)) == (20, [])
+
+
+def test_what_was_just_saved_stays_whatever_is_beside_it(folder: Path) -> None:
+    filled(folder, 10, 20)
+    damage(folder, 20)
+    store = CheckpointStore(folder, 1)
+    assert loaded(store)[0] == 10
+    store.save(state(20), 20)  # the same name as the damaged one
+    assert names(folder) == ["step-00000020.pt"]
+    assert loaded(CheckpointStore(folder, 1)) == (20, [])
+
+
+def test_without_any_the_remedy_is_told(folder: Path) -> None:
+    with pytest.raises(ValueError, match=rf"^no checkpoint in {folder}: the run saved none yet, start it anew$"):
+        CheckpointStore(folder, 2).load(CPU, print)
+    folder.mkdir(parents=True)
+    (folder / "notes.txt").touch()
+    (folder / "step-3.safetensors").touch()
+    with pytest.raises(ValueError, match="the run saved none yet"):
+        CheckpointStore(folder, 2).load(CPU, print)
+
+
+def test_a_run_of_the_older_layout_is_named(folder: Path) -> None:
+    save_checkpoint(state(3), folder.parent / "last.pt")
+    with pytest.raises(ValueError, match=r"last\.pt was written by an older version[^\n]*--init-from") as caught:
+        CheckpointStore(folder, 2).load(CPU, print)
+    assert str(folder.parent) in str(caught.value)
+
+
+def test_drafts_of_killed_processes_are_swept_at_the_start(folder: Path) -> None:
+    filled(folder, 10)
+    (folder / ".step-00000020.pt.999999999.part").write_bytes(b"PK half")
+    assert loaded(CheckpointStore(folder, 2)) == (10, [])
+    assert names(folder) == ["step-00000010.pt"]
+
+
+def save_for_ever(folder: Path, step: int) -> None:
+    store = CheckpointStore(folder, 2)
+    while True:
+        step += 1
+        store.save({**state(step), "big": torch.zeros(50_000)}, step)
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # is multi-threaded; the child starts no thread
+def test_a_process_killed_at_any_moment_leaves_a_good_one(folder: Path) -> None:
+    filled(folder, 0)
+    draw, inside, step = random.Random(1), 0, 0
+    for _ in range(20):
+        child = os.fork()
+        if not child:
+            try:
+                save_for_ever(folder, step)
+            finally:
+                os._exit(1)
+        time.sleep(draw.uniform(0.01, 0.1))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        inside += bool(list(folder.glob(".*.part")))
+        before = step
+        step, said = loaded(CheckpointStore(folder, 2))
+        assert step >= before
+        assert not said
+        assert not list(folder.glob(".*.part"))
+        assert len(names(folder)) <= 3  # killed before it let an old one go
+    assert step > 0
+    assert inside > 0  # or nothing was tried
+
+
+def test_tensors_come_to_the_device_that_is_asked_for(folder: Path) -> None:
+    store = filled(folder, 3)
+    assert store.load(CPU, print)["weight"].device == CPU
+    assert store.load(torch.device("meta"), print)["weight"].device.type == "meta"
+
+
+@pytest.mark.parametrize(("name", "value"), [("keep_last", 0), ("keep_best", -1), ("average_last", -1)])
+def test_settings_that_keep_nothing_are_refused(name: str, value: int) -> None:
+    with pytest.raises(ValueError, match=rf"^checkpoint\.{name}={value}: give at least {value + 1}$"):
+        CheckpointConfig(**{name: value})

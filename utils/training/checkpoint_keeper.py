@@ -1,0 +1,58 @@
+"""Saving a training at each validation."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from utils.training.checkpoint_store import CheckpointStore
+from utils.training.observer import StepReport, Validation
+from utils.training.plan import Progress
+from utils.training.weight_store import WeightStore, write_weights
+
+
+class CheckpointKeeper:
+    """Puts down a training and what it has learned at each validation.
+
+    The checkpoint comes last: whatever a killed process did not write is written again by the one that goes on.
+
+    Args:
+        checkpoints: where the training is put down.
+        weights: where the weights of good and recent validations stay.
+        best: file of the best weights.
+        state: gives all that going on from here needs.
+        learned: gives the weights that were validated, by name.
+    """
+
+    def __init__(
+        self,
+        checkpoints: CheckpointStore,
+        weights: WeightStore,
+        best: Path,
+        state: Callable[[], Mapping[str, Any]],
+        learned: Callable[[], Mapping[str, Tensor]],
+    ) -> None:
+        self._checkpoints = checkpoints
+        self._weights = weights
+        self._best = best
+        self._state = state
+        self._learned = learned
+
+    def on_step(self, progress: Progress, report: StepReport) -> None:
+        """Nothing: see `on_validation`."""
+
+    def on_validation(self, progress: Progress, validation: Validation) -> None:
+        """Save."""
+        learned = self._learned()
+        self._weights.save(learned, progress.step, validation.bleu)
+        if progress.best_step == progress.step:
+            write_weights(learned, self._best, validation.bleu)
+        self.save(progress.step)
+
+    def save(self, step: int) -> None:
+        """Save where training stands now."""
+        self._checkpoints.save(self._state(), step)
+
+    def close(self) -> None:
+        """Nothing is open."""

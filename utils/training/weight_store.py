@@ -1,0 +1,165 @@
+"""Weights of past validations, as safetensors with a checksum: the best, the last, and their average."""
+
+import hashlib
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from utils.file import FULL, atomic_file, no_room, sweep_drafts
+
+_NAME = re.compile(r"step-(\d+)\.safetensors")
+_CHECKSUM, _SCORE = "sha256", "score"  # entries of the metadata; the others name tied weights
+
+
+def write_weights(weights: Mapping[str, Tensor], path: Path, score: float) -> None:
+    """Write weights and the dev score they reached; tied ones once, under their first name.
+
+    `safetensors.torch.load_model` reads the file.
+
+    Raises:
+        OSError: the disk is full, among others.
+    """
+    tensors: dict[str, Tensor] = {}
+    names: dict[tuple[object, ...], str] = {}
+    facts = {_SCORE: repr(score)}
+    for name, tensor in weights.items():
+        kept = names.setdefault((tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype, tensor.device), name)
+        if kept == name:
+            tensors[name] = tensor.detach().cpu().contiguous()
+        else:
+            facts[name] = kept
+    facts[_CHECKSUM] = _digest(tensors, facts)
+    with atomic_file(path) as draft:
+        try:
+            save_file(tensors, draft, metadata=facts)
+        except SafetensorError as error:
+            if (found := re.search(r"os error (\d+)", str(error))) is None:
+                raise
+            number, size = int(found[1]), sum(tensor.nbytes for tensor in tensors.values())
+            if number in FULL:
+                raise no_room(path, draft, size, os.strerror(number)) from error
+            raise OSError(number, os.strerror(number), str(path)) from error
+        draft.chmod(0o644)  # safetensors makes it unreadable to others
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """Read what `write_weights` wrote, under all names.
+
+    Raises:
+        ValueError: it is missing or damaged.
+    """
+    try:
+        with safe_open(path, "pt") as file:
+            facts = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
+    except (SafetensorError, OSError, RuntimeError, ValueError, LookupError, TypeError) as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise ValueError(f"{path} cannot be read ({reason[:200]})") from error
+    if facts.pop(_CHECKSUM, None) != _digest(tensors, facts):
+        raise ValueError(f"{path} is damaged: its checksum is wrong")
+    return tensors | {name: tensors[kept] for name, kept in facts.items() if kept in tensors}
+
+
+def read_score(path: Path) -> float:
+    """The dev score of the weights in a file; minus infinity where it cannot be read."""
+    try:
+        with safe_open(path, "pt") as file:
+            return float((file.metadata() or {})[_SCORE])
+    except (SafetensorError, OSError, RuntimeError, ValueError, LookupError):
+        return float("-inf")
+
+
+def _digest(tensors: Mapping[str, Tensor], facts: Mapping[str, str]) -> str:
+    """Of all that a file says; the format has no room for one of its bytes."""
+    digest = hashlib.sha256(repr(sorted(facts.items())).encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def average(paths: Sequence[Path], say: Callable[[str], None]) -> dict[str, Tensor]:
+    """The mean of the weights in several files (checkpoint averaging, Vaswani et al. 2017, §6.1), under all names.
+
+    Summed in double precision. A damaged file is left out, with a line that says so.
+
+    Raises:
+        ValueError: none can be read, or they are of different networks.
+    """
+    sums: dict[str, Tensor] = {}
+    latest: dict[str, Tensor] = {}
+    n = 0
+    for path in paths:
+        try:
+            latest = read_weights(path)
+        except ValueError as error:
+            say(f"Left out of the average: {error}")
+            continue
+        n += 1
+        sums = sums or {name: torch.zeros_like(tensor, dtype=torch.float64) for name, tensor in latest.items()}
+        if {name: t.shape for name, t in latest.items()} != {name: t.shape for name, t in sums.items()}:
+            raise ValueError(f"{path} is of another network than {paths[0]}: only weights of one training are averaged")
+        for name, tensor in latest.items():
+            sums[name] += tensor
+    if not n:
+        raise ValueError(f"no weights to average: none of {len(paths)} files can be read")
+    means: dict[int, Tensor] = {}  # tied weights are one tensor here too
+    return {name: means.setdefault(id(tensor), (sums[name] / n).to(tensor.dtype)) for name, tensor in latest.items()}
+
+
+class WeightStore:
+    """A folder of weights by step, of which the best and the last stay. What is best, the files themselves say.
+
+    Args:
+        folder: of the files.
+        keep_best: how many stay for their score; of equal ones the earlier.
+        keep_last: how many stay for being the latest.
+        step: of the checkpoint that the run goes on from; weights of later ones were lost with their steps, and go.
+    """
+
+    def __init__(self, folder: Path, keep_best: int, keep_last: int, step: int) -> None:
+        self._folder = folder
+        self._keep_best = keep_best
+        self._keep_last = keep_last
+        sweep_drafts(folder)
+        for path in self._paths():
+            if _step(path) > step:
+                path.unlink()
+
+    def _paths(self) -> list[Path]:
+        """By step."""
+        return sorted((path for path in self._folder.glob("step-*") if _NAME.fullmatch(path.name)), key=_step)
+
+    def best(self) -> list[Path]:
+        """The best, beginning with the very best."""
+        return _best(self._paths())[: self._keep_best]
+
+    def last(self) -> list[Path]:
+        """The latest, in their order."""
+        return self._paths()[-self._keep_last :] if self._keep_last else []
+
+    def save(self, weights: Mapping[str, Tensor], step: int, score: float) -> None:
+        """Keep the weights of a validation, unless enough better ones are there."""
+        path = self._folder / f"step-{step:08d}.safetensors"
+        others = [other for other in self._paths() if other != path]
+        if self._keep_last or sum(read_score(other) >= score for other in others) < self._keep_best:
+            write_weights(weights, path, score)
+        kept = {*self.best(), *self.last()}
+        for path in self._paths():
+            if path not in kept:
+                path.unlink()
+
+
+def _step(path: Path) -> int:
+    found = _NAME.fullmatch(path.name)
+    return int(found[1]) if found else -1
+
+
+def _best(paths: Sequence[Path]) -> list[Path]:
+    return sorted(paths, key=lambda path: (-read_score(path), _step(path)))
