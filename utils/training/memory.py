@@ -1,0 +1,59 @@
+"""What to do when a batch does not fit into memory: the numbers and the option, in place of an allocator's words."""
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+
+from utils.dataset.batch import Batch, BatchConfig
+
+# a CPU's allocator, CUDA's driver and cuBLAS say it by a RuntimeError with these words
+_NO_MEMORY = re.compile(r"can't allocate memory|not enough memory|out of memory|ALLOC_FAILED|std::bad_alloc", re.I)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether this is what a device says that has no memory left."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error)) is not None
+
+
+@contextmanager
+def explained_out_of_memory(micro_batches: Sequence[Batch], config: BatchConfig) -> Iterator[None]:
+    """Inside, an update from these batches may run out of memory: the error then names the batch and the option.
+
+    Args:
+        micro_batches: of the update.
+        config: what they were cut by.
+
+    Raises:
+        ValueError: no memory was left.
+    """
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise ValueError(f"out of memory at a batch of {shape(_largest(micro_batches))}: {_remedy(config)}") from error
+
+
+def shape(batch: Batch) -> str:
+    """Rows times columns of both sides, as the network reads them."""
+    rows, length = batch.src.shape
+    return f"{rows:,} x {length:,} source and {rows:,} x {batch.tgt.size(1) - 1:,} target tokens"
+
+
+def _largest(batches: Sequence[Batch]) -> Batch:
+    return max(batches, key=lambda batch: batch.src.numel() + batch.tgt.numel())
+
+
+def _remedy(config: BatchConfig) -> str:
+    """Half of what is held at once, and an update as large as before."""
+    if config.tokens_per_batch <= config.max_tokens:
+        return f"a single pair fills it, so lower --batch.max_tokens (now {config.max_tokens})"
+    return (
+        f"lower --batch.tokens_per_batch (now {config.tokens_per_batch}) and raise --batch.accumulate (now "
+        f"{config.accumulate}) to keep the size of an update, say --batch.tokens_per_batch "
+        f"{config.tokens_per_batch // 2} --batch.accumulate {2 * config.accumulate}"
+    )
