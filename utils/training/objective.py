@@ -1,5 +1,6 @@
 """What training minimises, as sums over tokens: means would depend on how the tokens were batched."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ from layers.mask import padding_mask
 from models.transformer import Transformer
 from utils.dataset.batch import Batch
 from utils.training.projected_cross_entropy import projected_cross_entropy
+from utils.training.projected_r_drop import projected_r_drop
 
 # from a network and a batch to the summed loss in nats, differentiable, and the number of tokens it was summed over
 Objective = Callable[[Any, Batch], tuple[Tensor, Tensor]]
@@ -33,3 +35,48 @@ class TranslationObjective:
         smoothing = self.smoothing if net.training else 0.0
         nats = projected_cross_entropy(hidden[real], net.output.weight, net.output.bias, target[real], smoothing)
         return nats, real.sum()
+
+
+class RDropObjective:
+    """The same, of two passes that differ in what dropout left, and how far these are apart (Liang et al. 2021).
+
+    Both passes are one of twice the rows, so that a batch takes twice the time and memory.
+
+    Args:
+        smoothing: ε of label smoothing.
+        alpha: α, what it costs to disagree; the loss of a network in eval mode is plain.
+    """
+
+    def __init__(self, smoothing: float, alpha: float) -> None:
+        self.smoothing = smoothing
+        self.alpha = alpha
+
+    def __call__(self, net: Transformer, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The summed loss in nats, and the number of real target tokens, each counted once."""
+        if not net.training:
+            return TranslationObjective()(net, batch)
+        src, tgt = batch.src.repeat(2, 1), batch.tgt.repeat(2, 1)
+        hidden = net.decode(tgt[:, :-1], net.encode(src), padding_mask(src, PAD_ID)).unflatten(0, (2, -1))
+        target = batch.tgt[:, 1:]
+        real = target != PAD_ID
+        nats = projected_r_drop(
+            hidden[:, real], net.output.weight, net.output.bias, target[real], self.smoothing, self.alpha
+        )
+        return nats, real.sum()
+
+
+def build_objective(label_smoothing: float = 0.0, r_drop: float = 0.0) -> Objective:
+    """What the settings ask for.
+
+    Args:
+        label_smoothing: ε.
+        r_drop: α; 0 makes a single pass.
+
+    Raises:
+        ValueError: a value out of range.
+    """
+    if not 0 <= label_smoothing <= 1:
+        raise ValueError(f"label_smoothing={label_smoothing}: give 0 (none) to 1, such as 0.1")
+    if not 0 <= r_drop < math.inf:
+        raise ValueError(f"r_drop={r_drop}: give 0 (a single pass) or more, such as 5")
+    return RDropObjective(label_smoothing, r_drop) if r_drop else TranslationObjective(label_smoothing)

@@ -1,6 +1,8 @@
 """The loss of a batch against cross-entropy by hand, and what must not change it."""
 
 import math
+from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,7 +13,7 @@ from const.token import BOS_ID, EOS_ID, PAD_ID
 from models.transformer import Transformer
 from tests.tiny import MODEL, lively
 from utils.dataset.batch import Batch, padded
-from utils.training.objective import TranslationObjective
+from utils.training.objective import RDropObjective, TranslationObjective, build_objective
 
 VOCAB = 13
 PAIRS: list[tuple[list[int], list[int]]] = [
@@ -83,3 +85,71 @@ def test_sums_over_any_batching_are_the_same(cut: list[int]) -> None:
         rest = rest[size:]
     assert sum(nats.item() for nats, _ in parts) == pytest.approx(whole[0].item(), rel=1e-6)
     assert sum(int(tokens) for _, tokens in parts) == int(whole[1])
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_r_drop_without_dropout_is_the_plain_objective(smoothing: float) -> None:
+    outcomes = []
+    for objective in (TranslationObjective(smoothing), RDropObjective(smoothing, alpha=5.0)):
+        net = network().train()
+        nats, tokens = objective(net, batch(PAIRS))
+        nats.backward()
+        outcomes.append((nats.detach(), int(tokens), [parameter.grad for parameter in net.parameters()]))
+    torch.testing.assert_close(*outcomes, rtol=1e-4, atol=1e-4)
+    assert outcomes[1][1] == N_TOKENS
+
+
+def passes(net: Transformer) -> Iterator[Tensor]:
+    """The logits of both passes over all pairs, as R-Drop draws them from a seed."""
+    src, tgt = batch([*PAIRS, *PAIRS])
+    torch.manual_seed(3)
+    yield from net(src, tgt[:, :-1]).unflatten(0, (2, -1))
+
+
+@pytest.mark.parametrize("alpha", [0.0, 1.0, 5.0])
+def test_r_drop_is_half_of_the_papers_loss(alpha: float) -> None:
+    """Liang et al. 2021, eq. 1 to 4, pair by pair and position by position, with what dropout left in each pass."""
+    net = lively(replace(MODEL, dropout=0.3), VOCAB, VOCAB).train()
+    expected = 0.0
+    with torch.no_grad():
+        first, second = (logits.double().softmax(-1) for logits in passes(net))
+    for p_row, q_row, (_, tgt) in zip(first, second, PAIRS, strict=True):
+        for p, q, right in zip(p_row, q_row, [*tgt, EOS_ID], strict=False):  # and padding behind it
+            likelihood = -(p[right].log() + q[right].log())
+            divergence = ((p * (p / q).log()).sum() + (q * (q / p).log()).sum()) / 2
+            expected += float(likelihood + alpha * divergence) / 2
+    torch.manual_seed(3)
+    nats, tokens = RDropObjective(0.0, alpha)(net, batch(PAIRS))
+    assert nats.item() == pytest.approx(expected, rel=1e-5)
+    assert tokens.item() == N_TOKENS
+
+
+def test_r_drop_in_eval_mode_is_plain() -> None:
+    net, calls = network(), []
+    net.src_embedding.register_forward_pre_hook(lambda _, inputs: calls.append(len(inputs[0])))
+    nats, tokens = RDropObjective(0.3, alpha=5.0)(net, batch(PAIRS))
+    assert calls == [len(PAIRS)]  # a single pass
+    assert nats.item() == pytest.approx(by_hand(net, 0.0), rel=1e-5)
+    assert tokens.item() == N_TOKENS
+
+
+def test_settings_say_which_objective() -> None:
+    plain, r_drop = build_objective(0.2), build_objective(0.2, 5.0)
+    assert isinstance(plain, TranslationObjective)
+    assert isinstance(r_drop, RDropObjective)
+    assert (plain.smoothing, r_drop.smoothing, r_drop.alpha) == (0.2, 0.2, 5.0)
+
+
+@pytest.mark.parametrize(
+    ("smoothing", "r_drop", "message"),
+    [
+        (-0.1, 0.0, "label_smoothing=-0.1: give 0 (none) to 1, such as 0.1"),
+        (1.1, 0.0, "label_smoothing=1.1: give 0 (none) to 1, such as 0.1"),
+        (0.1, -1.0, "r_drop=-1.0: give 0 (a single pass) or more, such as 5"),
+        (0.1, math.nan, "r_drop=nan: give 0 (a single pass) or more, such as 5"),
+    ],
+)
+def test_settings_that_make_no_objective_are_refused(smoothing: float, r_drop: float, message: str) -> None:
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 (the whole message is compared)
+        build_objective(smoothing, r_drop)
+    assert str(caught.value) == message
