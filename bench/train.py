@@ -1,0 +1,430 @@
+"""Training speed, beside other toolkits at the same work: `python -m bench.train`.
+
+Each setting is measured in a process of its own, so that its peak memory is its own too, and in several rounds, so
+that a machine that slows down meanwhile slows all of them.
+"""
+
+import argparse
+import itertools
+import json
+import multiprocessing
+import os
+import resource
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.profiler import ProfilerActivity, profile, record_function
+from tqdm import tqdm
+
+from bench.flops import training_flops
+from bench.machine import product_peak, synchronize
+from bench.peer_training import PEERS, python_of, train_peer, write_texts
+from bench.plain_loop import PlainLoop, PlainTransformer
+from const.token import BOS, EOS, PAD, UNK
+from models.transformer import Transformer, TransformerConfig
+from train import Trainer
+from utils.command_line import Parser, run_command
+from utils.dataset.batch import Batch
+from utils.dataset.bucket_sampler import BucketSampler
+from utils.dataset.corpus import DataConfig, prepare_corpus
+from utils.dataset.parallel_text import ParallelText
+from utils.dataset.prefetch import prefetched
+from utils.dataset.token_array import TokenPairs
+from utils.dataset.token_cache import cached_tokenizers, cached_tokens
+from utils.device import Precision, keep_freed_memory, pick_device
+from utils.file import atomic_file
+from utils.text.pair import TokenizerConfig
+from utils.text.tokenizer import Tokenizer
+from utils.training.objective import TranslationObjective
+from utils.training.optimizer import OptimizerConfig
+
+OURS, PLAIN = "miyako", "torch.nn.Transformer"
+PRECISIONS = {"bf16": torch.bfloat16, "fp32": torch.float32}
+PARTS = ("data", "forward", "backward", "optimizer")  # of a step
+MODEL = TransformerConfig(
+    d_model=256, n_heads=8, d_ff=1024, n_encoder_layers=3, n_decoder_layers=3, dropout=0.1, attention_dropout=0.1
+)
+BASE = TransformerConfig(dropout=0.1)  # what a GPU is given
+BUDGET = 4096  # tokens a batch on the CPU, padding included
+GPU_BUDGETS = (8192, 16384, 32768, 65536)
+LONGEST = 100  # tokens of a sentence, </s> included
+SMOOTHING = 0.1
+WARM_UP, LONG_WARM_UP = 3, 30  # steps that do not count; the long one where shapes are compiled or allocated for
+PROFILED = 5  # steps whose parts are looked at
+
+Step = Callable[[Batch], object]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is measured.
+
+    Args:
+        system: who trains.
+        precision: of matrix products.
+        compiled: by torch.compile.
+        tokens_per_batch: the budget of a batch.
+    """
+
+    system: str
+    precision: str
+    compiled: bool = False
+    tokens_per_batch: int = BUDGET
+
+    def __str__(self) -> str:
+        return f"{self.system} {self.precision}{', compiled' if self.compiled else ''}"
+
+
+@dataclass(frozen=True)
+class Job:
+    """What all settings have in common.
+
+    Args:
+        model: the architecture.
+        pairs: what is learned from.
+        vocab: number of tokens.
+        device: cpu or cuda.
+        threads: of the processor.
+        seconds: how long each setting trains.
+        texts: what the peers read.
+        peers: the interpreter of each one.
+    """
+
+    model: TransformerConfig
+    pairs: TokenPairs
+    vocab: int
+    device: torch.device
+    threads: int
+    seconds: float
+    texts: Path
+    peers: dict[str, Path]
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What was found.
+
+    Args:
+        setting: of what.
+        tokens_per_s: target tokens learned from, with </s>, without <s> and padding, over whole steps.
+        peak_mib: of the memory of the process, or of the GPU.
+        padding: share of padding in the batches, where they are ours.
+        part_ms: milliseconds of each part of a step, where it can be looked into.
+        rounds: `tokens_per_s` of every round; above stands the best one.
+    """
+
+    setting: Setting
+    tokens_per_s: float
+    peak_mib: float
+    padding: float | None
+    part_ms: dict[str, float]
+    rounds: tuple[float, ...]
+
+
+def our_step(setting: Setting, job: Job) -> Step:
+    """An update of our Trainer."""
+    keep_freed_memory()
+    model = Transformer(job.model, job.vocab, job.vocab).to(job.device)
+    precision: Precision = "bf16" if setting.precision == "bf16" else "fp32"
+    trainer = Trainer(model, TranslationObjective(SMOOTHING), OptimizerConfig(), precision)
+    if setting.compiled:
+        trainer.objective = torch.compile(trainer.objective, dynamic=True)
+    return lambda batch: trainer.train_step([batch])
+
+
+def plain_step(setting: Setting, job: Job) -> Step:
+    """An update of the plain loop."""
+    model = PlainTransformer(job.model, job.vocab)
+    return PlainLoop(model, SMOOTHING, setting.precision == "bf16").train_step
+
+
+def batches(sampler: BucketSampler, pin: bool) -> Iterator[Batch]:
+    """Epoch after epoch without end, made ahead as in training."""
+    return prefetched((batch for n in itertools.count() for batch in sampler.epoch(n)), pin)
+
+
+def timed(step: Step, source: Iterator[Batch], job: Job, warm_up: int) -> float:
+    """Target tokens per second, making the batches included."""
+    for batch in itertools.islice(source, warm_up):
+        step(batch)
+    synchronize(job.device)
+    tokens, begin = 0, time.perf_counter()
+    while time.perf_counter() - begin < job.seconds:
+        batch = next(source)
+        step(batch)
+        tokens += batch.target_tokens
+    synchronize(job.device)
+    return tokens / (time.perf_counter() - begin)
+
+
+@contextmanager
+def silent() -> Iterator[None]:
+    """Nothing reaches standard error: the profiler's C++ talks when it starts and stops."""
+    stderr = os.dup(2)
+    try:
+        with Path(os.devnull).open("w") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        yield
+    finally:
+        os.dup2(stderr, 2)
+        os.close(stderr)
+
+
+def parts(step: Step, source: Iterator[Batch]) -> dict[str, float]:
+    """Milliseconds of each part of a step on the CPU."""
+    with silent(), profile(activities=[ProfilerActivity.CPU]) as trace:
+        for _ in range(PROFILED):
+            with record_function("data"):
+                batch = next(source)
+            step(batch)
+    total = {event.key: event.cpu_time_total for event in trace.key_averages()}
+    return {part: total[part] / 1000 / PROFILED for part in PARTS if part in total}
+
+
+def measure(setting: Setting, job: Job) -> Measurement:
+    """Train for a while."""
+    for peer in PEERS:
+        if setting.system == peer.title:
+            rate, peak = train_peer(peer, job.peers[peer.title], job.texts, job.threads, job.seconds)
+            return Measurement(setting, rate, peak, None, {}, (rate,))
+    torch.set_num_threads(job.threads)
+    torch.manual_seed(1)
+    step = (our_step if setting.system == OURS else plain_step)(setting, job)
+    on_cuda = job.device.type == "cuda"
+    multiple = 8 if on_cuda else 1  # few shapes there, little padding here
+    sampler = BucketSampler(job.pairs, setting.tokens_per_batch, LONGEST, 1, multiple)
+    padding = sampler.epoch(0).padding
+    source = batches(sampler, pin=on_cuda)
+    rate = timed(step, source, job, LONG_WARM_UP if setting.compiled or on_cuda else WARM_UP)
+    if on_cuda:
+        peak, part_ms = torch.cuda.max_memory_allocated(job.device) / 2**20, {}
+    else:
+        peak, part_ms = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, parts(step, source)
+    return Measurement(setting, rate, peak, padding, part_ms, (rate,))
+
+
+def measure_plainly(setting: Setting, job: Job) -> Measurement:
+    """`measure`, but what goes wrong in torch is a RuntimeError of one line: a compiler's own find no way home.
+
+    Raises:
+        RuntimeError: memory or a compiler is lacking, say.
+    """
+    try:
+        return measure(setting, job)
+    except RuntimeError as error:
+        reason = next(iter(str(error).strip().splitlines()), "")
+        raise RuntimeError(f"{type(error).__name__}: {reason}") from error
+
+
+def in_own_process(setting: Setting, job: Job) -> Measurement:
+    """The same, in a process that had nothing to do before."""
+    spawn = multiprocessing.get_context("spawn")  # a forked child would have its parent's peak
+    with ProcessPoolExecutor(1, mp_context=spawn) as pool:
+        return pool.submit(measure_plainly, setting, job).result()
+
+
+def better(a: Measurement, b: Measurement) -> Measurement:
+    """The faster one, with the rounds of both."""
+    return replace(max(a, b, key=lambda found: found.tokens_per_s), rounds=a.rounds + b.rounds)
+
+
+def measure_all(settings: Sequence[Setting], job: Job, rounds: int) -> list[Measurement]:
+    """The best of all rounds for each setting.
+
+    A setting for which memory or a compiler may be lacking is left out when it fails, with a line that says why.
+    """
+    best: dict[Setting, Measurement] = {}
+    going = list(settings)
+    with tqdm(total=rounds * len(settings), unit="measurement", disable=None) as bar:
+        for _ in range(rounds):
+            for setting in tuple(going):
+                bar.set_postfix_str(str(setting))
+                try:
+                    found = in_own_process(setting, job)
+                    best[setting] = better(best[setting], found) if setting in best else found
+                except RuntimeError as error:
+                    if not setting.compiled and job.device.type == "cpu":
+                        raise
+                    going.remove(setting)
+                    bar.write(f"{setting}, {setting.tokens_per_batch:,} tokens a batch: left out, {error}")
+                bar.update()
+    return [best[setting] for setting in settings if setting in best]
+
+
+def cpu_settings(peers: Iterable[str], compiled: bool) -> list[Setting]:
+    """Ours, the plain loop, and those peers that are there."""
+    ours = [Setting(OURS, precision, c) for c in ((False, True) if compiled else (False,)) for precision in PRECISIONS]
+    return [*ours, *(Setting(PLAIN, precision) for precision in PRECISIONS), *(Setting(peer, "fp32") for peer in peers)]
+
+
+def gpu_settings() -> list[Setting]:
+    """Ours in several sizes of batch, eager and compiled."""
+    return [Setting(OURS, "bf16", compiled, budget) for budget in GPU_BUDGETS for compiled in (False, True)]
+
+
+def utilisation(found: Measurement, flops_per_token: float, peaks: Mapping[str, float]) -> float:
+    """Share of the peak of matrix products that went into what the model needs."""
+    return found.tokens_per_s * flops_per_token / (peaks[found.setting.precision] * 1e9)
+
+
+def table(measurements: Sequence[Measurement], flops_per_token: float, peaks: Mapping[str, float]) -> str:
+    """One line a setting; the last column says how much faster ours is, the best of them."""
+    ours = max(found.tokens_per_s for found in measurements if found.setting.system == OURS)
+    lines = [
+        f"{'system':20} {'precision':14} {'batch':>6} {'target tok/s':>12} {'of peak':>8} {'padding':>8} "
+        + " ".join(f"{f'{part} ms':>12}" for part in PARTS)
+        + f" {'MiB':>7} {'ours is':>8}"
+    ]
+    for found in measurements:
+        s = found.setting
+        precision = f"{s.precision}{' compiled' if s.compiled else ''}"
+        padding = "" if found.padding is None else f"{found.padding:.1%}"
+        part_ms = (f"{found.part_ms[part]:.1f}" if part in found.part_ms else "" for part in PARTS)
+        lines.append(
+            f"{s.system:20} {precision:14} {s.tokens_per_batch:>6} {found.tokens_per_s:>12,.0f} "
+            f"{utilisation(found, flops_per_token, peaks):>8.1%} {padding:>8} "
+            + " ".join(f"{ms:>12}" for ms in part_ms)
+            + f" {found.peak_mib:>7,.0f} {ours / found.tokens_per_s:>6.2f} x"
+        )
+    return "\n".join(lines)
+
+
+def short_name(setting: Setting) -> str:
+    """For a line of name=value pairs."""
+    words = [setting.system.lower().replace(".", "_"), setting.precision]
+    if setting.compiled:
+        words.append("compiled")
+    if setting.tokens_per_batch != BUDGET:
+        words.append(str(setting.tokens_per_batch))
+    return "_".join(words)
+
+
+def summary(
+    measurements: Sequence[Measurement], flops_per_token: float, peaks: Mapping[str, float]
+) -> dict[str, float]:
+    """Speeds, shares of the peak, and how many times as fast as each other system ours is in each setting."""
+    figures: dict[str, float] = {}
+    for found in measurements:
+        name = short_name(found.setting)
+        figures[f"{name}_tokens_per_s"] = found.tokens_per_s
+        figures[f"{name}_of_peak"] = utilisation(found, flops_per_token, peaks)
+        if found.setting.system == OURS:
+            for other in measurements:
+                if other.setting.system != OURS:
+                    figures[f"{name}_over_{short_name(other.setting)}"] = found.tokens_per_s / other.tokens_per_s
+    return figures
+
+
+def build_parser() -> Parser:
+    """All options."""
+    parser = Parser(
+        prog="bench.train",
+        usage="python -m bench.train [--archive FILE] [--joeynmt VENV] [--eole VENV] [--seconds N] [--json FILE]",
+        description="Compare training speed: this project, a plain loop over torch.nn.Transformer, other toolkits.",
+        epilog="""examples:
+  python -m bench.train                                      this project and torch.nn.Transformer, on Tanaka
+  python -m bench.train --archive small_parallel_enja.tar.xz --joeynmt VENV --eole VENV --json train.json
+  python -m bench.train --compile                            with torch.compile too (needs a C++ compiler)
+  python -m bench.train --seconds 5 --rounds 1               a quick look
+  python -m bench.train --device cuda --corpus kftt          this project alone, Transformer base, larger batches""",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--corpus", choices=("tanaka", "kftt", "embedded"), default="tanaka", help="what is learned (default: tanaka)"
+    )
+    parser.add_argument("--archive", type=Path, help="a local archive or unpacked folder of the corpus")
+    for peer in PEERS:
+        parser.add_argument(f"--{peer.name}", type=Path, metavar="VENV", help=f"virtual environment with {peer.title}")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="(default: cpu)")
+    parser.add_argument("--compile", action="store_true", help="with torch.compile too (on CUDA it always is)")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="(default: one a core)")
+    parser.add_argument("--seconds", type=float, default=60, help="each setting trains so long (default: 60)")
+    parser.add_argument("--rounds", type=int, default=3, help="the best of so many counts (default: 3)")
+    parser.add_argument("--json", type=Path, help="where to write all figures")
+    return parser
+
+
+def within(pairs: TokenPairs, tokenizer: Tokenizer) -> ParallelText:
+    """What our sampler takes of a split, cut into pieces."""
+    src, tgt = (side.lengths for side in pairs)
+    kept = np.flatnonzero((src > 0) & (tgt > 0) & (np.maximum(src, tgt) < LONGEST)).tolist()
+    lines = ([" ".join(tokenizer.tokens(side[i].tolist())) for i in kept] for side in pairs)
+    return ParallelText(*lines)
+
+
+def prepare(arguments: argparse.Namespace, folder: Path) -> tuple[Job, float]:
+    """All that the settings need, and the operations that a target token takes.
+
+    Raises:
+        ValueError: something asked for is not there.
+    """
+    given = {peer: getattr(arguments, peer.name) for peer in PEERS if getattr(arguments, peer.name)}
+    device = pick_device(arguments.device)
+    if given and device.type == "cuda":
+        raise ValueError("--device cuda measures this project alone: leave out --joeynmt and --eole")
+    for name in ("threads", "seconds", "rounds"):
+        if getattr(arguments, name) <= 0:
+            raise ValueError(f"{name}={getattr(arguments, name)}: give more than 0")
+    peers = {peer.title: python_of(peer, environment) for peer, environment in given.items()}
+
+    data = DataConfig(corpus=arguments.corpus, archive=arguments.archive)
+    corpus = prepare_corpus(data)
+    tokenizers = cached_tokenizers(corpus, data, TokenizerConfig(vocab_size=6000), print)
+    train, dev = (cached_tokens(corpus, split, data, tokenizers, print) for split in ("train", "dev"))
+    vocab = len(tokenizers.tgt)
+    if peers:
+        pieces = [piece for piece in tokenizers.tgt.tokens(range(vocab)) if piece not in (PAD, UNK, BOS, EOS)]
+        write_texts(within(train, tokenizers.src), within(dev, tokenizers.src), pieces, folder, BUDGET)
+
+    model = MODEL if device.type == "cpu" else BASE
+    src, tgt = (side.lengths.astype(np.int64) + 1 for side in train)
+    flops_per_token = float(training_flops(model, vocab, src, tgt).sum() / tgt.sum())
+    return Job(model, train, vocab, device, arguments.threads, arguments.seconds, folder, peers), flops_per_token
+
+
+def main() -> None:
+    """Measure, print, write."""
+    arguments = build_parser().parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        job, flops_per_token = prepare(arguments, Path(folder))
+        torch.set_num_threads(job.threads)
+        peaks = {name: product_peak(dtype, job.device) for name, dtype in PRECISIONS.items()}
+        on_cpu = job.device.type == "cpu"
+        settings = cpu_settings(job.peers, arguments.compile) if on_cpu else gpu_settings()
+        measurements = measure_all(settings, job, arguments.rounds)
+    if not measurements:
+        raise ValueError("nothing could be measured: the lines above say why")
+    machine = f"{job.threads} threads" if on_cpu else torch.cuda.get_device_name(job.device)
+    print(
+        f"{arguments.corpus}, {machine}; matrix products peak at "
+        f"{', '.join(f'{peak:,.0f} GFLOP/s in {name}' for name, peak in peaks.items())}; "
+        f"a target token takes {flops_per_token / 1e6:.1f} MFLOP\n"
+    )
+    print(table(measurements, flops_per_token, peaks))
+    figures = summary(measurements, flops_per_token, peaks)
+    if arguments.json:
+        result = {
+            "name": arguments.corpus,
+            "machine": machine,
+            "seconds": arguments.seconds,
+            "model": asdict(job.model),
+            "vocab": job.vocab,
+            "mflop_per_target_token": flops_per_token / 1e6,
+            "product_gflops": peaks,
+            "figures": figures,
+            "measurements": [asdict(found) for found in measurements],
+        }
+        with atomic_file(arguments.json) as draft:
+            draft.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    print("\n" + " ".join(f"{name}={value:.3f}" for name, value in figures.items()))
+
+
+if __name__ == "__main__":
+    run_command("bench.train", main)

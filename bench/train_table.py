@@ -1,0 +1,49 @@
+"""The README's table of training speed, made from the files in figure/bench: `python -m bench.train_table`."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from bench.train import OURS, PARTS
+from const.path import FIGURE
+from utils.evaluation.result_table import rewrite_readme
+
+FOLDER = FIGURE / "bench"
+
+_HEAD = (
+    f"| on | system | batch | target tokens/s | ours is | of the peak | padding | {', '.join(PARTS)} (ms) | MiB |\n"
+    "|---|---|---|---|---|---|---|---|---|"
+)
+
+
+def train_table(folder: Path) -> str:
+    """A row of Markdown for each setting that a `train_*.json` holds; "ours is": the fastest of ours, as a ratio."""
+    rows = []
+    for file in sorted(folder.glob("train_*.json")):
+        result = json.loads(file.read_text(encoding="utf-8"))
+        measurements = result["measurements"]
+        ours = max(found["tokens_per_s"] for found in measurements if found["setting"]["system"] == OURS)
+        rows += [_row(result, found, ours) for found in measurements]
+    return "\n".join([_HEAD, *rows])
+
+
+def _row(result: dict[str, Any], found: dict[str, Any], ours: float) -> str:
+    setting, speed = found["setting"], found["tokens_per_s"]
+    peak = result["product_gflops"][setting["precision"]] * 1e9
+    used = speed * result["mflop_per_target_token"] * 1e6 / peak
+    cells = (
+        f"`{result['name']}`, {result['machine']}",
+        f"{setting['system']} {setting['precision']}{', compiled' if setting['compiled'] else ''}",
+        f"{setting['tokens_per_batch']:,}",
+        f"{speed:,.0f}",
+        f"{ours / speed:.2f} x",
+        f"{used:.0%}",
+        "" if found["padding"] is None else f"{found['padding']:.1%}",
+        ", ".join(f"{found['part_ms'][part]:.0f}" for part in PARTS if part in found["part_ms"]),
+        f"{found['peak_mib']:,.0f}",
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+if __name__ == "__main__":
+    rewrite_readme(train_table(FOLDER), "training")

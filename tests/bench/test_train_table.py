@@ -1,0 +1,42 @@
+"""The README shows what the benchmark measured."""
+
+import json
+from pathlib import Path
+
+from bench.train_table import FOLDER, train_table
+from const.path import ROOT
+from utils.evaluation.result_table import with_table
+
+
+def test_the_readme_shows_the_measurements_once_there_are_any() -> None:
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    measured = any(FOLDER.glob("train_*.json"))
+    assert ("<!-- training -->" in page) == measured
+    if measured:
+        assert with_table(page, train_table(FOLDER), "training") == page
+
+
+def test_a_row_sets_the_fastest_of_ours_beside_each(tmp_path: Path) -> None:
+    def found(system: str, precision: str, speed: float, compiled: bool = False, **other: object) -> dict[str, object]:
+        setting = {"system": system, "precision": precision, "compiled": compiled, "tokens_per_batch": 4096}
+        return {"setting": setting, "tokens_per_s": speed, "peak_mib": 1234.4, "padding": 0.025, "part_ms": {}} | other
+
+    result = {
+        "name": "tanaka",
+        "machine": "2 threads",
+        "mflop_per_target_token": 50.0,
+        "product_gflops": {"fp32": 200.0, "bf16": 800.0},
+        "measurements": [
+            found("miyako", "fp32", 2000.0, part_ms={"data": 0.4, "forward": 10.0, "backward": 20.0, "optimizer": 3.6}),
+            found("miyako", "bf16", 4000.0, compiled=True),
+            found("JoeyNMT", "fp32", 800.0, padding=None),
+        ],
+    }
+    (tmp_path / "train_cpu.json").write_text(json.dumps(result), encoding="utf-8")
+    (tmp_path / "decode_x.json").write_text("{}", encoding="utf-8")
+    on = "| `tanaka`, 2 threads |"
+    assert train_table(tmp_path).splitlines()[2:] == [
+        f"{on} miyako fp32 | 4,096 | 2,000 | 2.00 x | 50% | 2.5% | 0, 10, 20, 4 | 1,234 |",
+        f"{on} miyako bf16, compiled | 4,096 | 4,000 | 1.00 x | 25% | 2.5% |  | 1,234 |",
+        f"{on} JoeyNMT fp32 | 4,096 | 800 | 5.00 x | 20% |  |  | 1,234 |",
+    ]
