@@ -1,17 +1,37 @@
 """Projection to the vocabulary and label-smoothed cross-entropy in one, a slice of the positions at a time.
 
 Logits of a whole batch are by far the largest tensors of a training step: at 2,000 positions and 8,000 tokens,
-64 MB each for logits, log-probabilities and gradients. A slice of them stays in the processor's cache, and its gradient
-is made there and then, so that neither forward nor backward ever holds more than a slice.
+64 MB each for logits, log-probabilities and gradients. Here a slice of them is made, and its gradient there and then, so
+that neither forward nor backward ever holds more. On a CPU a slice is large enough for products at full speed, and what
+happens to single logits happens in smaller pieces that stay in a core's own cache.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-_SLICE_ELEMENTS = 2**21  # logits held at once
+_SLICE = {"cpu": 2**23, "cuda": 2**27}  # logits of a matrix product
+_PIECE = {"cpu": 2**18, "cuda": 2**27}  # logits that single operations go through
+
+
+def _cut(n_rows: int, width: int, most: int) -> Iterator[slice]:
+    step = max(1, most // width)
+    return (slice(begin, begin + step) for begin in range(0, n_rows, step))
+
+
+def _losses(logits: Tensor, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+    """Summed nats, and their slope along the logits: softmax(logits) - q."""
+    vocab, right = logits.size(-1), target[:, None]
+    likely = logits.softmax(-1)
+    # log Z by the likeliest token, whose probability is at least 1 / V and so has a logarithm
+    log_z = logits.amax(-1) - likely.amax(-1).log()
+    mean = (1 - smoothing) * logits.gather(1, right)[:, 0] + smoothing * logits.mean(-1)
+    slope = likely.sub_(smoothing / vocab)
+    slope.scatter_add_(1, right, torch.full_like(right, smoothing - 1, dtype=slope.dtype))
+    return (log_z - mean).sum(), slope
 
 
 class _ProjectedCrossEntropy(torch.autograd.Function):
@@ -27,28 +47,18 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         weight_grad = torch.zeros_like(weight) if wanted else None
         bias_grad = torch.zeros_like(bias) if wanted and bias is not None else None
         nats = torch.zeros((), device=hidden.device)
-        vocab = len(weight)
-        for rows in torch.arange(len(hidden), device="cpu").split(max(1, _SLICE_ELEMENTS // vocab)):
-            part = slice(int(rows[0]), int(rows[-1]) + 1)
-            logits = (hidden_low[part] @ weight_low.t()).float()
-            if bias is not None:
-                logits += bias
-            right = target[part, None]
-            likely = logits.softmax(-1)
-            # log Z by the likeliest token, whose probability is at least 1 / V and so has a logarithm
-            log_z = logits.amax(-1) - likely.amax(-1).log()
-            mean = (1 - smoothing) * logits.gather(1, right)[:, 0] + smoothing * logits.mean(-1)
-            nats += (log_z - mean).sum()
-            if hidden_grad is None or weight_grad is None:
-                continue
-            # d nats / d logits = softmax(logits) - q, written over the probabilities
-            slope = likely.sub_(smoothing / vocab)
-            slope.scatter_add_(1, right, torch.full_like(right, smoothing - 1, dtype=slope.dtype))
-            if bias_grad is not None:
-                bias_grad += slope.sum(0)
-            slope = slope.to(precision)
-            hidden_grad[part] = slope @ weight_low
-            weight_grad += slope.t() @ hidden_low[part]
+        for part in _cut(len(hidden), len(weight), _SLICE[device]):
+            logits = hidden_low[part] @ weight_low.t()
+            for piece in _cut(len(logits), len(weight), _PIECE[device]):
+                exact = logits[piece].float()
+                loss, slope = _losses(exact if bias is None else exact + bias, target[part][piece], smoothing)
+                nats += loss
+                logits[piece] = slope
+                if bias_grad is not None:
+                    bias_grad += slope.sum(0)
+            if hidden_grad is not None and weight_grad is not None:
+                hidden_grad[part] = logits @ weight_low
+                weight_grad += logits.t() @ hidden_low[part]
         ctx.save_for_backward(hidden_grad, weight_grad, bias_grad)
         return nats
 

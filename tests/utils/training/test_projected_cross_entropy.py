@@ -26,13 +26,15 @@ def sliced(inputs: list[Tensor], target: Tensor, smoothing: float) -> Tensor:
     return projected_cross_entropy(hidden, weight, bias[0] if bias else None, target, smoothing)
 
 
-@pytest.mark.parametrize("elements", [1, 33, 2**21])  # a row at a time, three and a rest, all at once
+# a row at a time; three and a rest, in pieces of two and one; all at once
+@pytest.mark.parametrize(("in_slice", "in_piece"), [(1, 1), (33, 22), (2**23, 2**23)])
 @pytest.mark.parametrize("with_bias", [False, True])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.6])
 def test_value_and_gradients_are_those_of_the_whole(
-    smoothing: float, with_bias: bool, elements: int, monkeypatch: pytest.MonkeyPatch
+    smoothing: float, with_bias: bool, in_slice: int, in_piece: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_SLICE_ELEMENTS", elements)
+    monkeypatch.setitem(module._SLICE, "cpu", in_slice)
+    monkeypatch.setitem(module._PIECE, "cpu", in_piece)
     inputs, target = example(with_bias)
     ours, theirs = 3 * sliced(inputs, target, smoothing), 3 * whole(inputs, target, smoothing)
     torch.testing.assert_close(ours, theirs)
