@@ -1,0 +1,294 @@
+"""A tiny training that is killed, fed damaged checkpoints and starved of disk: `python -m bench.faults`.
+
+It is run to its end once, undisturbed. Whatever happens to the others, they must end with the same bits: weights,
+checkpoint (optimizer, averages, place in the data) and log, times aside.
+"""
+
+import argparse
+import json
+import random
+import resource
+import shutil
+import subprocess
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from tqdm import tqdm
+
+from bench.tiny_training import CPU, Outcome, TinyTraining, compare, differences
+from utils.command_line import Parser, run_command
+from utils.file import atomic_file
+from utils.training.checkpoint_store import CheckpointStore
+
+KILLS_A_TRAINING = 5
+
+
+# killed
+
+
+def kill_once(training: TinyTraining, draw: random.Random, seconds: float, in_save: bool) -> bool:
+    """Start or go on, and kill at a random moment; False: the training ended before that.
+
+    Args:
+        training: that is killed.
+        draw: the moment.
+        seconds: that an undisturbed training takes.
+        in_save: the moment is one while a checkpoint is being written.
+    """
+    process = training.start()
+    try:
+        if in_save:
+            seen = wait_for_save(training, process, draw.randint(1, 4))
+            time.sleep(draw.uniform(0, 0.002) if seen else 0)
+        else:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(draw.uniform(0, seconds))
+        return process.poll() is None
+    finally:
+        process.kill()
+        process.wait()
+
+
+def wait_for_save(training: TinyTraining, process: subprocess.Popen[bytes], n: int) -> bool:
+    """Until the n-th checkpoint of this process is being written; False: it ended before."""
+    left = training.drafts()
+    seen: set[str] = set()
+    while process.poll() is None:
+        seen |= training.drafts() - left
+        if len(seen) >= n:
+            return True
+        time.sleep(0.0003)
+    return False
+
+
+def survive_kills(folder: Path, n: int, reference: Outcome, seconds: float, seed: int) -> dict[str, int]:
+    """Kill trainings n times in all, and let each of them go on to its end after some kills.
+
+    Raises:
+        ValueError: one of them ended otherwise than the reference.
+    """
+    draw, figures = random.Random(seed), Counter(kills=0, kills_in_save=0, trainings=0)
+    with tqdm(total=n, desc="killed", disable=None) as bar:
+        while figures["kills"] < n:
+            training = TinyTraining(folder / f"killed-{figures['trainings']}")
+            for i in range(min(KILLS_A_TRAINING, n - figures["kills"])):
+                if not kill_once(training, draw, seconds, in_save=i % 2 == 1):
+                    break
+                figures["kills"] += 1
+                figures["kills_in_save"] += bool(training.drafts())
+                bar.update()
+            training.finish()
+            compare(training.outcome(), reference)
+            figures["trainings"] += 1
+    return dict(figures)
+
+
+# damaged
+
+
+def truncate(data: bytes, draw: random.Random) -> bytes:
+    """Lose the end."""
+    return data[: draw.randrange(1, len(data))]
+
+
+def flip(data: bytes, draw: random.Random) -> bytes:
+    """Flip one to eight bits."""
+    flipped = bytearray(data)
+    for bit in draw.sample(range(8 * len(data)), draw.randint(1, 8)):
+        flipped[bit // 8] ^= 1 << bit % 8
+    return bytes(flipped)
+
+
+def empty(data: bytes, draw: random.Random) -> bytes:  # noqa: ARG001 (one signature for all)
+    """Lose everything."""
+    return b""
+
+
+def zero(data: bytes, draw: random.Random) -> bytes:
+    """Lose a block, as a disk does that did not get to write it."""
+    size = draw.choice([16, 512, 4096])
+    begin = draw.randrange(len(data)) // size * size
+    block = data[begin : begin + size]
+    return data[:begin] + bytes(len(block)) + data[begin + size :]
+
+
+def append(data: bytes, draw: random.Random) -> bytes:
+    """Gain what does not belong."""
+    return data + draw.randbytes(draw.randint(1, 5000))
+
+
+DAMAGES: Sequence[Callable[[bytes, random.Random], bytes]] = (truncate, flip, empty, zero, append)
+
+
+def survive_damage(checkpoints: Sequence[Path], folder: Path, n: int, seed: int) -> dict[str, int]:
+    """Damage the newer of two checkpoints n times; each time the older one must be gone on from, and said to be.
+
+    Raises:
+        ValueError: a damaged one was believed, or was an error of another kind than this.
+    """
+    draw, refused = random.Random(seed), 0
+    older, newer = checkpoints
+    whole = newer.read_bytes()
+    store = CheckpointStore(folder, 2)
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copy(older, folder)
+    expected = CheckpointStore(folder, 2).load(CPU, print)
+    for i in tqdm(range(n), desc="damaged", disable=None):
+        hurt = DAMAGES[i % len(DAMAGES)]
+        while (data := hurt(whole, draw)) == whole:  # zeros in place of zeros
+            pass
+        (folder / newer.name).write_bytes(data)
+        said: list[str] = []
+        try:
+            found = store.load(CPU, said.append)
+        except Exception as error:
+            raise ValueError(f"damage {i} ({hurt.__name__}) was fatal: {error!r}") from error
+        wrong = next(differences(found, expected), None)
+        if wrong or len(said) != 1 or newer.name not in said[0] or older.name not in said[0]:
+            raise ValueError(f"damage {i} ({hurt.__name__}) was believed: {wrong}, and said was {said}")
+        refused += 1
+    return {"damages": n, "refused": refused}
+
+
+def survive_damage_on_the_command_line(training: TinyTraining, reference: Outcome) -> None:
+    """The newest checkpoint damaged: train.py says so and ends the same. All of them: it says so in one line.
+
+    Raises:
+        ValueError: otherwise.
+    """
+    newest = training.checkpoints()[-1]
+    newest.write_bytes(newest.read_bytes()[:-1])
+    said = training.finish()
+    if f"Checkpoint {newest.name} is damaged" not in said:
+        raise ValueError(f"a damaged checkpoint was passed over without a word: {said[-2000:]}")
+    compare(training.outcome(), reference)
+    for path in training.checkpoints():
+        path.write_bytes(b"")
+    (line,) = training.finish(status=2).strip().splitlines()[-1:]
+    if not line.startswith("train.py: error: no checkpoint in "):
+        raise ValueError(f"with no checkpoint left, the last word was {line}")
+
+
+# starved
+
+
+def mount_small_disk(folder: Path, size: int) -> bool:
+    """Make an empty folder a disk of its own, of so many bytes; False: this user may not."""
+    folder.mkdir(parents=True, exist_ok=True)
+    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
+    return (
+        shutil.which("mount") is not None and subprocess.run(command, capture_output=True, check=False).returncode == 0
+    )
+
+
+def unmount(folder: Path) -> None:
+    """Give the small disk back."""
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def _limit_files(size: int) -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+
+def starve(training: TinyTraining, prepare: Callable[[], None] | None) -> None:
+    """Go on where no further checkpoint fits.
+
+    Args:
+        training: has checkpoints.
+        prepare: takes the room away from the process that calls it, where it is not gone already.
+
+    Raises:
+        ValueError: that is not said in one line with figures, or what was there is not there any more.
+    """
+    before = {path.name: path.read_bytes() for path in training.checkpoints()}
+    said = training.finish(2, prepare)
+    last = said.strip().splitlines()[-1]
+    if not (last.startswith("train.py: error: no room for ") and " MiB, and " in last and " MiB are free in " in last):
+        raise ValueError(f"on a full disk the last word was {last}")
+    if {path.name: path.read_bytes() for path in training.checkpoints()} != before or training.drafts():
+        raise ValueError("on a full disk the checkpoints did not stay as they were")
+
+
+def survive_full_disk(folder: Path, reference: Outcome) -> str:
+    """Kill a training, let it go on where no further checkpoint fits, and then where there is room again.
+
+    Returns:
+        `tmpfs`, a disk that was full, or, where nothing may be mounted, `rlimit`, files that could not grow.
+
+    Raises:
+        ValueError: it did not end as the reference, or broke on the way.
+    """
+    started = TinyTraining(folder / "started")
+    process = started.start()
+    try:
+        wait_for_save(started, process, 4)
+    finally:
+        process.kill()
+        process.wait()
+    run, checkpoint = started.run, started.checkpoints()[-1].stat().st_size
+    if run is None:
+        raise ValueError("no training was there to starve")
+    starved = TinyTraining(folder / "starved")
+    disk = starved.folder / "pickles"
+    blocks = sum(-(-path.stat().st_size // 4096) for path in run.rglob("*"))
+    mounted = mount_small_disk(disk, 4096 * blocks + checkpoint // 2)
+    try:
+        shutil.copytree(run, disk / run.name)
+        starve(starved, None if mounted else partial(_limit_files, checkpoint // 2))
+        if mounted:
+            subprocess.run(["mount", "-o", f"remount,size={100 * 4096 * blocks}", str(disk)], check=True)
+        starved.finish()
+        compare(starved.outcome(), reference)
+    finally:
+        if mounted:
+            unmount(disk)
+    return "tmpfs" if mounted else "rlimit"
+
+
+def build_parser() -> Parser:
+    """All options."""
+    parser = Parser(
+        prog="bench.faults",
+        usage="python -m bench.faults [--kills N] [--damages N] [--seed N] [--json FILE]",
+        description="Kill a tiny training, damage its checkpoints, fill its disk: it must end with the same bits.",
+        epilog="""examples:
+  python -m bench.faults                            30 kills, 200 damages, a full disk: some minutes
+  python -m bench.faults --kills 2 --damages 20     a quick look""",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--kills", type=int, default=30, help="trainings killed (default: 30)")
+    parser.add_argument("--damages", type=int, default=200, help="checkpoints damaged (default: 200)")
+    parser.add_argument("--seed", type=int, default=1, help="of the moments and the damages (default: 1)")
+    parser.add_argument("--json", type=Path, help="where to write all figures")
+    return parser
+
+
+def main() -> None:
+    """Train undisturbed, disturb, compare, print, write."""
+    arguments = build_parser().parse_args()
+    with tempfile.TemporaryDirectory(prefix="faults-") as name:
+        folder = Path(name)
+        training = TinyTraining(folder / "reference")
+        begin = time.monotonic()
+        training.finish()
+        seconds, reference = time.monotonic() - begin, training.outcome()
+        print(f"The undisturbed training takes {seconds:.1f} s and leaves {len(reference.log)} lines of log.")
+        figures: dict[str, int | str] = {}
+        figures |= survive_damage(training.checkpoints(), folder / "damaged", arguments.damages, arguments.seed)
+        survive_damage_on_the_command_line(training, reference)
+        figures |= {"full_disk": survive_full_disk(folder, reference)}
+        figures |= survive_kills(folder, arguments.kills, reference, seconds, arguments.seed)
+    if arguments.json:
+        with atomic_file(arguments.json) as draft:
+            draft.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    print("All of them ended with the bits of the undisturbed one.\n")
+    print(" ".join(f"{name}={value}" for name, value in figures.items()))
+
+
+if __name__ == "__main__":
+    run_command("bench.faults", main)

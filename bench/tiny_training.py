@@ -1,0 +1,179 @@
+"""A training of some seconds in processes of its own, which may be disturbed: what it leaves is compared bit by bit."""
+
+import itertools
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from const.path import ROOT
+from utils.run import WEIGHTS
+from utils.training.checkpoint_store import CheckpointStore
+from utils.training.observer import LOG, read_log
+from utils.training.weight_store import read_weights
+
+CPU = torch.device("cpu")
+CHECKPOINTS = "checkpoints"
+TIMES = {"seconds", "minutes", "tokens_per_second"}  # of which no two trainings have the same
+PATIENCE = 600.0  # seconds for a training that takes some ten
+
+SETTINGS = """
+name: faults
+data: {held_out: 8}
+tokenizer: {kind: bpe, vocab_size: 48, joint: false}
+model: {d_model: 16, n_heads: 2, d_ff: 32, n_encoder_layers: 1, n_decoder_layers: 1, max_length: 40, tie: target,
+        dropout: 0.2, attention_dropout: 0.1}
+batch: {tokens_per_batch: 120, max_tokens: 40, accumulate: 2}
+optimizer: {peak_lr: 0.01, warmup_steps: 20}
+training: {max_steps: 60, max_epochs: null, validate_every: 5, report_every: 1, precision: fp32, device: cpu}
+search: {beam_size: 2, max_ratio: 1.0}
+"""
+
+_PLACES = {"京都": "Kyoto", "奈良": "Nara", "大阪": "Osaka", "嵐山": "Arashiyama", "宇治": "Uji", "伏見": "Fushimi"}
+_KINDS = {"古い": "old", "新しい": "new", "美しい": "beautiful", "小さい": "small"}
+_THINGS = {"寺": "temple", "橋": "bridge", "川": "river", "庭": "garden", "店": "shop"}
+
+
+class Outcome(NamedTuple):
+    """What is left of a training."""
+
+    weights: dict[str, Tensor]
+    checkpoint: dict[str, Any]
+    log: list[dict[str, Any]]
+
+
+@dataclass
+class TinyTraining:
+    """A folder with a small parallel text, its caches, and one run.
+
+    Args:
+        folder: of all that.
+        settings: of the training.
+    """
+
+    folder: Path
+    settings: str = SETTINGS
+    said: Path = field(init=False)  # what all processes printed
+
+    def __post_init__(self) -> None:
+        """Write the text."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.said = self.folder / "said.txt"
+        (self.folder / "faults.yaml").write_text(self.settings, encoding="utf-8")
+        words = list(itertools.product(_PLACES, _KINDS, _THINGS))
+        texts = {
+            "my.ja": [f"{place}に{kind}{thing}がある。" for place, kind, thing in words],
+            "my.en": [f"There is a {_KINDS[k]} {_THINGS[t]} in {_PLACES[p]}." for p, k, t in words],
+        }
+        for name, lines in texts.items():
+            (self.folder / name).write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+
+    @property
+    def run(self) -> Path | None:
+        """Where the run lies, if it has begun."""
+        return next(iter((self.folder / "pickles").glob("*/")), None)
+
+    def drafts(self) -> set[str]:
+        """Checkpoints that are being written just now, or were when their writer died."""
+        with suppress(FileNotFoundError):
+            run = self.run
+            if run is not None:
+                return {entry.name for entry in os.scandir(run / CHECKPOINTS) if entry.name.endswith(".part")}
+        return set()
+
+    def checkpoints(self) -> list[Path]:
+        """By step."""
+        return sorted(self.run.glob(f"{CHECKPOINTS}/step-*.pt")) if self.run else []
+
+    def start(self, prepare: Callable[[], None] | None = None) -> subprocess.Popen[bytes]:
+        """Train, or go on where there is a checkpoint.
+
+        Args:
+            prepare: is called in the new process.
+        """
+        if self.checkpoints():
+            arguments = ["--resume", str(self.run)]
+        else:  # killed before the first validation: nothing is there to go on from
+            shutil.rmtree(self.folder / "pickles", ignore_errors=True)
+            files = ("--data.src", str(self.folder / "my.ja"), "--data.tgt", str(self.folder / "my.en"))
+            arguments = ["--config", str(self.folder / "faults.yaml"), *files]
+        places = {name: str(self.folder / name[7:].lower()) for name in ("MIYAKO_CORPUS", "MIYAKO_PICKLES")}
+        with self.said.open("ab") as said:
+            return subprocess.Popen(
+                [sys.executable, "train.py", *arguments],
+                cwd=ROOT,
+                env=os.environ | places | {"OMP_NUM_THREADS": "1"},
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+                preexec_fn=prepare,
+            )
+
+    def finish(self, status: int = 0, prepare: Callable[[], None] | None = None) -> str:
+        """Train to the end; gives what was said.
+
+        Raises:
+            ValueError: it ended otherwise, or with a traceback.
+        """
+        before = self.said.stat().st_size if self.said.exists() else 0
+        process = self.start(prepare)
+        try:
+            found = process.wait(PATIENCE)
+        finally:
+            process.kill()
+        said = self.said.read_bytes()[before:].decode(errors="replace")
+        if found != status or "Traceback" in said:
+            raise ValueError(f"train.py ended with status {found} where {status} was right: {said[-2000:]}")
+        return said
+
+    def outcome(self) -> Outcome:
+        """Read what the run has left."""
+        run = self.run
+        if run is None:
+            raise ValueError(f"no run in {self.folder}")
+        state = CheckpointStore(run / CHECKPOINTS, 9).load(CPU, print)
+        return Outcome(read_weights(run / WEIGHTS), state, [record for _, record in read_log(run / LOG)])
+
+
+def differences(a: Any, b: Any, name: str = "") -> Iterator[str]:
+    """Names of all that is not the same bit for bit; times are not looked at."""
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        if a.shape != b.shape or a.dtype != b.dtype or _bits(a) != _bits(b):
+            yield name
+    elif isinstance(a, Mapping) and isinstance(b, Mapping):
+        for key in dict.fromkeys([*a, *b]):
+            if key in TIMES:
+                continue
+            if key not in a or key not in b:
+                yield f"{name}.{key}"
+            else:
+                yield from differences(a[key], b[key], f"{name}.{key}")
+    elif isinstance(a, list | tuple) and isinstance(b, list | tuple):
+        if len(a) != len(b):
+            yield f"{name} ({len(a)} and {len(b)} long)"
+        for i, (x, y) in enumerate(zip(a, b, strict=False)):
+            yield from differences(x, y, f"{name}[{i}]")
+    elif repr(a) != repr(b):  # NaN is NaN here
+        yield f"{name} ({a!r} and {b!r})"
+
+
+def _bits(tensor: Tensor) -> bytes:
+    return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+def compare(ours: Outcome, reference: Outcome) -> None:
+    """Let nothing be different.
+
+    Raises:
+        ValueError: something is.
+    """
+    if found := list(differences(ours._asdict(), reference._asdict())):
+        raise ValueError(f"{len(found)} values differ from the undisturbed training: {', '.join(found[:8])}")
