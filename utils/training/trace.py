@@ -1,0 +1,94 @@
+"""Where the time of a training goes: some updates recorded operation by operation."""
+
+import gzip
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile, schedule
+
+from utils.file import atomic_file
+
+RANGES = ("data", "forward", "backward", "optimizer")  # as the Trainer names its parts for the profiler
+SKIPPED, RECORDED = 3, 5  # updates; the first ones also make room for buffers, and compile
+LINES = 12
+
+
+class Tracer:
+    """Records some of the first updates inside its block; the training just goes on after them.
+
+    Args:
+        path: where to write the trace, as Chrome and Perfetto read it; compressed.
+        device: where the training runs.
+        say: is told what takes most of the time.
+    """
+
+    def __init__(self, path: Path, device: torch.device, say: Callable[[str], None]) -> None:
+        self._path = path
+        self._device = device.type
+        self._say = say
+        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or it complains of GPUs where there is none
+        activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (device.type == "cuda")
+        course = schedule(wait=SKIPPED - 1, warmup=1, active=RECORDED, repeat=1)
+        self._profile = profile(activities=activities, schedule=course, on_trace_ready=self._write)
+        self._steps = 0
+
+    def __enter__(self) -> "Tracer":
+        self._profile.start()
+        return self
+
+    def step(self) -> None:
+        """After each update."""
+        self._steps += 1
+        if self._steps < SKIPPED + RECORDED:
+            self._profile.step()
+        elif self._steps == SKIPPED + RECORDED:
+            self._profile.stop()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._steps < SKIPPED + RECORDED:
+            self._profile.stop()  # writes what there is
+        if self._steps <= SKIPPED:
+            self._say(f"No trace: the training ended before update {SKIPPED + 1} did, the first that is recorded")
+
+    def _write(self, recorded: Any) -> None:  # torch's profile is not typed
+        n_updates = self._steps - SKIPPED
+        if n_updates < 1:
+            return
+        with TemporaryDirectory() as folder, atomic_file(self._path) as draft:
+            plain = Path(folder) / "trace.json"
+            recorded.export_chrome_trace(str(plain))
+            with plain.open("rb") as source, gzip.open(draft, "wb") as packed:
+                shutil.copyfileobj(source, packed)
+        self._say(_summary(recorded.key_averages(), n_updates, self._device))
+        self._say(f"Trace: {self._path}; open it at https://ui.perfetto.dev or, in Chrome, at chrome://tracing")
+
+
+def _summary(averages: Any, n_updates: int, device: str) -> str:
+    """The parts of an update, and the operations that take most of its time themselves.
+
+    Args:
+        averages: what the profiler has summed up by operation.
+        n_updates: recorded.
+        device: whose time counts.
+    """
+    measure = "self_device_time_total" if device == "cuda" else "self_cpu_time_total"
+    parts = {event.key: event.cpu_time_total / 1e3 / n_updates for event in averages if event.key in RANGES}
+    operations = [event for event in averages if not event.is_user_annotation]
+    total = sum(getattr(event, measure) for event in operations) or 1.0
+    operations.sort(key=lambda event: -getattr(event, measure))
+    rows = [
+        f"  {getattr(event, measure) / 1e3 / n_updates:9.2f} {getattr(event, measure) / total:6.1%} "
+        f"{event.count / n_updates:7.0f}  {event.key[:60]}"
+        for event in operations[:LINES]
+    ]
+    of_parts = "  ".join(f"{name} {parts[name]:.1f} ms" for name in RANGES if name in parts)
+    head = f"  {'ms':>9} {'share':>6} {'calls':>7}  operation, by its own time on the {device} in each update"
+    return "\n".join([f"\n{n_updates} updates recorded; each: {of_parts}", head, *rows])
