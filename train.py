@@ -1,47 +1,61 @@
 """Train a translator: `python train.py [--config const/preset/NAME.yaml] [--GROUP.KEY VALUE ...] [--resume [RUN]]`."""
 
 import argparse
-import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import closing, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.profiler import record_function
 
 from const.path import PICKLES, PRESET
-from const.token import EOS
 from models.transformer import Transformer
 from utils import run as run_folder
 from utils.command_line import INTERRUPTED, Parser, run_command
+from utils.conclusion import Judge, test_best, try_average
 from utils.config import Config, add_config, to_config
-from utils.dataset.batch import Batch
-from utils.dataset.bucket_sampler import BucketSampler
+from utils.dataset.batch import Batch, BatchConfig
+from utils.dataset.bucket_sampler import BucketSampler, Epoch
 from utils.dataset.corpus import Corpus, prepare_corpus
 from utils.dataset.parallel_text import read_parallel
-from utils.dataset.token_cache import SPLITS, cached_tokenizers, cached_tokens
-from utils.device import Precision, autocast, has_fast_bf16, keep_freed_memory, pick_device
+from utils.dataset.prefetch import prefetched
+from utils.dataset.token_array import TokenPairs
+from utils.dataset.token_cache import cached_tokenizers, cached_tokens, training_tokens
+from utils.device import Precision, autocast, inference_dtype, keep_freed_memory, pick_device, product_dtype
 from utils.evaluation.validator import Validator
-from utils.file import atomic_file
-from utils.text.pair import load_tokenizers
-from utils.training.checkpoint import CheckpointKeeper, first_difference, load_checkpoint
+from utils.text.pair import TokenizerPair, load_tokenizers
+from utils.training.checkpoint import FORMAT, difference
+from utils.training.checkpoint_keeper import CheckpointKeeper
+from utils.training.checkpoint_store import CheckpointStore
+from utils.training.compiled import compile_blocks
+from utils.training.distributed import Processes, joined_processes
+from utils.training.guarded_adam import GuardedAdam
 from utils.training.interrupt import Interrupt, graceful_interrupt
+from utils.training.memory import explained_out_of_memory
 from utils.training.meter import Meter
-from utils.training.objective import Objective, TranslationObjective
-from utils.training.observer import JsonlLog, Observer, Sample, TensorBoardLog, Terminal, Validation
-from utils.training.optimizer import OptimizerConfig, build_adam, inverse_sqrt
+from utils.training.objective import Objective, build_objective
+from utils.training.observer import JsonlLog, Observer, TensorBoardLog, Terminal, Validation
 from utils.training.plan import Progress, TrainingConfig
-from utils.visualize.attention import cross_attention, draw_cross_attention
+from utils.training.trace import Tracer
+from utils.training.weight_store import WeightStore
 from utils.visualize.curve import CurvePicture
 
 LARGE_FOR_A_CPU = 20_000_000  # parameters
 
-# translates and scores a text whose loss is known
-Judge = Callable[[float], Validation]
+
+class Update(NamedTuple):
+    """What an update went by, over all processes."""
+
+    nats: Tensor  # summed loss
+    tokens: Tensor  # that it was summed over
+    norm: Tensor  # of the mean gradient before clipping; where it is not finite, no weight has moved
 
 
 class Trainer:
@@ -52,45 +66,58 @@ class Trainer:
         objective: what to minimise.
         optimizer: how steps are made.
         precision: of matrix products.
+        seed: of dropout; each draw is a function of it, the step and the batch, whichever process makes it.
+        processes: those that train together.
     """
 
     def __init__(
-        self, net: nn.Module, objective: Objective, optimizer: OptimizerConfig, precision: Precision = "auto"
+        self,
+        net: nn.Module,
+        objective: Objective,
+        optimizer: GuardedAdam,
+        precision: Precision = "auto",
+        seed: int = 0,
+        processes: Processes | None = None,
     ) -> None:
         self.net = net
         self.objective = objective
-        self.config = optimizer
-        self.adam = build_adam(net, optimizer)
+        self.optimizer = optimizer
         self.precision = precision
+        self.seed = seed
+        self.processes = processes or Processes()
         self.device = next(net.parameters()).device
         self.progress = Progress()
+        self.meter = Meter(self.progress)
 
     def loss_fn(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Summed nats of a batch, differentiable, and the number of its target tokens."""
         with autocast(self.device, self.precision):
             return self.objective(self.net, batch.to(self.device))
 
-    def train_step(self, micro_batches: Iterable[Batch]) -> tuple[Tensor, Tensor, Tensor]:
-        """One update from all these batches, as if they were one.
-
-        Returns:
-            Summed nats, target tokens, and the norm of the mean gradient before clipping.
-        """
+    def train_step(self, micro_batches: Iterable[Batch]) -> Update:
+        """One update from all these batches, and those of the other processes, as if they were one."""
         self.net.train()
-        self.adam.zero_grad()
-        nats = tokens = torch.zeros((), device=self.device)
-        for batch in micro_batches:
-            loss, n = self.loss_fn(batch)
-            loss.backward()
+        self.optimizer.zero_grad()
+        nats, tokens = torch.zeros((), device=self.device), torch.zeros((), device=self.device)
+        for i, batch in enumerate(micro_batches):
+            self._seed(i)
+            with record_function("forward"):
+                loss, n = self.loss_fn(batch)
+            with record_function("backward"):
+                (loss * self.optimizer.loss_scale).backward()
             nats, tokens = nats + loss.detach(), tokens + n
-        gradients = [p.grad for p in self.net.parameters() if p.grad is not None]
-        norm = nn.utils.get_total_norm(gradients) / tokens
-        # the sum becomes a mean, and no longer than clip_norm, in one pass
-        torch._foreach_mul_(gradients, (self.config.clip_norm / (norm + 1e-6)).clamp(max=1.0) / tokens)
-        for group in self.adam.param_groups:
-            group["lr"] = inverse_sqrt(self.progress.step + 1, self.config)
-        self.adam.step()
-        return nats, tokens, norm
+        with record_function("optimizer"):
+            if self.processes.size > 1:
+                self.optimizer.missing_gradients()
+                self.processes.add_up([*self.optimizer.gradients(), nats, tokens])
+            norm = self.optimizer.step(self.progress.step + 1, tokens)
+        return Update(nats, tokens, norm)
+
+    def _seed(self, i: int) -> None:
+        """Before batch i of this process: what is drawn now, a resumed training draws again."""
+        place = i * self.processes.size + self.processes.rank
+        sequence = np.random.SeedSequence((self.seed, self.progress.step, place))
+        torch.manual_seed(int(sequence.generate_state(1)[0]))
 
     @torch.no_grad()
     def val_step(self, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -106,90 +133,125 @@ class Trainer:
     def fit(
         self,
         sampler: BucketSampler,
-        accumulate: int,
+        batch: BatchConfig,
         dev: Sequence[Batch],
         judge: Judge,
         plan: TrainingConfig,
         observers: Sequence[Observer],
         interrupt: Interrupt,
+        after_update: Callable[[], None] | None = None,
     ) -> None:
         """Train until the plan ends or somebody interrupts; goes on from where `progress` stands.
 
         Args:
             sampler: cuts the training text into batches.
-            accumulate: batches an update.
+            batch: how many of them are an update.
             dev: text to validate on.
             judge: translates and scores it, given its loss.
             plan: bounds, and when to validate.
-            observers: are told what happens.
+            observers: are told what happens; only those of the first process.
             interrupt: is asked after each update.
-        """
-        progress = self.progress
-        meter = Meter(progress)
-        while not (progress.ended(plan) or interrupt.asked):
-            epoch = sampler.epoch(progress.epoch)
-            updates = [range(i, min(i + accumulate, len(epoch))) for i in range(0, len(epoch), accumulate)]
-            for places in updates[progress.position :]:
-                micro_batches = [epoch[i] for i in places]
-                meter.count(micro_batches, *self.train_step(micro_batches))
-                if progress.position == len(updates):
-                    progress.epoch, progress.position = progress.epoch + 1, 0
-                if progress.step % plan.report_every == 0:
-                    report = meter.report(self.adam.param_groups[0]["lr"])
-                    for observer in observers:
-                        observer.on_step(progress, report)
-                if progress.step % plan.validate_every == 0 or progress.ended(plan):
-                    self._validate(dev, judge, observers)
-                    meter.restart_clock()
-                if progress.ended(plan) or interrupt.asked:
-                    break
+            after_update: is called then, too.
 
-    def _validate(self, dev: Sequence[Batch], judge: Judge, observers: Sequence[Observer]) -> None:
+        Raises:
+            ValueError: too many gradients in a row were not finite, or the memory does not hold a batch.
+        """
+        progress, agree = self.progress, self.processes.any
+        while not (agree(progress.ended(plan)) or agree(interrupt.asked)):
+            epoch = sampler.epoch(progress.epoch)
+            updates = cut_into_updates(len(epoch), batch.accumulate)
+            with closing(self._micro_batches(epoch, updates[progress.position :])) as prepared:
+                for places, micro_batches in prepared:
+                    with explained_out_of_memory(micro_batches, batch):
+                        update = self.train_step(micro_batches)
+                    self.meter.count(sum(map(epoch.target_tokens, places)), micro_batches, *update)
+                    if progress.position == len(updates):
+                        progress.epoch, progress.position = progress.epoch + 1, 0
+                    if progress.step % plan.report_every == 0:
+                        self._report(plan, observers)
+                    if after_update is not None:
+                        after_update()
+                    if agree(progress.ended(plan)) or progress.step % plan.validate_every == 0:
+                        self._validate(dev, judge, plan, observers)
+                    if agree(progress.ended(plan)) or agree(interrupt.asked):
+                        break
+
+    def _micro_batches(self, epoch: Epoch, updates: Sequence[range]) -> Generator[tuple[range, list[Batch]], None, None]:
+        """Of each update, all its places in the epoch, and the batches that are this process's to learn from."""
+        rank, size = self.processes.rank, self.processes.size
+        mine = (([epoch[i] for i in places[rank::size]]) for places in updates)
+        with closing(prefetched(mine, pin=self.device.type == "cuda")) as prepared:
+            for places in updates:
+                with record_function("data"):
+                    micro_batches = next(prepared)
+                yield places, micro_batches
+
+    def _report(self, plan: TrainingConfig, observers: Sequence[Observer]) -> None:
+        report = self.meter.report(self.optimizer)
+        for observer in observers:
+            observer.on_step(self.progress, report)
+        if (in_a_row := int(self.optimizer.skipped_in_a_row)) >= plan.max_skipped:
+            raise ValueError(
+                f"the gradient of {in_a_row} updates in a row, up to step {self.progress.step}, was not finite: lower "
+                f"--optimizer.peak_lr (now {self.optimizer.config.peak_lr}), lengthen --optimizer.warmup_steps, or "
+                f"train with --training.precision fp32; weights before that are as last saved"
+            )
+
+    def _validate(
+        self, dev: Sequence[Batch], judge: Judge, plan: TrainingConfig, observers: Sequence[Observer]
+    ) -> None:
         begin, progress = time.monotonic(), self.progress
-        validation = self.test(dev, judge)
-        if validation.bleu > progress.best_score:
-            progress.best_score, progress.best_step = validation.bleu, progress.step
+        validation = self.test(dev, judge) if self.processes.is_first else None
+        validation = self.processes.from_first(validation)
+        progress.note(validation.score(plan.select_by))
         progress.seconds += time.monotonic() - begin
         for observer in observers:
             observer.on_validation(progress, validation)
+        self.meter.restart_clock()
 
     def test(self, batches: Iterable[Batch], judge: Judge) -> Validation:
         """Loss of some batches, and the scores that `judge` gives."""
-        return judge(self.mean_loss(batches))
+        with self.optimizer.averaged():
+            return judge(self.mean_loss(batches))
 
     def state(self) -> dict[str, Any]:
-        """All that going on from here needs: tensors and plain values."""
-        cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+        """All that going on from here needs: tensors and plain values. What is random follows from seed and step."""
         return {
             "net": self.net.state_dict(),
-            "adam": self.adam.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
             "progress": asdict(self.progress),
-            "rng": torch.get_rng_state(),
-            "cuda_rng": cuda,
+            "meter": self.meter.state_dict(),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from what `state` gave.
-
-        Raises:
-            ValueError: it is of another architecture.
-        """
-        try:
-            self.net.load_state_dict(state["net"])
-        except RuntimeError as error:
-            raise ValueError(f"the checkpoint is of another architecture: {first_difference(error)}") from error
-        self.adam.load_state_dict(state["adam"])
+        """Go on from what `state` gave."""
+        self.net.load_state_dict(state["net"])
+        self.optimizer.load_state_dict(state["optimizer"])
         self.progress = Progress(**state["progress"])
-        torch.set_rng_state(state["rng"].cpu())
-        if torch.cuda.is_available() and state["cuda_rng"]:
-            torch.cuda.set_rng_state_all([rng.cpu() for rng in state["cuda_rng"]])
+        self.meter = Meter(self.progress)
+        self.meter.load_state_dict(state["meter"])
+
+
+def cut_into_updates(n_batches: int, accumulate: int) -> list[range]:
+    """The places of an epoch's batches, so many to an update; the last one may have fewer."""
+    return [range(i, min(i + accumulate, n_batches)) for i in range(0, n_batches, accumulate)]
+
+
+class Arguments(NamedTuple):
+    """What the command line asks for."""
+
+    config: Config
+    resume: Path | None = None
+    init_from: Path | None = None
+    dry_run: bool = False
+    profile: bool = False
 
 
 def build_parser() -> Parser:
-    """All options: those of the configuration tree, and the two that are not part of a run."""
+    """All options: those of the configuration tree, and those that are not part of a run."""
     parser = Parser(
         prog="train.py",
-        usage="python train.py [--config PRESET] [--GROUP.KEY VALUE ...] [--resume [RUN]]",
+        usage="python train.py [--config PRESET] [--GROUP.KEY VALUE ...] [--resume [RUN]] [--init-from RUN] [...]",
         description="Train a translator; without options: KFTT, Japanese to English, Transformer base.",
         epilog="""examples:
   python train.py --config const/preset/demo.yaml                 two minutes, no download
@@ -197,164 +259,227 @@ def build_parser() -> Parser:
   python train.py --data.archive kftt-data-1.0.tar.gz             KFTT from a local archive
   python train.py --data.src my.ja --data.tgt my.en --name mine   two files of your own
   python train.py --resume                                        go on with the newest run
-  python train.py --resume pickles/RUN --training.max_epochs 40   go on with that one, for longer""",
+  python train.py --resume pickles/RUN --training.max_epochs 40   go on with that one, for longer
+  python train.py --init-from pickles/RUN --data.src my.ja --data.tgt my.en --name tuned   begin with its weights
+  torchrun --nproc-per-node 2 train.py --batch.accumulate 2       two processes, two batches an update""",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--config", action="config", help="a YAML file of settings; see const/preset/")
     parser.add_argument(
         "--resume", nargs="?", const="newest", metavar="RUN", help="go on with this run, or the newest one"
     )
+    parser.add_argument(
+        "--init-from", metavar="RUN", help="a new run with the weights, vocabulary and settings of this one"
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="say what would be trained, how large and how fast, and train nothing"
+    )
+    parser.add_argument("--profile", action="store_true", help="write a trace of some of the first updates")
     add_config(parser)
     return parser
 
 
-def read_arguments(argv: Sequence[str]) -> tuple[Config, Path | None]:
-    """The settings, and the folder of the run to resume.
+def read_arguments(argv: Sequence[str]) -> Arguments:
+    """What is asked for.
 
-    Settings begin with the preset kftt_ja_en where no other file and no run is named; those of a resumed run come
-    before the other arguments.
+    Settings begin with the preset kftt_ja_en where no other file and no run is named; those of a run that is gone on
+    with or begun from come before the other arguments.
+
+    Raises:
+        ValueError: no such run; a run to resume and another one to begin from.
     """
     parser = build_parser()
-    if not any(argument.split("=")[0] in ("--config", "--resume") for argument in argv):
+    if not any(argument.split("=")[0] in ("--config", "--resume", "--init-from") for argument in argv):
         argv = ["--config", str(PRESET / "kftt_ja_en.yaml"), *argv]
-    arguments = parser.parse_args(argv)
-    resume: Path | None = None
-    if arguments.resume is not None:
-        resume = run_folder.newest_run(run_folder.LAST) if arguments.resume == "newest" else Path(arguments.resume)
-        saved = resume / run_folder.CONFIG
+    given = parser.parse_args(argv)
+    if given.resume is not None and given.init_from is not None:
+        raise ValueError("--resume goes on with a run and --init-from begins a new one: give one of the two")
+    resume, init_from = (None if run is None else Path(run) for run in (given.resume, given.init_from))
+    if given.resume == "newest":
+        resume = run_folder.newest_run(run_folder.CHECKPOINTS)
+    if (source := resume or init_from) is not None:
+        saved = source / run_folder.CONFIG
         if not saved.is_file():
-            raise ValueError(f"no run to resume in {resume}: give a folder under {PICKLES}")
-        arguments = parser.parse_args(["--config", str(saved), *argv])
-    return to_config(parser, arguments), resume
+            raise ValueError(f"no run {source}: give a folder under {PICKLES}")
+        given = parser.parse_args(["--config", str(saved), *argv])
+    return Arguments(to_config(parser, given), resume, init_from, given.dry_run, given.profile)
 
 
-def describe(trainer: Trainer, sampler: BucketSampler, config: Config, n_updates: int) -> None:
-    """Say what is about to be trained, on what."""
-    n_parameters, epoch = sum(p.numel() for p in trainer.net.parameters()), sampler.epoch(trainer.progress.epoch)
-    bf16 = config.training.precision == "bf16" or (
-        config.training.precision == "auto" and has_fast_bf16(trainer.device)
-    )
-    print(
-        f"{n_parameters:,} parameters on {trainer.device} in {'bf16' if bf16 else 'fp32'}; "
+class Texts(NamedTuple):
+    """What is learned from and scored on."""
+
+    corpus: Corpus
+    tokenizers: TokenizerPair
+    train: Callable[[int], TokenPairs]  # of each epoch
+    dev: TokenPairs
+    test: TokenPairs
+
+
+def prepare_texts(config: Config, source: Path | None, say: Callable[[str], None]) -> Texts:
+    """Have everything at hand, with the vocabulary of a run where there is one to go on from."""
+    corpus, plan = prepare_corpus(config.data), config.training
+    if source is None:
+        tokenizers = cached_tokenizers(corpus, config.data, config.tokenizer, say)
+    else:
+        tokenizers = load_tokenizers(source)
+    train = training_tokens(corpus, config.data, tokenizers, config.tokenizer.sampling, plan.seed, say)
+    dev, test = (cached_tokens(corpus, split, config.data, tokenizers, say) for split in ("dev", "test"))
+    return Texts(corpus, tokenizers, train, dev, test)
+
+
+def describe(trainer: Trainer, epoch: Epoch, config: Config) -> str:
+    """What is about to be trained, on what."""
+    n_parameters = sum(p.numel() for p in trainer.net.parameters())
+    dtype = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
+    n_updates = len(cut_into_updates(len(epoch), config.batch.accumulate))
+    together = f" by {trainer.processes.size} processes" if trainer.processes.size > 1 else ""
+    text = (
+        f"{n_parameters:,} parameters on {trainer.device}{together} in "
+        f"{dtype[product_dtype(trainer.device, trainer.precision)]}; "
         f"{n_updates:,} updates an epoch, padding {epoch.padding:.1%}, "
         f"{epoch.n_dropped:,} pairs longer than {config.batch.max_tokens} tokens left out"
     )
     if trainer.device.type == "cpu" and n_parameters > LARGE_FOR_A_CPU:
-        print(
-            "No CUDA here: a model of this size takes days on a CPU. Made for one: "
+        text += (
+            "\nNo CUDA here: a model of this size takes days on a CPU. Made for one: "
             "--config const/preset/kftt_ja_en_small.yaml (hours) and const/preset/demo.yaml (minutes)."
         )
+    return text
 
 
-def finish(trainer: Trainer, config: Config, corpus: Corpus, folder: Path, test: Sequence[Batch]) -> None:
-    """Score the best weights on the test set, show some translations, draw what the decoder looked at."""
-    best = run_folder.load_run(folder, trainer.device)
-    trainer.net.load_state_dict(best.model.state_dict())
-    print(
-        f"\nTesting the weights of step {trainer.progress.best_step:,} (best dev BLEU), beam {config.search.beam_size}"
-    )
-    text = read_parallel(corpus.test)
-    validator = Validator(best.translator, text, corpus, n_samples=5)
-    scores = trainer.test(test, validator)
-    progress = trainer.progress
-    result = {
-        "name": config.name,
-        "corpus": corpus.name,
-        "direction": f"{corpus.src_lang}-{corpus.tgt_lang}",
-        "parameters": sum(p.numel() for p in trainer.net.parameters()),
-        "best_step": progress.best_step,
-        "steps": progress.step,
-        "target_tokens": progress.target_tokens,
-        "minutes": round(progress.seconds / 60, 1),
-        "beam": config.search.beam_size,
-        "perplexity": scores.perplexity,
-        "bleu": scores.bleu,
-        "chrf": scores.chrf,
-        "bleu_signature": scores.bleu_signature,
-        "chrf_signature": scores.chrf_signature,
-    }
-    with atomic_file(folder / run_folder.TEST) as draft:
-        draft.write_text(json.dumps(result, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-    with atomic_file(folder / run_folder.TRANSLATIONS) as draft:
-        draft.write_text("".join(line + "\n" for line in validator.translations), encoding="utf-8")
-    print(
-        f"test  PPL {scores.perplexity:.2f}  BLEU {scores.bleu:.2f}  chrF {scores.chrf:.2f}\n"
-        f"      {scores.bleu_signature}\n      {scores.chrf_signature}\n"
-    )
-    for sample in scores.samples:
-        print(f"  {sample.source}\n  → {sample.translation}\n    ({sample.reference})\n")
-    # a right translation of a length that is easily read, if there is one
-    sample = min(scores.samples, key=lambda s: (s.translation != s.reference, abs(len(s.translation) - 60)))
-    draw_sample(run_folder.load_run(folder, trainer.device, fused=False), sample, folder / run_folder.ATTENTION)
-    for name in (run_folder.TRANSLATIONS, run_folder.TEST, run_folder.CURVE, run_folder.ATTENTION):
-        print(f"  {folder / name}")
-    print(f'\nTranslate with it: python translate.py --run {folder} "{scores.samples[0].source}"')
+def architecture(model: Transformer) -> dict[str, Any]:
+    """What a checkpoint must say of its network to fit this one."""
+    sizes = {"source": model.src_embedding.num_embeddings, "target": model.tgt_embedding.num_embeddings}
+    return {"format": FORMAT, "model": model.config.architecture(), "vocabulary": sizes}
 
 
-def draw_sample(run: run_folder.Run, sample: Sample, picture: Path) -> None:
-    """Draw the cross-attention behind a translation."""
-    src, tgt = run.tokenizers
-    src_ids, tgt_ids = (
-        side.encode([text])[0][: run.window - 1] for side, text in ((src, sample.source), (tgt, sample.translation))
-    )
-    weights = cross_attention(run.model, src_ids, tgt_ids)
-    draw_cross_attention(weights, [*src.tokens(src_ids), EOS], [*tgt.tokens(tgt_ids), EOS], picture)
+def go_on(trainer: Trainer, checkpoints: CheckpointStore, wanted: dict[str, Any], say: Callable[[str], None]) -> None:
+    """Put a trainer where the newest whole checkpoint stands.
+
+    Raises:
+        ValueError: there is none, or it is of another architecture.
+    """
+    state = checkpoints.load(trainer.device, say)
+    if differs := difference(state, wanted):
+        raise ValueError(f"the run cannot be gone on with: {differs}")
+    trainer.restore(state)
+    say(f"Going on from step {trainer.progress.step:,}")
 
 
-def main() -> None:
-    """Train, validate, test."""
-    config, resume = read_arguments(sys.argv[1:])
-    plan = config.training
-    device = pick_device(plan.device)
-    torch.manual_seed(plan.seed)
-    keep_freed_memory()
+def begin_with(trainer: Trainer, source: Path, config: Config, say: Callable[[str], None]) -> None:
+    """Give a trainer the best weights of a run.
 
-    corpus = prepare_corpus(config.data)
-    if resume is None:
-        tokenizers = cached_tokenizers(corpus, config.data, config.tokenizer, print)
-    else:
-        tokenizers = load_tokenizers(resume)
-    train, dev, test = (cached_tokens(corpus, split, config.data, tokenizers, print) for split in SPLITS)
+    Raises:
+        ValueError: it has none, or they are of another architecture.
+    """
+    run = run_folder.load_run(source, trainer.device)
+    if differs := difference({"model": run.config.model.architecture()}, {"model": config.model.architecture()}):
+        raise ValueError(f"the weights of {source} cannot be begun with: {differs}")
+    trainer.net.load_state_dict(run.model.state_dict())
+    say(f"Beginning with the weights of {source}")
+
+
+def train(arguments: Arguments, processes: Processes, device: torch.device) -> None:
+    """Train, validate, test; all but the first process only lend a hand."""
+    config, plan = arguments.config, arguments.config.training
+    say: Callable[[str], None] = print if processes.is_first else lambda _: None
+    if config.batch.accumulate % processes.size:
+        raise ValueError(
+            f"accumulate={config.batch.accumulate} batches an update cannot be shared by {processes.size} processes: "
+            f"give --batch.accumulate {processes.size} or a multiple of it"
+        )
+    with processes.first_alone():
+        texts = prepare_texts(config, arguments.resume or arguments.init_from, say)
     sampler = BucketSampler(
-        train, config.batch.tokens_per_batch, config.batch.max_tokens, plan.seed, config.batch.length_multiple
+        texts.train, config.batch.tokens_per_batch, config.batch.max_tokens, plan.seed, config.batch.length_multiple
     )
-    dev_sampler, test_sampler = (BucketSampler(pairs, config.batch.tokens_per_batch) for pairs in (dev, test))
+    dev, test = (BucketSampler(pairs, config.batch.tokens_per_batch).all() for pairs in (texts.dev, texts.test))
 
-    model = Transformer(config.model, len(tokenizers.src), len(tokenizers.tgt)).to(device)
-    trainer = Trainer(model, TranslationObjective(plan.label_smoothing), config.optimizer, plan.precision)
-    if resume is not None:
-        trainer.restore(load_checkpoint(resume / run_folder.LAST, device))
-        config.save(resume / run_folder.CONFIG)  # what was said anew holds for the next time too
-        print(f"Going on with {resume} from step {trainer.progress.step:,}")
-    folder = Path(os.path.relpath(resume or run_folder.create_run(config, tokenizers)))
-    print(f"Run folder: {folder}")
+    torch.manual_seed(plan.seed)
+    model = Transformer(config.model, len(texts.tokenizers.src), len(texts.tokenizers.tgt)).to(device)
+    if plan.compile:
+        compile_blocks(model)
+    optimizer = GuardedAdam(model, config.optimizer, config.model.d_model, half=plan.precision == "fp16")
+    objective = build_objective(plan.label_smoothing, plan.r_drop)
+    trainer = Trainer(model, objective, optimizer, plan.precision, plan.seed, processes)
+    kept = config.checkpoint
+    checkpoints = None
+    if arguments.resume is not None:
+        checkpoints = CheckpointStore(arguments.resume / run_folder.CHECKPOINTS, kept.keep_last)
+        go_on(trainer, checkpoints, architecture(model), say)
+    elif arguments.init_from is not None:
+        begin_with(trainer, arguments.init_from, config, say)
+    with processes.first_alone():
+        epoch = sampler.epoch(trainer.progress.epoch)
+    say(describe(trainer, epoch, config))
+    if arguments.dry_run:
+        from utils.training.rehearsal import rehearse
 
-    n_updates = -(-len(sampler.epoch(trainer.progress.epoch)) // config.batch.accumulate)
-    describe(trainer, sampler, config, n_updates)
-    dev_text = read_parallel(corpus.dev)[: plan.bleu_sentences]
+        rehearse(trainer, epoch, config.batch.accumulate, say)
+        return
+    if not processes.is_first:
+        with graceful_interrupt() as interrupt:
+            trainer.fit(sampler, config.batch, [], _judges_nothing, plan, [], interrupt)
+        return
+
+    folder = Path(os.path.relpath(arguments.resume or run_folder.create_run(config, texts.tokenizers)))
+    say(f"Run folder: {folder}")
+    if arguments.resume is not None:
+        config.save(folder / run_folder.CONFIG)  # what was said anew holds for the next time too
+    run = run_folder.Run(folder, config, texts.tokenizers, model)
+    dev_text = read_parallel(texts.corpus.dev)[: plan.bleu_sentences]
     greedy = replace(config.search, beam_size=1)
-    run = run_folder.Run(folder, config, tokenizers, model)
-    judge = Validator(lambda: run.translator(greedy), dev_text, corpus, plan.n_samples)
-    keeper = CheckpointKeeper(folder / run_folder.LAST, trainer.state, lambda: run_folder.save_weights(model, folder))
+    judge = Validator(lambda: run.translator(greedy), dev_text, texts.corpus, plan.n_samples)
+
+    def learned() -> dict[str, Tensor]:
+        with optimizer.averaged():
+            return model.state_dict()
+
     step = trainer.progress.step
+    weights = WeightStore(folder / run_folder.KEPT_WEIGHTS, kept.keep_best, kept.average_last, step)
+    keeper = CheckpointKeeper(
+        checkpoints or CheckpointStore(folder / run_folder.CHECKPOINTS, kept.keep_last),
+        weights,
+        folder / run_folder.WEIGHTS,
+        lambda: architecture(model) | trainer.state(),
+        learned,
+        plan.select_by,
+    )
     observers: list[Observer] = [
-        Terminal(plan, n_updates),
+        Terminal(plan, len(cut_into_updates(len(epoch), config.batch.accumulate))),
         JsonlLog(folder / run_folder.LOG, step),
         TensorBoardLog(folder, step),
         CurvePicture(folder / run_folder.LOG, folder / run_folder.CURVE),
         keeper,
     ]
-    with graceful_interrupt() as interrupt:
+    tracer = Tracer(folder / run_folder.TRACE, device, say) if arguments.profile else None
+    with graceful_interrupt() as interrupt, tracer or nullcontext():
         try:
-            trainer.fit(sampler, config.batch.accumulate, dev_sampler.all(), judge, plan, observers, interrupt)
+            after_update = tracer.step if tracer is not None else None
+            trainer.fit(sampler, config.batch, dev, judge, plan, observers, interrupt, after_update)
         finally:
             for observer in observers:
                 observer.close()
     if interrupt.asked:
-        keeper.save()
+        keeper.save(trainer.progress.step)
         print(f"\nStopped at step {trainer.progress.step:,}; go on with: python train.py --resume {folder}")
         sys.exit(INTERRUPTED)
-    finish(trainer, config, corpus, folder, test_sampler.all())
+    try_average(trainer, weights, run, dev, judge, say)
+    test_best(trainer, run, texts.corpus, test, say)
+
+
+def _judges_nothing(loss: float) -> Validation:
+    raise AssertionError(f"only the first process validates, and this one has a loss of {loss}")
+
+
+def main() -> None:
+    """Train alone, or with the other processes that torchrun has started."""
+    arguments = read_arguments(sys.argv[1:])
+    device = pick_device(arguments.config.training.device)
+    inference_dtype(device, arguments.config.training.precision)  # refuses what the device cannot do
+    keep_freed_memory()
+    with joined_processes(device) as processes:
+        train(arguments, processes, device)
 
 
 if __name__ == "__main__":

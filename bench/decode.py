@@ -30,7 +30,7 @@ from models.transformer import Transformer
 from utils.command_line import Parser, run_command
 from utils.dataset.corpus import prepare_corpus
 from utils.dataset.parallel_text import read_parallel
-from utils.device import InferencePrecision, keep_freed_memory
+from utils.device import Precision, keep_freed_memory
 from utils.evaluation.score import score
 from utils.export.to_ctranslate2 import to_ctranslate2
 from utils.file import atomic_file
@@ -133,7 +133,7 @@ def our_translator(setting: Setting, job: Job) -> Translator:
     if job.n_tokens:
         # the last step says </s>, where CTranslate2 says one more token: as many steps for both
         search = replace(search, min_length=job.n_tokens - 1, max_length=job.n_tokens - 1, min_ratio=0.0, max_ratio=99)
-    precision: InferencePrecision = "bf16" if setting.precision == "bf16" else "fp32"
+    precision: Precision = "bf16" if setting.precision == "bf16" else "fp32"
     translator = build_translator([run], search, precision=precision)
     if setting.system == RECOMPUTING:
         translator.model = Recomputing(run.model)

@@ -1,6 +1,6 @@
 """The Transformer for translation, Vaswani et al. 2017, Figure 1."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Literal, NamedTuple
 
 from jaxtyping import Bool, Float, Int
@@ -51,6 +51,11 @@ class TransformerConfig:
     max_length: int = 256
     tie: Literal["none", "target", "all"] = "all"
     fused: bool = True
+
+    def architecture(self) -> dict[str, object]:
+        """The settings that weights are made for; with other values of the rest they are as good."""
+        free = {"dropout", "attention_dropout", "fused", *(["max_length"] if self.positions == "sinusoidal" else [])}
+        return {name: value for name, value in asdict(self).items() if name not in free}
 
 
 class TransformerState(NamedTuple):

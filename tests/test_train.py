@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -27,19 +27,23 @@ from const.corpora import CORPORA
 from const.path import ROOT
 from models.transformer import Transformer
 from tests.tiny import MODEL, TEXT
-from train import Trainer
+from train import Trainer, Update
 from utils.command_line import run_command
-from utils.dataset.batch import Batch
+from utils.dataset.batch import Batch, BatchConfig
 from utils.dataset.bucket_sampler import BucketSampler, batch_of
 from utils.dataset.corpus import prepare_corpus
 from utils.dataset.token_array import TokenArray, TokenPairs
 from utils.run import load_run
-from utils.training.checkpoint import CheckpointKeeper, load_checkpoint
+from utils.training.checkpoint_keeper import CheckpointKeeper
+from utils.training.checkpoint_store import CheckpointStore
+from utils.training.guarded_adam import GuardedAdam
 from utils.training.interrupt import Interrupt
-from utils.training.objective import TranslationObjective
+from utils.training.objective import Objective, RDropObjective, TranslationObjective
 from utils.training.observer import JsonlLog, StepReport, Validation
-from utils.training.optimizer import OptimizerConfig, inverse_sqrt
+from utils.training.optimizer import OptimizerConfig
 from utils.training.plan import Progress, TrainingConfig
+from utils.training.schedule import learning_rate
+from utils.training.weight_store import WeightStore
 
 VOCAB = 24
 GOLDEN = [
@@ -88,10 +92,10 @@ def new_sampler(n: int = 40, tokens: int = 40) -> BucketSampler:
     return BucketSampler(pairs(n), tokens, 16, seed=3)
 
 
-def new_trainer(dropout: float = 0.0, optimizer: OptimizerConfig = FAST, smoothing: float = 0.1) -> Trainer:
+def new_trainer(dropout: float = 0.0, optimizer: OptimizerConfig = FAST, objective: Objective | None = None) -> Trainer:
     torch.manual_seed(1)
     net = Transformer(replace(MODEL, dropout=dropout, attention_dropout=dropout, tie="all"), VOCAB, VOCAB)
-    return Trainer(net, TranslationObjective(smoothing), optimizer, "fp32")
+    return Trainer(net, objective or TranslationObjective(0.1), GuardedAdam(net, optimizer, MODEL.d_model), "fp32")
 
 
 def gradients(trainer: Trainer) -> list[Tensor]:
@@ -157,8 +161,8 @@ def test_an_update_forgets_the_gradient_before_it_and_goes_at_the_rate_of_its_st
     trainer.train_step([batch])
     other.train_step([batch])
     torch.testing.assert_close(gradients(trainer), gradients(other))
-    assert trainer.adam.param_groups[0]["lr"] == inverse_sqrt(8, FAST)
-    assert other.adam.param_groups[0]["lr"] == inverse_sqrt(1, FAST)
+    assert trainer.optimizer.learning_rate == learning_rate(8, FAST, MODEL.d_model)
+    assert other.optimizer.learning_rate == learning_rate(1, FAST, MODEL.d_model)
 
 
 def test_a_loss_is_a_sum_and_validating_teaches_nothing() -> None:
@@ -224,7 +228,8 @@ def fit(
     trainer: Trainer, plan: TrainingConfig, witness: Witness, accumulate: int = 1, observers: Sequence[Any] = ()
 ) -> None:
     dev = BucketSampler(pairs(10, seed=9), 60).all()
-    trainer.fit(new_sampler(), accumulate, dev, witness.judge, plan, [witness, *observers], witness.interrupt)
+    batch = BatchConfig(accumulate=accumulate)
+    trainer.fit(new_sampler(), batch, dev, witness.judge, plan, [witness, *observers], witness.interrupt)
 
 
 def test_it_trains_for_so_many_steps_and_validates_on_the_way_and_at_the_end() -> None:
@@ -250,7 +255,7 @@ def test_epochs_are_whole_passes_over_the_text(accumulate: int) -> None:
     seen: list[Batch] = []
     train_step = trainer.train_step
 
-    def watched(micro_batches: Iterable[Batch]) -> tuple[Tensor, Tensor, Tensor]:
+    def watched(micro_batches: Iterable[Batch]) -> Update:
         seen.extend(micro_batches)
         return train_step(micro_batches)
 
@@ -320,54 +325,172 @@ def timeless(path: Path) -> list[dict[str, Any]]:
     return [{key: value for key, value in record.items() if key not in clocks} for record in records]
 
 
-@pytest.mark.parametrize("interrupt_at", [3, 7, 8, 10])
+EVERYTHING = replace(FAST, ema_decay=0.9, weight_decay=0.01)
+
+
+def cut_anew(epoch: int) -> TokenPairs:
+    """Other ids each epoch, as sub-word sampling gives."""
+    return pairs(seed=epoch)
+
+
+@pytest.mark.parametrize("interrupt_at", [3, 4, 5, 10])
 def test_resumed_is_uninterrupted_bit_for_bit(interrupt_at: int, tmp_path: Path) -> None:
-    """With dropout, in the middle of an epoch; the process that goes on was seeded otherwise."""
-    plan = TrainingConfig(max_steps=18, max_epochs=None, validate_every=4, report_every=1)
-    assert len(new_sampler().epoch(0)) == 7
+    """In the middle of an epoch and between two reports, with all that remembers or draws something switched on."""
+    plan = TrainingConfig(max_steps=18, max_epochs=None, validate_every=4, report_every=3, patience=4)
+    batch, dev = BatchConfig(accumulate=2), BucketSampler(pairs(10, seed=9), 60).all()
+    scores = [3.0, 4.0, 2.0, 1.0, 5.0]
 
-    straight = new_trainer(dropout=0.2)
+    def start() -> tuple[Trainer, BucketSampler]:
+        trainer = new_trainer(0.2, EVERYTHING, RDropObjective(0.1, 2.0))
+        return trainer, BucketSampler(cut_anew, 30, 16, seed=3)
+
+    def go(trainer: Trainer, sampler: BucketSampler, witness: Witness, name: str) -> CheckpointStore:
+        store = CheckpointStore(tmp_path / name, 2)
+        weights = WeightStore(tmp_path / name, 1, 2, trainer.progress.step)
+        keeper = CheckpointKeeper(
+            store, weights, tmp_path / "best.safetensors", trainer.state, trainer.net.state_dict, "bleu"
+        )
+        log = JsonlLog(tmp_path / f"{name}.jsonl", trainer.progress.step)
+        trainer.fit(sampler, batch, dev, witness.judge, plan, [witness, log, keeper], witness.interrupt)
+        keeper.save(trainer.progress.step)
+        log.close()
+        return store
+
+    straight, sampler = start()
+    go(straight, sampler, Witness(bleu=scores), "straight")
+    assert straight.progress.step == 18
+    assert straight.progress.epoch > 1
+
     torch.manual_seed(5)
-    log = JsonlLog(tmp_path / "straight.jsonl", 0)
-    fit(straight, plan, Witness(), observers=[log])
-    log.close()
-    rng = torch.get_rng_state()
+    broken, sampler = start()
+    witness = Witness(bleu=scores)
+    broken.optimizer.step = interrupting(broken.optimizer, witness.interrupt, interrupt_at)  # type: ignore[method-assign]
+    store = go(broken, sampler, witness, "broken")
+    assert broken.progress.step == interrupt_at
 
-    broken = new_trainer(dropout=0.2)
-    torch.manual_seed(5)
-    log = JsonlLog(tmp_path / "broken.jsonl", 0)
-    keeper = CheckpointKeeper(tmp_path / "last.pt", broken.state, lambda: None)
-    witness = Witness(interrupt_at=interrupt_at)
-    fit(broken, plan, witness, observers=[log, keeper])
-    keeper.save()
-    log.close()
-
-    torch.manual_seed(99)
-    resumed = new_trainer(dropout=0.2)
+    resumed, sampler = start()
     for parameter in resumed.net.parameters():
         nn.init.zeros_(parameter)
-    resumed.restore(load_checkpoint(tmp_path / "last.pt", resumed.device))
+    torch.manual_seed(99)
+    resumed.restore(store.load(resumed.device, print))
     assert resumed.progress == broken.progress
-    log = JsonlLog(tmp_path / "broken.jsonl", resumed.progress.step)
-    fit(resumed, plan, Witness(bleu=range(1 + len(witness.judged), 9)), observers=[log])
-    log.close()
+    go(resumed, sampler, Witness(bleu=scores[len(witness.judged) :]), "broken")
 
-    for (name, a), b in zip(straight.net.named_parameters(), resumed.net.parameters(), strict=True):
-        assert a.equal(b), name
-    for ours, theirs in zip(resumed.adam.state.values(), straight.adam.state.values(), strict=True):
-        assert all(ours[key].equal(theirs[key]) for key in ("step", "exp_avg", "exp_avg_sq"))
-    assert resumed.adam.param_groups[0]["lr"] == straight.adam.param_groups[0]["lr"]
-    assert torch.get_rng_state().equal(rng)
+    assert same(resumed.state() | {"progress": 0}, straight.state() | {"progress": 0}, {"seconds"})
     assert replace(resumed.progress, seconds=0) == replace(straight.progress, seconds=0)
     assert timeless(tmp_path / "broken.jsonl") == timeless(tmp_path / "straight.jsonl")
 
 
-def test_a_checkpoint_of_another_architecture_is_refused() -> None:
-    trainer = new_trainer()
-    torch.manual_seed(1)
-    other = Transformer(replace(MODEL, d_model=8), VOCAB, VOCAB)
-    with pytest.raises(ValueError, match=r"^the checkpoint is of another architecture: [^\n]{10,200}$"):
-        Trainer(other, TranslationObjective(), FAST, "fp32").restore(trainer.state())
+def interrupting(optimizer: GuardedAdam, interrupt: Interrupt, at: int) -> Callable[[int, Tensor], Tensor]:
+    """Its `step`, during one of which somebody asks to stop."""
+    step = optimizer.step
+
+    def interrupted(number: int, tokens: Tensor) -> Tensor:
+        interrupt.asked = interrupt.asked or number == at
+        return step(number, tokens)
+
+    return interrupted
+
+
+def same(ours: Any, theirs: Any, ignored: set[str]) -> bool:
+    """Bit for bit, whatever the nesting."""
+    if isinstance(ours, Tensor):
+        return ours.equal(theirs)
+    if isinstance(ours, dict):
+        return ours.keys() == theirs.keys() and all(
+            same(ours[key], theirs[key], ignored) for key in ours if key not in ignored
+        )
+    if isinstance(ours, list | tuple):
+        return len(ours) == len(theirs) and all(same(a, b, ignored) for a, b in zip(ours, theirs, strict=True))
+    return bool(ours == theirs)
+
+
+def test_what_dropout_draws_is_a_function_of_seed_step_and_batch() -> None:
+    text = pairs()
+    batches = [batch_of(text, np.arange(8)), batch_of(text, np.arange(8, 16))]
+
+    def nats(step: int = 0, seed: int = 0, batches: Sequence[Batch] = batches) -> float:
+        trainer = new_trainer(dropout=0.3)
+        trainer.progress.step, trainer.seed = step, seed
+        return trainer.train_step(batches).nats.item()
+
+    first = nats()
+    torch.manual_seed(1234)
+    assert nats() == first
+    assert len({first, nats(step=1), nats(seed=1)}) == 3
+    assert nats(batches=batches[:1] * 2) != pytest.approx(2 * nats(batches=batches[:1]), rel=1e-6)
+
+
+def poisoned(at: set[int]) -> Callable[[Transformer, Batch], tuple[Tensor, Tensor]]:
+    """An objective whose gradient is no number at these calls, counted from 1 while the network trains."""
+    calls, plain = 0, TranslationObjective(0.1)
+
+    def objective(net: Transformer, batch: Batch) -> tuple[Tensor, Tensor]:
+        nonlocal calls
+        nats, tokens = plain(net, batch)
+        calls += net.training
+        return (nats * float("nan") if net.training and calls in at else nats), tokens
+
+    return objective
+
+
+def test_a_gradient_that_is_not_finite_moves_nothing_is_counted_and_forgotten() -> None:
+    text = pairs()
+    batches = [batch_of(text, np.arange(8 * i, 8 * i + 8)) for i in range(3)]
+    trainer = new_trainer(objective=poisoned({2}), optimizer=replace(FAST, ema_decay=0.5))
+    other = new_trainer(optimizer=replace(FAST, ema_decay=0.5))
+    trainer.train_step([batches[0]])
+    other.train_step([batches[0]])
+    before, state = weights(trainer), copy.deepcopy(trainer.optimizer.adam.state_dict()["state"])
+    assert not trainer.train_step([batches[1]]).norm.isfinite()
+    assert same(weights(trainer), before, set())
+    assert same(trainer.optimizer.adam.state_dict()["state"], state, set())
+    assert int(trainer.optimizer.skipped) == int(trainer.optimizer.skipped_in_a_row) == 1
+    trainer.train_step([batches[2]])
+    other.train_step([batches[2]])
+    assert same(weights(trainer), weights(other), set())
+    assert (int(trainer.optimizer.skipped), int(trainer.optimizer.skipped_in_a_row)) == (1, 0)
+
+
+def test_too_many_gradients_in_a_row_that_are_not_finite_end_it_with_a_remedy() -> None:
+    plan = TrainingConfig(max_steps=40, max_epochs=None, report_every=2, max_skipped=4)
+    witness = Witness()
+    with pytest.raises(
+        ValueError, match=r"4 updates in a row, up to step 12, was not finite: lower --optimizer.peak_lr"
+    ):
+        fit(new_trainer(objective=poisoned({3, *range(9, 99)})), plan, witness)
+    reports = [report for _, report in witness.steps]
+    assert [report.skipped for report in reports] == [0, 1, 1, 1, 3, 5]
+    assert np.isfinite([report.loss for report in reports]).tolist() == [True] * 4 + [False] * 2
+
+
+def test_it_ends_when_nothing_gets_better() -> None:
+    trainer, witness = new_trainer(), Witness(bleu=[1.0, 3.0, 2.0, 4.0, 4.0, 1.0, 2.0, 9.0])
+    fit(trainer, TrainingConfig(max_steps=50, max_epochs=None, validate_every=2, patience=3), witness)
+    assert witness.validated() == [2, 4, 6, 8, 10, 12, 14]
+    assert trainer.progress.best_step == 8
+    ended = Witness()
+    fit(trainer, TrainingConfig(max_steps=50, max_epochs=None, validate_every=2, patience=3), ended)
+    assert not ended.steps
+
+
+def test_the_lowest_loss_may_be_what_is_best() -> None:
+    trainer, witness = new_trainer(), Witness(bleu=[5.0, 4.0, 3.0])
+    fit(trainer, TrainingConfig(max_steps=30, max_epochs=None, validate_every=10, select_by="loss"), witness)
+    assert trainer.progress.best_step == 30
+    assert trainer.progress.best_score == -min(witness.judged)
+
+
+def test_what_is_validated_is_the_moving_average_and_what_goes_on_is_not() -> None:
+    trainer = new_trainer(optimizer=replace(FAST, ema_decay=0.9))
+    seen: list[list[Tensor]] = []
+    witness = Witness()
+    judge = witness.judge
+    witness.judge = lambda loss: (seen.append(weights(trainer)), judge(loss))[1]  # type: ignore[method-assign, func-returns-value]
+    fit(trainer, TrainingConfig(max_steps=6, max_epochs=None), witness)
+    average = trainer.state()["optimizer"]["average"]["average"]
+    assert same(seen[0], list(average.values()), set())
+    assert not same(seen[0], weights(trainer), set())
 
 
 def test_the_loss_falls_as_it_always_has() -> None:
@@ -432,6 +555,11 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
+def newest(folder: Path) -> dict[str, Any]:
+    """The newest checkpoint of a run."""
+    return CheckpointStore(folder / "checkpoints", 2).load(torch.device("cpu"), print)
+
+
 def only_run(home: Path) -> Path:
     (folder,) = (home / "pickles").iterdir()
     return folder
@@ -446,7 +574,8 @@ def test_two_text_files_become_a_run_folder_that_holds_everything(home: Path) ->
         "tokenizer_src.model",
         "tokenizer_tgt.model",
         "model.safetensors",
-        "last.pt",
+        "checkpoints",
+        "weights",
         "log.jsonl",
         "curve.png",
         "attention.png",
@@ -463,7 +592,7 @@ def test_two_text_files_become_a_run_folder_that_holds_everything(home: Path) ->
         with Image.open(folder / name) as image:
             image.load()
             assert min(image.size) > 100
-    assert load_checkpoint(folder / "last.pt", torch.device("cpu"))["progress"]["step"] == 6
+    assert newest(folder)["progress"]["step"] == 6
     config = load_run(folder, torch.device("cpu")).config
     assert (config.name, config.model.d_model, config.data.src) == ("tiny", 16, home / "my.ja")
 
@@ -503,18 +632,19 @@ def test_a_run_goes_on_until_it_is_stopped_and_then_again(home: Path, tmp_path: 
         time.sleep(0.05)
     endless.send_signal(signal.SIGTERM)
     out = finished(endless, 130)
-    assert f"Going on with {folder} from step 6\n" in out
+    assert "Going on from step 6\n" in out
+    assert f"Run folder: {os.path.relpath(folder, ROOT)}\n" in out
     told = re.search(r"Stopped at step (\d+); go on with: (python train\.py --resume .+)\n", out)
     assert told is not None
     stopped = int(told[1])
-    progress = load_checkpoint(folder / "last.pt", torch.device("cpu"))["progress"]
+    progress = newest(folder)["progress"]
     assert progress["step"] == stopped >= 30
     assert progress["epoch"] > 0
 
     command = told[2].split()[1:]
     out = finished(run_python(*command, "--training.max_steps", str(stopped + 4), home=tmp_path))
-    assert f"from step {stopped:,}\n" in out
-    assert load_checkpoint(folder / "last.pt", torch.device("cpu"))["progress"]["step"] == stopped + 4
+    assert f"Going on from step {stopped:,}\n" in out
+    assert newest(folder)["progress"]["step"] == stopped + 4
     steps = [record["step"] for record in timeless(folder / "log.jsonl") if record["kind"] == "train"]
     assert steps == list(range(2, stopped + 5, 2))
     assert len(list(tmp_path.glob("pickles/*"))) == 1
@@ -549,4 +679,4 @@ def test_resuming_what_is_not_there_names_the_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["train.py", "--resume", str(tmp_path / "nowhere")])
-    assert f"no run to resume in {tmp_path / 'nowhere'}" in complaint(capsys)
+    assert f"no run {tmp_path / 'nowhere'}" in complaint(capsys)

@@ -17,6 +17,7 @@ from utils.dataset.corpus import DataConfig
 from utils.file import atomic_file
 from utils.search.hypothesis import SearchConfig
 from utils.text.pair import TokenizerConfig
+from utils.training.checkpoint_store import CheckpointConfig
 from utils.training.optimizer import OptimizerConfig
 from utils.training.plan import TrainingConfig
 
@@ -33,6 +34,7 @@ class Config:
         batch: how pairs become batches.
         optimizer: how weights move.
         training: for how long, and how it is watched.
+        checkpoint: what a training leaves on disk.
         search: how translations are looked for when the run is tested and used (validation is greedy).
     """
 
@@ -43,6 +45,7 @@ class Config:
     batch: BatchConfig = field(default_factory=BatchConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     search: SearchConfig = field(default_factory=SearchConfig)
 
     def save(self, path: Path) -> None:

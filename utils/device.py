@@ -7,8 +7,7 @@ from typing import Literal
 
 import torch
 
-Precision = Literal["auto", "fp32", "bf16"]
-InferencePrecision = Literal["auto", "fp32", "bf16", "fp16"]
+Precision = Literal["auto", "fp32", "bf16", "fp16"]
 Device = Literal["auto", "cpu", "cuda"]
 
 
@@ -33,13 +32,22 @@ def has_fast_bf16(device: torch.device) -> bool:
     return any(capabilities.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))
 
 
+def product_dtype(device: torch.device, precision: Precision = "auto") -> torch.dtype:
+    """What matrix products are made in: what is asked for, or (auto) bfloat16 where it is fast."""
+    if precision == "auto":
+        return torch.bfloat16 if has_fast_bf16(device) else torch.float32
+    return {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
+
+
 def autocast(device: torch.device, precision: Precision = "auto") -> AbstractContextManager[None]:
-    """Matrix products in bfloat16 inside this block, where that is asked for, or fast (auto)."""
-    enabled = has_fast_bf16(device) if precision == "auto" else precision == "bf16"
-    return torch.autocast(device.type, torch.bfloat16, enabled=enabled)
+    """Matrix products in lower precision inside this block, where that is asked for, or fast (auto)."""
+    dtype = product_dtype(device, precision)
+    if dtype == torch.float32:
+        return torch.autocast(device.type, enabled=False)
+    return torch.autocast(device.type, dtype)
 
 
-def inference_dtype(device: torch.device, precision: InferencePrecision = "auto") -> torch.dtype:
+def inference_dtype(device: torch.device, precision: Precision = "auto") -> torch.dtype:
     """What the matrix products of a model that no longer learns are made in.
 
     Raises:
@@ -47,9 +55,7 @@ def inference_dtype(device: torch.device, precision: InferencePrecision = "auto"
     """
     if precision == "fp16" and device.type == "cpu":
         raise ValueError("precision=fp16 needs CUDA: use bf16 or fp32 on a CPU")
-    if precision == "auto":
-        return torch.bfloat16 if has_fast_bf16(device) else torch.float32
-    return {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
+    return product_dtype(device, precision)
 
 
 def keep_freed_memory() -> None:

@@ -16,7 +16,7 @@ from layers.packed import packed
 from layers.scaled_dot_product_attention import ScaledDotProductAttention
 from models.transformer import Transformer
 from utils.config import Config
-from utils.device import InferencePrecision, inference_dtype
+from utils.device import Precision, inference_dtype
 from utils.file import atomic_file
 from utils.search.coverage import Covered
 from utils.search.ensemble import Ensemble
@@ -28,8 +28,10 @@ from utils.training.checkpoint import first_difference
 
 CONFIG = "config.yaml"  # the resolved settings
 WEIGHTS = "model.safetensors"  # of the best validation
-LAST = "last.pt"  # where training stood at its latest validation
+CHECKPOINTS = "checkpoints"  # where training stood at its latest validations
+KEPT_WEIGHTS = "weights"  # of other good or recent validations
 LOG = "log.jsonl"
+TRACE = "trace.json.gz"
 CURVE = "curve.png"
 ATTENTION = "attention.png"
 TEST = "test.json"  # scores of the test set
@@ -59,7 +61,7 @@ def build_translator(
     search: SearchConfig | None = None,
     sampling: SamplingConfig | None = None,
     minimum_bayes_risk: bool = False,
-    precision: InferencePrecision = "auto",
+    precision: Precision = "auto",
 ) -> Translator:
     """What translates with one run, or with several at once.
 
@@ -127,7 +129,7 @@ def create_run(config: Config, tokenizers: TokenizerPair, root: Path = PICKLES) 
 
 
 def newest_run(having: str, root: Path = PICKLES) -> Path:
-    """The run whose file of this name was written last.
+    """The run whose file or folder of this name was written last.
 
     Raises:
         ValueError: there is none.

@@ -8,7 +8,7 @@ import torch
 from utils import device as device_module
 from utils.device import (
     Device,
-    InferencePrecision,
+    Precision,
     Precision,
     autocast,
     has_fast_bf16,
@@ -77,7 +77,7 @@ def test_matrix_products_run_in_the_precision_that_is_wanted(
     ],
 )
 def test_a_model_that_has_learned_computes_in_the_precision_that_is_wanted(
-    monkeypatch: pytest.MonkeyPatch, precision: InferencePrecision, where: str, fast: bool, dtype: torch.dtype
+    monkeypatch: pytest.MonkeyPatch, precision: Precision, where: str, fast: bool, dtype: torch.dtype
 ) -> None:
     monkeypatch.setattr(device_module, "has_fast_bf16", lambda _: fast)
     assert inference_dtype(torch.device(where), precision) == dtype

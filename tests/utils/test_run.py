@@ -15,7 +15,7 @@ from tests.tiny import lively
 from utils import device
 from utils import run as run_folder
 from utils.config import Config
-from utils.device import InferencePrecision
+from utils.device import Precision
 from utils.run import WEIGHTS, Run, build_translator, create_run, load_run, newest_run, save_weights
 from utils.search.hypothesis import SearchConfig
 from utils.search.sampling import SamplingConfig
@@ -162,7 +162,7 @@ def test_the_translator_searches_as_the_run_does_unless_told_otherwise(tmp_path:
     [("fp32", True, torch.float32), ("bf16", False, torch.bfloat16), ("auto", True, torch.bfloat16)],
 )
 def test_a_translator_computes_in_the_precision_that_was_asked_for(
-    precision: InferencePrecision, fast: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+    precision: Precision, fast: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(device, "has_fast_bf16", lambda _: fast)
     run = run_with(toy())

@@ -2,7 +2,7 @@
 
 import queue
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from typing import Any, TypeVar
 
 from torch import Tensor
@@ -19,7 +19,7 @@ class _End:
         self.error = error
 
 
-def prefetched(items: Iterable[X], pin: bool = False) -> Iterator[X]:
+def prefetched(items: Iterable[X], pin: bool = False) -> Generator[X, None, None]:
     """The same items in the same order, some of them made ahead.
 
     The thread ends when the items do, when making one fails (whoever takes the next one gets the exception), and

@@ -11,15 +11,13 @@ import io
 import os
 import pickle
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, cast
 
 import torch
 
 from utils.file import FULL, atomic_file, no_room
-from utils.training.observer import StepReport, Validation
-from utils.training.plan import Progress
 
 FORMAT = 2  # of the state: what its parts are called and mean
 
@@ -179,34 +177,3 @@ def first_difference(error: RuntimeError) -> str:
     """What torch says first of weights that do not fit a network: a name, or two shapes."""
     head, _, rest = str(error).strip().partition("\n")
     return (rest or head).splitlines()[0].strip()[:200]
-
-
-class CheckpointKeeper:
-    """Saves a training at each validation, and its weights when they are the best so far.
-
-    Args:
-        path: of the checkpoint.
-        state: gives all that going on from here needs.
-        save_best: saves what is used later.
-    """
-
-    def __init__(self, path: Path, state: Callable[[], dict[str, Any]], save_best: Callable[[], None]) -> None:
-        self._path = path
-        self._state = state
-        self._save_best = save_best
-
-    def on_step(self, progress: Progress, report: StepReport) -> None:
-        """Nothing: see `on_validation`."""
-
-    def on_validation(self, progress: Progress, validation: Validation) -> None:  # noqa: ARG002
-        """Save."""
-        if progress.best_step == progress.step:
-            self._save_best()
-        self.save()
-
-    def save(self) -> None:
-        """Save where training stands now."""
-        save_checkpoint(self._state(), self._path)
-
-    def close(self) -> None:
-        """Nothing is open."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor
 
@@ -23,6 +23,7 @@ class CheckpointKeeper:
         best: file of the best weights.
         state: gives all that going on from here needs.
         learned: gives the weights that were validated, by name.
+        select_by: the score that says which are the best.
     """
 
     def __init__(
@@ -32,22 +33,24 @@ class CheckpointKeeper:
         best: Path,
         state: Callable[[], Mapping[str, Any]],
         learned: Callable[[], Mapping[str, Tensor]],
+        select_by: Literal["bleu", "chrf", "loss"] = "bleu",
     ) -> None:
         self._checkpoints = checkpoints
         self._weights = weights
         self._best = best
         self._state = state
         self._learned = learned
+        self._select_by = select_by
 
     def on_step(self, progress: Progress, report: StepReport) -> None:
         """Nothing: see `on_validation`."""
 
     def on_validation(self, progress: Progress, validation: Validation) -> None:
         """Save."""
-        learned = self._learned()
-        self._weights.save(learned, progress.step, validation.bleu)
+        learned, score = self._learned(), validation.score(self._select_by)
+        self._weights.save(learned, progress.step, score)
         if progress.best_step == progress.step:
-            write_weights(learned, self._best, validation.bleu)
+            write_weights(learned, self._best, score)
         self.save(progress.step)
 
     def save(self, step: int) -> None:

@@ -2,12 +2,14 @@
 
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from const.token import PAD_ID
 from utils.dataset.batch import Batch
+from utils.training.guarded_adam import GuardedAdam
 from utils.training.observer import StepReport
 from utils.training.plan import Progress
 
@@ -26,41 +28,63 @@ class Meter:
         self._clear()
 
     def _clear(self) -> None:
-        self._nats: list[Tensor] = []
-        self._tokens: list[Tensor] = []
+        self._nats = self._tokens = torch.zeros(())  # of the updates that were made
         self._seconds = 0.0
-        self._real = self._padded = 0
+        self._target_tokens = self._real = self._padded = 0
 
     def restart_clock(self) -> None:
         """Forget the time since the last update: something else took it."""
         self._clock = time.monotonic()
 
-    def count(self, micro_batches: Sequence[Batch], nats: Tensor, tokens: Tensor, norm: Tensor) -> None:
-        """After an update."""
+    def count(
+        self, target_tokens: int, micro_batches: Sequence[Batch], nats: Tensor, tokens: Tensor, norm: Tensor
+    ) -> None:
+        """After an update.
+
+        Args:
+            target_tokens: of the update, over all processes.
+            micro_batches: those of this process, whose padding is looked at.
+            nats: summed over the update.
+            tokens: that they were summed over.
+            norm: of the gradient; where it is not finite, the update was not made.
+        """
         now = time.monotonic()
         self._seconds += now - self._clock
         self._progress.seconds += now - self._clock
         self._clock = now
         self._progress.step += 1
         self._progress.position += 1
-        self._nats.append(nats)
-        self._tokens.append(tokens)
+        self._progress.target_tokens += target_tokens
+        self._target_tokens += target_tokens
         self._norm = norm
+        made = norm.isfinite()
+        self._nats = self._nats.to(nats.device) + torch.where(made, nats, 0.0)
+        self._tokens = self._tokens.to(nats.device) + torch.where(made, tokens, 0.0)
         for batch in micro_batches:
-            self._progress.target_tokens += int((batch.tgt[:, 1:] != PAD_ID).sum())
-            self._real += int((batch.src != PAD_ID).sum()) + int((batch.tgt[:, 1:] != PAD_ID).sum())
-            self._padded += batch.src.numel() + batch.tgt[:, 1:].numel()
+            sides = (batch.src, batch.tgt[:, 1:])
+            self._real += sum(int((side != PAD_ID).sum()) for side in sides)
+            self._padded += sum(side.numel() for side in sides)
 
-    def report(self, learning_rate: float) -> StepReport:
+    def report(self, optimizer: GuardedAdam) -> StepReport:
         """The mean since the last report."""
-        nats, tokens = (float(sum(x.item() for x in sums)) for sums in (self._nats, self._tokens))
         report = StepReport(
-            loss=nats / tokens,
+            loss=(self._nats / self._tokens).item(),
             gradient_norm=self._norm.item(),
-            learning_rate=learning_rate,
+            learning_rate=optimizer.learning_rate,
             target_tokens=self._progress.target_tokens,
-            tokens_per_second=tokens / self._seconds,
-            padding=1 - self._real / self._padded,
+            tokens_per_second=self._target_tokens / max(self._seconds, 1e-9),
+            padding=1 - self._real / max(self._padded, 1),
+            skipped=int(optimizer.skipped),
         )
         self._clear()
         return report
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the next report will say of the updates until now."""
+        names = ("nats", "tokens", "seconds", "target_tokens", "real", "padded")
+        return {name: getattr(self, f"_{name}") for name in names}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from what `state_dict` gave."""
+        for name, value in state.items():
+            setattr(self, f"_{name}", value)

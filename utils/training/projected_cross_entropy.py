@@ -1,9 +1,9 @@
 """Projection to the vocabulary and label-smoothed cross-entropy in one, a slice of the positions at a time.
 
 Logits of a whole batch are by far the largest tensors of a training step: at 2,000 positions and 8,000 tokens,
-64 MB each for logits, log-probabilities and gradients. Here a slice of them is made, and its gradient there and then, so
-that neither forward nor backward ever holds more. On a CPU a slice is large enough for products at full speed, and what
-happens to single logits happens in smaller pieces that stay in a core's own cache.
+64 MB each for logits, log-probabilities and gradients. Here a slice of them is made, and its gradient there and then,
+so that neither forward nor backward ever holds more. On a CPU a slice is large enough for products at full speed, and
+what happens to single logits happens in smaller pieces that stay in a core's own cache.
 """
 
 from collections.abc import Iterator

@@ -1,10 +1,13 @@
 import pytest
 import torch
+from torch import nn
 
 from const.token import BOS_ID, EOS_ID, PAD_ID
 from utils.dataset.batch import Batch, padded
 from utils.training import meter as module
+from utils.training.guarded_adam import GuardedAdam
 from utils.training.meter import Meter
+from utils.training.optimizer import OptimizerConfig
 from utils.training.plan import Progress
 
 
@@ -24,7 +27,14 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def count(meter: Meter, batches: list[Batch], nats: float, norm: float) -> None:
     n = sum(int((batch.tgt[:, 1:] != PAD_ID).sum()) for batch in batches)
-    meter.count(batches, torch.tensor(nats), torch.tensor(n), torch.tensor(norm))
+    meter.count(n, batches, torch.tensor(nats), torch.tensor(float(n)), torch.tensor(norm))
+
+
+def optimizer(lr: float) -> GuardedAdam:
+    net = nn.Linear(1, 1)
+    made = GuardedAdam(net, OptimizerConfig(peak_lr=lr), 1)
+    made.skipped += 3
+    return made
 
 
 # 4 + 2 real source tokens of 8 positions, 3 + 1 target tokens of 6
@@ -39,16 +49,17 @@ def test_a_report_is_of_all_updates_since_the_last_one(clock: Clock) -> None:
     for nats, norm in ((8.0, 3.0), (12.0, 5.0)):
         clock.now += 2
         count(meter, [UNEVEN], nats, norm)
-    report = meter.report(0.25)
+    report = meter.report(optimizer(0.25))
     assert report.loss == pytest.approx(20 / 8)
     assert (report.gradient_norm, report.learning_rate) == (5, 0.25)
     assert report.tokens_per_second == pytest.approx(8 / 4)
     assert report.padding == pytest.approx(1 - 10 / 14)
     assert report.target_tokens == 8
+    assert report.skipped == 3
 
     clock.now += 4
     count(meter, [SMALL, SMALL], 1.0, 2.0)
-    report = meter.report(0.5)
+    report = meter.report(optimizer(0.5))
     assert report.loss == pytest.approx(1 / 2)
     assert report.tokens_per_second == pytest.approx(2 / 4)
     assert report.padding == 0
@@ -73,4 +84,30 @@ def test_time_that_went_elsewhere_is_not_counted(clock: Clock) -> None:
     clock.now += 1
     count(meter, [SMALL], 1.0, 1.0)
     assert progress.seconds == 2
-    assert meter.report(0.1).tokens_per_second == pytest.approx(2 / 2)
+    assert meter.report(optimizer(0.1)).tokens_per_second == pytest.approx(2 / 2)
+
+
+def test_an_update_that_was_not_made_is_not_in_the_loss(clock: Clock) -> None:
+    meter = Meter(Progress())
+    clock.now += 2
+    count(meter, [UNEVEN], 8.0, 3.0)
+    count(meter, [UNEVEN], float("nan"), float("inf"))
+    report = meter.report(optimizer(0.1))
+    assert report.loss == pytest.approx(8 / 4)
+    assert report.tokens_per_second == pytest.approx(8 / 2)
+    assert report.gradient_norm == float("inf")
+
+
+def test_what_was_counted_goes_on_in_another_meter(clock: Clock) -> None:
+    progress = Progress()
+    first, second = Meter(progress), Meter(progress)
+    clock.now += 2
+    count(first, [UNEVEN], 8.0, 3.0)
+    second.load_state_dict(first.state_dict())
+    second.restart_clock()
+    clock.now += 2
+    count(second, [SMALL], 1.0, 2.0)
+    report = second.report(optimizer(0.1))
+    assert report.loss == pytest.approx(9 / 5)
+    assert report.tokens_per_second == pytest.approx(5 / 4)
+    assert report.padding == pytest.approx(1 - 13 / 17)
