@@ -243,12 +243,14 @@ def measure_all(settings: Sequence[Setting], job: Job, rounds: int) -> list[Meas
     best: dict[Setting, Measurement] = {}
     going = list(settings)
     with tqdm(total=rounds * len(settings), unit="measurement", disable=None) as bar:
+        bar.write("target tokens a second, as they are measured:")
         for _ in range(rounds):
             for setting in tuple(going):
                 bar.set_postfix_str(str(setting))
                 try:
                     found = in_own_process(setting, job)
                     best[setting] = better(best[setting], found) if setting in best else found
+                    bar.write(f"{setting}, {setting.tokens_per_batch:,} tokens a batch: {found.tokens_per_s:,.0f}")
                 except RuntimeError as error:
                     if not setting.compiled and job.device.type == "cpu":
                         raise
