@@ -43,6 +43,7 @@ from utils.training.meter import Meter
 from utils.training.objective import Objective, build_objective
 from utils.training.observer import JsonlLog, Observer, TensorBoardLog, Terminal, Validation
 from utils.training.plan import Progress, TrainingConfig
+from utils.training.rehearsal import rehearse
 from utils.training.trace import Tracer
 from utils.training.weight_store import WeightStore
 from utils.visualize.curve import CurvePicture
@@ -176,7 +177,9 @@ class Trainer:
                     if agree(progress.ended(plan)) or agree(interrupt.asked):
                         break
 
-    def _micro_batches(self, epoch: Epoch, updates: Sequence[range]) -> Generator[tuple[range, list[Batch]], None, None]:
+    def _micro_batches(
+        self, epoch: Epoch, updates: Sequence[range]
+    ) -> Generator[tuple[range, list[Batch]], None, None]:
         """Of each update, all its places in the epoch, and the batches that are this process's to learn from."""
         rank, size = self.processes.rank, self.processes.size
         mine = (([epoch[i] for i in places[rank::size]]) for places in updates)
@@ -413,8 +416,6 @@ def train(arguments: Arguments, processes: Processes, device: torch.device) -> N
         epoch = sampler.epoch(trainer.progress.epoch)
     say(describe(trainer, epoch, config))
     if arguments.dry_run:
-        from utils.training.rehearsal import rehearse
-
         rehearse(trainer, epoch, config.batch.accumulate, say)
         return
     if not processes.is_first:

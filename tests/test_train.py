@@ -36,6 +36,7 @@ from utils.dataset.token_array import TokenArray, TokenPairs
 from utils.run import load_run
 from utils.training.checkpoint_keeper import CheckpointKeeper
 from utils.training.checkpoint_store import CheckpointStore
+from utils.training.distributed import Processes
 from utils.training.guarded_adam import GuardedAdam
 from utils.training.interrupt import Interrupt
 from utils.training.objective import Objective, RDropObjective, TranslationObjective
@@ -542,6 +543,10 @@ search: {beam_size: 2, max_ratio: 1.0}
 """
 
 
+def settings(home: Path) -> tuple[str | Path, ...]:
+    return "--config", home / "tiny.yaml", "--data.src", home / "my.ja", "--data.tgt", home / "my.en"
+
+
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two text files, and the run that train.py makes of them."""
@@ -549,8 +554,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (home / "tiny.yaml").write_text(SETTINGS)
     for name, lines in (("my.ja", TEXT.src), ("my.en", TEXT.tgt)):
         (home / name).write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-    texts = ("--data.src", home / "my.ja", "--data.tgt", home / "my.en")
-    out = finished(run_python("train.py", "--config", home / "tiny.yaml", *texts, home=home))
+    out = finished(run_python("train.py", *settings(home), home=home))
     (home / "said.txt").write_text(out, encoding="utf-8")
     return home
 
@@ -648,6 +652,72 @@ def test_a_run_goes_on_until_it_is_stopped_and_then_again(home: Path, tmp_path: 
     steps = [record["step"] for record in timeless(folder / "log.jsonl") if record["kind"] == "train"]
     assert steps == list(range(2, stopped + 5, 2))
     assert len(list(tmp_path.glob("pickles/*"))) == 1
+
+
+def test_two_processes_are_one(home: Path, tmp_path: Path) -> None:
+    """Dropout too: a batch's draws are its own, whichever process learns from it."""
+    shutil.copytree(home / "corpus", tmp_path / "corpus")
+    more = ("--batch.accumulate", "2", "--batch.tokens_per_batch", "100", "--training.max_steps", "8")
+    more += ("--training.report_every", "1", "--optimizer.ema_decay", "0.8", "--model.attention_dropout", "0.1")
+    finished(run_python("train.py", *settings(home), *more, "--name", "one", home=tmp_path))
+    torchrun = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "train.py")
+    out = finished(run_python(*torchrun, *settings(home), *more, "--name", "two", home=tmp_path))
+    assert "by 2 processes" in out
+    assert out.count("Run folder") == 1
+    one, two = (next(tmp_path.glob(f"pickles/{name}-*")) for name in ("one", "two"))
+    assert len(list((tmp_path / "pickles").iterdir())) == 2
+    for ours, theirs in zip(timeless(two / "log.jsonl"), timeless(one / "log.jsonl"), strict=True):
+        assert (ours["kind"], ours["step"], ours["epoch"]) == (theirs["kind"], theirs["step"], theirs["epoch"])
+        assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-5)
+        if ours["kind"] == "train":
+            assert ours["gradient_norm"] == pytest.approx(theirs["gradient_norm"], rel=1e-4)
+            assert ours["target_tokens"] == theirs["target_tokens"]
+    for a, b in zip(newest(one)["net"].values(), newest(two)["net"].values(), strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-3)  # Adam makes steps of noise where a gradient is only noise
+
+
+def test_processes_that_cannot_share_an_update_are_refused(home: Path) -> None:
+    arguments = train.read_arguments([str(word) for word in settings(home)])
+    with pytest.raises(ValueError, match=r"give --batch\.accumulate 4 or a multiple of it"):
+        train.train(arguments, Processes(0, 4), torch.device("cpu"))
+
+
+def test_a_dry_run_says_how_large_it_is_and_leaves_nothing(home: Path, tmp_path: Path) -> None:
+    shutil.copytree(home / "corpus", tmp_path / "corpus")
+    out = finished(run_python("train.py", *settings(home), "--dry-run", home=tmp_path))
+    assert f"{sum(p.numel() for p in load_run(only_run(home), torch.device('cpu')).model.parameters()):,}" in out
+    assert "updates of 1" in out
+    assert not (tmp_path / "pickles").exists()
+
+
+def test_a_new_run_begins_with_the_weights_and_the_vocabulary_of_another(home: Path, tmp_path: Path) -> None:
+    source = only_run(home)
+    other = tmp_path / "other.ja"
+    other.write_text("".join(line[::-1] + "\n" for line in TEXT.src), encoding="utf-8")
+    more = ("--init-from", source, "--data.src", other, "--optimizer.peak_lr", "1e-12", "--name", "tuned", "--profile")
+    out = finished(run_python("train.py", *more, home=tmp_path))
+    assert f"Beginning with the weights of {source}" in out
+    tuned = only_run(tmp_path)
+    assert tuned.name.startswith("tuned-")
+    for name in ("tokenizer_src.model", "tokenizer_tgt.model"):
+        assert (tuned / name).read_bytes() == (source / name).read_bytes()
+    before, after = (load_run(folder, torch.device("cpu")) for folder in (source, tuned))
+    assert after.config.data.src == other
+    for a, b in zip(before.model.parameters(), after.model.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-9)
+    assert (tuned / "trace.json.gz").stat().st_size > 1000
+
+
+@pytest.mark.parametrize("how", ["--resume", "--init-from"])
+def test_another_architecture_is_named(how: str, home: Path, tmp_path: Path) -> None:
+    shutil.copytree(home / "pickles", tmp_path / "pickles")
+    shutil.copytree(home / "corpus", tmp_path / "corpus")
+    process = run_python("train.py", how, only_run(tmp_path), "--model.n_heads", "4", home=tmp_path)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert "model.n_heads is 2 in the checkpoint and 4 in the settings" in err.splitlines()[-1]
+    assert "Traceback" not in err
+    assert len(list((tmp_path / "pickles").iterdir())) == 1
 
 
 def complaint(capsys: pytest.CaptureFixture[str]) -> str:

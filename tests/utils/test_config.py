@@ -30,6 +30,7 @@ PRESETS = sorted((ROOT / "const" / "preset").iterdir())
 names = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=8)
 paths = st.none() | st.sampled_from(["my.ja", "文 書/a b.ja", "../x:y.ja", "~/a#b"]).map(Path)
 floats = st.floats(1e-12, 1e6) | st.sampled_from([7e-4, 1e-9, 1.0])
+shares = st.floats(0, 1, exclude_max=True)
 counts = st.integers(1, 10**9)
 configs = st.builds(
     Config,
@@ -49,7 +50,7 @@ configs = st.builds(
     ),
     tokenizer=st.builds(TokenizerConfig, kind=st.sampled_from(["word", "bpe"]), vocab_size=counts, joint=st.booleans()),
     model=st.builds(TransformerConfig, d_model=counts, dropout=st.floats(0, 1), tie=st.sampled_from(["none", "all"])),
-    optimizer=st.builds(OptimizerConfig, peak_lr=floats, betas=st.tuples(floats, floats), eps=floats),
+    optimizer=st.builds(OptimizerConfig, peak_lr=floats, betas=st.tuples(shares, shares), eps=floats),
     training=st.builds(
         TrainingConfig, max_steps=st.none() | counts, max_epochs=st.none() | counts, max_minutes=st.none() | floats
     ),

@@ -32,8 +32,12 @@ class TranslationObjective:
         hidden = net.decode(batch.tgt[:, :-1], net.encode(batch.src), padding_mask(batch.src, PAD_ID))
         target = batch.tgt[:, 1:]
         real = target != PAD_ID
-        smoothing = self.smoothing if net.training else 0.0
-        nats = projected_cross_entropy(hidden[real], net.output.weight, net.output.bias, target[real], smoothing)
+        smoothing, output = self.smoothing if net.training else 0.0, net.output
+        if target.device.type == "cpu":
+            nats = projected_cross_entropy(hidden[real], output.weight, output.bias, target[real], smoothing)
+        else:  # to choose positions, a GPU would have to tell their number first
+            hidden, target, counted = (x.flatten(0, 1) for x in (hidden, target, real))
+            nats = projected_cross_entropy(hidden, output.weight, output.bias, target, smoothing, counted)
         return nats, real.sum()
 
 

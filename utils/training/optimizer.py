@@ -80,9 +80,3 @@ def build_adam(net: nn.Module, config: OptimizerConfig) -> torch.optim.Adam:
             {"params": [p for p in parameters if p.dim() <= 1], "weight_decay": 0.0},
         ]
     return torch.optim.AdamW(groups, lr=config.peak_lr, betas=config.betas, eps=config.eps, fused=True)
-
-
-def inverse_sqrt(step: int, config: OptimizerConfig) -> float:
-    """`utils.training.schedule.learning_rate` for the first of its schedules."""
-    warmup = max(1, config.warmup_steps)
-    return config.peak_lr * min(step / warmup, (warmup / step) ** 0.5)

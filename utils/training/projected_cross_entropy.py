@@ -1,16 +1,16 @@
 """Projection to the vocabulary and label-smoothed cross-entropy in one, a slice of the positions at a time.
 
 Logits of a whole batch are by far the largest tensors of a training step: at 2,000 positions and 8,000 tokens,
-64 MB each for logits, log-probabilities and gradients. Here a slice of them is made, and its gradient there and then,
-so that neither forward nor backward ever holds more. On a CPU a slice is large enough for products at full speed, and
-what happens to single logits happens in smaller pieces that stay in a core's own cache.
+64 MB each for logits, log-probabilities and gradients. Here a slice of them is made, and its gradient there and
+then, so that neither forward nor backward ever holds more. On a CPU a slice is large enough for products at full speed,
+and what happens to single logits happens in smaller pieces that stay in a core's own cache.
 """
 
 from collections.abc import Iterator
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 _SLICE = {"cpu": 2**23, "cuda": 2**27}  # logits of a matrix product
@@ -22,8 +22,8 @@ def _cut(n_rows: int, width: int, most: int) -> Iterator[slice]:
     return (slice(begin, begin + step) for begin in range(0, n_rows, step))
 
 
-def _losses(logits: Tensor, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
-    """Summed nats, and their slope along the logits: softmax(logits) - q."""
+def _losses(logits: Tensor, target: Tensor, counted: Tensor | None, smoothing: float) -> tuple[Tensor, Tensor]:
+    """Summed nats, and their slope along the logits: softmax(logits) - q, or 0 where a position does not count."""
     vocab, right = logits.size(-1), target[:, None]
     likely = logits.softmax(-1)
     # log Z by the likeliest token, whose probability is at least 1 / V and so has a logarithm
@@ -31,13 +31,22 @@ def _losses(logits: Tensor, target: Tensor, smoothing: float) -> tuple[Tensor, T
     mean = (1 - smoothing) * logits.gather(1, right)[:, 0] + smoothing * logits.mean(-1)
     slope = likely.sub_(smoothing / vocab)
     slope.scatter_add_(1, right, torch.full_like(right, smoothing - 1, dtype=slope.dtype))
-    return (log_z - mean).sum(), slope
+    nats = log_z - mean
+    if counted is not None:
+        nats, slope = nats * counted, slope.mul_(counted[:, None])
+    return nats.sum(), slope
 
 
 class _ProjectedCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, smoothing: float
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        target: Tensor,
+        smoothing: float,
+        counted: Tensor | None,
     ) -> Tensor:
         device = hidden.device.type
         precision = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
@@ -50,8 +59,9 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         for part in _cut(len(hidden), len(weight), _SLICE[device]):
             logits = hidden_low[part] @ weight_low.t()
             for piece in _cut(len(logits), len(weight), _PIECE[device]):
-                exact = logits[piece].float()
-                loss, slope = _losses(exact if bias is None else exact + bias, target[part][piece], smoothing)
+                exact = logits[piece].float() if bias is None else logits[piece].float() + bias
+                real = None if counted is None else counted[part][piece]
+                loss, slope = _losses(exact, target[part][piece], real, smoothing)
                 nats += loss
                 logits[piece] = slope
                 if bias_grad is not None:
@@ -65,7 +75,7 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         scaled = (saved * grads[0] if saved is not None else None for saved in ctx.saved_tensors)
-        return *scaled, None, None
+        return *scaled, None, None, None
 
 
 def projected_cross_entropy(
@@ -74,6 +84,7 @@ def projected_cross_entropy(
     bias: Float[Tensor, " V"] | None,
     target: Int[Tensor, " N"],
     smoothing: float,
+    counted: Bool[Tensor, " N"] | None = None,
 ) -> Float[Tensor, ""]:
     """Σ H(q, softmax(hidden Wᵀ + b)) in nats, q = (1 - ε) one-hot(target) + ε / V (Szegedy et al. 2016, sec. 7).
 
@@ -85,6 +96,7 @@ def projected_cross_entropy(
         bias: of the output layer.
         target: the right token of each position.
         smoothing: ε.
+        counted: positions whose loss counts; None: all.
     """
-    nats: Tensor = _ProjectedCrossEntropy.apply(hidden, weight, bias, target, smoothing)
+    nats: Tensor = _ProjectedCrossEntropy.apply(hidden, weight, bias, target, smoothing, counted)
     return nats

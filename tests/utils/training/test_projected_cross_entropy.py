@@ -67,3 +67,17 @@ def test_without_gradients_none_are_made() -> None:
         nats = sliced(inputs, target, 0.1)
     assert not nats.requires_grad
     torch.testing.assert_close(nats, whole(inputs, target, 0.1))
+
+
+@pytest.mark.parametrize("in_piece", [11, 2**18])
+def test_a_position_that_does_not_count_is_as_if_it_were_not_there(
+    in_piece: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(module._PIECE, "cpu", in_piece)
+    inputs, target = example(with_bias=True)
+    hidden, weight, bias = inputs
+    counted = torch.arange(13) % 3 != 0
+    ours = projected_cross_entropy(hidden, weight, bias, target, 0.1, counted)
+    theirs = sliced([hidden[counted], weight, bias], target[counted], 0.1)
+    torch.testing.assert_close(ours, theirs)
+    torch.testing.assert_close(torch.autograd.grad(ours, inputs), torch.autograd.grad(theirs, inputs))
