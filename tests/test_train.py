@@ -33,6 +33,7 @@ from utils.dataset.batch import Batch, BatchConfig
 from utils.dataset.bucket_sampler import BucketSampler, batch_of
 from utils.dataset.corpus import prepare_corpus
 from utils.dataset.token_array import TokenArray, TokenPairs
+from utils.device import Precision
 from utils.run import load_run
 from utils.training.checkpoint_keeper import CheckpointKeeper
 from utils.training.checkpoint_store import CheckpointStore
@@ -365,7 +366,7 @@ def test_resumed_is_uninterrupted_bit_for_bit(interrupt_at: int, tmp_path: Path)
     torch.manual_seed(5)
     broken, sampler = start()
     witness = Witness(bleu=scores)
-    broken.optimizer.step = interrupting(broken.optimizer, witness.interrupt, interrupt_at)  # type: ignore[method-assign]
+    broken.optimizer.step = interrupting(broken.optimizer, witness.interrupt, interrupt_at)  # type: ignore[method-assign, assignment]
     store = go(broken, sampler, witness, "broken")
     assert broken.progress.step == interrupt_at
 
@@ -463,6 +464,44 @@ def test_too_many_gradients_in_a_row_that_are_not_finite_end_it_with_a_remedy() 
     reports = [report for _, report in witness.steps]
     assert [report.skipped for report in reports] == [0, 1, 1, 1, 3, 5]
     assert np.isfinite([report.loss for report in reports]).tolist() == [True] * 4 + [False] * 2
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_half_precision_learns_what_single_precision_does(precision: Precision) -> None:
+    text = pairs()
+    batches = [batch_of(text, np.arange(8 * i, 8 * i + 8)) for i in range(5)] * 6
+    losses = []
+    for each in (precision, "fp32"):
+        trainer = new_trainer()
+        trainer.precision = each
+        trainer.optimizer = GuardedAdam(trainer.net, FAST, MODEL.d_model, half=each == "fp16")
+        for batch in batches:
+            update = trainer.train_step([batch])
+            trainer.progress.step += 1
+        losses.append((update.nats / update.tokens).item())
+        assert not trainer.optimizer.skipped
+    assert losses[0] == pytest.approx(losses[1], rel=0.05)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+def test_an_update_on_a_gpu_waits_for_nothing_and_is_that_of_a_cpu(precision: Precision) -> None:
+    """But for the transfer of batches that are not pinned, which are put there before."""
+    batches = [batch_of(pairs(), np.arange(8 * i, 8 * i + 8)) for i in range(3)]
+    here = new_trainer()
+    torch.manual_seed(1)
+    net = copy.deepcopy(here.net).cuda()
+    half = precision == "fp16"
+    there = Trainer(net, TranslationObjective(0.1), GuardedAdam(net, FAST, MODEL.d_model, half), precision)
+    for i, batch in enumerate(batches):
+        expected = here.train_step([batch])
+        on_device = batch.to(torch.device("cuda"))
+        torch.cuda.set_sync_debug_mode("error" if i else "default")
+        try:
+            update = there.train_step([on_device])
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        assert update.nats.item() == pytest.approx(expected.nats.item(), rel=1e-3 if precision == "fp32" else 0.05)
 
 
 def test_it_ends_when_nothing_gets_better() -> None:
@@ -657,8 +696,8 @@ def test_a_run_goes_on_until_it_is_stopped_and_then_again(home: Path, tmp_path: 
 def test_two_processes_are_one(home: Path, tmp_path: Path) -> None:
     """Dropout too: a batch's draws are its own, whichever process learns from it."""
     shutil.copytree(home / "corpus", tmp_path / "corpus")
-    more = ("--batch.accumulate", "2", "--batch.tokens_per_batch", "100", "--training.max_steps", "8")
-    more += ("--training.report_every", "1", "--optimizer.ema_decay", "0.8", "--model.attention_dropout", "0.1")
+    batch = ("--batch.accumulate", "2", "--batch.tokens_per_batch", "100", "--training.max_steps", "8")
+    more = (*batch, "--training.report_every", "1", "--optimizer.ema_decay", "0.8", "--model.attention_dropout", "0.1")
     finished(run_python("train.py", *settings(home), *more, "--name", "one", home=tmp_path))
     torchrun = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "train.py")
     out = finished(run_python(*torchrun, *settings(home), *more, "--name", "two", home=tmp_path))
