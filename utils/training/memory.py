@@ -1,8 +1,12 @@
-"""What to do when a batch does not fit into memory: the numbers and the option, in place of an allocator's words."""
+"""How much memory a training takes, and what to do when it does not fit: the numbers and the option to lower."""
 
+import os
 import re
+import resource
+import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import torch
 
@@ -57,3 +61,27 @@ def _remedy(config: BatchConfig) -> str:
         f"{config.accumulate}) to keep the size of an update, say --batch.tokens_per_batch "
         f"{config.tokens_per_batch // 2} --batch.accumulate {2 * config.accumulate}"
     )
+
+
+def forget_peak(device: torch.device) -> None:
+    """Begin anew to measure `peak_memory`, where the system can."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        return
+    with suppress(OSError):  # of Linux
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def peak_memory(device: torch.device) -> int:
+    """Most bytes at a time since `forget_peak`: of tensors on a GPU, of the whole process on a CPU."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak
+
+
+def total_memory(device: torch.device) -> int:
+    """Bytes that the device has."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_properties(device).total_memory
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

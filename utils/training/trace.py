@@ -34,7 +34,7 @@ class Tracer:
         self._say = say
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or it complains of GPUs where there is none
         activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (device.type == "cuda")
-        course = schedule(wait=SKIPPED - 1, warmup=1, active=RECORDED, repeat=1)
+        course = schedule(wait=SKIPPED - 1, warmup=1, active=RECORDED)
         self._profile = profile(activities=activities, schedule=course, on_trace_ready=self._write)
         self._steps = 0
 

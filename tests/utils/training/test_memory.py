@@ -1,6 +1,7 @@
 """A batch too large for the memory: what the user reads."""
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from utils.dataset.batch import Batch, BatchConfig
-from utils.training.memory import explained_out_of_memory
+from utils.training.memory import explained_out_of_memory, forget_peak, peak_memory, total_memory
 
 CONFIG = BatchConfig(tokens_per_batch=4096, accumulate=3, max_tokens=128)
 SMALL = Batch(torch.ones(2, 9, dtype=torch.long), torch.ones(2, 5, dtype=torch.long))
@@ -70,3 +71,26 @@ def test_where_a_single_pair_is_the_batch_its_length_is_to_be_lowered() -> None:
     narrow, expected = BatchConfig(tokens_per_batch=100, max_tokens=128), r"lower --batch.max_tokens \(now 128\)$"
     with pytest.raises(ValueError, match=expected), explained_out_of_memory([SMALL], narrow):
         raise MemoryError
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="only Linux forgets a peak")
+def test_a_peak_is_of_the_time_since_it_was_forgotten() -> None:
+    cpu, mib = torch.device("cpu"), 2**20
+    torch.ones(100 * mib)  # 400 MiB
+    high = peak_memory(cpu)
+    forget_peak(cpu)
+    begin = peak_memory(cpu)
+    assert begin < high - 300 * mib
+    torch.ones(50 * mib)
+    assert begin + 190 * mib < peak_memory(cpu) < begin + 250 * mib
+    assert high < total_memory(cpu)
+
+
+@pytest.mark.gpu
+def test_a_peak_on_a_gpu_is_of_its_tensors() -> None:
+    cuda = torch.device("cuda")
+    torch.ones(2**20, device=cuda)
+    forget_peak(cuda)
+    begin = peak_memory(cuda)
+    torch.ones(2**18, device=cuda)
+    assert peak_memory(cuda) == begin + 2**20 < total_memory(cuda)

@@ -65,6 +65,7 @@ def test_what_takes_the_time_is_said_and_where_to_look(tmp_path: Path) -> None:
     cells = [row.split() for row in rows]
     assert len(cells) == LINES
     assert cells[0][2:] == ["3", "aten::mm"]
+    assert all(name.startswith("aten::") for *_, name in cells)  # no range of the Trainer's, no step of the profiler's
     times = [float(ms) for ms, *_ in cells]
     assert times == sorted(times, reverse=True)
     assert sum(float(share.rstrip("%")) for _, share, *_ in cells) <= 100.5

@@ -1,0 +1,100 @@
+"""What a training will take, found out by a few updates that are thrown away: parameters, shapes, memory, time."""
+
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+import torch
+from torch import nn
+
+from utils.dataset.batch import Batch
+from utils.dataset.bucket_sampler import Epoch
+from utils.training.memory import forget_peak, peak_memory, shape, total_memory
+from utils.training.observer import duration
+
+LOOKED_AT = 200  # batches, to find the smallest and the median
+TIMED = 3  # updates
+MIB = 2**20
+
+
+class Learner(Protocol):
+    """A Trainer, as far as it is needed here."""
+
+    net: nn.Module
+    device: torch.device
+
+    def train_step(self, micro_batches: Iterable[Batch]) -> object:
+        """One update."""
+
+
+def rehearse(trainer: Learner, epoch: Epoch, accumulate: int, say: Callable[[str], None]) -> None:
+    """Say what the training will take. Weights move meanwhile; nothing is written.
+
+    Args:
+        trainer: makes a few updates.
+        epoch: a pass over the training text.
+        accumulate: batches an update.
+        say: is told.
+    """
+    n_updates = -(-len(epoch) // accumulate)
+    smallest, median = _smallest_and_median(epoch)
+    largest = epoch[epoch.largest()]
+    say(parameter_table(trainer.net))
+    say(
+        f"an epoch: {len(epoch):,} batches, {n_updates:,} updates of {accumulate}, padding {epoch.padding:.1%}\n"
+        f"  smallest batch  {shape(smallest)}\n"
+        f"  median batch    {shape(median)}\n"
+        f"  largest batch   {shape(largest)}"
+    )
+    forget_peak(trainer.device)
+    slowest = _seconds(trainer, [largest] * accumulate, 1)
+    peak, total = (n / MIB for n in (peak_memory(trainer.device), total_memory(trainer.device)))
+    usual = _seconds(trainer, [median] * accumulate, TIMED)
+    say(
+        f"an update: {usual:.3g} s at the median batch, {slowest:.3g} s at the largest\n"
+        f"  memory          {peak:,.0f} MiB at most, of {total:,.0f} MiB\n"
+        f"  an epoch takes  {duration(n_updates * usual)}, validations not counted"
+    )
+
+
+def parameter_table(net: nn.Module) -> str:
+    """How many parameters there are in which part of a network; shared ones where they stand first."""
+    owner: dict[int, str] = {}
+    size: Counter[str] = Counter()
+    shared: dict[str, str] = {}
+    for name, parameter in net.named_parameters(remove_duplicate=False):
+        part = name.partition(".")[0]
+        size[part] += 0 if id(parameter) in owner else parameter.numel()
+        if (first := owner.setdefault(id(parameter), part)) != part:
+            shared[part] = f"  shares with {first}"
+    total = size.total()
+    rows = [f"  {part:<16}{n:>14,}{n / total:8.1%}{shared.get(part, '')}" for part, n in size.items()]
+    return "\n".join([f"{'parameters':<18}{total:>14,}", *rows])
+
+
+def _smallest_and_median(epoch: Epoch) -> tuple[Batch, Batch]:
+    """By positions, of some batches: making all of a large epoch would take minutes."""
+    places = range(0, len(epoch), -(-len(epoch) // LOOKED_AT))
+    by_size = sorted(places, key=lambda i: epoch[i].src.numel() + epoch[i].tgt.numel())
+    return epoch[by_size[0]], epoch[by_size[len(by_size) // 2]]
+
+
+def _seconds(trainer: Learner, micro_batches: list[Batch], n: int) -> float:
+    """Of an update from these batches, the median of n after one that makes room for buffers, and compiles."""
+    trainer.train_step(micro_batches)
+    times = []
+    for _ in range(n):
+        _wait(trainer.device)
+        begin = time.perf_counter()
+        trainer.train_step(micro_batches)
+        _wait(trainer.device)
+        times.append(time.perf_counter() - begin)
+    return statistics.median(times)
+
+
+def _wait(device: torch.device) -> None:
+    """For what a GPU has still to do."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
