@@ -9,6 +9,7 @@ import json
 import random
 import resource
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -17,6 +18,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from tqdm import tqdm
 
@@ -31,8 +33,8 @@ KILLS_A_TRAINING = 5
 # killed
 
 
-def kill_once(training: TinyTraining, draw: random.Random, seconds: float, in_save: bool) -> bool:
-    """Start or go on, and kill at a random moment; False: the training ended before that.
+def kill_once(training: TinyTraining, draw: random.Random, seconds: float, in_save: bool) -> Literal["killed", "ended"]:
+    """Start or go on, and kill at a random moment, unless the training ends before.
 
     Args:
         training: that is killed.
@@ -43,27 +45,24 @@ def kill_once(training: TinyTraining, draw: random.Random, seconds: float, in_sa
     process = training.start()
     try:
         if in_save:
-            seen = wait_for_save(training, process, draw.randint(1, 4))
-            time.sleep(draw.uniform(0, 0.002) if seen else 0)
+            wait_for_save(training, process, draw.randint(1, 4))
+            time.sleep(draw.uniform(0, 0.002))
         else:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(draw.uniform(0, seconds))
-        return process.poll() is None
+        return "killed" if process.poll() is None else "ended"
     finally:
         process.kill()
         process.wait()
 
 
-def wait_for_save(training: TinyTraining, process: subprocess.Popen[bytes], n: int) -> bool:
-    """Until the n-th checkpoint of this process is being written; False: it ended before."""
+def wait_for_save(training: TinyTraining, process: subprocess.Popen[bytes], n: int) -> None:
+    """Until the n-th checkpoint of this process is being written, or it has ended."""
     left = training.drafts()
     seen: set[str] = set()
-    while process.poll() is None:
+    while process.poll() is None and len(seen) < n:
         seen |= training.drafts() - left
-        if len(seen) >= n:
-            return True
         time.sleep(0.0003)
-    return False
 
 
 def survive_kills(folder: Path, n: int, reference: Outcome, seconds: float, seed: int) -> dict[str, int]:
@@ -77,10 +76,11 @@ def survive_kills(folder: Path, n: int, reference: Outcome, seconds: float, seed
         while figures["kills"] < n:
             training = TinyTraining(folder / f"killed-{figures['trainings']}")
             for i in range(min(KILLS_A_TRAINING, n - figures["kills"])):
-                if not kill_once(training, draw, seconds, in_save=i % 2 == 1):
+                before = training.drafts()
+                if kill_once(training, draw, seconds, in_save=i % 2 == 1) == "ended":
                     break
                 figures["kills"] += 1
-                figures["kills_in_save"] += bool(training.drafts())
+                figures["kills_in_save"] += bool(training.drafts() - before)
                 bar.update()
             training.finish()
             compare(training.outcome(), reference)
@@ -257,7 +257,7 @@ def build_parser() -> Parser:
         usage="python -m bench.faults [--kills N] [--damages N] [--seed N] [--json FILE]",
         description="Kill a tiny training, damage its checkpoints, fill its disk: it must end with the same bits.",
         epilog="""examples:
-  python -m bench.faults                            30 kills, 200 damages, a full disk: some minutes
+  python -m bench.faults                            30 kills, 200 damages, a full disk: ten minutes
   python -m bench.faults --kills 2 --damages 20     a quick look""",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -271,6 +271,7 @@ def build_parser() -> Parser:
 def main() -> None:
     """Train undisturbed, disturb, compare, print, write."""
     arguments = build_parser().parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the small disk is given back
     with tempfile.TemporaryDirectory(prefix="faults-") as name:
         folder = Path(name)
         training = TinyTraining(folder / "reference")

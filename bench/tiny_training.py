@@ -28,12 +28,14 @@ PATIENCE = 600.0  # seconds for a training that takes some ten
 SETTINGS = """
 name: faults
 data: {held_out: 8}
-tokenizer: {kind: bpe, vocab_size: 48, joint: false}
+tokenizer: {kind: bpe, vocab_size: 48, joint: false, sampling: 0.1}
 model: {d_model: 16, n_heads: 2, d_ff: 32, n_encoder_layers: 1, n_decoder_layers: 1, max_length: 40, tie: target,
         dropout: 0.2, attention_dropout: 0.1}
 batch: {tokens_per_batch: 120, max_tokens: 40, accumulate: 2}
-optimizer: {peak_lr: 0.01, warmup_steps: 20}
-training: {max_steps: 60, max_epochs: null, validate_every: 5, report_every: 1, precision: fp32, device: cpu}
+optimizer: {peak_lr: 0.01, warmup_steps: 20, ema_decay: 0.9}
+training: {max_steps: 60, max_epochs: null, validate_every: 5, report_every: 1, precision: fp32, device: cpu,
+           select_by: loss, patience: 9}
+checkpoint: {average_last: 2}
 search: {beam_size: 2, max_ratio: 1.0}
 """
 

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
+from utils.file import sweep_drafts
 from utils.training.checkpoint_store import CheckpointStore
 from utils.training.observer import StepReport, Validation
 from utils.training.plan import Progress
@@ -15,12 +16,13 @@ from utils.training.weight_store import WeightStore, write_weights
 class CheckpointKeeper:
     """Puts down a training and what it has learned at each validation.
 
-    The checkpoint comes last: whatever a killed process did not write is written again by the one that goes on.
+    The checkpoint comes last: whatever a killed process did not write is written again by the one that goes on. What
+    it has half written anywhere in the run is swept at the start.
 
     Args:
         checkpoints: where the training is put down.
         weights: where the weights of good and recent validations stay.
-        best: file of the best weights.
+        best: file of the best weights, in the folder of the run.
         state: gives all that going on from here needs.
         learned: gives the weights that were validated, by name.
         select_by: the score that says which are the best.
@@ -41,6 +43,7 @@ class CheckpointKeeper:
         self._state = state
         self._learned = learned
         self._select_by = select_by
+        sweep_drafts(best.parent)
 
     def on_step(self, progress: Progress, report: StepReport) -> None:
         """Nothing: see `on_validation`."""

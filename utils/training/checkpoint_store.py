@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from utils.file import sweep_drafts
 from utils.training.checkpoint import DamagedError, load_checkpoint, save_checkpoint
 
 _FORMAT_1 = "last.pt"
@@ -49,7 +48,6 @@ class CheckpointStore:
         self._folder = folder
         self._keep_last = keep_last
         self._damaged: set[Path] = set()
-        sweep_drafts(folder)
 
     def _paths(self) -> list[Path]:
         """The newest first."""

@@ -11,7 +11,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from utils.file import FULL, atomic_file, no_room, sweep_drafts
+from utils.file import FULL, atomic_file, no_room
 
 _NAME = re.compile(r"step-(\d+)\.safetensors")
 _CHECKSUM, _SCORE = "sha256", "score"  # entries of the metadata; the others name tied weights
@@ -127,7 +127,6 @@ class WeightStore:
         self._folder = folder
         self._keep_best = keep_best
         self._keep_last = keep_last
-        sweep_drafts(folder)
         for path in self._paths():
             if _step(path) > step:
                 path.unlink()

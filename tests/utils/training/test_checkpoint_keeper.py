@@ -94,3 +94,17 @@ def test_a_validation_that_was_saved_in_part_is_saved_whole_by_the_next_process(
         ours, theirs = (sorted(path.name for path in (t.folder / name).iterdir()) for t in (resumed, whole))
         assert ours == theirs
     assert read_weights(resumed.best)["w"].item() == 20
+
+
+def test_what_killed_processes_left_half_written_goes_at_the_start(tmp_path: Path) -> None:
+    Training(tmp_path).go()
+    before = sorted(tmp_path.rglob("*"))
+    for path in (
+        "checkpoints/.step-00000050.pt",
+        "weights/.step-00000050.safetensors",
+        ".model.safetensors",
+        ".log.jsonl",
+    ):
+        (tmp_path / f"{path}.999999999.part").write_bytes(b"half")
+    Training(tmp_path, Progress(step=40))
+    assert sorted(tmp_path.rglob("*")) == before

@@ -257,7 +257,6 @@ def test_which_are_best_survives_a_new_start(tmp_path: Path, n: int) -> None:
 
 def test_weights_of_steps_that_were_lost_go(tmp_path: Path) -> None:
     after(tmp_path, 9, 0)
-    (tmp_path / ".step-00000060.safetensors.999999999.part").touch()
     (tmp_path / "notes.txt").touch()
     WeightStore(tmp_path, 9, 0, 30)
     (tmp_path / "notes.txt").unlink()
