@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from layers.dropout import Dropout
 from layers.residual import Residual
 
 
@@ -16,10 +17,12 @@ def x() -> Tensor:
     return torch.randn(2, 3, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.9999], ids=["none dropped", "all dropped"])
+@pytest.mark.parametrize("dropout", [0.0, 0.5], ids=["none dropped", "all dropped"])
 @pytest.mark.parametrize("norm_first", [True, False])
-def test_it_is_its_formula_with_and_without_what_is_dropped(x: Tensor, norm_first: bool, dropout: float) -> None:
-    torch.manual_seed(0)
+def test_it_is_its_formula_with_and_without_what_is_dropped(
+    x: Tensor, norm_first: bool, dropout: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Dropout, "forward", lambda self, x: x * (self.p == 0))
     kept = 0 if dropout else 1
     expected = x + kept * norm(x).cos() if norm_first else norm(x + kept * x.cos())
     torch.testing.assert_close(Residual(8, dropout, norm_first).double()(x, torch.cos), expected)

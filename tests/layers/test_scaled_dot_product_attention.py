@@ -216,3 +216,21 @@ def test_the_kernel_asked_for_is_the_one_given(fused: bool, gradients: bool) -> 
         mixed, weights = attention_kernel(fused, 0.5)(one, one[:, :, :1], one[:, :, :1])
     assert (weights is None) == fused
     assert set(mixed.flatten().tolist()) == {0.0, 2.0}
+
+
+@pytest.mark.parametrize("n_keys", [1, 15, 16, 17])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_rows_shorter_and_longer_than_a_processors_vector_are_torchs_own(n_keys: int, dtype: torch.dtype) -> None:
+    draw = torch.Generator().manual_seed(0)
+    query, key, value = (
+        torch.randn(2, 2, n, 3, generator=draw, dtype=dtype).requires_grad_() for n in (4, n_keys, n_keys)
+    )
+    mask = torch.arange(n_keys) < n_keys - n_keys // 4
+    mixed, weights = ScaledDotProductAttention()(query, key, value, mask)
+    expected = F.scaled_dot_product_attention(query, key, value, mask.expand(4, -1))
+    torch.testing.assert_close(mixed, expected)
+    assert weights.shape == (2, 2, 4, n_keys)
+    for a, b in zip(
+        *(torch.autograd.grad(out.cos().sum(), (query, key, value)) for out in (mixed, expected)), strict=True
+    ):
+        torch.testing.assert_close(a, b)
