@@ -35,7 +35,7 @@ class Dropout(nn.Module):
             return F.dropout(x, self.p)
         words = torch.empty(-(-x.numel() // 8), dtype=torch.int64).random_(-(2**63), None)
         keep = words.view(torch.uint8)[: x.numel()].view(x.shape).ge_(round(self.p * _LEVELS))
-        # 0 or 1 times the bits of 1 / (1 - p) as an integer: torch turns bytes into integers far quicker than into floats
+        # 0 or 1 times the bits of 1 / (1 - p): torch turns bytes into integers far quicker than into floats
         integer = _INTEGER[x.dtype.itemsize]
         bits = int(torch.tensor(1 / (1 - self.p), dtype=x.dtype).view(integer))
         return x * keep.to(integer).mul_(bits).view(x.dtype)

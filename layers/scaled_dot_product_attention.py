@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from layers.dropout import Dropout
 
-
 _VECTOR = 16  # floats that a CPU's softmax takes at a time; shorter rows it goes through number by number
 
 
