@@ -1,36 +1,81 @@
-"""Loss and BLEU over the updates of a run, from its log."""
+"""What a training went through, from its log; several side by side: `python -m utils.visualize.curve RUN RUN ...`."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.lines import Line2D
 
+from utils.command_line import Parser, run_command
 from utils.file import atomic_file
-from utils.training.observer import StepReport, Validation, read_log
+from utils.training.observer import LOG, StepReport, Validation, read_log
 from utils.training.plan import Progress
 
 
-def draw_curve(log: Path, picture: Path) -> None:
-    """Draw the log of a run as a PNG: loss on the left, BLEU and chrF on the right."""
-    records = [record for _, record in read_log(log)]
-    train = [record for record in records if record["kind"] == "train"]
-    dev = [record for record in records if record["kind"] == "dev"]
-    figure, (loss, quality) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
-    loss.plot([r["step"] for r in train], [r["loss"] for r in train], label="train (smoothed labels)", lw=0.8)
-    loss.plot([r["step"] for r in dev], [r["loss"] for r in dev], "o-", ms=3, label="dev")
-    loss.set(xlabel="updates", ylabel="nats per target token", title="Loss")
-    for name, label in (("bleu", "BLEU"), ("chrf", "chrF2")):
-        quality.plot([r["step"] for r in dev], [r[name] for r in dev], "o-", ms=3, label=label)
-    quality.set(xlabel="updates", ylabel="score of decoded dev text", title="Translation quality", ylim=(0, None))
-    for axes in (loss, quality):
+class Curve(NamedTuple):
+    """A line that is drawn of each run, and how."""
+
+    kind: str  # of the log's records
+    field: str
+    label: str
+    style: dict[str, Any]  # matplotlib's words
+
+
+_FINE: dict[str, Any] = {"lw": 0.7, "alpha": 0.8}
+_DOTTED: dict[str, Any] = {"marker": "o", "ms": 3}
+_PANELS = {
+    ("Loss", "nats per target token"): [
+        Curve("train", "loss", "train (smoothed labels)", _FINE),
+        Curve("dev", "loss", "dev", _DOTTED),
+    ],
+    ("Translation quality", "score of decoded dev text"): [
+        Curve("dev", "bleu", "BLEU", _DOTTED),
+        Curve("dev", "chrf", "chrF2", _DOTTED | {"ls": "--"}),
+    ],
+    ("Learning rate", ""): [Curve("train", "learning_rate", "learning rate", {})],
+    ("Gradient", "norm before clipping"): [Curve("train", "gradient_norm", "gradient norm", _FINE)],
+}
+
+
+def draw_curves(logs: Mapping[str, Path], picture: Path) -> None:
+    """Draw loss, BLEU and chrF, learning rate and gradient norm over the updates as a PNG.
+
+    Args:
+        logs: of the runs, by name; several are drawn over each other, a colour each.
+        picture: where to draw.
+    """
+    figure, panels = plt.subplots(2, 2, figsize=(11, 7), layout="constrained", sharex=True)
+    runs = [[record for _, record in read_log(log)] for log in logs.values()]
+    for axes, ((title, unit), curves) in zip(panels.flat, _PANELS.items(), strict=True):
+        for i, records in enumerate(runs):
+            for j, curve in enumerate(curves):
+                points = [(r["step"], r.get(curve.field)) for r in records if r["kind"] == curve.kind]
+                # a null in the log is no point
+                steps, values = np.array(points, dtype=float).reshape(-1, 2).T
+                color = f"C{j if len(runs) == 1 else i}"
+                axes.plot(steps, values, color=color, label=curve.label, **curve.style)
+        axes.set(title=title, ylabel=unit)
         axes.grid(alpha=0.3)
-        axes.legend(frameon=False)
+        if len(curves) > 1:
+            handles = [Line2D([], [], color="black", label=curve.label, **curve.style) for curve in curves]
+            axes.legend(frameon=False, handles=axes.get_lines() if len(runs) == 1 else handles)
+    panels[0, 1].set(ylim=(0, None))
+    if np.isfinite(panels[1, 1].dataLim.minposy):  # no logarithm of nothing: not one gradient may have been finite
+        panels[1, 1].set(yscale="log")
+    for axes in panels[1]:
+        axes.set(xlabel="updates")
+    if len(runs) > 1:
+        handles = [Line2D([], [], color=f"C{i}", lw=3, label=name) for i, name in enumerate(logs)]
+        figure.legend(frameon=False, handles=handles, loc="outside upper center", ncols=min(len(runs), 3))
     with atomic_file(picture) as draft:
         figure.savefig(draft, format="png", dpi=120)
     plt.close(figure)
 
 
 class CurvePicture:
-    """Draws the curve anew at each validation.
+    """Draws the curves anew at each validation.
 
     Args:
         log: the run's JSON Lines; must be told of a validation before this.
@@ -46,7 +91,37 @@ class CurvePicture:
 
     def on_validation(self, progress: Progress, validation: Validation) -> None:  # noqa: ARG002
         """Draw."""
-        draw_curve(self._log, self._picture)
+        draw_curves({"": self._log}, self._picture)
 
     def close(self) -> None:
         """Nothing is open."""
+
+
+def build_parser() -> Parser:
+    """Runs, and where to draw."""
+    parser = Parser(
+        prog="utils.visualize.curve",
+        usage="python -m utils.visualize.curve RUN [RUN ...] --picture FILE",
+        description="Draw the curves of one run, or of several over each other.",
+    )
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folder of a run")
+    parser.add_argument("--picture", type=Path, required=True, metavar="FILE", help="where to draw, as PNG")
+    return parser
+
+
+def main() -> None:
+    """Draw.
+
+    Raises:
+        ValueError: no run, or one without a log.
+    """
+    arguments = build_parser().parse_args()
+    logs = {run.resolve().name: run / LOG for run in arguments.runs}
+    for log in logs.values():
+        if not log.is_file():
+            raise ValueError(f"no {LOG} in {log.parent}: give the folder of a run, of those under pickles/ say")
+    draw_curves(logs, arguments.picture)
+
+
+if __name__ == "__main__":
+    run_command("curve", main)

@@ -1,50 +1,113 @@
+import math
+import sys
 import warnings
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import pytest
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from PIL import Image
 
 from utils.training.observer import JsonlLog, Sample, StepReport, Validation
 from utils.training.plan import Progress
-from utils.visualize.curve import CurvePicture, draw_curve
+from utils.visualize import curve
+from utils.visualize.curve import CurvePicture, draw_curves
 
 # U+2028 stands inside sentences of real corpora, and is no end of a line
 VALIDATION = Validation(2.0, 12.0, 45.0, "", "", [Sample("都\u2028です", "capital", "capital")])
 
 
-@pytest.fixture
-def log(tmp_path: Path) -> Path:
-    observer = JsonlLog(tmp_path / "log.jsonl", 0)
+@pytest.fixture(autouse=True)
+def _no_warning() -> None:
+    warnings.simplefilter("error")
+
+
+def written(folder: Path, slope: float = 0.1) -> Path:
+    observer = JsonlLog(folder / "log.jsonl", 0)
     for step in range(10, 61, 10):
-        observer.on_step(Progress(step), StepReport(9 - step / 10, 1.0, 0.1, 100, 10.0, 0.1))
+        observer.on_step(Progress(step), StepReport(9 - step * slope, 1.0 + step, step * 0.1, 100, 10.0, 0.1, 0))
         if step % 30 == 0:
             observer.on_validation(Progress(step), VALIDATION._replace(bleu=step / 3, loss=step / 50))
     observer.close()
-    return tmp_path / "log.jsonl"
+    return folder / "log.jsonl"
 
 
-def test_the_lines_are_those_of_the_log(log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return written(tmp_path)
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """Figures that were drawn, while the test looks at them."""
     figures: list[Figure] = []
-    monkeypatch.setattr(plt, "close", figures.append)
-    draw_curve(log, tmp_path / "curve.png")
-    monkeypatch.undo()
-    lines = {line.get_label(): line.get_xydata().tolist() for ax in figures[0].axes for line in ax.get_lines()}  # type: ignore[union-attr]
-    plt.close(figures[0])
-    assert lines == {
-        "train (smoothed labels)": [[step, 9 - step / 10] for step in range(10, 61, 10)],
-        "dev": [[30, 0.6], [60, 1.2]],
-        "BLEU": [[30, 10], [60, 20]],
-        "chrF2": [[30, 45], [60, 45]],
+    close = plt.close
+
+    def note(figure: Figure) -> None:
+        figures.append(figure)
+        close(figure)
+
+    monkeypatch.setattr(plt, "close", note)
+    return figures
+
+
+def points(line: Line2D) -> list[list[float]]:
+    return line.get_xydata().tolist()  # type: ignore[union-attr]
+
+
+def test_the_lines_are_those_of_the_log(log: Path, tmp_path: Path, drawn: list[Figure]) -> None:
+    draw_curves({"": log}, tmp_path / "curve.png")
+    steps = range(10, 61, 10)
+    assert [{line.get_label(): points(line) for line in axes.get_lines()} for axes in drawn[0].axes] == [
+        {"train (smoothed labels)": [[step, 9 - step * 0.1] for step in steps], "dev": [[30, 0.6], [60, 1.2]]},
+        {"BLEU": [[30, 10], [60, 20]], "chrF2": [[30, 45], [60, 45]]},
+        {"learning rate": [[step, step * 0.1] for step in steps]},
+        {"gradient norm": [[step, 1 + step] for step in steps]},
+    ]
+    for axes in drawn[0].axes:
+        assert len({line.get_color() for line in axes.get_lines()}) == len(axes.get_lines())
+
+
+def test_several_runs_have_a_colour_each_and_are_named(tmp_path: Path, drawn: list[Figure]) -> None:
+    logs = {name: written(tmp_path / name, slope) for name, slope in (("wide", 0.1), ("deep", 0.05))}
+    draw_curves(logs, tmp_path / "curve.png")
+    (legend,) = drawn[0].legends
+    named = {
+        text.get_text(): line.get_color() for text, line in zip(legend.get_texts(), legend.get_lines(), strict=True)
     }
+    assert list(named) == ["wide", "deep"]
+    assert named["wide"] != named["deep"]
+    loss = drawn[0].axes[0].get_lines()
+    last = {(line.get_label(), line.get_color()): points(line)[-1][1] for line in loss}
+    assert last == {
+        ("train (smoothed labels)", named["wide"]): pytest.approx(3),
+        ("dev", named["wide"]): 1.2,
+        ("train (smoothed labels)", named["deep"]): pytest.approx(6),
+        ("dev", named["deep"]): 1.2,
+    }
+
+
+def test_what_is_null_in_the_log_is_a_gap(tmp_path: Path, drawn: list[Figure]) -> None:
+    observer = JsonlLog(tmp_path / "log.jsonl", 0)
+    for step, loss in ((10, 3.0), (20, math.nan), (30, 2.0)):
+        observer.on_step(Progress(step), StepReport(loss, math.inf, 0.1, 100, 10.0, 0.1, step))
+    observer.close()
+    draw_curves({"": tmp_path / "log.jsonl"}, tmp_path / "curve.png")
+    (first, gap, last), *_ = [points(axes.get_lines()[0]) for axes in drawn[0].axes]
+    assert (first, last) == ([10, 3], [30, 2])
+    assert math.isnan(gap[1])
+
+
+def test_a_run_that_has_just_begun_can_be_drawn(tmp_path: Path) -> None:
+    JsonlLog(tmp_path / "log.jsonl", 0).close()
+    draw_curves({"": tmp_path / "log.jsonl"}, tmp_path / "curve.png")
+    assert (tmp_path / "curve.png").stat().st_size > 1000
 
 
 def test_the_picture_is_a_png_of_sensible_size(log: Path, tmp_path: Path) -> None:
     picture = tmp_path / "curve.png"
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        CurvePicture(log, picture).on_validation(Progress(60), VALIDATION)
+    CurvePicture(log, picture).on_validation(Progress(60), VALIDATION)
     with Image.open(picture) as image:
         image.load()
         assert image.format == "PNG"
@@ -57,5 +120,24 @@ def test_the_picture_is_a_png_of_sensible_size(log: Path, tmp_path: Path) -> Non
 
 def test_a_line_that_is_only_half_written_is_left_out(log: Path, tmp_path: Path) -> None:
     log.write_bytes(log.read_bytes()[:-40])
-    draw_curve(log, tmp_path / "curve.png")
+    draw_curves({"": log}, tmp_path / "curve.png")
     assert (tmp_path / "curve.png").stat().st_size > 1000
+
+
+def test_the_command_draws_runs_by_the_names_of_their_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drawn: list[Figure]
+) -> None:
+    for name in ("wide", "deep"):
+        written(tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["curve", "wide/", str(tmp_path / "deep"), "--picture", "both.png"])
+    curve.main()
+    assert [text.get_text() for text in drawn[0].legends[0].get_texts()] == ["wide", "deep"]
+    assert (tmp_path / "both.png").stat().st_size > 1000
+
+
+def test_a_folder_that_is_no_run_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["curve", str(tmp_path), "--picture", str(tmp_path / "x.png")])
+    with pytest.raises(ValueError, match=rf"no log\.jsonl in {tmp_path}: give the folder of a run"):
+        curve.main()
+    assert not list(tmp_path.iterdir())
