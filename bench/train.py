@@ -42,6 +42,8 @@ from utils.device import Precision, keep_freed_memory, pick_device
 from utils.file import atomic_file
 from utils.text.pair import TokenizerConfig
 from utils.text.tokenizer import Tokenizer
+from utils.training.compiled import compile_blocks
+from utils.training.guarded_adam import GuardedAdam
 from utils.training.objective import TranslationObjective
 from utils.training.optimizer import OptimizerConfig
 
@@ -133,9 +135,10 @@ def our_step(setting: Setting, job: Job) -> Step:
     keep_freed_memory()
     model = Transformer(job.model, job.vocab, job.vocab).to(job.device)
     precision: Precision = "bf16" if setting.precision == "bf16" else "fp32"
-    trainer = Trainer(model, TranslationObjective(SMOOTHING), OptimizerConfig(), precision)
     if setting.compiled:
-        trainer.objective = torch.compile(trainer.objective, dynamic=True)
+        compile_blocks(model)
+    optimizer = GuardedAdam(model, OptimizerConfig(), job.model.d_model)
+    trainer = Trainer(model, TranslationObjective(SMOOTHING), optimizer, precision)
     return lambda batch: trainer.train_step([batch])
 
 
