@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from tqdm import tqdm
 
@@ -60,9 +60,15 @@ class Validation(NamedTuple):
         """Per token of this vocabulary, not per word."""
         return perplexity(self.loss)
 
+    def score(self, name: Literal["bleu", "chrf", "loss"]) -> float:
+        """What says how good this is: the higher the better."""
+        return -self.loss if name == "loss" else self.bleu if name == "bleu" else self.chrf
+
 
 def duration(seconds: float) -> str:
-    """Minutes, hours or days, whichever reads best."""
+    """Seconds, minutes, hours or days, whichever reads best."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
     if seconds < 90 * 60:
         return f"{seconds / 60:.1f} min"
     return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.1f} days"

@@ -42,8 +42,9 @@ def rehearse(trainer: Learner, epoch: Epoch, accumulate: int, say: Callable[[str
     smallest, median = _smallest_and_median(epoch)
     largest = epoch[epoch.largest()]
     say(parameter_table(trainer.net))
+    of = f" of {accumulate}" if accumulate > 1 else ""
     say(
-        f"an epoch: {len(epoch):,} batches, {n_updates:,} updates of {accumulate}, padding {epoch.padding:.1%}\n"
+        f"an epoch: {len(epoch):,} batches, {n_updates:,} updates{of}, padding {epoch.padding:.1%}\n"
         f"  smallest batch  {shape(smallest)}\n"
         f"  median batch    {shape(median)}\n"
         f"  largest batch   {shape(largest)}"

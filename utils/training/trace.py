@@ -89,6 +89,6 @@ def _summary(averages: Any, n_updates: int, device: str) -> str:
         f"{event.count / n_updates:7.0f}  {event.key[:60]}"
         for event in operations[:LINES]
     ]
-    of_parts = "  ".join(f"{name} {parts[name]:.1f} ms" for name in RANGES if name in parts)
+    of_parts = "  ".join(f"{name} {parts[name]:.1f}" for name in RANGES if name in parts)
     head = f"  {'ms':>9} {'share':>6} {'calls':>7}  operation, by its own time on the {device} in each update"
-    return "\n".join([f"\n{n_updates} updates recorded; each: {of_parts}", head, *rows])
+    return "\n".join([f"\n{n_updates} updates recorded, ms each: {of_parts}", head, *rows])

@@ -226,7 +226,7 @@ def test_a_log_file_gets_a_line_now_and_then(capsys: pytest.CaptureFixture[str])
         (TrainingConfig(max_epochs=5), "2.0 min"),  # 5 epochs of 8 steps, 20 made in 2 minutes
         (TrainingConfig(max_epochs=5, max_steps=30), "1.0 min"),
         (TrainingConfig(max_epochs=5, max_minutes=3.5), "1.5 min"),
-        (TrainingConfig(max_epochs=5, max_minutes=1.0), "0.0 min"),
+        (TrainingConfig(max_epochs=5, max_minutes=2.5), "30 s"),
         (TrainingConfig(max_epochs=None), None),
     ],
 )
@@ -376,7 +376,15 @@ def test_where_no_terminal_is_there_is_no_bar() -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0, "0.0 min"), (5399, "90.0 min"), (5400, "1.5 h"), (172_799, "48.0 h"), (172_800, "2.0 days")],
+    [
+        (0, "0 s"),
+        (59, "59 s"),
+        (60, "1.0 min"),
+        (5399, "90.0 min"),
+        (5400, "1.5 h"),
+        (172_799, "48.0 h"),
+        (172_800, "2.0 days"),
+    ],
 )
 def test_durations_are_said_in_a_unit_that_reads_well(seconds: float, text: str) -> None:
     assert duration(seconds) == text

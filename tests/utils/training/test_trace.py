@@ -58,7 +58,7 @@ def test_five_updates_are_recorded_after_three_and_training_goes_on(tmp_path: Pa
 def test_what_takes_the_time_is_said_and_where_to_look(tmp_path: Path) -> None:
     table, where = traced(tmp_path, 10)
     head, columns, *rows = table.strip().splitlines()
-    parts = re.fullmatch(r"5 updates recorded; each: data (\S+) ms  forward (\S+) ms", head)
+    parts = re.fullmatch(r"5 updates recorded, ms each: data (\S+)  forward (\S+)", head)
     assert parts is not None
     assert float(parts[1]) < float(parts[2])
     assert columns.split()[:4] == ["ms", "share", "calls", "operation,"]
