@@ -41,7 +41,7 @@ from utils.training.interrupt import Interrupt, graceful_interrupt
 from utils.training.memory import explained_out_of_memory
 from utils.training.meter import Meter
 from utils.training.objective import Objective, build_objective
-from utils.training.observer import JsonlLog, Observer, TensorBoardLog, Terminal, Validation
+from utils.training.observer import LOG, JsonlLog, Observer, TensorBoardLog, Terminal, Validation
 from utils.training.plan import Progress, TrainingConfig
 from utils.training.rehearsal import rehearse
 from utils.training.trace import Tracer
@@ -416,7 +416,8 @@ def train(arguments: Arguments, processes: Processes, device: torch.device) -> N
         epoch = sampler.epoch(trainer.progress.epoch)
     say(describe(trainer, epoch, config))
     if arguments.dry_run:
-        rehearse(trainer, epoch, config.batch.accumulate, say)
+        with explained_out_of_memory([epoch[epoch.largest()]], config.batch):
+            rehearse(trainer, epoch, config.batch.accumulate, say)
         return
     if not processes.is_first:
         with graceful_interrupt() as interrupt:
@@ -446,14 +447,15 @@ def train(arguments: Arguments, processes: Processes, device: torch.device) -> N
         learned,
         plan.select_by,
     )
+    terminal = Terminal(plan, len(cut_into_updates(len(epoch), config.batch.accumulate)))
     observers: list[Observer] = [
-        Terminal(plan, len(cut_into_updates(len(epoch), config.batch.accumulate))),
-        JsonlLog(folder / run_folder.LOG, step),
-        TensorBoardLog(folder, step),
-        CurvePicture(folder / run_folder.LOG, folder / run_folder.CURVE),
+        terminal,
+        JsonlLog(folder / LOG, step),
+        TensorBoardLog(folder, step, (folder / run_folder.CONFIG).read_text(encoding="utf-8")),
+        CurvePicture(folder / LOG, folder / run_folder.CURVE),
         keeper,
     ]
-    tracer = Tracer(folder / run_folder.TRACE, device, say) if arguments.profile else None
+    tracer = Tracer(folder / run_folder.TRACE, device, terminal.say) if arguments.profile else None
     with graceful_interrupt() as interrupt, tracer or nullcontext():
         try:
             after_update = tracer.step if tracer is not None else None

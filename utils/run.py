@@ -30,7 +30,6 @@ CONFIG = "config.yaml"  # the resolved settings
 WEIGHTS = "model.safetensors"  # of the best validation
 CHECKPOINTS = "checkpoints"  # where training stood at its latest validations
 KEPT_WEIGHTS = "weights"  # of other good or recent validations
-LOG = "log.jsonl"
 TRACE = "trace.json.gz"
 CURVE = "curve.png"
 ATTENTION = "attention.png"

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from const.path import ROOT
 from models import transformer
 from models.transformer import Transformer, TransformerConfig
-from train import build_parser, read_arguments
+from train import Arguments, build_parser, read_arguments
 from utils.config import Config, to_config
 from utils.dataset.batch import BatchConfig
 from utils.dataset.cleaning import CleanConfig
@@ -147,20 +147,19 @@ def test_a_preset_is_what_its_name_says(path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_train_without_options_is_the_preset_of_that_name() -> None:
-    config, resume = read_arguments([])
-    assert config == Config.load(ROOT / "const" / "preset" / "kftt_ja_en.yaml")
-    assert resume is None
+    arguments = read_arguments([])
+    assert arguments == Arguments(Config.load(ROOT / "const" / "preset" / "kftt_ja_en.yaml"))
 
 
 def test_the_command_line_goes_before_the_file_before_the_defaults(tmp_path: Path) -> None:
     path = yaml(tmp_path, "batch:\n  accumulate: 7\n  max_tokens: 70\ndata:\n  clean:\n    max_chars: null\n")
     default = Config()
-    filed, _ = read_arguments(["--config", str(path)])
+    filed = read_arguments(["--config", str(path)]).config
     assert filed.batch == replace(default.batch, accumulate=7, max_tokens=70)
     assert filed.data == replace(default.data, clean=replace(default.data.clean, max_chars=None))
     assert filed == Config.load(path)
     assert replace(filed, batch=default.batch, data=default.data) == default
-    typed, _ = read_arguments(["--config", str(path), "--batch.max_tokens", "77", "--data.clean.max_chars=9"])
+    typed = read_arguments(["--config", str(path), "--batch.max_tokens", "77", "--data.clean.max_chars=9"]).config
     assert typed.batch == BatchConfig(default.batch.tokens_per_batch, 7, 77)
     assert typed.data.clean.max_chars == 9
 

@@ -166,7 +166,7 @@ def test_a_translator_computes_in_the_precision_that_was_asked_for(
 ) -> None:
     monkeypatch.setattr(device, "has_fast_bf16", lambda _: fast)
     run = run_with(toy())
-    trained = replace(run.config, training=replace(run.config.training, precision=precision))  # type: ignore[arg-type]
+    trained = replace(run.config, training=replace(run.config.training, precision=precision))
     for ours in build_translator([run], precision=precision), run._replace(config=trained).translator():
         assert isinstance(ours.model, Transformer)
         layers = [part for part in ours.model.modules() if isinstance(part, PackedLinear)]

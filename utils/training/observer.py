@@ -30,7 +30,7 @@ class StepReport(NamedTuple):
     target_tokens: int
     tokens_per_second: float  # target tokens, since the last report
     padding: float  # share of both sides' positions
-    skipped: int = 0  # updates left out so far, for a gradient that was not finite
+    skipped: int  # updates left out so far, for a gradient that was not finite
 
 
 class Sample(NamedTuple):
