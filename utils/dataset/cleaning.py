@@ -6,8 +6,11 @@ Dev and test texts are never cleaned: a score counts every sentence.
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from utils.dataset.parallel_text import ParallelText
+from utils.dataset.parallel_text import ParallelFiles, read_blocks
+from utils.dataset.repeated import pair_hashes, repeated
+from utils.dataset.text_blocks import TextBlocks
 
 
 @dataclass(frozen=True)
@@ -60,50 +63,48 @@ class CleanReport:
         return "\n".join([*lines, f"{'kept':<14}{self.kept:>10,}  {self.kept / self.total:7.2%} of {self.total:,}"])
 
 
-def clean(text: ParallelText, config: CleanConfig) -> tuple[ParallelText, CleanReport]:
+def clean(files: ParallelFiles, config: CleanConfig) -> tuple[TextBlocks, CleanReport]:
     """Drop the pairs that `config` does not want; the order of the others stays.
 
+    The text is read once, and numbers are all that is kept of it: two lengths and a hash a pair.
+
     Raises:
-        ValueError: no pair is left
+        ValueError: a file is missing, empty or not UTF-8, the line counts differ, or no pair is left
     """
-    src_chars = np.fromiter(map(_chars, text.src), np.int64, len(text))
-    tgt_chars = np.fromiter(map(_chars, text.tgt), np.int64, len(text))
-    keep = np.ones(len(text), bool)
+    ends: list[tuple[int, int, int]] = []
+    chars: tuple[list[NDArray[np.int32]], list[NDArray[np.int32]]] = [], []
+    hashed: list[NDArray[np.uint64]] = []
+    for block in read_blocks(files):
+        ends.append(block.ends)
+        for side, lines in zip(chars, (block.src, block.tgt), strict=True):
+            side.append(np.fromiter(map(_chars, lines), np.int32, len(lines)))
+        if config.drop_duplicates:
+            hashed.append(pair_hashes(zip(block.src, block.tgt, strict=True)))
+    src_chars, tgt_chars = (np.concatenate(side) for side in chars)
+    keep = np.ones(len(src_chars), bool)
     dropped = {}
 
-    def drop(rule: str, hit: np.ndarray) -> None:
-        dropped[rule] = int((keep & hit).sum())
+    def drop(rule: str, hit: NDArray[np.bool_]) -> None:
+        hit = hit & keep
+        dropped[rule] = int(hit.sum())
         keep[hit] = False
 
     drop("empty", (src_chars == 0) | (tgt_chars == 0))
     if config.max_chars is not None:
         drop("too long", np.maximum(src_chars, tgt_chars) > config.max_chars)
     if config.max_length_ratio is not None and keep.any():
-        log_ratio = np.log(np.maximum(tgt_chars, 1) / np.maximum(src_chars, 1))
-        off = np.abs(log_ratio - np.median(log_ratio[keep]))
+        off = np.log(np.maximum(tgt_chars, 1) / np.maximum(src_chars, 1))
+        off = np.abs(off - np.median(off[keep]))
         # the slack makes both directions agree on a ratio that stands exactly at the bound
         drop("length ratio", off > np.log(config.max_length_ratio) + 1e-9)
     if config.drop_duplicates:
-        drop("duplicate", _repeats(text, keep))
-    report = CleanReport(len(text), dropped)
+        drop("duplicate", repeated(np.concatenate(hashed), keep))
+    report = CleanReport(len(keep), dropped)
     if not report.kept:
         counts = ", ".join(f"{rule} {count:,}" for rule, count in dropped.items())
-        raise ValueError(f"cleaning leaves none of {len(text):,} pairs ({counts}): loosen --data.clean")
-    rows = np.flatnonzero(keep).tolist()
-    return ParallelText([text.src[i] for i in rows], [text.tgt[i] for i in rows]), report
+        raise ValueError(f"cleaning leaves none of {len(keep):,} pairs ({counts}): loosen --data.clean")
+    return TextBlocks(files, np.array(ends, np.int64), keep), report
 
 
 def _chars(sentence: str) -> int:
     return 0 if sentence.isspace() else len(sentence)
-
-
-def _repeats(text: ParallelText, keep: np.ndarray) -> np.ndarray:
-    """Marks the pairs that stand earlier among the kept ones too."""
-    repeats = np.zeros(len(text), bool)
-    seen = set()
-    for i in np.flatnonzero(keep).tolist():
-        pair = text.src[i], text.tgt[i]
-        if pair in seen:
-            repeats[i] = True
-        seen.add(pair)
-    return repeats

@@ -9,12 +9,11 @@ from const.corpora import CORPORA, CorpusSpec
 from const.path import CORPUS
 from utils.dataset.cleaning import CleanConfig
 from utils.dataset.embedded import write_embedded
-from utils.dataset.held_out import hold_out
+from utils.dataset.file_hash import file_hash
+from utils.dataset.held_out import hold_out, write_split
 from utils.dataset.install import install
-from utils.dataset.parallel_text import ParallelFiles, ParallelText, read_parallel
+from utils.dataset.parallel_text import ParallelFiles
 from utils.file import atomic_folder
-
-__all__ = ["Corpus", "DataConfig", "ParallelFiles", "prepare_corpus"]
 
 
 @dataclass(frozen=True)
@@ -73,9 +72,13 @@ class Corpus:
     test: ParallelFiles
     pre_tokenized: bool
 
-    def fingerprint(self) -> str:
-        """A hash of all that is in the files, in this direction: what was derived from other texts is stale."""
-        return _fingerprint([*self.train, *self.dev, *self.test])
+    def fingerprint(self, root: Path = CORPUS) -> str:
+        """A hash of all that is in the files, in this direction: what was derived from other texts is stale.
+
+        Args:
+            root: where the hashes of large files are remembered
+        """
+        return _fingerprint([*self.train, *self.dev, *self.test], root)
 
 
 def prepare_corpus(config: DataConfig, root: Path = CORPUS) -> Corpus:
@@ -158,14 +161,13 @@ def _split(
 ) -> tuple[ParallelFiles, ParallelFiles, ParallelFiles]:
     """Hold out what is not given. The split is written once for each content, and found again by it."""
     wanted = [name for name, files in (("dev", dev), ("test", test)) if files is None]
-    folder = root / f"files-{_fingerprint(list(train))}-{'-'.join(wanted)}-{held_out}"
+    folder = root / f"files-{_fingerprint(list(train), root)}-{'-'.join(wanted)}-{held_out}"
     if not folder.is_dir():
         if held_out < 1:
             raise ValueError(f"held_out={held_out} leaves no {' and no '.join(wanted)} text: give at least 1")
-        rest, held = hold_out(read_parallel(train), [held_out] * len(wanted))
+        rest, held = hold_out(train, [held_out] * len(wanted))
         with atomic_folder(folder) as draft:
-            for name, text in zip(["train", *wanted], [rest, *held], strict=True):
-                _write(text, _in_folder(draft, name))
+            write_split(train, rest, held, [_in_folder(draft, name) for name in ("train", *wanted)])
     return _in_folder(folder, "train"), dev or _in_folder(folder, "dev"), test or _in_folder(folder, "test")
 
 
@@ -173,14 +175,6 @@ def _in_folder(folder: Path, split: str) -> ParallelFiles:
     return ParallelFiles(folder / f"{split}.src", folder / f"{split}.tgt")
 
 
-def _write(text: ParallelText, files: ParallelFiles) -> None:
-    for lines, file in zip((text.src, text.tgt), files, strict=True):
-        file.write_text("".join(line + "\n" for line in lines), encoding="utf-8", newline="\n")
-
-
-def _fingerprint(files: list[Path]) -> str:
-    digest = hashlib.sha256()
-    for path in files:
-        with path.open("rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
-    return digest.hexdigest()[:16]
+def _fingerprint(files: list[Path], root: Path) -> str:
+    hashes = "".join(file_hash(path, root / "cache" / "hashes.json") for path in files)
+    return hashlib.sha256(bytes.fromhex(hashes)).hexdigest()[:16]

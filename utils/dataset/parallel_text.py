@@ -3,8 +3,11 @@
 import codecs
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
+
+BLOCK = 8192  # lines that are read, cleaned and encoded together
 
 
 class ParallelFiles(NamedTuple):
@@ -65,12 +68,10 @@ def read_lines(path: Path) -> list[str]:
     Raises:
         ValueError: no such file, invalid UTF-8, or nothing in it
     """
-    if not path.is_file():
-        raise ValueError(f"no such file: {path}")
+    _refuse_missing(path)
     with path.open("rb") as file:
         lines = list(decoded_lines(file, str(path)))
-    if not any(line.strip() for line in lines):
-        raise ValueError(f"{path} holds no text")
+    _refuse_empty(path, _has_text(lines))
     return lines
 
 
@@ -81,9 +82,62 @@ def read_parallel(files: ParallelFiles) -> ParallelText:
         ValueError: a file is missing, empty or not UTF-8, or the line counts differ
     """
     src, tgt = read_lines(files.src), read_lines(files.tgt)
-    if len(src) != len(tgt):
+    _refuse_unequal(files, len(src), len(tgt))
+    return ParallelText(src, tgt)
+
+
+class Block(NamedTuple):
+    """Pairs that stand behind one another, and where they end: lines, bytes of the source and of the target so far."""
+
+    src: list[str]
+    tgt: list[str]
+    ends: tuple[int, int, int]
+
+
+def read_blocks(files: ParallelFiles) -> Iterator[Block]:
+    """Read both files side by side, a block at a time, so that a text of any length takes the memory of a block.
+
+    Raises:
+        ValueError: as `read_parallel`; a fault is found where it stands, behind the blocks before it
+    """
+    for path in files:
+        _refuse_missing(path)
+    n_lines, has_text = [0, 0], [False, False]
+    with files.src.open("rb") as src_file, files.tgt.open("rb") as tgt_file:
+        opened = src_file, tgt_file
+        sides = [decoded_lines(file, str(path)) for file, path in zip(opened, files, strict=True)]
+        while True:
+            # behind the end of the shorter file the rest of the other is still looked at, for what to say of it
+            src, tgt = (list(islice(side, BLOCK)) for side in sides)
+            for i, lines in enumerate((src, tgt)):
+                n_lines[i] += len(lines)
+                has_text[i] = has_text[i] or _has_text(lines)
+            if not (src or tgt):
+                break
+            if n_lines[0] == n_lines[1]:
+                yield Block(src, tgt, (n_lines[0], src_file.tell(), tgt_file.tell()))
+    for path, has in zip(files, has_text, strict=True):
+        _refuse_empty(path, has)
+    _refuse_unequal(files, *n_lines)
+
+
+def _has_text(lines: Iterable[str]) -> bool:
+    return any(line.strip() for line in lines)
+
+
+def _refuse_missing(path: Path) -> None:
+    if not path.is_file():
+        raise ValueError(f"no such file: {path}")
+
+
+def _refuse_empty(path: Path, has_text: bool) -> None:
+    if not has_text:
+        raise ValueError(f"{path} holds no text")
+
+
+def _refuse_unequal(files: ParallelFiles, n_src: int, n_tgt: int) -> None:
+    if n_src != n_tgt:
         raise ValueError(
-            f"{files.src} has {len(src):,} lines but {files.tgt} has {len(tgt):,}: "
+            f"{files.src} has {n_src:,} lines but {files.tgt} has {n_tgt:,}: "
             "line i of one must translate line i of the other"
         )
-    return ParallelText(src, tgt)

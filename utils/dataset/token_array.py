@@ -1,8 +1,10 @@
 """Many sequences of token ids in one flat array, memory-mapped where they come from a file."""
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from types import TracebackType
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,14 +32,9 @@ class TokenArray:
 
     @classmethod
     def load(cls, stem: Path) -> "TokenArray":
-        """Map what `save` wrote; nothing is read before it is asked for."""
+        """Map what a `TokenWriter` wrote; nothing is read before it is asked for."""
         ids, offsets = (np.load(stem.with_suffix(f".{part}.npy"), mmap_mode="r") for part in ("ids", "offsets"))
         return cls(ids, offsets)
-
-    def save(self, stem: Path) -> None:
-        """Write two .npy files."""
-        np.save(stem.with_suffix(".ids.npy"), self._ids)
-        np.save(stem.with_suffix(".offsets.npy"), self._offsets)
 
     def __len__(self) -> int:
         """Number of sequences."""
@@ -60,8 +57,55 @@ class TokenArray:
         return self._ids[places], lengths
 
 
+class TokenWriter:
+    """Writes sequences to two .npy files, part by part, for `TokenArray.load`; they are whole when it is left.
+
+    Args:
+        stem: path of the files without their suffix.
+        vocab_size: ids take two bytes each where it allows that.
+    """
+
+    def __init__(self, stem: Path, vocab_size: int) -> None:
+        self._stem = stem
+        self._dtype: np.dtype[Any] = np.dtype(np.uint16 if vocab_size <= 2**16 else np.int32)
+        self._lengths: list[NDArray[np.int32]] = []
+
+    def __enter__(self) -> "TokenWriter":
+        self._file = self._stem.with_suffix(".ids.npy").open("wb")
+        self._file.write(_header(self._dtype, 0))
+        return self
+
+    def write(self, ids: NDArray[np.integer], lengths: NDArray[np.int32]) -> None:
+        """Add sequences that lie behind one another."""
+        self._file.write(ids.astype(self._dtype).tobytes())
+        self._lengths.append(lengths)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        offsets = np.zeros(1 + sum(map(len, self._lengths)), np.int64)
+        np.cumsum(np.concatenate([np.empty(0, np.int32), *self._lengths]), out=offsets[1:])
+        self._file.seek(0)
+        self._file.write(_header(self._dtype, int(offsets[-1])))
+        self._file.close()
+        np.save(self._stem.with_suffix(".offsets.npy"), offsets)
+
+
+def _header(dtype: np.dtype[Any], n: int) -> bytes:
+    """The beginning of a .npy file of n numbers; numpy leaves room in it for n to grow."""
+    header = io.BytesIO()
+    fields = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": (n,)}
+    np.lib.format.write_array_header_1_0(header, fields)
+    return header.getvalue()
+
+
 class TokenPairs(NamedTuple):
     """Source and target ids of a split, line by line."""
 
     src: TokenArray
     tgt: TokenArray
+
+    @classmethod
+    def load(cls, folder: Path) -> "TokenPairs":
+        """Map both sides."""
+        return cls(TokenArray.load(folder / "src"), TokenArray.load(folder / "tgt"))

@@ -1,7 +1,9 @@
-"""Token ids of a corpus, encoded once and memory-mapped ever after."""
+"""Token ids of a corpus, encoded once and memory-mapped ever after; with sub-word sampling once an epoch."""
 
 import hashlib
 import json
+import shutil
+import sys
 import textwrap
 from collections.abc import Callable
 from dataclasses import asdict
@@ -9,17 +11,20 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
 
+from tqdm import tqdm
+
 from const.path import CORPUS
+from utils.dataset.cache_folder import cached_folder
 from utils.dataset.cleaning import clean
 from utils.dataset.corpus import Corpus, DataConfig
-from utils.dataset.parallel_text import ParallelFiles, ParallelText, read_parallel
-from utils.dataset.token_array import TokenArray, TokenPairs
-from utils.file import atomic_folder
+from utils.dataset.encoding import Sampling, encoded_blocks
+from utils.dataset.text_blocks import TextBlocks
+from utils.dataset.token_array import TokenPairs, TokenWriter
 from utils.text.pair import TokenizerConfig, TokenizerPair, load_tokenizers, train_tokenizers
 
 Split = Literal["train", "dev", "test"]
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
-_FORMAT = 1  # counts up when what lies in the cache changes
+_FORMAT = 2  # counts up when what lies in the cache changes
 
 
 def _key(*parts: object) -> str:
@@ -49,23 +54,15 @@ def cached_tokenizers(
     Raises:
         ValueError: the text cannot give the vocabulary that is asked for.
     """
-    key = _key(corpus.fingerprint(), asdict(data.clean), asdict(config))
-    folder = root / "cache" / f"{corpus.name}-tokenizer-{key}"
-    if not folder.exists():
-        text, _ = clean(read_parallel(corpus.train), data.clean)
+    learned = {name: value for name, value in asdict(config).items() if name != "sampling"}
+    key = _key(corpus.fingerprint(root), asdict(data.clean), learned)
+
+    def make(folder: Path) -> None:
+        text = _cleaned(corpus, data, say, root)
         say(f"Learning the vocabulary ({config.kind}) from {len(text):,} pairs: once, a minute for a large corpus")
-        with atomic_folder(folder) as draft:
-            train_tokenizers(config, text.src, text.tgt).save(draft)
-    return load_tokenizers(folder)
+        train_tokenizers(config, text.src, text.tgt).save(folder)
 
-
-def _text(corpus: Corpus, split: Split, data: DataConfig, say: Callable[[str], None]) -> ParallelText:
-    files: ParallelFiles = getattr(corpus, split)
-    if split != "train":
-        return read_parallel(files)
-    text, report = clean(read_parallel(files), data.clean)
-    say(f"Cleaning the training text of {corpus.name}:\n{textwrap.indent(str(report), '  ')}")
-    return text
+    return load_tokenizers(cached_folder(root / "cache" / f"{corpus.name}-tokenizer-{key}", make, say))
 
 
 def cached_tokens(
@@ -87,12 +84,81 @@ def cached_tokens(
         root: where caches are kept.
     """
     cleaning = asdict(data.clean) if split == "train" else None
-    key = _key(corpus.fingerprint(), split, cleaning, _written(tokenizers))
-    folder = root / "cache" / f"{corpus.name}-{split}-{key}"
-    if not folder.exists():
-        text = _text(corpus, split, data, say)
+    key = _key(corpus.fingerprint(root), split, cleaning, _written(tokenizers))
+
+    def make(folder: Path) -> None:
+        text = _cleaned(corpus, data, say, root) if split == "train" else TextBlocks.whole(getattr(corpus, split))
         say(f"Encoding {len(text):,} pairs of {corpus.name} {split}: once")
-        with atomic_folder(folder) as draft:
-            for tokenizer, lines, side in zip(tokenizers, (text.src, text.tgt), ("src", "tgt"), strict=True):
-                TokenArray.of(tokenizer.encode(lines), len(tokenizer)).save(draft / side)
-    return TokenPairs(TokenArray.load(folder / "src"), TokenArray.load(folder / "tgt"))
+        _encode(text, tokenizers, None, folder)
+
+    return TokenPairs.load(cached_folder(root / "cache" / f"{corpus.name}-{split}-{key}", make, say))
+
+
+def training_tokens(
+    corpus: Corpus,
+    data: DataConfig,
+    tokenizers: TokenizerPair,
+    sampling: float,
+    seed: int,
+    say: Callable[[str], None],
+    root: Path = CORPUS,
+) -> Callable[[int], TokenPairs]:
+    """What gives the ids of the training text for each epoch: always the same, or cut anew at random.
+
+    How a line is cut is a function of seed, epoch and the block of lines where it stands. The ids of an epoch are
+    kept until a later one is asked for, so that an interrupted training finds them again.
+
+    Args:
+        corpus: what to encode.
+        data: how it is cleaned.
+        tokenizers: how to encode.
+        sampling: see `TokenizerConfig.sampling`; 0 cuts each line the likeliest way.
+        seed: of the cuts.
+        say: is told what takes time.
+        root: where caches are kept.
+    """
+    if not sampling:
+        pairs = cached_tokens(corpus, "train", data, tokenizers, say, root)
+        return lambda _: pairs
+    text = _cleaned(corpus, data, say, root)
+    key = _key(corpus.fingerprint(root), asdict(data.clean), _written(tokenizers), sampling, seed)
+    stem = f"{corpus.name}-sampled-{key}-"
+
+    def tokens(epoch: int) -> TokenPairs:
+        def make(folder: Path) -> None:
+            say(f"Cutting {len(text):,} pairs of {corpus.name} anew for epoch {epoch + 1}")
+            _encode(text, tokenizers, Sampling(sampling, seed, epoch), folder)
+
+        pairs = TokenPairs.load(cached_folder(root / "cache" / f"{stem}{epoch}", make, say))
+        for older in (root / "cache").glob(f"{stem}*"):
+            if int(older.name.removeprefix(stem)) < epoch:
+                shutil.rmtree(older, ignore_errors=True)  # who has mapped its files keeps them
+        return pairs
+
+    return tokens
+
+
+def _cleaned(corpus: Corpus, data: DataConfig, say: Callable[[str], None], root: Path) -> TextBlocks:
+    """The training text as it was cleaned at the first call."""
+
+    def make(folder: Path) -> None:
+        text, report = clean(corpus.train, data.clean)
+        say(f"Cleaning the training text of {corpus.name}:\n{textwrap.indent(str(report), '  ')}")
+        text.save(folder)
+
+    key = _key(corpus.fingerprint(root), asdict(data.clean))
+    return TextBlocks.load(corpus.train, cached_folder(root / "cache" / f"{corpus.name}-clean-{key}", make, say))
+
+
+def _encode(text: TextBlocks, tokenizers: TokenizerPair, sampling: Sampling | None, folder: Path) -> None:
+    """Write both sides, with a bar where somebody watches it."""
+    bar = tqdm(total=len(text), unit=" pairs", leave=False, disable=not sys.stderr.isatty())
+    with (
+        bar,
+        TokenWriter(folder / "src", len(tokenizers.src)) as src,
+        TokenWriter(folder / "tgt", len(tokenizers.tgt)) as tgt,
+    ):
+        for src_block, tgt_block in encoded_blocks(text, tokenizers, sampling):
+            src.write(*src_block)
+            tgt.write(*tgt_block)
+            bar.update(len(src_block.lengths))

@@ -1,13 +1,14 @@
 """The tokenizers of source and target: one for both, or one each."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from utils.text import sentencepiece_tokenizer, word_tokenizer
 from utils.text.sentencepiece_tokenizer import SentencePieceTokenizer
-from utils.text.tokenizer import Tokenizer
+from utils.text.tokenizer import Lines, Tokenizer
 from utils.text.word_tokenizer import WordTokenizer
 
 
@@ -24,9 +25,13 @@ class TokenizerConfig:
             characters; nfkc and nmt_nfkc unify them, which changes what is generated and what BLEU compares.
         lowercase: lower-case text (words only).
         min_freq: how often a word must be seen to be kept (words only).
+        sampling: training text is cut anew each epoch: for a unigram model the exponent alpha to which a cut's
+            probability is raised before one is drawn (Kudo 2018; 0.2: far from the likeliest, 1: near it), for BPE
+            the share of merges that are left out (BPE-dropout, Provilkov et al. 2020; 0.1). 0 always cuts the
+            likeliest way; dev and test are always cut so.
 
     Raises:
-        ValueError: a character coverage that SentencePiece does not take.
+        ValueError: a character coverage that SentencePiece does not take, or words that are to be sampled.
     """
 
     kind: Literal["unigram", "bpe", "word"] = "unigram"
@@ -36,10 +41,18 @@ class TokenizerConfig:
     normalization: Literal["identity", "nfkc", "nmt_nfkc", "nfkc_cf", "nmt_nfkc_cf"] = "identity"
     lowercase: bool = False
     min_freq: int = 2
+    sampling: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0.98 <= self.character_coverage <= 1:
             raise ValueError(f"character_coverage={self.character_coverage}: SentencePiece takes 0.98 to 1")
+        if not 0 <= self.sampling <= 1:
+            raise ValueError(f"sampling={self.sampling} is no share: give 0 (no sampling) to 1, 0.1 say")
+        if self.sampling and self.kind == "word":
+            raise ValueError(
+                f"sampling={self.sampling} cuts words into parts, and kind=word has none: "
+                "set it to 0, or kind to unigram or bpe"
+            )
 
 
 class TokenizerPair(NamedTuple):
@@ -57,19 +70,32 @@ class TokenizerPair(NamedTuple):
             self.tgt.save(folder / "tokenizer_tgt")
 
 
-def train_tokenizers(config: TokenizerConfig, src: Sequence[str], tgt: Sequence[str]) -> TokenizerPair:
+def train_tokenizers(config: TokenizerConfig, src: Lines, tgt: Lines) -> TokenizerPair:
     """Learn the tokenizers from the two sides of the training text.
 
     Raises:
         ValueError: the text cannot give `vocab_size` pieces.
     """
     if config.joint:
-        both = _train(config, [*src, *tgt])
+        both = _train(config, _Joined(src, tgt))
         return TokenizerPair(both, both)
     return TokenizerPair(_train(config, src), _train(config, tgt))
 
 
-def _train(config: TokenizerConfig, lines: Sequence[str]) -> Tokenizer:
+class _Joined:
+    """Some lines and then others."""
+
+    def __init__(self, first: Lines, second: Lines) -> None:
+        self._first, self._second = first, second
+
+    def __len__(self) -> int:
+        return len(self._first) + len(self._second)
+
+    def __iter__(self) -> Iterator[str]:
+        return chain(self._first, self._second)
+
+
+def _train(config: TokenizerConfig, lines: Lines) -> Tokenizer:
     if config.kind == "word":
         return WordTokenizer.train(lines, config.min_freq, config.lowercase)
     return SentencePieceTokenizer.train(

@@ -1,17 +1,24 @@
 """Sub-words: SentencePiece (Kudo & Richardson 2018) as a unigram model (Kudo 2018) or BPE (Sennrich et al. 2016)."""
 
 import io
+import random
+import re
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 
 import sentencepiece
 
-from const.token import BOS, BOS_ID, EOS, EOS_ID, PAD, PAD_ID, UNK, UNK_ID
+from const.token import BOS, BOS_ID, EOS, EOS_ID, PAD, PAD_ID, SPECIAL_TOKENS, UNK, UNK_ID
 from utils.file import atomic_file
+from utils.text.subword_sampling import BpeSampler, Cut, Piece, UnigramSampler
+from utils.text.tokenizer import Lines
 
 SUFFIX = ".model"
-_MOST_TRAINING_LINES = 400_000  # more change the pieces little and take minutes
+_WORD = re.compile("▁?[^▁]+|▁")  # no piece has a ▁ but at its beginning
+# More change the pieces little, take minutes, and 25 bytes of memory each: all of KFTT, 77 million, takes 2 GB.
+_MOST_TRAINING_CHARACTERS = 30_000_000
 
 
 class SentencePieceTokenizer:
@@ -24,26 +31,27 @@ class SentencePieceTokenizer:
     def __init__(self, model: bytes) -> None:
         self._model = model
         self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        self._cuts: dict[float, Cut] = {}
 
     @classmethod
     def train(
         cls,
-        lines: Sequence[str],
+        lines: Lines,
         kind: Literal["unigram", "bpe"],
         vocab_size: int,
         character_coverage: float,
         normalization: str,
     ) -> "SentencePieceTokenizer":
-        """Learn pieces from lines; of very many lines, every k-th.
+        """Learn pieces from lines; of very much text, every k-th line.
 
         Raises:
             ValueError: fewer pieces than characters are asked for, or (BPE) more than the lines hold.
         """
         writer = io.BytesIO()
-        stride = -(-len(lines) // _MOST_TRAINING_LINES) or 1
+        stride = -(-sum(map(len, lines)) // _MOST_TRAINING_CHARACTERS) or 1
         try:
             sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=iter(lines[::stride]),
+                sentence_iterator=islice(lines, 0, None, stride),
                 model_writer=writer,
                 model_type=kind,
                 vocab_size=vocab_size,
@@ -83,8 +91,28 @@ class SentencePieceTokenizer:
         return int(self._processor.get_piece_size())
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of each text, on all cores."""
-        return self._processor.encode(list(texts))
+        """Ids of each text, on one core: long texts are given to several processes."""
+        return self._processor.encode(list(texts), num_threads=1)
+
+    def sample(self, texts: Sequence[str], rate: float, seed: int) -> list[list[int]]:
+        """Ids of each text, cut at random as utils/text/subword_sampling.py does."""
+        draw, cut = random.Random(seed).random, self._cut(rate)
+        sampled = []
+        for text in self._processor.normalize(list(texts)):
+            ids = [i for word in _WORD.findall(text) for i in cut(word, draw)]
+            # unknown characters that stand together are one token, as in `encode`
+            sampled.append([i for i, before in zip(ids, [None, *ids], strict=False) if not i == before == UNK_ID])
+        return sampled
+
+    def _cut(self, rate: float) -> Cut:
+        """What cuts a word at random, made once for a rate: it remembers words."""
+        if rate not in self._cuts:
+            ids = range(len(SPECIAL_TOKENS), len(self))
+            pieces = {self._processor.id_to_piece(i): Piece(i, self._processor.get_score(i)) for i in ids}
+            # BPE numbers its merges; no logarithm of a probability is a whole number
+            bpe = all(piece.score.is_integer() for piece in pieces.values())
+            self._cuts[rate] = BpeSampler(pieces, rate) if bpe else UnigramSampler(pieces, rate)
+        return self._cuts[rate]
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """Text of each sequence; an unknown piece becomes ⁇."""

@@ -1,8 +1,17 @@
-"""What every tokenizer of the project can do."""
+"""What every tokenizer of the project can do, and what it learns from."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
+
+
+class Lines(Protocol):
+    """Lines of text that can be gone through again and again; they need not be in memory."""
+
+    def __len__(self) -> int:
+        """How many."""
+
+    def __iter__(self) -> Iterator[str]: ...
 
 
 class Tokenizer(Protocol):
@@ -13,6 +22,15 @@ class Tokenizer(Protocol):
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of each text, without <s> and </s>."""
+
+    def sample(self, texts: Sequence[str], rate: float, seed: int) -> list[list[int]]:
+        """Ids of each text cut at random (see `TokenizerConfig.sampling`), without <s> and </s>.
+
+        All is a function of the arguments.
+
+        Raises:
+            ValueError: these tokens have no parts.
+        """
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """Text of each sequence; <pad>, <s> and </s> are left out."""

@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from const.token import BOS_ID, EOS_ID, PAD_ID, SPECIAL_TOKENS, UNK_ID
 from utils.file import atomic_file
@@ -54,6 +55,10 @@ class WordTokenizer:
             [self._ids.get(word, UNK_ID) for word in (text.lower() if self._lowercase else text).split()]
             for text in texts
         ]
+
+    def sample(self, texts: Sequence[str], rate: float, seed: int) -> NoReturn:  # noqa: ARG002 (as the others take it)
+        """Words have no parts that could be cut otherwise."""
+        raise ValueError(f"tokenizer.sampling={rate} cuts words into parts, and kind=word has none: set it to 0")
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """Words joined by spaces."""

@@ -1,9 +1,14 @@
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from utils.dataset.cleaning import CleanConfig, clean
-from utils.dataset.parallel_text import ParallelText
+from utils.dataset import parallel_text
+from utils.dataset.cleaning import CleanConfig, CleanReport
+from utils.dataset.cleaning import clean as clean_files
+from utils.dataset.parallel_text import ParallelFiles, ParallelText
 
 OFF = CleanConfig(max_chars=None, max_length_ratio=None, drop_duplicates=False)
 sides = st.text("都京 a\u3000", max_size=12)
@@ -18,6 +23,15 @@ configs = st.builds(
 
 def text_of(*pairs: tuple[str, str]) -> ParallelText:
     return ParallelText([src for src, _ in pairs], [tgt for _, tgt in pairs])
+
+
+def clean(text: ParallelText, config: CleanConfig) -> tuple[ParallelText, CleanReport]:
+    with TemporaryDirectory() as folder:
+        files = ParallelFiles(Path(folder) / "src", Path(folder) / "tgt")
+        for path, lines in zip(files, (text.src, text.tgt), strict=True):
+            path.write_text("".join(line + "\n" for line in lines), encoding="utf-8", newline="\n")
+        kept, report = clean_files(files, config)
+        return ParallelText(list(kept.src), list(kept.tgt)), report
 
 
 def pairs_of(text: ParallelText) -> list[tuple[str, str]]:
@@ -101,3 +115,12 @@ def test_a_ratio_that_no_pair_meets_is_refused(ratio: float) -> None:
 def test_a_length_that_no_pair_meets_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^max_chars=0 drops every pair"):
         CleanConfig(max_chars=0)
+
+
+def test_blocks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [f"{n % 17} {'x' * (n % 10)}" for n in range(200)]
+    text = ParallelText(lines, [line.replace("x", "yy") for line in lines])
+    whole = clean(text, CleanConfig(18, 1.3))
+    monkeypatch.setattr(parallel_text, "BLOCK", 7)
+    assert clean(text, CleanConfig(18, 1.3)) == whole
+    assert all(whole[1].dropped[rule] for rule in ("too long", "length ratio", "duplicate"))

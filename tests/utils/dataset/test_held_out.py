@@ -1,40 +1,66 @@
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from utils.dataset.held_out import hold_out
-from utils.dataset.parallel_text import ParallelText
+from utils.dataset.held_out import hold_out, write_split
+from utils.dataset.parallel_text import ParallelFiles, read_lines
 
 sides = st.text("都京 ", max_size=3)
-pairs = st.lists(st.tuples(sides, sides), max_size=60)
+pairs = st.lists(st.tuples(sides, sides), max_size=60).map(lambda drawn: [*drawn, ("都", "京")])
+Pairs = list[tuple[str, str]]
 
 
-def pairs_of(text: ParallelText) -> list[tuple[str, str]]:
-    return [(src.strip(), tgt.strip()) for src, tgt in zip(text.src, text.tgt, strict=True)]
+def text(folder: Path, pairs: Pairs) -> ParallelFiles:
+    files = ParallelFiles(folder / "src", folder / "tgt")
+    for path, lines in zip(files, zip(*pairs, strict=True), strict=True):
+        path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    return files
+
+
+def pairs_of(files: ParallelFiles) -> Pairs:
+    src, tgt = (path.read_text(encoding="utf-8").split("\n")[:-1] for path in files)
+    return [(src.strip(), tgt.strip()) for src, tgt in zip(src, tgt, strict=True)]
 
 
 @given(pairs=pairs, sizes=st.lists(st.integers(1, 3), min_size=1, max_size=2))
-def test_no_held_out_pair_is_trained_on_and_none_is_lost(pairs: list[tuple[str, str]], sizes: list[int]) -> None:
-    text = ParallelText([src for src, _ in pairs], [tgt for _, tgt in pairs])
-    distinct = {pair for pair in pairs_of(text) if all(pair)}
+def test_no_held_out_pair_is_trained_on_and_none_is_lost(
+    pairs: Pairs, sizes: list[int], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("text")
+    files = text(folder, pairs)
+    distinct = {pair for pair in pairs_of(files) if all(pair)}
     if len(distinct) <= 2 * sum(sizes):
         with pytest.raises(ValueError, match=f"^held_out={max(sizes)} is too many of {len(distinct)} distinct pairs"):
-            hold_out(text, sizes)
+            hold_out(files, sizes)
         return
-    rest, held = hold_out(text, sizes)
-    held_pairs = [pair for one in held for pair in pairs_of(one)]
+    into = [ParallelFiles(folder / f"{i}.src", folder / f"{i}.tgt") for i in range(1 + len(sizes))]
+    write_split(files, *hold_out(files, sizes), into)
+    rest, *held = map(pairs_of, into)
+    held_pairs = [pair for one in held for pair in one]
     assert [len(one) for one in held] == sizes
     assert len(set(held_pairs)) == sum(sizes)  # neither twice nor in dev and test both
     assert all(src and tgt for src, tgt in held_pairs)
-    assert pairs_of(rest) == [pair for pair in pairs_of(text) if pair not in held_pairs]
+    assert rest == [pair for pair in pairs_of(files) if pair not in held_pairs]
 
 
-def test_the_choice_is_random_and_always_the_same() -> None:
-    text = ParallelText([f"都{i}" for i in range(100)], [f"capital {i}" for i in range(100)])
-    (_, (dev, test)), (_, (dev_again, test_again)) = hold_out(text, [20, 20]), hold_out(text, [20, 20])
-    assert (dev, test) == (dev_again, test_again)
-    rows = [int(line[1:]) for line in dev.src + test.src]
+def test_the_choice_is_random_and_always_the_same(tmp_path: Path) -> None:
+    files = text(tmp_path, [(f"都{i}", f"capital {i}") for i in range(100)])
+    rest, (dev, test) = hold_out(files, [20, 20])
+    assert hold_out(files, [20, 20])[1] == [dev, test]
+    rows = dev + test
     assert len(set(rows)) == 40
     assert min(rows) < 20
     assert max(rows) > 80
     assert rows != sorted(rows)
+    assert rest.sum() == 60
+
+
+def test_held_out_lines_are_as_they_were_and_those_that_were_always_held_out(tmp_path: Path) -> None:
+    """Runs from before are compared on these sentences."""
+    files = text(tmp_path, [(f" 都{i}", f"capital {i} ") for i in range(12)])
+    dev = ParallelFiles(tmp_path / "dev.src", tmp_path / "dev.tgt")
+    write_split(files, *hold_out(files, [3]), [ParallelFiles(tmp_path / "a", tmp_path / "b"), dev])
+    assert read_lines(dev.src) == [" 都2", " 都7", " 都5"]
+    assert read_lines(dev.tgt) == ["capital 2 ", "capital 7 ", "capital 5 "]

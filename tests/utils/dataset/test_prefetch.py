@@ -57,7 +57,7 @@ def test_items_are_made_in_another_thread_ahead_but_not_far() -> None:
     time.sleep(0.05)
     assert counting.made <= 8
     assert threading.current_thread() not in makers
-    taken.close()  # type: ignore[attr-defined]
+    taken.close()
 
 
 @pytest.mark.parametrize("taken", [0, 1, 3])

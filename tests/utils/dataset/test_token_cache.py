@@ -1,3 +1,5 @@
+import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -6,14 +8,16 @@ from typing import NoReturn
 import numpy as np
 import pytest
 
-from utils.dataset import token_cache
+from utils.dataset import cleaning, encoding, parallel_text, text_blocks
 from utils.dataset.cleaning import CleanConfig
 from utils.dataset.corpus import Corpus, DataConfig
 from utils.dataset.parallel_text import ParallelFiles
 from utils.dataset.token_array import TokenArray, TokenPairs
-from utils.dataset.token_cache import SPLITS, cached_tokenizers, cached_tokens
+from utils.dataset.token_cache import SPLITS, cached_tokenizers, cached_tokens, training_tokens
 from utils.text.pair import TokenizerConfig, TokenizerPair
 from utils.text.word_tokenizer import WordTokenizer
+
+Epochs = Callable[[int], TokenPairs]
 
 LINES = {
     "train.src": ["古い 都", "京 の 都", "京 の 都", "寺", "", "寺 寺 寺 寺 寺 寺 寺"],
@@ -58,7 +62,8 @@ def ids_of(array: TokenArray) -> list[list[int]]:
 
 
 def entries(root: Path) -> list[str]:
-    return sorted(entry.name for entry in (root / "cache").iterdir())
+    """What lies in the cache, but for locks."""
+    return sorted(entry.name for entry in (root / "cache").iterdir() if not entry.name.startswith("."))
 
 
 def test_cached_ids_are_those_of_encoding_now_and_lie_on_the_disk(
@@ -97,7 +102,8 @@ def test_text_is_read_once(corpus: Corpus, root: Path, monkeypatch: pytest.Monke
         return [[t.tokens(range(len(t))) for t in tokenizers], [ids_of(array) for pair in pairs for array in pair]]
 
     first, n_said = everything(), len(said)
-    monkeypatch.setattr(token_cache, "read_parallel", no_reading)
+    for module in cleaning, text_blocks:
+        monkeypatch.setattr(module, "read_blocks", no_reading)
     assert everything() == first
     assert len(said) == n_said
 
@@ -147,8 +153,8 @@ def test_another_text_is_encoded_anew(
     before = entries(root)
     cached_tokens(change(corpus), "train", DATA, tokenizers, quiet, root)
     cached_tokenizers(change(corpus), DATA, WORDS, quiet, root)
-    assert len(before) == 2
-    assert len(entries(root)) == 4
+    assert len(before) == 3  # the cleaned text, its ids, the vocabulary
+    assert len(entries(root)) == 6
 
 
 def test_another_cleaning_makes_another_training_text_and_vocabulary_and_nothing_else(
@@ -159,7 +165,8 @@ def test_another_cleaning_makes_another_training_text_and_vocabulary_and_nothing
         for split in SPLITS:
             cached_tokens(corpus, split, data, tokenizers, quiet, root)
     kinds = [name.rsplit("-", 1)[0] for name in entries(root)]
-    assert kinds == ["toy-dev", "toy-test", "toy-tokenizer", "toy-tokenizer", "toy-train", "toy-train"]
+    twice = ("toy-clean", "toy-tokenizer", "toy-train")
+    assert kinds == sorted(["toy-dev", "toy-test", *twice, *twice])
 
 
 @pytest.mark.parametrize(
@@ -173,7 +180,7 @@ def test_another_vocabulary_is_learned_and_encoded_with_anew(
     for config in WORDS, other:
         pair = cached_tokenizers(corpus, DATA, config, quiet, root)
         assert ids_of(cached_tokens(corpus, "dev", DATA, pair, quiet, root).tgt) == pair.tgt.encode(LINES["dev.tgt"])
-    assert len(entries(root)) == 4
+    assert [name.rsplit("-", 1)[0] for name in entries(root)] == ["toy-clean", *2 * ["toy-dev"], *2 * ["toy-tokenizer"]]
 
 
 def test_tokenizers_of_the_same_pieces_that_read_a_text_otherwise_have_their_own_ids(
@@ -213,7 +220,7 @@ def test_an_interrupted_vocabulary_does_not_count(corpus: Corpus, root: Path, mo
         patched.setattr(WordTokenizer, "save", no_room)
         with pytest.raises(OSError, match="disk full"):
             cached_tokenizers(corpus, DATA, WORDS, quiet, root)
-    assert entries(root) == []
+    assert [name.rsplit("-", 1)[0] for name in entries(root)] == ["toy-clean"]
     assert len(cached_tokenizers(corpus, DATA, WORDS, quiet, root).src) == 9
 
 
@@ -223,3 +230,164 @@ def test_pairs_stand_line_by_line(corpus: Corpus, tokenizers: TokenizerPair, roo
     assert len(pairs.src) == len(pairs.tgt) == 3
     assert tokenizers.tgt.decode(ids_of(pairs.tgt))[2] == "temple"
     assert tokenizers.src.decode(ids_of(pairs.src))[2] == "寺"
+
+
+# damage
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+DAMAGES = [truncate, flip, empty, Path.unlink]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize(
+    "file",
+    [
+        *("toy-clean-*/kept.npy", "toy-clean-*/ends.npy", "toy-tokenizer-*/tokenizer_src.json"),
+        *("toy-train-*/src.ids.npy", "toy-dev-*/tgt.offsets.npy", "toy-train-*/checksums.json"),
+    ],
+)
+def test_what_was_damaged_is_made_anew_and_said_so(
+    corpus: Corpus, root: Path, file: str, damage: Callable[[Path], None]
+) -> None:
+    said: list[str] = []
+
+    def everything() -> list[object]:
+        tokenizers = cached_tokenizers(corpus, DATA, WORDS, said.append, root)
+        tokens = training_tokens(corpus, DATA, tokenizers, 0.0, 1, said.append, root)(0)
+        dev = cached_tokens(corpus, "dev", DATA, tokenizers, said.append, root)
+        return [[t.tokens(range(len(t))) for t in tokenizers], [ids_of(side) for side in (*tokens, *dev)]]
+
+    first, names = everything(), entries(root)
+    (damaged,) = (root / "cache").glob(file)
+    # cleaning is asked for only by what is made anew
+    after = [next((root / "cache").glob("toy-train-*/src.ids.npy"))] if "clean" in file else []
+    for path in (damaged, *after):
+        damage(path)
+    said.clear()
+    assert everything() == first
+    assert entries(root) == names
+    assert [line for line in said if "damaged" in line] == [
+        line for line in said if re.fullmatch(rf"{root}/cache/toy-[^ ]+ is damaged \(.+\): making it anew", line)
+    ]
+    assert sum(str(damaged.parent) in line for line in said) == 1
+    said.clear()
+    assert everything() == first
+    assert not said
+
+
+# sub-word sampling
+
+SUBWORDS = TokenizerConfig("unigram", 40, character_coverage=1.0)
+
+
+@pytest.fixture
+def long_corpus(tmp_path: Path) -> Corpus:
+    """Pairs enough for several blocks, some of which are dropped."""
+    files = ParallelFiles(tmp_path / "long.src", tmp_path / "long.tgt")
+    lines = [f"the old capital of {n} and the capitals of {n * 7}" for n in range(60)]
+    files.src.write_text("".join(line + "\n" for line in lines))
+    files.tgt.write_text("".join("\n" if n % 9 == 4 else line[::-1] + "\n" for n, line in enumerate(lines)))
+    return Corpus("toy", "en", "ne", files, files, files, pre_tokenized=False)
+
+
+def sampled(corpus: Corpus, root: Path, kind: str = "unigram", seed: int = 1) -> tuple[TokenizerPair, Epochs]:
+    tokenizers = cached_tokenizers(corpus, DATA, replace(SUBWORDS, kind=kind), quiet, root)  # type: ignore[arg-type]
+    return tokenizers, training_tokens(corpus, DATA, tokenizers, 0.3, seed, quiet, root)
+
+
+@pytest.mark.parametrize("kind", ["unigram", "bpe"])
+def test_each_epoch_is_cut_otherwise_and_says_the_same(
+    long_corpus: Corpus, root: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parallel_text, "BLOCK", 16)
+    tokenizers, tokens = sampled(long_corpus, root, kind)
+    straight = cached_tokens(long_corpus, "train", DATA, tokenizers, quiet, root)
+    epochs = [tokens(epoch) for epoch in range(2)]
+    for straight_side, side, tokenizer in zip(straight, zip(*epochs, strict=True), tokenizers, strict=True):
+        text = tokenizer.decode(ids_of(straight_side))
+        assert [tokenizer.decode(ids_of(cut)) for cut in side] == [text, text]
+        assert ids_of(side[0]) != ids_of(side[1])
+        assert min(int(cut.lengths.sum()) for cut in side) > straight_side.lengths.sum()
+    # nor do equal lines in different blocks, or the two sides of a pair, share their chance
+    assert sampled(long_corpus, root / "b", kind)[1](0).src.lengths.tolist() != epochs[0].tgt.lengths.tolist()
+
+
+@pytest.mark.parametrize("kind", ["unigram", "bpe"])
+def test_a_cut_is_a_function_of_seed_and_epoch_whoever_makes_it_and_when(
+    long_corpus: Corpus, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parallel_text, "BLOCK", 16)
+
+    def cut(name: str, epochs: list[int], seed: int = 1) -> list[list[int]]:
+        _, tokens = sampled(long_corpus, tmp_path / name, kind, seed)
+        return [ids_of(tokens(epoch).src) for epoch in epochs][-1]
+
+    expected = cut("straight", [0, 1, 2])
+    assert cut("resumed", [2]) == expected
+    assert cut("straight", [2]) == expected  # from the disk
+    assert cut("other", [2], seed=2) != expected
+    monkeypatch.setattr(encoding, "_WORTH_PROCESSES", 1)
+    for n in (1, 2):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _, n=n: set(range(n)))
+        assert cut(f"processes-{n}", [2]) == expected
+
+
+def test_sampling_changes_neither_vocabulary_nor_the_ids_of_dev(corpus: Corpus, root: Path) -> None:
+    config = TokenizerConfig("bpe", 26, character_coverage=1.0)
+    for sampling in 0.0, 0.2:
+        tokenizers = cached_tokenizers(corpus, DATA, replace(config, sampling=sampling), quiet, root)
+        cached_tokens(corpus, "dev", DATA, tokenizers, quiet, root)
+    assert [name.rsplit("-", 1)[0] for name in entries(root)] == ["toy-clean", "toy-dev", "toy-tokenizer"]
+
+
+def test_the_ids_of_an_epoch_are_kept_until_a_later_one_is_asked_for(long_corpus: Corpus, root: Path) -> None:
+    _, tokens = sampled(long_corpus, root)
+    _, others = sampled(long_corpus, root, seed=2)
+    others(0)
+
+    def kept() -> list[str]:
+        return sorted(name.rsplit("-", 1)[1] for name in entries(root) if "sampled" in name)
+
+    first = tokens(0)
+    before = ids_of(first.src)
+    assert kept() == ["0", "0"]
+    tokens(1)
+    assert kept() == ["0", "1"]
+    assert ids_of(first.src) == before  # whoever still reads them can
+    tokens(10)
+    assert kept() == ["0", "10"]
+    tokens(9)
+    assert kept() == ["0", "10", "9"]
+
+
+def test_a_damaged_epoch_is_cut_anew_and_the_same(long_corpus: Corpus, root: Path) -> None:
+    _, tokens = sampled(long_corpus, root)
+    expected = ids_of(tokens(3).src)
+    (ids,) = (root / "cache").glob("toy-sampled-*-3/src.ids.npy")
+    flip(ids)
+    assert ids_of(tokens(3).src) == expected
+
+
+def test_without_sampling_every_epoch_has_the_same_ids(corpus: Corpus, tokenizers: TokenizerPair, root: Path) -> None:
+    tokens = training_tokens(corpus, DATA, tokenizers, 0.0, 1, quiet, root)
+    straight = cached_tokens(corpus, "train", DATA, tokenizers, quiet, root)
+    assert [[ids_of(side) for side in tokens(epoch)] for epoch in (0, 5)] == 2 * [[ids_of(side) for side in straight]]
+
+
+def test_words_are_not_sampled(corpus: Corpus, tokenizers: TokenizerPair, root: Path) -> None:
+    with pytest.raises(ValueError, match=r"^tokenizer\.sampling=0\.1 cuts words into parts, and kind=word has none"):
+        training_tokens(corpus, DATA, tokenizers, 0.1, 1, quiet, root)(0)

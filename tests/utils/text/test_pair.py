@@ -1,3 +1,4 @@
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -108,3 +109,28 @@ def test_the_two_sides_may_be_of_different_kinds(tmp_path: Path) -> None:
     src, tgt = load_tokenizers(tmp_path)
     assert pieces(src) == pieces(subwords)
     assert pieces(tgt)[4:] == ["a"]
+
+
+@pytest.mark.parametrize("sampling", [-0.1, 1.1, float("nan")])
+def test_a_sampling_that_is_no_share_is_refused(sampling: float) -> None:
+    with pytest.raises(ValueError, match=rf"^sampling={sampling} is no share: give 0 \(no sampling\) to 1"):
+        TokenizerConfig(sampling=sampling)
+
+
+def test_words_are_not_sampled() -> None:
+    message = r"^sampling=0\.1 cuts words into parts, and kind=word has none: set it to 0, or kind to unigram or bpe$"
+    with pytest.raises(ValueError, match=message):
+        TokenizerConfig("word", sampling=0.1)
+    with pytest.raises(ValueError, match=r"^tokenizer\.sampling=0\.1 cuts words into parts"):
+        WordTokenizer(["a"], lowercase=False).sample(["a"], 0.1, 1)
+
+
+def test_lines_need_not_be_a_list(config: TokenizerConfig) -> None:
+    class Twice:
+        def __len__(self) -> int:
+            return len(JA)
+
+        def __iter__(self) -> Iterator[str]:
+            return iter(JA)
+
+    assert pieces(train_tokenizers(config, Twice(), EN).src) == pieces(train_tokenizers(config, JA, EN).src)

@@ -1,9 +1,13 @@
+import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from const.path import ROOT
 from const.token import PAD_ID, SPECIAL_TOKENS, UNK_ID
 from utils.text import sentencepiece_tokenizer
 from utils.text.sentencepiece_tokenizer import SentencePieceTokenizer
@@ -108,9 +112,9 @@ def test_the_same_lines_give_the_same_model(tmp_path: Path, kind: str) -> None:
     assert (tmp_path / "a.model").read_bytes() == (tmp_path / "b.model").read_bytes()
 
 
-def test_of_very_many_lines_every_kth_is_read(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    padded = [line for kept in LINES for line in (kept, "ZZZ never read", "ＺＺＺ")]
-    monkeypatch.setattr(sentencepiece_tokenizer, "_MOST_TRAINING_LINES", len(LINES))
+def test_of_very_much_text_every_kth_line_is_read(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    padded = [line for kept in LINES for line in (kept, "Z" * len(kept), "Ｚ" * len(kept))]
+    monkeypatch.setattr(sentencepiece_tokenizer, "_MOST_TRAINING_CHARACTERS", sum(map(len, LINES)))
     SentencePieceTokenizer.train(padded, kind, 170, 1.0, "identity").save(tmp_path / "sampled")  # type: ignore[arg-type]
     TOKENIZERS[kind].save(tmp_path / "whole")
     assert (tmp_path / "sampled.model").read_bytes() == (tmp_path / "whole.model").read_bytes()
@@ -153,3 +157,43 @@ def test_no_text_is_refused_by_the_same_name(kind: str, lines: list[str]) -> Non
         ValueError, match=rf"^tokenizer\.vocab_size=50 does not fit {len(lines)} lines of training text: .+"
     ):
         SentencePieceTokenizer.train(lines, kind, 50, 1.0, "identity")  # type: ignore[arg-type]
+
+
+# sampling
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(texts=st.lists(st.text(max_size=30) | known_texts, max_size=4), seed=st.integers(0, 99))
+def test_a_sampled_text_is_the_same_text(kind: str, texts: list[str], seed: int) -> None:
+    tokenizer = TOKENIZERS[kind]
+    sampled = tokenizer.sample(texts, 0.3, seed)
+    straight = tokenizer.encode(texts)
+    assert tokenizer.decode(sampled) == tokenizer.decode(straight)
+    assert [ids.count(UNK_ID) for ids in sampled] == [ids.count(UNK_ID) for ids in straight]
+    assert not {i for ids in sampled for i in ids if i < len(SPECIAL_TOKENS)} - {UNK_ID}
+
+
+def test_a_sample_is_a_function_of_text_rate_and_seed_in_every_process(kind: str, tmp_path: Path) -> None:
+    TOKENIZERS[kind].save(tmp_path / "saved")
+    code = f"""
+from pathlib import Path
+from utils.text.sentencepiece_tokenizer import SentencePieceTokenizer
+tokenizer = SentencePieceTokenizer.load(Path({str(tmp_path / "saved.model")!r}))
+print([tokenizer.sample({LINES!r}, 0.3, seed) for seed in (7, 7, 8)])
+"""
+    runs = [subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=True) for _ in range(2)]
+    assert runs[0].stdout == runs[1].stdout
+    first, again, other = ast.literal_eval(runs[0].stdout.decode())
+    assert first == again == TOKENIZERS[kind].sample(LINES, 0.3, 7)
+    assert first != other
+
+
+@pytest.mark.parametrize(("kind", "rate"), [("unigram", 1e9), ("bpe", 1e-9)])
+def test_at_the_end_of_the_scale_a_sample_is_the_straight_cut(kind: str, rate: float) -> None:
+    assert TOKENIZERS[kind].sample(LINES, rate, 1) == TOKENIZERS[kind].encode(LINES)
+
+
+@pytest.mark.parametrize(("kind", "finer", "coarser"), [("unigram", 0.1, 0.9), ("bpe", 0.6, 0.1)])
+def test_the_rate_says_how_fine_a_text_is_cut(kind: str, finer: float, coarser: float) -> None:
+    fine, coarse = (sum(map(len, TOKENIZERS[kind].sample(LINES, rate, 1))) for rate in (finer, coarser))
+    assert fine > coarse > sum(map(len, TOKENIZERS[kind].encode(LINES)))

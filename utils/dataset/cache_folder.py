@@ -1,0 +1,70 @@
+"""Folders that are made once and checked at each use: checksums lie beside what was written."""
+
+import fcntl
+import json
+import shutil
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from utils.file import atomic_folder
+
+_SUMS = "checksums.json"
+
+
+def cached_folder(path: Path, make: Callable[[Path], None], say: Callable[[str], None]) -> Path:
+    """A folder as `make` filled it at the first call: found, or made anew where a file of it is not as it was written.
+
+    Processes that come at the same time wait for the first of them.
+
+    Args:
+        path: of the folder.
+        make: fills an empty one.
+        say: is told of damage.
+    """
+    with _alone(path):
+        if path.exists() and (fault := _fault(path)):
+            say(f"{path} is damaged ({fault}): making it anew")
+            shutil.rmtree(path)
+        if not path.exists():
+            with atomic_folder(path) as draft:
+                make(draft)
+                sums = {file.name: [file.stat().st_size, _checksum(file)] for file in sorted(draft.iterdir())}
+                (draft / _SUMS).write_text(json.dumps(sums, indent=1), encoding="utf-8")
+    return path
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    lock = path.parent / ".locks" / path.name
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with lock.open("w") as file:  # the system frees it when the process ends, however that comes about
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _fault(folder: Path) -> str | None:
+    """What is wrong with a folder, None if nothing is."""
+    try:
+        sums = json.loads((folder / _SUMS).read_text(encoding="utf-8"))
+        for name, (size, checksum) in sums.items():
+            found = (folder / name).stat().st_size
+            if found != size:
+                return f"{name} has {found:,} bytes, not {size:,}"
+            if _checksum(folder / name) != checksum:
+                return f"{name} is not what was written"
+    except FileNotFoundError as error:
+        return f"{Path(error.filename).name} is missing"
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        return f"{_SUMS} cannot be read: {error}"
+    return None
+
+
+def _checksum(path: Path) -> int:
+    """CRC-32, which finds every flipped bit and costs a second a gigabyte."""
+    checksum = 0
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            checksum = zlib.crc32(chunk, checksum)
+    return checksum
