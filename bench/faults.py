@@ -28,6 +28,7 @@ from utils.file import atomic_file
 from utils.training.checkpoint_store import CheckpointStore
 
 KILLS_A_TRAINING = 5
+STARTING = 0.4  # share of the time of a training that goes by before its first update
 
 
 # killed
@@ -39,7 +40,7 @@ def kill_once(training: TinyTraining, draw: random.Random, seconds: float, in_sa
     Args:
         training: that is killed.
         draw: the moment.
-        seconds: that an undisturbed training takes.
+        seconds: that it takes from here to its end.
         in_save: the moment is one while a checkpoint is being written.
     """
     process = training.start()
@@ -68,22 +69,34 @@ def wait_for_save(training: TinyTraining, process: subprocess.Popen[bytes], n: i
 def survive_kills(folder: Path, n: int, reference: Outcome, seconds: float, seed: int) -> dict[str, int]:
     """Kill trainings n times in all, and let each of them go on to its end after some kills.
 
+    Args:
+        folder: for all of them.
+        n: kills.
+        reference: what they must leave.
+        seconds: that an undisturbed training takes.
+        seed: of the moments.
+
     Raises:
         ValueError: one of them ended otherwise than the reference.
     """
     draw, figures = random.Random(seed), Counter(kills=0, kills_in_save=0, trainings=0)
+    last_step = reference.checkpoint["progress"]["step"]
     with tqdm(total=n, desc="killed", disable=None) as bar:
         while figures["kills"] < n:
             training = TinyTraining(folder / f"killed-{figures['trainings']}")
             for i in range(min(KILLS_A_TRAINING, n - figures["kills"])):
                 before = training.drafts()
-                if kill_once(training, draw, seconds, in_save=i % 2 == 1) == "ended":
+                left = STARTING + (1 - STARTING) * (1 - training.step / last_step)
+                if kill_once(training, draw, seconds * left, in_save=i % 2 == 1) == "ended":
                     break
                 figures["kills"] += 1
                 figures["kills_in_save"] += bool(training.drafts() - before)
                 bar.update()
-            training.finish()
+            else:
+                training.finish()
             compare(training.outcome(), reference)
+            if b"Traceback" in training.said.read_bytes():
+                raise ValueError(f"a killed training left a traceback: {training.said.read_text()[-2000:]}")
             figures["trainings"] += 1
     return dict(figures)
 

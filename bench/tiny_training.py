@@ -95,6 +95,11 @@ class TinyTraining:
         """By step."""
         return sorted(self.run.glob(f"{CHECKPOINTS}/step-*.pt")) if self.run else []
 
+    @property
+    def step(self) -> int:
+        """Of the newest checkpoint."""
+        return max((int(path.stem.removeprefix("step-")) for path in self.checkpoints()), default=0)
+
     def start(self, prepare: Callable[[], None] | None = None) -> subprocess.Popen[bytes]:
         """Train, or go on where there is a checkpoint.
 

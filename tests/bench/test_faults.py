@@ -45,6 +45,27 @@ def test_a_store_that_believes_everything_is_found_out(
         survive_damage(checkpoints, tmp_path / "damaged", 5, 1)
 
 
+def test_a_store_that_gives_something_else_is_found_out(
+    checkpoints: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def careless(path: Path, _: torch.device) -> dict[str, Any]:
+        found = load_checkpoint(path, CPU)
+        found["moments"][1][7] += len(list(path.parent.iterdir())) - 1
+        return found
+
+    monkeypatch.setattr("utils.training.checkpoint_store.load_checkpoint", careless)
+    with pytest.raises(ValueError, match=r"damage 0 \(truncate\) was believed: \.moments\[1\]"):
+        survive_damage(checkpoints, tmp_path / "damaged", 5, 1)
+
+
+def test_zeros_in_place_of_zeros_are_no_damage(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path / "whole", 2)
+    for step in (10, 20):
+        store.save({**state(step), "zeros": torch.zeros(50_000)}, step)
+    checkpoints = sorted((tmp_path / "whole").iterdir())
+    assert survive_damage(checkpoints, tmp_path / "damaged", 40, 1)["refused"] == 40
+
+
 def test_an_error_of_another_kind_is_found_out(
     checkpoints: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -65,7 +86,7 @@ def test_a_damage_is_one(hurt: Any) -> None:
     ("path", "value"),
     [
         (("checkpoint", "net", "weight"), torch.nextafter(torch.ones(3), torch.zeros(3))),
-        (("checkpoint", "net", "weight"), torch.ones(3, dtype=torch.float64)),
+        (("checkpoint", "net", "weight"), torch.ones(3).view(torch.int32)),
         (("checkpoint", "net", "weight"), torch.ones(1, 3)),
         (("checkpoint", "progress", "step"), 8),
         (("checkpoint", "progress", "more"), 8),

@@ -50,10 +50,10 @@ def loaded(store: CheckpointStore) -> tuple[int, list[str]]:
 @pytest.mark.parametrize("keep_last", [1, 2, 3])
 def test_the_newest_stay(folder: Path, keep_last: int) -> None:
     store = CheckpointStore(folder, keep_last)
-    for step in (5, 10, 15, 20, 123_456_789):
+    for step in (5, 10, 15, 99_999_999, 123_456_789):
         store.save(state(step), step)
         assert loaded(CheckpointStore(folder, keep_last)) == (step, [])
-    assert names(folder) == ["step-00000015.pt", "step-00000020.pt", "step-123456789.pt"][-keep_last:]
+    assert names(folder) == sorted(["step-00000015.pt", "step-99999999.pt", "step-123456789.pt"][-keep_last:])
 
 
 def test_an_old_one_goes_only_when_the_new_one_is_there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,6 +126,8 @@ def test_what_was_just_saved_stays_whatever_is_beside_it(folder: Path) -> None:
     store.save(state(20), 20)  # the same name as the damaged one
     assert names(folder) == ["step-00000020.pt"]
     assert loaded(CheckpointStore(folder, 1)) == (20, [])
+    store.save(state(3), 3)
+    assert names(folder) == ["step-00000003.pt", "step-00000020.pt"]
 
 
 def test_without_any_the_remedy_is_told(folder: Path) -> None:
@@ -155,8 +157,10 @@ def save_for_ever(folder: Path, step: int) -> None:
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # is multi-threaded; the child starts no thread
 def test_a_process_killed_at_any_moment_leaves_a_good_one(folder: Path) -> None:
     filled(folder, 0)
-    draw, inside, step = random.Random(1), 0, 0
-    for _ in range(20):
+    draw, inside, step, n = random.Random(1), 0, 0, 0
+    while n < 15 or not (inside and step):  # or nothing was tried
+        n += 1
+        assert n < 500
         child = os.fork()
         if not child:
             try:
@@ -172,8 +176,6 @@ def test_a_process_killed_at_any_moment_leaves_a_good_one(folder: Path) -> None:
         assert step >= before
         assert not said
         assert len(names(folder)) <= 3  # killed before it let an old one go
-    assert step > 0
-    assert inside > 0  # or nothing was tried
 
 
 def test_tensors_come_to_the_device_that_is_asked_for(folder: Path) -> None:

@@ -240,7 +240,7 @@ def test_what_would_go_at_once_is_not_written(tmp_path: Path, monkeypatch: pytes
     store = after(tmp_path, 1, 0)
     written: list[Any] = []
     monkeypatch.setattr("utils.training.weight_store.write_weights", lambda *given: written.append(given))
-    store.save(weights(60), 60, 4.9)
+    store.save(weights(60), 60, 5.0)
     assert not written
     store.save(weights(60), 60, 5.1)
     assert len(written) == 1
@@ -271,6 +271,11 @@ def test_a_validation_that_is_repeated_replaces_itself(tmp_path: Path) -> None:
     assert same(read_weights(tmp_path / "step-00000050.safetensors"), weights(8))
     store.save(weights(7), 20, 0.5)  # once the best
     assert steps(tmp_path) == [50]
+
+
+def test_a_validation_that_is_repeated_is_no_rival_of_its_own(tmp_path: Path) -> None:
+    after(tmp_path, 1, 0).save(weights(7), 20, 5.0)
+    assert same(read_weights(tmp_path / "step-00000020.safetensors"), weights(7))
 
 
 def test_a_damaged_file_is_never_the_best(tmp_path: Path) -> None:
