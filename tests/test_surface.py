@@ -8,14 +8,18 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 
+import bench.data
 import pytest
 from jsonargparse import ArgumentParser
 
 import bench.decode
+import bench.faults
+import bench.train
 import evaluate
 import train
 import translate
 from const.path import ROOT
+from utils.visualize import curve
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PARSERS = {
@@ -26,6 +30,11 @@ PARSERS = {
 MODULES: dict[str, Callable[[], ArgumentParser]] = {
     "bench.decode": bench.decode.build_parser,
     "bench.decode_table": ArgumentParser,
+    "bench.train": bench.train.build_parser,
+    "bench.train_table": ArgumentParser,
+    "bench.faults": bench.faults.build_parser,
+    "bench.data": bench.data.build_parser,
+    "utils.visualize.curve": curve.build_parser,
 }
 HELPED = [*((name,) for name in PARSERS), *(("evaluate.py", verb) for verb in evaluate.VERBS)]
 UNSHOWN = {"README.md", "LICENSE"}  # the page itself, and what every repository has: the tree may leave them out

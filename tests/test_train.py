@@ -725,7 +725,7 @@ def test_a_dry_run_says_how_large_it_is_and_leaves_nothing(home: Path, tmp_path:
     shutil.copytree(home / "corpus", tmp_path / "corpus")
     out = finished(run_python("train.py", *settings(home), "--dry-run", home=tmp_path))
     assert f"{sum(p.numel() for p in load_run(only_run(home), torch.device('cpu')).model.parameters()):,}" in out
-    assert "updates of 1" in out
+    assert "13 updates" in out
     assert not (tmp_path / "pickles").exists()
 
 

@@ -9,7 +9,6 @@ from utils import device as device_module
 from utils.device import (
     Device,
     Precision,
-    Precision,
     autocast,
     has_fast_bf16,
     inference_dtype,

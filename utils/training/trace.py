@@ -18,6 +18,9 @@ RANGES = ("data", "forward", "backward", "optimizer")  # as the Trainer names it
 SKIPPED, RECORDED = 3, 5  # updates; the first ones also make room for buffers, and compile
 LINES = 12
 
+# Torch's profiler reads it once, when it is first used: without it, it writes on standard error what nobody asked.
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+
 
 class Tracer:
     """Records some of the first updates inside its block; the training just goes on after them.
@@ -32,7 +35,6 @@ class Tracer:
         self._path = path
         self._device = device.type
         self._say = say
-        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or it complains of GPUs where there is none
         activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (device.type == "cuda")
         course = schedule(wait=SKIPPED - 1, warmup=1, active=RECORDED)
         self._profile = profile(activities=activities, schedule=course, on_trace_ready=self._write)
