@@ -157,8 +157,9 @@ class Trainer:
         Raises:
             ValueError: too many gradients in a row were not finite, or the memory does not hold a batch.
         """
-        progress, agree = self.progress, self.processes.any
-        while not (agree(progress.ended(plan)) or agree(interrupt.asked)):
+        progress = self.progress
+        self.meter.restart_clock()
+        while not self._is_over(plan, interrupt):
             epoch = sampler.epoch(progress.epoch)
             updates = cut_into_updates(len(epoch), batch.accumulate)
             with closing(self._micro_batches(epoch, updates[progress.position :])) as prepared:
@@ -172,10 +173,15 @@ class Trainer:
                         self._report(plan, observers)
                     if after_update is not None:
                         after_update()
-                    if agree(progress.ended(plan)) or progress.step % plan.validate_every == 0:
+                    if self.processes.any(progress.ended(plan)) or progress.step % plan.validate_every == 0:
                         self._validate(dev, judge, plan, observers)
-                    if agree(progress.ended(plan)) or agree(interrupt.asked):
+                    if self._is_over(plan, interrupt):
                         break
+
+    def _is_over(self, plan: TrainingConfig, interrupt: Interrupt) -> bool:
+        """Whether one of the processes stops; then all do, and know why."""
+        interrupt.asked = self.processes.any(interrupt.asked)
+        return interrupt.asked or self.processes.any(self.progress.ended(plan))
 
     def _micro_batches(
         self, epoch: Epoch, updates: Sequence[range]

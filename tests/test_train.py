@@ -715,6 +715,25 @@ def test_two_processes_are_one(home: Path, tmp_path: Path) -> None:
         torch.testing.assert_close(a, b, rtol=0, atol=1e-3)  # Adam makes steps of noise where a gradient is only noise
 
 
+@pytest.mark.slow
+def test_all_processes_stop_when_one_is_asked_to(home: Path, tmp_path: Path) -> None:
+    shutil.copytree(home / "corpus", tmp_path / "corpus")
+    endless = ("--batch.accumulate", "2", "--training.max_steps", "1000000", "--training.validate_every", "1000000")
+    torchrun = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "train.py")
+    process = run_python(*torchrun, *settings(home), *endless, home=tmp_path)
+    patience = time.monotonic() + 90
+    while not any(timeless(log) for log in tmp_path.glob("pickles/*/log.jsonl")):
+        assert time.monotonic() < patience
+        time.sleep(0.05)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    (second,) = (pid for pid in children if b"\0RANK=1\0" in Path(f"/proc/{pid}/environ").read_bytes())
+    os.kill(int(second), signal.SIGTERM)
+    out, _ = process.communicate(timeout=60)
+    told = re.search(r"Stopped at step (\d+); go on with", out)
+    assert told is not None
+    assert newest(only_run(tmp_path))["progress"]["step"] == int(told[1])
+
+
 def test_processes_that_cannot_share_an_update_are_refused(home: Path) -> None:
     arguments = train.read_arguments([str(word) for word in settings(home)])
     with pytest.raises(ValueError, match=r"give --batch\.accumulate 4 or a multiple of it"):
