@@ -35,26 +35,28 @@ class Epoch:
     ) -> None:
         self._pairs, self._multiple = pairs, multiple
         src, tgt = (side.lengths + 1 for side in pairs)  # with </s>
-        kept = np.arange(len(src), dtype=np.int32)
+        n = len(src)
+        kept = np.arange(n, dtype=np.int32)
         if max_tokens is not None:
             kept = kept[(src > 1) & (tgt > 1) & (np.maximum(src, tgt) <= max_tokens)]
-        self.n_dropped = len(src) - len(kept)  # pairs left out for their length
+            src, tgt = src[kept], tgt[kept]
+        self.n_dropped = n - len(kept)  # pairs left out for their length
         if not len(kept):
-            raise ValueError(f"no pair of {len(src):,} has at most max_tokens={max_tokens} tokens a side: raise it")
+            raise ValueError(f"no pair of {n:,} has at most max_tokens={max_tokens} tokens a side: raise it")
 
         rng = np.random.default_rng(seed)
-        order = rng.permutation(kept)
-        wide_src, wide_tgt = (-(-side[order] // multiple) * multiple for side in (src, tgt))
-        by_length = _by_length(wide_src, wide_tgt)
-        self._order = order[by_length]
-        wide_src, wide_tgt = wide_src[by_length], wide_tgt[by_length]
+        # to be random among equals, sorting begins with a random order
+        order = rng.permutation(np.arange(len(kept), dtype=np.int32))
+        order = order[np.argsort(_by_length(_up(src, multiple), _up(tgt, multiple))[order], kind="stable")]
+        self._order, src, tgt = kept[order], src[order], tgt[order]
+        wide_src, wide_tgt = _up(src, multiple), _up(tgt, multiple)
         self._cuts = _cuts(np.maximum(wide_src, wide_tgt), tokens_per_batch, multiple)
         begins = self._cuts[:-1]
         self._widths = np.stack([np.maximum.reduceat(side, begins) for side in (wide_src, wide_tgt)], axis=1)
-        src, tgt = (np.add.reduceat(side[self._order], begins, dtype=np.int64) for side in (src, tgt))
-        self._target_tokens = tgt
         self._batches = rng.permutation(len(begins))
-        self.padding = 1 - float((src + tgt).sum() / self._positions().sum())  # share of all positions, both sides
+        self._target_tokens = np.add.reduceat(tgt, begins, dtype=np.int64)
+        real = src.sum(dtype=np.int64) + tgt.sum(dtype=np.int64)
+        self.padding = 1 - float(real / self._positions().sum())  # share of all positions, both sides
 
     def _positions(self) -> NDArray[np.int64]:
         """Of each batch, padding included, in order of lengths."""
@@ -145,11 +147,22 @@ class BucketSampler:
         return list(self.epoch(0))
 
 
-def _by_length(src: NDArray[np.int32], tgt: NDArray[np.int32]) -> NDArray[np.int64]:
-    """The order of target length, then of source length, up and down in turn."""
-    _, rank = np.unique(tgt, return_inverse=True)
+def _up(lengths: NDArray[np.int32], multiple: int) -> NDArray[np.int32]:
+    """Lengths rounded up to a multiple."""
+    return lengths if multiple == 1 else -(-lengths // multiple) * multiple
+
+
+def _by_length(src: NDArray[np.int32], tgt: NDArray[np.int32]) -> NDArray[np.integer]:
+    """Numbers in the order of target length and then of source length, up and down in turn."""
     widest = int(src.max()) + 1
-    return np.argsort(rank * widest + np.where(rank % 2, src, widest - 1 - src), kind="stable")
+    rank = (np.bincount(tgt) > 0).cumsum() - 1  # of each target length among those that there are
+    base, sign = rank * widest, np.where(rank % 2, 1, -1)
+    base += np.where(rank % 2, 0, widest - 1)
+    # numbers of two bytes are sorted without comparing them, ten times as fast
+    small = np.min_scalar_type(len(rank) * widest)
+    number = base[tgt]
+    number += sign[tgt] * src
+    return number.astype(small)
 
 
 def _cuts(widths: NDArray[np.int32], budget: int, multiple: int) -> NDArray[np.int64]:

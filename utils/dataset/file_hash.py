@@ -9,8 +9,8 @@ from typing import Any
 from utils.file import atomic_file
 
 _LARGE = 2**24  # bytes: below it, hashing takes less than looking up
-# Seconds that a change may lie behind its time stamp: a file that was hashed sooner after it might be changed
-# once more without another stamp.
+# Seconds within which two changes may get the same time stamp: a file that was hashed sooner after a change might be
+# changed once more unnoticed, so it is waited for.
 _RESOLUTION = 2.0
 
 
@@ -30,7 +30,9 @@ def file_hash(path: Path, memory: Path) -> str:
     match _read(memory).get(name):
         case [*known, str(digest)] if known == stamp and len(digest) == 64:
             return digest
-    settled = time.time() - max(before.st_mtime, before.st_ctime) > _RESOLUTION
+    changed = max(before.st_mtime, before.st_ctime)
+    time.sleep(min(max(0.0, changed + _RESOLUTION - time.time()), _RESOLUTION))
+    settled = time.time() >= changed + _RESOLUTION
     found = _hash(path)
     after = path.stat()
     if settled and stamp == [after.st_size, after.st_mtime_ns, after.st_ctime_ns, after.st_ino]:

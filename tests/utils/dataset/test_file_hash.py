@@ -20,7 +20,7 @@ def memory(tmp_path: Path) -> Path:
 def hashed(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The files that were read; every file counts as large, and one that was written just now as settled."""
     monkeypatch.setattr(module, "_LARGE", 0)
-    monkeypatch.setattr(module, "_RESOLUTION", -1.0)
+    monkeypatch.setattr(module, "_RESOLUTION", 0.0)
     found: list[Path] = []
     whole = module._hash
 
@@ -77,17 +77,23 @@ def test_a_changed_file_is_read_anew(
     assert len(hashed) == 2
 
 
-def test_a_file_that_has_just_changed_is_not_remembered(
+def test_a_file_that_has_just_changed_is_waited_for(
     tmp_path: Path, memory: Path, hashed: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may be changed once more within the same tick of the clock."""
+    slept: list[float] = []
     monkeypatch.setattr(module, "_RESOLUTION", 60.0)
+    monkeypatch.setattr(time, "sleep", slept.append)
     path = tmp_path / "a"
     path.write_text("capital")
     for _ in range(2):
         file_hash(path, memory)
+    assert slept == pytest.approx([60, 60], abs=10)
     assert len(hashed) == 2
-    assert not memory.exists()
+    assert not memory.exists()  # nobody has really waited
+    os.utime(path, (time.time() + 1000, time.time() + 1000))  # another machine's clock
+    file_hash(path, memory)
+    assert slept[2] == 60
 
 
 def test_small_files_are_simply_read(tmp_path: Path, memory: Path) -> None:

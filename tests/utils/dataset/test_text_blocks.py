@@ -73,9 +73,12 @@ def test_what_is_wrong_with_files_is_said_as_when_they_are_read_whole(tmp_path: 
     files = written(tmp_path, src, tgt)
     with pytest.raises(ValueError) as whole:  # noqa: PT011 (the two are compared)
         read_parallel(files)
-    with pytest.raises(ValueError) as block:  # noqa: PT011
-        list(read_blocks(files))
-    assert str(block.value) == str(whole.value)
+    blocks = []
+    with pytest.raises(ValueError) as fault:  # noqa: PT011, PT012
+        for block in read_blocks(files):
+            blocks.append(block)  # noqa: PERF402 (those before the fault)
+    assert str(fault.value) == str(whole.value)
+    assert all(len(block.src) == len(block.tgt) for block in blocks)  # what comes before it is whole
     files.tgt.unlink()
     with pytest.raises(ValueError, match=f"^no such file: {files.tgt}$"):
         list(read_blocks(files))

@@ -1,0 +1,260 @@
+"""A text of many short pairs is prepared and cut into batches: time and memory. `python -m bench.data`."""
+
+import argparse
+import json
+import multiprocessing
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from utils.command_line import Parser, run_command
+from utils.dataset.batch import BatchConfig
+from utils.dataset.bucket_sampler import BucketSampler
+from utils.dataset.corpus import DataConfig, prepare_corpus
+from utils.dataset.parallel_text import ParallelFiles
+from utils.dataset.prefetch import prefetched
+from utils.dataset.token_cache import cached_tokenizers, cached_tokens, training_tokens
+from utils.file import atomic_file, atomic_folder
+from utils.text.pair import TokenizerConfig
+
+N_WORDS = 50_000
+N_BATCHES = 1000
+_CHUNK = 100_000  # lines
+_LOOK_EVERY = 0.1  # seconds
+_MIB = 2**20
+
+
+# the text
+
+
+def words(draw: np.random.Generator) -> NDArray[np.str_]:
+    """Distinct words of two to four syllables, the most frequent first."""
+    syllables = np.array([c + v for c in "bcdfghjklmnprstvwz" for v in "aeiou"])
+    found: dict[str, None] = {}
+    while len(found) < N_WORDS:
+        sizes = draw.integers(2, 5, N_WORDS)
+        found |= dict.fromkeys("".join(syllables[draw.integers(0, len(syllables), n)]) for n in sizes)
+    return np.array(list(found)[:N_WORDS])
+
+
+def write_text(files: ParallelFiles, n_pairs: int) -> None:
+    """Lines of 5 to 15 words, drawn as natural ones are (Zipf), and the same in other words, backwards."""
+    draw = np.random.default_rng(0)
+    src_words, tgt_words = words(draw), words(draw)
+    often = 1 / (np.arange(N_WORDS) + 2.7)
+    chances = (often / often.sum()).cumsum()
+    with files.src.open("w", encoding="utf-8") as src, files.tgt.open("w", encoding="utf-8") as tgt:
+        for begin in range(0, n_pairs, _CHUNK):
+            sizes = draw.integers(5, 16, min(_CHUNK, n_pairs - begin))
+            drawn = np.minimum(np.searchsorted(chances, draw.random(sizes.sum())), N_WORDS - 1)
+            ends = sizes.cumsum()
+            src_line, tgt_line = src_words[drawn].tolist(), tgt_words[drawn].tolist()
+            for first, end in zip((ends - sizes).tolist(), ends.tolist(), strict=True):
+                src.write(" ".join(src_line[first:end]) + "\n")
+                tgt.write(" ".join(tgt_line[first:end][::-1]) + "\n")
+
+
+def synthetic(folder: Path, n_pairs: int) -> ParallelFiles:
+    """A text of so many pairs below a folder, written at the first call."""
+    place = folder / f"text-{n_pairs}"
+    if not place.exists():
+        with atomic_folder(place) as draft:
+            write_text(ParallelFiles(draft / "src", draft / "tgt"), n_pairs)
+    return ParallelFiles(place / "src", place / "tgt")
+
+
+# what is measured
+
+
+@dataclass
+class Preparation:
+    """What a process did before the first update, and how long it took.
+
+    Attributes:
+        seconds: of each part.
+        pairs: that are trained on.
+        batches: of an epoch.
+        padding: share of the positions of an epoch.
+        batches_per_s: that were made ahead by a thread and taken.
+    """
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    pairs: int = 0
+    batches: int = 0
+    padding: float = 0.0
+    batches_per_s: float = 0.0
+
+    @contextmanager
+    def timed(self, part: str) -> Iterator[None]:
+        """Note how long something takes."""
+        begin = time.perf_counter()
+        yield
+        self.seconds[part] = time.perf_counter() - begin
+
+
+def prepare(files: ParallelFiles, root: Path, tokenizer: TokenizerConfig, answer: Connection) -> None:
+    """What train.py does up to the first update, and then some batches."""
+    found, batch = Preparation(), BatchConfig()
+    data = DataConfig(src=files.src, tgt=files.tgt, src_lang="xx", tgt_lang="yy", held_out=400)
+    with found.timed("corpus"):
+        corpus = prepare_corpus(data, root)
+    with found.timed("vocabulary"):  # with the cleaning before it
+        tokenizers = cached_tokenizers(corpus, data, tokenizer, print, root)
+    with found.timed("ids"):
+        train = training_tokens(corpus, data, tokenizers, tokenizer.sampling, 1, print, root)
+        for split in ("dev", "test"):
+            cached_tokens(corpus, split, data, tokenizers, print, root)
+    with found.timed("epoch"):
+        epoch = BucketSampler(train, batch.tokens_per_batch, batch.max_tokens, 1).epoch(0)
+    found.pairs, found.batches, found.padding = len(train(0).src) - epoch.n_dropped, len(epoch), epoch.padding
+    n = min(N_BATCHES, len(epoch))
+    with found.timed("batches"):
+        tokens = sum(batch.target_tokens for batch in prefetched(epoch[i] for i in range(n)))
+    found.batches_per_s = n / found.seconds["batches"]
+    if tokens != sum(epoch.target_tokens(i) for i in range(n)):
+        raise ValueError(f"{tokens:,} target tokens in {n:,} batches are not those that were planned: a fault")
+    answer.send(found)
+
+
+class MemoryWatch:
+    """The memory of a process and of those that it starts, looked at from outside ten times a second.
+
+    Args:
+        pid: of the process.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self.main = self.largest_worker = self.together = 0.0  # peaks in MiB
+        self.workers: set[int] = set()  # all that there were
+
+    def __enter__(self) -> "MemoryWatch":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(_LOOK_EVERY):
+            started = children(self._pid)
+            main, workers = resident(self._pid), [resident(pid) for pid in started]
+            self.workers.update(started)
+            self.main = max(self.main, main)
+            self.largest_worker = max(self.largest_worker, *workers, 0.0)
+            self.together = max(self.together, main + sum(workers))
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process started and that still run."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(") ")[2].split()  # behind the name, which may hold anything
+        except OSError:  # it has just ended
+            continue
+        if int(fields[1]) == pid:
+            found.append(int(stat.parent.name))
+    return found
+
+
+def resident(pid: int) -> float:
+    """MiB of a process that are in memory, pages that it shares with others included."""
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    except OSError:
+        return 0.0
+    return pages * os.sysconf("SC_PAGE_SIZE") / _MIB
+
+
+def measure(files: ParallelFiles, root: Path, tokenizer: TokenizerConfig) -> tuple[Preparation, MemoryWatch]:
+    """Prepare in a process of its own, watched.
+
+    Raises:
+        ValueError: it failed; it has said why.
+    """
+    context = multiprocessing.get_context("spawn")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=prepare, args=(files, root, tokenizer, sender))
+    process.start()
+    sender.close()
+    with MemoryWatch(process.pid or 0) as memory:
+        try:
+            found: Preparation = receiver.recv()
+        except EOFError:
+            raise ValueError("the process that prepares failed: see above") from None
+        finally:
+            process.join()
+    return found, memory
+
+
+def build_parser() -> Parser:
+    """All options."""
+    parser = Parser(
+        prog="bench.data",
+        usage="python -m bench.data --folder DIR [--pairs N] [--json FILE]",
+        description="Prepare a synthetic text of many pairs, twice: from nothing, and from what lies in the cache.",
+        epilog="""examples:
+  python -m bench.data --folder /tmp/data                      ten million pairs: 5 GB of disk, some minutes
+  python -m bench.data --folder /tmp/data --pairs 100000       a quick look""",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--folder", type=Path, required=True, help="where texts and caches are written; they are kept")
+    parser.add_argument("--pairs", type=int, default=10_000_000, help="how many (10,000,000)")
+    parser.add_argument("--sampling", type=float, default=0.0, help="of sub-words, see train.py (0)")
+    parser.add_argument("--vocab_size", type=int, default=8000, help="pieces (8000)")
+    parser.add_argument("--json", type=Path, help="where to write all figures")
+    return parser
+
+
+def main() -> None:
+    """Write the text, prepare it twice, print what it took."""
+    arguments = build_parser().parse_args()
+    root = arguments.folder / f"corpus-{arguments.pairs}"
+    if root.exists():
+        raise ValueError(f"{root} is left from an earlier run: delete it, or give another --folder")
+    files = synthetic(arguments.folder, arguments.pairs)
+    tokenizer = TokenizerConfig(vocab_size=arguments.vocab_size, sampling=arguments.sampling)
+    cold, memory = measure(files, root, tokenizer)
+    warm, warm_memory = measure(files, root, tokenizer)
+    for name, found in ("from nothing", cold), ("from the cache", warm):
+        print(f"{name:>15}: " + ", ".join(f"{part} {seconds:.1f} s" for part, seconds in found.seconds.items()))
+    print(f"{warm.pairs:,} pairs to train on, {warm.batches:,} batches, {warm.padding:.1%} padding")
+    seconds = sum(cold.seconds.values()) - cold.seconds["batches"]
+    figures = {
+        "minutes": seconds / 60,
+        "pairs_per_s": arguments.pairs / seconds,
+        "peak_main_mib": max(memory.main, warm_memory.main),
+        "peak_worker_mib": memory.largest_worker,
+        "workers": len(memory.workers),
+        "peak_together_mib": max(memory.together, warm_memory.together),
+        "warm_start_s": sum(warm.seconds.values()) - warm.seconds["batches"],
+        "batches_per_s": warm.batches_per_s,
+    }
+    if arguments.json:
+        result = {
+            "pairs": arguments.pairs,
+            "sampling": arguments.sampling,
+            "cold_s": cold.seconds,
+            "warm_s": warm.seconds,
+            "padding": warm.padding,
+            "figures": figures,
+        }
+        with atomic_file(arguments.json) as draft:
+            draft.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    print("\n" + " ".join(f"{name}={value:.3f}" for name, value in figures.items()))
+
+
+if __name__ == "__main__":
+    run_command("bench.data", main)
