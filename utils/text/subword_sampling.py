@@ -7,6 +7,7 @@ import math
 from bisect import bisect
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from heapq import heappop, heappush
 from itertools import accumulate
 from typing import NamedTuple, Protocol
 
@@ -86,7 +87,10 @@ class UnigramSampler:
 
 
 class BpeSampler:
-    """Merges as BPE does, but at each step leaves out each possible merge with probability `rate`.
+    """Merges as BPE does, but leaves out each merge with probability `rate` when its turn comes.
+
+    As in SentencePiece, what was left out comes back only when a neighbour grows. The paper draws anew for all merges
+    at each step and ends when none is left, which drops hardly anything where a whole sentence is one word (Japanese).
 
     Args:
         pieces: all but the special tokens.
@@ -99,13 +103,28 @@ class BpeSampler:
 
     def __call__(self, word: str, draw: Callable[[], float]) -> list[int]:
         """Ids of the pieces."""
-        parts = list(word)
-        while True:
-            best, place = -math.inf, None
-            for i in range(len(parts) - 1):
-                merged = self._pieces.get(parts[i] + parts[i + 1])
-                if merged is not None and draw() >= self._rate and merged.score > best:
-                    best, place = merged.score, i
-            if place is None:
-                return [self._pieces[part].id if part in self._pieces else UNK_ID for part in parts]
-            parts[place : place + 2] = [parts[place] + parts[place + 1]]
+        end = len(word)
+        parts = list(word)  # a part that was merged into the one before it is empty
+        before, after = list(range(-1, end - 1)), list(range(1, end + 1))
+        agenda: list[tuple[float, int, str]] = []  # merges: the first to be made, the leftmost of equals
+
+        def offer(left: int) -> None:
+            if left >= 0 and after[left] < end:
+                merged = parts[left] + parts[after[left]]
+                if merged in self._pieces:
+                    heappush(agenda, (-self._pieces[merged].score, left, merged))
+
+        for left in range(end - 1):
+            offer(left)
+        while agenda:
+            _, left, merged = heappop(agenda)
+            right = after[left]
+            if right == end or parts[left] + parts[right] != merged or draw() < self._rate:
+                continue  # one of the two has become part of another, or chance leaves it out
+            parts[left], parts[right] = merged, ""
+            after[left], after[right] = after[right], end
+            if after[left] < end:
+                before[after[left]] = left
+            offer(before[left])
+            offer(left)
+        return [self._pieces[part].id if part in self._pieces else UNK_ID for part in parts if part]

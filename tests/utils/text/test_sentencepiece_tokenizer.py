@@ -197,3 +197,12 @@ def test_at_the_end_of_the_scale_a_sample_is_the_straight_cut(kind: str, rate: f
 def test_the_rate_says_how_fine_a_text_is_cut(kind: str, finer: float, coarser: float) -> None:
     fine, coarse = (sum(map(len, TOKENIZERS[kind].sample(LINES, rate, 1))) for rate in (finer, coarser))
     assert fine > coarse > sum(map(len, TOKENIZERS[kind].encode(LINES)))
+
+
+@pytest.mark.parametrize(("kind", "rate"), [("unigram", 0.2), ("unigram", 0.7), ("bpe", 0.1), ("bpe", 0.5)])
+def test_texts_are_cut_as_fine_as_sentencepiece_cuts_them(kind: str, rate: float) -> None:
+    """Its own sampling, which no seed makes the same in two processes."""
+    tokenizer, lines = TOKENIZERS[kind], LINES * 60
+    theirs = tokenizer._processor.encode(lines, enable_sampling=True, nbest_size=-1, alpha=rate)
+    ours = tokenizer.sample(lines, rate, 1)
+    assert sum(map(len, ours)) == pytest.approx(sum(map(len, theirs)), rel=0.03)

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from const.token import UNK_ID
 from utils.text.subword_sampling import BpeSampler, Piece, UnigramSampler
 
-TEXTS = ["a", "b", "c", "ab", "bc", "abc", "▁", "▁a"]
+TEXTS = ["a", "b", "c", "ab", "bc", "abc", "▁", "▁a", "qa"]  # no q by itself
 UNIGRAM = {text: Piece(4 + i, -1.5 - 0.37 * i) for i, text in enumerate(TEXTS)}
 UNKNOWN = min(piece.score for piece in UNIGRAM.values()) - 10
 # the merges of BPE in their order; characters come behind them
-MERGES = ["bc", "ab", "abc", "▁a", "▁abc"]
+MERGES = ["bc", "ab", "abc", "▁a", "▁abc", "cc", "bcbc"]
 BPE = {text: Piece(4 + i, float(-i)) for i, text in enumerate([*MERGES, "a", "b", "c", "▁"])}
 
 
@@ -32,7 +32,7 @@ def cuts(word: str) -> Iterator[tuple[list[int], float]]:
 
 
 @pytest.mark.parametrize("rate", [0.2, 1.0])
-@pytest.mark.parametrize("word", ["▁abcab", "aXbc", "c", "▁abcabcabc"])
+@pytest.mark.parametrize("word", ["▁abcab", "aXbc", "c", "▁abcabcabc", "qab"])
 def test_a_unigram_cut_comes_as_often_as_its_probability_to_the_rate_says(word: str, rate: float) -> None:
     weights = {tuple(ids): math.exp(rate * score) for ids, score in cuts(word)}
     draw, sampler, n = random.Random(0).random, UnigramSampler(UNIGRAM, rate), 10_000
@@ -61,8 +61,16 @@ def test_bpe_merges_in_its_order_and_from_the_left() -> None:
     assert bpe("abc", 0.0) == [ids["abc"]]  # a bc, though ab would go as well
     assert bpe("▁ab", 0.0) == [ids["▁"], ids["ab"]]
     assert bpe("aab", 0.0) == [ids["a"], ids["ab"]]
-    assert bpe("bcbc", 0.0) == 2 * [ids["bc"]]
+    assert bpe("bcbc", 0.0) == [ids["bcbc"]]  # the second grows and meets the first
+    assert bpe("ccc", 0.0) == [ids["cc"], ids["c"]]
     assert bpe("aXX", 0.0) == [ids["a"], UNK_ID, UNK_ID]
+
+
+def test_a_long_word_loses_as_many_merges_as_short_ones() -> None:
+    """A Japanese sentence is one word."""
+    n, rate = 4000, 0.3
+    together = len(bpe("bcX" * n, rate))
+    assert together / (2 * n) == pytest.approx(1 + rate / 2, rel=0.02)
 
 
 @given(word=st.text("abc▁X", max_size=12), seed=st.integers(0, 9))
@@ -71,7 +79,7 @@ def test_bpe_without_any_merge_is_characters(word: str, seed: int) -> None:
 
 
 def test_a_merge_is_left_out_at_the_rate() -> None:
-    """Of `bc` alone one merge is possible, once; of `abc` either goes first, and what is left is tried again."""
+    """Of `bc` alone one merge is possible; `abc` can be made of `a bc` and, where `bc` was left out, of `ab c`."""
     n, rate = 20_000, 0.3
     alone = Counter(len(bpe("bc", rate, seed)) for seed in range(n))
     assert alone[2] == pytest.approx(n * rate, rel=0.05)
