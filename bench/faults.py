@@ -221,7 +221,9 @@ def starve(training: TinyTraining, prepare: Callable[[], None] | None) -> None:
     before = {path.name: path.read_bytes() for path in training.checkpoints()}
     said = training.finish(2, prepare)
     last = said.strip().splitlines()[-1]
-    if not (last.startswith("train.py: error: no room for ") and " MiB, and " in last and " MiB are free in " in last):
+    if not (
+        last.startswith("train.py: error: no room for step-") and " MiB, and " in last and " MiB are free in " in last
+    ):
         raise ValueError(f"on a full disk the last word was {last}")
     if {path.name: path.read_bytes() for path in training.checkpoints()} != before or training.drafts():
         raise ValueError("on a full disk the checkpoints did not stay as they were")
@@ -243,16 +245,17 @@ def survive_full_disk(folder: Path, reference: Outcome) -> str:
     finally:
         process.kill()
         process.wait()
-    run, checkpoint = started.run, started.checkpoints()[-1].stat().st_size
+    run = started.run
     if run is None:
         raise ValueError("no training was there to starve")
+    room = started.checkpoints()[-1].stat().st_size * 9 // 10  # enough for whatever else is written before it
     starved = TinyTraining(folder / "starved")
     disk = starved.folder / "pickles"
     blocks = sum(-(-path.stat().st_size // 4096) for path in run.rglob("*"))
-    mounted = mount_small_disk(disk, 4096 * blocks + checkpoint // 2)
+    mounted = mount_small_disk(disk, 4096 * blocks + room)
     try:
         shutil.copytree(run, disk / run.name)
-        starve(starved, None if mounted else partial(_limit_files, checkpoint // 2))
+        starve(starved, None if mounted else partial(_limit_files, room))
         if mounted:
             subprocess.run(["mount", "-o", f"remount,size={100 * 4096 * blocks}", str(disk)], check=True)
         starved.finish()
@@ -270,7 +273,7 @@ def build_parser() -> Parser:
         usage="python -m bench.faults [--kills N] [--damages N] [--seed N] [--json FILE]",
         description="Kill a tiny training, damage its checkpoints, fill its disk: it must end with the same bits.",
         epilog="""examples:
-  python -m bench.faults                            30 kills, 200 damages, a full disk: ten minutes
+  python -m bench.faults                            30 kills, 200 damages, a full disk: a quarter of an hour
   python -m bench.faults --kills 2 --damages 20     a quick look""",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -34,10 +34,10 @@ def no_room(path: Path, draft: Path, size: int | None, reason: str) -> OSError:
     """
     written = draft.stat().st_blocks * 512 if draft.exists() else 0
     free = shutil.disk_usage(path.parent).free + written
-    need = f"more than {written / 2**20:.1f}" if size is None else f"{size / 2**20:.1f}"
+    need = f"more than {written / 2**20:.2f}" if size is None else f"{size / 2**20:.2f}"
     return OSError(
-        f"no room for {path.name} ({reason}): it needs {need} MiB, and {free / 2**20:.1f} MiB are free in "
-        f"{path.parent}: make room there; what was written before is whole"
+        f"no room for {path.name} ({reason}): it needs {need} MiB, and {free / 2**20:.2f} MiB are free in "
+        f"{path.parent}: make room there, or raise the limit; what was written before is whole"
     )
 
 

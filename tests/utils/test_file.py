@@ -163,7 +163,7 @@ def test_a_full_disk_is_told_in_one_line_and_the_old_file_stays(
     with pytest.raises(OSError, match="no room") as caught:
         write()
     message = str(caught.value)
-    assert message.startswith(f"no room for test.json ({os.strerror(number)}): it needs more than 1.0 MiB, and ")
+    assert message.startswith(f"no room for test.json ({os.strerror(number)}): it needs more than 1.00 MiB, and ")
     assert f" MiB are free in {tmp_path}: " in message
     assert "\n" not in message
     assert path.read_text() == "old"
@@ -177,9 +177,9 @@ def test_room_that_the_draft_takes_counts_as_free(tmp_path: Path, monkeypatch: p
     with draft.open("rb") as file:
         os.fsync(file.fileno())
     message = str(no_room(tmp_path / "a", draft, 5 * 2**20, "why"))
-    assert "no room for a (why): it needs 5.0 MiB, and 3.0 MiB are free" in message
+    assert "no room for a (why): it needs 5.00 MiB, and 3.00 MiB are free" in message
     draft.unlink()
-    assert "0.0 MiB are free" in str(no_room(tmp_path / "a", draft, 5 * 2**20, "why"))
+    assert "0.00 MiB are free" in str(no_room(tmp_path / "a", draft, 5 * 2**20, "why"))
 
 
 def test_other_errors_keep_their_words(tmp_path: Path) -> None:

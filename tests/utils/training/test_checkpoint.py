@@ -198,7 +198,7 @@ def test_a_full_disk_says_what_is_missing_and_leaves_the_one_before_it(
     with pytest.raises(OSError, match="no room") as caught:
         save_checkpoint({**state(), "big": torch.zeros(2**18)}, path)
     message = str(caught.value)
-    assert f"no room for {path.name} ({os.strerror(number)}): it needs 1.0 MiB, and " in message
+    assert f"no room for {path.name} ({os.strerror(number)}): it needs 1.00 MiB, and " in message
     assert f"are free in {path.parent}" in message
     assert "\n" not in message
     assert same(load_checkpoint(path, CPU), state())

@@ -121,7 +121,7 @@ def test_a_disk_that_takes_no_more_is_an_error_of_one_line(
     with pytest.raises(OSError, match=os.strerror(number)) as caught:
         write_weights({"big": torch.zeros(2**19)}, path, 1.0)
     assert str(path.name) in str(caught.value)
-    assert ("needs 2.0 MiB, and " in str(caught.value)) is (number != errno.EACCES)
+    assert ("needs 2.00 MiB, and " in str(caught.value)) is (number != errno.EACCES)
     assert same(read_weights(path), weights(3))
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
