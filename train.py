@@ -210,7 +210,8 @@ class Trainer:
         self, dev: Sequence[Batch], judge: Judge, plan: TrainingConfig, observers: Sequence[Observer]
     ) -> None:
         begin, progress = time.monotonic(), self.progress
-        validation = self.test(dev, judge) if self.processes.is_first else None
+        with self.optimizer.averaged():
+            validation = self.test(dev, judge) if self.processes.is_first else None
         validation = self.processes.from_first(validation)
         progress.note(validation.score(plan.select_by))
         progress.seconds += time.monotonic() - begin
@@ -219,9 +220,8 @@ class Trainer:
         self.meter.restart_clock()
 
     def test(self, batches: Iterable[Batch], judge: Judge) -> Validation:
-        """Loss of some batches, and the scores that `judge` gives."""
-        with self.optimizer.averaged():
-            return judge(self.mean_loss(batches))
+        """Loss of some batches with the weights that the network has, and the scores that `judge` gives."""
+        return judge(self.mean_loss(batches))
 
     def state(self) -> dict[str, Any]:
         """All that going on from here needs: tensors and plain values. What is random follows from seed and step."""

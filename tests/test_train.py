@@ -2,6 +2,7 @@
 
 import copy
 import json
+import math
 import os
 import re
 import shutil
@@ -519,6 +520,14 @@ def test_the_lowest_loss_may_be_what_is_best() -> None:
     fit(trainer, TrainingConfig(max_steps=30, max_epochs=None, validate_every=10, select_by="loss"), witness)
     assert trainer.progress.best_step == 30
     assert trainer.progress.best_score == -min(witness.judged)
+
+
+def test_a_test_is_of_the_weights_that_the_network_has_been_given() -> None:
+    trainer = new_trainer(optimizer=replace(FAST, ema_decay=0.9))
+    fit(trainer, TrainingConfig(max_steps=6, max_epochs=None), Witness())
+    for parameter in trainer.net.parameters():
+        nn.init.zeros_(parameter)
+    assert trainer.test(new_sampler().all(), Witness().judge).loss == pytest.approx(math.log(VOCAB))
 
 
 def test_what_is_validated_is_the_moving_average_and_what_goes_on_is_not() -> None:
