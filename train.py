@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.profiler import record_function
 
-from const.path import PICKLES, PRESET
+from const.path import CORPUS, PICKLES, PRESET
 from models.transformer import Transformer
 from utils import run as run_folder
 from utils.command_line import INTERRUPTED, Parser, run_command
@@ -30,6 +30,7 @@ from utils.dataset.token_array import TokenPairs
 from utils.dataset.token_cache import cached_tokenizers, cached_tokens, training_tokens
 from utils.device import Precision, autocast, inference_dtype, keep_freed_memory, pick_device, product_dtype
 from utils.evaluation.validator import Validator
+from utils.file import sweep_drafts
 from utils.text.pair import TokenizerPair, load_tokenizers
 from utils.training.checkpoint import FORMAT, difference
 from utils.training.checkpoint_keeper import CheckpointKeeper
@@ -326,6 +327,7 @@ class Texts(NamedTuple):
 
 def prepare_texts(config: Config, source: Path | None, say: Callable[[str], None]) -> Texts:
     """Have everything at hand, with the vocabulary of a run where there is one to go on from."""
+    sweep_drafts(CORPUS / "cache")  # of preparations that were killed
     corpus, plan = prepare_corpus(config.data), config.training
     if source is None:
         tokenizers = cached_tokenizers(corpus, config.data, config.tokenizer, say)

@@ -1,5 +1,6 @@
 """x · m / (1 - p), m = 0 with probability p and else 1, Srivastava et al. 2014: torch's, but quick on a CPU too."""
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -29,11 +30,13 @@ class Dropout(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The identity when not training."""
-        if not self.training or self.p == 0:
+        if not self.training or self.p == 0 or not x.numel():
             return x
         if x.device.type != "cpu" or torch.compiler.is_compiling():
             return F.dropout(x, self.p)
-        words = torch.empty(-(-x.numel() // 8), dtype=torch.int64).random_(-(2**63), None)
+        # torch's generator seeds this one, which is twice as fast
+        draw = np.random.Generator(np.random.SFC64(int(torch.randint(2**63 - 1, ()))))
+        words = torch.from_numpy(draw.integers(-(2**63), 2**63, -(-x.numel() // 8)))
         keep = words.view(torch.uint8)[: x.numel()].view(x.shape).ge_(round(self.p * _LEVELS))
         # 0 or 1 times the bits of 1 / (1 - p): torch turns bytes into integers far quicker than into floats
         integer = _INTEGER[x.dtype.itemsize]

@@ -12,10 +12,11 @@ from utils.config import Config
 from utils.dataset.batch import BatchConfig
 from utils.dataset.corpus import Corpus, DataConfig
 from utils.dataset.parallel_text import ParallelFiles, ParallelText
-from utils.run import create_run, save_weights
+from utils.run import WEIGHTS, create_run
 from utils.search.hypothesis import SearchConfig
 from utils.text.pair import TokenizerConfig, TokenizerPair, train_tokenizers
 from utils.training.plan import TrainingConfig
+from utils.training.weight_store import write_weights
 
 MODEL = TransformerConfig(
     d_model=16, n_heads=2, d_ff=32, n_encoder_layers=1, n_decoder_layers=2, dropout=0.0, max_length=48, tie="target"
@@ -76,5 +77,5 @@ def run(root: Path, model: TransformerConfig = MODEL) -> Path:
         search=SearchConfig(beam_size=2),
     )
     folder = create_run(config, tokenizers(), root)
-    save_weights(translating(model), folder)
+    write_weights(translating(model).state_dict(), folder / WEIGHTS, 0.0)
     return folder

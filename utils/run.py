@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_model, save_model
 
 from const.path import PICKLES
 from layers.decoder_block import DecoderBlock
@@ -17,7 +15,6 @@ from layers.scaled_dot_product_attention import ScaledDotProductAttention
 from models.transformer import Transformer
 from utils.config import Config
 from utils.device import Precision, inference_dtype
-from utils.file import atomic_file
 from utils.search.coverage import Covered
 from utils.search.ensemble import Ensemble
 from utils.search.hypothesis import Searchable, SearchConfig
@@ -25,6 +22,7 @@ from utils.search.sampling import SamplingConfig
 from utils.search.translator import Translator
 from utils.text.pair import TokenizerPair, load_tokenizers
 from utils.training.checkpoint import first_difference
+from utils.training.weight_store import read_weights
 
 CONFIG = "config.yaml"  # the resolved settings
 WEIGHTS = "model.safetensors"  # of the best validation
@@ -142,13 +140,6 @@ def newest_run(having: str, root: Path = PICKLES) -> Path:
     return max(files, key=lambda file: file.stat().st_mtime).parent
 
 
-def save_weights(model: Transformer, folder: Path) -> None:
-    """Write the weights as safetensors; tied ones once."""
-    with atomic_file(folder / WEIGHTS) as draft:
-        save_model(model, str(draft))
-        draft.chmod(0o644)  # safetensors makes it unreadable to others
-
-
 def load_run(folder: Path, device: torch.device, fused: bool | None = None) -> Run:
     """Read a run, ready to translate.
 
@@ -166,12 +157,13 @@ def load_run(folder: Path, device: torch.device, fused: bool | None = None) -> R
     tokenizers = load_tokenizers(folder)
     shape = config.model if fused is None else replace(config.model, fused=fused)
     model = Transformer(shape, len(tokenizers.src), len(tokenizers.tgt)).to(device)
+    weights = folder / WEIGHTS
+    if not weights.is_file():
+        raise ValueError(f"{folder} has no {WEIGHTS} yet: it appears with the first validation")
     try:
-        load_model(model, folder / WEIGHTS, device=str(device))
-    except FileNotFoundError:
-        raise ValueError(f"{folder} has no {WEIGHTS} yet: it appears with the first validation") from None
-    except SafetensorError as error:
-        raise ValueError(f"{folder / WEIGHTS} is damaged ({error}): train the run anew") from error
+        model.load_state_dict(read_weights(weights))
+    except ValueError as error:
+        raise ValueError(f"{error}: train the run anew") from error
     except RuntimeError as error:
-        raise ValueError(f"{folder / WEIGHTS} does not fit {CONFIG}: {first_difference(error)}") from error
+        raise ValueError(f"{weights} does not fit {CONFIG}: {first_difference(error)}") from error
     return Run(folder, config, tokenizers, model.eval())

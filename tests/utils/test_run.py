@@ -16,11 +16,12 @@ from utils import device
 from utils import run as run_folder
 from utils.config import Config
 from utils.device import Precision
-from utils.run import WEIGHTS, Run, build_translator, create_run, load_run, newest_run, save_weights
+from utils.run import WEIGHTS, Run, build_translator, create_run, load_run, newest_run
 from utils.search.hypothesis import SearchConfig
 from utils.search.sampling import SamplingConfig
 from utils.text.pair import TokenizerPair
 from utils.text.word_tokenizer import WordTokenizer
+from utils.training.weight_store import write_weights
 
 CPU = torch.device("cpu")
 SRC, TGT = WordTokenizer("都京の古い", lowercase=False), WordTokenizer(["capital", "the", "old"], lowercase=False)
@@ -47,7 +48,7 @@ def run_of(root: Path, tie: Literal["none", "target", "all"] = "target") -> tupl
     config = Config(name="toy", model=replace(SMALL, tie=tie))
     model = Transformer(config.model, len(tokenizers.src), len(tokenizers.tgt))
     folder = create_run(config, tokenizers, root)
-    save_weights(model, folder)
+    write_weights(model.state_dict(), folder / WEIGHTS, 0.0)
     return folder, model.eval(), tokenizers
 
 
@@ -224,14 +225,23 @@ def test_an_ensemble_of_other_vocabularies_is_refused_with_both_folders(other: T
 def test_truncated_weights_are_refused_in_one_line(tmp_path: Path, keep: int) -> None:
     folder, *_ = run_of(tmp_path)
     (folder / WEIGHTS).write_bytes((folder / WEIGHTS).read_bytes()[:keep])
-    with pytest.raises(ValueError, match=rf"^{folder / WEIGHTS} is damaged \([^\n]+\): train the run anew$"):
+    with pytest.raises(ValueError, match=rf"^{folder / WEIGHTS} cannot be read \([^\n]+\): train the run anew$"):
+        load_run(folder, CPU)
+
+
+def test_weights_with_a_flipped_bit_are_refused(tmp_path: Path) -> None:
+    folder, *_ = run_of(tmp_path)
+    content = bytearray((folder / WEIGHTS).read_bytes())
+    content[-5] ^= 8
+    (folder / WEIGHTS).write_bytes(content)
+    with pytest.raises(ValueError, match=r"is damaged: its checksum is wrong: train the run anew$"):
         load_run(folder, CPU)
 
 
 def test_random_bytes_are_refused_in_one_line(tmp_path: Path) -> None:
     folder, *_ = run_of(tmp_path)
     (folder / WEIGHTS).write_bytes(bytes(range(256)) * 9)
-    with pytest.raises(ValueError, match=rf"^{folder / WEIGHTS} is damaged \([^\n]+\): train the run anew$"):
+    with pytest.raises(ValueError, match=rf"^{folder / WEIGHTS} cannot be read \([^\n]+\): train the run anew$"):
         load_run(folder, CPU)
 
 
