@@ -8,10 +8,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 
-import bench.data
 import pytest
 from jsonargparse import ArgumentParser
 
+import bench.data
 import bench.decode
 import bench.faults
 import bench.train
