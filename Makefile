@@ -21,7 +21,7 @@ $(POETRY):
 	.poetry/bin/pip install --quiet --disable-pip-version-check poetry poetry-plugin-pypi-mirror
 
 .venv/installed: pyproject.toml poetry.lock | $(POETRY)
-	$(POETRY) install --no-interaction
+	$(POETRY) install --no-interaction --compile
 	touch $@
 
 demo: install  ## train on the embedded corpus, translate, draw: about four minutes
