@@ -13,6 +13,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from utils.training.projected_loss import ProjectedLoss, lowered, room_for_gradients
+
 _SLICE = {"cpu": 2**23, "cuda": 2**27}  # logits of a matrix product
 _PIECE = {"cpu": 2**18, "cuda": 2**27}  # logits that single operations go through
 
@@ -37,7 +39,7 @@ def _losses(logits: Tensor, target: Tensor, counted: Tensor | None, smoothing: f
     return nats.sum(), slope
 
 
-class _ProjectedCrossEntropy(torch.autograd.Function):
+class _ProjectedCrossEntropy(ProjectedLoss):
     @staticmethod
     def forward(
         ctx: Any,
@@ -49,12 +51,8 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         counted: Tensor | None,
     ) -> Tensor:
         device = hidden.device.type
-        precision = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
-        hidden_low, weight_low = hidden.to(precision), weight.to(precision)
-        wanted = any(ctx.needs_input_grad)
-        hidden_grad = torch.empty_like(hidden) if wanted else None
-        weight_grad = torch.zeros_like(weight) if wanted else None
-        bias_grad = torch.zeros_like(bias) if wanted and bias is not None else None
+        hidden_low, weight_low = lowered(hidden, weight)
+        hidden_grad, weight_grad, bias_grad = room_for_gradients(ctx, hidden, weight, bias)
         nats = torch.zeros((), device=hidden.device)
         for part in _cut(len(hidden), len(weight), _SLICE[device]):
             logits = hidden_low[part] @ weight_low.t()
@@ -71,11 +69,6 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
                 weight_grad += logits.t() @ hidden_low[part]
         ctx.save_for_backward(hidden_grad, weight_grad, bias_grad)
         return nats
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        scaled = (saved * grads[0] if saved is not None else None for saved in ctx.saved_tensors)
-        return *scaled, None, None, None
 
 
 def projected_cross_entropy(

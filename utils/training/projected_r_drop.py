@@ -10,22 +10,19 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from utils.training.projected_loss import ProjectedLoss, lowered, room_for_gradients
+
 _SLICE_ELEMENTS = 2**21  # logits held at once
 
 
-class _ProjectedRDrop(torch.autograd.Function):
+class _ProjectedRDrop(ProjectedLoss):
     @staticmethod
     def forward(
         ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, smoothing: float, alpha: float
     ) -> Tensor:
-        device = hidden.device.type
-        precision = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
-        summing = torch.promote_types(precision, torch.float32)
-        hidden_low, weight_low = hidden.to(precision), weight.to(precision)
-        wanted = any(ctx.needs_input_grad)
-        hidden_grad = torch.empty_like(hidden) if wanted else None
-        weight_grad = torch.zeros_like(weight) if wanted else None
-        bias_grad = torch.zeros_like(bias) if wanted and bias is not None else None
+        hidden_low, weight_low = lowered(hidden, weight)
+        summing = torch.promote_types(hidden_low.dtype, torch.float32)
+        hidden_grad, weight_grad, bias_grad = room_for_gradients(ctx, hidden, weight, bias)
         nats = torch.zeros((), device=hidden.device, dtype=summing)
         vocab = len(weight)
         step = max(1, _SLICE_ELEMENTS // (2 * vocab))
@@ -54,16 +51,11 @@ class _ProjectedRDrop(torch.autograd.Function):
             slope = slope.flatten(0, 1)
             if bias_grad is not None:
                 bias_grad += slope.sum(0)
-            slope = slope.to(precision)
+            slope = slope.to(hidden_low.dtype)
             hidden_grad[:, part] = (slope @ weight_low).unflatten(0, (2, -1))
             weight_grad += slope.t() @ seen
         ctx.save_for_backward(hidden_grad, weight_grad, bias_grad)
         return nats
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        scaled = (saved * grads[0] if saved is not None else None for saved in ctx.saved_tensors)
-        return *scaled, None, None, None
 
 
 def projected_r_drop(
