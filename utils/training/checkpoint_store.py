@@ -1,6 +1,5 @@
 """The newest checkpoints of a training, so that it goes on whatever happened to one of them."""
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,9 +8,10 @@ from typing import Any
 import torch
 
 from utils.training.checkpoint import DamagedError, load_checkpoint, save_checkpoint
+from utils.training.step_file import step_file, step_files
 
 _FORMAT_1 = "last.pt"
-_NAME = re.compile(r"step-(\d+)\.pt")
+_SUFFIX = ".pt"
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class CheckpointStore:
 
     def _paths(self) -> list[Path]:
         """The newest first."""
-        return sorted((path for path in self._folder.glob("step-*") if _NAME.fullmatch(path.name)), key=_step)[::-1]
+        return step_files(self._folder, _SUFFIX)[::-1]
 
     def save(self, state: Mapping[str, Any], step: int) -> None:
         """Write a checkpoint, and only then let old ones go; those that `load` found damaged do not count as kept.
@@ -60,7 +60,7 @@ class CheckpointStore:
             OSError: the disk is full, among others; all that was there before stays.
             TypeError: the state holds more than tensors and plain values.
         """
-        path = self._folder / f"step-{step:08d}.pt"
+        path = step_file(self._folder, step, _SUFFIX)
         save_checkpoint(state, path)
         self._damaged.discard(path)
         good = [other for other in self._paths() if other not in self._damaged]
@@ -100,8 +100,3 @@ class CheckpointStore:
                 f"start anew, with its weights if you like (--init-from {self._folder.parent})"
             )
         raise ValueError(f"no checkpoint in {self._folder}: the run saved none yet, start it anew")
-
-
-def _step(path: Path) -> int:
-    found = _NAME.fullmatch(path.name)
-    return int(found[1]) if found else -1

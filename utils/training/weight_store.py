@@ -12,8 +12,9 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from utils.file import FULL, atomic_file, no_room
+from utils.training.step_file import step_file, step_files, step_of
 
-_NAME = re.compile(r"step-(\d+)\.safetensors")
+_SUFFIX = ".safetensors"
 _CHECKSUM, _SCORE = "sha256", "score"  # entries of the metadata; the others name tied weights
 
 
@@ -129,12 +130,12 @@ class WeightStore:
         self._keep_best = keep_best
         self._keep_last = keep_last
         for path in self._paths():
-            if _step(path) > step:
+            if step_of(path) > step:
                 path.unlink()
 
     def _paths(self) -> list[Path]:
         """By step."""
-        return sorted((path for path in self._folder.glob("step-*") if _NAME.fullmatch(path.name)), key=_step)
+        return step_files(self._folder, _SUFFIX)
 
     def best(self) -> list[Path]:
         """The best, beginning with the very best."""
@@ -146,7 +147,7 @@ class WeightStore:
 
     def save(self, weights: Mapping[str, Tensor], step: int, score: float) -> None:
         """Keep the weights of a validation, unless enough better ones are there."""
-        path = self._folder / f"step-{step:08d}.safetensors"
+        path = step_file(self._folder, step, _SUFFIX)
         others = [other for other in self._paths() if other != path]
         if self._keep_last or sum(read_score(other) >= score for other in others) < self._keep_best:
             write_weights(weights, path, score)
@@ -156,10 +157,5 @@ class WeightStore:
                 path.unlink()
 
 
-def _step(path: Path) -> int:
-    found = _NAME.fullmatch(path.name)
-    return int(found[1]) if found else -1
-
-
 def _best(paths: Sequence[Path]) -> list[Path]:
-    return sorted(paths, key=lambda path: (-read_score(path), _step(path)))
+    return sorted(paths, key=lambda path: (-read_score(path), step_of(path)))
