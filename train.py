@@ -404,7 +404,6 @@ def train(arguments: Arguments, processes: Processes, device: torch.device) -> N
     sampler = BucketSampler(
         texts.train, config.batch.tokens_per_batch, config.batch.max_tokens, plan.seed, config.batch.length_multiple
     )
-    dev, test = (BucketSampler(pairs, config.batch.tokens_per_batch).all() for pairs in (texts.dev, texts.test))
 
     torch.manual_seed(plan.seed)
     model = Transformer(config.model, len(texts.tokenizers.src), len(texts.tokenizers.tgt)).to(device)
@@ -437,6 +436,7 @@ def train(arguments: Arguments, processes: Processes, device: torch.device) -> N
     if arguments.resume is not None:
         config.save(folder / run_folder.CONFIG)  # what was said anew holds for the next time too
     run = run_folder.Run(folder, config, texts.tokenizers, model)
+    dev, test = (BucketSampler(pairs, config.batch.tokens_per_batch).all() for pairs in (texts.dev, texts.test))
     dev_text = read_parallel(texts.corpus.dev)[: plan.bleu_sentences]
     greedy = replace(config.search, beam_size=1)
     judge = Validator(lambda: run.translator(greedy), dev_text, texts.corpus, plan.n_samples)
