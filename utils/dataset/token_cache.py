@@ -1,20 +1,18 @@
 """Token ids of a corpus, encoded once and memory-mapped ever after; with sub-word sampling once an epoch."""
 
-import hashlib
-import json
 import shutil
 import sys
 import textwrap
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Literal
 
 from tqdm import tqdm
 
 from const.path import CORPUS
 from utils.dataset.cache_folder import cached_folder
+from utils.dataset.cache_key import cache_key, saved_hashes
 from utils.dataset.cleaning import clean
 from utils.dataset.corpus import Corpus, DataConfig
 from utils.dataset.encoding import Sampling, encoded_blocks
@@ -24,19 +22,6 @@ from utils.text.pair import TokenizerConfig, TokenizerPair, load_tokenizers, tra
 
 Split = Literal["train", "dev", "test"]
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
-_FORMAT = 2  # counts up when what lies in the cache changes
-
-
-def _key(*parts: object) -> str:
-    text = json.dumps([_FORMAT, *parts], sort_keys=True, default=str)
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
-
-
-def _written(tokenizers: TokenizerPair) -> dict[str, str]:
-    """All that tokenizers are: the hashes of what they save. Equal pieces can still cut a text differently."""
-    with TemporaryDirectory() as folder:
-        tokenizers.save(Path(folder))
-        return {file.name: hashlib.blake2b(file.read_bytes()).hexdigest() for file in Path(folder).iterdir()}
 
 
 def cached_tokenizers(
@@ -55,7 +40,7 @@ def cached_tokenizers(
         ValueError: the text cannot give the vocabulary that is asked for.
     """
     learned = {name: value for name, value in asdict(config).items() if name != "sampling"}
-    key = _key(corpus.fingerprint(root), asdict(data.clean), learned)
+    key = cache_key(corpus.fingerprint(root), asdict(data.clean), learned)
 
     def make(folder: Path) -> None:
         text = _cleaned(corpus, data, say, root)
@@ -84,7 +69,8 @@ def cached_tokens(
         root: where caches are kept.
     """
     cleaning = asdict(data.clean) if split == "train" else None
-    key = _key(corpus.fingerprint(root), split, cleaning, _written(tokenizers))
+    # of what tokenizers save: equal pieces can still cut a text differently
+    key = cache_key(corpus.fingerprint(root), split, cleaning, saved_hashes(tokenizers.save))
 
     def make(folder: Path) -> None:
         text = _cleaned(corpus, data, say, root) if split == "train" else TextBlocks.whole(getattr(corpus, split))
@@ -121,7 +107,7 @@ def training_tokens(
         pairs = cached_tokens(corpus, "train", data, tokenizers, say, root)
         return lambda _: pairs
     text = _cleaned(corpus, data, say, root)
-    key = _key(corpus.fingerprint(root), asdict(data.clean), _written(tokenizers), sampling, seed)
+    key = cache_key(corpus.fingerprint(root), asdict(data.clean), saved_hashes(tokenizers.save), sampling, seed)
     stem = f"{corpus.name}-sampled-{key}-"
 
     def tokens(epoch: int) -> TokenPairs:
@@ -146,7 +132,7 @@ def _cleaned(corpus: Corpus, data: DataConfig, say: Callable[[str], None], root:
         say(f"Cleaning the training text of {corpus.name}:\n{textwrap.indent(str(report), '  ')}")
         text.save(folder)
 
-    key = _key(corpus.fingerprint(root), asdict(data.clean))
+    key = cache_key(corpus.fingerprint(root), asdict(data.clean))
     return TextBlocks.load(corpus.train, cached_folder(root / "cache" / f"{corpus.name}-clean-{key}", make, say))
 
 

@@ -77,9 +77,9 @@ def train_tokenizers(config: TokenizerConfig, src: Lines, tgt: Lines) -> Tokeniz
         ValueError: the text cannot give `vocab_size` pieces.
     """
     if config.joint:
-        both = _train(config, _Joined(src, tgt))
+        both = train_tokenizer(config, _Joined(src, tgt))
         return TokenizerPair(both, both)
-    return TokenizerPair(_train(config, src), _train(config, tgt))
+    return TokenizerPair(train_tokenizer(config, src), train_tokenizer(config, tgt))
 
 
 class _Joined:
@@ -95,7 +95,12 @@ class _Joined:
         return chain(self._first, self._second)
 
 
-def _train(config: TokenizerConfig, lines: Lines) -> Tokenizer:
+def train_tokenizer(config: TokenizerConfig, lines: Lines) -> Tokenizer:
+    """Learn one tokenizer from lines of text; `joint` says nothing here.
+
+    Raises:
+        ValueError: the text cannot give `vocab_size` pieces.
+    """
     if config.kind == "word":
         return WordTokenizer.train(lines, config.min_freq, config.lowercase)
     return SentencePieceTokenizer.train(
@@ -115,6 +120,17 @@ def load_tokenizers(folder: Path) -> TokenizerPair:
     if src is None or tgt is None:
         raise ValueError(f"no tokenizer in {folder}: give the folder of a training run")
     return TokenizerPair(src, tgt)
+
+
+def load_tokenizer(folder: Path) -> Tokenizer:
+    """Read the one tokenizer of a folder: what `Tokenizer.save` wrote to `folder / "tokenizer"`.
+
+    Raises:
+        ValueError: none lies there, or two do.
+    """
+    if (tokenizer := _load(folder / "tokenizer")) is None:
+        raise ValueError(f"no single tokenizer in {folder}: give the folder of a run that learned from one language")
+    return tokenizer
 
 
 def _load(stem: Path) -> Tokenizer | None:

@@ -5,7 +5,14 @@ from pathlib import Path
 import pytest
 
 from const.token import UNK_ID
-from utils.text.pair import TokenizerConfig, TokenizerPair, load_tokenizers, train_tokenizers
+from utils.text.pair import (
+    TokenizerConfig,
+    TokenizerPair,
+    load_tokenizer,
+    load_tokenizers,
+    train_tokenizer,
+    train_tokenizers,
+)
 from utils.text.sentencepiece_tokenizer import SentencePieceTokenizer
 from utils.text.tokenizer import Tokenizer
 from utils.text.word_tokenizer import WordTokenizer
@@ -109,6 +116,24 @@ def test_the_two_sides_may_be_of_different_kinds(tmp_path: Path) -> None:
     src, tgt = load_tokenizers(tmp_path)
     assert pieces(src) == pieces(subwords)
     assert pieces(tgt)[4:] == ["a"]
+
+
+def test_a_single_tokenizer_knows_its_lines_alone_and_is_found_again(tmp_path: Path, config: TokenizerConfig) -> None:
+    config = replace(config, vocab_size=50)
+    tokenizer = train_tokenizer(config, EN)
+    assert pieces(tokenizer) == pieces(train_tokenizers(replace(config, joint=False), JA, EN).tgt)
+    tokenizer.save(tmp_path / "tokenizer")
+    assert pieces(load_tokenizer(tmp_path)) == pieces(tokenizer)
+    assert pieces(load_tokenizers(tmp_path).src) == pieces(tokenizer)
+
+
+def test_of_two_tokenizers_none_is_the_single_one(tmp_path: Path) -> None:
+    message = rf"^no single tokenizer in {tmp_path}: give the folder of a run that learned from one language$"
+    with pytest.raises(ValueError, match=message):
+        load_tokenizer(tmp_path)
+    train_tokenizers(TokenizerConfig("word", joint=False), JA, EN).save(tmp_path)
+    with pytest.raises(ValueError, match=message):
+        load_tokenizer(tmp_path)
 
 
 @pytest.mark.parametrize("sampling", [-0.1, 1.1, float("nan")])
