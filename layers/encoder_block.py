@@ -17,6 +17,7 @@ class EncoderBlock(nn.Module):
         d_model: width.
         dropout: probability of dropping a component of a sub-layer's output.
         norm_first: where the norms stand.
+        norm_eps: added to the variance before a norm divides by its root.
     """
 
     def __init__(
@@ -26,12 +27,13 @@ class EncoderBlock(nn.Module):
         d_model: int,
         dropout: float = 0.0,
         norm_first: bool = True,
+        norm_eps: float = 1e-5,
     ) -> None:
         super().__init__()
         self.self_attention = self_attention
         self.feed_forward = feed_forward
-        self.around_self = Residual(d_model, dropout, norm_first)
-        self.around_feed = Residual(d_model, dropout, norm_first)
+        self.around_self = Residual(d_model, dropout, norm_first, norm_eps)
+        self.around_feed = Residual(d_model, dropout, norm_first, norm_eps)
 
     def forward(self, x: Float[Tensor, "B S D"], mask: Bool[Tensor, "..."] | None = None) -> Float[Tensor, "B S D"]:
         """Mask as in `layers.mask`: True = may attend."""

@@ -18,11 +18,12 @@ class Residual(nn.Module):
         d_model: width.
         dropout: probability of dropping a component of f's output.
         norm_first: where the norm stands.
+        norm_eps: added to the variance before the norm divides by its root.
     """
 
-    def __init__(self, d_model: int, dropout: float = 0.0, norm_first: bool = True) -> None:
+    def __init__(self, d_model: int, dropout: float = 0.0, norm_first: bool = True, norm_eps: float = 1e-5) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(d_model)
+        self.norm = nn.LayerNorm(d_model, norm_eps)
         self.dropout = Dropout(dropout)
         self.norm_first = norm_first
 

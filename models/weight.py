@@ -38,6 +38,28 @@ def initialise(module: nn.Module, pad_id: int | None = None) -> None:
                 nn.init.uniform_(projection.weight, -bound, bound)
 
 
+def initialise_truncated(module: nn.Module, std: float, pad_id: int | None = None) -> None:
+    """Set every weight of a network as BERT begins (Devlin et al. 2019).
+
+    Matrices and embeddings are normal, drawn again where they are beyond two standard deviations; biases are 0,
+    norms 1 and 0.
+
+    Args:
+        module: the network.
+        std: standard deviation before what is beyond two of them is cut off.
+        pad_id: the row of every token embedding that starts at zero.
+    """
+    for part in module.modules():
+        if isinstance(part, nn.Linear | nn.Embedding):
+            nn.init.trunc_normal_(part.weight, std=std, a=-2 * std, b=2 * std)
+        if isinstance(part, nn.Embedding) and pad_id is not None and part.padding_idx == pad_id:
+            nn.init.zeros_(part.weight[pad_id].detach())
+        if isinstance(part, nn.LayerNorm):
+            nn.init.ones_(part.weight)
+        if isinstance(part, nn.Linear | nn.LayerNorm) and part.bias is not None:
+            nn.init.zeros_(part.bias)
+
+
 def tie(owner: nn.Linear | nn.Embedding, *others: nn.Linear | nn.Embedding) -> None:
     """Make the weight of `others` the very weight of `owner` (Press & Wolf 2017): it is then learned once.
 

@@ -1,0 +1,242 @@
+"""BERT, Devlin et al. 2019: a Transformer's encoder over sentences with holes, and the heads that it learns with."""
+
+from dataclasses import asdict, dataclass
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from const.token import PAD_ID
+from layers.dropout import Dropout
+from layers.encoder_block import EncoderBlock
+from layers.feed_forward import ACTIVATION, Activation, FeedForward
+from layers.mask import padding_mask
+from layers.multi_head_attention import MultiHeadAttention
+from layers.positional_encoding import LearnedPositionalEncoding
+from layers.scaled_dot_product_attention import attention_kernel
+from layers.token_embedding import TokenEmbedding
+from models.weight import initialise_truncated, tie
+
+_STD = 0.02  # of every matrix and embedding at the beginning, as in the paper's code
+
+
+@dataclass(frozen=True)
+class BertConfig:
+    """The architecture; the defaults are Devlin et al.'s base.
+
+    Args:
+        d_model: width of every position.
+        n_heads: heads of every attention.
+        d_ff: inner width of the feed-forward layers.
+        n_layers: depth.
+        dropout: probability of dropping a component of embeddings and sub-layer outputs.
+        attention_dropout: probability of dropping an attention weight.
+        activation: bend of the feed-forward layers and of the masked-language head.
+        max_length: longest input in tokens, [CLS] and [SEP] included.
+        n_segments: how many sentences an input can tell apart.
+        scale_embedding: word vectors times √D, as the Transformer has them, or as they are (BERT).
+        norm_eps: added to the variance before a norm divides by its root.
+        fused: attention by torch's fused kernel (fast) or written out (readable, gives weights); equal results.
+    """
+
+    d_model: int = 768
+    n_heads: int = 12
+    d_ff: int = 3072
+    n_layers: int = 12
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+    activation: Activation = "gelu"
+    max_length: int = 512
+    n_segments: int = 2
+    scale_embedding: bool = False
+    norm_eps: float = 1e-12
+    fused: bool = True
+
+    def architecture(self) -> dict[str, object]:
+        """The settings that weights are made for; with other values of the rest they are as good."""
+        free = {"dropout", "attention_dropout", "fused"}
+        return {name: value for name, value in asdict(self).items() if name not in free}
+
+
+class Bert(nn.Module):
+    """Ids in, a vector of each position out that knows all others.
+
+    Args:
+        config: the architecture.
+        vocab: number of tokens.
+        pad_id: the token that stands for none.
+
+    Raises:
+        ValueError: n_heads does not divide d_model.
+    """
+
+    def __init__(self, config: BertConfig, vocab: int, pad_id: int = PAD_ID) -> None:
+        super().__init__()
+        self.config = config
+        self.pad_id = pad_id
+        c = config
+        table = TokenEmbedding if c.scale_embedding else nn.Embedding
+        self.embedding = table(vocab, c.d_model, padding_idx=pad_id)
+        self.segment_embedding = nn.Embedding(c.n_segments, c.d_model)
+        self.positions = LearnedPositionalEncoding(c.d_model, c.max_length)
+        self.embedding_norm = nn.LayerNorm(c.d_model, c.norm_eps)
+        self.dropout = Dropout(c.dropout)
+        self.encoder = nn.ModuleList(
+            EncoderBlock(
+                MultiHeadAttention(c.d_model, c.n_heads, attention_kernel(c.fused, c.attention_dropout)),
+                FeedForward(c.d_model, c.d_ff, c.activation),
+                c.d_model,
+                c.dropout,
+                norm_first=False,
+                norm_eps=c.norm_eps,
+            )
+            for _ in range(c.n_layers)
+        )
+        initialise_truncated(self, _STD, pad_id)
+
+    def forward(
+        self,
+        ids: Int[Tensor, "B L"],
+        segments: Int[Tensor, "B L"] | None = None,
+        mask: Bool[Tensor, "..."] | None = None,
+    ) -> Float[Tensor, "B L D"]:
+        """The last layer.
+
+        Args:
+            ids: tokens.
+            segments: number of each token's sentence; None: all are of the first.
+            mask: as in `layers.mask`; None: all attend to what is no padding.
+
+        Raises:
+            ValueError: the input is longer than max_length.
+        """
+        return self.all_layers(ids, segments, mask)[-1]
+
+    def all_layers(
+        self,
+        ids: Int[Tensor, "B L"],
+        segments: Int[Tensor, "B L"] | None = None,
+        mask: Bool[Tensor, "..."] | None = None,
+    ) -> tuple[Float[Tensor, "B L D"], ...]:
+        """What the blocks begin with, and the output of each. Arguments as for the last alone."""
+        mask = padding_mask(ids, self.pad_id) if mask is None else mask
+        layers = [self.embed(ids, segments)]
+        for block in self.encoder:
+            layers.append(block(layers[-1], mask))
+        return tuple(layers)
+
+    def embed(self, ids: Int[Tensor, "B L"], segments: Int[Tensor, "B L"] | None) -> Float[Tensor, "B L D"]:
+        """Word + segment + position, normed."""
+        segments = torch.zeros_like(ids) if segments is None else segments
+        x = self.positions(self.embedding(ids) + self.segment_embedding(segments))
+        return self.dropout(self.embedding_norm(x))
+
+
+class Pooler(nn.Module):
+    """tanh(W h + b) of the first position, [CLS]: a vector of the whole input.
+
+    Args:
+        d_model: width.
+    """
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.dense = nn.Linear(d_model, d_model)
+        initialise_truncated(self, _STD)
+
+    def forward(self, x: Float[Tensor, "B L D"]) -> Float[Tensor, "B D"]:
+        """All positions in, one vector out."""
+        return self.dense(x[:, 0]).tanh()
+
+
+class MaskedLanguageHead(nn.Module):
+    """Which token a position hides: norm(f(W h + b)), then as near to which word vector, plus a bias.
+
+    Args:
+        config: of the network in front.
+        embedding: its word vectors, which are the output's weight too.
+    """
+
+    def __init__(self, config: BertConfig, embedding: nn.Embedding) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.d_model, config.d_model)
+        self.activation = ACTIVATION[config.activation]
+        self.norm = nn.LayerNorm(config.d_model, config.norm_eps)
+        self.output = nn.Linear(config.d_model, embedding.num_embeddings)
+        initialise_truncated(self, _STD)
+        tie(embedding, self.output)
+
+    def forward(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... V"]:
+        """Logits of the tokens at each position."""
+        return self.project(self.hidden(x))
+
+    def hidden(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... D"]:
+        """What is projected to the vocabulary: apart, so that a loss can choose the positions and do it itself."""
+        return self.norm(self.activation(self.dense(x)))
+
+    def project(self, hidden: Float[Tensor, "... D"]) -> Float[Tensor, "... V"]:
+        """From `hidden` to logits."""
+        return self.output(hidden)
+
+
+class Prediction(NamedTuple):
+    """Logits of both things that BERT learns to tell."""
+
+    tokens: Float[Tensor, "B L V"]
+    follows: Float[Tensor, "B 2"]  # no, yes
+
+
+class BertForPreTraining(nn.Module):
+    """BERT with the heads that it learns from plain text with. Arguments as for BERT.
+
+    `next_sentence` tells from the pooled vector whether the second sentence follows the first: class 1 is yes.
+    """
+
+    def __init__(self, config: BertConfig, vocab: int, pad_id: int = PAD_ID) -> None:
+        super().__init__()
+        self.config = config
+        self.bert = Bert(config, vocab, pad_id)
+        self.head = MaskedLanguageHead(config, self.bert.embedding)
+        self.pooler = Pooler(config.d_model)
+        self.next_sentence = nn.Linear(config.d_model, 2)
+        initialise_truncated(self.next_sentence, _STD)
+
+    def forward(
+        self,
+        ids: Int[Tensor, "B L"],
+        segments: Int[Tensor, "B L"] | None = None,
+        mask: Bool[Tensor, "..."] | None = None,
+    ) -> Prediction:
+        """Logits at every position, masked or not."""
+        x = self.bert(ids, segments, mask)
+        return Prediction(self.head(x), self.next_sentence(self.pooler(x)))
+
+
+class BertClassifier(nn.Module):
+    """BERT that tells which of some classes its input is of. The first arguments as for BERT.
+
+    Args:
+        config: the architecture.
+        vocab: number of tokens.
+        n_classes: number of classes.
+        pad_id: the token that stands for none.
+    """
+
+    def __init__(self, config: BertConfig, vocab: int, n_classes: int, pad_id: int = PAD_ID) -> None:
+        super().__init__()
+        self.config = config
+        self.bert = Bert(config, vocab, pad_id)
+        self.pooler = Pooler(config.d_model)
+        self.dropout = Dropout(config.dropout)
+        self.classifier = nn.Linear(config.d_model, n_classes)
+        initialise_truncated(self.classifier, _STD)
+
+    def forward(
+        self,
+        ids: Int[Tensor, "B L"],
+        segments: Int[Tensor, "B L"] | None = None,
+        mask: Bool[Tensor, "..."] | None = None,
+    ) -> Float[Tensor, "B C"]:
+        """Logits of the classes."""
+        return self.classifier(self.dropout(self.pooler(self.bert(ids, segments, mask))))
