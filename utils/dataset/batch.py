@@ -1,4 +1,4 @@
-"""Batches of about equal work and little padding: a budget of tokens, sentences of like length together."""
+"""Batches of about equal work and little padding: a budget of tokens or sentences, those of like length together."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -24,18 +24,37 @@ class BatchConfig:
         max_tokens: pairs with a longer side are left out of training.
         length_multiple: lengths are padded up to a multiple of it, and the sentences of a batch are a multiple of it
             where there are that many: 8 lets torch.compile and CUDA graphs meet few shapes; 1 pads least.
+        sentences_per_batch: most pairs of a batch, which ends at whichever bound comes first; null: tokens_per_batch
+            alone bounds it.
     """
 
     tokens_per_batch: int = 4096
     accumulate: int = 1
     max_tokens: int = 128
     length_multiple: int = 1
+    sentences_per_batch: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse what makes no batch."""
         for name in ("tokens_per_batch", "accumulate", "max_tokens", "length_multiple"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)}: give at least 1")
+        if self.sentences_per_batch is not None and self.sentences_per_batch < 1:
+            raise ValueError(f"sentences_per_batch={self.sentences_per_batch}: give at least 1, or null for no bound")
+
+    def require_positions(self, positions: int) -> None:
+        """Refuse to cut training batches that may be longer than a learned table of so many positions.
+
+        Raises:
+            ValueError: they may.
+        """
+        longest = -(-self.max_tokens // self.length_multiple) * self.length_multiple
+        if longest > positions:
+            raise ValueError(
+                f"max_tokens={self.max_tokens} allows sentences of {longest} positions, padding included, and the "
+                f"learned table has max_length={positions}: give --model.max_length {longest}, or lower "
+                "--batch.max_tokens"
+            )
 
 
 class Batch(NamedTuple):

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from const.token import BOS_ID, EOS_ID, PAD_ID
 from utils.dataset.batch import Batch
+from utils.dataset.parallel_text import ParallelFiles
 from utils.dataset.token_array import TokenPairs
 
 
@@ -16,7 +17,7 @@ class Epoch:
 
     Pairs are sorted by target length and, among equals, by source length, up for one target length and down for the
     next, so that no batch holds the longest sources beside the shortest; equal pairs stand in random order. They are
-    cut where the budget is full, and the batches are then shuffled.
+    cut where a bound is met, and the batches are then shuffled.
 
     Args:
         pairs: the split.
@@ -25,13 +26,20 @@ class Epoch:
         max_tokens: pairs with a longer side (</s> included), and pairs with an empty one, are left out; None keeps all.
         multiple: lengths are padded up to a multiple of it, rows are a multiple of it where there are that many.
         seed: of the order.
+        sentences_per_batch: most pairs of a batch; None: as many as the tokens allow.
 
     Raises:
         ValueError: no pair is left.
     """
 
     def __init__(
-        self, pairs: TokenPairs, tokens_per_batch: int, max_tokens: int | None, multiple: int, seed: tuple[int, int]
+        self,
+        pairs: TokenPairs,
+        tokens_per_batch: int,
+        max_tokens: int | None,
+        multiple: int,
+        seed: tuple[int, int],
+        sentences_per_batch: int | None = None,
     ) -> None:
         self._pairs, self._multiple = pairs, multiple
         src, tgt = (side.lengths + 1 for side in pairs)  # with </s>
@@ -50,7 +58,7 @@ class Epoch:
         order = order[np.argsort(_by_length(_up(src, multiple), _up(tgt, multiple))[order], kind="stable")]
         self._order, src, tgt = kept[order], src[order], tgt[order]
         wide_src, wide_tgt = _up(src, multiple), _up(tgt, multiple)
-        self._cuts = _cuts(np.maximum(wide_src, wide_tgt), tokens_per_batch, multiple)
+        self._cuts = _cuts(np.maximum(wide_src, wide_tgt), tokens_per_batch, sentences_per_batch or len(kept), multiple)
         begins = self._cuts[:-1]
         self._widths = np.stack([np.maximum.reduceat(side, begins) for side in (wide_src, wide_tgt)], axis=1)
         self._batches = rng.permutation(len(begins))
@@ -115,6 +123,7 @@ class BucketSampler:
         max_tokens: see `Epoch`.
         seed: of the order.
         multiple: see `Epoch`.
+        sentences_per_batch: see `Epoch`.
     """
 
     def __init__(
@@ -124,9 +133,11 @@ class BucketSampler:
         max_tokens: int | None = None,
         seed: int = 0,
         multiple: int = 1,
+        sentences_per_batch: int | None = None,
     ) -> None:
         self._pairs = pairs if callable(pairs) else lambda _: pairs
         self._budget, self._max_tokens, self._multiple, self._seed = tokens_per_batch, max_tokens, multiple, seed
+        self._most = sentences_per_batch
         self._last: tuple[int, Epoch] | None = None
 
     def epoch(self, epoch: int) -> Epoch:
@@ -138,13 +149,35 @@ class BucketSampler:
         if self._last is None or self._last[0] != epoch:
             self._last = None  # frees it before the next one is made
             pairs = self._pairs(epoch)
-            made = Epoch(pairs, self._budget, self._max_tokens, self._multiple, (self._seed, epoch))
+            made = Epoch(pairs, self._budget, self._max_tokens, self._multiple, (self._seed, epoch), self._most)
             self._last = epoch, made
         return self._last[1]
 
     def all(self) -> list[Batch]:
         """Every pair of the first epoch once, as tensors, for validating and testing."""
         return list(self.epoch(0))
+
+
+def require_positions(pairs: TokenPairs, files: ParallelFiles, positions: int) -> None:
+    """Refuse a text that is scored whole and has lines longer than a learned table of so many positions.
+
+    Args:
+        pairs: its ids, line by line.
+        files: where it was read from.
+        positions: rows of the table.
+
+    Raises:
+        ValueError: it has; the longest line is named.
+    """
+    # the decoder reads <s> and all words, which are as many as all words and </s>
+    lengths = np.stack([side.lengths + 1 for side in pairs])
+    if lengths.max(initial=0) > positions:
+        side, line = np.unravel_index(lengths.argmax(), lengths.shape)
+        longest = int(lengths[side, line])
+        raise ValueError(
+            f"{files[side]}, line {line + 1} takes {longest} positions, </s> included, and the learned table has "
+            f"max_length={positions}: give --model.max_length {longest}, or shorten the line"
+        )
 
 
 def _up(lengths: NDArray[np.int32], multiple: int) -> NDArray[np.int32]:
@@ -165,11 +198,12 @@ def _by_length(src: NDArray[np.int32], tgt: NDArray[np.int32]) -> NDArray[np.int
     return number.astype(small)
 
 
-def _cuts(widths: NDArray[np.int32], budget: int, multiple: int) -> NDArray[np.int64]:
-    """Where batches begin, and the end: each takes as many of these rows, in turn, as the budget has room for."""
+def _cuts(widths: NDArray[np.int32], budget: int, most: int, multiple: int) -> NDArray[np.int64]:
+    """Where batches begin, and the end: each takes as many of these rows, in turn, as the bounds have room for."""
     cuts = [0]
     while (begin := cuts[-1]) < len(widths):
-        widest = np.maximum.accumulate(widths[begin : begin + max(1, budget // int(widths[begin]))])
+        room = min(most, max(1, budget // int(widths[begin])))
+        widest = np.maximum.accumulate(widths[begin : begin + room])
         size = max(1, int(np.count_nonzero(widest * np.arange(1, len(widest) + 1) <= budget)))
         cuts.append(begin + (size - size % multiple or size))
     return np.array(cuts)

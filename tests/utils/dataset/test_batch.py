@@ -29,6 +29,26 @@ def test_a_batch_of_nothing_is_refused(name: str) -> None:
         BatchConfig(**{name: 0})
 
 
+@pytest.mark.parametrize("most", [0, -1])
+def test_batches_of_no_sentence_are_refused(most: int) -> None:
+    with pytest.raises(ValueError, match=f"^sentences_per_batch={most}: give at least 1, or null for no bound$"):
+        BatchConfig(sentences_per_batch=most)
+
+
+@pytest.mark.parametrize(("max_tokens", "multiple", "longest"), [(100, 1, 100), (97, 8, 104), (104, 8, 104)])
+def test_a_learned_table_must_number_the_longest_sentence_and_its_padding(
+    max_tokens: int, multiple: int, longest: int
+) -> None:
+    config = BatchConfig(max_tokens=max_tokens, length_multiple=multiple)
+    config.require_positions(longest)
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 (the whole message is compared)
+        config.require_positions(longest - 1)
+    assert str(caught.value) == (
+        f"max_tokens={max_tokens} allows sentences of {longest} positions, padding included, and the learned table "
+        f"has max_length={longest - 1}: give --model.max_length {longest}, or lower --batch.max_tokens"
+    )
+
+
 @given(st.lists(st.integers(1, 40), max_size=30), st.integers(1, 100))
 def test_batches_within_a_budget_hold_each_sequence_once_longest_first(lengths: list[int], budget: int) -> None:
     batches = list(within_budget(lengths, budget))

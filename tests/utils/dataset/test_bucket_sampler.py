@@ -1,5 +1,8 @@
+import re
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,12 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from const.token import BOS_ID, EOS_ID, PAD_ID
-from utils.dataset.bucket_sampler import BucketSampler, Epoch, batch_of
+from models.transformer import Transformer, TransformerConfig
+from utils.dataset.bucket_sampler import BucketSampler, Epoch, batch_of, require_positions
+from utils.dataset.parallel_text import ParallelFiles
 from utils.dataset.token_array import TokenArray, TokenPairs
 
 Lengths = list[tuple[int, int]]
 lengths = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), min_size=1, max_size=40)
 multiples = st.sampled_from([1, 2, 8])
+bounds = st.none() | st.integers(1, 50)  # of sentences
 
 
 def pairs_of(lengths: Sequence[tuple[int, int]]) -> TokenPairs:
@@ -30,15 +36,24 @@ def width(lengths: Lengths, rows: Sequence[int], multiple: int = 1) -> int:
     return max(-(-(n + 1) // multiple) * multiple for i in rows for n in lengths[i])
 
 
-@given(lengths=lengths, budget=st.integers(1, 60), multiple=multiples, seed=st.integers(0, 5), epoch=st.integers(0, 5))
-def test_an_epoch_has_each_pair_once_within_the_budget(
-    lengths: Lengths, budget: int, multiple: int, seed: int, epoch: int
+@given(
+    lengths=lengths,
+    budget=st.integers(1, 60),
+    multiple=multiples,
+    most=bounds,
+    seed=st.integers(0, 5),
+    epoch=st.integers(0, 5),
+)
+def test_an_epoch_has_each_pair_once_within_the_bounds(
+    lengths: Lengths, budget: int, multiple: int, most: int | None, seed: int, epoch: int
 ) -> None:
-    batches = rows_of(BucketSampler(pairs_of(lengths), budget, seed=seed, multiple=multiple).epoch(epoch))
+    sampler = BucketSampler(pairs_of(lengths), budget, None, seed, multiple, most)
+    batches = rows_of(sampler.epoch(epoch))
     assert sorted(i for rows in batches for i in rows) == list(range(len(lengths)))
     for rows in batches:
         assert rows
         assert len(rows) == 1 or len(rows) * width(lengths, rows, multiple) <= budget
+        assert most is None or len(rows) <= most
 
 
 @given(lengths=lengths, budget=st.integers(1, 60), max_tokens=st.integers(1, 14))
@@ -59,13 +74,28 @@ def test_validation_keeps_empty_and_overlong_pairs() -> None:
     assert sum(len(batch.src) for batch in sampler.all()) == 3
 
 
-@given(lengths=lengths, budget=st.integers(8, 200), multiple=multiples)
-def test_few_batches_are_not_full(lengths: Lengths, budget: int, multiple: int) -> None:
+@given(lengths=lengths, budget=st.integers(8, 200), multiple=multiples, most=bounds)
+def test_few_batches_are_not_full(lengths: Lengths, budget: int, multiple: int, most: int | None) -> None:
     """Room for one more of the longest: only where that would not be a multiple, or nothing is left."""
-    batches = rows_of(BucketSampler(pairs_of(lengths), budget, multiple=multiple).epoch(0))
+    batches = rows_of(BucketSampler(pairs_of(lengths), budget, multiple=multiple, sentences_per_batch=most).epoch(0))
     longest = width(lengths, range(len(lengths)), multiple)
-    loose = [rows for rows in batches if (len(rows) + multiple) * longest <= budget]
+    room = [most or len(lengths), budget // longest]
+    loose = [rows for rows in batches if len(rows) + multiple <= min(room)]
     assert len(loose) <= (1 if multiple == 1 else 2)  # the end, which may be a multiple and a rest
+
+
+@given(lengths=lengths, most=st.integers(1, 50), seed=st.integers(0, 3))
+def test_with_many_tokens_all_batches_but_the_longest_have_so_many_sentences(
+    lengths: Lengths, most: int, seed: int
+) -> None:
+    epoch = BucketSampler(pairs_of(lengths), 50 * 13, seed=seed, sentences_per_batch=most).epoch(0)
+    by_length = sorted(rows_of(epoch), key=lambda rows: max(lengths[i][1] for i in rows))
+    assert sorted(len(rows) for rows in by_length if len(rows) != most) == [len(lengths) % most] * (
+        len(lengths) % most > 0
+    )
+    assert len(by_length) == -(-len(lengths) // most)
+    targets = [sorted(lengths[i][1] for i in rows) for rows in by_length]
+    assert all(shorter[-1] <= longer[0] for shorter, longer in pairwise(targets))
 
 
 def test_batches_hold_pairs_of_like_length() -> None:
@@ -124,9 +154,11 @@ def test_rows_are_a_multiple_where_there_are_that_many() -> None:
     assert len({(tuple(batch.src.shape), tuple(batch.tgt.shape)) for batch in epoch}) < 30  # 4 x 4 lengths
 
 
-@given(lengths=lengths, budget=st.integers(1, 60), multiple=multiples)
-def test_what_is_said_of_an_epoch_is_what_its_tensors_hold(lengths: Lengths, budget: int, multiple: int) -> None:
-    epoch = BucketSampler(pairs_of(lengths), budget, multiple=multiple).epoch(0)
+@given(lengths=lengths, budget=st.integers(1, 60), multiple=multiples, most=bounds)
+def test_what_is_said_of_an_epoch_is_what_its_tensors_hold(
+    lengths: Lengths, budget: int, multiple: int, most: int | None
+) -> None:
+    epoch = BucketSampler(pairs_of(lengths), budget, multiple=multiple, sentences_per_batch=most).epoch(0)
     sides = [(batch.src, batch.tgt[:, 1:]) for batch in epoch]  # <s> is said, not predicted
     positions = [src.numel() + tgt.numel() for src, tgt in sides]
     pads = sum(int((side == PAD_ID).sum()) for both in sides for side in both)
@@ -169,3 +201,38 @@ def test_any_rows_make_a_batch() -> None:
     batch = batch_of(pairs_of([(1, 2), (0, 0), (3, 1)]), np.array([2, 1, 0]))
     assert batch.src.tolist() == [[6, 6, 6, 3], [3, 0, 0, 0], [4, 3, 0, 0]]
     assert batch.tgt.tolist() == [[2, 6, 3, 0], [2, 3, 0, 0], [2, 4, 4, 3]]
+
+
+FILES = ParallelFiles(Path("dev.de"), Path("dev.en"))
+
+
+def test_a_text_that_a_learned_table_can_number_is_taken() -> None:
+    require_positions(pairs_of([(3, 9), (9, 4)]), FILES, 10)
+    require_positions(pairs_of([]), FILES, 1)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "place"), [([(1, 2), (4, 11), (9, 10)], "dev.en, line 2"), ([(11, 4)], "dev.de, line 1")]
+)
+def test_the_longest_line_that_a_learned_table_cannot_number_is_named(lengths: Lengths, place: str) -> None:
+    message = (
+        f"{place} takes 12 positions, </s> included, and the learned table has max_length=10: "
+        "give --model.max_length 12, or shorten the line"
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        require_positions(pairs_of(lengths), FILES, 10)
+
+
+@pytest.mark.parametrize("pair", [(9, 1), (1, 9)])
+@pytest.mark.parametrize(
+    ("positions", "outcome"), [(10, nullcontext()), (9, pytest.raises(ValueError, match="learned"))]
+)
+def test_what_is_refused_is_what_a_network_cannot_read(
+    pair: tuple[int, int], positions: int, outcome: AbstractContextManager[object]
+) -> None:
+    config = TransformerConfig(8, 1, 8, 1, 1, positions="learned", max_length=positions, tie="none")
+    (batch,) = BucketSampler(pairs_of([pair]), 99).all()
+    with outcome:
+        require_positions(pairs_of([pair]), FILES, positions)
+    with outcome:
+        Transformer(config, 5, 5)(batch.src, batch.tgt[:, :-1])
