@@ -14,8 +14,8 @@ class OptimizerConfig:
 
     Args:
         schedule: course of the learning rate after its linear rise: falling with the inverse square root of the
-            step, the same by Vaswani et al.'s formula (its peak follows from d_model and warmup_steps), or half a
-            cosine down to final_lr.
+            step, the same by Vaswani et al.'s formula (its peak follows from d_model and warmup_steps), half a
+            cosine down to final_lr, or constant, which stays at the peak.
         peak_lr: learning rate at the end of the warm-up (not noam).
         warmup_steps: updates of linear rise; 0 begins at the peak.
         noam_factor: the learning rate is as many times that of the paper (noam only).
@@ -30,7 +30,7 @@ class OptimizerConfig:
             share, such as 0.999; null: the weights themselves.
     """
 
-    schedule: Literal["inverse_sqrt", "noam", "cosine"] = "inverse_sqrt"
+    schedule: Literal["inverse_sqrt", "noam", "cosine", "constant"] = "inverse_sqrt"
     peak_lr: float = 7e-4
     warmup_steps: int = 4000
     noam_factor: float = 1.0

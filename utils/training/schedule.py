@@ -11,7 +11,8 @@ def learning_rate(step: int, config: OptimizerConfig, d_model: int) -> float:
     - inverse_sqrt: peak · √(warmup / step);
     - noam: factor · D^-½ · min(step^-½, step · warmup^-3/2), Vaswani et al. 2017, eq. 3, the same by another peak;
     - cosine: final + ½ (peak - final) (1 + cos(π · (step - warmup) / decay)), Loshchilov & Hutter 2017, eq. 5,
-      without restarts: it stays at `final`.
+      without restarts: it stays at `final`;
+    - constant: the peak.
 
     Args:
         step: of the update that is about to be made, from 1.
@@ -27,4 +28,4 @@ def learning_rate(step: int, config: OptimizerConfig, d_model: int) -> float:
     if config.schedule == "cosine" and config.decay_steps is not None:
         done = min(1.0, (step - warmup) / config.decay_steps)
         return config.final_lr + (peak - config.final_lr) * (1 + math.cos(math.pi * done)) / 2
-    return peak * math.sqrt(warmup / step)
+    return peak if config.schedule == "constant" else peak * math.sqrt(warmup / step)

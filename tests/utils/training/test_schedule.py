@@ -2,6 +2,7 @@
 
 import math
 from itertools import pairwise
+from typing import get_args, get_type_hints
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ STEPS = range(1, 41)
 
 INVERSE_SQRT = OptimizerConfig(peak_lr=0.01, warmup_steps=20)
 NOAM = OptimizerConfig(schedule="noam", noam_factor=2.0, warmup_steps=20)
+CONSTANT = OptimizerConfig(schedule="constant", peak_lr=0.01, warmup_steps=20)
 COSINE = OptimizerConfig(schedule="cosine", peak_lr=0.01, final_lr=0.001, warmup_steps=20, decay_steps=60)
 
 
@@ -56,7 +58,7 @@ def test_inverse_sqrt_is_noam_with_its_peak_set() -> None:
 def test_noam_goes_by_the_width_and_the_factor_and_the_others_do_not() -> None:
     assert rates(NOAM, 4 * D_MODEL) == pytest.approx([rate / 2 for rate in rates(NOAM)])
     assert rates(OptimizerConfig(schedule="noam", warmup_steps=20)) == pytest.approx([r / 2 for r in rates(NOAM)])
-    for config in (INVERSE_SQRT, COSINE):
+    for config in (INVERSE_SQRT, COSINE, CONSTANT):
         assert rates(config, 4 * D_MODEL) == rates(config)
 
 
@@ -87,7 +89,16 @@ def test_a_cosine_is_half_way_in_the_middle_and_stays_at_the_end() -> None:
     assert learning_rate(20 + 59, COSINE, D_MODEL) > 0.001
 
 
-@pytest.mark.parametrize("config", [INVERSE_SQRT, NOAM, COSINE], ids=lambda config: config.schedule)
+@pytest.mark.parametrize("warmup", WARMUPS)
+def test_constant_is_a_warm_up_and_a_constant_of_torch(warmup: int) -> None:
+    w, adam = max(1, warmup), torch_adam(0.01)
+    rise = LinearLR(adam, start_factor=1 / w, total_iters=w - 1) if w > 1 else LambdaLR(adam, lambda _: 1.0)
+    config = OptimizerConfig(schedule="constant", peak_lr=0.01, warmup_steps=warmup)
+    assert rates(config) == pytest.approx(walked(rise), rel=1e-9)
+    assert learning_rate(10**9, config, D_MODEL) == 0.01
+
+
+@pytest.mark.parametrize("config", [INVERSE_SQRT, NOAM, COSINE, CONSTANT], ids=lambda config: config.schedule)
 def test_the_peak_is_at_the_end_of_the_warm_up_and_nothing_jumps(config: OptimizerConfig) -> None:
     found = rates(config)
     assert max(found) == found[19]
@@ -96,7 +107,7 @@ def test_the_peak_is_at_the_end_of_the_warm_up_and_nothing_jumps(config: Optimiz
     assert all(abs(b - a) < found[19] / 19 for a, b in pairwise(found))
 
 
-@pytest.mark.parametrize("schedule", ["inverse_sqrt", "noam", "cosine"])
+@pytest.mark.parametrize("schedule", get_args(get_type_hints(OptimizerConfig)["schedule"]))
 def test_no_warm_up_begins_at_the_peak(schedule: str) -> None:
     config = OptimizerConfig(schedule=schedule, peak_lr=0.01, warmup_steps=0, decay_steps=8)  # type: ignore[arg-type]
     found = rates(config)
@@ -105,7 +116,7 @@ def test_no_warm_up_begins_at_the_peak(schedule: str) -> None:
 
 
 @given(
-    schedule=st.sampled_from(["inverse_sqrt", "noam", "cosine"]),
+    schedule=st.sampled_from(get_args(get_type_hints(OptimizerConfig)["schedule"])),
     step=st.integers(1, 10**9),
     warmup=st.integers(0, 10**6),
     decay=st.integers(1, 10**6),
