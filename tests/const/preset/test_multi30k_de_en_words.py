@@ -1,0 +1,94 @@
+"""The recipe of bentrevett's seq2seq, notebook 6: a network of its size, and batches as it cuts them."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import torch
+from torch import nn
+
+from const.path import PRESET
+from layers.positional_encoding import LearnedPositionalEncoding
+from models.transformer import Transformer
+from utils.config import Config
+from utils.dataset.bucket_sampler import BucketSampler, require_positions
+from utils.dataset.corpus import Corpus, DataConfig, prepare_corpus
+from utils.dataset.parallel_text import ParallelFiles
+from utils.dataset.token_array import TokenPairs
+from utils.dataset.token_cache import Split, cached_tokenizers, cached_tokens
+from utils.text.pair import TokenizerPair
+from utils.training.schedule import learning_rate
+
+
+@pytest.fixture(scope="module")
+def config() -> Config:
+    return Config.load(PRESET / "multi30k_de_en_words.yaml")
+
+
+def test_with_its_vocabularies_it_has_its_number_of_parameters(config: Config) -> None:
+    with torch.device("meta"):
+        net = Transformer(config.model, 7855, 5893)
+    assert sum(parameter.numel() for parameter in net.parameters()) == 9_038_853
+    tables = [part.table for part in net.modules() if isinstance(part, LearnedPositionalEncoding)]
+    assert [tuple(table.weight.shape) for table in tables] == [(100, 256)] * 2
+    assert all(isinstance(norm, nn.Identity) for norm in (net.encoder_norm, net.decoder_norm))  # norms last
+
+
+def test_it_steps_as_torch_adam_does_by_default(config: Config) -> None:
+    default = torch.optim.Adam([torch.zeros(1)]).defaults
+    assert (config.optimizer.betas, config.optimizer.eps) == (default["betas"], default["eps"])
+    assert config.optimizer.weight_decay == 0
+    assert {learning_rate(step, config.optimizer, config.model.d_model) for step in (1, 2, 227, 2270)} == {0.0005}
+
+
+def test_no_training_batch_is_longer_than_the_table(config: Config) -> None:
+    config.batch.require_positions(config.model.max_length)
+
+
+class Texts(NamedTuple):
+    """The real corpus, and where its ids are kept."""
+
+    data: DataConfig
+    corpus: Corpus
+    tokenizers: TokenizerPair
+    root: Path
+
+    def ids(self, split: Split) -> TokenPairs:
+        return cached_tokens(self.corpus, split, self.data, self.tokenizers, lambda _: None, self.root)
+
+
+@pytest.fixture(scope="module")
+def texts(config: Config, shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Texts:
+    root = tmp_path_factory.mktemp("corpus")
+    data = replace(config.data, archive=shared_data / "multi30k.tar.xz")
+    corpus = prepare_corpus(data, root)
+    return Texts(data, corpus, cached_tokenizers(corpus, data, config.tokenizer, lambda _: None, root), root)
+
+
+def test_moses_cuts_nearly_as_many_words_as_spacy(texts: Texts) -> None:
+    assert [len(tokenizer) for tokenizer in texts.tokenizers] == [7859, 5921]  # spaCy: 7855 and 5893
+
+
+def test_an_epoch_is_all_pairs_in_batches_of_128_and_ends_with_a_validation(config: Config, texts: Texts) -> None:
+    batch = config.batch
+    sampler = BucketSampler(
+        texts.ids("train"), batch.tokens_per_batch, batch.max_tokens, 1, sentences_per_batch=batch.sentences_per_batch
+    )
+    epoch = sampler.epoch(0)
+    assert sorted(len(epoch.rows(i)) for i in range(len(epoch))) == [29_000 % 128] + [128] * 226
+    assert epoch.n_dropped == 0
+    assert len(epoch) == config.training.validate_every
+    assert epoch.padding < 0.03
+
+
+def test_every_line_that_is_scored_fits_the_table(config: Config, texts: Texts) -> None:
+    scored: tuple[tuple[Split, ParallelFiles], ...] = ("dev", texts.corpus.dev), ("test", texts.corpus.test)
+    for split, files in scored:
+        require_positions(texts.ids(split), files, config.model.max_length)
+        with pytest.raises(ValueError, match=r" takes 3\d positions"):
+            require_positions(texts.ids(split), files, 30)
+
+
+def test_bleu_takes_the_words_as_they_are(texts: Texts) -> None:
+    assert texts.corpus.pre_tokenized
