@@ -7,6 +7,7 @@ Letters of the shapes in every signature:
     V vocabulary                            M Transformer-XL memory
 
 Read in this order: mask, scaled_dot_product_attention, multi_head_attention, positional_encoding,
-feed_forward, residual, encoder_block, decoder_block. What begins with `packed` computes the same for networks
-that no longer learn, in fewer and larger steps.
+feed_forward, residual, encoder_block, decoder_block; then, for Transformer-XL, relative_position_bias and
+recurrent_block. What begins with `packed` computes the same for networks that no longer learn, in fewer and larger
+steps.
 """
