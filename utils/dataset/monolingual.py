@@ -1,0 +1,189 @@
+"""Which text of one language a run learns from, in document order, and having it at hand: published or one's own."""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Literal
+
+from const.corpora import CORPORA
+from const.path import CORPUS
+from utils.dataset.corpus import DataConfig, prepare_corpus
+from utils.dataset.documents import Document, DocumentTokens, read_documents
+from utils.dataset.file_hash import file_hash
+from utils.dataset.line_cache import TextLines, cached_lines, cached_tokenizer
+from utils.dataset.token_cache import SPLITS, Split
+from utils.file import atomic_folder
+from utils.text.pair import TokenizerConfig
+from utils.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class MonolingualConfig:
+    """Which text of one language.
+
+    Attributes:
+        corpus: the corpus; `files` (one's own texts) is understood when `text` is given
+        language: of a published corpus, the side to take; of one's own text, what it is written in
+        archive: a local archive (.tar.gz, .tar.xz) or unpacked folder of the corpus, copied from instead
+            of downloaded; not looked at once the corpus lies verified under corpus/
+        text: one's own training text, a sentence a line, in the order of its documents
+        dev_text: one's own development text; without it, the end of the training text is held out
+        test_text: one's own test text; without it, the end of the training text is held out
+        documents: a file that tells the documents of the training text, or of one's own text before its end is
+            held out: the name and the number of lines of each, a document a line; without it, all is one document
+        held_out: how many lines of one's own training text go to dev, and as many to test, where not given; of a
+            text with documents, whole documents of at least that many
+    """
+
+    corpus: Literal["kftt", "tanaka", "multi30k", "multi30k_tok", "embedded", "files"] = "kftt"
+    language: str = "ja"
+    archive: Path | None = None
+    text: Path | None = None
+    dev_text: Path | None = None
+    test_text: Path | None = None
+    documents: Path | None = None
+    held_out: int = 500
+
+
+@dataclass(frozen=True)
+class MonolingualCorpus:
+    """A text of one language at hand, in three parts, and what must be known to use it.
+
+    Attributes:
+        name: as in `MonolingualConfig.corpus`
+        language: of the text
+        train: the text to learn from
+        dev: the text to choose models by: one document
+        test: the text to score on: one document
+        documents: of the training text, in its order
+        pre_tokenized: words are separated by spaces already
+    """
+
+    name: str
+    language: str
+    train: Path
+    dev: Path
+    test: Path
+    documents: tuple[Document, ...]
+    pre_tokenized: bool
+
+    def fingerprint(self, root: Path = CORPUS) -> str:
+        """A hash of all that is in the files and of where documents end.
+
+        Args:
+            root: where the hashes of large files are remembered
+        """
+        return _fingerprint([self.train, self.dev, self.test], self.documents, root)
+
+    def tokenizer(self, config: TokenizerConfig, say: Callable[[str], None], root: Path = CORPUS) -> Tokenizer:
+        """What cuts the text, learned from the training text at the first call; see `cached_tokenizer`."""
+        return cached_tokenizer(f"{self.name}-{self.language}", self.train, config, say, root)
+
+    def tokens(
+        self, split: Split, tokenizer: Tokenizer, say: Callable[[str], None], root: Path = CORPUS
+    ) -> DocumentTokens:
+        """The ids of a split, encoded at the first call.
+
+        Args:
+            split: train, dev or test
+            tokenizer: how to encode
+            say: is told what takes time
+            root: where caches are kept
+        """
+        name = f"{self.name}-{self.language}-{split}"
+        lines = cached_lines(name, getattr(self, split), tokenizer, say, root)
+        return DocumentTokens.of(lines, self.documents if split == "train" else [Document(split, len(lines))])
+
+
+def prepare_monolingual(config: MonolingualConfig, root: Path = CORPUS) -> MonolingualCorpus:
+    """Have the text at hand under `root`: fetched, verified and unpacked, or split, where that is still to do.
+
+    Raises:
+        ValueError: it cannot be had, or its documents are not those of the file; one line says what to do
+    """
+    if config.corpus == "files" or config.text or config.dev_text or config.test_text:
+        return _own_text(config, root)
+    languages = ("ja", "en") if config.corpus == "embedded" else CORPORA[config.corpus].languages
+    if config.language not in languages:
+        raise ValueError(f"corpus={config.corpus} has {' and '.join(languages)}, not language={config.language}")
+    other = next(language for language in languages if language != config.language)
+    pairs = prepare_corpus(DataConfig(config.corpus, config.language, other, config.archive), root)
+    train, dev, test = (getattr(pairs, split).src for split in SPLITS)
+    documents = _documents(config, train)
+    return MonolingualCorpus(pairs.name, config.language, train, dev, test, documents, pairs.pre_tokenized)
+
+
+def _own_text(config: MonolingualConfig, root: Path) -> MonolingualCorpus:
+    if config.archive:
+        raise ValueError(f"archive={config.archive} is for published corpora ({', '.join(CORPORA)}): leave it out")
+    if not config.text:
+        raise ValueError("corpus=files needs a training text: give text=FILE")
+    for name, path in (("text", config.text), ("dev_text", config.dev_text), ("test_text", config.test_text)):
+        if path and not path.is_file():
+            raise ValueError(f"{name}={path}: no such file")
+    train, dev, test, documents = config.text, config.dev_text, config.test_text, _documents(config, config.text)
+    if not (dev and test):
+        wanted = [name for name, path in (("dev", dev), ("test", test)) if not path]
+        documents, sizes = _parts(documents, wanted, config.held_out)
+        folder = _split(train, ["train", *wanted], sizes, root)
+        train, dev, test = folder / "train", dev or folder / "dev", test or folder / "test"
+    return MonolingualCorpus("files", config.language, train, dev, test, documents, pre_tokenized=False)
+
+
+def _documents(config: MonolingualConfig, text: Path) -> tuple[Document, ...]:
+    n_lines = len(TextLines(text))
+    if not config.documents:
+        return (Document("all", n_lines),)
+    documents = read_documents(config.documents)
+    total = sum(document.n_lines for document in documents)
+    if total != n_lines:
+        raise ValueError(
+            f"documents={config.documents} counts {total:,} lines, but {text} has {n_lines:,}: "
+            "give the file that belongs to this text, or none"
+        )
+    return documents
+
+
+def _parts(
+    documents: tuple[Document, ...], wanted: Sequence[str], held_out: int
+) -> tuple[tuple[Document, ...], list[int]]:
+    """Hold out the end of a text: the documents that are left, and how many lines each part has, in order."""
+    if held_out < 1:
+        raise ValueError(f"held_out={held_out} leaves no {' and no '.join(wanted)} text: give at least 1")
+    total = sum(document.n_lines for document in documents)
+    left, sizes = list(documents), list[int]()
+    for _ in wanted:
+        if len(documents) == 1:
+            left, size = [Document(left[0].name, left[0].n_lines - held_out)], held_out
+        else:
+            size = 0
+            while left and size < held_out:
+                size += left.pop().n_lines
+        sizes.insert(0, size)
+    if 2 * sum(sizes) > total:
+        raise ValueError(
+            f"held_out={held_out} is too many of {total:,} lines in {len(documents):,} documents, most of which are "
+            "needed for training: lower held_out or give dev_text and test_text"
+        )
+    return tuple(left), [total - sum(sizes), *sizes]
+
+
+def _split(text: Path, names: Sequence[str], sizes: Sequence[int], root: Path) -> Path:
+    """Cut a text into files, once for each content; gives their folder."""
+    parts = [Document(name, size) for name, size in zip(names, sizes, strict=True)]
+    folder = root / f"text-{_fingerprint([text], parts, root)}"
+    if not folder.is_dir():
+        lines = iter(TextLines(text))
+        with atomic_folder(folder) as draft:
+            for name, size in parts:
+                with (draft / name).open("w", encoding="utf-8", newline="\n") as file:
+                    file.writelines(line + "\n" for line in islice(lines, size))
+    return folder
+
+
+def _fingerprint(files: Sequence[Path], documents: Sequence[Document], root: Path) -> str:
+    hashes = [file_hash(path, root / "cache" / "hashes.json") for path in files]
+    counts = [document.n_lines for document in documents]
+    return hashlib.sha256(repr((hashes, counts)).encode()).hexdigest()[:16]
