@@ -1,0 +1,183 @@
+"""Transformer-XL, a language model that remembers what it read before, Dai et al. 2019."""
+
+from dataclasses import asdict, dataclass
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from const.token import PAD_ID
+from layers.dropout import Dropout
+from layers.feed_forward import Activation, FeedForward
+from layers.mask import causal_mask
+from layers.multi_head_attention import MultiHeadAttention
+from layers.recurrent_block import RecurrentBlock
+from layers.relative_position_bias import RelativePositionBias
+from layers.scaled_dot_product_attention import attention_kernel
+from layers.token_embedding import TokenEmbedding
+from models.weight import initialise, tie
+
+
+@dataclass(frozen=True)
+class TransformerXLConfig:
+    """The architecture; the defaults are Dai et al.'s standard model for WikiText-103.
+
+    Args:
+        d_model: width of every position.
+        n_heads: heads of every attention.
+        d_ff: inner width of the feed-forward layers.
+        n_layers: depth.
+        dropout: probability of dropping a component of embeddings, sub-layer outputs, feed-forward insides and output.
+        attention_dropout: probability of dropping an attention weight.
+        activation: bend of the feed-forward layers.
+        memory_length: positions before a segment that are remembered while training; 0: none. Reading may remember
+            more or fewer.
+        tie: embedding and output share one matrix.
+        fused: attention by torch's fused kernel (fast) or written out (readable, gives weights); equal results.
+
+    Raises:
+        ValueError: a negative memory_length.
+    """
+
+    d_model: int = 410
+    n_heads: int = 10
+    d_ff: int = 2100
+    n_layers: int = 16
+    dropout: float = 0.1
+    attention_dropout: float = 0.0
+    activation: Activation = "relu"
+    memory_length: int = 150
+    tie: bool = True
+    fused: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse what is no memory."""
+        if self.memory_length < 0:
+            raise ValueError(f"memory_length={self.memory_length}: give 0 (no memory) or more")
+
+    def architecture(self) -> dict[str, object]:
+        """The settings that weights are made for; with other values of the rest they are as good."""
+        free = {"memory_length", "dropout", "attention_dropout", "fused"}
+        return {name: value for name, value in asdict(self).items() if name not in free}
+
+
+class Memory(NamedTuple):
+    """The last M positions that were read, in each of B rows; no gradient flows into it.
+
+    A value: reading on makes a new one.
+    """
+
+    hidden: tuple[Float[Tensor, "B M D"], ...]  # what went into each layer
+    document: Int[Tensor, "B M"]  # number of the document that each position is of
+
+    def select(self, rows: Int[Tensor, " R"]) -> "Memory":
+        """These rows, in this order; a row may be taken more than once."""
+        return Memory(tuple(x.index_select(0, rows) for x in self.hidden), self.document.index_select(0, rows))
+
+    def span(self, begin: int, end: int) -> "Memory":
+        """The positions begin .. end - 1 alone."""
+        return Memory(tuple(x[:, begin:end].clone() for x in self.hidden), self.document[:, begin:end].clone())
+
+
+class TransformerXL(nn.Module):
+    """Token ids in, logits of the next token out, a segment at a time.
+
+    Args:
+        config: the architecture.
+        vocab: number of tokens.
+
+    Raises:
+        ValueError: n_heads does not divide d_model.
+    """
+
+    def __init__(self, config: TransformerXLConfig, vocab: int) -> None:
+        super().__init__()
+        self.config = config
+        c = config
+        self.embedding = TokenEmbedding(vocab, c.d_model, padding_idx=PAD_ID)
+        self.dropout = Dropout(c.dropout)
+        # one u and one v for all layers
+        self.u = nn.Parameter(torch.empty(c.n_heads, c.d_model // c.n_heads))
+        self.v = nn.Parameter(torch.empty(c.n_heads, c.d_model // c.n_heads))
+        self.blocks = nn.ModuleList(
+            RecurrentBlock(self._attention(), self._feed_forward(), c.d_model, c.dropout) for _ in range(c.n_layers)
+        )
+        self.output = nn.Linear(c.d_model, vocab, bias=not c.tie)
+        initialise(self, PAD_ID)
+        nn.init.normal_(self.u, std=0.02)
+        nn.init.normal_(self.v, std=0.02)
+        if c.tie:
+            tie(self.embedding, self.output)
+
+    def _attention(self) -> MultiHeadAttention:
+        c = self.config
+        kernel = attention_kernel(c.fused, c.attention_dropout)
+        bias = RelativePositionBias(c.d_model, c.n_heads, self.u, self.v)
+        return MultiHeadAttention(c.d_model, c.n_heads, kernel, bias)
+
+    def _feed_forward(self) -> FeedForward:
+        c = self.config
+        return FeedForward(c.d_model, c.d_ff, c.activation, c.dropout)
+
+    def start(self, n_rows: int, device: torch.device) -> Memory:
+        """What is remembered before anything is read: no positions."""
+        nothing = torch.empty(n_rows, 0, self.config.d_model, device=device)
+        return Memory((nothing,) * len(self.blocks), torch.empty(n_rows, 0, dtype=torch.long, device=device))
+
+    def forward(
+        self,
+        ids: Int[Tensor, "B T"],
+        memory: Memory,
+        document: Int[Tensor, "B T"] | None = None,
+        memory_length: int | None = None,
+    ) -> tuple[Float[Tensor, "B T D"], Memory]:
+        """Read on by a segment; a position looks at itself and at those before it in its own document.
+
+        Padding stands behind the real tokens of a row, under a document number of its own.
+
+        Args:
+            ids: the segment.
+            memory: what was read before, of any length.
+            document: number of the document that each position is of; None: the one that the memory ends in goes on.
+            memory_length: positions to remember from now on; None: as many as in training.
+
+        Returns:
+            What `project` makes logits of the next tokens from, and the memory to read on with.
+        """
+        kept = self.config.memory_length if memory_length is None else memory_length
+        if document is None:
+            document = _last_document(memory).expand(-1, ids.size(1))
+        documents = torch.cat([memory.document, document], dim=1)
+        same = document[:, None, :, None] == documents[:, None, None, :]
+        mask = causal_mask(ids.size(1), documents.size(1), ids.device) & same
+        x = self.dropout(self.embedding(ids))
+        hidden = []
+        for block, before in zip(self.blocks, memory.hidden, strict=True):
+            hidden.append(_last(kept, before, x.detach()))
+            x = block(x, before, mask)
+        return self.dropout(x), Memory(tuple(hidden), _last(kept, memory.document, document))
+
+    def project(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... V"]:
+        """To logits; apart from `forward`, so that a loss can leave out padding."""
+        return self.output(x)
+
+    def step(
+        self, tokens: Int[Tensor, " R"], memory: Memory, memory_length: int | None = None
+    ) -> tuple[Float[Tensor, "R V"], Memory]:
+        """Read one token in each row; logits of the next one, and the memory that knows it."""
+        hidden, memory = self(tokens[:, None], memory, memory_length=memory_length)
+        return self.project(hidden[:, 0]), memory
+
+
+def _last_document(memory: Memory) -> Int[Tensor, "B 1"]:
+    """Its number in each row; 0 before the first."""
+    document = memory.document
+    return document[:, -1:] if document.size(1) else document.new_zeros(len(document), 1)
+
+
+def _last(n: int, before: Tensor, now: Tensor) -> Tensor:
+    """The last n positions of both together, in a tensor of their own: a view would keep all of them in memory."""
+    from_now = min(n, now.size(1))
+    from_before = min(n - from_now, before.size(1))
+    return torch.cat([before[:, before.size(1) - from_before :], now[:, now.size(1) - from_now :]], dim=1)
