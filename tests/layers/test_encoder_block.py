@@ -21,13 +21,18 @@ IDS = torch.tensor([[4, 5, 6, 7, 8], [4, 5, 0, 0, 0]])
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
 @pytest.mark.parametrize("fused", [True, False], ids=["fused", "explicit"])
 @pytest.mark.parametrize("masked", [True, False], ids=["masked", "free"])
-def test_it_is_torchs_own_forward_and_back(norm_first: bool, activation: Activation, fused: bool, masked: bool) -> None:
+@pytest.mark.parametrize("eps", [1e-5, 0.1], ids=["usual epsilon", "another"])
+def test_it_is_torchs_own_forward_and_back(
+    norm_first: bool, activation: Activation, fused: bool, masked: bool, eps: float
+) -> None:
     torch.manual_seed(0)
-    theirs = nn.TransformerEncoderLayer(D, H, F, 0.0, activation, batch_first=True, norm_first=norm_first).double()
+    theirs = nn.TransformerEncoderLayer(
+        D, H, F, 0.0, activation, batch_first=True, norm_first=norm_first, layer_norm_eps=eps
+    ).double()
     for parameter in theirs.parameters():
         nn.init.normal_(parameter, std=0.5)
     attention = MultiHeadAttention(D, H, attention_kernel(fused, 0.0))
-    ours = EncoderBlock(attention, FeedForward(D, F, activation), D, norm_first=norm_first).double()
+    ours = EncoderBlock(attention, FeedForward(D, F, activation), D, norm_first=norm_first, norm_eps=eps).double()
     ours.load_state_dict(block_state(theirs, "self", "feed"))
 
     x = torch.randn(2, 5, D, dtype=torch.float64, requires_grad=True)

@@ -8,8 +8,8 @@ from layers.dropout import Dropout
 from layers.residual import Residual
 
 
-def norm(x: Tensor) -> Tensor:
-    return (x - x.mean(-1, keepdim=True)) / (x.var(-1, unbiased=False, keepdim=True) + 1e-5).sqrt()
+def norm(x: Tensor, eps: float = 1e-5) -> Tensor:
+    return (x - x.mean(-1, keepdim=True)) / (x.var(-1, unbiased=False, keepdim=True) + eps).sqrt()
 
 
 @pytest.fixture
@@ -30,3 +30,9 @@ def test_it_is_its_formula_with_and_without_what_is_dropped(
 
 def test_nothing_is_dropped_after_training(x: Tensor) -> None:
     torch.testing.assert_close(Residual(8, 0.5).double().eval()(x, torch.cos), x + norm(x).cos())
+
+
+@pytest.mark.parametrize("norm_first", [True, False])
+def test_what_is_added_to_the_variance_can_be_chosen(x: Tensor, norm_first: bool) -> None:
+    expected = x + norm(x, 0.5).cos() if norm_first else norm(x + x.cos(), 0.5)
+    torch.testing.assert_close(Residual(8, 0.0, norm_first, norm_eps=0.5).double()(x, torch.cos), expected)

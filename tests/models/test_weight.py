@@ -9,7 +9,7 @@ from torch import nn
 from layers.multi_head_attention import MultiHeadAttention
 from layers.positional_encoding import LearnedPositionalEncoding
 from layers.token_embedding import TokenEmbedding
-from models.weight import initialise, tie
+from models.weight import initialise, initialise_truncated, tie
 
 D = 16
 
@@ -75,9 +75,13 @@ def test_biases_are_zero_and_norms_are_the_identity(weights: dict[str, torch.Ten
 
 
 @pytest.mark.parametrize("pad_id", [0, 3])
-def test_padding_begins_at_zero_and_is_the_only_row_that_does(pad_id: int) -> None:
+@pytest.mark.parametrize("truncated", [False, True])
+def test_padding_begins_at_zero_and_is_the_only_row_that_does(pad_id: int, truncated: bool) -> None:
     network = parts(pad_id)
-    initialise(network, pad_id)
+    if truncated:
+        initialise_truncated(network, 0.02, pad_id)
+    else:
+        initialise(network, pad_id)
     for name, zero_rows in ("token.weight", [pad_id]), ("position.table.weight", []):
         rows = network.get_parameter(name).abs().sum(1)
         assert (rows == 0).nonzero().flatten().tolist() == zero_rows, name
@@ -87,6 +91,22 @@ def test_without_a_pad_id_no_row_is_zero() -> None:
     network = parts()
     initialise(network)
     assert network.get_parameter("token.weight").abs().sum(1).min() > 0
+
+
+def test_berts_matrices_and_embeddings_are_normal_up_to_two_deviations() -> None:
+    network = parts()
+    initialise_truncated(network, std=0.5)
+    beyond = math.exp(-2) * math.sqrt(2 / math.pi) * 2 / math.erf(math.sqrt(2))  # variance that the cut takes away
+    for name, parameter in network.named_parameters():
+        weight = parameter.detach()
+        if name.endswith("bias") or name == "norm.weight":
+            assert weight.equal(torch.full_like(weight, float(name == "norm.weight"))), name
+        else:
+            assert weight.abs().max() <= 1, name
+            assert weight.std().item() == pytest.approx(
+                0.5 * math.sqrt(1 - beyond), rel=0.02 + 1 / weight.numel() ** 0.5
+            )
+            assert weight.mean().abs() < 2 / weight.numel() ** 0.5, name
 
 
 def test_tied_weights_are_one_and_learn_as_one() -> None:

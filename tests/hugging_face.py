@@ -1,0 +1,34 @@
+"""BERTs of Hugging Face as oracles, so small that they are made in a blink."""
+
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+from transformers import BertConfig, PreTrainedModel
+
+VOCAB = 23
+
+ModelT = TypeVar("ModelT", bound=PreTrainedModel)
+
+
+def config(**changes: Any) -> BertConfig:
+    settings: dict[str, Any] = {
+        "vocab_size": VOCAB,
+        "hidden_size": 16,
+        "num_attention_heads": 2,
+        "intermediate_size": 24,
+        "num_hidden_layers": 2,
+        "max_position_embeddings": 12,
+        "attn_implementation": "eager",
+    }
+    return BertConfig(**(settings | changes))
+
+
+def lively(kind: type[ModelT], settings: BertConfig, seed: int = 0) -> ModelT:
+    """In float64 and with every weight drawn, so that a forgotten bias or two weights in each other's place show."""
+    torch.manual_seed(seed)
+    model = kind(settings).double()
+    model.train(False)
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.4)
+    return model

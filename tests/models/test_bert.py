@@ -1,0 +1,283 @@
+"""BERT against Hugging Face's, with the same weights; and what must and must not matter."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+import transformers
+from torch import Tensor, nn
+
+from const.token import PAD_ID
+from layers.dropout import Dropout
+from layers.recorded_weights import recorded_weights
+from models.bert import Bert, BertClassifier, BertConfig, BertForPreTraining
+from tests.hugging_face import VOCAB, config, lively
+from utils.export.hugging_face_bert import load_weights
+
+TINY = BertConfig(d_model=16, n_heads=2, d_ff=24, n_layers=2, dropout=0.0, attention_dropout=0.0, max_length=12)
+IDS = torch.tensor([[2, 5, 6, 3, 7, 8, 3], [2, 9, 3, 10, 3, 0, 0], [2, 3, 0, 0, 0, 0, 0]])
+SEGMENTS = torch.tensor([[0, 0, 0, 0, 1, 1, 1], [0, 0, 0, 1, 1, 0, 0], [0, 0, 0, 0, 0, 0, 0]])
+REAL = IDS != PAD_ID
+
+# theirs and ours: each activation and both epsilons, and numbers that differ from each other
+PAIRS: dict[str, tuple[transformers.BertConfig, BertConfig]] = {
+    "gelu": (config(), TINY),
+    "relu": (
+        config(hidden_act="relu", layer_norm_eps=1e-5, num_attention_heads=4, num_hidden_layers=3),
+        replace(TINY, activation="relu", norm_eps=1e-5, n_heads=4, n_layers=3),
+    ),
+    "silu": (
+        config(hidden_act="silu", hidden_size=12, num_attention_heads=3, intermediate_size=8),
+        replace(TINY, activation="swish", d_model=12, n_heads=3, d_ff=8),
+    ),
+    "mish": (
+        config(hidden_act="mish", layer_norm_eps=1e-5, type_vocab_size=3, num_hidden_layers=1),
+        replace(TINY, activation="mish", norm_eps=1e-5, n_segments=3, n_layers=1),
+    ),
+}
+pairs = pytest.mark.parametrize(("theirs", "ours"), PAIRS.values(), ids=PAIRS.keys())
+fused_or_not = pytest.mark.parametrize("fused", [True, False], ids=["fused", "explicit"])
+
+
+def inputs() -> dict[str, Tensor]:
+    return {"input_ids": IDS, "token_type_ids": SEGMENTS, "attention_mask": REAL.long()}
+
+
+def pre_training(settings: BertConfig = TINY, seed: int = 0) -> BertForPreTraining:
+    """In float64 and with every weight drawn."""
+    torch.manual_seed(seed)
+    model = BertForPreTraining(settings, VOCAB).double().eval()
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.4)
+    return model
+
+
+# oracle
+
+
+@pairs
+@fused_or_not
+def test_every_layer_and_the_pooled_vector_are_those_of_hugging_face(
+    theirs: transformers.BertConfig, ours: BertConfig, fused: bool
+) -> None:
+    oracle = lively(transformers.BertModel, theirs)
+    model = BertForPreTraining(replace(ours, fused=fused), VOCAB).double().eval()
+    load_weights(model, oracle.state_dict())
+    expected = oracle(**inputs(), output_hidden_states=True)
+    for gradient in (True, False):  # another kernel, where fused
+        with torch.set_grad_enabled(gradient):
+            layers = model.bert.all_layers(IDS, SEGMENTS)
+        assert len(layers) == len(expected.hidden_states) == 1 + ours.n_layers
+        for mine, other in zip(layers, expected.hidden_states, strict=True):
+            torch.testing.assert_close(mine[REAL], other[REAL])
+        torch.testing.assert_close(model.pooler(layers[-1]), expected.pooler_output)
+        torch.testing.assert_close(model.bert(IDS, SEGMENTS)[REAL], expected.last_hidden_state[REAL])
+
+
+@pairs
+def test_the_masked_language_head_is_hugging_faces(theirs: transformers.BertConfig, ours: BertConfig) -> None:
+    oracle = lively(transformers.BertForMaskedLM, theirs)
+    model = BertForPreTraining(ours, VOCAB).double().eval()
+    load_weights(model, oracle.state_dict())
+    torch.testing.assert_close(model(IDS, SEGMENTS).tokens[REAL], oracle(**inputs()).logits[REAL])
+
+
+@pairs
+def test_both_heads_of_pre_training_are_hugging_faces(theirs: transformers.BertConfig, ours: BertConfig) -> None:
+    oracle = lively(transformers.BertForPreTraining, theirs)
+    model = BertForPreTraining(ours, VOCAB).double().eval()
+    load_weights(model, oracle.state_dict())
+    expected = oracle(**inputs())
+    tokens, follows = model(IDS, SEGMENTS)
+    torch.testing.assert_close(tokens[REAL], expected.prediction_logits[REAL])
+    yes, no = expected.seq_relationship_logits.unbind(-1)
+    torch.testing.assert_close(follows, torch.stack([no, yes], -1))
+
+
+@pairs
+@pytest.mark.parametrize("n_classes", [2, 5])
+def test_the_classifier_is_hugging_faces(theirs: transformers.BertConfig, ours: BertConfig, n_classes: int) -> None:
+    theirs.num_labels = n_classes
+    oracle = lively(transformers.BertForSequenceClassification, theirs)
+    model = BertClassifier(ours, VOCAB, n_classes).double().eval()
+    load_weights(model, oracle.state_dict())
+    torch.testing.assert_close(model(IDS, SEGMENTS), oracle(**inputs()).logits)
+
+
+@pairs
+@torch.no_grad()
+def test_the_maps_are_hugging_faces(theirs: transformers.BertConfig, ours: BertConfig) -> None:
+    oracle = lively(transformers.BertModel, theirs)
+    model = BertForPreTraining(replace(ours, fused=False), VOCAB).double().eval()
+    load_weights(model, oracle.state_dict())
+    with recorded_weights([block.get_submodule("self_attention.attention") for block in model.bert.encoder]) as maps:
+        model.bert(IDS, SEGMENTS)
+    expected = oracle(**inputs(), output_attentions=True).attentions
+    assert len(maps) == len(expected) == ours.n_layers
+    for mine, other in zip(maps, expected, strict=True):
+        rows, queries = REAL.nonzero(as_tuple=True)
+        torch.testing.assert_close(mine[rows, :, queries], other[rows, :, queries])
+        assert mine[rows, :, queries].masked_select(~REAL[rows][:, None]).count_nonzero() == 0
+
+
+def test_a_mask_of_ones_own_takes_the_place_of_paddings() -> None:
+    oracle = lively(transformers.BertModel, config())
+    model = BertForPreTraining(TINY, VOCAB).double().eval()
+    load_weights(model, oracle.state_dict())
+    seen = torch.ones_like(IDS, dtype=torch.bool)
+    seen[0, 4], seen[1, 1] = False, False  # but the padding is seen
+    expected = oracle(input_ids=IDS, token_type_ids=SEGMENTS, attention_mask=seen.long()).last_hidden_state
+    torch.testing.assert_close(model.bert(IDS, SEGMENTS, seen[:, None, None]), expected)
+
+
+def test_dropout_stands_where_hugging_faces_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    def shrink(x: Tensor, p: float, training: bool = True) -> Tensor:
+        return x * (1 - p) if training else x
+
+    monkeypatch.setattr(F, "dropout", shrink)
+    for kind in (nn.Dropout, Dropout):
+        monkeypatch.setattr(kind, "forward", lambda self, x: shrink(x, self.p, self.training))
+    dropped = {"hidden_dropout_prob": 0.25, "attention_probs_dropout_prob": 0.5, "num_labels": 3}
+    oracle = lively(transformers.BertForSequenceClassification, config(**dropped)).train()
+    model = BertClassifier(replace(TINY, dropout=0.25, attention_dropout=0.5), VOCAB, 3).double()
+    load_weights(model, oracle.state_dict())
+    torch.testing.assert_close(model(IDS, SEGMENTS), oracle(**inputs()).logits)
+
+
+# golden
+
+
+def test_the_defaults_are_the_published_bases_size() -> None:
+    with torch.device("meta"):
+        model = BertForPreTraining(BertConfig(), 30_522)
+    assert sum(parameter.numel() for parameter in model.parameters()) == 110_106_428
+
+
+# invariance
+
+
+@fused_or_not
+@torch.no_grad()
+def test_padding_and_the_company_of_others_do_not_matter(fused: bool) -> None:
+    model = pre_training(replace(TINY, fused=fused))
+    tokens, follows = model(IDS, SEGMENTS)
+    padded = model(F.pad(IDS, (0, 3)), F.pad(SEGMENTS, (0, 3), value=1))
+    torch.testing.assert_close(padded.tokens[:, :7][REAL], tokens[REAL])
+    torch.testing.assert_close(padded.follows, follows)
+    order = [2, 0, 1]
+    permuted = model(IDS[order], SEGMENTS[order])
+    torch.testing.assert_close(permuted.tokens[REAL[order]], tokens[order][REAL[order]])
+    alone = model(IDS[1:2, :5], SEGMENTS[1:2, :5])
+    torch.testing.assert_close(alone.tokens[0], tokens[1, :5])
+
+
+@torch.no_grad()
+def test_every_token_segment_and_position_matters_to_all() -> None:
+    model = pre_training().bert
+    ids, segments = IDS[:1], SEGMENTS[:1]
+    before = model(ids, segments)
+    for place in range(ids.size(1)):
+        for changed in (
+            model(ids.clone().index_fill_(1, torch.tensor([place]), 11), segments),
+            model(ids, segments.clone().index_fill_(1, torch.tensor([place]), 1 - int(segments[0, place]))),
+        ):
+            assert ((changed - before).abs().amax(-1) > 1e-4).all(), place
+    swapped = [0, 2, 1, 3, 4, 5, 6]  # the same tokens of the same segment, elsewhere
+    assert ((model(ids[:, swapped], segments)[:, swapped] - before).abs().amax(-1) > 1e-4).all()
+
+
+@torch.no_grad()
+def test_without_segments_all_is_the_first() -> None:
+    model = pre_training().bert
+    assert model(IDS)[REAL].equal(model(IDS, torch.zeros_like(IDS))[REAL])
+
+
+@torch.no_grad()
+def test_another_token_may_stand_for_none() -> None:
+    """Two rows of the vocabulary change places, and with them the one that is padding."""
+    model, other = pre_training(), BertForPreTraining(TINY, VOCAB, pad_id=4).double().eval()
+    other.load_state_dict(model.state_dict())
+    other.bert.embedding.weight[[0, 4]] = model.bert.embedding.weight[[4, 0]]
+    ids = IDS.where(REAL, 4)
+    torch.testing.assert_close(other.bert(ids, SEGMENTS)[REAL], model.bert(IDS, SEGMENTS)[REAL])
+
+
+@torch.no_grad()
+def test_a_scaled_embedding_is_as_one_of_longer_vectors() -> None:
+    model = pre_training().bert
+    scaled = Bert(replace(TINY, scale_embedding=True), VOCAB).double().eval()
+    scaled.load_state_dict(model.state_dict())
+    model.embedding.weight *= 4
+    torch.testing.assert_close(scaled(IDS, SEGMENTS)[REAL], model(IDS, SEGMENTS)[REAL])
+
+
+@torch.no_grad()
+def test_a_loss_may_choose_its_positions_before_the_vocabulary() -> None:
+    model = pre_training()
+    chosen = torch.zeros_like(REAL)
+    chosen[0, 2] = chosen[1, 3] = True
+    hidden = model.head.hidden(model.bert(IDS, SEGMENTS)[chosen])
+    torch.testing.assert_close(model.head.project(hidden), model(IDS, SEGMENTS).tokens[chosen])
+
+
+# learning
+
+
+@fused_or_not
+def test_both_losses_together_reach_every_parameter(fused: bool) -> None:
+    model = pre_training(replace(TINY, fused=fused, max_length=7)).train()
+    tokens, follows = model(IDS, SEGMENTS)
+    loss = F.cross_entropy(tokens[REAL], IDS[REAL].flip(0)) + F.cross_entropy(follows, torch.tensor([1, 0, 1]))
+    loss.backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.isfinite().all(), name
+        assert parameter.grad.count_nonzero() > 0, name
+    tables = ("bert.positions.table.weight", "bert.segment_embedding.weight", "head.output.bias", "pooler.dense.weight")
+    for name in tables:
+        gradient = model.get_parameter(name).grad
+        assert gradient is not None
+        assert gradient.reshape(len(gradient), -1).abs().amax(1).gt(0).all(), name
+
+
+def test_the_classifiers_loss_reaches_all_of_it() -> None:
+    torch.manual_seed(0)
+    model = BertClassifier(replace(TINY, dropout=0.1), VOCAB, 3)
+    F.cross_entropy(model(IDS, SEGMENTS), torch.tensor([0, 2, 1])).backward()
+    assert all(p.grad is not None and p.grad.count_nonzero() > 0 for p in model.parameters())
+
+
+def test_the_output_is_the_word_embedding() -> None:
+    model = BertForPreTraining(TINY, VOCAB)
+    assert model.head.output.weight is model.bert.embedding.weight
+    assert model.bert.embedding.weight[PAD_ID].count_nonzero() == 0
+
+
+@pytest.mark.parametrize("model", [BertForPreTraining(TINY, VOCAB), BertClassifier(TINY, VOCAB, 3)], ids=["pre", "cls"])
+def test_all_weights_begin_small(model: nn.Module) -> None:
+    for name, parameter in model.named_parameters():
+        if "norm" in name:
+            assert parameter.eq(1 if name.endswith("weight") else 0).all(), name
+        elif name.endswith("bias"):
+            assert parameter.count_nonzero() == 0, name
+        else:
+            assert 0.02 < parameter.abs().max() <= 0.04, name
+
+
+# settings
+
+
+def test_what_weights_are_made_for_is_all_but_dropout_and_the_kernel() -> None:
+    free = replace(TINY, dropout=0.5, attention_dropout=0.5, fused=False)
+    assert free.architecture() == TINY.architecture()
+    others = BertConfig(32, 4, 48, 3, 0.0, 0.0, "relu", 13, 3, True, 1e-5).architecture()
+    mine = TINY.architecture()
+    assert len(mine) == 9
+    assert all(mine[name] != others[name] for name in mine)
+
+
+def test_an_input_that_is_too_long_is_refused_with_the_remedy() -> None:
+    ids = torch.full((1, 13), 5)
+    with pytest.raises(ValueError, match=r"13 positions are asked of a learned table of 12: .*max_length"):
+        pre_training()(ids)

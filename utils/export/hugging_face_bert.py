@@ -1,0 +1,210 @@
+"""BERT from a folder as Hugging Face's `save_pretrained` writes it: model.safetensors, config.json, vocab.txt."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from layers.feed_forward import Activation
+from models.bert import BertConfig, BertForPreTraining
+from utils.text.word_piece_tokenizer import WordPieceTokenizer
+from utils.training.weight_store import read_weights
+
+WEIGHTS, CONFIG, VOCABULARY, TOKENIZER_CONFIG = (
+    "model.safetensors",
+    "config.json",
+    "vocab.txt",
+    "tokenizer_config.json",
+)
+HEADS = ("head", "pooler", "next_sentence", "classifier")  # parts of ours that a checkpoint may lack
+
+_SETTING = {  # theirs: ours
+    "hidden_size": "d_model",
+    "num_attention_heads": "n_heads",
+    "intermediate_size": "d_ff",
+    "num_hidden_layers": "n_layers",
+    "hidden_dropout_prob": "dropout",
+    "attention_probs_dropout_prob": "attention_dropout",
+    "max_position_embeddings": "max_length",
+    "type_vocab_size": "n_segments",
+    "layer_norm_eps": "norm_eps",
+}
+_ACTIVATION: dict[str, Activation] = {
+    "gelu": "gelu",
+    "relu": "relu",
+    "silu": "swish",
+    "swish": "swish",
+    "mish": "mish",
+}
+_MODULE = {  # ours: theirs
+    "bert.embedding": "embeddings.word_embeddings",
+    "bert.segment_embedding": "embeddings.token_type_embeddings",
+    "bert.positions.table": "embeddings.position_embeddings",
+    "bert.embedding_norm": "embeddings.LayerNorm",
+    "pooler.dense": "pooler.dense",
+    "head.dense": "cls.predictions.transform.dense",
+    "head.norm": "cls.predictions.transform.LayerNorm",
+    "head.output": "cls.predictions.decoder",
+    "next_sentence": "cls.seq_relationship",
+    "classifier": "classifier",
+}
+_IN_BLOCK = {
+    "self_attention.query": ("attention.self.query",),
+    "self_attention.key_value": ("attention.self.key", "attention.self.value"),
+    "self_attention.output": ("attention.output.dense",),
+    "around_self.norm": ("attention.output.LayerNorm",),
+    "feed_forward.widen": ("intermediate.dense",),
+    "feed_forward.narrow": ("output.dense",),
+    "around_feed.norm": ("output.LayerNorm",),
+}
+_WORDS, _OUTPUT = "embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"
+_OLD_NAME = {
+    "LayerNorm.gamma": "LayerNorm.weight",
+    "LayerNorm.beta": "LayerNorm.bias",
+    "cls.predictions.bias": "cls.predictions.decoder.bias",
+}
+_COUNTERS = "embeddings.position_ids"  # 0, 1, 2 ...: no weight
+
+
+class HuggingFaceBert(NamedTuple):
+    """What a folder held."""
+
+    model: BertForPreTraining  # in evaluation mode
+    tokenizer: WordPieceTokenizer
+    missing: tuple[str, ...]  # heads that it lacked, which are as they begin and have learned nothing
+
+
+def load_hugging_face_bert(folder: Path, lowercase: bool | None = None) -> HuggingFaceBert:
+    """Read a checkpoint; weights from safetensors alone, never from a pickle.
+
+    Args:
+        folder: as `BertModel`, `BertForMaskedLM` or `BertForPreTraining` are saved, with its vocabulary beside.
+        lowercase: whether its text was lower-cased; None: as tokenizer_config.json says, and yes where it is silent.
+
+    Raises:
+        ValueError: a file is missing or damaged, or holds what our BERT does not have.
+    """
+    for name in (CONFIG, VOCABULARY, WEIGHTS):
+        if not (folder / name).is_file():
+            raise ValueError(f"{folder} has no {name}: a BERT is read from {CONFIG}, {VOCABULARY} and {WEIGHTS}")
+    config = _config(_read_json(folder / CONFIG), folder / CONFIG)
+    theirs = _renamed(read_weights(folder / WEIGHTS))
+    tokenizer = _tokenizer(folder, lowercase)
+    if _WORDS in theirs and len(tokenizer) != len(theirs[_WORDS]):
+        raise ValueError(
+            f"{folder / VOCABULARY} has {len(tokenizer)} pieces and the embedding {len(theirs[_WORDS])} rows: "
+            "they are not of one model"
+        )
+    model = BertForPreTraining(config, len(tokenizer), tokenizer.pad_id)
+    try:
+        missing = load_weights(model, theirs)
+    except ValueError as error:
+        raise ValueError(f"{folder / WEIGHTS}: {error}") from error
+    return HuggingFaceBert(model.eval(), tokenizer, missing)
+
+
+def load_weights(model: nn.Module, theirs: Mapping[str, Tensor]) -> tuple[str, ...]:
+    """Give a model of `models.bert` that has a `bert` inside the weights that stand under Hugging Face's names.
+
+    Returns:
+        The heads of the model of which `theirs` has nothing; they stay as they are.
+
+    Raises:
+        ValueError: a weight is missing, strange, or of another shape.
+    """
+    theirs = _renamed(theirs)
+    if _OUTPUT in theirs and _WORDS in theirs and not theirs[_OUTPUT].equal(theirs[_WORDS]):
+        raise ValueError(f"{_OUTPUT} is not the word embedding: only models whose output is tied to it can be read")
+    state = model.state_dict()
+    # the tied matrix is often written once
+    sources = {ours: _sources(ours) for ours in state if ours != "head.output.weight"}
+    known = {name for names in sources.values() for name in names}
+    found = {ours for ours, names in sources.items() if not theirs.keys().isdisjoint(names)}
+    missing = tuple(h for h in HEADS if hasattr(model, h) and not any(ours.startswith(h) for ours in found))
+    loaded = {}
+    for ours, names in sources.items():
+        if ours.startswith(missing):
+            continue
+        shape = (len(state[ours]) // len(names), *state[ours].shape[1:])
+        for name in names:
+            if name not in theirs:
+                raise ValueError(f"{name} is missing")
+            if theirs[name].shape != shape:
+                raise ValueError(f"{name} has the shape {tuple(theirs[name].shape)}, where {shape} is expected")
+        loaded[ours] = torch.cat([theirs[name] for name in names])
+        if ours.startswith("next_sentence"):
+            loaded[ours] = loaded[ours].flip(0)  # theirs: yes, no
+    strange = sorted(theirs.keys() - known - {_OUTPUT, _COUNTERS})
+    if strange:
+        raise ValueError(f"{strange[0]} is no weight of this model ({len(strange)} such)")
+    model.load_state_dict(loaded, strict=False)
+    return missing
+
+
+def _sources(ours: str) -> tuple[str, ...]:
+    """The names under which they keep what is one weight of ours: one, or several of which one stands on the other."""
+    module, _, kind = ours.rpartition(".")
+    if module in _MODULE:
+        return (f"{_MODULE[module]}.{kind}",)
+    number, _, part = module.removeprefix("bert.encoder.").partition(".")
+    return tuple(f"encoder.layer.{number}.{name}.{kind}" for name in _IN_BLOCK[part])
+
+
+def _renamed(theirs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Without the prefix that models with heads have, and with the names of today."""
+    renamed = {}
+    for name, tensor in theirs.items():
+        name = name.removeprefix("bert.")
+        for old, new in _OLD_NAME.items():
+            name = name.removesuffix(old) + new if name.endswith(old) else name
+        renamed[name] = tensor
+    return renamed
+
+
+def _config(found: Mapping[str, Any], path: Path) -> BertConfig:
+    if found.get("model_type") != "bert":
+        raise ValueError(f"{path} says model_type={found.get('model_type')}: only bert can be read")
+    if (activation := str(found.get("hidden_act", "gelu"))) not in _ACTIVATION:
+        raise ValueError(f"{path} says hidden_act={activation}: our layers know {', '.join(_ACTIVATION)}")
+    if (positions := found.get("position_embedding_type", "absolute")) != "absolute":
+        raise ValueError(f"{path} says position_embedding_type={positions}: only absolute can be read")
+    if found.get("is_decoder"):
+        raise ValueError(f"{path} says is_decoder=true: only encoders can be read")
+    settings: dict[str, Any] = {}
+    for theirs, ours in _SETTING.items():
+        default = getattr(BertConfig(), ours)
+        value = found.get(theirs, default)
+        kinds, least = ((int,), 1) if isinstance(default, int) else ((int, float), 0)
+        if type(value) not in kinds or value < least:
+            raise ValueError(f"{path} says {theirs}={value}: it must be {kinds[-1].__name__} and at least {least}")
+        settings[ours] = type(default)(value)
+    return BertConfig(activation=_ACTIVATION[activation], **settings)
+
+
+def _tokenizer(folder: Path, lowercase: bool | None) -> WordPieceTokenizer:
+    path = folder / TOKENIZER_CONFIG
+    found = _read_json(path) if path.is_file() else {}
+    lowercase = bool(found.get("do_lower_case", True)) if lowercase is None else lowercase
+    expected: dict[str, tuple[object, ...]] = {
+        "tokenizer_class": ("BertTokenizer", "BertTokenizerFast", None),
+        "do_basic_tokenize": (True, None),
+        "tokenize_chinese_chars": (True, None),
+        "strip_accents": (lowercase, None),
+    }
+    for name, values in expected.items():
+        if (value := found.get(name)) not in values:
+            raise ValueError(f"{path} says {name}={value}: our word pieces know {values[0]} alone")
+    return WordPieceTokenizer.load(folder / VOCABULARY, lowercase)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is no JSON ({error})") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{path} holds no settings: an object of JSON is expected")
+    return found
