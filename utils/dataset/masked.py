@@ -1,0 +1,307 @@
+"""Examples for masked-language models with next-sentence prediction (Devlin et al. 2019, 3.1)."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from const.token import BOS_ID, EOS_ID, PAD_ID, SPECIAL_TOKENS
+from utils.dataset.buckets import Buckets, fill
+from utils.dataset.counted_random import uniform
+from utils.dataset.documents import DocumentTokens
+from utils.text.tokenizer import Tokenizer
+from utils.text.whole_word import WholeWords
+
+MASKED, REPLACED = 0.8, 0.1  # of what is predicted; the rest is left as it is
+TRUE_SUCCESSORS = 0.5  # of the second sentences
+
+
+@dataclass(frozen=True)
+class MaskingConfig:
+    """What is hidden, and whether sentences come in pairs.
+
+    Args:
+        rate: share of an example's tokens that are predicted; at least one is.
+        whole_words: all pieces of a word are hidden together: of SentencePiece those up to the next ▁, in scripts
+            without spaces each piece by itself.
+        next_sentence: examples are two sentences, of which the second follows the first or stands elsewhere.
+
+    Raises:
+        ValueError: a rate that is no share.
+    """
+
+    rate: float = 0.15
+    whole_words: bool = False
+    next_sentence: bool = True
+
+    def __post_init__(self) -> None:
+        if not 0 < self.rate < 1:
+            raise ValueError(f"rate={self.rate} is no share of tokens to predict: give 0.15, say")
+
+
+class MaskedBatch(NamedTuple):
+    """B examples `<s> A </s> B </s>`, or `<s> A </s>`, padded behind."""
+
+    ids: Int[Tensor, "B L"]  # with masks
+    segments: Int[Tensor, "B L"]  # 0: up to the first </s>, and padding; 1: B and its </s>
+    target: Int[Tensor, "B L"]  # the right token where one is predicted, <pad> elsewhere
+    follows: Int[Tensor, " B"]  # 1: B is the sentence behind A; 0: it is not; empty where there is no B
+
+    @property
+    def target_tokens(self) -> int:
+        """How many tokens are predicted; to be asked before the batch goes to a device."""
+        return int((self.target != PAD_ID).sum())
+
+    def to(self, device: torch.device) -> "MaskedBatch":
+        """The same on a device; from pinned memory without waiting."""
+        return MaskedBatch(*(part.to(device, non_blocking=True) for part in self))
+
+
+class _Partners(NamedTuple):
+    """Of each example the sentences A and B, how many tokens of each are read, and whether B follows A."""
+
+    first: NDArray[np.int64]
+    second: NDArray[np.int64]
+    n_first: NDArray[np.int64]
+    n_second: NDArray[np.int64]
+    follows: NDArray[np.bool_]
+
+    def of(self, rows: NDArray[np.int64]) -> "_Partners":
+        """Those of some examples."""
+        first, second, n_first, n_second, follows = self
+        return _Partners(first[rows], second[rows], n_first[rows], n_second[rows], follows[rows])
+
+
+class MaskedEpoch:
+    """The batches of an epoch, in training order; each is made when it is asked for.
+
+    Each sentence that has a successor in its document is once an A; without next-sentence prediction, each sentence.
+    A wrong B is of another document, or, where there is but one, any sentence but A and its successor.
+    Which tokens are hidden, and by what, is a function of seed, epoch and A alone.
+
+    Args:
+        text: the sentences.
+        tokenizer: which made their ids; its length is the id of the mask.
+        config: what is hidden.
+        tokens_per_batch: most positions of a batch, padding included; a longer example is a batch by itself.
+        max_tokens: longer examples, special tokens included, are cut at the end of their longer sentence; None
+            cuts none.
+        multiple: lengths are padded up to a multiple of it.
+        key: seed and number of the epoch.
+
+    Raises:
+        ValueError: the text has no example, or `max_tokens` has no room for one.
+    """
+
+    n_dropped = 0  # too long ones are cut
+
+    def __init__(
+        self,
+        text: DocumentTokens,
+        tokenizer: Tokenizer,
+        config: MaskingConfig,
+        tokens_per_batch: int,
+        max_tokens: int | None,
+        multiple: int,
+        key: tuple[int, int],
+    ) -> None:
+        self._text, self._config, self._key = text, config, key
+        self._mask_id = len(tokenizer)
+        self._words = WholeWords(tokenizer) if config.whole_words else None
+        random = np.random.default_rng(key)
+        self._n_special = 3 if config.next_sentence else 2
+        if max_tokens is not None and max_tokens < (least := 2 * self._n_special - 1):
+            raise ValueError(f"max_tokens={max_tokens} leaves no room for an example: give at least {least}")
+        if config.next_sentence:
+            first, second, follows = _next_sentences(text, random)
+        else:
+            first = second = np.arange(text.n_sentences)  # of which nothing is read the second time
+            follows = np.zeros(len(first), bool)
+        lengths = text.lengths.astype(np.int64)
+        n_first, n_second = lengths[first], lengths[second] * config.next_sentence
+        if max_tokens is not None:
+            room = max_tokens - self._n_special
+            n_second = np.minimum(n_second, np.maximum(room - n_first, room // 2))
+            n_first = np.minimum(n_first, room - n_second)
+        self._partners = _Partners(first, second, n_first, n_second, follows)
+        self._buckets = Buckets(n_first + n_second + self._n_special, tokens_per_batch, multiple, random)
+        self.padding = self._buckets.padding  # share of all positions
+        self.largest = self._buckets.largest
+
+    def __len__(self) -> int:
+        """Number of batches."""
+        return len(self._buckets)
+
+    def rows(self, i: int) -> NDArray[np.int64]:
+        """Which sentences are the A of batch i."""
+        return self._partners.first[self._buckets.rows(i)]
+
+    def target_tokens(self, i: int) -> int:
+        """How many tokens batch i predicts; made for that only where whole words decide it."""
+        if self._words is not None:
+            return self[i].target_tokens
+        partners = self._partners.of(self._buckets.rows(i))
+        return int(self._n_predicted(partners.n_first + partners.n_second).sum())
+
+    def _n_predicted(self, n_tokens: NDArray[np.int64]) -> NDArray[np.int64]:
+        """How many tokens are predicted of examples with so many."""
+        return np.maximum(np.rint(self._config.rate * n_tokens).astype(np.int64), 1)
+
+    def __getitem__(self, i: int) -> MaskedBatch:
+        partners = self._partners.of(self._buckets.rows(i))
+        first, second, n_first, n_second, follows = partners
+        ids = np.full((len(first), self._buckets.width(i)), PAD_ID, np.int64)
+        every, column = np.arange(len(first)), np.arange(ids.shape[1])
+        ids[:, 0] = BOS_ID
+        fill(ids, 1, *self._text.gather(first), n_first)
+        ids[every, 1 + n_first] = EOS_ID
+        segments = np.zeros_like(ids)
+        if self._config.next_sentence:
+            fill(ids, 2 + n_first, *self._text.gather(second), n_second)
+            ids[every, 2 + n_first + n_second] = EOS_ID
+            begin, end = (2 + n_first)[:, None], (3 + n_first + n_second)[:, None]
+            segments[(begin <= column) & (column < end)] = 1
+        read, target = self._hidden(ids, first, n_first, n_second)
+        label = torch.from_numpy(follows.astype(np.int64) if self._config.next_sentence else np.empty(0, np.int64))
+        return MaskedBatch(torch.from_numpy(read), torch.from_numpy(segments), torch.from_numpy(target), label)
+
+    def __iter__(self) -> Iterator[MaskedBatch]:
+        return (self[i] for i in range(len(self)))
+
+    def _hidden(
+        self,
+        ids: NDArray[np.int64],
+        example: NDArray[np.int64],
+        n_first: NDArray[np.int64],
+        n_second: NDArray[np.int64],
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """What is read instead of the ids, and what is predicted."""
+        column = np.arange(ids.shape[1])
+        behind = (1 + n_first)[:, None]  # the place of the first </s>
+        is_text = (column > 0) & (column < behind + 1 + n_second[:, None]) & (column != behind)
+        row, place = is_text.nonzero()
+        word = np.arange(ids.size) if self._words is None else self._words.numbers(ids.ravel())
+        chosen = self._chosen(word.reshape(ids.shape)[is_text], row, example, place, n_first + n_second)
+        row, place = row[chosen], place[chosen]
+        target = np.full_like(ids, PAD_ID)
+        target[row, place] = ids[row, place]
+        how = uniform((*self._key, "how"), example[row], place)
+        n_special = len(SPECIAL_TOKENS)
+        other = n_special + uniform((*self._key, "other"), example[row], place) * (self._mask_id - n_special)
+        read = ids.copy()
+        read[row, place] = np.where(
+            how < MASKED, self._mask_id, np.where(how < MASKED + REPLACED, other.astype(np.int64), ids[row, place])
+        )
+        return read, target
+
+    def _chosen(
+        self,
+        word: NDArray[np.int64],
+        row: NDArray[np.int64],
+        example: NDArray[np.int64],
+        place: NDArray[np.int64],
+        n_tokens: NDArray[np.int64],
+    ) -> NDArray[np.bool_]:
+        """Which tokens are predicted: words in random order as long as they fit, and at least one in each row.
+
+        Args:
+            word: of each token, rising.
+            row: of each token.
+            example: of each row.
+            place: of each token, a column.
+            n_tokens: of each row.
+        """
+        _, begins, of_token, sizes = np.unique(word, return_index=True, return_inverse=True, return_counts=True)
+        chance = uniform((*self._key, "which"), example[row[begins]], place[begins])
+        order = np.lexsort((chance, row[begins]))
+        taken = np.zeros(len(begins), bool)
+        ordered, size = order.tolist(), sizes[order].tolist()
+        end = 0
+        for n_words, left in zip(np.bincount(row[begins]).tolist(), self._n_predicted(n_tokens).tolist(), strict=True):
+            begin, end = end, end + n_words
+            room = left
+            for i in range(begin, end):
+                if size[i] <= room:
+                    taken[ordered[i]] = True
+                    room -= size[i]
+                    if not room:
+                        break
+            if room == left:  # no word is short enough
+                taken[ordered[begin]] = True
+        return taken[of_token]
+
+
+def _next_sentences(
+    text: DocumentTokens, random: np.random.Generator
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+    """Each sentence that has a successor, what is to stand behind it, and whether that is the successor."""
+    has_successor = np.ones(text.n_sentences, bool)
+    has_successor[text.bounds[1:] - 1] = False
+    first = np.flatnonzero(has_successor)
+    if len(text.bounds) > 2:
+        document = text.document[first]
+        begin, end = text.bounds[document], text.bounds[document + 1]
+    else:
+        begin, end = first, first + 2
+    elsewhere = text.n_sentences - (end - begin)
+    if not len(first) or elsewhere.min() < 1:
+        raise ValueError(
+            f"{text.n_sentences:,} sentences in {len(text.bounds) - 1:,} documents make no pairs that follow and pairs "
+            "that do not: give more text, or set next_sentence to false"
+        )
+    follows = random.random(len(first)) < TRUE_SUCCESSORS
+    other = random.integers(elsewhere)
+    other += np.where(other < begin, 0, end - begin)
+    return first, np.where(follows, first + 1, other), follows
+
+
+class MaskedSampler:
+    """Makes epochs of masked examples; the last one asked for is remembered.
+
+    Args:
+        text: see `MaskedEpoch`, as the others.
+        tokenizer: see `MaskedEpoch`.
+        config: see `MaskedEpoch`.
+        tokens_per_batch: see `MaskedEpoch`.
+        max_tokens: see `MaskedEpoch`.
+        seed: of partners, masks and order.
+        multiple: see `MaskedEpoch`.
+    """
+
+    def __init__(
+        self,
+        text: DocumentTokens,
+        tokenizer: Tokenizer,
+        config: MaskingConfig,
+        tokens_per_batch: int,
+        max_tokens: int | None = None,
+        seed: int = 0,
+        multiple: int = 1,
+    ) -> None:
+        self._text, self._tokenizer, self._config = text, tokenizer, config
+        self._budget, self._max_tokens, self._seed, self._multiple = tokens_per_batch, max_tokens, seed, multiple
+        self._last: tuple[int, MaskedEpoch] | None = None
+
+    def epoch(self, epoch: int) -> MaskedEpoch:
+        """An epoch's batches: the same whoever asks, and however often.
+
+        Raises:
+            ValueError: the text has no example.
+        """
+        if self._last is None or self._last[0] != epoch:
+            self._last = None  # frees it before the next one is made
+            key = self._seed, epoch
+            made = MaskedEpoch(
+                self._text, self._tokenizer, self._config, self._budget, self._max_tokens, self._multiple, key
+            )
+            self._last = epoch, made
+        return self._last[1]
+
+    def all(self) -> list[MaskedBatch]:
+        """Every example of the first epoch once, for validating and testing: partners and masks are always the same."""
+        return list(self.epoch(0))

@@ -1,0 +1,38 @@
+"""Which pieces make up a word, for masking words whole (Devlin et al.'s later release)."""
+
+import re
+
+import numpy as np
+from numpy.typing import NDArray
+
+from const.token import SPECIAL_TOKENS
+from utils.text.script import HAN, KANA
+from utils.text.tokenizer import Tokenizer
+
+_MARK = "▁"
+# kana and kanji, their punctuation and their full-width letters stand without spaces between words
+_UNSPACED = re.compile(f"[{KANA}{HAN}\u3000-\u303f\uff00-\uffef]")
+
+
+class WholeWords:
+    """Finds words among ids: what ▁ begins, and each special token and each piece of a script without spaces alone.
+
+    Where no piece of the vocabulary has a ▁, the tokens are words already.
+
+    Args:
+        tokenizer: whose ids.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        pieces = tokenizer.tokens(range(len(tokenizer)))
+        self._marked = np.array([piece.startswith(_MARK) for piece in pieces])
+        self._alone = np.array([_UNSPACED.search(piece) is not None for piece in pieces]) | (not self._marked.any())
+        self._alone[: len(SPECIAL_TOKENS)] = True
+
+    def numbers(self, ids: NDArray[np.integer]) -> NDArray[np.int64]:
+        """The word of each id of a sequence, counted from 0."""
+        alone = self._alone[ids]
+        begins = self._marked[ids] | alone
+        begins[1:] |= alone[:-1]
+        begins[:1] = False  # whatever it is, it is of word 0
+        return begins.cumsum()
