@@ -1,0 +1,205 @@
+"""Documents as parallel streams that are read segment by segment, for recurrent language models (Dai et al. 2019)."""
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from const.token import BOS_ID, EOS_ID, PAD_ID
+from utils.dataset.documents import DocumentTokens
+
+NO_DOCUMENT = -1  # the document of padding
+
+
+@dataclass(frozen=True)
+class StreamConfig:
+    """How a text becomes batches for a recurrent language model.
+
+    Args:
+        n_streams: rows of a batch, each of which goes on where it ended in the batch before.
+        segment_length: tokens of a row.
+    """
+
+    n_streams: int = 16
+    segment_length: int = 64
+
+    def __post_init__(self) -> None:
+        """Refuse what makes no batch."""
+        for name in ("n_streams", "segment_length"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)}: give at least 1")
+
+
+class SegmentBatch(NamedTuple):
+    """A segment of each of B streams: `<s> s1 </s> s2 </s> ...` of one document after another, padded behind the end.
+
+    The last </s> of a document is predicted and not read: the next document begins in its place.
+    """
+
+    ids: Int[Tensor, "B T"]
+    target: Int[Tensor, "B T"]  # the next token
+    document: Int[Tensor, "B T"]  # a number that no other document of the epoch has; -1 where there is padding
+
+    @property
+    def target_tokens(self) -> int:
+        """How many tokens are predicted; to be asked before the batch goes to a device."""
+        return int((self.target != PAD_ID).sum())
+
+    def to(self, device: torch.device) -> "SegmentBatch":
+        """The same on a device; from pinned memory without waiting."""
+        return SegmentBatch(*(part.to(device, non_blocking=True) for part in self))
+
+
+class StreamEpoch:
+    """The batches of an epoch, in training order; each is made when it is asked for.
+
+    Batch i is segment `i // n_groups` of the streams of group `i % n_groups`: what a row must know of its past is
+    where batch `i - n_groups` left it. Documents are dealt to the streams so that all are about equally long, and
+    those that are longer than that are cut at the ends of sentences into documents of their own.
+
+    Args:
+        text: the documents.
+        config: how many streams, and how long a segment is.
+        n_groups: how many batches an update takes, each with streams of its own.
+        key: seed and number of the epoch; None leaves the documents in their order.
+    """
+
+    n_dropped = 0  # every sentence is read
+
+    def __init__(self, text: DocumentTokens, config: StreamConfig, n_groups: int, key: tuple[int, int] | None) -> None:
+        self._text, self._config, self._n_groups = text, config, n_groups
+        n_rows = config.n_streams * n_groups
+        ends = (text.lengths + 1).cumsum(dtype=np.int64)  # with </s>
+        bounds = _pieces(text.bounds, ends, int(ends[-1]) / n_rows)
+        lengths = np.diff(np.concatenate([[0], ends])[bounds])
+        random = None if key is None else np.random.default_rng(key)
+        streams = _dealt(lengths, n_rows, random)
+
+        # all streams behind one another, as places 0, 1, ...
+        pieces = np.concatenate(streams)
+        n_sentences = np.diff(bounds)[pieces]
+        begins = n_sentences.cumsum() - n_sentences  # where each piece's sentences begin in this order
+        self._sentences = np.arange(text.n_sentences) + np.repeat(bounds[:-1][pieces] - begins, n_sentences)
+        self._document = np.repeat(np.arange(len(pieces)), n_sentences)
+        self._is_first = np.zeros(text.n_sentences, bool)
+        self._is_first[begins] = True
+        self._ends = (text.lengths[self._sentences] + 1).cumsum(dtype=np.int64)  # of each sentence, in places
+        self._lengths = np.array([lengths[stream].sum() for stream in streams])
+        self._begins = self._lengths.cumsum() - self._lengths
+        self._n_segments = -(-int(self._lengths.max()) // config.segment_length)
+        # share of all positions
+        self.padding = 1 - float(self._lengths.sum() / (self._n_segments * config.segment_length * n_rows))
+
+    def __len__(self) -> int:
+        """Number of batches: segments times groups; at the end of an epoch some may be padding alone."""
+        return self._n_segments * self._n_groups
+
+    def largest(self) -> int:
+        """The batch with most positions: all have the same, and no other has less padding than the first."""
+        return 0
+
+    def target_tokens(self, i: int) -> int:
+        """How many tokens batch i predicts; nothing is made for that."""
+        begin, end = self._window(i)
+        return int((end - begin).sum())
+
+    def _window(self, i: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The places with which each row of batch i begins and ends."""
+        if not 0 <= i < len(self):
+            raise IndexError(f"batch {i} of {len(self)}")
+        segment, group = divmod(i, self._n_groups)
+        rows = slice(group * self._config.n_streams, (group + 1) * self._config.n_streams)
+        read = segment * self._config.segment_length
+        begin, end = (
+            self._begins[rows] + np.minimum(self._lengths[rows], n) for n in (read, read + self._config.segment_length)
+        )
+        return begin, end
+
+    def __getitem__(self, i: int) -> SegmentBatch:
+        begin, end = self._window(i)
+        place = begin[:, None] + np.arange(self._config.segment_length)
+        is_text = place < end[:, None]
+        ids, target = (np.full(place.shape, PAD_ID, np.int64) for _ in range(2))
+        document = np.full(place.shape, NO_DOCUMENT, np.int64)
+        if is_text.any():
+            ids[is_text], target[is_text], document[is_text] = self._read(place[is_text])
+        return SegmentBatch(torch.from_numpy(ids), torch.from_numpy(target), torch.from_numpy(document))
+
+    def __iter__(self) -> Iterator[SegmentBatch]:
+        return (self[i] for i in range(len(self)))
+
+    def _read(self, place: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Token, next token and document of some places."""
+        number = np.searchsorted(self._ends, place, "right")
+        wanted, of = np.unique(number, return_inverse=True)
+        ids, lengths = self._text.gather(self._sentences[wanted])
+        within = place - (self._ends[wanted] - lengths - 1)[of]
+        begins = (lengths.cumsum() - lengths)[of]
+        # where </s> is meant, any other place is looked at instead
+        target = np.where(within < lengths[of], ids[np.minimum(begins + within, len(ids) - 1)], EOS_ID)
+        before = np.where(self._is_first[number], BOS_ID, EOS_ID)
+        token = np.where(within > 0, ids[np.maximum(begins + within - 1, 0)], before)
+        return token, target, self._document[number]
+
+
+def _pieces(bounds: NDArray[np.int64], ends: NDArray[np.int64], most: float) -> NDArray[np.int64]:
+    """The bounds of documents with those that have more than `most` tokens cut into like parts.
+
+    Args:
+        bounds: the sentence with which each document begins, and how many there are.
+        ends: how many tokens there are up to the end of each sentence.
+        most: tokens of a document.
+    """
+    tokens = np.concatenate([np.zeros(1, np.int64), ends])
+    begin, lengths = tokens[bounds[:-1]], np.diff(tokens[bounds])
+    n_parts = np.ceil(lengths / most).astype(np.int64)
+    cuts = [
+        np.searchsorted(tokens, begin[i] + lengths[i] * np.arange(1, n_parts[i]) / n_parts[i])
+        for i in np.flatnonzero(n_parts > 1)
+    ]
+    return np.unique(np.concatenate([bounds, *cuts]))  # a part of no sentence is none
+
+
+def _dealt(lengths: NDArray[np.int64], n_streams: int, random: np.random.Generator | None) -> list[NDArray[np.int64]]:
+    """The documents of each stream: the longest first to the shortest stream (Graham 1969), then shuffled."""
+    order = np.arange(len(lengths)) if random is None else random.permutation(len(lengths))
+    streams: list[list[int]] = [[] for _ in range(n_streams)]
+    shortest = [(0, stream) for stream in range(n_streams)]
+    for document in order[np.argsort(-lengths[order], kind="stable")].tolist():
+        length, stream = heapq.heappop(shortest)
+        streams[stream].append(document)
+        heapq.heappush(shortest, (length + int(lengths[document]), stream))
+    dealt = [np.sort(np.array(stream, np.int64)) for stream in streams]
+    return dealt if random is None else [random.permutation(dealt[i]) for i in random.permutation(n_streams)]
+
+
+class StreamSampler:
+    """Makes epochs of segments; the last one asked for is remembered.
+
+    Args:
+        text: the documents.
+        config: how many streams, and how long a segment is.
+        n_groups: see `StreamEpoch`.
+        seed: of the order of the documents.
+    """
+
+    def __init__(self, text: DocumentTokens, config: StreamConfig, n_groups: int = 1, seed: int = 0) -> None:
+        self._text, self._config, self._n_groups, self._seed = text, config, n_groups, seed
+        self._last: tuple[int, StreamEpoch] | None = None
+
+    def epoch(self, epoch: int) -> StreamEpoch:
+        """An epoch's batches: the same whoever asks, and however often."""
+        if self._last is None or self._last[0] != epoch:
+            self._last = None  # frees it before the next one is made
+            self._last = epoch, StreamEpoch(self._text, self._config, self._n_groups, (self._seed, epoch))
+        return self._last[1]
+
+    def all(self) -> list[SegmentBatch]:
+        """The whole text as one stream, in its order, for validating and testing."""
+        return list(StreamEpoch(self._text, StreamConfig(1, self._config.segment_length), 1, None))
