@@ -1,0 +1,233 @@
+"""Texts with a label each, for sentence classification."""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from const.path import CORPUS
+from const.token import BOS_ID, EOS_ID, PAD_ID
+from utils.dataset.buckets import Buckets, fill
+from utils.dataset.line_cache import cached_lines
+from utils.dataset.parallel_text import read_lines
+from utils.dataset.token_array import TokenArray
+from utils.file import atomic_file
+from utils.text.tokenizer import Tokenizer
+
+_SHOWN = 20  # labels in an error
+
+
+@dataclass(frozen=True)
+class LabelledConfig:
+    """Which texts and labels, line by line in two files.
+
+    Attributes:
+        text: the training text
+        labels: a label for each of its lines, any words
+        dev_text: the text to choose models by
+        dev_labels: its labels
+        test_text: the text to score on
+        test_labels: its labels
+    """
+
+    text: Path
+    labels: Path
+    dev_text: Path
+    dev_labels: Path
+    test_text: Path
+    test_labels: Path
+
+
+class LabelNames(tuple[str, ...]):
+    """Labels in sorted order; the place of a label is its number."""
+
+    @classmethod
+    def of(cls, path: Path) -> "LabelNames":
+        """All labels of a file.
+
+        Raises:
+            ValueError: no such file, a line without a label, or fewer than two different ones.
+        """
+        names = cls(sorted(set(_labels(path))))
+        if len(names) < 2:
+            raise ValueError(f"{path} has one label alone, {names[0]!r}: there is nothing to tell apart")
+        return names
+
+    @classmethod
+    def load(cls, path: Path) -> "LabelNames":
+        """Read what `save` wrote."""
+        return cls(json.loads(path.read_text(encoding="utf-8")))
+
+    def save(self, path: Path) -> None:
+        """Write the labels as a list in JSON."""
+        with atomic_file(path) as draft:
+            draft.write_text(json.dumps(self, ensure_ascii=False, indent=0) + "\n", encoding="utf-8")
+
+    def numbers(self, path: Path) -> NDArray[np.int64]:
+        """The number of each line's label.
+
+        Raises:
+            ValueError: no such file, a line without a label, or with one that is not known.
+        """
+        number = {name: i for i, name in enumerate(self)}
+        found = []
+        for line, label in enumerate(_labels(path), start=1):
+            if label not in number:
+                known = ", ".join(self[:_SHOWN]) + (", ..." if len(self) > _SHOWN else "")
+                raise ValueError(f"{path}, line {line}: label {label!r} is none of the training text's: {known}")
+            found.append(number[label])
+        return np.array(found, np.int64)
+
+
+def _labels(path: Path) -> Iterator[str]:
+    for number, line in enumerate(read_lines(path), start=1):
+        if not (label := line.strip()):
+            raise ValueError(f"{path}, line {number} has no label: each line of the text needs one")
+        yield label
+
+
+class LabelledText(NamedTuple):
+    """Ids and label of each text."""
+
+    lines: TokenArray
+    labels: NDArray[np.int64]
+
+    @classmethod
+    def cached(
+        cls,
+        text: Path,
+        labels: Path,
+        names: LabelNames,
+        tokenizer: Tokenizer,
+        say: Callable[[str], None],
+        root: Path = CORPUS,
+    ) -> "LabelledText":
+        """Two files, the text encoded at the first call.
+
+        Args:
+            text: a text a line; an empty one is a text too.
+            labels: of the lines.
+            names: numbers the labels.
+            tokenizer: how to encode.
+            say: is told what takes time.
+            root: where caches are kept.
+
+        Raises:
+            ValueError: as `LabelNames.numbers`, or the files have different numbers of lines.
+        """
+        found = cls(cached_lines(f"labelled-{text.stem}", text, tokenizer, say, root), names.numbers(labels))
+        if len(found.lines) != len(found.labels):
+            raise ValueError(
+                f"{text} has {len(found.lines):,} lines but {labels} has {len(found.labels):,}: "
+                "line i of one must be the label of line i of the other"
+            )
+        return found
+
+
+class LabelledBatch(NamedTuple):
+    """B texts `<s> text </s>`, padded behind, with their labels."""
+
+    ids: Int[Tensor, "B L"]
+    label: Int[Tensor, " B"]
+
+    @property
+    def target_tokens(self) -> int:
+        """How many labels are predicted."""
+        return len(self.label)
+
+    def to(self, device: torch.device) -> "LabelledBatch":
+        """The same on a device; from pinned memory without waiting."""
+        return LabelledBatch(*(part.to(device, non_blocking=True) for part in self))
+
+
+class LabelledEpoch:
+    """The batches of an epoch, in training order; each is made when it is asked for.
+
+    Args:
+        text: the texts.
+        tokens_per_batch: most positions of a batch, padding included; a longer text is a batch by itself.
+        max_tokens: longer texts, <s> and </s> included, are cut at the end; None cuts none.
+        multiple: lengths are padded up to a multiple of it.
+        key: seed and number of the epoch.
+
+    Raises:
+        ValueError: `max_tokens` has no room for a text.
+    """
+
+    n_dropped = 0  # too long ones are cut
+
+    def __init__(
+        self, text: LabelledText, tokens_per_batch: int, max_tokens: int | None, multiple: int, key: tuple[int, int]
+    ) -> None:
+        if max_tokens is not None and max_tokens < 3:
+            raise ValueError(f"max_tokens={max_tokens} leaves no room for a text: give at least 3")
+        self._text = text
+        lengths = text.lines.lengths.astype(np.int64)
+        self._lengths = lengths if max_tokens is None else np.minimum(lengths, max_tokens - 2)
+        self._buckets = Buckets(self._lengths + 2, tokens_per_batch, multiple, np.random.default_rng(key))
+        self.padding = self._buckets.padding  # share of all positions
+        self.rows = self._buckets.rows  # which texts are in batch i
+        self.largest = self._buckets.largest
+
+    def __len__(self) -> int:
+        """Number of batches."""
+        return len(self._buckets)
+
+    def target_tokens(self, i: int) -> int:
+        """How many labels batch i predicts; nothing is made for that."""
+        return len(self.rows(i))
+
+    def __getitem__(self, i: int) -> LabelledBatch:
+        rows = self.rows(i)
+        lengths = self._lengths[rows]
+        ids = np.full((len(rows), self._buckets.width(i)), PAD_ID, np.int64)
+        ids[:, 0] = BOS_ID
+        fill(ids, 1, *self._text.lines.gather(rows), lengths)
+        ids[np.arange(len(rows)), 1 + lengths] = EOS_ID
+        return LabelledBatch(torch.from_numpy(ids), torch.from_numpy(self._text.labels[rows]))
+
+    def __iter__(self) -> Iterator[LabelledBatch]:
+        return (self[i] for i in range(len(self)))
+
+
+class LabelledSampler:
+    """Makes epochs of labelled texts; the last one asked for is remembered.
+
+    Args:
+        text: see `LabelledEpoch`, as the others.
+        tokens_per_batch: see `LabelledEpoch`.
+        max_tokens: see `LabelledEpoch`.
+        seed: of the order.
+        multiple: see `LabelledEpoch`.
+    """
+
+    def __init__(
+        self,
+        text: LabelledText,
+        tokens_per_batch: int,
+        max_tokens: int | None = None,
+        seed: int = 0,
+        multiple: int = 1,
+    ) -> None:
+        self._text, self._budget, self._max_tokens = text, tokens_per_batch, max_tokens
+        self._seed, self._multiple = seed, multiple
+        self._last: tuple[int, LabelledEpoch] | None = None
+
+    def epoch(self, epoch: int) -> LabelledEpoch:
+        """An epoch's batches: the same whoever asks, and however often."""
+        if self._last is None or self._last[0] != epoch:
+            self._last = None  # frees it before the next one is made
+            key = self._seed, epoch
+            self._last = epoch, LabelledEpoch(self._text, self._budget, self._max_tokens, self._multiple, key)
+        return self._last[1]
+
+    def all(self) -> list[LabelledBatch]:
+        """Every text once, for validating and testing."""
+        return list(self.epoch(0))
