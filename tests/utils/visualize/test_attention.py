@@ -14,7 +14,7 @@ from const.token import BOS_ID, EOS, EOS_ID
 from layers.recorded_weights import recorded_weights
 from models.transformer import Transformer
 from tests.tiny import MODEL, TEXT, tokenizers, translating
-from utils.visualize.attention import cross_attention, draw_cross_attention
+from utils.visualize.attention import Attended, cross_attention, draw_cross_attention, draw_heads
 
 EXPLICIT = replace(MODEL, fused=False)
 SRC, TGT = [5, 6, 7, 8, 9], [10, 11, 12]
@@ -83,18 +83,27 @@ def test_the_picture_is_large_enough_and_has_a_glyph_for_every_token(tmp_path: P
     assert not plt.get_fignums()
 
 
-def test_a_picture_shows_the_mean_over_heads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shown: list[NDArray[np.float32]] = []
+Map = tuple[Axes, NDArray[np.float32]]
+
+
+@pytest.fixture
+def shown(monkeypatch: pytest.MonkeyPatch) -> list[Map]:
+    """All that is drawn while the test runs, and where."""
+    shown: list[Map] = []
     imshow = Axes.imshow
 
     def watched(ax, x, **rest):  # type: ignore[no-untyped-def]
-        shown.append(x)
+        shown.append((ax, np.asarray(x)))
         return imshow(ax, x, **rest)
 
     monkeypatch.setattr(Axes, "imshow", watched)
+    return shown
+
+
+def test_a_picture_shows_the_mean_over_heads(tmp_path: Path, shown: list[Map]) -> None:
     weights = torch.rand(2, 2, 2, 3)
     draw_cross_attention(weights, ["a", "b", EOS], ["c", EOS], tmp_path / "attention.png")
-    np.testing.assert_allclose(np.stack(shown), (weights[:, 0] + weights[:, 1]) / 2, rtol=1e-5)
+    np.testing.assert_allclose(np.stack([x for _, x in shown]), (weights[:, 0] + weights[:, 1]) / 2, rtol=1e-5)
 
 
 def test_an_empty_translation_can_be_drawn(tmp_path: Path) -> None:
@@ -102,3 +111,55 @@ def test_an_empty_translation_can_be_drawn(tmp_path: Path) -> None:
     assert weights.shape == (2, 2, 1, 6)
     draw_cross_attention(weights, [*"abcde", EOS], [EOS], tmp_path / "attention.png")
     assert (tmp_path / "attention.png").stat().st_size > 1000
+
+
+def attended(n_heads: int, n_src: int, n_tgt: int) -> Attended:
+    src, tgt = ([*(f"{word}{i}" for i in range(1, n)), EOS] for word, n in (("▁京都", n_src), ("▁Kyoto", n_tgt)))
+    return Attended(torch.rand(n_heads, n_tgt, n_src), src, tgt)
+
+
+def test_every_head_of_every_sentence_has_a_map_with_its_tokens(tmp_path: Path, shown: list[Map]) -> None:
+    sentences = [attended(6, 4, 3), attended(6, 2, 5)]
+    draw_heads(sentences, tmp_path / "heads.png")
+    heads = [(sentence, i) for sentence in sentences for i in range(6)]
+    assert len(shown) == len(heads)
+    for (ax, x), (sentence, i) in zip(shown, heads, strict=True):
+        np.testing.assert_array_equal(x, sentence.weights[i].numpy())
+        assert ax.get_title() == f"head {i + 1}"
+        assert ax.images[0].get_clim() == (0, 1)
+        # labels stand at the left of the first map of a row and under the last one of a column
+        src_labels, tgt_labels = (
+            [label.get_text() for label in axis.get_ticklabels()] for axis in (ax.xaxis, ax.yaxis)
+        )
+        assert src_labels == (sentence.src_tokens if i >= 2 else [])
+        assert tgt_labels == (sentence.tgt_tokens if i in (0, 4) else [])
+
+
+def test_heads_are_read_as_a_page_is(tmp_path: Path, shown: list[Map]) -> None:
+    draw_heads([attended(6, 2, 2), attended(6, 2, 2)], tmp_path / "heads.png")
+    corners = [tuple(ax.get_window_extent().p0.round()) for ax, _ in shown]
+    assert [sum(y == other for _, other in corners) for y in sorted({y for _, y in corners}, reverse=True)] == [
+        4,
+        2,
+    ] * 2
+    assert corners == sorted(corners, key=lambda corner: (-corner[1], corner[0]))
+
+
+@pytest.mark.parametrize(("n_heads", "lengths"), [(8, [(5, 5)]), (8, [(1, 1)]), (4, [(2, 30), (30, 3)])], ids=str)
+def test_heads_are_legible_whatever_the_lengths(
+    tmp_path: Path, shown: list[Map], n_heads: int, lengths: list[tuple[int, int]]
+) -> None:
+    picture = tmp_path / "heads.png"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # a glyph that is missing, a map that has no room
+        draw_heads([attended(n_heads, *pair) for pair in lengths], picture)
+    with Image.open(picture) as image:
+        image.load()
+        assert image.format == "PNG"
+    for ax, _ in shown:
+        box = ax.get_window_extent()
+        n_src, n_tgt = len(ax.get_xticks()), len(ax.get_yticks())
+        assert box.width / n_src > 15  # pixels of a label of 9 points
+        assert box.height / n_tgt > 15
+    assert [file.name for file in tmp_path.iterdir()] == ["heads.png"]
+    assert not plt.get_fignums()
