@@ -1,6 +1,5 @@
 """uᵀ k_j + (q_i + v)ᵀ W_{k,R} R_{i-j}: what Dai et al. 2019, 3.3, add to q_iᵀ k_j (Transformer-XL)."""
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -48,8 +47,7 @@ class RelativePositionBias(nn.Module):
     def _distance_keys(self, s_len: int) -> Float[Tensor, "H K L"]:
         """W_{k,R} R for the distances S ... 0, cut into heads."""
         if s_len >= len(self.table):
-            # an ordinary tensor, even if it is inference that first looks so far: training may use it later
-            with torch.inference_mode(False):
-                self.table = sinusoid(2 ** s_len.bit_length(), self.table.size(1)).to(self.table)
+            self.table = sinusoid(2 ** s_len.bit_length(), self.table.size(1)).to(self.table)
+        # a copy, and so no tensor of inference even where inference was the first to look so far
         keys = self.distance_key(self.table[: s_len + 1].flip(0))
         return keys.unflatten(-1, (self.n_heads, -1)).permute(1, 2, 0)
