@@ -1,12 +1,11 @@
-"""Train a translator: `python train.py [--config const/preset/NAME.yaml] [--GROUP.KEY VALUE ...] [--resume [RUN]]`."""
+"""Train: `python train.py [--config const/preset/NAME.yaml] [--GROUP.KEY VALUE ...] [--resume [RUN]]`."""
 
-import argparse
 import os
 import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing, nullcontext
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,23 +14,21 @@ import torch
 from torch import Tensor, nn
 from torch.profiler import record_function
 
-from const.path import CORPUS, PICKLES, PRESET
-from models.transformer import Transformer
+from const.path import CORPUS
 from utils import run as run_folder
-from utils.command_line import INTERRUPTED, Parser, run_command
-from utils.conclusion import Judge, test_best, try_average
-from utils.config import Config, add_config, to_config
-from utils.dataset.batch import Batch, BatchConfig
-from utils.dataset.bucket_sampler import BucketSampler, Epoch
-from utils.dataset.corpus import Corpus, prepare_corpus
-from utils.dataset.parallel_text import read_parallel
+from utils.command_line import INTERRUPTED, run_command
+from utils.conclusion import Judge, try_average
+from utils.config import AnyConfig, ClassificationConfig, Config, LanguageConfig, MaskedLanguageConfig
 from utils.dataset.prefetch import prefetched
-from utils.dataset.token_array import TokenPairs
-from utils.dataset.token_cache import cached_tokenizers, cached_tokens, training_tokens
+from utils.dataset.training_data import AnyBatch, AnyEpoch, BatchSettings, Sampler
 from utils.device import Precision, autocast, inference_dtype, keep_freed_memory, pick_device, product_dtype
-from utils.evaluation.validator import Validator
 from utils.file import sweep_drafts
-from utils.text.pair import TokenizerPair, load_tokenizers
+from utils.task.arguments import Arguments, read_arguments
+from utils.task.classification import ClassificationTask
+from utils.task.language import LanguageTask
+from utils.task.masked_language import MaskedLanguageTask
+from utils.task.task import Task
+from utils.task.translation import TranslationTask
 from utils.training.checkpoint import FORMAT, difference
 from utils.training.checkpoint_keeper import CheckpointKeeper
 from utils.training.checkpoint_store import CheckpointStore
@@ -41,9 +38,9 @@ from utils.training.guarded_adam import GuardedAdam
 from utils.training.interrupt import Interrupt, graceful_interrupt
 from utils.training.memory import explained_out_of_memory
 from utils.training.meter import Meter
-from utils.training.objective import Objective, build_objective
+from utils.training.objective import Loss, Objective
 from utils.training.observer import LOG, JsonlLog, Observer, TensorBoardLog, Terminal, Validation
-from utils.training.plan import Progress, TrainingConfig
+from utils.training.plan import PlanConfig, Progress
 from utils.training.rehearsal import rehearse
 from utils.training.trace import Tracer
 from utils.training.weight_store import WeightStore
@@ -90,24 +87,28 @@ class Trainer:
         self.device = next(net.parameters()).device
         self.progress = Progress()
         self.meter = Meter(self.progress)
+        self.memories: dict[int, Any] = {}  # by place in an update: what the batch there must know of the one before
 
-    def loss_fn(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Summed nats of a batch, differentiable, and the number of its target tokens."""
+    def loss_fn(self, batch: AnyBatch, memory: Any = None) -> Loss:
+        """Summed nats of a batch, differentiable, the number of its target tokens, and what the next one must know."""
         with autocast(self.device, self.precision):
-            return self.objective(self.net, batch.to(self.device))
+            return self.objective(self.net, batch.to(self.device), memory)
 
-    def train_step(self, micro_batches: Iterable[Batch]) -> Update:
+    def train_step(self, micro_batches: Iterable[AnyBatch]) -> Update:
         """One update from all these batches, and those of the other processes, as if they were one."""
         self.net.train()
         self.optimizer.zero_grad()
         nats, tokens = torch.zeros((), device=self.device), torch.zeros((), device=self.device)
         for i, batch in enumerate(micro_batches):
-            self._seed(i)
+            place = i * self.processes.size + self.processes.rank
+            self._seed(place)
             with record_function("forward"):
-                loss, n = self.loss_fn(batch)
+                loss = self.loss_fn(batch, self.memories.get(place))
             with record_function("backward"):
-                (loss * self.optimizer.loss_scale).backward()
-            nats, tokens = nats + loss.detach(), tokens + n
+                (loss.nats * self.optimizer.loss_scale).backward()
+            nats, tokens = nats + loss.nats.detach(), tokens + loss.tokens
+            if loss.memory is not None:
+                self.memories[place] = loss.memory
         with record_function("optimizer"):
             if self.processes.size > 1:
                 self.optimizer.missing_gradients()
@@ -115,30 +116,33 @@ class Trainer:
             norm = self.optimizer.step(self.progress.step + 1, tokens)
         return Update(nats, tokens, norm)
 
-    def _seed(self, i: int) -> None:
-        """Before batch i of this process: what is drawn now, a resumed training draws again."""
-        place = i * self.processes.size + self.processes.rank
+    def _seed(self, place: int) -> None:
+        """Before the batch at this place of an update: what is drawn now, a resumed training draws again."""
         sequence = np.random.SeedSequence((self.seed, self.progress.step, place))
         torch.manual_seed(int(sequence.generate_state(1)[0]))
 
     @torch.no_grad()
-    def val_step(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Summed nats and target tokens of a batch that is not learned from."""
+    def val_step(self, batch: AnyBatch, memory: Any = None) -> Loss:
+        """Of a batch that is not learned from."""
         self.net.eval()
-        return self.loss_fn(batch)
+        return self.loss_fn(batch, memory)
 
-    def mean_loss(self, batches: Iterable[Batch]) -> float:
-        """Nats per target token over all batches: the same however they were cut."""
-        sums = [self.val_step(batch) for batch in batches]
-        return (sum(nats for nats, _ in sums) / sum(tokens for _, tokens in sums)).item()  # type: ignore[union-attr]
+    def mean_loss(self, batches: Iterable[AnyBatch]) -> float:
+        """Nats per target token over all batches, in their order: the same however they were cut."""
+        nats, tokens = torch.zeros((), device=self.device), torch.zeros((), device=self.device)
+        memory = None
+        for batch in batches:
+            loss = self.val_step(batch, memory)
+            nats, tokens, memory = nats + loss.nats, tokens + loss.tokens, loss.memory
+        return (nats / tokens).item()
 
     def fit(
         self,
-        sampler: BucketSampler,
-        batch: BatchConfig,
-        dev: Sequence[Batch],
+        sampler: Sampler,
+        batch: BatchSettings,
+        dev: Sequence[AnyBatch],
         judge: Judge,
-        plan: TrainingConfig,
+        plan: PlanConfig,
         observers: Sequence[Observer],
         interrupt: Interrupt,
         after_update: Callable[[], None] | None = None,
@@ -163,6 +167,8 @@ class Trainer:
         while not self._is_over(plan, interrupt):
             epoch = sampler.epoch(progress.epoch)
             updates = cut_into_updates(len(epoch), batch.accumulate)
+            if progress.position == 0:
+                self.memories.clear()
             with closing(self._micro_batches(epoch, updates[progress.position :])) as prepared:
                 for places, micro_batches in prepared:
                     with explained_out_of_memory(micro_batches, batch):
@@ -178,15 +184,16 @@ class Trainer:
                         self._validate(dev, judge, plan, observers)
                     if self._is_over(plan, interrupt):
                         break
+        self._memories_to_first()
 
-    def _is_over(self, plan: TrainingConfig, interrupt: Interrupt) -> bool:
+    def _is_over(self, plan: PlanConfig, interrupt: Interrupt) -> bool:
         """Whether one of the processes stops; then all do, and know why."""
         interrupt.asked = self.processes.any(interrupt.asked)
         return interrupt.asked or self.processes.any(self.progress.ended(plan))
 
     def _micro_batches(
-        self, epoch: Epoch, updates: Sequence[range]
-    ) -> Generator[tuple[range, list[Batch]], None, None]:
+        self, epoch: AnyEpoch, updates: Sequence[range]
+    ) -> Generator[tuple[range, list[AnyBatch]], None, None]:
         """Of each update, all its places in the epoch, and the batches that are this process's to learn from."""
         rank, size = self.processes.rank, self.processes.size
         mine = (([epoch[i] for i in places[rank::size]]) for places in updates)
@@ -196,7 +203,7 @@ class Trainer:
                     micro_batches = next(prepared)
                 yield places, micro_batches
 
-    def _report(self, plan: TrainingConfig, observers: Sequence[Observer]) -> None:
+    def _report(self, plan: PlanConfig, observers: Sequence[Observer]) -> None:
         report = self.meter.report(self.optimizer)
         for observer in observers:
             observer.on_step(self.progress, report)
@@ -207,10 +214,9 @@ class Trainer:
                 f"train with --training.precision fp32; weights before that are as last saved"
             )
 
-    def _validate(
-        self, dev: Sequence[Batch], judge: Judge, plan: TrainingConfig, observers: Sequence[Observer]
-    ) -> None:
+    def _validate(self, dev: Sequence[AnyBatch], judge: Judge, plan: PlanConfig, observers: Sequence[Observer]) -> None:
         begin, progress = time.monotonic(), self.progress
+        self._memories_to_first()
         with self.optimizer.averaged():
             validation = self.test(dev, judge) if self.processes.is_first else None
         validation = self.processes.from_first(validation)
@@ -220,7 +226,11 @@ class Trainer:
             observer.on_validation(progress, validation)
         self.meter.restart_clock()
 
-    def test(self, batches: Iterable[Batch], judge: Judge) -> Validation:
+    def _memories_to_first(self) -> None:
+        """The first process saves what all remember."""
+        self.memories |= self.processes.to_first(self.memories)
+
+    def test(self, batches: Iterable[AnyBatch], judge: Judge) -> Validation:
         """Loss of some batches with the weights that the network has, and the scores that `judge` gives."""
         return judge(self.mean_loss(batches))
 
@@ -231,6 +241,7 @@ class Trainer:
             "optimizer": self.optimizer.state_dict(),
             "progress": asdict(self.progress),
             "meter": self.meter.state_dict(),
+            "memories": {place: tuple(memory) for place, memory in self.memories.items()},
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -240,6 +251,7 @@ class Trainer:
         self.progress = Progress(**state["progress"])
         self.meter = Meter(self.progress)
         self.meter.load_state_dict(state["meter"])
+        self.memories = state["memories"]
 
 
 def cut_into_updates(n_batches: int, accumulate: int) -> list[range]:
@@ -247,98 +259,7 @@ def cut_into_updates(n_batches: int, accumulate: int) -> list[range]:
     return [range(i, min(i + accumulate, n_batches)) for i in range(0, n_batches, accumulate)]
 
 
-class Arguments(NamedTuple):
-    """What the command line asks for."""
-
-    config: Config
-    resume: Path | None = None
-    init_from: Path | None = None
-    dry_run: bool = False
-    profile: bool = False
-
-
-def build_parser() -> Parser:
-    """All options: those of the configuration tree, and those that are not part of a run."""
-    parser = Parser(
-        prog="train.py",
-        usage="python train.py [--config PRESET] [--GROUP.KEY VALUE ...] [--resume [RUN]] [--init-from RUN] [...]",
-        description="Train a translator; without options: KFTT, Japanese to English, Transformer base.",
-        epilog="""examples:
-  python train.py --config const/preset/demo.yaml                 two minutes, no download
-  python train.py --config const/preset/kftt_ja_en_small.yaml     KFTT on a CPU
-  python train.py --data.archive kftt-data-1.0.tar.gz             KFTT from a local archive
-  python train.py --data.src my.ja --data.tgt my.en --name mine   two files of your own
-  python train.py --resume                                        go on with the newest run
-  python train.py --resume pickles/RUN --training.max_epochs 40   go on with that one, for longer
-  python train.py --init-from pickles/RUN --data.src my.ja --data.tgt my.en --name tuned   begin with its weights
-  torchrun --nproc-per-node 2 train.py --batch.accumulate 2       two processes, two batches an update""",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--config", action="config", help="a YAML file of settings; see const/preset/")
-    parser.add_argument(
-        "--resume", nargs="?", const="newest", metavar="RUN", help="go on with this run, or the newest one"
-    )
-    parser.add_argument(
-        "--init-from", metavar="RUN", help="a new run with the weights, vocabulary and settings of this one"
-    )
-    parser.add_argument(
-        "--dry-run", action="store_true", help="say what would be trained, how large and how fast, and train nothing"
-    )
-    parser.add_argument("--profile", action="store_true", help="write a trace of some of the first updates")
-    add_config(parser)
-    return parser
-
-
-def read_arguments(argv: Sequence[str]) -> Arguments:
-    """What is asked for.
-
-    Settings begin with the preset kftt_ja_en where no other file and no run is named; those of a run that is gone on
-    with or begun from come before the other arguments.
-
-    Raises:
-        ValueError: no such run; a run to resume and another one to begin from.
-    """
-    parser = build_parser()
-    if not any(argument.split("=")[0] in ("--config", "--resume", "--init-from") for argument in argv):
-        argv = ["--config", str(PRESET / "kftt_ja_en.yaml"), *argv]
-    given = parser.parse_args(argv)
-    if given.resume is not None and given.init_from is not None:
-        raise ValueError("--resume goes on with a run and --init-from begins a new one: give one of the two")
-    resume, init_from = (None if run is None else Path(run) for run in (given.resume, given.init_from))
-    if given.resume == "newest":
-        resume = run_folder.newest_run(run_folder.CHECKPOINTS)
-    if (source := resume or init_from) is not None:
-        saved = source / run_folder.CONFIG
-        if not saved.is_file():
-            raise ValueError(f"no run {source}: give a folder under {PICKLES}")
-        given = parser.parse_args(["--config", str(saved), *argv])
-    return Arguments(to_config(parser, given), resume, init_from, given.dry_run, given.profile)
-
-
-class Texts(NamedTuple):
-    """What is learned from and scored on."""
-
-    corpus: Corpus
-    tokenizers: TokenizerPair
-    train: Callable[[int], TokenPairs]  # of each epoch
-    dev: TokenPairs
-    test: TokenPairs
-
-
-def prepare_texts(config: Config, source: Path | None, say: Callable[[str], None]) -> Texts:
-    """Have everything at hand, with the vocabulary of a run where there is one to go on from."""
-    sweep_drafts(CORPUS / "cache")  # of preparations that were killed
-    corpus, plan = prepare_corpus(config.data), config.training
-    if source is None:
-        tokenizers = cached_tokenizers(corpus, config.data, config.tokenizer, say)
-    else:
-        tokenizers = load_tokenizers(source)
-    train = training_tokens(corpus, config.data, tokenizers, config.tokenizer.sampling, plan.seed, say)
-    dev, test = (cached_tokens(corpus, split, config.data, tokenizers, say) for split in ("dev", "test"))
-    return Texts(corpus, tokenizers, train, dev, test)
-
-
-def describe(trainer: Trainer, epoch: Epoch, config: Config) -> str:
+def describe(trainer: Trainer, epoch: AnyEpoch, config: AnyConfig) -> str:
     """What is about to be trained, on what."""
     n_parameters = sum(p.numel() for p in trainer.net.parameters())
     dtype = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
@@ -347,9 +268,10 @@ def describe(trainer: Trainer, epoch: Epoch, config: Config) -> str:
     text = (
         f"{n_parameters:,} parameters on {trainer.device}{together} in "
         f"{dtype[product_dtype(trainer.device, trainer.precision)]}; "
-        f"{n_updates:,} updates an epoch, padding {epoch.padding:.1%}, "
-        f"{epoch.n_dropped:,} pairs longer than {config.batch.max_tokens} tokens left out"
+        f"{n_updates:,} updates an epoch, padding {epoch.padding:.1%}"
     )
+    if isinstance(config, Config):
+        text += f", {epoch.n_dropped:,} pairs longer than {config.batch.max_tokens} tokens left out"
     if trainer.device.type == "cpu" and n_parameters > LARGE_FOR_A_CPU:
         text += (
             "\nNo CUDA here: a model of this size takes days on a CPU. Made for one: "
@@ -358,10 +280,10 @@ def describe(trainer: Trainer, epoch: Epoch, config: Config) -> str:
     return text
 
 
-def architecture(model: Transformer) -> dict[str, Any]:
-    """What a checkpoint must say of its network to fit this one."""
-    sizes = {"source": model.src_embedding.num_embeddings, "target": model.tgt_embedding.num_embeddings}
-    return {"format": FORMAT, "model": model.config.architecture(), "vocabulary": sizes}
+def architecture(task: Task) -> dict[str, Any]:
+    """What a checkpoint must say of its network to fit that of a task."""
+    config = task.config
+    return {"format": FORMAT, "task": config.task, "model": config.model.architecture(), "vocabulary": task.sizes}
 
 
 def go_on(trainer: Trainer, checkpoints: CheckpointStore, wanted: dict[str, Any], say: Callable[[str], None]) -> None:
@@ -377,73 +299,82 @@ def go_on(trainer: Trainer, checkpoints: CheckpointStore, wanted: dict[str, Any]
     say(f"Going on from step {trainer.progress.step:,}")
 
 
-def begin_with(trainer: Trainer, source: Path, config: Config, say: Callable[[str], None]) -> None:
-    """Give a trainer the best weights of a run.
+def begin_with(trainer: Trainer, source: Path, config: AnyConfig, say: Callable[[str], None]) -> None:
+    """Give a trainer the best weights of a run of the same task.
 
     Raises:
         ValueError: it has none, or they are of another architecture.
     """
-    run = run_folder.load_run(source, trainer.device)
-    if differs := difference({"model": run.config.model.architecture()}, {"model": config.model.architecture()}):
+    theirs = run_folder.read_config(source, type(config)).model.architecture()
+    if differs := difference({"model": theirs}, {"model": config.model.architecture()}):
         raise ValueError(f"the weights of {source} cannot be begun with: {differs}")
-    trainer.net.load_state_dict(run.model.state_dict())
+    run_folder.load_weights(trainer.net, source)
     say(f"Beginning with the weights of {source}")
+
+
+def prepare(config: AnyConfig, source: Path | None, say: Callable[[str], None]) -> Task:
+    """Have what the settings ask for at hand, with the vocabulary of a run where there is one to go on from."""
+    sweep_drafts(CORPUS / "cache")  # of preparations that were killed
+    match config:
+        case Config():
+            return TranslationTask(config, source, say)
+        case MaskedLanguageConfig():
+            return MaskedLanguageTask(config, source, say)
+        case LanguageConfig():
+            return LanguageTask(config, source, say)
+        case ClassificationConfig():
+            return ClassificationTask(config, source, say)
 
 
 def train(arguments: Arguments, processes: Processes, device: torch.device) -> None:
     """Train, validate, test; all but the first process only lend a hand."""
-    config, plan = arguments.config, arguments.config.training
     say: Callable[[str], None] = print if processes.is_first else lambda _: None
-    if config.batch.accumulate % processes.size:
+    accumulate = arguments.config.batch.accumulate
+    if accumulate % processes.size:
         raise ValueError(
-            f"accumulate={config.batch.accumulate} batches an update cannot be shared by {processes.size} processes: "
+            f"accumulate={accumulate} batches an update cannot be shared by {processes.size} processes: "
             f"give --batch.accumulate {processes.size} or a multiple of it"
         )
     with processes.first_alone():
-        texts = prepare_texts(config, arguments.resume or arguments.init_from, say)
-    sampler = BucketSampler(
-        texts.train, config.batch.tokens_per_batch, config.batch.max_tokens, plan.seed, config.batch.length_multiple
-    )
+        task = prepare(arguments.config, arguments.resume or arguments.init_from, say)
+    config, plan = task.config, task.config.training
+    if plan.select_by not in (known := ("loss", *task.scores)):
+        raise ValueError(f"select_by={plan.select_by}: task {config.task} has {', '.join(known)}")
 
     torch.manual_seed(plan.seed)
-    model = Transformer(config.model, len(texts.tokenizers.src), len(texts.tokenizers.tgt)).to(device)
+    net = task.build().to(device)
     if plan.compile:
-        compile_blocks(model)
-    optimizer = GuardedAdam(model, config.optimizer, config.model.d_model, half=plan.precision == "fp16")
-    objective = build_objective(plan.label_smoothing, plan.r_drop)
-    trainer = Trainer(model, objective, optimizer, plan.precision, plan.seed, processes)
+        compile_blocks(net)
+    optimizer = GuardedAdam(net, config.optimizer, config.model.d_model, half=plan.precision == "fp16")
+    trainer = Trainer(net, task.objective, optimizer, plan.precision, plan.seed, processes)
     kept = config.checkpoint
     checkpoints = None
     if arguments.resume is not None:
         checkpoints = CheckpointStore(arguments.resume / run_folder.CHECKPOINTS, kept.keep_last)
-        go_on(trainer, checkpoints, architecture(model), say)
+        go_on(trainer, checkpoints, architecture(task), say)
     elif arguments.init_from is not None:
         begin_with(trainer, arguments.init_from, config, say)
     with processes.first_alone():
-        epoch = sampler.epoch(trainer.progress.epoch)
+        epoch = task.sampler.epoch(trainer.progress.epoch)
     say(describe(trainer, epoch, config))
     if arguments.dry_run:
         with explained_out_of_memory([epoch[epoch.largest()]], config.batch):
-            rehearse(trainer, epoch, config.batch.accumulate, say)
+            rehearse(trainer, epoch, accumulate, say)
         return
     if not processes.is_first:
         with graceful_interrupt() as interrupt:
-            trainer.fit(sampler, config.batch, [], _judges_nothing, plan, [], interrupt)
+            trainer.fit(task.sampler, config.batch, [], _judges_nothing, plan, [], interrupt)
         return
 
-    folder = Path(os.path.relpath(arguments.resume or run_folder.create_run(config, texts.tokenizers)))
+    folder = Path(os.path.relpath(arguments.resume or run_folder.create_run(config, task.vocabulary)))
     say(f"Run folder: {folder}")
     if arguments.resume is not None:
         config.save(folder / run_folder.CONFIG)  # what was said anew holds for the next time too
-    run = run_folder.Run(folder, config, texts.tokenizers, model)
-    dev, test = (BucketSampler(pairs, config.batch.tokens_per_batch).all() for pairs in (texts.dev, texts.test))
-    dev_text = read_parallel(texts.corpus.dev)[: plan.bleu_sentences]
-    greedy = replace(config.search, beam_size=1)
-    judge = Validator(lambda: run.translator(greedy), dev_text, texts.corpus, plan.n_samples)
+    dev, judge = task.validation(net)
 
     def learned() -> dict[str, Tensor]:
         with optimizer.averaged():
-            return model.state_dict()
+            return net.state_dict()
 
     step = trainer.progress.step
     weights = WeightStore(folder / run_folder.KEPT_WEIGHTS, kept.keep_best, kept.average_last, step)
@@ -451,11 +382,11 @@ def train(arguments: Arguments, processes: Processes, device: torch.device) -> N
         checkpoints or CheckpointStore(folder / run_folder.CHECKPOINTS, kept.keep_last),
         weights,
         folder / run_folder.WEIGHTS,
-        lambda: architecture(model) | trainer.state(),
+        lambda: architecture(task) | trainer.state(),
         learned,
         plan.select_by,
     )
-    terminal = Terminal(plan, len(cut_into_updates(len(epoch), config.batch.accumulate)))
+    terminal = Terminal(plan, len(cut_into_updates(len(epoch), accumulate)))
     observers: list[Observer] = [
         terminal,
         JsonlLog(folder / LOG, step),
@@ -467,7 +398,7 @@ def train(arguments: Arguments, processes: Processes, device: torch.device) -> N
     with graceful_interrupt() as interrupt, tracer or nullcontext():
         try:
             after_update = tracer.step if tracer is not None else None
-            trainer.fit(sampler, config.batch, dev, judge, plan, observers, interrupt, after_update)
+            trainer.fit(task.sampler, config.batch, dev, judge, plan, observers, interrupt, after_update)
         finally:
             for observer in observers:
                 observer.close()
@@ -475,8 +406,8 @@ def train(arguments: Arguments, processes: Processes, device: torch.device) -> N
         keeper.save(trainer.progress.step)
         print(f"\nStopped at step {trainer.progress.step:,}; go on with: python train.py --resume {folder}")
         sys.exit(INTERRUPTED)
-    try_average(trainer, weights, run, dev, judge, say)
-    test_best(trainer, run, texts.corpus, test, say)
+    try_average(trainer, weights, folder, plan.select_by, dev, judge, say)
+    task.conclude(trainer, folder, say)
 
 
 def _judges_nothing(loss: float) -> Validation:

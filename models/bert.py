@@ -1,6 +1,7 @@
 """BERT, Devlin et al. 2019: a Transformer's encoder over sentences with holes, and the heads that it learns with."""
 
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -57,6 +58,21 @@ class BertConfig:
         """The settings that weights are made for; with other values of the rest they are as good."""
         free = {"dropout", "attention_dropout", "fused"}
         return {name: value for name, value in asdict(self).items() if name not in free}
+
+
+@dataclass(frozen=True)
+class ClassifierConfig(BertConfig):
+    """The same for a classifier.
+
+    Args:
+        init_encoder: a run whose BERT, with its vocabulary and architecture, is fine-tuned; null: all begins anew.
+    """
+
+    init_encoder: Path | None = None
+
+    def architecture(self) -> dict[str, object]:
+        """The settings that weights are made for."""
+        return {name: value for name, value in super().architecture().items() if name != "init_encoder"}
 
 
 class Bert(nn.Module):

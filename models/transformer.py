@@ -1,6 +1,7 @@
 """The Transformer for translation, Vaswani et al. 2017, Figure 1."""
 
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 from jaxtyping import Bool, Float, Int
@@ -15,6 +16,7 @@ from layers.multi_head_attention import KeyValue, MultiHeadAttention
 from layers.positional_encoding import LearnedPositionalEncoding, SinusoidalPositionalEncoding
 from layers.scaled_dot_product_attention import attention_kernel
 from layers.token_embedding import TokenEmbedding
+from models.bert import Bert, BertConfig
 from models.weight import initialise, tie
 
 
@@ -26,7 +28,7 @@ class TransformerConfig:
         d_model: width of every position.
         n_heads: heads of every attention.
         d_ff: inner width of the feed-forward layers.
-        n_encoder_layers: depth of the encoder.
+        n_encoder_layers: depth of the encoder; on top of a BERT, if there is one.
         n_decoder_layers: depth of the decoder.
         dropout: probability of dropping a component of embeddings, sub-layer outputs and feed-forward insides.
         attention_dropout: probability of dropping an attention weight.
@@ -36,6 +38,9 @@ class TransformerConfig:
         max_length: longest input in tokens, </s> included; a learned table has as many rows.
         tie: what shares one matrix: nothing, the target embedding and the output, or (joint vocabulary) all three.
         fused: attention by torch's fused kernel (fast) or written out (readable, gives weights); equal results.
+        bert: a BERT in place of the source's embedding and positions; null: those of the paper.
+        init_encoder: a run whose BERT, with its vocabulary and architecture, this one is at first; null: all begins
+            anew.
     """
 
     d_model: int = 512
@@ -51,11 +56,15 @@ class TransformerConfig:
     max_length: int = 256
     tie: Literal["none", "target", "all"] = "all"
     fused: bool = True
+    bert: BertConfig | None = None
+    init_encoder: Path | None = None
 
     def architecture(self) -> dict[str, object]:
         """The settings that weights are made for; with other values of the rest they are as good."""
-        free = {"dropout", "attention_dropout", "fused", *(["max_length"] if self.positions == "sinusoidal" else [])}
-        return {name: value for name, value in asdict(self).items() if name not in free}
+        free = {"dropout", "attention_dropout", "fused", "init_encoder", "bert"}
+        free |= {"max_length"} if self.positions == "sinusoidal" else set()
+        own = {name: value for name, value in asdict(self).items() if name not in free}
+        return own | ({} if self.bert is None else {"bert": self.bert.architecture()})
 
 
 class TransformerState(NamedTuple):
@@ -92,14 +101,20 @@ class Transformer(nn.Module):
         tgt_vocab: number of target tokens.
 
     Raises:
-        ValueError: tie="all" with vocabularies of different size; n_heads does not divide d_model.
+        ValueError: tie="all" with vocabularies of different size or with a BERT; a BERT of another width; n_heads
+            does not divide d_model.
     """
 
     def __init__(self, config: TransformerConfig, src_vocab: int, tgt_vocab: int) -> None:
         super().__init__()
         self.config = config
         c = config
-        self.src_embedding = TokenEmbedding(src_vocab, c.d_model, padding_idx=PAD_ID)
+        if c.bert is not None and (c.tie == "all" or c.bert.d_model != c.d_model):
+            raise ValueError(
+                f"a BERT of d_model={c.bert.d_model} cannot read for a model of d_model={c.d_model}, tie={c.tie}: "
+                "give both the same width, and tie=target"
+            )
+        self.src_embedding: nn.Module = TokenEmbedding(src_vocab, c.d_model, padding_idx=PAD_ID)
         self.tgt_embedding = TokenEmbedding(tgt_vocab, c.d_model, padding_idx=PAD_ID)
         self.src_positions = self._positions()
         self.tgt_positions = self._positions()
@@ -120,6 +135,8 @@ class Transformer(nn.Module):
             tie(self.tgt_embedding, self.output)
         if c.tie == "all":
             tie(self.tgt_embedding, self.src_embedding)
+        if c.bert is not None:  # begins as a BERT does; its vocabulary ends with the token that hides others
+            self.src_embedding, self.src_positions = Bert(c.bert, src_vocab + 1), nn.Identity()
 
     def _positions(self) -> nn.Module:
         kind = {"sinusoidal": SinusoidalPositionalEncoding, "learned": LearnedPositionalEncoding}

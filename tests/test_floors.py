@@ -23,7 +23,9 @@ ROOMS = {
     "serve": 5,
     "config.py": 6,
     "run.py": 7,
+    "attention_heads.py": 8,
     "conclusion.py": 8,
+    "task": 9,
 }
 GROUND = 0  # a file that lies in utils and in no room: tools that every room may use, and that use no room
 NAMELESS = {"base", "common", "helper", "helpers", "misc", "shared", "tools", "util"}

@@ -16,14 +16,14 @@ import bench.decode
 import bench.faults
 import bench.train
 import evaluate
-import train
 import translate
 from const.path import ROOT
+from utils.task.arguments import build_parser
 from utils.visualize import curve
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PARSERS = {
-    "train.py": train.build_parser,
+    "train.py": build_parser,
     "translate.py": translate.build_parser,
     "evaluate.py": evaluate.build_parser,
 }
@@ -186,7 +186,7 @@ def test_the_help_of_a_command_names_its_verbs() -> None:
 
 
 def test_the_help_of_training_shows_every_group() -> None:
-    shown = train.build_parser().format_help()
+    shown = build_parser().format_help()
     for group in ("data", "data.clean", "tokenizer", "model", "batch", "optimizer", "training", "search"):
         assert f"--{group}." in shown
 

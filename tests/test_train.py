@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -37,12 +38,15 @@ from utils.dataset.corpus import prepare_corpus
 from utils.dataset.token_array import TokenArray, TokenPairs
 from utils.device import Precision
 from utils.run import load_run
+from utils.task import translation
+from utils.task.arguments import read_arguments
+from utils.task.task import Task
 from utils.training.checkpoint_keeper import CheckpointKeeper
 from utils.training.checkpoint_store import CheckpointStore
 from utils.training.distributed import Processes
 from utils.training.guarded_adam import GuardedAdam
 from utils.training.interrupt import Interrupt
-from utils.training.objective import Objective, RDropObjective, TranslationObjective
+from utils.training.objective import Loss, Objective, RDropObjective, TranslationObjective
 from utils.training.observer import JsonlLog, StepReport, Validation
 from utils.training.optimizer import OptimizerConfig
 from utils.training.plan import Progress, TrainingConfig
@@ -141,7 +145,7 @@ def test_the_gradient_is_that_of_the_mean_over_tokens_and_clipped_as_such() -> N
     mean = gradients(free)
 
     by_hand = new_trainer()
-    loss, n = by_hand.loss_fn(batch)
+    loss, n, _ = by_hand.loss_fn(batch)
     (loss / n).backward()
     torch.testing.assert_close(mean, gradients(by_hand), rtol=1e-4, atol=1e-6)
     expected = torch.cat([gradient.flatten() for gradient in gradients(by_hand)]).norm()
@@ -172,11 +176,11 @@ def test_an_update_forgets_the_gradient_before_it_and_goes_at_the_rate_of_its_st
 def test_a_loss_is_a_sum_and_validating_teaches_nothing() -> None:
     trainer, batch = new_trainer(dropout=0.5), batch_of(pairs(), np.arange(8))
     trainer.net.train()
-    nats, tokens = trainer.loss_fn(batch)
+    nats, tokens, _ = trainer.loss_fn(batch)
     assert nats.requires_grad
     assert tokens == (batch.tgt[:, 1:] != 0).sum()
     before = weights(trainer)
-    first, n = trainer.val_step(batch)
+    first, n, _ = trainer.val_step(batch)
     assert not trainer.net.training
     assert n == tokens
     assert trainer.val_step(batch)[0] == first != nats
@@ -191,7 +195,7 @@ def test_the_mean_loss_is_the_same_however_the_text_is_cut() -> None:
     trainer = new_trainer()
     losses = [trainer.mean_loss(new_sampler(tokens=tokens).all()) for tokens in (20, 90, 10_000)]
     assert losses[1:] == pytest.approx(losses[:1] * 2, rel=1e-5)
-    nats, tokens = trainer.val_step(batch_of(pairs(), np.arange(40)))
+    nats, tokens, _ = trainer.val_step(batch_of(pairs(), np.arange(40)))
     assert losses[0] == pytest.approx((nats / tokens).item(), rel=1e-5)
 
 
@@ -212,7 +216,7 @@ class Witness:
     def judge(self, loss: float) -> Validation:
         self.judged.append(loss)
         bleu = self.bleu[len(self.judged) - 1] if self.bleu else float(len(self.judged))
-        return Validation(loss, bleu, 0.0, "", "", [])
+        return Validation(loss, {"bleu": bleu, "chrf": 0.0})
 
     def on_step(self, progress: Progress, report: StepReport) -> None:
         self.steps.append((copy.copy(progress), report))
@@ -259,7 +263,7 @@ def test_epochs_are_whole_passes_over_the_text(accumulate: int) -> None:
     seen: list[Batch] = []
     train_step = trainer.train_step
 
-    def watched(micro_batches: Iterable[Batch]) -> Update:
+    def watched(micro_batches: Iterable[Any]) -> Update:
         seen.extend(micro_batches)
         return train_step(micro_batches)
 
@@ -318,7 +322,7 @@ def test_an_interrupted_training_stops_after_the_update_and_an_ended_one_does_no
 def test_a_test_gives_the_judge_the_loss_of_the_text() -> None:
     trainer, witness = new_trainer(), Witness(bleu=[12.5])
     batches = new_sampler().all()
-    assert trainer.test(batches, witness.judge).bleu == 12.5
+    assert trainer.test(batches, witness.judge).scores["bleu"] == 12.5
     assert witness.judged == [trainer.mean_loss(batches)]
 
 
@@ -425,15 +429,15 @@ def test_what_dropout_draws_is_a_function_of_seed_step_and_batch() -> None:
     assert nats(batches=batches[:1] * 2) != pytest.approx(2 * nats(batches=batches[:1]), rel=1e-6)
 
 
-def poisoned(at: set[int]) -> Callable[[Transformer, Batch], tuple[Tensor, Tensor]]:
+def poisoned(at: set[int]) -> Objective:
     """An objective whose gradient is no number at these calls, counted from 1 while the network trains."""
     calls, plain = 0, TranslationObjective(0.1)
 
-    def objective(net: Transformer, batch: Batch) -> tuple[Tensor, Tensor]:
+    def objective(net: Transformer, batch: Batch, _memory: None) -> Loss:
         nonlocal calls
-        nats, tokens = plain(net, batch)
+        loss = plain(net, batch)
         calls += net.training
-        return (nats * float("nan") if net.training and calls in at else nats), tokens
+        return loss._replace(nats=loss.nats * float("nan")) if net.training and calls in at else loss
 
     return objective
 
@@ -745,7 +749,7 @@ def test_all_processes_stop_when_one_is_asked_to(home: Path, tmp_path: Path) -> 
 
 
 def test_processes_that_cannot_share_an_update_are_refused(home: Path) -> None:
-    arguments = train.read_arguments([str(word) for word in settings(home)])
+    arguments = read_arguments([str(word) for word in settings(home)])
     with pytest.raises(ValueError, match=r"give --batch\.accumulate 4 or a multiple of it"):
         train.train(arguments, Processes(0, 4), torch.device("cpu"))
 
@@ -783,9 +787,10 @@ def test_another_architecture_is_named(home: Path) -> None:
     net = Transformer(other.model, 48, 48)
     trainer = Trainer(net, TranslationObjective(), GuardedAdam(net, FAST, MODEL.d_model), "fp32")
     before = weights(trainer)
+    wanted = train.architecture(cast(Task, SimpleNamespace(config=other, sizes={"source": 48, "target": 48})))
     differs = r"model\.n_heads is 2 in the checkpoint and 4 in the settings$"
     with pytest.raises(ValueError, match=differs):
-        train.go_on(trainer, CheckpointStore(folder / "checkpoints", 2), train.architecture(net), print)
+        train.go_on(trainer, CheckpointStore(folder / "checkpoints", 2), wanted, print)
     with pytest.raises(ValueError, match=differs):
         train.begin_with(trainer, folder, other, print)
     assert same(weights(trainer), before, set())
@@ -807,7 +812,7 @@ def test_without_a_network_kftt_names_both_ways_on(
 ) -> None:
     unreachable = replace(CORPORA["kftt"], url="http://127.0.0.1:9/kftt.tar.gz")
     monkeypatch.setitem(CORPORA, "kftt", unreachable)
-    monkeypatch.setattr(train, "prepare_corpus", partial(prepare_corpus, root=tmp_path))
+    monkeypatch.setattr(translation, "prepare_corpus", partial(prepare_corpus, root=tmp_path))
     monkeypatch.setattr(sys, "argv", ["train.py"])
     message = complaint(capsys)
     assert "http://127.0.0.1:9/kftt.tar.gz" in message

@@ -68,11 +68,11 @@ def sources(*lengths: int, vocab: int = 20, seed: int = 0) -> Tensor:
 def run(root: Path, model: TransformerConfig = MODEL) -> Path:
     """The folder of a run that has learned nothing."""
     config = Config(
-        "tiny",
-        DataConfig(corpus="files"),
-        TOKENIZER,
-        model,
-        BatchConfig(max_tokens=32),
+        name="tiny",
+        data=DataConfig(corpus="files"),
+        tokenizer=TOKENIZER,
+        model=model,
+        batch=BatchConfig(max_tokens=32),
         training=TrainingConfig(precision="fp32", device="cpu"),
         search=SearchConfig(beam_size=2),
     )

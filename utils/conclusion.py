@@ -1,19 +1,17 @@
 """What is done when a training has ended: an average of its weights is tried, and the best ones are tested."""
 
 import json
-from collections.abc import Callable, Sequence
-from typing import Protocol
-
-from torch import nn
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
 
 from const.token import EOS
-from utils.config import Config
-from utils.dataset.batch import Batch
 from utils.dataset.corpus import Corpus
 from utils.dataset.parallel_text import read_parallel
+from utils.dataset.training_data import AnyBatch
 from utils.evaluation.validator import Validator
 from utils.file import atomic_file
-from utils.run import ATTENTION, CURVE, TEST, TRANSLATIONS, WEIGHTS, Run, load_run
+from utils.run import ATTENTION, CURVE, TEST, TRANSLATIONS, WEIGHTS, Run, load_run, load_weights
 from utils.training.observer import Sample, Validation
 from utils.training.plan import Progress
 from utils.training.weight_store import WeightStore, average, write_weights
@@ -25,42 +23,78 @@ Judge = Callable[[float], Validation]
 class Trained(Protocol):
     """What has trained: train.py's Trainer."""
 
-    net: nn.Module
+    net: Any  # of the task's own class
     progress: Progress
 
-    def test(self, batches: Sequence[Batch], judge: Judge) -> Validation:
+    def test(self, batches: Sequence[AnyBatch], judge: Judge) -> Validation:
         """Loss and scores of a text."""
 
 
 def try_average(
-    trained: Trained, store: WeightStore, run: Run, dev: Sequence[Batch], judge: Judge, say: Callable[[str], None]
+    trained: Trained,
+    store: WeightStore,
+    folder: Path,
+    select_by: str,
+    dev: Sequence[AnyBatch],
+    judge: Judge,
+    say: Callable[[str], None],
 ) -> None:
     """Average the weights of the last validations; where they score better on dev than the best, they take its place.
 
     Args:
         trained: its network is left with the average.
         store: of the weights.
-        run: whose best weights may be replaced.
+        folder: of the run, whose best weights may be replaced.
+        select_by: the score that says which are better.
         dev: text to score on.
         judge: translates and scores it.
         say: is told what came out.
     """
-    paths, select_by = store.last(), run.config.training.select_by
+    paths = store.last()
     if not paths:
         return
     trained.net.load_state_dict(average(paths, say))
     score, best = trained.test(dev, judge).score(select_by), trained.progress.best_score
     better = score > best
     if better:
-        write_weights(trained.net.state_dict(), run.folder / WEIGHTS, score)
+        write_weights(trained.net.state_dict(), folder / WEIGHTS, score)
     say(
         f"\nAverage of the weights of the last {len(paths)} validations: dev {select_by} {score:.2f} against {best:.2f}"
         f" of the best: {'used' if better else 'not used'}"
     )
 
 
-def test_best(trained: Trained, run: Run, corpus: Corpus, test: Sequence[Batch], say: Callable[[str], None]) -> None:
-    """Score the best weights on the test set, show some translations, draw what the decoder looked at.
+def test_best(
+    trained: Trained,
+    folder: Path,
+    about: Mapping[str, object],
+    test: Sequence[AnyBatch],
+    judge: Judge,
+    say: Callable[[str], None],
+) -> Validation:
+    """Score the best weights on the test set.
+
+    Args:
+        trained: its network takes the best weights.
+        folder: of the run, which has them and gets the result.
+        about: what else the result shall tell of the run.
+        test: the test set.
+        judge: scores the network on it.
+        say: is told the scores.
+    """
+    load_weights(trained.net, folder)
+    scores = trained.test(test, judge)
+    with atomic_file(folder / TEST) as draft:
+        result = {**about, **_result(trained, scores)}
+        draft.write_text(json.dumps(result, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    say("\n".join([f"test  {scores}", *(f"      {signature}" for signature in scores.signatures.values())]))
+    return scores
+
+
+def test_translator(
+    trained: Trained, run: Run, corpus: Corpus, test: Sequence[AnyBatch], say: Callable[[str], None]
+) -> None:
+    """Score the best weights of a translator, show some translations, draw what the decoder looked at.
 
     Args:
         trained: its network takes the best weights.
@@ -70,20 +104,18 @@ def test_best(trained: Trained, run: Run, corpus: Corpus, test: Sequence[Batch],
         say: is told the scores.
     """
     folder, config = run.folder, run.config
-    best = load_run(folder, next(trained.net.parameters()).device)
-    trained.net.load_state_dict(best.model.state_dict())
     say(f"\nTesting the best weights, beam {config.search.beam_size}")
-    validator = Validator(best.translator, read_parallel(corpus.test), corpus, n_samples=5)
-    scores = trained.test(test, validator)
-    with atomic_file(folder / TEST) as draft:
-        result = _result(trained, config, corpus, scores)
-        draft.write_text(json.dumps(result, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    validator = Validator(run.translator, read_parallel(corpus.test), corpus, n_samples=5)
+    about = {
+        "name": config.name,
+        "corpus": corpus.name,
+        "direction": f"{corpus.src_lang}-{corpus.tgt_lang}",
+        "beam": config.search.beam_size,
+    }
+    scores = test_best(trained, folder, about, test, validator, say)
     with atomic_file(folder / TRANSLATIONS) as draft:
         draft.write_text("".join(line + "\n" for line in validator.translations), encoding="utf-8")
-    say(
-        f"test  PPL {scores.perplexity:.2f}  BLEU {scores.bleu:.2f}  chrF {scores.chrf:.2f}\n"
-        f"      {scores.bleu_signature}\n      {scores.chrf_signature}\n"
-    )
+    say("")
     for sample in scores.samples:
         say(f"  {sample.source}\n  → {sample.translation}\n    ({sample.reference})\n")
     # a right translation of a length that is easily read, if there is one
@@ -94,23 +126,17 @@ def test_best(trained: Trained, run: Run, corpus: Corpus, test: Sequence[Batch],
     say(f'\nTranslate with it: python translate.py --run {folder} "{scores.samples[0].source}"')
 
 
-def _result(trained: Trained, config: Config, corpus: Corpus, scores: Validation) -> dict[str, object]:
+def _result(trained: Trained, scores: Validation) -> dict[str, object]:
     progress = trained.progress
     return {
-        "name": config.name,
-        "corpus": corpus.name,
-        "direction": f"{corpus.src_lang}-{corpus.tgt_lang}",
         "parameters": sum(p.numel() for p in trained.net.parameters()),
         "best_step": progress.best_step,
         "steps": progress.step,
         "target_tokens": progress.target_tokens,
         "minutes": round(progress.seconds / 60, 1),
-        "beam": config.search.beam_size,
         "perplexity": scores.perplexity,
-        "bleu": scores.bleu,
-        "chrf": scores.chrf,
-        "bleu_signature": scores.bleu_signature,
-        "chrf_signature": scores.chrf_signature,
+        **scores.scores,
+        **{f"{name}_signature": signature for name, signature in scores.signatures.items()},
     }
 
 

@@ -4,16 +4,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import torch
+from torch import nn
 
 from const.path import PICKLES
 from layers.decoder_block import DecoderBlock
 from layers.packed import packed
 from layers.scaled_dot_product_attention import ScaledDotProductAttention
 from models.transformer import Transformer
-from utils.config import Config
+from utils.config import AnyConfig, Config, Tree, TreeT, task_of, tree_of
 from utils.device import Precision, inference_dtype
 from utils.search.coverage import Covered
 from utils.search.ensemble import Ensemble
@@ -109,8 +110,15 @@ def _covered(model: Transformer) -> Covered:
     return Covered(model)
 
 
-def create_run(config: Config, tokenizers: TokenizerPair, root: Path = PICKLES) -> Path:
-    """Make the folder of a new run, with its settings and tokenizers in it."""
+class Vocabulary(Protocol):
+    """What a network's numbers mean: tokenizers, labels."""
+
+    def save(self, folder: Path) -> None:
+        """Write it into a folder."""
+
+
+def create_run(config: AnyConfig, vocabulary: Vocabulary, root: Path = PICKLES) -> Path:
+    """Make the folder of a new run, with its settings and vocabulary in it."""
     name = f"{config.name}-{datetime.now():%Y%m%d-%H%M%S}"
     folder, n = root / name, 1
     while True:
@@ -120,24 +128,31 @@ def create_run(config: Config, tokenizers: TokenizerPair, root: Path = PICKLES) 
         except FileExistsError:  # two in one second
             n += 1
             folder = root / f"{name}-{n}"
-    tokenizers.save(folder)
+    vocabulary.save(folder)
     config.save(folder / CONFIG)
     return folder
 
 
-def newest_run(having: str, root: Path = PICKLES) -> Path:
+def newest_run(having: str, root: Path = PICKLES, tree: type[Tree] | None = Config) -> Path:
     """The run whose file or folder of this name was written last.
+
+    Args:
+        having: the name.
+        root: where runs are.
+        tree: whose settings the run has; None: any.
 
     Raises:
         ValueError: there is none.
     """
-    files = list(root.glob(f"*/{having}"))
-    if not files:
-        raise ValueError(
-            f"no run with a {having} in {root}: train one first, "
-            "`python train.py --config const/preset/demo.yaml` takes minutes"
-        )
-    return max(files, key=lambda file: file.stat().st_mtime).parent
+    files = sorted(root.glob(f"*/{having}"), key=lambda file: -file.stat().st_mtime)
+    for file in files:
+        if tree is None or tree_of(file.parent / CONFIG) is tree:
+            return file.parent
+    kind = "" if tree is None else f" of task {task_of(tree)}"
+    raise ValueError(
+        f"no run{kind} with a {having} in {root}: train one first, "
+        "`python train.py --config const/preset/demo.yaml` takes minutes"
+    )
 
 
 def load_run(folder: Path, device: torch.device, fused: bool | None = None) -> Run:
@@ -151,19 +166,37 @@ def load_run(folder: Path, device: torch.device, fused: bool | None = None) -> R
     Raises:
         ValueError: no such run, or nothing learned yet, or weights that do not fit its settings.
     """
-    if not folder.is_dir():
-        raise ValueError(f"no run {folder}: give a folder under {PICKLES}")
-    config = Config.load(folder / CONFIG)
+    config = read_config(folder, Config)
     tokenizers = load_tokenizers(folder)
     shape = config.model if fused is None else replace(config.model, fused=fused)
     model = Transformer(shape, len(tokenizers.src), len(tokenizers.tgt)).to(device)
+    load_weights(model, folder)
+    return Run(folder, config, tokenizers, model.eval())
+
+
+def read_config(folder: Path, tree: type[TreeT]) -> TreeT:
+    """The settings of a run.
+
+    Raises:
+        ValueError: no such run, or one of another task.
+    """
+    if not folder.is_dir():
+        raise ValueError(f"no run {folder}: give a folder under {PICKLES}")
+    return tree.load(folder / CONFIG)
+
+
+def load_weights(net: nn.Module, folder: Path) -> None:
+    """Give a network the best weights of a run.
+
+    Raises:
+        ValueError: nothing is learned yet, or the weights do not fit.
+    """
     weights = folder / WEIGHTS
     if not weights.is_file():
         raise ValueError(f"{folder} has no {WEIGHTS} yet: it appears with the first validation")
     try:
-        model.load_state_dict(read_weights(weights))
+        net.load_state_dict(read_weights(weights))
     except ValueError as error:
         raise ValueError(f"{error}: train the run anew") from error
     except RuntimeError as error:
         raise ValueError(f"{weights} does not fit {CONFIG}: {first_difference(error)}") from error
-    return Run(folder, config, tokenizers, model.eval())

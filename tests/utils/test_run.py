@@ -81,9 +81,7 @@ def test_the_newest_run_is_the_one_whose_file_was_written_last(tmp_path: Path) -
 @pytest.mark.parametrize("there", [True, False])
 def test_without_a_run_the_remedy_is_told(tmp_path: Path, there: bool) -> None:
     root = tmp_path if there else tmp_path / "none"
-    message = (
-        rf"^no run with a model\.safetensors in {root}: train one first, `python train\.py --config [\w./]+`[^\n]*$"
-    )
+    message = rf"^no run of task translation with a model\.safetensors in {root}: train one first, `python train\.py --config [\w./]+`[^\n]*$"
     with pytest.raises(ValueError, match=message):
         newest_run(WEIGHTS, root)
 
@@ -124,7 +122,7 @@ def test_a_run_is_loaded_with_the_attention_that_is_asked_for(tmp_path: Path, fu
 def run_with(
     model: Transformer, name: str = "toy", max_tokens: int = 128, tokenizers: TokenizerPair | None = None
 ) -> Run:
-    config = Config(name, model=model.config)
+    config = Config(name=name, model=model.config)
     batch = replace(config.batch, max_tokens=max_tokens)
     return Run(Path("pickles") / name, replace(config, batch=batch), tokenizers or TokenizerPair(SRC, TGT), model)
 

@@ -42,6 +42,19 @@ class BatchConfig:
         if self.sentences_per_batch is not None and self.sentences_per_batch < 1:
             raise ValueError(f"sentences_per_batch={self.sentences_per_batch}: give at least 1, or null for no bound")
 
+    def remedy(self) -> str:
+        """What to change where the memory does not hold a batch: half of it at once, an update as large as before."""
+        if self.sentences_per_batch is not None and self.sentences_per_batch > 1:
+            name, value = "sentences_per_batch", self.sentences_per_batch
+        elif self.tokens_per_batch > self.max_tokens:
+            name, value = "tokens_per_batch", self.tokens_per_batch
+        else:
+            return f"a single pair fills it, so lower --batch.max_tokens (now {self.max_tokens})"
+        return (
+            f"lower --batch.{name} (now {value}) and raise --batch.accumulate (now {self.accumulate}) to keep the size "
+            f"of an update, say --batch.{name} {value // 2} --batch.accumulate {2 * self.accumulate}"
+        )
+
     def require_positions(self, positions: int) -> None:
         """Refuse to cut training batches that may be longer than a learned table of so many positions.
 
@@ -67,6 +80,18 @@ class Batch(NamedTuple):
     def target_tokens(self) -> int:
         """How many tokens are predicted, </s> included; to be asked before the batch goes to a device."""
         return int((self.tgt[:, 1:] != PAD_ID).sum())
+
+    @property
+    def filling(self) -> tuple[int, int]:
+        """Positions that hold tokens, and all; <s>, which is not predicted, is left aside."""
+        sides = (self.src, self.tgt[:, 1:])
+        return sum(int((side != PAD_ID).sum()) for side in sides), sum(side.numel() for side in sides)
+
+    @property
+    def size(self) -> str:
+        """Rows times columns of both sides, as the network reads them."""
+        rows, length = self.src.shape
+        return f"{rows:,} x {length:,} source and {rows:,} x {self.tgt.size(1) - 1:,} target tokens"
 
     def to(self, device: torch.device) -> "Batch":
         """The same on a device; from pinned memory without waiting."""

@@ -142,6 +142,16 @@ class LabelledBatch(NamedTuple):
         """How many labels are predicted."""
         return len(self.label)
 
+    @property
+    def filling(self) -> tuple[int, int]:
+        """Positions that hold tokens, and all."""
+        return int((self.ids != PAD_ID).sum()), self.ids.numel()
+
+    @property
+    def size(self) -> str:
+        """Rows times columns."""
+        return f"{self.ids.size(0):,} x {self.ids.size(1):,} tokens"
+
     def to(self, device: torch.device) -> "LabelledBatch":
         """The same on a device; from pinned memory without waiting."""
         return LabelledBatch(*(part.to(device, non_blocking=True) for part in self))

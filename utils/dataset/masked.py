@@ -57,6 +57,16 @@ class MaskedBatch(NamedTuple):
         """How many tokens are predicted; to be asked before the batch goes to a device."""
         return int((self.target != PAD_ID).sum())
 
+    @property
+    def filling(self) -> tuple[int, int]:
+        """Positions that hold tokens, and all."""
+        return int((self.ids != PAD_ID).sum()), self.ids.numel()
+
+    @property
+    def size(self) -> str:
+        """Rows times columns."""
+        return f"{self.ids.size(0):,} x {self.ids.size(1):,} tokens"
+
     def to(self, device: torch.device) -> "MaskedBatch":
         """The same on a device; from pinned memory without waiting."""
         return MaskedBatch(*(part.to(device, non_blocking=True) for part in self))

@@ -24,16 +24,28 @@ class StreamConfig:
     Args:
         n_streams: rows of a batch, each of which goes on where it ended in the batch before.
         segment_length: tokens of a row.
+        accumulate: batches whose gradients are added before an update, each with streams of its own.
     """
 
     n_streams: int = 16
     segment_length: int = 64
+    accumulate: int = 1
 
     def __post_init__(self) -> None:
         """Refuse what makes no batch."""
-        for name in ("n_streams", "segment_length"):
+        for name in ("n_streams", "segment_length", "accumulate"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)}: give at least 1")
+
+    def remedy(self) -> str:
+        """What to change where the memory does not hold a batch: half of it at once, an update as large as before."""
+        if self.n_streams == 1:
+            return f"a single stream fills it, so lower --batch.segment_length (now {self.segment_length})"
+        return (
+            f"lower --batch.n_streams (now {self.n_streams}) and raise --batch.accumulate (now {self.accumulate}) to "
+            f"keep the size of an update, say --batch.n_streams {self.n_streams // 2} --batch.accumulate "
+            f"{2 * self.accumulate}"
+        )
 
 
 class SegmentBatch(NamedTuple):
@@ -50,6 +62,16 @@ class SegmentBatch(NamedTuple):
     def target_tokens(self) -> int:
         """How many tokens are predicted; to be asked before the batch goes to a device."""
         return int((self.target != PAD_ID).sum())
+
+    @property
+    def filling(self) -> tuple[int, int]:
+        """Positions that hold tokens, and all."""
+        return int((self.ids != PAD_ID).sum()), self.ids.numel()
+
+    @property
+    def size(self) -> str:
+        """Rows times columns."""
+        return f"{self.ids.size(0):,} x {self.ids.size(1):,} tokens"
 
     def to(self, device: torch.device) -> "SegmentBatch":
         """The same on a device; from pinned memory without waiting."""

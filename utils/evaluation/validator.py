@@ -37,4 +37,5 @@ class Validator:
             Sample(self._text.src[i], self._text.tgt[i], self.translations[i])
             for i in range(0, len(self._text), stride)
         ]
-        return Validation(loss, *scores, samples[: self._n_samples])
+        signatures = {"bleu": scores.bleu_signature, "chrf": scores.chrf_signature}
+        return Validation(loss, {"bleu": scores.bleu, "chrf": scores.chrf}, signatures, samples[: self._n_samples])

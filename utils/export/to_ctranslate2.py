@@ -17,6 +17,7 @@ from layers.feed_forward import FeedForward
 from layers.multi_head_attention import MultiHeadAttention
 from layers.positional_encoding import LearnedPositionalEncoding
 from layers.residual import Residual
+from layers.token_embedding import TokenEmbedding
 from models.transformer import Transformer
 from utils.file import atomic_folder
 from utils.text.pair import TokenizerPair
@@ -41,11 +42,13 @@ def to_ctranslate2(
         quantization: int8, int16, float16, bfloat16 ...; none: single precision.
 
     Raises:
-        ValueError: CTranslate2 has no such layer, or the folder is there already.
+        ValueError: CTranslate2 has no such layer, or cannot read by a BERT, or the folder is there already.
     """
     if folder.exists():
         raise ValueError(f"{folder} is there already: remove it, or give another name")
-    config = model.config
+    config, src_embedding = model.config, model.src_embedding
+    if not isinstance(src_embedding, TokenEmbedding):
+        raise ValueError("CTranslate2 has no BERT for an encoder: export a run that was trained without model.bert")
     if config.activation not in _ACTIVATION:
         raise ValueError(f"CTranslate2 has no activation {config.activation}: it knows {', '.join(_ACTIVATION)}")
     spec = transformer_spec.TransformerSpec.from_config(
@@ -55,7 +58,7 @@ def to_ctranslate2(
         activation=_ACTIVATION[config.activation],
     )
     sides = (
-        (spec.encoder, spec.encoder.embeddings[0], model.src_embedding, model.src_positions, model.encoder_norm),
+        (spec.encoder, spec.encoder.embeddings[0], src_embedding, model.src_positions, model.encoder_norm),
         (spec.decoder, spec.decoder.embeddings, model.tgt_embedding, model.tgt_positions, model.decoder_norm),
     )
     for side, embedding, table, positions, norm in sides:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from torch import Tensor
 
@@ -35,7 +35,7 @@ class CheckpointKeeper:
         best: Path,
         state: Callable[[], Mapping[str, Any]],
         learned: Callable[[], Mapping[str, Tensor]],
-        select_by: Literal["bleu", "chrf", "loss"] = "bleu",
+        select_by: str = "bleu",
     ) -> None:
         self._checkpoints = checkpoints
         self._weights = weights

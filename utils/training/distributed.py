@@ -1,7 +1,7 @@
 """Several processes that train one network together, as `torchrun` starts them: each takes some of the batches."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -54,6 +54,14 @@ class Processes:
         values = [value]
         dist.broadcast_object_list(values, src=0, device=torch.device("cpu"))
         return values[0]
+
+    def to_first(self, places: Mapping[int, Any]) -> dict[int, Any]:
+        """What all processes have, at the first; nothing new at the others. All must ask at the same place."""
+        if self.size == 1:
+            return {}
+        gathered: list[Any] | None = [None] * self.size if self.is_first else None
+        dist.gather_object(dict(places), gathered)
+        return {place: value for part in gathered or () for place, value in part.items()}
 
     @contextmanager
     def first_alone(self) -> Iterator[None]:

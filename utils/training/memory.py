@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from utils.dataset.batch import Batch, BatchConfig
+from utils.dataset.training_data import AnyBatch, BatchSettings
 
 # a CPU's allocator, CUDA's driver and cuBLAS say it by a RuntimeError with these words
 _NO_MEMORY = re.compile(r"can't allocate memory|not enough memory|out of memory|ALLOC_FAILED|std::bad_alloc", re.I)
@@ -24,7 +24,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 @contextmanager
-def explained_out_of_memory(micro_batches: Sequence[Batch], config: BatchConfig) -> Iterator[None]:
+def explained_out_of_memory(micro_batches: Sequence[AnyBatch], config: BatchSettings) -> Iterator[None]:
     """Inside, an update from these batches may run out of memory: the error then names the batch and the option.
 
     Args:
@@ -39,28 +39,8 @@ def explained_out_of_memory(micro_batches: Sequence[Batch], config: BatchConfig)
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
-        raise ValueError(f"out of memory at a batch of {shape(_largest(micro_batches))}: {_remedy(config)}") from error
-
-
-def shape(batch: Batch) -> str:
-    """Rows times columns of both sides, as the network reads them."""
-    rows, length = batch.src.shape
-    return f"{rows:,} x {length:,} source and {rows:,} x {batch.tgt.size(1) - 1:,} target tokens"
-
-
-def _largest(batches: Sequence[Batch]) -> Batch:
-    return max(batches, key=lambda batch: batch.src.numel() + batch.tgt.numel())
-
-
-def _remedy(config: BatchConfig) -> str:
-    """Half of what is held at once, and an update as large as before."""
-    if config.tokens_per_batch <= config.max_tokens:
-        return f"a single pair fills it, so lower --batch.max_tokens (now {config.max_tokens})"
-    return (
-        f"lower --batch.tokens_per_batch (now {config.tokens_per_batch}) and raise --batch.accumulate (now "
-        f"{config.accumulate}) to keep the size of an update, say --batch.tokens_per_batch "
-        f"{config.tokens_per_batch // 2} --batch.accumulate {2 * config.accumulate}"
-    )
+        largest = max(micro_batches, key=lambda batch: batch.filling[1])
+        raise ValueError(f"out of memory at a batch of {largest.size}: {config.remedy()}") from error
 
 
 def forget_peak(device: torch.device) -> None:

@@ -7,8 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from const.token import PAD_ID
-from utils.dataset.batch import Batch
+from utils.dataset.training_data import AnyBatch
 from utils.training.guarded_adam import GuardedAdam
 from utils.training.observer import StepReport
 from utils.training.plan import Progress
@@ -37,7 +36,7 @@ class Meter:
         self._clock = time.monotonic()
 
     def count(
-        self, target_tokens: int, micro_batches: Sequence[Batch], nats: Tensor, tokens: Tensor, norm: Tensor
+        self, target_tokens: int, micro_batches: Sequence[AnyBatch], nats: Tensor, tokens: Tensor, norm: Tensor
     ) -> None:
         """After an update.
 
@@ -61,9 +60,8 @@ class Meter:
         self._nats = self._nats.to(nats.device) + torch.where(made, nats, 0.0)
         self._tokens = self._tokens.to(nats.device) + torch.where(made, tokens, 0.0)
         for batch in micro_batches:
-            sides = (batch.src, batch.tgt[:, 1:])
-            self._real += sum(int((side != PAD_ID).sum()) for side in sides)
-            self._padded += sum(side.numel() for side in sides)
+            real, padded = batch.filling
+            self._real, self._padded = self._real + real, self._padded + padded
 
     def report(self, optimizer: GuardedAdam) -> StepReport:
         """The mean since the last report."""

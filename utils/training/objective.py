@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
-from torch import Tensor
+from jaxtyping import Float, Int
+from torch import Tensor, nn
 
 from const.token import PAD_ID
 from layers.mask import padding_mask
@@ -13,8 +14,37 @@ from utils.dataset.batch import Batch
 from utils.training.projected_cross_entropy import projected_cross_entropy
 from utils.training.projected_r_drop import projected_r_drop
 
-# from a network and a batch to the summed loss in nats, differentiable, and the number of tokens it was summed over
-Objective = Callable[[Any, Batch], tuple[Tensor, Tensor]]
+
+class Loss(NamedTuple):
+    """What a batch costs."""
+
+    nats: Tensor  # summed; differentiable
+    tokens: Tensor  # that they are summed over
+    memory: Any = None  # what the batch that goes on where this one ends must know: tensors without gradient
+
+
+# of a network, a batch, and the memory of the batch that this one goes on from
+Objective = Callable[[Any, Any, Any], Loss]
+
+
+def token_loss(
+    hidden: Float[Tensor, "B T D"], output: nn.Linear, target: Int[Tensor, "B T"], smoothing: float = 0.0
+) -> Loss:
+    """Of the right tokens where there is one; where `target` is padding, nothing is projected to the vocabulary.
+
+    Args:
+        hidden: what is projected.
+        output: the layer that does it.
+        target: the right tokens, PAD_ID where there is none.
+        smoothing: ε of label smoothing.
+    """
+    real = target != PAD_ID
+    if target.device.type == "cpu":
+        nats = projected_cross_entropy(hidden[real], output.weight, output.bias, target[real], smoothing)
+    else:  # to choose positions, a GPU would have to tell their number first
+        rows, right, counted = (x.flatten(0, 1) for x in (hidden, target, real))
+        nats = projected_cross_entropy(rows, output.weight, output.bias, right, smoothing, counted)
+    return Loss(nats, real.sum())
 
 
 class TranslationObjective:
@@ -27,18 +57,10 @@ class TranslationObjective:
     def __init__(self, smoothing: float = 0.0) -> None:
         self.smoothing = smoothing
 
-    def __call__(self, net: Transformer, batch: Batch) -> tuple[Tensor, Tensor]:
+    def __call__(self, net: Transformer, batch: Batch, _memory: None = None) -> Loss:
         """The summed loss in nats, and the number of real target tokens."""
         hidden = net.decode(batch.tgt[:, :-1], net.encode(batch.src), padding_mask(batch.src, PAD_ID))
-        target = batch.tgt[:, 1:]
-        real = target != PAD_ID
-        smoothing, output = self.smoothing if net.training else 0.0, net.output
-        if target.device.type == "cpu":
-            nats = projected_cross_entropy(hidden[real], output.weight, output.bias, target[real], smoothing)
-        else:  # to choose positions, a GPU would have to tell their number first
-            hidden, target, counted = (x.flatten(0, 1) for x in (hidden, target, real))
-            nats = projected_cross_entropy(hidden, output.weight, output.bias, target, smoothing, counted)
-        return nats, real.sum()
+        return token_loss(hidden, net.output, batch.tgt[:, 1:], self.smoothing if net.training else 0.0)
 
 
 class RDropObjective:
@@ -55,7 +77,7 @@ class RDropObjective:
         self.smoothing = smoothing
         self.alpha = alpha
 
-    def __call__(self, net: Transformer, batch: Batch) -> tuple[Tensor, Tensor]:
+    def __call__(self, net: Transformer, batch: Batch, _memory: None = None) -> Loss:
         """The summed loss in nats, and the number of real target tokens, each counted once."""
         if not net.training:
             return TranslationObjective()(net, batch)
@@ -66,7 +88,7 @@ class RDropObjective:
         nats = projected_r_drop(
             hidden[:, real], net.output.weight, net.output.bias, target[real], self.smoothing, self.alpha
         )
-        return nats, real.sum()
+        return Loss(nats, real.sum())
 
 
 def build_objective(label_smoothing: float = 0.0, r_drop: float = 0.0) -> Objective:

@@ -6,12 +6,12 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from tqdm import tqdm
 
 from utils.file import atomic_file
-from utils.training.plan import Progress, TrainingConfig
+from utils.training.plan import PlanConfig, Progress
 
 LOG = "log.jsonl"  # of a run folder
 
@@ -45,24 +45,37 @@ class Sample(NamedTuple):
         return [f"source     {self.source}", f"reference  {self.reference}", f"ours       {self.translation}"]
 
 
+# names in logs and settings, and what people call them
+SCORES = {
+    "bleu": "BLEU",
+    "chrf": "chrF",
+    "accuracy": "accuracy",
+    "next_sentence": "next sentence",
+    "word_ppl": "PPL by word",
+}
+
+
 class Validation(NamedTuple):
     """How good the network is on text that it does not learn from."""
 
-    loss: float  # nats per target token, no label smoothing
-    bleu: float
-    chrf: float
-    bleu_signature: str
-    chrf_signature: str
-    samples: list[Sample]
+    loss: float  # nats per predicted token, no label smoothing
+    scores: Mapping[str, float] = {}  # by their names in SCORES; 0 to 100 but for perplexities
+    signatures: Mapping[str, str] = {}  # how a score was counted
+    samples: Sequence[Sample] = ()
 
     @property
     def perplexity(self) -> float:
         """Per token of this vocabulary, not per word."""
         return perplexity(self.loss)
 
-    def score(self, name: Literal["bleu", "chrf", "loss"]) -> float:
+    def score(self, name: str) -> float:
         """What says how good this is: the higher the better."""
-        return -self.loss if name == "loss" else self.bleu if name == "bleu" else self.chrf
+        return -self.loss if name == "loss" else self.scores[name]
+
+    def __str__(self) -> str:
+        """Perplexity and scores in a line."""
+        scores = (f"{SCORES[name]} {value:.2f}" for name, value in self.scores.items())
+        return "  ".join([f"PPL {self.perplexity:.2f}", *scores])
 
 
 def duration(seconds: float) -> str:
@@ -99,7 +112,7 @@ class Terminal:
     REPORTS_TO_ESTIMATE = 2  # before the time to the end is foretold
     BAR = 8  # columns that the bar has at least
 
-    def __init__(self, plan: TrainingConfig, steps_per_epoch: int) -> None:
+    def __init__(self, plan: PlanConfig, steps_per_epoch: int) -> None:
         self._plan = plan
         self._steps_per_epoch = steps_per_epoch
         self._live = sys.stderr.isatty()
@@ -177,11 +190,10 @@ class Terminal:
     def on_validation(self, progress: Progress, validation: Validation) -> None:
         """Print the scores and what the translations look like."""
         best = "  (best)" if progress.best_step == progress.step else ""
-        self.say(
-            f"\n── step {progress.step:,}  {duration(progress.seconds)}  dev loss {validation.loss:.3f}  "
-            f"PPL {validation.perplexity:.2f}  BLEU {validation.bleu:.2f}  chrF {validation.chrf:.2f}{best}\n"
-            f"   {validation.bleu_signature}"
-        )
+        when = f"step {progress.step:,}  {duration(progress.seconds)}"
+        self.say(f"\n── {when}  dev loss {validation.loss:.3f}  {validation}{best}")
+        if "bleu" in validation.signatures:
+            self.say(f"   {validation.signatures['bleu']}")
         for sample in validation.samples:
             self.say("".join(f"\n   {line}" for line in sample.lines())[1:])
         self.say("")
@@ -259,11 +271,9 @@ class JsonlLog:
 
     def on_validation(self, progress: Progress, validation: Validation) -> None:
         """Write scores and samples."""
-        fields = validation._asdict() | {
-            "perplexity": validation.perplexity,
-            "samples": [sample._asdict() for sample in validation.samples],
-        }
-        self._write("dev", progress, fields)
+        signatures = {f"{name}_signature": signature for name, signature in validation.signatures.items()}
+        fields = {"loss": validation.loss, **validation.scores, **signatures, "perplexity": validation.perplexity}
+        self._write("dev", progress, fields | {"samples": [sample._asdict() for sample in validation.samples]})
 
     def close(self) -> None:
         """Close the file."""
@@ -301,8 +311,8 @@ class TensorBoardLog:
 
     def on_validation(self, progress: Progress, validation: Validation) -> None:
         """Add a point to each dev curve, and the translations."""
-        names = ("loss", "perplexity", "bleu", "chrf")
-        self._points("dev", {name: getattr(validation, name) for name in names}, progress.step)
+        values = {"loss": validation.loss, "perplexity": validation.perplexity, **validation.scores}
+        self._points("dev", values, progress.step)
         lines = [line for sample in validation.samples for line in (*sample.lines(), "")]
         self._text("dev/samples", lines, progress.step)
         self._writer.flush()

@@ -7,7 +7,7 @@ from utils.device import Device, Precision
 
 
 @dataclass(frozen=True)
-class TrainingConfig:
+class PlanConfig:
     """The course of a training; it ends at whichever bound comes first.
 
     Args:
@@ -18,11 +18,6 @@ class TrainingConfig:
         select_by: the dev score that says which weights are the best.
         validate_every: updates between two validations, each of which also saves the run.
         report_every: updates between two lines of the log and moves of the progress bar.
-        bleu_sentences: dev sentences that a validation translates (the first ones; null: all); the loss is
-            always that of all.
-        n_samples: translations that a validation shows.
-        label_smoothing: ε, the share of the probability that training spreads over the whole vocabulary.
-        r_drop: α of R-Drop, which takes two passes a batch; 0: none.
         max_skipped: updates in a row whose gradient may be infinite or no number; then the training stops.
         precision: of matrix products; auto takes bf16 where the machine is fast at it.
         compile: have torch.compile make one kernel of many operations; takes minutes at the start.
@@ -34,13 +29,9 @@ class TrainingConfig:
     max_epochs: int | None = 20
     max_minutes: float | None = None
     patience: int | None = None
-    select_by: Literal["bleu", "chrf", "loss"] = "bleu"
+    select_by: Literal["bleu", "chrf", "loss", "accuracy"] = "loss"
     validate_every: int = 1000
     report_every: int = 10
-    bleu_sentences: int | None = None
-    n_samples: int = 3
-    label_smoothing: float = 0.1
-    r_drop: float = 0.0
     max_skipped: int = 20
     precision: Precision = "auto"
     compile: bool = False
@@ -58,6 +49,26 @@ class TrainingConfig:
             raise ValueError(f"max_skipped={self.max_skipped}: give at least 1 update")
         if self.seed < 0:
             raise ValueError(f"seed={self.seed}: give 0 or more")
+
+
+@dataclass(frozen=True)
+class TrainingConfig(PlanConfig):
+    """The same of a translator, whose translations are looked at.
+
+    Args:
+        select_by: the dev score that says which weights are the best.
+        bleu_sentences: dev sentences that a validation translates (the first ones; null: all); the loss is
+            always that of all.
+        n_samples: translations that a validation shows.
+        label_smoothing: ε, the share of the probability that training spreads over the whole vocabulary.
+        r_drop: α of R-Drop, which takes two passes a batch; 0: none.
+    """
+
+    select_by: Literal["bleu", "chrf", "loss", "accuracy"] = "bleu"
+    bleu_sentences: int | None = None
+    n_samples: int = 3
+    label_smoothing: float = 0.1
+    r_drop: float = 0.0
 
 
 @dataclass
@@ -80,7 +91,7 @@ class Progress:
         else:
             self.stale += 1
 
-    def ended(self, plan: TrainingConfig) -> bool:
+    def ended(self, plan: PlanConfig) -> bool:
         """Whether a bound is reached."""
         return (
             (plan.max_steps is not None and self.step >= plan.max_steps)

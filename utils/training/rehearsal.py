@@ -9,9 +9,8 @@ from typing import Protocol
 import torch
 from torch import nn
 
-from utils.dataset.batch import Batch
-from utils.dataset.bucket_sampler import Epoch
-from utils.training.memory import forget_peak, peak_memory, shape, total_memory
+from utils.dataset.training_data import AnyBatch, AnyEpoch
+from utils.training.memory import forget_peak, peak_memory, total_memory
 from utils.training.observer import duration
 
 LOOKED_AT = 200  # batches, to find the smallest and the median
@@ -25,11 +24,11 @@ class Learner(Protocol):
     net: nn.Module
     device: torch.device
 
-    def train_step(self, micro_batches: Iterable[Batch]) -> object:
+    def train_step(self, micro_batches: Iterable[AnyBatch]) -> object:
         """One update."""
 
 
-def rehearse(trainer: Learner, epoch: Epoch, accumulate: int, say: Callable[[str], None]) -> None:
+def rehearse(trainer: Learner, epoch: AnyEpoch, accumulate: int, say: Callable[[str], None]) -> None:
     """Say what the training will take. Weights move meanwhile; nothing is written.
 
     Args:
@@ -45,9 +44,9 @@ def rehearse(trainer: Learner, epoch: Epoch, accumulate: int, say: Callable[[str
     of = f" of {accumulate}" if accumulate > 1 else ""
     say(
         f"an epoch: {len(epoch):,} batches, {n_updates:,} updates{of}, padding {epoch.padding:.1%}\n"
-        f"  smallest batch  {shape(smallest)}\n"
-        f"  median batch    {shape(median)}\n"
-        f"  largest batch   {shape(largest)}"
+        f"  smallest batch  {smallest.size}\n"
+        f"  median batch    {median.size}\n"
+        f"  largest batch   {largest.size}"
     )
     forget_peak(trainer.device)
     slowest = _seconds(trainer, [largest] * accumulate, 1)
@@ -75,14 +74,14 @@ def parameter_table(net: nn.Module) -> str:
     return "\n".join([f"{'parameters':<18}{total:>14,}", *rows])
 
 
-def _smallest_and_median(epoch: Epoch) -> tuple[Batch, Batch]:
+def _smallest_and_median(epoch: AnyEpoch) -> tuple[AnyBatch, AnyBatch]:
     """By positions, of some batches: making all of a large epoch would take minutes."""
     places = range(0, len(epoch), -(-len(epoch) // LOOKED_AT))
-    by_size = sorted(places, key=lambda i: epoch[i].src.numel() + epoch[i].tgt.numel())
+    by_size = sorted(places, key=lambda i: epoch[i].filling[1])
     return epoch[by_size[0]], epoch[by_size[len(by_size) // 2]]
 
 
-def _seconds(trainer: Learner, micro_batches: list[Batch], n: int) -> float:
+def _seconds(trainer: Learner, micro_batches: list[AnyBatch], n: int) -> float:
     """Of an update from these batches, the median of n after one that makes room for buffers, and compiles."""
     trainer.train_step(micro_batches)
     times = []

@@ -1,6 +1,7 @@
 """What a training went through, from its log; several side by side: `python -m utils.visualize.curve RUN RUN ...`."""
 
 from collections.abc import Mapping
+from itertools import cycle
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,7 +11,7 @@ from matplotlib.lines import Line2D
 
 from utils.command_line import Parser, run_command
 from utils.file import atomic_file
-from utils.training.observer import LOG, StepReport, Validation, read_log
+from utils.training.observer import LOG, SCORES, StepReport, Validation, read_log
 from utils.training.plan import Progress
 
 
@@ -27,12 +28,12 @@ _FINE: dict[str, Any] = {"lw": 0.7, "alpha": 0.8}
 _DOTTED: dict[str, Any] = {"marker": "o", "ms": 3}
 _PANELS = {
     ("Loss", "nats per target token"): [
-        Curve("train", "loss", "train (smoothed labels)", _FINE),
+        Curve("train", "loss", "train, as minimised", _FINE),
         Curve("dev", "loss", "dev", _DOTTED),
     ],
-    ("Translation quality", "score of decoded dev text"): [
-        Curve("dev", "bleu", "BLEU", _DOTTED),
-        Curve("dev", "chrf", "chrF2", _DOTTED | {"ls": "--"}),
+    ("Scores", "of dev text"): [
+        Curve("dev", name, label, _DOTTED | {"ls": line})
+        for (name, label), line in zip(SCORES.items(), cycle(("-", "--")), strict=False)
     ],
     ("Learning rate", ""): [Curve("train", "learning_rate", "learning rate", {})],
     ("Gradient", "norm before clipping"): [Curve("train", "gradient_norm", "gradient norm", _FINE)],
@@ -40,7 +41,7 @@ _PANELS = {
 
 
 def draw_curves(logs: Mapping[str, Path], picture: Path) -> None:
-    """Draw loss, BLEU and chrF, learning rate and gradient norm over the updates as a PNG.
+    """Draw loss, scores, learning rate and gradient norm over the updates as a PNG.
 
     Args:
         logs: of the runs, by name; several are drawn over each other, a colour each.
@@ -48,7 +49,9 @@ def draw_curves(logs: Mapping[str, Path], picture: Path) -> None:
     """
     figure, panels = plt.subplots(2, 2, figsize=(11, 7), layout="constrained", sharex=True)
     runs = [[record for _, record in read_log(log)] for log in logs.values()]
-    for axes, ((title, unit), curves) in zip(panels.flat, _PANELS.items(), strict=True):
+    logged = {name for records in runs for record in records for name in record}
+    for axes, ((title, unit), known) in zip(panels.flat, _PANELS.items(), strict=True):
+        curves = [curve for curve in known if curve.field in logged or curve.field not in SCORES]
         for i, records in enumerate(runs):
             for j, curve in enumerate(curves):
                 points = [(r["step"], r.get(curve.field)) for r in records if r["kind"] == curve.kind]

@@ -3,7 +3,7 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from const.token import BOS_ID, EOS_ID, PAD_ID, UNK_ID
@@ -62,6 +62,7 @@ def test_the_mask_stands_behind_the_vocabulary() -> None:
     assert len(TOKENIZER) == MASK_ID
 
 
+@settings(max_examples=40)
 @given(lengths=documents, budget=st.integers(1, 80), epoch=st.integers(0, 3), seed=st.integers(0, 3))
 def test_each_sentence_with_a_successor_is_once_an_a_and_labels_are_right(
     lengths: Lengths, budget: int, epoch: int, seed: int
@@ -84,6 +85,7 @@ def test_each_sentence_with_a_successor_is_once_an_a_and_labels_are_right(
     assert sorted(seen) == [k for k in range(len(every) - 1) if document[k] == document[k + 1]]
 
 
+@settings(max_examples=40)
 @given(lengths=documents, budget=st.integers(1, 80), epoch=st.integers(0, 3))
 def test_without_next_sentence_prediction_each_sentence_stands_alone_once(
     lengths: Lengths, budget: int, epoch: int
@@ -95,6 +97,7 @@ def test_without_next_sentence_prediction_each_sentence_stands_alone_once(
     assert all(batch.follows.shape == (0,) and not batch.segments.any() for batch in made)
 
 
+@settings(max_examples=40)
 @given(
     lengths=documents,
     budget=st.integers(1, 80),

@@ -3,7 +3,7 @@ from itertools import chain, pairwise
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from const.token import BOS_ID, EOS_ID, PAD_ID
@@ -68,6 +68,7 @@ def documents_read(stream: list[tuple[int, int, int]]) -> list[list[int]]:
     return found
 
 
+@settings(max_examples=40)
 @given(lengths=documents, config=configs, n_groups=st.integers(1, 3), epoch=st.integers(0, 2))
 def test_the_segments_of_a_row_give_whole_documents_back_and_every_token_once(
     lengths: Lengths, config: StreamConfig, n_groups: int, epoch: int
@@ -93,6 +94,7 @@ def test_the_segments_of_a_row_give_whole_documents_back_and_every_token_once(
     assert len(set[int]().union(*numbers)) == sum(map(len, numbers))  # nor do two streams share one
 
 
+@settings(max_examples=40)
 @given(lengths=documents, config=configs, n_groups=st.integers(1, 3))
 def test_what_is_said_of_an_epoch_is_what_its_tensors_hold(
     lengths: Lengths, config: StreamConfig, n_groups: int
@@ -149,6 +151,7 @@ def test_a_single_document_is_cut_at_the_ends_of_sentences_for_the_streams() -> 
     assert sizes[-1] <= 49 / 4 + 7  # a fair share and a sentence
 
 
+@settings(max_examples=40)
 @given(lengths=documents, config=configs)
 def test_for_scoring_the_text_is_read_once_in_its_order(lengths: Lengths, config: StreamConfig) -> None:
     lengths = [[2], *lengths]

@@ -43,15 +43,15 @@ class Dictionary(Translator):
 def test_scores_are_of_translations_against_references() -> None:
     text = TEXT[:10]
     right = Validator(Dictionary, text, CORPUS, 2)(1.5)
-    assert [right.loss, right.bleu, right.chrf] == pytest.approx([1.5, 100, 100])
+    assert [right.loss, right.scores["bleu"], right.scores["chrf"]] == pytest.approx([1.5, 100, 100])
     wrong = Dictionary(text.src[:4])
     validator = Validator(lambda: wrong, text, CORPUS, 2)
     some = validator(1.5)
     expected = [wrong.text[line] for line in text.src]
     assert validator.translations == expected
-    assert some.bleu == sacrebleu.corpus_bleu(expected, [text.tgt]).score
-    assert some.bleu != pytest.approx(sacrebleu.corpus_bleu(text.tgt, [expected]).score)
-    assert "tok:13a" in some.bleu_signature
+    assert some.scores["bleu"] == sacrebleu.corpus_bleu(expected, [text.tgt]).score
+    assert some.scores["bleu"] != pytest.approx(sacrebleu.corpus_bleu(text.tgt, [expected]).score)
+    assert "tok:13a" in some.signatures["bleu"]
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_scores_are_of_translations_against_references() -> None:
 )
 def test_words_are_found_as_the_corpus_needs_it(changes: dict[str, str | bool], tokenizer: str) -> None:
     corpus = replace(CORPUS, **changes)  # type: ignore[arg-type]
-    assert f"tok:{tokenizer}" in Validator(Dictionary, TEXT[:3], corpus, 1)(1.0).bleu_signature
+    assert f"tok:{tokenizer}" in Validator(Dictionary, TEXT[:3], corpus, 1)(1.0).signatures["bleu"]
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_what_is_right_only_when_it_is_shown_the_reference_is_not_scored_as_righ
     text = ParallelText(TEXT.src[:1], ["There is a new"])
     scores = Validator(lambda: translator(model), text, CORPUS, 1)(0.1)
     assert scores.samples[0].translation.startswith("There is There is There is")
-    assert scores.bleu < 20
+    assert scores.scores["bleu"] < 20
 
 
 def test_each_validation_translates_with_the_weights_of_its_moment() -> None:
@@ -143,5 +143,5 @@ def test_a_network_that_has_learned_its_lines_is_scored_100() -> None:
         adam.zero_grad()
         F.cross_entropy(model(batch.src, batch.tgt[:, :-1]).flatten(0, 1), batch.tgt[:, 1:].flatten()).backward()
         adam.step()
-    assert Validator(lambda: translator(model), text, CORPUS, 1)(0.1).bleu == pytest.approx(100)
-    assert Validator(lambda: translator(model), TEXT[60:64], CORPUS, 1)(0.1).bleu < 100
+    assert Validator(lambda: translator(model), text, CORPUS, 1)(0.1).scores["bleu"] == pytest.approx(100)
+    assert Validator(lambda: translator(model), TEXT[60:64], CORPUS, 1)(0.1).scores["bleu"] < 100

@@ -21,7 +21,7 @@ TEXT = ["old capital 京都", "caphital é"]
 
 def write(folder: Path, model: PreTrainedModel, pieces: list[str] | None = None) -> Path:
     """In single precision, as models are published."""
-    model.to(torch.float32).save_pretrained(folder)
+    model.type(torch.float32).save_pretrained(folder)
     vocabulary = "".join(f"{piece}\n" for piece in (PIECES if pieces is None else pieces))
     (folder / "vocab.txt").write_text(vocabulary, encoding="utf-8")
     return folder

@@ -132,7 +132,7 @@ class Training:
         for step in range(begin, end):
             torch.manual_seed(step)
             self.adam.zero_grad()
-            nats, tokens = self.objective(self.net.train(), BATCH)
+            nats, tokens, _ = self.objective(self.net.train(), BATCH)
             (nats / tokens).backward()
             self.adam.step()
             self.average.update()

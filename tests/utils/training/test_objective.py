@@ -47,14 +47,14 @@ def by_hand(net: Transformer, smoothing: float) -> float:
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.37, 1.0])
 def test_it_is_the_cross_entropy_with_smoothed_labels(smoothing: float) -> None:
     net = network().train()  # without dropout
-    nats, tokens = TranslationObjective(smoothing)(net, batch(PAIRS))
+    nats, tokens, _ = TranslationObjective(smoothing)(net, batch(PAIRS))
     assert nats.item() == pytest.approx(by_hand(net, smoothing), rel=1e-5)
     assert tokens.item() == N_TOKENS
 
 
 def test_a_network_in_eval_mode_has_a_plain_loss() -> None:
     net = network()
-    nats, _ = TranslationObjective(0.3)(net, batch(PAIRS))
+    nats, _, _ = TranslationObjective(0.3)(net, batch(PAIRS))
     assert nats.item() == pytest.approx(by_hand(net, 0.0), rel=1e-5)
     assert nats.item() != pytest.approx(by_hand(net, 0.3), rel=1e-3)
 
@@ -65,7 +65,7 @@ def test_padding_changes_neither_loss_nor_count_nor_gradient() -> None:
     outcomes: list[tuple[float, int, list[Tensor | None]]] = []
     for each in (Batch(src, tgt), wide):
         net = network().train()
-        nats, tokens = TranslationObjective(0.1)(net, each)
+        nats, tokens, _ = TranslationObjective(0.1)(net, each)
         nats.backward()
         outcomes.append((nats.item(), int(tokens), [parameter.grad for parameter in net.parameters()]))
     (nats_a, tokens_a, grads_a), (nats_b, tokens_b, grads_b) = outcomes
@@ -83,8 +83,8 @@ def test_sums_over_any_batching_are_the_same(cut: list[int]) -> None:
     for size in cut:
         parts.append(objective(net, batch(rest[:size])))
         rest = rest[size:]
-    assert sum(nats.item() for nats, _ in parts) == pytest.approx(whole[0].item(), rel=1e-6)
-    assert sum(int(tokens) for _, tokens in parts) == int(whole[1])
+    assert sum(loss.nats.item() for loss in parts) == pytest.approx(whole[0].item(), rel=1e-6)
+    assert sum(int(loss.tokens) for loss in parts) == int(whole[1])
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
@@ -92,7 +92,7 @@ def test_r_drop_without_dropout_is_the_plain_objective(smoothing: float) -> None
     outcomes = []
     for objective in (TranslationObjective(smoothing), RDropObjective(smoothing, alpha=5.0)):
         net = network().train()
-        nats, tokens = objective(net, batch(PAIRS))
+        nats, tokens, _ = objective(net, batch(PAIRS))
         nats.backward()
         outcomes.append((nats.detach(), int(tokens), [parameter.grad for parameter in net.parameters()]))
     torch.testing.assert_close(*outcomes, rtol=1e-4, atol=1e-4)
@@ -119,7 +119,7 @@ def test_r_drop_is_half_of_the_papers_loss(alpha: float) -> None:
             divergence = ((p * (p / q).log()).sum() + (q * (q / p).log()).sum()) / 2
             expected += float(likelihood + alpha * divergence) / 2
     torch.manual_seed(3)
-    nats, tokens = RDropObjective(0.0, alpha)(net, batch(PAIRS))
+    nats, tokens, _ = RDropObjective(0.0, alpha)(net, batch(PAIRS))
     assert nats.item() == pytest.approx(expected, rel=1e-5)
     assert tokens.item() == N_TOKENS
 
@@ -127,7 +127,7 @@ def test_r_drop_is_half_of_the_papers_loss(alpha: float) -> None:
 def test_r_drop_in_eval_mode_is_plain() -> None:
     net, calls = network(), []
     net.src_embedding.register_forward_pre_hook(lambda _, inputs: calls.append(len(inputs[0])))
-    nats, tokens = RDropObjective(0.3, alpha=5.0)(net, batch(PAIRS))
+    nats, tokens, _ = RDropObjective(0.3, alpha=5.0)(net, batch(PAIRS))
     assert calls == [len(PAIRS)]  # a single pass
     assert nats.item() == pytest.approx(by_hand(net, 0.0), rel=1e-5)
     assert tokens.item() == N_TOKENS

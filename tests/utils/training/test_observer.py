@@ -31,7 +31,9 @@ from utils.training.plan import Progress, TrainingConfig
 REPORT = StepReport(3.25, 1.5, 0.0005, 1234, 5678.4, 0.125, 0)
 # U+2028 stands inside sentences of real corpora, and is no end of a line
 SAMPLE = Sample("都\u2028です", 'the "capital"', "capital")
-VALIDATION = Validation(2.0, 12.34, 45.67, "nrefs:1|tok:13a", "nrefs:1|nc:6", [SAMPLE])
+VALIDATION = Validation(
+    2.0, {"bleu": 12.34, "chrf": 45.67}, {"bleu": "nrefs:1|tok:13a", "chrf": "nrefs:1|nc:6"}, [SAMPLE]
+)
 
 
 def at(step: int, best: int = 0) -> Progress:
@@ -148,7 +150,7 @@ def test_tensorboard_reads_the_curves_of_a_resumed_run(tmp_path: Path) -> None:
         log = TensorBoardLog(tmp_path, resumed_at)
         for step in steps:
             log.on_step(at(step), REPORT._replace(loss=step + resumed_at / 100))
-            log.on_validation(at(step), VALIDATION._replace(bleu=float(step)))
+            log.on_validation(at(step), VALIDATION._replace(scores={"bleu": float(step), "chrf": 0.0}))
         log.close()
     events = read_events(tmp_path)
     loss = [(event.step, event.value) for event in events.Scalars("train/loss")]

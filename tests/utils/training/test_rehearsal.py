@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -13,7 +13,6 @@ from torch import nn
 
 from models.transformer import Transformer
 from tests.tiny import MODEL
-from utils.dataset.batch import Batch
 from utils.dataset.bucket_sampler import Epoch
 from utils.dataset.token_array import TokenArray, TokenPairs
 from utils.training.rehearsal import parameter_table, rehearse
@@ -37,7 +36,7 @@ class Counting:
         self.hold = 0  # bytes
         monkeypatch.setattr(time, "perf_counter", lambda: self.clock)
 
-    def train_step(self, micro_batches: Iterable[Batch]) -> None:
+    def train_step(self, micro_batches: Iterable[Any]) -> None:
         shapes = [tuple(batch.src.shape) for batch in micro_batches]
         self.clock += sum(rows for rows, _ in shapes) + 60 * (shapes not in self.updates)
         self.updates.append(shapes)

@@ -15,7 +15,7 @@ from utils.visualize import curve
 from utils.visualize.curve import CurvePicture, draw_curves
 
 # U+2028 stands inside sentences of real corpora, and is no end of a line
-VALIDATION = Validation(2.0, 12.0, 45.0, "", "", [Sample("都\u2028です", "capital", "capital")])
+VALIDATION = Validation(2.0, {"bleu": 12.0, "chrf": 45.0}, {}, [Sample("都\u2028です", "capital", "capital")])
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +28,8 @@ def written(folder: Path, slope: float = 0.1) -> Path:
     for step in range(10, 61, 10):
         observer.on_step(Progress(step), StepReport(9 - step * slope, 1.0 + step, step * 0.1, 100, 10.0, 0.1, 0))
         if step % 30 == 0:
-            observer.on_validation(Progress(step), VALIDATION._replace(bleu=step / 3, loss=step / 50))
+            scores = {"bleu": step / 3, "chrf": 45.0}
+            observer.on_validation(Progress(step), VALIDATION._replace(scores=scores, loss=step / 50))
     observer.close()
     return folder / "log.jsonl"
 
@@ -60,8 +61,8 @@ def test_the_lines_are_those_of_the_log(log: Path, tmp_path: Path, drawn: list[F
     draw_curves({"": log}, tmp_path / "curve.png")
     steps = range(10, 61, 10)
     assert [{line.get_label(): points(line) for line in axes.get_lines()} for axes in drawn[0].axes] == [
-        {"train (smoothed labels)": [[step, 9 - step * 0.1] for step in steps], "dev": [[30, 0.6], [60, 1.2]]},
-        {"BLEU": [[30, 10], [60, 20]], "chrF2": [[30, 45], [60, 45]]},
+        {"train, as minimised": [[step, 9 - step * 0.1] for step in steps], "dev": [[30, 0.6], [60, 1.2]]},
+        {"BLEU": [[30, 10], [60, 20]], "chrF": [[30, 45], [60, 45]]},
         {"learning rate": [[step, step * 0.1] for step in steps]},
         {"gradient norm": [[step, 1 + step] for step in steps]},
     ]
@@ -81,9 +82,9 @@ def test_several_runs_have_a_colour_each_and_are_named(tmp_path: Path, drawn: li
     loss = drawn[0].axes[0].get_lines()
     last = {(line.get_label(), line.get_color()): points(line)[-1][1] for line in loss}
     assert last == {
-        ("train (smoothed labels)", named["wide"]): pytest.approx(3),
+        ("train, as minimised", named["wide"]): pytest.approx(3),
         ("dev", named["wide"]): 1.2,
-        ("train (smoothed labels)", named["deep"]): pytest.approx(6),
+        ("train, as minimised", named["deep"]): pytest.approx(6),
         ("dev", named["deep"]): 1.2,
     }
 

@@ -1,0 +1,32 @@
+"""Perplexity of a language model by the word: models with other vocabularies can be compared by it."""
+
+from collections.abc import Iterable
+
+from sacrebleu.metrics.bleu import BLEU
+
+from utils.evaluation.score import bleu_tokenizer
+from utils.training.observer import Validation, perplexity
+
+
+def n_words(lines: Iterable[str], language: str, pre_tokenized: bool) -> int:
+    """Words of a text as BLEU counts them, and the end of each line that is not empty."""
+    tokenize = BLEU(tokenize=bleu_tokenizer(language, pre_tokenized), force=True).tokenizer
+    return sum(len(tokenize(line).split()) + 1 for line in lines if line.strip())
+
+
+class WordPerplexity:
+    """exp(nats of the whole text / words), ends of sentences counted as words.
+
+    Args:
+        lines: the text.
+        language: which says what a word is.
+        pre_tokenized: spaces part the words.
+        n_tokens: how many tokens the network predicts in it.
+    """
+
+    def __init__(self, lines: Iterable[str], language: str, pre_tokenized: bool, n_tokens: int) -> None:
+        self._tokens_per_word = n_tokens / n_words(lines, language, pre_tokenized)
+
+    def __call__(self, loss: float) -> Validation:
+        """The score beside a loss that is already known (nats per token)."""
+        return Validation(loss, {"word_ppl": perplexity(loss * self._tokens_per_word)})

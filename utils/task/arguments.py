@@ -1,0 +1,108 @@
+"""What the command line of train.py asks for."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from const.path import PICKLES, PRESET
+from utils.command_line import Parser
+from utils.config import TREES, AnyConfig, Config, add_config, to_config, tree_of
+from utils.run import CHECKPOINTS, CONFIG, newest_run
+
+
+class Arguments(NamedTuple):
+    """What is asked for."""
+
+    config: AnyConfig
+    resume: Path | None = None
+    init_from: Path | None = None
+    dry_run: bool = False
+    profile: bool = False
+
+
+def build_parser(tree: type[AnyConfig] = Config) -> Parser:
+    """All options: those of the configuration tree of a task, and those that are not part of a run."""
+    parser = Parser(
+        prog="train.py",
+        usage="python train.py [--config PRESET] [--GROUP.KEY VALUE ...] [--resume [RUN]] [--init-from RUN] [...]",
+        description="Train a translator, a BERT, a Transformer-XL or a classifier; without options: KFTT, Japanese to "
+        "English, Transformer base. The options below are those of the task that --config or --task names.",
+        epilog="""examples:
+  python train.py --config const/preset/demo.yaml                 two minutes, no download
+  python train.py --config const/preset/kftt_ja_en_small.yaml     KFTT on a CPU
+  python train.py --data.archive kftt-data-1.0.tar.gz             KFTT from a local archive
+  python train.py --data.src my.ja --data.tgt my.en --name mine   two files of your own
+  python train.py --resume                                        go on with the newest run
+  python train.py --resume pickles/RUN --training.max_epochs 40   go on with that one, for longer
+  python train.py --init-from pickles/RUN --data.src my.ja --data.tgt my.en --name tuned   begin with its weights
+  torchrun --nproc-per-node 2 train.py --batch.accumulate 2       two processes, two batches an update
+  python train.py --config const/preset/bert_ja.yaml              a BERT of KFTT's Japanese
+  python train.py --config const/preset/transformer_xl_en.yaml    a Transformer-XL of its English
+  python train.py --task masked_language --help                   every option of another task""",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--config", action="config", help="a YAML file of settings; see const/preset/")
+    parser.add_argument(
+        "--resume", nargs="?", const="newest", metavar="RUN", help="go on with this run, or the newest one"
+    )
+    parser.add_argument(
+        "--init-from", metavar="RUN", help="a new run with the weights, vocabulary and settings of this one"
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="say what would be trained, how large and how fast, and train nothing"
+    )
+    parser.add_argument("--profile", action="store_true", help="write a trace of some of the first updates")
+    add_config(parser, tree)
+    return parser
+
+
+def read_arguments(argv: Sequence[str]) -> Arguments:
+    """What is asked for.
+
+    Settings begin with the preset kftt_ja_en where no other file, task or run is named; those of a run that is gone on
+    with or begun from come before the other arguments.
+
+    Raises:
+        ValueError: no such run; a run to resume and another one to begin from.
+    """
+    argv = [_underscored(argument) for argument in argv]
+    asked = _first_look(argv)
+    if asked.resume is not None and asked.init_from is not None:
+        raise ValueError("--resume goes on with a run and --init-from begins a new one: give one of the two")
+    resume = newest_run(CHECKPOINTS, tree=None) if asked.resume == "newest" else asked.resume
+    tree = TREES.get(asked.task, Config)  # whose parser says of another task that there is none
+    if (source := resume or asked.init_from) is not None:
+        saved = Path(source) / CONFIG
+        if not saved.is_file():
+            raise ValueError(f"no run {source}: give a folder under {PICKLES}")
+        argv, tree = ["--config", str(saved), *argv], tree_of(saved)
+    elif asked.config is not None:
+        tree = tree_of(Path(asked.config))
+    elif asked.task is None:
+        argv = ["--config", str(PRESET / "kftt_ja_en.yaml"), *argv]
+    parser = build_parser(tree)
+    given = parser.parse_args(argv)
+    config = to_config(parser, given, tree)
+    resumed, begun = (None if run is None else Path(run) for run in (resume, asked.init_from))
+    return Arguments(config, resumed, begun, given.dry_run, given.profile)
+
+
+def _underscored(argument: str) -> str:
+    """`--model.init_encoder` of `--model.init-encoder`: settings may be typed either way."""
+    option, equals, value = argument.partition("=")
+    if not option.startswith("--") or "." not in option:
+        return argument
+    return "--" + option.removeprefix("--").replace("-", "_") + equals + value
+
+
+def _first_look(argv: Sequence[str]) -> argparse.Namespace:
+    """What says which options there are."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    for option in ("--config", "--task", "--init-from"):
+        parser.add_argument(option)
+    parser.add_argument("--resume", nargs="?", const="newest")
+    try:
+        return parser.parse_known_args(argv)[0]
+    except argparse.ArgumentError:  # an option without its value: the parser of all options says so
+        return argparse.Namespace(config=None, task=None, init_from=None, resume=None)

@@ -1,0 +1,135 @@
+"""Classification: texts with labels, a BERT with a class on top, cross-entropy of the class, accuracy."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from models.bert import BertClassifier, ClassifierConfig
+from utils.conclusion import Judge, Trained, test_best
+from utils.config import ClassificationConfig, MaskedLanguageConfig
+from utils.dataset.labelled import LabelledBatch, LabelledSampler, LabelledText, LabelNames
+from utils.dataset.line_cache import cached_tokenizer
+from utils.evaluation.accuracy import ClassAccuracy
+from utils.run import load_weights, read_config
+from utils.task.masked_language import load_bert
+from utils.task.task import Say
+from utils.text.pair import TokenizerPair, load_tokenizers
+from utils.text.tokenizer import Tokenizer
+from utils.training.classification_objective import ClassificationObjective
+
+LABELS = "labels.json"
+
+
+class Labelling(NamedTuple):
+    """How texts are cut, and what the classes are called."""
+
+    tokenizer: Tokenizer
+    labels: LabelNames
+
+    def save(self, folder: Path) -> None:
+        """Write both into a folder."""
+        TokenizerPair(self.tokenizer, self.tokenizer).save(folder)
+        self.labels.save(folder / LABELS)
+
+    @classmethod
+    def load(cls, folder: Path) -> "Labelling":
+        """Read what `save` wrote."""
+        return cls(load_tokenizers(folder).src, LabelNames.load(folder / LABELS))
+
+
+class TrainedClassifier(NamedTuple):
+    """A trained classifier and what belongs to it."""
+
+    config: ClassificationConfig
+    vocabulary: Labelling
+    net: BertClassifier
+
+
+def load_classifier(folder: Path, device: torch.device | None = None) -> TrainedClassifier:
+    """Read a run.
+
+    Raises:
+        ValueError: no such run, one of another task, or nothing learned yet.
+    """
+    config = read_config(folder, ClassificationConfig)
+    vocabulary = Labelling.load(folder)
+    net = BertClassifier(config.model, len(vocabulary.tokenizer) + 1, len(vocabulary.labels)).to(device)
+    load_weights(net, folder)
+    return TrainedClassifier(config, vocabulary, net.eval())
+
+
+def with_pretrained_encoder(config: ClassificationConfig) -> ClassificationConfig:
+    """The same settings, with the architecture of the BERT that is fine-tuned, if there is one.
+
+    Raises:
+        ValueError: no such run.
+    """
+    own = config.model
+    if own.init_encoder is None:
+        return config
+    shape = asdict(read_config(own.init_encoder, MaskedLanguageConfig).model)
+    free = {"dropout": own.dropout, "attention_dropout": own.attention_dropout, "fused": own.fused}
+    return replace(config, model=ClassifierConfig(**(shape | free), init_encoder=own.init_encoder))
+
+
+class ClassificationTask:
+    """Texts and labels to learn from, and to be scored on.
+
+    Args:
+        config: all settings.
+        source: a run whose vocabulary is used, where there is one to go on from.
+        say: is told what takes time.
+    """
+
+    scores: tuple[str, ...] = ("accuracy",)
+    objective = ClassificationObjective()
+
+    def __init__(self, config: ClassificationConfig, source: Path | None, say: Say) -> None:
+        self.config = config = with_pretrained_encoder(config)
+        data, batch, model = config.data, config.batch, config.model
+        batch.require_positions(model.max_length)
+        if source is not None:
+            self.vocabulary = Labelling.load(source)
+        else:
+            if model.init_encoder is not None:
+                tokenizer = load_tokenizers(model.init_encoder).src
+            else:
+                tokenizer = cached_tokenizer(f"labelled-{data.text.stem}", data.text, config.tokenizer, say)
+            self.vocabulary = Labelling(tokenizer, LabelNames.of(data.labels))
+        self.sizes = {"source": len(self.vocabulary.tokenizer), "labels": len(self.vocabulary.labels)}
+        files = ((data.text, data.labels), (data.dev_text, data.dev_labels), (data.test_text, data.test_labels))
+        self.sampler, self._dev, self._test = (
+            LabelledSampler(
+                LabelledText.cached(text, labels, self.vocabulary.labels, self.vocabulary.tokenizer, say),
+                batch.tokens_per_batch,
+                batch.max_tokens,
+                config.training.seed,
+                batch.length_multiple,
+            )
+            for text, labels in files
+        )
+
+    def build(self) -> BertClassifier:
+        """A BERT, that of another run where one is asked for, and a class on top."""
+        model, (tokenizer, labels) = self.config.model, self.vocabulary
+        net = BertClassifier(model, len(tokenizer) + 1, len(labels))
+        if model.init_encoder is not None:
+            pretrained = load_bert(model.init_encoder).net
+            net.bert.load_state_dict(pretrained.bert.state_dict())
+            net.pooler.load_state_dict(pretrained.pooler.state_dict())
+        return net
+
+    def validation(self, net: BertClassifier) -> tuple[Sequence[LabelledBatch], Judge]:
+        """How many labels of the dev text it tells."""
+        dev = self._dev.all()
+        return dev, ClassAccuracy(net, dev)
+
+    def conclude(self, trained: Trained, folder: Path, say: Say) -> None:
+        """How many labels of the test text it tells."""
+        test = self._test.all()
+        about = {"name": self.config.name, "labels": len(self.vocabulary.labels)}
+        test_best(trained, folder, about, test, ClassAccuracy(trained.net, test), say)
+        say(f'\\nClassify with it: python -m utils.task.classify --run {folder} "TEXT"')

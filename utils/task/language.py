@@ -1,0 +1,89 @@
+"""Language modelling: documents as streams, a Transformer-XL, the next token, perplexity by the word."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from models.transformer_xl import TransformerXL
+from utils.conclusion import Judge, Trained, test_best
+from utils.config import LanguageConfig
+from utils.dataset.line_cache import TextLines
+from utils.dataset.monolingual import prepare_monolingual
+from utils.dataset.stream import SegmentBatch, StreamSampler
+from utils.dataset.token_cache import Split
+from utils.evaluation.word_perplexity import WordPerplexity
+from utils.run import load_weights, read_config
+from utils.task.task import Say
+from utils.text.pair import TokenizerPair, load_tokenizers
+from utils.text.tokenizer import Tokenizer
+from utils.training.recurrent_objective import RecurrentObjective
+
+
+class TrainedLanguageModel(NamedTuple):
+    """A trained Transformer-XL and what belongs to it."""
+
+    config: LanguageConfig
+    tokenizer: Tokenizer
+    net: TransformerXL
+
+
+def load_language_model(folder: Path, device: torch.device | None = None) -> TrainedLanguageModel:
+    """Read a run.
+
+    Raises:
+        ValueError: no such run, one of another task, or nothing learned yet.
+    """
+    config = read_config(folder, LanguageConfig)
+    tokenizer = load_tokenizers(folder).src
+    net = TransformerXL(config.model, len(tokenizer)).to(device)
+    load_weights(net, folder)
+    return TrainedLanguageModel(config, tokenizer, net.eval())
+
+
+class LanguageTask:
+    """A text to learn from, and to be scored on.
+
+    Args:
+        config: all settings.
+        source: a run whose vocabulary is used, where there is one to go on from.
+        say: is told what takes time.
+    """
+
+    scores: tuple[str, ...] = ("word_ppl",)
+    objective = RecurrentObjective()
+
+    def __init__(self, config: LanguageConfig, source: Path | None, say: Say) -> None:
+        self.config = config
+        self.corpus = corpus = prepare_monolingual(config.data)
+        tokenizer = corpus.tokenizer(config.tokenizer, say) if source is None else load_tokenizers(source).src
+        self.vocabulary = TokenizerPair(tokenizer, tokenizer)
+        self.sizes = {"source": len(tokenizer)}
+        self.sampler, self._dev, self._test = (
+            StreamSampler(
+                corpus.tokens(split, tokenizer, say), config.batch, config.batch.accumulate, config.training.seed
+            )
+            for split in ("train", "dev", "test")
+        )
+
+    def build(self) -> TransformerXL:
+        """A Transformer-XL."""
+        return TransformerXL(self.config.model, len(self.vocabulary.src))
+
+    def _judged(self, split: Split, sampler: StreamSampler) -> tuple[Sequence[SegmentBatch], Judge]:
+        batches = sampler.all()
+        lines = TextLines(getattr(self.corpus, split))
+        n_tokens = sum(batch.target_tokens for batch in batches)
+        return batches, WordPerplexity(lines, self.corpus.language, self.corpus.pre_tokenized, n_tokens)
+
+    def validation(self, net: TransformerXL) -> tuple[Sequence[SegmentBatch], Judge]:  # noqa: ARG002 (the loss says all)
+        """Perplexity of the dev text by the word."""
+        return self._judged("dev", self._dev)
+
+    def conclude(self, trained: Trained, folder: Path, say: Say) -> None:
+        """Perplexity of the test text by the word."""
+        test, judge = self._judged("test", self._test)
+        about = {"name": self.config.name, "corpus": self.corpus.name, "language": self.corpus.language}
+        test_best(trained, folder, about, test, judge, say)
+        say(f'\\nGo on with it: python -m utils.task.generate --run {folder} "TEXT"')

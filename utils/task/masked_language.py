@@ -1,0 +1,92 @@
+"""Masked-language modelling: texts in document order, a BERT, its two losses, how often it guesses right."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from models.bert import BertForPreTraining
+from utils.conclusion import Judge, Trained, test_best
+from utils.config import MaskedLanguageConfig
+from utils.dataset.masked import MaskedBatch, MaskedSampler
+from utils.dataset.monolingual import prepare_monolingual
+from utils.evaluation.accuracy import MaskedAccuracy
+from utils.run import load_weights, read_config
+from utils.task.task import Say
+from utils.text.pair import TokenizerPair, load_tokenizers
+from utils.text.tokenizer import Tokenizer
+from utils.training.masked_objective import MaskedLanguageObjective
+
+
+class PretrainedBert(NamedTuple):
+    """A trained BERT and what belongs to it."""
+
+    config: MaskedLanguageConfig
+    tokenizer: Tokenizer
+    net: BertForPreTraining
+
+
+def load_bert(folder: Path, device: torch.device | None = None) -> PretrainedBert:
+    """Read a run.
+
+    Raises:
+        ValueError: no such run, one of another task, or nothing learned yet.
+    """
+    config = read_config(folder, MaskedLanguageConfig)
+    tokenizer = load_tokenizers(folder).src
+    net = BertForPreTraining(config.model, len(tokenizer) + 1).to(device)
+    load_weights(net, folder)
+    return PretrainedBert(config, tokenizer, net.eval())
+
+
+class MaskedLanguageTask:
+    """A text to learn from, and to be scored on.
+
+    Args:
+        config: all settings.
+        source: a run whose vocabulary is used, where there is one to go on from.
+        say: is told what takes time.
+    """
+
+    scores: tuple[str, ...] = ("accuracy", "next_sentence")
+    objective = MaskedLanguageObjective()
+
+    def __init__(self, config: MaskedLanguageConfig, source: Path | None, say: Say) -> None:
+        batch = config.batch
+        batch.require_positions(config.model.max_length)
+        self.config = config
+        self.corpus = corpus = prepare_monolingual(config.data)
+        tokenizer = corpus.tokenizer(config.tokenizer, say) if source is None else load_tokenizers(source).src
+        self.vocabulary = TokenizerPair(tokenizer, tokenizer)
+        self.sizes = {"source": len(tokenizer)}
+        self.sampler, self._dev, self._test = (
+            MaskedSampler(
+                corpus.tokens(split, tokenizer, say),
+                tokenizer,
+                config.masking,
+                batch.tokens_per_batch,
+                batch.max_tokens,
+                config.training.seed,
+                batch.length_multiple,
+            )
+            for split in ("train", "dev", "test")
+        )
+
+    def build(self) -> BertForPreTraining:
+        """A BERT with both heads; one more token than the vocabulary has hides others."""
+        return BertForPreTraining(self.config.model, len(self.vocabulary.src) + 1)
+
+    def validation(self, net: BertForPreTraining) -> tuple[Sequence[MaskedBatch], Judge]:
+        """How many hidden tokens and next sentences of the dev text it guesses."""
+        dev = self._dev.all()
+        return dev, MaskedAccuracy(net, dev, self.vocabulary.src)
+
+    def conclude(self, trained: Trained, folder: Path, say: Say) -> None:
+        """Scores of the test text, and some sentences with what the network fills in."""
+        test = self._test.all()
+        judge = MaskedAccuracy(trained.net, test, self.vocabulary.src, n_samples=5)
+        about = {"name": self.config.name, "corpus": self.corpus.name, "language": self.corpus.language}
+        for sample in test_best(trained, folder, about, test, judge, say).samples:
+            say("".join(f"\n  {line}" for line in sample.lines()))
+        say(f'\nFill in with it: python -m utils.task.fill_in --run {folder} "TEXT WITH A [MASK]"')

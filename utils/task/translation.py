@@ -1,0 +1,100 @@
+"""Translation: pairs of sentences, a Transformer, cross-entropy of the target, BLEU of decoded text."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from models.transformer import Transformer
+from utils.conclusion import Judge, Trained, test_translator
+from utils.config import Config, MaskedLanguageConfig
+from utils.dataset.batch import Batch
+from utils.dataset.bucket_sampler import BucketSampler, require_positions
+from utils.dataset.corpus import prepare_corpus
+from utils.dataset.parallel_text import read_parallel
+from utils.dataset.token_cache import cached_tokenizers, cached_tokens, training_tokens
+from utils.evaluation.validator import Validator
+from utils.run import Run, load_run, read_config
+from utils.task.masked_language import load_bert
+from utils.task.task import Say
+from utils.text.pair import TokenizerPair, load_tokenizers
+from utils.training.objective import build_objective
+
+
+def with_pretrained_encoder(config: Config) -> Config:
+    """The same settings, with the architecture of the BERT that the encoder begins with, if there is one.
+
+    Raises:
+        ValueError: no such run, or a joint vocabulary, which a BERT of one language does not have.
+    """
+    if (source := config.model.init_encoder) is None:
+        return config
+    if config.tokenizer.joint:
+        raise ValueError(f"init_encoder={source} brings a vocabulary of the source alone: give --tokenizer.joint false")
+    shape = read_config(source, MaskedLanguageConfig).model
+    own = config.model
+    bert = replace(shape, dropout=own.dropout, attention_dropout=own.attention_dropout, fused=own.fused)
+    return replace(config, model=replace(own, bert=bert))
+
+
+class TranslationTask:
+    """Pairs of sentences to learn from, and to be scored on.
+
+    Args:
+        config: all settings.
+        source: a run whose vocabulary is used, where there is one to go on from.
+        say: is told what takes time.
+    """
+
+    scores: tuple[str, ...] = ("bleu", "chrf")
+
+    def __init__(self, config: Config, source: Path | None, say: Say) -> None:
+        self.config = config = with_pretrained_encoder(config)
+        plan, batch, model = config.training, config.batch, config.model
+        self.objective = build_objective(plan.label_smoothing, plan.r_drop)
+        self.corpus = prepare_corpus(config.data)
+        if source is not None:
+            self.vocabulary = load_tokenizers(source)
+        else:
+            self.vocabulary = cached_tokenizers(self.corpus, config.data, config.tokenizer, say)
+            if model.init_encoder is not None:
+                self.vocabulary = TokenizerPair(load_tokenizers(model.init_encoder).src, self.vocabulary.tgt)
+        self.sizes = {"source": len(self.vocabulary.src), "target": len(self.vocabulary.tgt)}
+        sampling = config.tokenizer.sampling
+        train = training_tokens(self.corpus, config.data, self.vocabulary, sampling, plan.seed, say)
+        self.sampler = BucketSampler(
+            train,
+            batch.tokens_per_batch,
+            batch.max_tokens,
+            plan.seed,
+            batch.length_multiple,
+            batch.sentences_per_batch,
+        )
+        dev, test = (cached_tokens(self.corpus, split, config.data, self.vocabulary, say) for split in ("dev", "test"))
+        tables = [model.max_length] if model.positions == "learned" else []
+        for positions in [*tables, model.bert.max_length] if model.bert is not None else tables:
+            batch.require_positions(positions)
+            for pairs, files in ((dev, self.corpus.dev), (test, self.corpus.test)):
+                require_positions(pairs, files, positions)
+        self._dev, self._test = (BucketSampler(pairs, batch.tokens_per_batch) for pairs in (dev, test))
+
+    def build(self) -> Transformer:
+        """A Transformer; its encoder is that of another run where one is asked for."""
+        model = self.config.model
+        net = Transformer(model, len(self.vocabulary.src), len(self.vocabulary.tgt))
+        if model.init_encoder is not None:
+            net.src_embedding.load_state_dict(load_bert(model.init_encoder).net.bert.state_dict())
+        return net
+
+    def validation(self, net: Transformer) -> tuple[Sequence[Batch], Judge]:
+        """Greedy translations of the first dev sentences, scored."""
+        plan = self.config.training
+        run = Run(Path(), self.config, self.vocabulary, net)
+        greedy = replace(self.config.search, beam_size=1)
+        text = read_parallel(self.corpus.dev)[: plan.bleu_sentences]
+        judge = Validator(lambda: run.translator(greedy), text, self.corpus, plan.n_samples)
+        return self._dev.all(), judge
+
+    def conclude(self, trained: Trained, folder: Path, say: Say) -> None:
+        """Scores of the test set, some translations, and a picture of what the decoder looked at."""
+        best = load_run(folder, next(trained.net.parameters()).device)
+        test_translator(trained, best, self.corpus, self._test.all(), say)
