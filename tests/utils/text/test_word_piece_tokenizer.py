@@ -81,6 +81,7 @@ def test_ids_are_those_of_hugging_face(lowercase: bool, text: str) -> None:
         "京都と京都とうと",
         "한 하 가",
         "𠀀𫝀a𪜀京",
+        "a㐀a 䶵a 一a 龥a 豈a 丽a ꀀa ㆠa ⺀a 가a",  # the first and last of the blocks, and their neighbours
         "a$1^a`a|a~a 'a'",
         "a\u200ba\u00adb\ufeffun",
         "a\u3000a\u00a0a\u2028a\x1ca\x85a\x0ba",
