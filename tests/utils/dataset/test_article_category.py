@@ -48,6 +48,14 @@ def test_the_split_is_random_and_always_the_same() -> None:
     assert max(held) > 60
 
 
+def test_empty_lines_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("a\n \n\nb\n" * 5)
+    documents = [Document(f"BDS{i}", 4) for i in range(5)]
+    counts = write_categories(tmp_path / "text", documents, 0.24, tmp_path / "out")
+    assert [counts[split].total() for split in ("train", "dev", "test")] == [6, 2, 2]
+    assert lines(tmp_path / "out" / "dev.text") == ["a", "b"]
+
+
 def test_of_few_articles_the_largest_stays_in_train() -> None:
     assert split_articles([Document("BDS1", 9)], 0.2) == ["train"]
     assert split_articles([Document("BDS1", 90), Document("BDS2", 1)], 0.05)[0] == "train"

@@ -51,6 +51,11 @@ def test_rows_of_like_length_stand_together_otherwise_each_time() -> None:
     assert 0.3 < longer.mean() < 0.7  # short and long batches alternate
 
 
+def test_rows_are_a_multiple_where_there_are_that_many() -> None:
+    found = buckets(np.random.default_rng(0).integers(1, 30, 2000).tolist(), 1000, 8)
+    assert sum(len(rows) % 8 != 0 for rows in rows_of(found)) <= 1  # what is left at the end
+
+
 def test_a_batch_that_is_not_there_is_refused() -> None:
     for i in (-1, 1):
         with pytest.raises(IndexError, match=f"^batch {i} of 1$"):

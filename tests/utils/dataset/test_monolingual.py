@@ -102,10 +102,10 @@ def test_the_end_of_ones_own_text_is_held_out(tmp_path: Path, own: Path, root: P
 
 def test_of_a_text_with_documents_whole_ones_are_held_out(tmp_path: Path, own: Path, root: Path) -> None:
     whole = lines(own)
-    config = MonolingualConfig(text=own, held_out=3, documents=documents(tmp_path, 6, 6, 2, 2, 4))
+    config = MonolingualConfig(text=own, held_out=3, documents=documents(tmp_path, 6, 5, 2, 2, 5))
     corpus = prepare_monolingual(config, root)
-    assert [lines(path) for path in (corpus.train, corpus.dev, corpus.test)] == [whole[:12], whole[12:16], whole[16:]]
-    assert corpus.documents == (("D0", 6), ("D1", 6))
+    assert [lines(path) for path in (corpus.train, corpus.dev, corpus.test)] == [whole[:11], whole[11:15], whole[15:]]
+    assert corpus.documents == (("D0", 6), ("D1", 5))
 
 
 @pytest.mark.parametrize(("held_out", "sizes"), [(6, (20,)), (3, (8, 6, 6)), (50, (10, 10))])

@@ -133,6 +133,14 @@ def test_batches_are_a_function_of_seed_and_epoch_in_any_order() -> None:
     assert {tuple(stream[0]) for stream in first} != {tuple(stream[0]) for stream in second}
 
 
+def test_documents_are_read_in_another_order_each_epoch() -> None:
+    text = text_of([[6] * n for n in range(1, 30)])  # of which no two are equally long
+    sampler = StreamSampler(text, StreamConfig(2, 16))
+    first, second = ([documents_read(stream) for stream in rows_read(list(sampler.epoch(n)), 1)] for n in (0, 1))
+    assert sorted(map(sorted, first)) == sorted(map(sorted, second))
+    assert sorted(first) != sorted(second)
+
+
 def test_streams_are_about_equally_long() -> None:
     rng = np.random.default_rng(0)
     text = text_of([rng.integers(1, 7, n).tolist() for n in (1 + rng.pareto(1.2, 400)).astype(int)])
