@@ -95,7 +95,7 @@ def test_what_is_null_in_the_log_is_a_gap(tmp_path: Path, drawn: list[Figure]) -
         observer.on_step(Progress(step), StepReport(loss, math.inf, 0.1, 100, 10.0, 0.1, step))
     observer.close()
     draw_curves({"": tmp_path / "log.jsonl"}, tmp_path / "curve.png")
-    (first, gap, last), *_ = [points(axes.get_lines()[0]) for axes in drawn[0].axes]
+    first, gap, last = points(drawn[0].axes[0].get_lines()[0])
     assert (first, last) == ([10, 3], [30, 2])
     assert math.isnan(gap[1])
 
