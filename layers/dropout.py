@@ -9,6 +9,19 @@ _LEVELS = 2**8  # p is met to 1 / 256
 _INTEGER = {2: torch.int16, 4: torch.int32, 8: torch.int64}  # as wide as a float of so many bytes
 
 
+def bits(x: Tensor) -> Tensor:
+    """The same memory, read as integers, which have the sign of x."""
+    return x.view(_INTEGER[x.dtype.itemsize])
+
+
+def kept(shape: torch.Size, p: float) -> Tensor:
+    """Bytes of a CPU that are 0 with probability p and else 1, p a multiple of 1 / 256; each call draws anew."""
+    # torch's generator seeds this one, which is twice as fast
+    draw = np.random.Generator(np.random.SFC64(int(torch.randint(2**63 - 1, ()))))
+    words = torch.from_numpy(draw.integers(-(2**63), 2**63, -(-shape.numel() // 8)))
+    return words.view(torch.uint8)[: shape.numel()].view(shape).ge_(round(p * _LEVELS))
+
+
 class Dropout(nn.Module):
     """Drop components while training.
 
@@ -34,14 +47,9 @@ class Dropout(nn.Module):
             return x
         if x.device.type != "cpu" or torch.compiler.is_compiling():
             return F.dropout(x, self.p)
-        # torch's generator seeds this one, which is twice as fast
-        draw = np.random.Generator(np.random.SFC64(int(torch.randint(2**63 - 1, ()))))
-        words = torch.from_numpy(draw.integers(-(2**63), 2**63, -(-x.numel() // 8)))
-        keep = words.view(torch.uint8)[: x.numel()].view(x.shape).ge_(round(self.p * _LEVELS))
         # 0 or 1 times the bits of 1 / (1 - p): torch turns bytes into integers far quicker than into floats
-        integer = _INTEGER[x.dtype.itemsize]
-        bits = int(torch.tensor(1 / (1 - self.p), dtype=x.dtype).view(integer))
-        return x * keep.to(integer).mul_(bits).view(x.dtype)
+        factor = torch.tensor(1 / (1 - self.p), dtype=x.dtype)
+        return x * kept(x.shape, self.p).to(bits(factor).dtype).mul_(bits(factor)).view(x.dtype)
 
     def extra_repr(self) -> str:
         """What `print(model)` shows."""

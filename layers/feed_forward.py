@@ -3,11 +3,13 @@
 from collections.abc import Callable
 from typing import Literal
 
+import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from layers.dropout import Dropout
+from layers.relu_feed_forward import relu_feed_forward
 
 Activation = Literal["relu", "gelu", "mish", "swish"]
 
@@ -38,4 +40,13 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Float[Tensor, "B L D"]) -> Float[Tensor, "B L D"]:
         """Widen, bend, narrow."""
+        if self._learns_by_hand(x):
+            p = self.dropout.p if self.training else 0.0
+            return relu_feed_forward(x, self.widen.weight, self.widen.bias, self.narrow.weight, self.narrow.bias, p)
         return self.narrow(self.dropout(self.activation(self.widen(x))))
+
+    def _learns_by_hand(self, x: Tensor) -> bool:
+        """Where there is a quicker twin, with a backward pass of its own."""
+        if x.device.type != "cpu" or not torch.is_grad_enabled() or torch.compiler.is_compiling():
+            return False
+        return self.activation is F.relu
