@@ -81,7 +81,10 @@ def test_the_newest_run_is_the_one_whose_file_was_written_last(tmp_path: Path) -
 @pytest.mark.parametrize("there", [True, False])
 def test_without_a_run_the_remedy_is_told(tmp_path: Path, there: bool) -> None:
     root = tmp_path if there else tmp_path / "none"
-    message = rf"^no run of task translation with a model\.safetensors in {root}: train one first, `python train\.py --config [\w./]+`[^\n]*$"
+    message = (
+        rf"^no run of task translation with a model\.safetensors in {root}: train one first, "
+        r"`python train\.py --config [\w./]+`[^\n]*$"
+    )
     with pytest.raises(ValueError, match=message):
         newest_run(WEIGHTS, root)
 

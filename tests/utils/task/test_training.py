@@ -1,0 +1,253 @@
+"""What the training of a translator promises, that of BERT, Transformer-XL and a classifier promises too."""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from models.bert import BertClassifier, BertConfig, BertForPreTraining
+from models.transformer_xl import TransformerXL, TransformerXLConfig
+from tests.test_train import EVERYTHING, FAST, Witness, interrupting, same, timeless
+from tests.tiny import tokenizers
+from train import Trainer
+from utils.dataset.batch import BatchConfig
+from utils.dataset.documents import Document, DocumentTokens
+from utils.dataset.labelled import LabelledSampler, LabelledText
+from utils.dataset.masked import MaskedSampler, MaskingConfig
+from utils.dataset.stream import StreamConfig, StreamSampler
+from utils.dataset.token_array import TokenArray
+from utils.training.checkpoint_keeper import CheckpointKeeper
+from utils.training.checkpoint_store import CheckpointStore
+from utils.training.classification_objective import ClassificationObjective
+from utils.training.distributed import Processes
+from utils.training.guarded_adam import GuardedAdam
+from utils.training.masked_objective import MaskedLanguageObjective
+from utils.training.objective import Objective
+from utils.training.observer import JsonlLog
+from utils.training.plan import PlanConfig
+from utils.training.recurrent_objective import RecurrentObjective
+from utils.training.weight_store import WeightStore
+
+VOCAB = len(tokenizers().src)
+BERT = BertConfig(16, 2, 32, 2, max_length=40)
+XL = TransformerXLConfig(16, 2, 32, 2, memory_length=10)
+
+
+def sentences(n: int = 48, seed: int = 0) -> TokenArray:
+    draw = np.random.default_rng(seed)
+    return TokenArray.of([draw.integers(4, VOCAB, draw.integers(2, 9)).tolist() for _ in range(n)], VOCAB)
+
+
+def documents(n: int = 48) -> DocumentTokens:
+    return DocumentTokens.of(sentences(n), [Document(str(i), 4) for i in range(n // 4)])
+
+
+class Case(NamedTuple):
+    """A network to learn, and what from."""
+
+    net: Callable[[], nn.Module]
+    objective: Objective
+    sampler: Callable[[], Any]
+    d_model: int = 16
+
+
+def bert(dropout: float) -> Case:
+    config = replace(BERT, dropout=dropout, attention_dropout=dropout)
+    return Case(
+        lambda: BertForPreTraining(config, VOCAB + 1),
+        MaskedLanguageObjective(),
+        lambda: MaskedSampler(documents(), tokenizers().src, MaskingConfig(), 80, 24, seed=3),
+    )
+
+
+def transformer_xl(dropout: float) -> Case:
+    config = replace(XL, dropout=dropout, attention_dropout=dropout)
+    return Case(
+        lambda: TransformerXL(config, VOCAB),
+        RecurrentObjective(),
+        lambda: StreamSampler(documents(), StreamConfig(2, 6), 2, seed=3),
+    )
+
+
+def classifier(dropout: float) -> Case:
+    config = replace(BERT, dropout=dropout, attention_dropout=dropout)
+    text = LabelledText(sentences(), np.arange(48) % 3)
+    return Case(
+        lambda: BertClassifier(config, VOCAB + 1, 3),
+        ClassificationObjective(),
+        lambda: LabelledSampler(text, 60, seed=3),
+    )
+
+
+CASES = pytest.mark.parametrize("case_of", [bert, transformer_xl, classifier])
+
+
+def new_trainer(case: Case, processes: Processes | None = None) -> Trainer:
+    torch.manual_seed(1)
+    net = case.net()
+    return Trainer(net, case.objective, GuardedAdam(net, EVERYTHING, case.d_model), "fp32", processes=processes)
+
+
+@CASES
+@pytest.mark.parametrize("interrupt_at", [3, 8])
+def test_resumed_is_uninterrupted_bit_for_bit(
+    case_of: Callable[[float], Case], interrupt_at: int, tmp_path: Path
+) -> None:
+    case = case_of(0.2)
+    plan = PlanConfig(max_steps=14, max_epochs=None, validate_every=4, report_every=3)
+    batch, dev = BatchConfig(accumulate=2), case.sampler().all()
+
+    def go(trainer: Trainer, witness: Witness, name: str) -> CheckpointStore:
+        store, weights = CheckpointStore(tmp_path / name, 2), WeightStore(tmp_path / name, 1, 2, trainer.progress.step)
+        keeper = CheckpointKeeper(store, weights, tmp_path / "best", trainer.state, trainer.net.state_dict, "loss")
+        log = JsonlLog(tmp_path / f"{name}.jsonl", trainer.progress.step)
+        trainer.fit(case.sampler(), batch, dev, witness.judge, plan, [witness, log, keeper], witness.interrupt)
+        keeper.save(trainer.progress.step)
+        log.close()
+        return store
+
+    straight = new_trainer(case)
+    go(straight, Witness(bleu=[1.0] * 9), "straight")
+    broken, witness = new_trainer(case), Witness(bleu=[1.0] * 9)
+    broken.optimizer.step = interrupting(broken.optimizer, witness.interrupt, interrupt_at)  # type: ignore[method-assign, assignment]
+    store = go(broken, witness, "broken")
+    assert broken.progress.step == interrupt_at
+    resumed = new_trainer(case)
+    for parameter in resumed.net.parameters():
+        nn.init.zeros_(parameter)
+    resumed.restore(store.load(resumed.device, print))
+    go(resumed, Witness(bleu=[1.0] * 9), "broken")
+    assert same(resumed.state() | {"progress": 0}, straight.state() | {"progress": 0}, {"seconds"})
+    assert timeless(tmp_path / "broken.jsonl") == timeless(tmp_path / "straight.jsonl")
+
+
+@CASES
+def test_any_split_into_micro_batches_is_the_whole_batch(case_of: Callable[[float], Case]) -> None:
+    case = case_of(0.0)
+    epoch = case.sampler().epoch(0)
+    net, objective = case.net(), case.objective
+    whole = [objective(net, epoch[i], None) for i in range(3)]
+    for i, loss in enumerate(whole):
+        batch = epoch[i]
+        halves = [type(batch)(*(part[rows] for part in batch)) for rows in (slice(0, 1), slice(1, None))]
+        parts = [objective(net, half, None) for half in halves]
+        assert sum(part.tokens for part in parts) == loss.tokens == epoch.target_tokens(i)
+        torch.testing.assert_close(sum(part.nats for part in parts), loss.nats)
+
+
+class Together(Processes):
+    """One of two threads that stand for processes: what these exchange goes through a list."""
+
+    def __init__(self, rank: int, slots: list[Any], barrier: threading.Barrier) -> None:
+        super().__init__(rank, 2)
+        self._slots, self._barrier = slots, barrier
+
+    def _all(self, value: Any) -> list[Any]:
+        self._slots[self.rank] = value
+        self._barrier.wait(30)
+        values = list(self._slots)
+        self._barrier.wait(30)
+        return values
+
+    def add_up(self, tensors: Sequence[Tensor]) -> None:
+        for tensor, *parts in zip(tensors, *self._all([tensor.clone() for tensor in tensors]), strict=True):
+            tensor.copy_(parts[0] + parts[1])
+
+    def any(self, flag: bool) -> bool:
+        return any(self._all(flag))
+
+    def from_first(self, value: Any) -> Any:
+        return self._all(value)[0]
+
+    def to_first(self, places: Mapping[int, Any]) -> dict[int, Any]:
+        first, second = self._all(dict(places))
+        return first | second if self.is_first else {}
+
+
+@CASES
+def test_two_processes_are_one(case_of: Callable[[float], Case]) -> None:
+    case = case_of(0.0)
+    plan, batch = PlanConfig(max_steps=9, max_epochs=None, validate_every=4, report_every=1), BatchConfig(accumulate=2)
+    alone, witness = new_trainer(case), Witness(bleu=[1.0] * 9)
+    alone.fit(case.sampler(), batch, case.sampler().all(), witness.judge, plan, [witness], witness.interrupt)
+
+    slots, barrier = [None, None], threading.Barrier(2)
+    pair = [new_trainer(case, Together(rank, slots, barrier)) for rank in (0, 1)]
+    told = [Witness(bleu=[1.0] * 9) for _ in pair]
+
+    def run(rank: int) -> None:
+        dev, observers = (case.sampler().all(), [told[0]]) if rank == 0 else ([], [])
+        pair[rank].fit(case.sampler(), batch, dev, told[rank].judge, plan, observers, told[rank].interrupt)
+
+    second = threading.Thread(target=run, args=(1,))
+    second.start()
+    run(0)
+    second.join(30)
+    for (_, ours), (_, theirs) in zip(told[0].steps, witness.steps, strict=True):
+        assert ours.loss == pytest.approx(theirs.loss, rel=1e-4)
+    assert told[0].judged == pytest.approx(witness.judged, rel=1e-4)
+    assert told[1].judged == []
+    assert pair[0].memories.keys() == alone.memories.keys()  # also what only the other one remembers, to be saved
+
+
+def test_a_batch_goes_on_where_its_streams_ended() -> None:
+    """Each place of an update has streams of its own, and an epoch begins with nothing to remember."""
+    case = transformer_xl(0.0)
+    trainer, sampler = new_trainer(case), case.sampler()
+    seen: list[tuple[int, int, int]] = []
+    objective = trainer.objective
+
+    def watched(net: nn.Module, batch: Any, memory: Any) -> Any:
+        loss = objective(net, batch, memory)
+        if net.training:
+            remembered = 0 if memory is None else memory[1].size(1)
+            before = -2 if memory is None else int(memory[1][0, -1])
+            seen.append((remembered, before, int(batch.document[0, 0])))
+        return loss
+
+    trainer.objective = watched
+    epochs = [sampler.epoch(n) for n in (0, 1)]
+    plan = PlanConfig(max_epochs=2, validate_every=1000)
+    witness = Witness()
+    trainer.fit(sampler, BatchConfig(accumulate=2), sampler.all(), witness.judge, plan, [], witness.interrupt)
+    assert len(seen) == sum(map(len, epochs))
+    lengths = [min(10, 6 * (i // 2)) for epoch in epochs for i in range(len(epoch))]
+    assert [length for length, _, _ in seen] == lengths
+    batches = [batch for epoch in epochs for batch in epoch]
+    for i, (length, before, now) in enumerate(seen):
+        assert now == int(batches[i].document[0, 0])
+        if length:
+            assert before == int(batches[i - 2].document[0, -1])
+
+
+def test_what_training_remembers_is_not_what_validation_does() -> None:
+    case = transformer_xl(0.0)
+    trainer = new_trainer(case)
+    epoch = case.sampler().epoch(0)
+    trainer.train_step([epoch[0], epoch[1]])
+    before = {place: [part.clone() for part in memory.hidden] for place, memory in trainer.memories.items()}
+    first = trainer.mean_loss(case.sampler().all())
+    assert first == trainer.mean_loss(case.sampler().all())
+    assert {place: list(memory.hidden) for place, memory in trainer.memories.items()}.keys() == before.keys()
+    for place, memory in trainer.memories.items():
+        torch.testing.assert_close(list(memory.hidden), before[place], rtol=0, atol=0)
+
+
+def test_validation_reads_its_text_on_from_batch_to_batch() -> None:
+    """In pieces, the loss is that of the text in one piece, as long as all of it is remembered."""
+    config = replace(XL, memory_length=4)
+    torch.manual_seed(2)
+    net = TransformerXL(config, VOCAB)
+    trainer = Trainer(net, RecurrentObjective(1000), GuardedAdam(net, FAST, 16), "fp32")
+    losses = [trainer.mean_loss(StreamSampler(documents(8), StreamConfig(1, length)).all()) for length in (5, 7, 1000)]
+    assert losses == pytest.approx(losses[-1:] * 3, rel=1e-5)
+    forgetful = Trainer(net, RecurrentObjective(0), trainer.optimizer, "fp32")
+    assert forgetful.mean_loss(StreamSampler(documents(8), StreamConfig(1, 5)).all()) != pytest.approx(
+        losses[0], rel=1e-4
+    )
