@@ -23,6 +23,7 @@ class CleanConfig:
             ratio of lengths in characters predicts (an English text has 3.5 times the characters of the
             Japanese one); null keeps all
         drop_duplicates: keep only the first of identical pairs
+        max_pairs: of what is left, learn from so many pairs alone, the first ones; null keeps all
 
     Raises:
         ValueError: a bound that no pair can meet
@@ -31,10 +32,13 @@ class CleanConfig:
     max_chars: int | None = 1000
     max_length_ratio: float | None = 4.0
     drop_duplicates: bool = True
+    max_pairs: int | None = None
 
     def __post_init__(self) -> None:
         if self.max_chars is not None and self.max_chars < 1:
             raise ValueError(f"max_chars={self.max_chars} drops every pair: give at least 1, or null to keep all")
+        if self.max_pairs is not None and self.max_pairs < 1:
+            raise ValueError(f"max_pairs={self.max_pairs} drops every pair: give at least 1, or null to keep all")
         if self.max_length_ratio is not None and not self.max_length_ratio >= 1:
             raise ValueError(
                 f"max_length_ratio={self.max_length_ratio} drops every pair: give at least 1, or null to keep all"
@@ -99,6 +103,8 @@ def clean(files: ParallelFiles, config: CleanConfig) -> tuple[TextBlocks, CleanR
         drop("length ratio", off > np.log(config.max_length_ratio) + 1e-9)
     if config.drop_duplicates:
         drop("duplicate", repeated(np.concatenate(hashed), keep))
+    if config.max_pairs is not None:
+        drop("behind the end", keep.cumsum() > config.max_pairs)
     report = CleanReport(len(keep), dropped)
     if not report.kept:
         counts = ", ".join(f"{rule} {count:,}" for rule, count in dropped.items())

@@ -124,3 +124,13 @@ def test_blocks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parallel_text, "BLOCK", 7)
     assert clean(text, CleanConfig(18, 1.3)) == whole
     assert all(whole[1].dropped[rule] for rule in ("too long", "length ratio", "duplicate"))
+
+
+def test_of_what_is_left_the_first_pairs_can_be_kept_alone() -> None:
+    text = text_of(("", "capital"), *((f"都{i}", f"capital {i}") for i in range(5)))
+    kept, report = clean(text, CleanConfig(max_pairs=2))
+    assert kept.tgt == ["capital 0", "capital 1"]
+    assert report.dropped["empty"] == 1
+    assert report.dropped["behind the end"] == 3
+    with pytest.raises(ValueError, match=r"^max_pairs=0 drops every pair"):
+        CleanConfig(max_pairs=0)
