@@ -11,21 +11,34 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
-from const.path import ROOT
+from const.path import PRESET, ROOT
 from models import transformer
+from models.bert import BertConfig, BertForPreTraining, ClassifierConfig
 from models.transformer import Transformer, TransformerConfig
-from utils.config import Config, to_config
+from models.transformer_xl import TransformerXL
+from utils.config import (
+    TREES,
+    AnyConfig,
+    ClassificationConfig,
+    Config,
+    LanguageConfig,
+    MaskedLanguageConfig,
+    Tree,
+    to_config,
+)
 from utils.dataset.batch import BatchConfig
 from utils.dataset.cleaning import CleanConfig
 from utils.dataset.corpus import DataConfig
+from utils.dataset.labelled import LabelledConfig
 from utils.search.hypothesis import SearchConfig
 from utils.task.arguments import Arguments, build_parser, read_arguments
 from utils.text.pair import TokenizerConfig
 from utils.training.optimizer import OptimizerConfig
 from utils.training.plan import TrainingConfig
 
-PRESETS = sorted((ROOT / "const" / "preset").iterdir())
+PRESETS = sorted(PRESET.iterdir())
 
 names = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=8)
 paths = st.none() | st.sampled_from(["my.ja", "文 書/a b.ja", "../x:y.ja", "~/a#b"]).map(Path)
@@ -122,28 +135,96 @@ GOLDEN = {
     "kftt_en_ja_small": ("kftt", "en", "ja", True, 9_947_904),
     "kftt_ja_en": ("kftt", "ja", "en", True, 48_236_544),
     "kftt_ja_en_small": ("kftt", "ja", "en", True, 9_947_904),
+    "multi30k_de_en_words": ("multi30k_tok", "de", "en", False, 10_156_864),
     "tanaka_ja_en": ("tanaka", "ja", "en", True, 7_066_624),
+}
+# name: (task, language, parameters with a vocabulary of the size asked for)
+GOLDEN_OTHERS = {
+    "bert_ja": ("masked_language", "ja", 5_381_699),
+    "transformer_xl_en": ("language", "en", 5_469_696),
 }
 
 
 def test_every_preset_has_its_golden_values() -> None:
-    assert [path.name for path in PRESETS] == [f"{name}.yaml" for name in GOLDEN]
+    assert [path.stem for path in PRESETS] == sorted([*GOLDEN, *GOLDEN_OTHERS])
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_a_preset_is_what_its_name_says(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transformer, "initialise", lambda *_: None)  # only counted
+    config = Config.load(PRESET / f"{name}.yaml")
+    vocab_size = config.tokenizer.vocab_size
+    model = Transformer(config.model, vocab_size, vocab_size)
+    data = config.data
+    resolved = (data.corpus, data.src_lang, data.tgt_lang, config.tokenizer.joint, n_parameters(model))
+    assert resolved == GOLDEN[name]
+    assert config.model.tie != "all" or config.tokenizer.joint
+    assert config.batch.max_tokens <= config.model.max_length
+
+
+@pytest.mark.parametrize("name", GOLDEN_OTHERS)
+def test_a_preset_of_another_task_is_what_its_name_says(name: str) -> None:
+    config = Tree.load(PRESET / f"{name}.yaml")
+    match config:
+        case MaskedLanguageConfig():
+            net: nn.Module = BertForPreTraining(config.model, config.tokenizer.vocab_size + 1)
+            assert config.batch.max_tokens <= config.model.max_length
+        case LanguageConfig():
+            net = TransformerXL(config.model, config.tokenizer.vocab_size)
+        case _:
+            raise AssertionError(config)
+    assert (config.task, config.data.language, n_parameters(net)) == GOLDEN_OTHERS[name]
 
 
 @pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)
-def test_a_preset_is_what_its_name_says(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transformer, "initialise", lambda *_: None)  # only counted
-    config = Config.load(path)
-    vocab_size = config.tokenizer.vocab_size
-    model = Transformer(config.model, vocab_size, vocab_size)
-    n_parameters = sum(p.numel() for p in model.parameters())
-    data = config.data
-    resolved = (data.corpus, data.src_lang, data.tgt_lang, config.tokenizer.joint, n_parameters)
-    assert resolved == GOLDEN[path.stem]
-    assert config.name == path.stem
-    assert config.model.tie != "all" or config.tokenizer.joint
-    assert config.batch.max_tokens <= config.model.max_length
-    assert path.read_text(encoding="utf-8").startswith("# ")  # what it is for
+def test_a_preset_has_its_name_and_says_what_it_is_for(path: Path) -> None:
+    assert read_arguments(["--config", str(path)]).config.name == path.stem
+    assert path.read_text(encoding="utf-8").startswith("# ")
+
+
+def n_parameters(net: nn.Module) -> int:
+    return sum(p.numel() for p in net.parameters())
+
+
+@pytest.mark.parametrize("tree", TREES.values())
+def test_the_settings_of_every_task_are_saved_and_loaded_again(tree: type[AnyConfig], tmp_path: Path) -> None:
+    files = [Path(f"{i}.txt") for i in range(6)]
+    config: AnyConfig = (
+        ClassificationConfig(data=LabelledConfig(*files), model=ClassifierConfig(d_model=16, init_encoder=Path("a")))
+        if tree is ClassificationConfig
+        else tree(name="都")
+    )
+    config.save(tmp_path / "config.yaml")
+    assert Tree.load(tmp_path / "config.yaml") == tree.load(tmp_path / "config.yaml") == config
+
+
+def test_the_settings_of_a_translator_with_a_bert_are_saved_and_loaded_again(tmp_path: Path) -> None:
+    config = Config(
+        model=TransformerConfig(bert=BertConfig(d_model=512, n_layers=3), init_encoder=Path("a"), tie="target")
+    )
+    config.save(tmp_path / "config.yaml")
+    assert Config.load(tmp_path / "config.yaml") == config
+    typed = read_arguments(
+        ["--config", str(tmp_path / "config.yaml"), "--model.bert.n_layers", "5", "--model.init-encoder=b"]
+    ).config
+    assert isinstance(typed, Config)
+    assert typed.model == replace(config.model, bert=BertConfig(d_model=512, n_layers=5), init_encoder=Path("b"))
+
+
+def test_the_settings_of_another_task_are_refused_by_name(tmp_path: Path) -> None:
+    LanguageConfig().save(path := tmp_path / "config.yaml")
+    with pytest.raises(ValueError, match=rf"^{path} is of task language, and here translation is needed$"):
+        Config.load(path)
+    path.write_text("task: singing\n")
+    with pytest.raises(ValueError, match=r"task=singing is none of translation, masked_language, language, class"):
+        Tree.load(path)
+
+
+def test_a_task_can_be_asked_for_by_name() -> None:
+    assert read_arguments(["--task", "language"]).config == LanguageConfig()
+    assert read_arguments(["--task=masked_language", "--model.n_layers", "3"]).config == MaskedLanguageConfig(
+        model=BertConfig(n_layers=3)
+    )
 
 
 def test_train_without_options_is_the_preset_of_that_name() -> None:
