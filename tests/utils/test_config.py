@@ -186,16 +186,23 @@ def n_parameters(net: nn.Module) -> int:
     return sum(p.numel() for p in net.parameters())
 
 
-@pytest.mark.parametrize("tree", TREES.values())
-def test_the_settings_of_every_task_are_saved_and_loaded_again(tree: type[AnyConfig], tmp_path: Path) -> None:
-    files = [Path(f"{i}.txt") for i in range(6)]
-    config: AnyConfig = (
-        ClassificationConfig(data=LabelledConfig(*files), model=ClassifierConfig(d_model=16, init_encoder=Path("a")))
-        if tree is ClassificationConfig
-        else tree(name="都")
-    )
+_FILES = [Path(f"{i}.txt") for i in range(6)]
+OF_EVERY_TASK: list[AnyConfig] = [
+    Config(name="都"),
+    MaskedLanguageConfig(name="都"),
+    LanguageConfig(name="都"),
+    ClassificationConfig(data=LabelledConfig(*_FILES), model=ClassifierConfig(d_model=16, init_encoder=Path("a"))),
+]
+
+
+def test_there_are_settings_of_every_task() -> None:
+    assert {config.task: type(config) for config in OF_EVERY_TASK} == TREES
+
+
+@pytest.mark.parametrize("config", OF_EVERY_TASK, ids=lambda config: config.task)
+def test_the_settings_of_every_task_are_saved_and_loaded_again(config: AnyConfig, tmp_path: Path) -> None:
     config.save(tmp_path / "config.yaml")
-    assert Tree.load(tmp_path / "config.yaml") == tree.load(tmp_path / "config.yaml") == config
+    assert Tree.load(tmp_path / "config.yaml") == type(config).load(tmp_path / "config.yaml") == config
 
 
 def test_the_settings_of_a_translator_with_a_bert_are_saved_and_loaded_again(tmp_path: Path) -> None:
