@@ -136,11 +136,13 @@ GOLDEN = {
     "kftt_ja_en": ("kftt", "ja", "en", True, 48_236_544),
     "kftt_ja_en_small": ("kftt", "ja", "en", True, 9_947_904),
     "multi30k_de_en_words": ("multi30k_tok", "de", "en", False, 10_156_864),
+    "tanaka_10k_ja_en": ("tanaka", "ja", "en", False, 7_596_288),
     "tanaka_ja_en": ("tanaka", "ja", "en", True, 7_066_624),
 }
 # name: (task, language, parameters with a vocabulary of the size asked for)
 GOLDEN_OTHERS = {
     "bert_ja": ("masked_language", "ja", 5_381_699),
+    "bert_tanaka_ja": ("masked_language", "ja", 4_061_555),
     "transformer_xl_en": ("language", "en", 5_469_696),
 }
 

@@ -130,6 +130,7 @@ class ClassificationTask:
     def conclude(self, trained: Trained, folder: Path, say: Say) -> None:
         """How many labels of the test text it tells."""
         test = self._test.all()
-        about = {"name": self.config.name, "labels": len(self.vocabulary.labels)}
+        text = f"{self.config.data.text.parent.name}, {len(self.vocabulary.labels)} labels"
+        about = {"name": self.config.name, "task": self.config.task, "text": text}
         test_best(trained, folder, about, test, ClassAccuracy(trained.net, test), say)
         say(f'\\nClassify with it: python -m utils.task.classify --run {folder} "TEXT"')

@@ -84,6 +84,7 @@ class LanguageTask:
     def conclude(self, trained: Trained, folder: Path, say: Say) -> None:
         """Perplexity of the test text by the word."""
         test, judge = self._judged("test", self._test)
-        about = {"name": self.config.name, "corpus": self.corpus.name, "language": self.corpus.language}
+        text = f"{self.corpus.name} {self.corpus.language}"
+        about = {"name": self.config.name, "task": self.config.task, "text": text}
         test_best(trained, folder, about, test, judge, say)
         say(f'\\nGo on with it: python -m utils.task.generate --run {folder} "TEXT"')

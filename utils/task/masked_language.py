@@ -86,7 +86,8 @@ class MaskedLanguageTask:
         """Scores of the test text, and some sentences with what the network fills in."""
         test = self._test.all()
         judge = MaskedAccuracy(trained.net, test, self.vocabulary.src, n_samples=5)
-        about = {"name": self.config.name, "corpus": self.corpus.name, "language": self.corpus.language}
+        text = f"{self.corpus.name} {self.corpus.language}"
+        about = {"name": self.config.name, "task": self.config.task, "text": text}
         for sample in test_best(trained, folder, about, test, judge, say).samples:
             say("".join(f"\n  {line}" for line in sample.lines()))
         say(f'\nFill in with it: python -m utils.task.fill_in --run {folder} "TEXT WITH A [MASK]"')

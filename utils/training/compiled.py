@@ -4,10 +4,11 @@ from torch import nn
 
 from layers.decoder_block import DecoderBlock
 from layers.encoder_block import EncoderBlock
+from layers.recurrent_block import RecurrentBlock
 
 
 def compile_blocks(net: nn.Module) -> None:
-    """Have each encoder and decoder block compiled at its first call, for batches of every shape."""
+    """Have each block compiled at its first call, for batches of every shape."""
     for part in net.modules():
-        if isinstance(part, EncoderBlock | DecoderBlock):
+        if isinstance(part, EncoderBlock | DecoderBlock | RecurrentBlock):
             part.compile(dynamic=True)

@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 
 from const.path import FIGURE, ROOT
-from utils.evaluation.result_table import result_table, with_table
+from utils.evaluation.result_table import other_table, result_table, with_table
 
 
 def test_the_readme_shows_the_result_files() -> None:
     page = (ROOT / "README.md").read_text(encoding="utf-8")
     assert with_table(page, result_table(FIGURE / "results"), "results") == page
+    assert with_table(page, other_table(FIGURE / "results"), "models") == page
     assert "| `demo` |" in page
 
 
@@ -30,6 +31,24 @@ def test_a_row_says_what_its_file_says(tmp_path: Path) -> None:
     (tmp_path / "small.json").write_text(json.dumps(result), encoding="utf-8")
     row = result_table(tmp_path).splitlines()[-1]
     assert row == "| `small` | kftt | ja→en | 10.0 M | 86 min, 10.5 M tokens | 33.33 | **4.57** | 25.55 |"
+
+
+def test_other_tasks_have_a_table_of_their_own(tmp_path: Path) -> None:
+    result = {
+        "name": "bert",
+        "task": "masked_language",
+        "text": "kftt ja",
+        "parameters": 5_381_699,
+        "minutes": 13.6,
+        "target_tokens": 1_460_000,
+        "perplexity": 21.345,
+        "accuracy": 44.444,
+        "next_sentence": 71.5,
+    }
+    (tmp_path / "bert.json").write_text(json.dumps(result), encoding="utf-8")
+    row = "| `bert` | masked_language | kftt ja | 5.4 M | 14 min, 1.5 M tokens | 21.34 "
+    assert other_table(tmp_path).splitlines()[-1] == f"{row}| accuracy 44.44, next sentence 71.50 |"
+    assert len(result_table(tmp_path).splitlines()) == 2
 
 
 def test_only_the_part_between_the_marks_changes() -> None:
