@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from const.token import BOS_ID, EOS_ID, PAD_ID
 from utils.dataset.batch import Batch
+from utils.dataset.last_made import LastMade
 from utils.dataset.parallel_text import ParallelFiles
 from utils.dataset.token_array import TokenPairs
 
@@ -135,10 +136,10 @@ class BucketSampler:
         multiple: int = 1,
         sentences_per_batch: int | None = None,
     ) -> None:
-        self._pairs = pairs if callable(pairs) else lambda _: pairs
-        self._budget, self._max_tokens, self._multiple, self._seed = tokens_per_batch, max_tokens, multiple, seed
-        self._most = sentences_per_batch
-        self._last: tuple[int, Epoch] | None = None
+        pairs_of = pairs if callable(pairs) else lambda _: pairs
+        self._epochs = LastMade(
+            lambda n: Epoch(pairs_of(n), tokens_per_batch, max_tokens, multiple, (seed, n), sentences_per_batch)
+        )
 
     def epoch(self, epoch: int) -> Epoch:
         """An epoch's batches: the same whoever asks, and however often.
@@ -146,12 +147,7 @@ class BucketSampler:
         Raises:
             ValueError: no pair is short enough.
         """
-        if self._last is None or self._last[0] != epoch:
-            self._last = None  # frees it before the next one is made
-            pairs = self._pairs(epoch)
-            made = Epoch(pairs, self._budget, self._max_tokens, self._multiple, (self._seed, epoch), self._most)
-            self._last = epoch, made
-        return self._last[1]
+        return self._epochs(epoch)
 
     def all(self) -> list[Batch]:
         """Every pair of the first epoch once, as tensors, for validating and testing."""

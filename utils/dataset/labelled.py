@@ -15,6 +15,7 @@ from torch import Tensor
 from const.path import CORPUS
 from const.token import BOS_ID, EOS_ID, PAD_ID
 from utils.dataset.buckets import Buckets, fill
+from utils.dataset.last_made import LastMade
 from utils.dataset.line_cache import cached_lines
 from utils.dataset.parallel_text import read_lines
 from utils.dataset.token_array import TokenArray
@@ -226,17 +227,11 @@ class LabelledSampler:
         seed: int = 0,
         multiple: int = 1,
     ) -> None:
-        self._text, self._budget, self._max_tokens = text, tokens_per_batch, max_tokens
-        self._seed, self._multiple = seed, multiple
-        self._last: tuple[int, LabelledEpoch] | None = None
+        self._epochs = LastMade(lambda n: LabelledEpoch(text, tokens_per_batch, max_tokens, multiple, (seed, n)))
 
     def epoch(self, epoch: int) -> LabelledEpoch:
         """An epoch's batches: the same whoever asks, and however often."""
-        if self._last is None or self._last[0] != epoch:
-            self._last = None  # frees it before the next one is made
-            key = self._seed, epoch
-            self._last = epoch, LabelledEpoch(self._text, self._budget, self._max_tokens, self._multiple, key)
-        return self._last[1]
+        return self._epochs(epoch)
 
     def all(self) -> list[LabelledBatch]:
         """Every text once, for validating and testing."""

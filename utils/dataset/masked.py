@@ -14,6 +14,7 @@ from const.token import BOS_ID, EOS_ID, PAD_ID, SPECIAL_TOKENS
 from utils.dataset.buckets import Buckets, fill
 from utils.dataset.counted_random import uniform
 from utils.dataset.documents import DocumentTokens
+from utils.dataset.last_made import LastMade
 from utils.text.tokenizer import Tokenizer
 from utils.text.whole_word import WholeWords
 
@@ -293,9 +294,9 @@ class MaskedSampler:
         seed: int = 0,
         multiple: int = 1,
     ) -> None:
-        self._text, self._tokenizer, self._config = text, tokenizer, config
-        self._budget, self._max_tokens, self._seed, self._multiple = tokens_per_batch, max_tokens, seed, multiple
-        self._last: tuple[int, MaskedEpoch] | None = None
+        self._epochs = LastMade(
+            lambda n: MaskedEpoch(text, tokenizer, config, tokens_per_batch, max_tokens, multiple, (seed, n))
+        )
 
     def epoch(self, epoch: int) -> MaskedEpoch:
         """An epoch's batches: the same whoever asks, and however often.
@@ -303,14 +304,7 @@ class MaskedSampler:
         Raises:
             ValueError: the text has no example.
         """
-        if self._last is None or self._last[0] != epoch:
-            self._last = None  # frees it before the next one is made
-            key = self._seed, epoch
-            made = MaskedEpoch(
-                self._text, self._tokenizer, self._config, self._budget, self._max_tokens, self._multiple, key
-            )
-            self._last = epoch, made
-        return self._last[1]
+        return self._epochs(epoch)
 
     def all(self) -> list[MaskedBatch]:
         """Every example of the first epoch once, for validating and testing: partners and masks are always the same."""

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from const.token import BOS_ID, EOS_ID, PAD_ID
 from utils.dataset.documents import DocumentTokens
+from utils.dataset.last_made import LastMade
 
 NO_DOCUMENT = -1  # the document of padding
 
@@ -212,15 +213,12 @@ class StreamSampler:
     """
 
     def __init__(self, text: DocumentTokens, config: StreamConfig, n_groups: int = 1, seed: int = 0) -> None:
-        self._text, self._config, self._n_groups, self._seed = text, config, n_groups, seed
-        self._last: tuple[int, StreamEpoch] | None = None
+        self._text, self._config = text, config
+        self._epochs = LastMade(lambda n: StreamEpoch(text, config, n_groups, (seed, n)))
 
     def epoch(self, epoch: int) -> StreamEpoch:
         """An epoch's batches: the same whoever asks, and however often."""
-        if self._last is None or self._last[0] != epoch:
-            self._last = None  # frees it before the next one is made
-            self._last = epoch, StreamEpoch(self._text, self._config, self._n_groups, (self._seed, epoch))
-        return self._last[1]
+        return self._epochs(epoch)
 
     def all(self) -> list[SegmentBatch]:
         """The whole text as one stream, in its order, for validating and testing."""
