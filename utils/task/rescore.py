@@ -1,0 +1,82 @@
+"""A language model beside a translator: reading it, and the weight that was found for the two."""
+
+import json
+import math
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from utils.evaluation.score import primary_language
+from utils.file import atomic_file
+from utils.run import Run
+from utils.search.document_rescorer import DocumentRescorer
+from utils.search.hypothesis import SearchConfig
+from utils.search.rescoring import DocumentScorer
+from utils.task.language import load_language_model
+
+RESCORING = "rescoring.json"  # in the folder of a translator's run: the weights found for it
+UNTUNED_WEIGHT = 0.2
+
+
+@dataclass(frozen=True)
+class RescoringConfig:
+    """How a language model has its say.
+
+    Args:
+        weight: of its log-probabilities beside the translator's.
+        memory_length: positions of the document that it remembers; None: as many as in training.
+
+    Raises:
+        ValueError: a weight or a memory that is none.
+    """
+
+    weight: float = UNTUNED_WEIGHT
+    memory_length: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.weight < math.inf:
+            raise ValueError(f"weight {self.weight} of the language model: give 0 (it has no say) or more")
+        if self.memory_length is not None and self.memory_length < 0:
+            raise ValueError(f"memory length {self.memory_length}: give 0 (each sentence by itself) or more")
+
+
+def load_rescorer(folder: Path, run: Run, search: SearchConfig, config: RescoringConfig) -> DocumentRescorer:
+    """What orders a translator's candidates by a language model, too.
+
+    Args:
+        folder: run of the language model.
+        run: the translator.
+        search: what the translator searches with.
+        config: weight and memory.
+
+    Raises:
+        ValueError: no such run, one of another task, or of another language than the translator's target.
+    """
+    model = load_language_model(folder, next(run.model.parameters()).device)
+    ours, theirs = model.config.data.language, run.config.data.tgt_lang
+    if primary_language(ours) != primary_language(theirs):
+        raise ValueError(
+            f"{folder} is a language model of {ours}, and {run.folder} translates into {theirs}: "
+            f"train one of {theirs}, --data.language {theirs}"
+        )
+    scorer = DocumentScorer(model.net, config.memory_length)
+    return DocumentRescorer(scorer, model.tokenizer, config.weight, search)
+
+
+def saved_rescoring(run: Path, language_model: Path) -> RescoringConfig | None:
+    """What was found for a translator and a language model; None where nobody has looked."""
+    found = _read(run).get(language_model.resolve().name)
+    return RescoringConfig(**found) if found else None
+
+
+def save_rescoring(run: Path, language_model: Path, config: RescoringConfig) -> Path:
+    """Keep what was found with the translator; gives the file."""
+    found = _read(run) | {language_model.resolve().name: asdict(config)}
+    with atomic_file(run / RESCORING) as draft:
+        draft.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return run / RESCORING
+
+
+def _read(run: Path) -> dict[str, dict[str, Any]]:
+    file = run / RESCORING
+    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
