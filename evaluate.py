@@ -1,19 +1,22 @@
-"""Score translations: `python evaluate.py run [RUN]`, or one of the verbs `file`, `compare` and `nymwa`."""
+"""Score translations: `python evaluate.py run [RUN]`, or one of the other verbs."""
 
 import argparse
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple, get_args
 
 from jsonargparse import Namespace
+from sacrebleu.metrics import base
 from tqdm import tqdm
 
 from utils.command_line import Parser, run_command
 from utils.dataset.corpus import Corpus, prepare_corpus
-from utils.dataset.parallel_text import decoded_lines, read_lines, read_parallel
+from utils.dataset.documents import Document, read_documents
+from utils.dataset.parallel_text import ParallelText, decoded_lines, read_lines, read_parallel
 from utils.device import Device, pick_device
 from utils.evaluation.analysis import analyse
 from utils.evaluation.comparison import System, Test, compare
@@ -21,11 +24,14 @@ from utils.evaluation.evaluation import Comparison, Evaluation, Metric
 from utils.evaluation.metric import TOKENIZERS, build_metrics, fitting_tokenizer, measure, sampling_seed
 from utils.evaluation.plausibility import looks_tokenized, refuse_other_language, refuse_same
 from utils.evaluation.protocol import TEST_LINES, TEST_WORDS, is_published_test, multi_bleu
+from utils.evaluation.rescoring_weight import WeightTrial, best_weight, try_weights
 from utils.evaluation.tuning import Trial, best_trial, try_settings
 from utils.file import atomic_file
 from utils.run import CONFIG, WEIGHTS, load_run, newest_run
+from utils.search.document_rescorer import DocumentRescorer
 from utils.search.hypothesis import SearchConfig
 from utils.search.translator import Translation, Translator
+from utils.task.rescore import RescoringConfig, load_rescorer, save_rescoring
 from utils.visualize.beam_width import draw_beam_width
 from utils.visualize.report import as_json, as_text, write_html
 
@@ -94,15 +100,20 @@ def split_name(corpus: Corpus, split: str, n_first: int | None) -> str:
 
 def translate(translator: Translator, sources: Sequence[str]) -> list[str]:
     """Translate, and say on standard error what could not be translated whole."""
+    return [translation.text for translation in n_best(translator, sources, 1)]
+
+
+def n_best(translator: Translator, sources: Sequence[str], n: int) -> list[Translation]:
+    """The n best translations of each source; on standard error, what could not be translated whole."""
     with tqdm(total=len(sources), desc="translating", unit="sentence", disable=None, leave=False) as bar:
-        found: list[Translation] = translator.translate(sources, bar.update)
-    for n, what in (
+        found = translator.translate(sources, bar.update, n)
+    for n_affected, what in (
         (sum(translation.lost_tokens > 0 for translation in found), "longer than the model's window and were cut"),
         (sum(translation.unknown for translation in found), "of unknown characters alone and were left as they are"),
     ):
-        if n:
-            warn(f"{n} of {len(found)} sources are {what}")
-    return [translation.text for translation in found]
+        if n_affected:
+            warn(f"{n_affected} of {len(found)} sources are {what}")
+    return found
 
 
 def tune_options(parser: Parser) -> None:
@@ -166,6 +177,162 @@ def tune(arguments: Namespace) -> None:
         search = replace(run.config.search, beam_size=best.beam_size, length_penalty=best.length_penalty)
         replace(run.config, search=search).save(run.folder / CONFIG)
         print(f"saved in {run.folder / CONFIG}")
+
+
+class Candidates(NamedTuple):
+    """A text of documents, and what a beam has found for each of its sentences."""
+
+    name: str
+    text: ParallelText
+    documents: list[list[Translation]]
+
+    @property
+    def unchanged(self) -> list[str]:
+        """What the translator finds best."""
+        return [translation.text for document in self.documents for translation in document]
+
+
+def rescore_options(parser: Parser) -> None:
+    """Those of `rescore`."""
+    parser.add_argument(
+        "run", nargs="?", type=Path, help="folder of a translator's run (default: the one trained last)"
+    )
+    parser.add_argument("--with", type=Path, metavar="RUN", help="folder of a language model's run; needed")
+    parser.add_argument(
+        "--weights",
+        type=float,
+        nargs="+",
+        metavar="W",
+        default=[0.05, 0.1, 0.2, 0.3, 0.5],
+        help="of the language model's log-probabilities (default: 0.05 0.1 0.2 0.3 0.5); 0 is always tried",
+    )
+    parser.add_argument("--memory", type=int, metavar="M", help="tokens that it remembers (default: as trained)")
+    parser.add_argument("--beam", type=int, metavar="N", help="candidates of each sentence (default: the run's)")
+    parser.add_argument(
+        "--dev_documents",
+        type=Path,
+        metavar="FILE",
+        help="documents of the dev set: the name and the number of lines of each (default: all is one)",
+    )
+    parser.add_argument("--test_documents", type=Path, metavar="FILE", help="documents of the test set")
+    parser.add_argument("--limit", type=int, metavar="N", help="translate the first sentences only, this many")
+    parser.add_argument("--samples", type=int, metavar="N", help="resamples of the paired bootstrap (default: 1000)")
+    parser.add_argument(
+        "--seed", type=int, metavar="N", help="of the samples (default: SACREBLEU_SEED, or sacreBLEU's)"
+    )
+    parser.add_argument("--save", action="store_true", help="keep the weight: translate.py takes it from now on")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all that was found to this file")
+    parser.add_argument("--device", type=Device, default="auto", help="cpu, cuda, or whichever is there")
+
+
+def rescore(arguments: Namespace) -> None:
+    """Choose among a beam's translations by a language model, too: find its weight on dev, score the choice on test.
+
+    What its memory is worth is shown by the same model without one, to which each sentence is a document of its own.
+    """
+    refuse_limit(arguments.limit)
+    language_model = arguments["with"]
+    if language_model is None:
+        raise ValueError("--with is missing: give the folder of a language model's run")
+    config = RescoringConfig(memory_length=arguments.memory)
+    weights = sorted({0.0, *(replace(config, weight=weight).weight for weight in arguments.weights)})
+    run = load_run(arguments.run or newest_run(WEIGHTS), pick_device(arguments.device))
+    search = run.config.search if arguments.beam is None else replace(run.config.search, beam_size=arguments.beam)
+    if search.beam_size == 1:
+        raise ValueError("a beam of 1 leaves nothing to choose from: give --beam 8, say")
+    asked = load_rescorer(language_model, run, search, config)
+    without = load_rescorer(language_model, run, search, replace(config, memory_length=0))
+    rescorers = [asked, without] if asked.scorer.memory_length else [asked]
+    corpus = prepare_corpus(run.config.data)
+    dev, test = (read_document_text(corpus, split, arguments) for split in ("dev", "test"))
+    tokenize = fitting_tokenizer(corpus.tgt_lang, corpus.pre_tokenized)
+    metrics = build_metrics(corpus.tgt_lang, tokenize)
+    translator = run.translator(search)
+
+    on_dev = find_candidates(translator, *dev)
+    print(f"{run.folder.resolve().name}, beam {search.beam_size}, {on_dev.name}")
+    print("\n  memory  weight   BLEU  length ratio  changed", flush=True)
+    trials = [try_rescoring(rescorer, on_dev, weights, metrics["BLEU"]) for rescorer in rescorers]
+    for rescorer, found in zip(rescorers, trials, strict=True):
+        rescorer.weight = best_weight(found)
+    print(f"\nbest: --rescore_weight {asked.weight:g}   {metrics['BLEU'].get_signature()}\n", flush=True)
+
+    on_test = find_candidates(translator, *test)
+    systems = [System(f"beam {search.beam_size}", on_test.unchanged)]
+    for rescorer in reversed(rescorers):
+        name = f"{language_model.resolve().name}, weight {rescorer.weight:g}, memory {rescorer.scorer.memory_length}"
+        systems.append(System(name, choose(rescorer, on_test)))
+    compared = {name: metrics[name] for name in ("BLEU", "chrF2")}
+    scores, comparisons = compare(systems, on_test.text.tgt, compared, "bootstrap", arguments.samples)
+    comparisons += compare(systems[1:], on_test.text.tgt, compared, "bootstrap", arguments.samples)[1]
+    text = Text(on_test.name, corpus.tgt_lang, tokenize, on_test.text.src, on_test.text.tgt, None)
+    evaluations = [described(system, text, found) for system, found in zip(systems, scores, strict=True)]
+    print(as_text(evaluations, comparisons).rstrip("\n"))
+    if arguments.json:
+        about = {"run": run.folder.resolve().name, "with": language_model.resolve().name, "dev": on_dev.name}
+        tried = {"trials": [asdict(trial) for found in trials for trial in found]}
+        with atomic_file(arguments.json) as draft:
+            found_all = {**about, **tried, **json.loads(as_json(evaluations, comparisons))}
+            draft.write_text(json.dumps(found_all, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    if arguments.save:
+        kept = RescoringConfig(asked.weight, asked.scorer.memory_length)
+        print(f"saved in {save_rescoring(run.folder, language_model, kept)}")
+
+
+def read_document_text(corpus: Corpus, split: str, arguments: Namespace) -> tuple[str, ParallelText, list[Document]]:
+    """The name of a text, its first sentences, and the documents that they are of.
+
+    Raises:
+        ValueError: the documents are of another text.
+    """
+    whole = read_parallel(getattr(corpus, split))
+    n_lines, file = len(whole.src), arguments[f"{split}_documents"]
+    documents = list(read_documents(file)) if file else [Document(split, n_lines)]
+    if (total := sum(document.n_lines for document in documents)) != n_lines:
+        raise ValueError(
+            f"--{split}_documents {file} counts {total:,} lines, but the {split} set has {n_lines:,}: "
+            "give the file that belongs to it, or none"
+        )
+    first = whole[: arguments.limit]
+    return split_name(corpus, split, arguments.limit and len(first)), first, documents
+
+
+def find_candidates(translator: Translator, name: str, text: ParallelText, documents: Sequence[Document]) -> Candidates:
+    """Translate documents, into as many candidates as the beam is wide."""
+    found = iter(n_best(translator, text.src, translator.search.beam_size))
+    return Candidates(name, text, [list(islice(found, document.n_lines)) for document in documents])
+
+
+def choose(
+    rescorer: DocumentRescorer, found: Candidates, on_progress: Callable[[int], object] = lambda _: None
+) -> list[str]:
+    """The candidates that are best with a language model."""
+    return [rescored.translation.text for rescored in rescorer.rescore_documents(found.documents, on_progress)]
+
+
+def try_rescoring(
+    rescorer: DocumentRescorer, found: Candidates, weights: Sequence[float], bleu: base.Metric
+) -> list[WeightTrial]:
+    """Choose with each weight, and print what that gives."""
+    with tqdm(
+        total=len(found.unchanged) * sum(weight > 0 for weight in weights),
+        desc="rescoring",
+        unit="sentence",
+        disable=None,
+        leave=False,
+    ) as bar:
+
+        def choose_with(weight: float) -> list[str]:
+            rescorer.weight = weight
+            return choose(rescorer, found, bar.update)
+
+        def show(trial: WeightTrial) -> None:
+            scores = f"{trial.bleu:>5.2f}  {trial.length_ratio:>12.3f}  {trial.n_changed:>7}"
+            with bar.external_write_mode():
+                print(f"{trial.memory_length:>8}  {trial.weight:>6g}  {scores}", flush=True)
+
+        memory_length = rescorer.scorer.memory_length
+        return try_weights(choose_with, found.unchanged, found.text.tgt, memory_length, weights, bleu, show)
 
 
 def refuse_limit(limit: int | None) -> None:
@@ -255,6 +422,12 @@ VERBS = {
         "find the beam width and the length penalty that translate the dev set best",
         tune_options,
         tune,
+    ),
+    "rescore": Verb(
+        "[RUN] --with RUN [--weights W ...] [--beam N] [--memory M] [--save] [--json FILE]",
+        "find the weight of a language model beside the translator on dev, and score it on test",
+        rescore_options,
+        rescore,
     ),
     "file": Verb(
         "TRANSLATIONS REFERENCES --tgt_lang CODE [--sources FILE] [--pre_tokenized]",
@@ -403,6 +576,7 @@ def build_parser() -> Parser:
   python evaluate.py run pickles/RUN --split dev --beam 1 --limit 200
   python evaluate.py tune --save                                find beam width and length penalty on dev
   python evaluate.py tune --beams 1 2 5 10 20 50 100 --length_penalties 0.6 --picture beam_width.png
+  python evaluate.py rescore --with pickles/transformer_xl_en-RUN --beam 8 --save
   python evaluate.py file my.en test.en --tgt_lang en --html report.html
   python evaluate.py file my.ja test.ja --tgt_lang ja --sources test.en --json report.json
   python evaluate.py compare test.en before.en after.en --tgt_lang en --test randomization

@@ -4,6 +4,7 @@ import argparse
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from difflib import get_close_matches
 from io import BufferedIOBase
 from pathlib import Path
@@ -19,10 +20,19 @@ from utils.dataset.parallel_text import decoded_lines
 from utils.device import Device, pick_device
 from utils.file import atomic_file
 from utils.run import CONFIG, WEIGHTS, Run, build_translator, load_run, newest_run
+from utils.search.document_rescorer import DocumentRescorer
+from utils.search.hypothesis import SearchConfig
 from utils.search.inspection import Inspector
 from utils.terminal.conversation import Conversation
+from utils.terminal.document_presenter import DocumentPresenter
 from utils.terminal.line_stream import LineStream, count_lines, in_lots, paired
-from utils.terminal.option import add_search_options, sampling_config, search_config
+from utils.terminal.option import (
+    add_rescoring_options,
+    add_search_options,
+    refuse_rescoring,
+    sampling_config,
+    search_config,
+)
 from utils.terminal.presenter import Presenter, Shown
 from utils.terminal.prompt import history_file, kept_history, typed_lines
 
@@ -48,6 +58,7 @@ def build_parser() -> Parser:
   python translate.py --input notes.ja --format jsonl --alignment --log_probs
   python translate.py --input notes.ja --sample --minimum_bayes_risk
   python translate.py --input notes.ja --run pickles/ONE --run pickles/OTHER
+  python translate.py --input notes.ja --rescore-with pickles/transformer_xl_en-RUN --beam 8
 
 A line is translated as it comes; lines that are there already are translated together. Exit status: 0, 2 after a
 mistake, 130 after Ctrl-C.""",
@@ -95,6 +106,7 @@ mistake, 130 after Ctrl-C.""",
         "log-probability, tokens with </s>, and perplexity, parted by tabs",
     )
     add_search_options(parser)
+    add_rescoring_options(parser)
     return parser
 
 
@@ -114,7 +126,30 @@ def main() -> None:
         converse(Conversation(translator, n_best, arguments.prefix or ""), runs)
         return
     shown = Shown(n_best, arguments.prefix or "", arguments.format == "jsonl", arguments.log_probs, arguments.alignment)
-    write(Presenter(Inspector(translator, [run.model for run in runs]), shown, say), arguments)
+    inspector = Inspector(translator, [run.model for run in runs])
+    if arguments.rescore_with is None:
+        write(Presenter(inspector, shown, say), arguments)
+    else:
+        write(DocumentPresenter(inspector, shown, say, find_rescorer(arguments, runs[0], search)), arguments)
+
+
+def find_rescorer(arguments: Namespace, run: Run, search: SearchConfig) -> DocumentRescorer:
+    """The language model that is asked for, with the weight that is given or was found before."""
+    from utils.task.rescore import RescoringConfig, load_rescorer, saved_rescoring  # takes a second, seldom needed
+
+    folder = find_run(arguments.rescore_with)
+    saved, weight, memory = saved_rescoring(run.folder, folder), arguments.rescore_weight, arguments.rescore_memory
+    config = saved or RescoringConfig()
+    if weight is not None:
+        config = replace(config, weight=weight)
+    elif saved is None:
+        say(
+            f"--rescore_weight {config.weight:g}, which nobody has tuned: "
+            f"python evaluate.py rescore {run.folder} --with {folder} --save"
+        )
+    if memory is not None:
+        config = replace(config, memory_length=memory)
+    return load_rescorer(folder, run, search, config)
 
 
 def refuse_contradictions(arguments: Namespace) -> None:
@@ -140,6 +175,7 @@ def refuse_contradictions(arguments: Namespace) -> None:
         for option in ("alternatives", "prefix"):
             if arguments[option]:
                 raise ValueError(f"--score and --{option} at once: give one of them")
+    refuse_rescoring(arguments)
 
 
 def find_run(name: str) -> Path:
@@ -215,8 +251,8 @@ def destination(output: Path | None) -> Iterator[TextIO]:
 
 
 def is_conversation(arguments: Namespace) -> bool:
-    """Whether a person sits at both ends."""
-    elsewhere = arguments.texts or arguments.input or arguments.output or arguments.score
+    """Whether a person sits at both ends, to whom texts are not a document."""
+    elsewhere = arguments.texts or arguments.input or arguments.output or arguments.score or arguments.rescore_with
     return not elsewhere and arguments.format == "text" and sys.stdin.isatty() and sys.stdout.isatty()
 
 

@@ -13,14 +13,18 @@ import torch
 import evaluate
 from tests import tiny
 from tests.utils.evaluation.texts import ENGLISH, JAPANESE, TOKENIZED
+from tests.utils.task.language_run import language_run
 from utils.command_line import run_command
 from utils.config import Config
-from utils.dataset.corpus import DataConfig, prepare_corpus
+from utils.dataset.corpus import Corpus, DataConfig, prepare_corpus
+from utils.dataset.parallel_text import read_parallel
 from utils.evaluation.comparison import System, Test, compare
 from utils.evaluation.evaluation import Comparison, Evaluation
 from utils.evaluation.metric import build_metrics, measure, sampling_seed
 from utils.evaluation.protocol import multi_bleu
 from utils.run import CONFIG, load_run, newest_run
+from utils.search.translator import Translation, Translator
+from utils.task.rescore import RescoringConfig, load_rescorer, saved_rescoring
 from utils.visualize.report import as_text
 
 
@@ -345,3 +349,127 @@ def test_tuning_refuses_what_finds_nothing(command: Command, run: Path, words: t
     before = (run / CONFIG).read_text(encoding="utf-8")
     assert words[1] in command("tune", "--save", *words).err
     assert (run / CONFIG).read_text(encoding="utf-8") == before
+
+
+def own_corpus(run: Path) -> Corpus:
+    return prepare_corpus(Config.load(run / CONFIG).data, run.parents[1] / "split")
+
+
+def rescored(run: Path, language_model: Path, config: RescoringConfig, split: str, sizes: list[int]) -> list[str]:
+    """What should be chosen among the three best."""
+    loaded = load_run(run, torch.device("cpu"))
+    search = replace(loaded.config.search, beam_size=3)
+    sources = read_parallel(getattr(own_corpus(run), split)).src[: sum(sizes)]
+    found = iter(loaded.translator(search).translate(sources, n_best=3))
+    documents: list[list[Translation]] = [[next(found) for _ in range(size)] for size in sizes]
+    rescorer = load_rescorer(language_model, loaded, search, config)
+    return [one.translation.text for one in rescorer.rescore_documents(documents)]
+
+
+@pytest.mark.parametrize("documents", [False, True])
+def test_the_weight_of_a_language_model_is_found_on_dev_and_scored_on_test(
+    command: Command, run: Path, tmp_path: Path, documents: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    translated: list[int] = []
+    monkeypatch.setattr(evaluate, "n_best", watched_n_best(translated))
+    config = Config.load(run / CONFIG)
+    replace(config, search=replace(config.search, max_length=9)).save(run / CONFIG)
+    language_model = language_run(tmp_path / "pickles")
+    words, sizes = ["--limit", "12"], {"dev": [12], "test": [12]}
+    if documents:
+        sizes = {"dev": [4, 11], "test": [7, 8]}
+        words = [word for split, (a, b) in sizes.items() for word in documents_of(tmp_path / split, a, b)]
+    found = command(
+        *("rescore", run, "--with", language_model, "--weights", "3", "1", "--beam", "3", *words),
+        *("--json", tmp_path / "found.json", "--samples", "100", "--save"),
+    )
+    assert found.status == 0
+    assert translated == [sum(sizes["dev"]), sum(sizes["test"])]
+    kept = json.loads((tmp_path / "found.json").read_text(encoding="utf-8"))
+    bleu = build_metrics("en", "13a")["BLEU"]
+    corpus = own_corpus(run)
+    texts, weights = {}, {}
+    for memory in (20, 0):
+        trials = [trial for trial in kept["trials"] if trial["memory_length"] == memory]
+        assert [trial["weight"] for trial in trials] == [0, 1, 3]
+        references = read_parallel(corpus.dev).tgt[: sum(sizes["dev"])]
+        plain = rescored(run, language_model, RescoringConfig(0.0), "dev", sizes["dev"])
+        for trial in trials:
+            chosen = rescored(run, language_model, RescoringConfig(trial["weight"], memory), "dev", sizes["dev"])
+            assert trial["bleu"] == pytest.approx(bleu.corpus_score(chosen, [references]).score)
+            assert trial["n_changed"] == sum(a != b for a, b in zip(chosen, plain, strict=True))
+        best = weights[memory] = max(trials, key=lambda trial: (trial["bleu"], -trial["weight"]))["weight"]
+        texts[memory] = rescored(run, language_model, RescoringConfig(best, memory), "test", sizes["test"])
+    name = language_model.name
+    systems = {"beam 3": rescored(run, language_model, RescoringConfig(0.0), "test", sizes["test"])} | {
+        f"{name}, weight {weights[memory]:g}, memory {memory}": texts[memory] for memory in (0, 20)
+    }
+    references = read_parallel(corpus.test).tgt[: sum(sizes["test"])]
+    assert [evaluation["system"] for evaluation in kept["evaluations"]] == list(systems)
+    for evaluation, chosen in zip(kept["evaluations"], systems.values(), strict=True):
+        assert evaluation["metrics"][0]["score"] == pytest.approx(bleu.corpus_score(chosen, [references]).score)
+    pairs = [(c["system"], c["baseline"]) for c in kept["comparisons"] if c["metric"] == "BLEU"]
+    first, without, with_memory = systems
+    assert pairs == [(without, first), (with_memory, first), (with_memory, without)]
+    assert all(c["method"] == "paired bootstrap, 100 resamples" for c in kept["comparisons"])
+    assert saved_rescoring(run, language_model) == RescoringConfig(weights[20], 20)
+    assert f"best: --rescore_weight {weights[20]:g} " in found.out
+
+
+def watched_n_best(translated: list[int]) -> Callable[..., list[Translation]]:
+    """Translates, and notes how much."""
+    translate = evaluate.n_best
+
+    def n_best(translator: Translator, sources: Sequence[str], n: int) -> list[Translation]:
+        translated.append(len(sources))
+        return translate(translator, sources, n)
+
+    return n_best
+
+
+def documents_of(path: Path, *sizes: int) -> tuple[str, str]:
+    """The option of a file with documents of these sizes."""
+    return f"--{path.name}_documents", str(write(path, [f"{i} {size}" for i, size in enumerate(sizes)]))
+
+
+def test_without_memory_there_is_one_system_to_compare(command: Command, run: Path, tmp_path: Path) -> None:
+    language_model = language_run(tmp_path / "pickles")
+    found = command(
+        *("rescore", run, "--with", language_model, "--weights", "1", "--memory", "0", "--limit", "9"),
+        *("--json", tmp_path / "found.json", "--samples", "100"),
+    )
+    assert found.status == 0
+    kept = json.loads((tmp_path / "found.json").read_text(encoding="utf-8"))
+    assert [trial["weight"] for trial in kept["trials"]] == [0, 1]
+    assert len(kept["evaluations"]) == 2
+    assert [c["baseline"] for c in kept["comparisons"]] == ["beam 2"] * 2
+    assert saved_rescoring(run, language_model) is None
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--weights", "-1"], "weight -1.0 of the language model: give 0"),
+        (["--memory", "-1"], "memory length -1: give 0"),
+        (["--beam", "1"], "a beam of 1 leaves nothing to choose from: give --beam 8, say"),
+        (["--limit", "0"], "--limit 0: give 1 or more"),
+        (["--with", "nowhere"], "no run nowhere"),
+        (
+            ["--dev_documents", "short"],
+            "counts 3 lines, but the dev set has 15: give the file that belongs to it, or none",
+        ),
+        (["--test_documents", "short"], "counts 3 lines, but the test set has 15"),
+    ],
+)
+def test_rescoring_refuses_what_says_nothing(
+    command: Command, run: Path, tmp_path: Path, words: list[str], message: str
+) -> None:
+    short = documents_of(tmp_path / "short", 3)[1]
+    language_model = language_run(tmp_path / "pickles")
+    words = [short if word == "short" else word for word in words]
+    assert message in command("rescore", run, "--with", language_model, *words).complaint
+
+
+def test_rescoring_needs_a_language_model_of_the_target(command: Command, run: Path, tmp_path: Path) -> None:
+    assert "--with is missing" in command("rescore", run).complaint
+    assert "is a language model of ja" in command("rescore", run, "--with", language_run(tmp_path, "ja")).complaint

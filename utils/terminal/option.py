@@ -58,6 +58,52 @@ def add_search_options(parser: ArgumentParser) -> None:
     sampling.add_argument("--seed", type=int, metavar="N", help="another one draws others (default: 1)")
 
 
+def add_rescoring_options(parser: ArgumentParser) -> None:
+    """Give a parser the options of a language model beside the translator."""
+    rescoring = parser.add_argument_group("rescoring by a language model")
+    rescoring.add_argument(
+        "--rescore_with",
+        "--rescore-with",
+        type=str,
+        metavar="RUN",
+        help="choose among the beam's translations by a run of task language, which remembers those chosen before: "
+        "lines are the sentences of a document, an empty one ends it",
+    )
+    rescoring.add_argument(
+        "--rescore_weight",
+        type=float,
+        metavar="W",
+        help="of its log-probabilities (default: what `evaluate.py rescore --save` has found)",
+    )
+    rescoring.add_argument(
+        "--rescore_memory",
+        type=int,
+        metavar="M",
+        help="tokens that it remembers; 0: each sentence by itself (default: as tuned, else as trained)",
+    )
+
+
+def refuse_rescoring(arguments: Namespace) -> None:
+    """What makes no sense beside a language model, or without one.
+
+    Raises:
+        ValueError: such an option is given.
+    """
+    if arguments.rescore_with is None:
+        for option in ("rescore_weight", "rescore_memory"):
+            if arguments[option] is not None:
+                raise ValueError(f"--{option} {arguments[option]} is of a language model: add --rescore_with RUN")
+        return
+    for option, remedy in (
+        ("sample", "searched translations are rescored"),
+        ("minimum_bayes_risk", "both order the candidates"),
+        ("alternatives", "they show what the translator alone thinks"),
+        ("score", "it shows what the translator alone thinks"),
+    ):
+        if arguments[option]:
+            raise ValueError(f"--rescore_with and --{option} at once: {remedy}; give one of them")
+
+
 def search_config(own: SearchConfig, arguments: Namespace, n_best: int = 1) -> SearchConfig:
     """The settings of a run, changed by what is given; wide enough for so many translations.
 
@@ -73,6 +119,8 @@ def search_config(own: SearchConfig, arguments: Namespace, n_best: int = 1) -> S
         changed = replace(changed, beam_size=n_best)
     if arguments.minimum_bayes_risk and changed.beam_size == 1:
         raise ValueError("--minimum_bayes_risk has nothing to choose from: give --beam 8, say, or --sample")
+    if arguments.get("rescore_with") and changed.beam_size == 1:
+        raise ValueError("--rescore_with has nothing to choose from: give --beam 8, say")
     return changed
 
 
