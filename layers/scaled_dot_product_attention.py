@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from layers.dropout import Dropout
+from layers.keys_first_attention import keys_first_attention
 
 _VECTOR = 16  # floats that a CPU's softmax takes at a time; shorter rows it goes through number by number
 
@@ -61,9 +62,10 @@ class ScaledDotProductAttention(nn.Module):
 class FusedScaledDotProductAttention(nn.Module):
     """The same function through `F.scaled_dot_product_attention`: faster, and without weights to look at.
 
-    For sentences on a CPU the kernel's backward pass takes ten times as long as that of the formula written out,
-    so where gradients are wanted there, the formula is what runs; and likewise for the few queries of many rows that a
-    step of decoding asks, for which the kernel takes several times as long.
+    For sentences on a CPU the kernel's backward pass takes ten times as long as that of the formula written out, so
+    where gradients are wanted there, the formula is what runs, in half precision with a backward pass of its own; and
+    likewise for the few queries of many rows that a step of decoding asks, for which the kernel takes several times as
+    long.
     """
 
     def __init__(self, dropout: float = 0.0) -> None:
@@ -80,6 +82,10 @@ class FusedScaledDotProductAttention(nn.Module):
         bias: Float[Tensor, "B H T S"] | None = None,
     ) -> tuple[Float[Tensor, "B H T K"], None]:
         """As the explicit twin, but None stands in the place of the weights."""
+        if self._learns_by_hand(query, bias):
+            return keys_first_attention(
+                query, key, value, mask, self.explicit.dropout.p if self.training else 0.0
+            ), None
         if query.device.type == "cpu" and (torch.is_grad_enabled() or self._is_decoding(query)):
             return self.explicit(query, key, value, mask, bias)[0], None
         added: Tensor | None = mask
@@ -89,6 +95,13 @@ class FusedScaledDotProductAttention(nn.Module):
                 added = added.masked_fill(~mask, float("-inf"))
         dropout = self.dropout if self.training else 0.0
         return F.scaled_dot_product_attention(query, key, value, attn_mask=added, dropout_p=dropout), None
+
+    @staticmethod
+    def _learns_by_hand(query: Tensor, bias: Tensor | None) -> bool:
+        """In single precision a CPU's products are slow to write keys first."""
+        if query.device.type != "cpu" or not torch.is_grad_enabled() or torch.compiler.is_compiling():
+            return False
+        return query.dtype == torch.bfloat16 and bias is None
 
     @staticmethod
     def _is_decoding(query: Tensor) -> bool:
