@@ -14,7 +14,7 @@ def weights(feed: FeedForward) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return feed.widen.weight, feed.widen.bias, feed.narrow.weight, feed.narrow.bias
 
 
-def twins(dtype: torch.dtype, p: float = 0.25) -> tuple[list[Tensor], list[Tensor]]:
+def twins(dtype: torch.dtype, p: float = 0.25, autocast: bool = False) -> tuple[list[Tensor], list[Tensor]]:
     """Output and all gradients of the quick one and of the steps of the module, dropping the same components."""
     torch.manual_seed(0)
     feed = FeedForward(D, F, dropout=p).to(dtype)
@@ -23,10 +23,11 @@ def twins(dtype: torch.dtype, p: float = 0.25) -> tuple[list[Tensor], list[Tenso
     both = []
     for quick in (True, False):
         torch.manual_seed(1)
-        if quick:
-            out = relu_feed_forward(x, *weights(feed), p)
-        else:
-            out = feed.narrow(feed.dropout(feed.activation(feed.widen(x))))
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            if quick:
+                out = relu_feed_forward(x, *weights(feed), p)
+            else:
+                out = feed.narrow(feed.dropout(feed.activation(feed.widen(x))))
         both.append([out.detach(), *torch.autograd.grad((out * direction).sum(), (x, *weights(feed)))])
     return both[0], both[1]
 
@@ -40,8 +41,7 @@ def test_it_is_the_module_step_by_step(dtype: torch.dtype, p: float) -> None:
 
 def test_under_autocast_it_strays_no_further_than_the_steps_do() -> None:
     exact, _ = twins(torch.float32)
-    with torch.autocast("cpu", torch.bfloat16):
-        quick, steps = twins(torch.float32)
+    quick, steps = twins(torch.float32, autocast=True)
     assert quick[0].dtype == torch.bfloat16
     for true, ours, theirs in zip(exact, quick, steps, strict=True):
         assert ours.dtype == theirs.dtype
