@@ -9,5 +9,5 @@ Letters of the shapes in every signature:
 Read in this order: mask, scaled_dot_product_attention, multi_head_attention, positional_encoding,
 feed_forward, residual, encoder_block, decoder_block; then, for Transformer-XL, relative_position_bias and
 recurrent_block. What begins with `packed` computes the same for networks that no longer learn, in fewer and larger
-steps.
+steps; relu_feed_forward and keys_first_attention do for a CPU that trains.
 """
