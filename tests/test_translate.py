@@ -554,6 +554,14 @@ def test_what_no_language_model_can_do_is_refused(
     assert message in command("寺", "--rescore-with", language_model, *words).err.splitlines()[-1]
 
 
+def test_who_types_sentences_of_a_document_gets_no_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    for end in ("stdin", "stdout"):
+        monkeypatch.setattr(sys, end, Typed(io.BytesIO(), encoding="utf-8"))
+    parse = translate.build_parser().parse_args
+    assert translate.is_conversation(parse([]))
+    assert not translate.is_conversation(parse(["--rescore-with", "x"]))
+
+
 def test_a_language_model_of_the_other_side_is_refused(command: Command, tmp_path: Path) -> None:
     other = language_run(tmp_path, "ja")
     said = command("寺", "--rescore-with", other, "--rescore_weight", "1").complaint
