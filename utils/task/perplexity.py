@@ -1,0 +1,147 @@
+"""What a language model's memory is worth: perplexity of a text as it remembers more and more of it.
+
+`python -m utils.task.perplexity --memory_lengths 0 16 64 256`
+"""
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import matplotlib.pyplot as plt
+import torch
+from tqdm import tqdm
+
+from const.path import CORPUS
+from utils.command_line import Parser, run_command
+from utils.config import LanguageConfig
+from utils.dataset.line_cache import TextLines
+from utils.dataset.monolingual import prepare_monolingual
+from utils.dataset.stream import SegmentBatch, StreamConfig, StreamSampler
+from utils.dataset.token_cache import Split
+from utils.device import autocast, pick_device
+from utils.evaluation.word_perplexity import WordPerplexity
+from utils.file import atomic_file
+from utils.run import WEIGHTS, newest_run
+from utils.task.language import TrainedLanguageModel, load_language_model
+from utils.training.observer import perplexity
+from utils.training.recurrent_objective import RecurrentObjective
+
+
+class Remembering(NamedTuple):
+    """How well a text is foretold with a memory of some length."""
+
+    memory_length: int
+    perplexity: float  # per token
+    word_ppl: float
+
+
+@torch.inference_mode()
+def mean_loss(model: TrainedLanguageModel, batches: Sequence[SegmentBatch], memory_length: int) -> float:
+    """Nats per token of a text that is read segment by segment."""
+    device = next(model.net.parameters()).device
+    objective, memory = RecurrentObjective(memory_length), None
+    nats = tokens = 0.0
+    for batch in tqdm(batches, desc=f"memory {memory_length}", unit=" segments", disable=None, leave=False):
+        with autocast(device, model.config.training.precision):
+            loss = objective(model.net, batch.to(device), memory)
+        nats, tokens, memory = nats + loss.nats.item(), tokens + loss.tokens.item(), loss.memory
+    return nats / tokens
+
+
+def remember(
+    model: TrainedLanguageModel, split: Split, segment_length: int, memory_lengths: Sequence[int], root: Path = CORPUS
+) -> Iterator[Remembering]:
+    """Foretell a text with memories of these lengths.
+
+    Args:
+        model: what foretells.
+        split: of the corpus that it has learned from.
+        segment_length: tokens that are read at a time.
+        memory_lengths: positions before them that are remembered.
+        root: where corpora and caches are kept.
+    """
+    corpus = prepare_monolingual(model.config.data, root)
+    tokens = corpus.tokens(split, model.tokenizer, print, root)
+    batches = StreamSampler(tokens, StreamConfig(1, segment_length)).all()
+    n_tokens = sum(batch.target_tokens for batch in batches)
+    by_word = WordPerplexity(TextLines(getattr(corpus, split)), corpus.language, corpus.pre_tokenized, n_tokens)
+    for memory_length in memory_lengths:
+        loss = mean_loss(model, batches, memory_length)
+        yield Remembering(memory_length, perplexity(loss), by_word(loss).scores["word_ppl"])
+
+
+def draw(found: dict[str, Sequence[Remembering]], picture: Path) -> None:
+    """Perplexity by the word against the length of the memory, a line for each model, as a PNG."""
+    figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
+    for name, points in found.items():
+        axes.plot([p.memory_length for p in points], [p.word_ppl for p in points], marker="o", label=name)
+    axes.set_xscale("symlog", base=2, linthresh=8)
+    axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
+    axes.set(xlabel="positions that are remembered", ylabel="perplexity by the word")
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False)
+    with atomic_file(picture) as draft:
+        figure.savefig(draft, format="png", dpi=120)
+    plt.close(figure)
+
+
+def build_parser() -> Parser:
+    """Runs, text, memories, and where to write."""
+    parser = Parser(
+        prog="utils.task.perplexity",
+        usage="python -m utils.task.perplexity [--run RUN ...] [--memory_lengths M ...] [--split dev|test] [...]",
+        description="Say how well a text is foretold by language models that remember more or less of it.",
+        epilog="""examples:
+  python -m utils.task.perplexity --memory_lengths 0 16 64 256
+  python -m utils.task.perplexity --run pickles/XL pickles/NO_MEMORY --picture memory.png --json memory.json""",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--run", type=Path, nargs="+", metavar="RUN", help="folders of runs (default: the newest one)")
+    parser.add_argument(
+        "--memory_lengths",
+        type=int,
+        nargs="+",
+        metavar="M",
+        default=[0, 16, 32, 64, 128, 256],
+        help="positions to remember (default: 0 16 32 64 128 256)",
+    )
+    parser.add_argument("--split", choices=["dev", "test"], default="test", help="the text (default: test)")
+    parser.add_argument("--segment_length", type=int, metavar="T", help="tokens read at a time (default: as trained)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write what was found")
+    parser.add_argument("--picture", type=Path, metavar="FILE", help="draw it, as PNG")
+    return parser
+
+
+def main() -> None:
+    """Print a line for each memory.
+
+    Raises:
+        ValueError: no such run, or a negative length.
+    """
+    arguments = build_parser().parse_args()
+    for length in arguments.memory_lengths:
+        if length < 0:
+            raise ValueError(f"--memory_lengths {length}: give 0 (nothing is remembered) or more")
+    device = pick_device("auto")
+    found: dict[str, Sequence[Remembering]] = {}
+    for folder in arguments.run or [newest_run(WEIGHTS, tree=LanguageConfig)]:
+        model, points = load_language_model(folder, device), list[Remembering]()
+        segment_length = arguments.segment_length or model.config.batch.segment_length
+        name = folder.resolve().name
+        print(f"{name}, {arguments.split}, segments of {segment_length}\n  memory       PPL  PPL by word")
+        for point in remember(model, arguments.split, segment_length, arguments.memory_lengths):
+            print(f"{point.memory_length:>8}  {point.perplexity:>8.2f}  {point.word_ppl:>11.2f}", flush=True)
+            points.append(point)
+        found[name] = points
+    if arguments.json:
+        table: dict[str, Any] = {name: [point._asdict() for point in points] for name, points in found.items()}
+        with atomic_file(arguments.json) as draft:
+            draft.write_text(json.dumps(table, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    if arguments.picture:
+        draw(found, arguments.picture)
+
+
+if __name__ == "__main__":
+    run_command("perplexity", main)
