@@ -1,0 +1,199 @@
+"""What a BERT puts where a text says [MASK]: `python -m utils.task.fill_in "TEXT WITH A [MASK]" ...`."""
+
+import argparse
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from const.token import BOS_ID, EOS_ID, SPECIAL_TOKENS, UNK_ID
+from models.bert import BertForPreTraining
+from utils.command_line import Parser, run_command
+from utils.config import MaskedLanguageConfig
+from utils.device import pick_device
+from utils.export.hugging_face_bert import load_hugging_face_bert
+from utils.run import WEIGHTS, newest_run
+from utils.task.masked_language import load_bert
+from utils.terminal.given_text import given_texts
+from utils.terminal.plain_text import aligned
+from utils.text.sentencepiece_tokenizer import SentencePieceTokenizer
+from utils.text.tokenizer import Tokenizer
+
+MASK = "[MASK]"
+_SPACE = "▁"  # a piece that is nothing else
+_NO_WORD = "\ue000"  # of Unicode's private use area: no piece has it
+
+
+class Candidate(NamedTuple):
+    """A token that may stand somewhere."""
+
+    token: int
+    probability: float
+
+
+class Reader(NamedTuple):
+    """A BERT, and how text is written for it."""
+
+    net: BertForPreTraining  # in eval mode
+    tokenizer: Tokenizer
+    begin: int  # <s> or [CLS]
+    end: int  # </s> or [SEP]
+    mask: int
+    window: int  # most positions, begin and end included
+    silent: frozenset[int]  # tokens that are no text
+
+    @classmethod
+    def of_run(cls, folder: Path, device: torch.device | None = None) -> "Reader":
+        """A run of ours.
+
+        Raises:
+            ValueError: no such run, one of another task, or nothing learned yet.
+        """
+        config, tokenizer, net = load_bert(folder, device)
+        spaces = (i for i, piece in enumerate(tokenizer.tokens(range(len(tokenizer)))) if piece == _SPACE)
+        mask = len(tokenizer)
+        window = min(config.model.max_length, config.batch.max_tokens)  # as many as it has learned from
+        return cls(
+            net, tokenizer, BOS_ID, EOS_ID, mask, window, frozenset([*range(len(SPECIAL_TOKENS)), *spaces, mask])
+        )
+
+    @classmethod
+    def of_hugging_face(cls, folder: Path, device: torch.device | None = None) -> "Reader":
+        """A folder of Hugging Face's.
+
+        Raises:
+            ValueError: it cannot be read, or has no head that fills in.
+        """
+        net, tokenizer, missing = load_hugging_face_bert(folder)
+        if "head" in missing:
+            raise ValueError(f"{folder} has no masked-language head: give a folder that BertForMaskedLM was saved to")
+        t = tokenizer
+        special = frozenset([t.pad_id, t.unk_id, t.cls_id, t.sep_id, t.mask_id])
+        return cls(net.to(device), t, t.cls_id, t.sep_id, t.mask_id, net.config.max_length, special)
+
+    def ids(self, text: str) -> list[int]:
+        """A text as the network reads it.
+
+        Raises:
+            ValueError: nothing is masked, or it is too long.
+        """
+        if MASK not in text:
+            raise ValueError(f"{text!r} has no {MASK}: write it where something is to be filled in")
+        first, *others = text.split(MASK)
+        ids = [self.begin, *self.tokenizer.encode([first])[0]]
+        for part in others:
+            ids += [self.mask, *self._behind_mask(part)]
+        ids.append(self.end)
+        if len(ids) > self.window:
+            raise ValueError(
+                f"{len(ids)} tokens, {self._shown(self.begin)} and {self._shown(self.end)} included, are more than the "
+                f"{self.window} that the network reads: shorten {text!r}"
+            )
+        return ids
+
+    def _behind_mask(self, part: str) -> list[int]:
+        """A part that begins in the middle of the text.
+
+        SentencePiece sets a ▁ before all that it cuts. A character that it does not know takes the ▁, and is left out
+        with it. A space before a mask is no token: it belongs to the piece that the mask hides, as to any other.
+        """
+        if not isinstance(self.tokenizer, SentencePieceTokenizer):
+            return self.tokenizer.encode([part])[0]
+        ids, first = self.tokenizer.encode([_NO_WORD + part, part[:1]])
+        known = ids[ids.index(UNK_ID) + 1 :]
+        # unknown characters that stand together are one token
+        return [UNK_ID, *known] if UNK_ID in first else known
+
+    def _shown(self, token: int) -> str:
+        return self.tokenizer.tokens([token])[0]
+
+    def filled(self, ids: Sequence[int], candidates: Sequence[Sequence[Candidate]]) -> str:
+        """The text with the likeliest candidate of each mask; each was chosen without knowing the others."""
+        best = (found[0].token for found in candidates)
+        return self.tokenizer.decode([[next(best) if i == self.mask else i for i in ids]])[0]
+
+    def table(self, candidates: Sequence[Sequence[Candidate]]) -> list[str]:
+        """The candidates, those of a mask below each other."""
+        rows = [
+            [cell for token, p in row for cell in (self._shown(token), f"{p:.1%}")]
+            for row in zip(*candidates, strict=True)
+        ]
+        return aligned(rows, "lr" * len(candidates))
+
+
+@torch.inference_mode()
+def fill_in(
+    net: BertForPreTraining, ids: Sequence[int], mask: int, top: int, never: Collection[int] = ()
+) -> list[list[Candidate]]:
+    """The likeliest tokens at each masked place.
+
+    Args:
+        net: in eval mode.
+        ids: with masks, and with the special tokens around.
+        mask: its id.
+        top: how many candidates.
+        never: tokens that are no candidates; their share of the probability stays theirs.
+
+    Returns:
+        For each mask the candidates, the likeliest first.
+    """
+    device = next(net.parameters()).device
+    read = torch.tensor([ids], device=device)
+    hidden = net.head.hidden(net.bert(read)[read == mask])
+    probs = net.head.project(hidden).float().softmax(-1)
+    probs[:, list(never)] = -1.0
+    found = probs.topk(min(top, probs.size(1) - len(set(never))))
+    return [
+        [Candidate(token, p) for token, p in zip(tokens, row, strict=True)]
+        for tokens, row in zip(found.indices.tolist(), found.values.tolist(), strict=True)
+    ]
+
+
+def build_parser() -> Parser:
+    """Texts, and what fills them in."""
+    parser = Parser(
+        prog="utils.task.fill_in",
+        usage="python -m utils.task.fill_in [TEXT ...] [--run RUN | --hugging_face FOLDER] [--top N]",
+        description="Fill in what texts, or lines of standard input, hide behind [MASK]; a mask is one token.",
+        epilog="""examples:
+  python -m utils.task.fill_in "京都は[MASK]の古都である。"
+  python -m utils.task.fill_in "[MASK]時代の[MASK]。" --top 10 --run pickles/RUN
+  python -m utils.task.fill_in --hugging_face bert-base-uncased "Kyoto was the [MASK] of Japan."
+
+▁ before a token: a word begins there.""",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("texts", nargs="*", type=str, default=[], metavar="TEXT", help="with a [MASK] or several")
+    parser.add_argument("--run", type=Path, help="a BERT's (default: the one trained last)")
+    parser.add_argument(
+        "--hugging_face", type=Path, metavar="FOLDER", help="with config.json, vocab.txt and model.safetensors"
+    )
+    parser.add_argument("--top", type=int, default=5, metavar="N", help="candidates of each mask")
+    return parser
+
+
+def main() -> None:
+    """Fill in.
+
+    Raises:
+        ValueError: no such network, or a text that it cannot fill in.
+    """
+    arguments = build_parser().parse_args()
+    if arguments.top < 1:
+        raise ValueError(f"--top {arguments.top}: give 1 or more")
+    if arguments.run and arguments.hugging_face:
+        raise ValueError(f"--run {arguments.run} and --hugging_face {arguments.hugging_face} at once: give one of them")
+    device = pick_device("auto")
+    if arguments.hugging_face:
+        reader = Reader.of_hugging_face(arguments.hugging_face, device)
+    else:
+        reader = Reader.of_run(arguments.run or newest_run(WEIGHTS, tree=MaskedLanguageConfig), device)
+    for text in given_texts(arguments.texts):
+        ids = reader.ids(text)
+        candidates = fill_in(reader.net, ids, reader.mask, arguments.top, reader.silent)
+        print("\n".join([reader.filled(ids, candidates), *reader.table(candidates)]), flush=True)
+
+
+if __name__ == "__main__":
+    run_command("fill_in", main)
