@@ -415,13 +415,13 @@ def test_drawn_translations_are_those_of_their_seed(command: Command) -> None:
         (["寺", "--score", "temple", "--prefix", "T"], "--score and --prefix at once: give one of them"),
         (["寺", "--temperature", "0.5"], "--temperature 0.5 is for drawn translations: add --sample"),
         (["寺", "--max_ratio", "-1"], "--min_ratio 0.0: give 0 to --max_ratio -1.0"),
-        (["寺", "--rescore_weight", "0.5"], "--rescore_weight 0.5 is of a language model: add --rescore_with RUN"),
-        (["寺", "--rescore_memory", "0"], "--rescore_memory 0 is of a language model: add --rescore_with RUN"),
-        (["寺", "--rescore-with", "x", "--sample"], "--rescore_with and --sample at once: searched translations"),
-        (["寺", "--rescore-with", "x", "--minimum_bayes_risk"], "--rescore_with and --minimum_bayes_risk at once"),
-        (["寺", "--rescore-with", "x", "--alternatives", "2"], "--rescore_with and --alternatives at once"),
-        (["寺", "--rescore-with", "x", "--score", "temple"], "--rescore_with and --score at once"),
-        (["寺", "--rescore-with", "x", "--beam", "1"], "--rescore_with has nothing to choose from: give --beam 8"),
+        (["寺", "--rescore_weight", "0.5"], "--rescore_weight 0.5 is of a language model: add --rescore-with RUN"),
+        (["寺", "--rescore_memory", "0"], "--rescore_memory 0 is of a language model: add --rescore-with RUN"),
+        (["寺", "--rescore-with", "x", "--sample"], "--rescore-with and --sample at once: searched translations"),
+        (["寺", "--rescore-with", "x", "--minimum_bayes_risk"], "--rescore-with and --minimum_bayes_risk at once"),
+        (["寺", "--rescore-with", "x", "--alternatives", "2"], "--rescore-with and --alternatives at once"),
+        (["寺", "--rescore-with", "x", "--score", "temple"], "--rescore-with and --score at once"),
+        (["寺", "--rescore-with", "x", "--beam", "1"], "--rescore-with has nothing to choose from: give --beam 8"),
         (["寺", "--format", "xml"], "xml"),
         (["--input", "."], "no such file: ."),
     ],
@@ -523,7 +523,7 @@ def test_the_weight_is_the_one_that_was_found(
 ) -> None:
     own = run(tmp_path)
     monkeypatch.setattr(translate, "PICKLES", language_model.parent)
-    asked = ("--run", own, *SHORT, "--rescore_with", language_model.name)
+    asked = ("--run", own, *SHORT, "--rescore-with", language_model.name)
 
     def out(*words: str) -> str:
         return command(*DOCUMENTS[:4], *asked, *words).out
@@ -545,7 +545,7 @@ def test_the_weight_is_the_one_that_was_found(
     [
         (["--rescore_weight", "-1"], "weight -1.0 of the language model: give 0 (it has no say) or more"),
         (["--rescore_memory", "-1"], "memory length -1: give 0 (each sentence by itself) or more"),
-        (["--rescore_with", "nowhere"], "no run nowhere"),
+        (["--rescore-with", "nowhere"], "no run nowhere"),
     ],
 )
 def test_what_no_language_model_can_do_is_refused(

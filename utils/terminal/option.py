@@ -62,7 +62,6 @@ def add_rescoring_options(parser: ArgumentParser) -> None:
     """Give a parser the options of a language model beside the translator."""
     rescoring = parser.add_argument_group("rescoring by a language model")
     rescoring.add_argument(
-        "--rescore_with",
         "--rescore-with",
         type=str,
         metavar="RUN",
@@ -92,7 +91,7 @@ def refuse_rescoring(arguments: Namespace) -> None:
     if arguments.rescore_with is None:
         for option in ("rescore_weight", "rescore_memory"):
             if arguments[option] is not None:
-                raise ValueError(f"--{option} {arguments[option]} is of a language model: add --rescore_with RUN")
+                raise ValueError(f"--{option} {arguments[option]} is of a language model: add --rescore-with RUN")
         return
     for option, remedy in (
         ("sample", "searched translations are rescored"),
@@ -101,7 +100,7 @@ def refuse_rescoring(arguments: Namespace) -> None:
         ("score", "it shows what the translator alone thinks"),
     ):
         if arguments[option]:
-            raise ValueError(f"--rescore_with and --{option} at once: {remedy}; give one of them")
+            raise ValueError(f"--rescore-with and --{option} at once: {remedy}; give one of them")
 
 
 def search_config(own: SearchConfig, arguments: Namespace, n_best: int = 1) -> SearchConfig:
@@ -120,7 +119,7 @@ def search_config(own: SearchConfig, arguments: Namespace, n_best: int = 1) -> S
     if arguments.minimum_bayes_risk and changed.beam_size == 1:
         raise ValueError("--minimum_bayes_risk has nothing to choose from: give --beam 8, say, or --sample")
     if arguments.get("rescore_with") and changed.beam_size == 1:
-        raise ValueError("--rescore_with has nothing to choose from: give --beam 8, say")
+        raise ValueError("--rescore-with has nothing to choose from: give --beam 8, say")
     return changed
 
 
