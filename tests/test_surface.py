@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import pytest
 from jsonargparse import ArgumentParser
@@ -18,6 +19,10 @@ import bench.train
 import evaluate
 import translate
 from const.path import ROOT
+from utils import attention_heads
+from utils.config import tree_of
+from utils.dataset import article_category
+from utils.task import bag_of_words, classify, fill_in, generate, perplexity
 from utils.task.arguments import build_parser
 from utils.visualize import curve
 
@@ -35,6 +40,13 @@ MODULES: dict[str, Callable[[], ArgumentParser]] = {
     "bench.faults": bench.faults.build_parser,
     "bench.data": bench.data.build_parser,
     "utils.visualize.curve": curve.build_parser,
+    "utils.attention_heads": attention_heads.build_parser,
+    "utils.dataset.article_category": article_category.build_parser,
+    "utils.task.fill_in": fill_in.build_parser,
+    "utils.task.classify": classify.build_parser,
+    "utils.task.generate": generate.build_parser,
+    "utils.task.perplexity": perplexity.build_parser,
+    "utils.task.bag_of_words": bag_of_words.build_parser,
 }
 HELPED = [*((name,) for name in PARSERS), *(("evaluate.py", verb) for verb in evaluate.VERBS)]
 UNSHOWN = {"README.md", "LICENSE"}  # the page itself, and what every repository has: the tree may leave them out
@@ -109,6 +121,13 @@ def test_the_readme_has_commands() -> None:
     assert {"demo", "test", "train.py", "translate.py"} <= set(names)
 
 
+def parser_of(name: str, arguments: list[str]) -> ArgumentParser:
+    """The options of train.py are those of the task that its settings are of."""
+    if name == "train.py" and "--config" in arguments:
+        return build_parser(tree_of(Path(arguments[arguments.index("--config") + 1])))
+    return PARSERS[name]()
+
+
 @pytest.mark.parametrize("words", spoken(), ids=" ".join)
 def test_a_command_of_the_readme_is_understood(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
@@ -124,7 +143,7 @@ def test_a_command_of_the_readme_is_understood(words: list[str], monkeypatch: py
         assert name in PARSERS
         assert (ROOT / name).is_file()
         if "--help" not in arguments:
-            PARSERS[name]().parse_args(arguments)
+            parser_of(name, arguments).parse_args(arguments)
 
 
 def test_commands_are_read_as_a_shell_would() -> None:
@@ -199,7 +218,8 @@ def test_the_examples_of_the_help_are_understood(name: str, monkeypatch: pytest.
     assert len(found) >= 4
     for _, program, *arguments in found:
         assert program == name
-        PARSERS[name]().parse_args(arguments)
+        if "--help" not in arguments:
+            parser_of(name, arguments).parse_args(arguments)
 
 
 def test_every_command_of_make_is_listed_and_kept() -> None:
