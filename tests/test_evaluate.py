@@ -22,6 +22,7 @@ from utils.evaluation.comparison import System, Test, compare
 from utils.evaluation.evaluation import Comparison, Evaluation
 from utils.evaluation.metric import build_metrics, measure, sampling_seed
 from utils.evaluation.protocol import multi_bleu
+from utils.evaluation.rescoring_weight import WeightTrial, best_weight
 from utils.run import CONFIG, load_run, newest_run
 from utils.search.translator import Translation, Translator
 from utils.task.rescore import RescoringConfig, load_rescorer, saved_rescoring
@@ -371,6 +372,7 @@ def test_the_weight_of_a_language_model_is_found_on_dev_and_scored_on_test(
     command: Command, run: Path, tmp_path: Path, documents: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     translated: list[int] = []
+    find_best: Callable[[Sequence[WeightTrial]], float] = best_weight
     monkeypatch.setattr(evaluate, "n_best", watched_n_best(translated))
     config = Config.load(run / CONFIG)
     replace(config, search=replace(config.search, max_length=9)).save(run / CONFIG)
@@ -379,6 +381,8 @@ def test_the_weight_of_a_language_model_is_found_on_dev_and_scored_on_test(
     if documents:
         sizes = {"dev": [4, 11], "test": [7, 8]}
         words = [word for split, (a, b) in sizes.items() for word in documents_of(tmp_path / split, a, b)]
+        find_best = apart  # who looks finds the same one for both here
+        monkeypatch.setattr(evaluate, "best_weight", apart)
     found = command(
         *("rescore", run, "--with", language_model, "--weights", "3", "1", "--beam", "3", *words),
         *("--json", tmp_path / "found.json", "--samples", "100", "--save"),
@@ -398,7 +402,7 @@ def test_the_weight_of_a_language_model_is_found_on_dev_and_scored_on_test(
             chosen = rescored(run, language_model, RescoringConfig(trial["weight"], memory), "dev", sizes["dev"])
             assert trial["bleu"] == pytest.approx(bleu.corpus_score(chosen, [references]).score)
             assert trial["n_changed"] == sum(a != b for a, b in zip(chosen, plain, strict=True))
-        best = weights[memory] = max(trials, key=lambda trial: (trial["bleu"], -trial["weight"]))["weight"]
+        best = weights[memory] = find_best([WeightTrial(**trial) for trial in trials])
         texts[memory] = rescored(run, language_model, RescoringConfig(best, memory), "test", sizes["test"])
     name = language_model.name
     systems = {"beam 3": rescored(run, language_model, RescoringConfig(0.0), "test", sizes["test"])} | {
@@ -414,6 +418,10 @@ def test_the_weight_of_a_language_model_is_found_on_dev_and_scored_on_test(
     assert all(c["method"] == "paired bootstrap, 100 resamples" for c in kept["comparisons"])
     assert saved_rescoring(run, language_model) == RescoringConfig(weights[20], 20)
     assert f"best: --rescore_weight {weights[20]:g} " in found.out
+
+
+def apart(trials: Sequence[WeightTrial]) -> float:
+    return 3.0 if trials[0].memory_length else 1.0
 
 
 def watched_n_best(translated: list[int]) -> Callable[..., list[Translation]]:

@@ -42,6 +42,7 @@ class Reader(NamedTuple):
     mask: int
     window: int  # most positions, begin and end included
     silent: frozenset[int]  # tokens that are no text
+    space: int | None = None  # the piece that is nothing but the beginning of a word, where there is one
 
     @classmethod
     def of_run(cls, folder: Path, device: torch.device | None = None) -> "Reader":
@@ -51,12 +52,12 @@ class Reader(NamedTuple):
             ValueError: no such run, one of another task, or nothing learned yet.
         """
         config, tokenizer, net = load_bert(folder, device)
-        spaces = (i for i, piece in enumerate(tokenizer.tokens(range(len(tokenizer)))) if piece == _SPACE)
         mask = len(tokenizer)
+        pieces = tokenizer.tokens(range(mask))
+        space = pieces.index(_SPACE) if _SPACE in pieces else None
         window = min(config.model.max_length, config.batch.max_tokens)  # as many as it has learned from
-        return cls(
-            net, tokenizer, BOS_ID, EOS_ID, mask, window, frozenset([*range(len(SPECIAL_TOKENS)), *spaces, mask])
-        )
+        silent = frozenset([*range(len(SPECIAL_TOKENS)), mask, *([] if space is None else [space])])
+        return cls(net, tokenizer, BOS_ID, EOS_ID, mask, window, silent, space)
 
     @classmethod
     def of_hugging_face(cls, folder: Path, device: torch.device | None = None) -> "Reader":
@@ -91,6 +92,21 @@ class Reader(NamedTuple):
                 f"{self.window} that the network reads: shorten {text!r}"
             )
         return ids
+
+    def spaced(self, ids: Sequence[int]) -> list[int]:
+        """The same with a ▁ before each mask where the network expects one, to ask what stands behind it.
+
+        Japanese sentences begin with ▁ alone unless their first word is a piece with it.
+        """
+        likeliest = fill_in(self.net, ids, self.mask, 1)
+        if self.space is None or len(ids) + len(likeliest) > self.window:
+            return [*ids]
+        found = iter(likeliest)
+        return [
+            token
+            for i in ids
+            for token in ((self.space, i) if i == self.mask and next(found)[0].token == self.space else (i,))
+        ]
 
     def _behind_mask(self, part: str) -> list[int]:
         """A part that begins in the middle of the text.
@@ -190,7 +206,7 @@ def main() -> None:
     else:
         reader = Reader.of_run(arguments.run or newest_run(WEIGHTS, tree=MaskedLanguageConfig), device)
     for text in given_texts(arguments.texts):
-        ids = reader.ids(text)
+        ids = reader.spaced(reader.ids(text))
         candidates = fill_in(reader.net, ids, reader.mask, arguments.top, reader.silent)
         print("\n".join([reader.filled(ids, candidates), *reader.table(candidates)]), flush=True)
 

@@ -99,6 +99,25 @@ def test_an_unknown_character_behind_a_mask_is_not_lost(reader: Reader) -> None:
     assert UNK_ID not in reader.ids(f"{MASK}に{MASK}。")
 
 
+def test_where_the_network_expects_a_bare_space_it_is_asked_what_follows(reader: Reader, tmp_path: Path) -> None:
+    space = token_of("▁")
+    assert reader.space == space
+    probs = [0.0] * (MASK_ID + 1)
+    probs[space], probs[token_of("橋")] = 0.75, 0.25
+    expecting = Reader.of_run(bert_run(tmp_path, probs))
+    ids = [BOS_ID, MASK_ID, 7, MASK_ID, EOS_ID]
+    asked = [BOS_ID, space, MASK_ID, 7, space, MASK_ID, EOS_ID]
+    assert expecting.spaced(ids) == asked
+    assert expecting._replace(window=7).spaced(ids) == asked
+    assert expecting._replace(window=6).spaced(ids) == ids
+    assert expecting._replace(space=None).spaced(ids) == ids
+    with torch.no_grad():
+        first, second = fill_in(reader.net, ids, MASK_ID, 1)
+        reader = reader._replace(space=second[0].token)
+        assert first[0].token != second[0].token
+    assert reader.spaced(ids) == [BOS_ID, MASK_ID, 7, second[0].token, MASK_ID, EOS_ID]
+
+
 def test_words_are_cut_at_spaces(reader: Reader) -> None:
     reader = other(reader, train_tokenizer(TokenizerConfig("word", min_freq=1), TEXT.tgt))
     assert (

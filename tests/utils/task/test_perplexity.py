@@ -13,7 +13,8 @@ from PIL import Image
 
 from tests.tiny import TEXT
 from tests.utils.task.tiny_run import language_run
-from utils.dataset.monolingual import MonolingualConfig
+from utils.dataset.monolingual import MonolingualConfig, prepare_monolingual
+from utils.dataset.stream import StreamConfig, StreamSampler
 from utils.task import perplexity
 from utils.task.language import TrainedLanguageModel, load_language_model
 from utils.task.perplexity import mean_loss, remember
@@ -49,14 +50,14 @@ def test_perplexities_are_of_the_same_nats(model: TrainedLanguageModel, tmp_path
 
 
 def test_the_loss_is_that_of_one_long_reading(model: TrainedLanguageModel, tmp_path: Path) -> None:
-    corpus = perplexity.prepare_monolingual(model.config.data, tmp_path)
+    corpus = prepare_monolingual(model.config.data, tmp_path)
     tokens = corpus.tokens("dev", model.tokenizer, print, tmp_path)
-    (batch,) = perplexity.StreamSampler(tokens, perplexity.StreamConfig(1, 1000)).all()
+    (batch,) = StreamSampler(tokens, StreamConfig(1, 1000)).all()
     hidden, _ = model.net(batch.ids, model.net.start(1, torch.device("cpu")))
     real = batch.target[0] != 0
     logits = model.net.project(hidden[0, real])
     expected = torch.nn.functional.cross_entropy(logits, batch.target[0, real]).item()
-    pieces = perplexity.StreamSampler(tokens, perplexity.StreamConfig(1, 4)).all()
+    pieces = StreamSampler(tokens, StreamConfig(1, 4)).all()
     assert mean_loss(model, pieces, 1000) == pytest.approx(expected, rel=1e-5)
 
 
