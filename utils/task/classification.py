@@ -133,4 +133,4 @@ class ClassificationTask:
         text = f"{self.config.data.text.parent.name}, {len(self.vocabulary.labels)} labels"
         about = {"name": self.config.name, "task": self.config.task, "text": text}
         test_best(trained, folder, about, test, ClassAccuracy(trained.net, test), say)
-        say(f'\\nClassify with it: python -m utils.task.classify --run {folder} "TEXT"')
+        say(f'\nClassify with it: python -m utils.task.classify --run {folder} "TEXT"')

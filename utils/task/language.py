@@ -87,4 +87,4 @@ class LanguageTask:
         text = f"{self.corpus.name} {self.corpus.language}"
         about = {"name": self.config.name, "task": self.config.task, "text": text}
         test_best(trained, folder, about, test, judge, say)
-        say(f'\\nGo on with it: python -m utils.task.generate --run {folder} "TEXT"')
+        say(f'\nGo on with it: python -m utils.task.generate --run {folder} "TEXT"')
