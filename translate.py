@@ -23,6 +23,7 @@ from utils.run import CONFIG, WEIGHTS, Run, build_translator, load_run, newest_r
 from utils.search.document_rescorer import DocumentRescorer
 from utils.search.hypothesis import SearchConfig
 from utils.search.inspection import Inspector
+from utils.task.rescore import RescoringConfig, load_rescorer, saved_rescoring
 from utils.terminal.conversation import Conversation
 from utils.terminal.document_presenter import DocumentPresenter
 from utils.terminal.line_stream import LineStream, count_lines, in_lots, paired
@@ -135,8 +136,6 @@ def main() -> None:
 
 def find_rescorer(arguments: Namespace, run: Run, search: SearchConfig) -> DocumentRescorer:
     """The language model that is asked for, with the weight that is given or was found before."""
-    from utils.task.rescore import RescoringConfig, load_rescorer, saved_rescoring  # takes a second, seldom needed
-
     folder = find_run(arguments.rescore_with)
     saved, weight, memory = saved_rescoring(run.folder, folder), arguments.rescore_weight, arguments.rescore_memory
     config = saved or RescoringConfig()

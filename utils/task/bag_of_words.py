@@ -10,12 +10,12 @@ from utils.dataset.labelled import LabelledText, LabelNames
 from utils.dataset.line_cache import cached_tokenizer
 from utils.evaluation.bag_of_words import Bags, TfIdf, Trial, best_regression, naive_bayes
 from utils.run import WEIGHTS, newest_run, read_config
-from utils.task.classification import Labelling
 from utils.task.task import Say
 from utils.terminal.plain_text import aligned
 from utils.text.pair import load_tokenizers
+from utils.trained import Labelling
 
-STRENGTHS = (1e-5, 3e-6, 1e-6, 3e-7)  # of the penalty on large weights; the dev text chooses
+STRENGTHS = (1e-4, 1e-5, 3e-6, 1e-6)  # of the penalty on large weights; the dev text chooses
 
 
 def vocabulary_of(config: ClassificationConfig, say: Say) -> Labelling:

@@ -3,9 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import NamedTuple
-
-import torch
 
 from models.bert import BertClassifier, ClassifierConfig
 from utils.conclusion import Judge, Trained, test_best
@@ -13,52 +10,11 @@ from utils.config import ClassificationConfig, MaskedLanguageConfig
 from utils.dataset.labelled import LabelledBatch, LabelledSampler, LabelledText, LabelNames
 from utils.dataset.line_cache import cached_tokenizer
 from utils.evaluation.accuracy import ClassAccuracy
-from utils.run import load_weights, read_config
-from utils.task.masked_language import load_bert
+from utils.run import read_config
 from utils.task.task import Say
-from utils.text.pair import TokenizerPair, load_tokenizers
-from utils.text.tokenizer import Tokenizer
+from utils.text.pair import load_tokenizers
+from utils.trained import Labelling, load_bert
 from utils.training.classification_objective import ClassificationObjective
-
-LABELS = "labels.json"
-
-
-class Labelling(NamedTuple):
-    """How texts are cut, and what the classes are called."""
-
-    tokenizer: Tokenizer
-    labels: LabelNames
-
-    def save(self, folder: Path) -> None:
-        """Write both into a folder."""
-        TokenizerPair(self.tokenizer, self.tokenizer).save(folder)
-        self.labels.save(folder / LABELS)
-
-    @classmethod
-    def load(cls, folder: Path) -> "Labelling":
-        """Read what `save` wrote."""
-        return cls(load_tokenizers(folder).src, LabelNames.load(folder / LABELS))
-
-
-class TrainedClassifier(NamedTuple):
-    """A trained classifier and what belongs to it."""
-
-    config: ClassificationConfig
-    vocabulary: Labelling
-    net: BertClassifier
-
-
-def load_classifier(folder: Path, device: torch.device | None = None) -> TrainedClassifier:
-    """Read a run.
-
-    Raises:
-        ValueError: no such run, one of another task, or nothing learned yet.
-    """
-    config = read_config(folder, ClassificationConfig)
-    vocabulary = Labelling.load(folder)
-    net = BertClassifier(config.model, len(vocabulary.tokenizer) + 1, len(vocabulary.labels)).to(device)
-    load_weights(net, folder)
-    return TrainedClassifier(config, vocabulary, net.eval())
 
 
 def with_pretrained_encoder(config: ClassificationConfig) -> ClassificationConfig:

@@ -18,9 +18,9 @@ from utils.dataset.parallel_text import read_lines
 from utils.dataset.token_array import TokenArray
 from utils.device import pick_device
 from utils.run import WEIGHTS, newest_run
-from utils.task.classification import TrainedClassifier, load_classifier
 from utils.terminal.given_text import given_texts
 from utils.terminal.plain_text import aligned
+from utils.trained import TrainedClassifier, load_classifier
 
 _CONFUSIONS = 5  # that are shown
 

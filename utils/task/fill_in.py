@@ -14,11 +14,11 @@ from utils.config import MaskedLanguageConfig
 from utils.device import pick_device
 from utils.export.hugging_face_bert import load_hugging_face_bert
 from utils.run import WEIGHTS, newest_run
-from utils.task.masked_language import load_bert
 from utils.terminal.given_text import given_texts
 from utils.terminal.plain_text import aligned
 from utils.text.sentencepiece_tokenizer import SentencePieceTokenizer
 from utils.text.tokenizer import Tokenizer
+from utils.trained import load_bert
 
 MASK = "[MASK]"
 _SPACE = "▁"  # a piece that is nothing else
@@ -119,7 +119,7 @@ class Reader(NamedTuple):
         ids, first = self.tokenizer.encode([_NO_WORD + part, part[:1]])
         known = ids[ids.index(UNK_ID) + 1 :]
         # unknown characters that stand together are one token
-        return [UNK_ID, *known] if UNK_ID in first else known
+        return known
 
     def _shown(self, token: int) -> str:
         return self.tokenizer.tokens([token])[0]

@@ -10,7 +10,7 @@ from utils.device import pick_device
 from utils.run import WEIGHTS, newest_run
 from utils.search.generation import generate
 from utils.search.sampling import SamplingConfig
-from utils.task.language import TrainedLanguageModel, load_language_model
+from utils.trained import TrainedLanguageModel, load_language_model
 
 
 def continuations(

@@ -2,9 +2,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
-
-import torch
 
 from models.transformer_xl import TransformerXL
 from utils.conclusion import Judge, Trained, test_best
@@ -14,32 +11,9 @@ from utils.dataset.monolingual import prepare_monolingual
 from utils.dataset.stream import SegmentBatch, StreamSampler
 from utils.dataset.token_cache import Split
 from utils.evaluation.word_perplexity import WordPerplexity
-from utils.run import load_weights, read_config
 from utils.task.task import Say
 from utils.text.pair import TokenizerPair, load_tokenizers
-from utils.text.tokenizer import Tokenizer
 from utils.training.recurrent_objective import RecurrentObjective
-
-
-class TrainedLanguageModel(NamedTuple):
-    """A trained Transformer-XL and what belongs to it."""
-
-    config: LanguageConfig
-    tokenizer: Tokenizer
-    net: TransformerXL
-
-
-def load_language_model(folder: Path, device: torch.device | None = None) -> TrainedLanguageModel:
-    """Read a run.
-
-    Raises:
-        ValueError: no such run, one of another task, or nothing learned yet.
-    """
-    config = read_config(folder, LanguageConfig)
-    tokenizer = load_tokenizers(folder).src
-    net = TransformerXL(config.model, len(tokenizer)).to(device)
-    load_weights(net, folder)
-    return TrainedLanguageModel(config, tokenizer, net.eval())
 
 
 class LanguageTask:

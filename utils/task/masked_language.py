@@ -2,9 +2,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
-
-import torch
 
 from models.bert import BertForPreTraining
 from utils.conclusion import Judge, Trained, test_best
@@ -12,32 +9,9 @@ from utils.config import MaskedLanguageConfig
 from utils.dataset.masked import MaskedBatch, MaskedSampler
 from utils.dataset.monolingual import prepare_monolingual
 from utils.evaluation.accuracy import MaskedAccuracy
-from utils.run import load_weights, read_config
 from utils.task.task import Say
 from utils.text.pair import TokenizerPair, load_tokenizers
-from utils.text.tokenizer import Tokenizer
 from utils.training.masked_objective import MaskedLanguageObjective
-
-
-class PretrainedBert(NamedTuple):
-    """A trained BERT and what belongs to it."""
-
-    config: MaskedLanguageConfig
-    tokenizer: Tokenizer
-    net: BertForPreTraining
-
-
-def load_bert(folder: Path, device: torch.device | None = None) -> PretrainedBert:
-    """Read a run.
-
-    Raises:
-        ValueError: no such run, one of another task, or nothing learned yet.
-    """
-    config = read_config(folder, MaskedLanguageConfig)
-    tokenizer = load_tokenizers(folder).src
-    net = BertForPreTraining(config.model, len(tokenizer) + 1).to(device)
-    load_weights(net, folder)
-    return PretrainedBert(config, tokenizer, net.eval())
 
 
 class MaskedLanguageTask:

@@ -24,7 +24,7 @@ from utils.device import autocast, pick_device
 from utils.evaluation.word_perplexity import WordPerplexity
 from utils.file import atomic_file
 from utils.run import WEIGHTS, newest_run
-from utils.task.language import TrainedLanguageModel, load_language_model
+from utils.trained import TrainedLanguageModel, load_language_model
 from utils.training.observer import perplexity
 from utils.training.recurrent_objective import RecurrentObjective
 

@@ -12,7 +12,7 @@ from utils.run import Run
 from utils.search.document_rescorer import DocumentRescorer
 from utils.search.hypothesis import SearchConfig
 from utils.search.rescoring import DocumentScorer
-from utils.task.language import load_language_model
+from utils.trained import load_language_model
 
 RESCORING = "rescoring.json"  # in the folder of a translator's run: the weights found for it
 UNTUNED_WEIGHT = 0.2

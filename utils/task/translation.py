@@ -14,9 +14,9 @@ from utils.dataset.parallel_text import read_parallel
 from utils.dataset.token_cache import cached_tokenizers, cached_tokens, training_tokens
 from utils.evaluation.validator import Validator
 from utils.run import Run, load_run, read_config
-from utils.task.masked_language import load_bert
 from utils.task.task import Say
 from utils.text.pair import TokenizerPair, load_tokenizers
+from utils.trained import load_bert
 from utils.training.objective import build_objective
 
 

@@ -15,8 +15,8 @@ from utils.command_line import run_command
 from utils.evaluation.accuracy import ClassAccuracy
 from utils.run import newest_run
 from utils.task import classify as command_module
-from utils.task.classification import TrainedClassifier, load_classifier
 from utils.task.classify import classify, confusion, labelled_batches, summary
+from utils.trained import TrainedClassifier, load_classifier
 
 
 @pytest.fixture(scope="module")

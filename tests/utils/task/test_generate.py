@@ -15,7 +15,7 @@ from utils.search.generation import generate
 from utils.search.sampling import SamplingConfig
 from utils.task import generate as command_module
 from utils.task.generate import continuations
-from utils.task.language import TrainedLanguageModel, load_language_model
+from utils.trained import TrainedLanguageModel, load_language_model
 
 ENGLISH = tokenizers().tgt
 PROMPT = "There is an old"

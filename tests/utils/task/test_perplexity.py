@@ -16,8 +16,8 @@ from tests.utils.task.tiny_run import language_run
 from utils.dataset.monolingual import MonolingualConfig, prepare_monolingual
 from utils.dataset.stream import StreamConfig, StreamSampler
 from utils.task import perplexity
-from utils.task.language import TrainedLanguageModel, load_language_model
 from utils.task.perplexity import mean_loss, remember
+from utils.trained import TrainedLanguageModel, load_language_model
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from utils.run import Run, load_run
 from utils.search.hypothesis import SearchConfig
 from utils.search.rescoring import DocumentScorer
 from utils.search.translator import Candidate, Translation
-from utils.task.language import load_language_model
 from utils.task.rescore import RescoringConfig, load_rescorer, save_rescoring, saved_rescoring
+from utils.trained import load_language_model
 
 SEARCH = SearchConfig(beam_size=3, length_penalty=0.0)
 

@@ -14,10 +14,8 @@ from models.bert import Bert
 from tests.tiny import TEXT
 from utils.config import Config, LanguageConfig
 from utils.run import load_run, newest_run
-from utils.task.classification import load_classifier
-from utils.task.language import load_language_model
-from utils.task.masked_language import load_bert
 from utils.text.pair import load_tokenizers
+from utils.trained import load_bert, load_classifier, load_language_model
 
 CPU = torch.device("cpu")
 COMMON = [

@@ -13,8 +13,8 @@ from utils.dataset.batch import BatchConfig
 from utils.dataset.labelled import LabelledConfig, LabelNames
 from utils.dataset.stream import StreamConfig
 from utils.run import WEIGHTS, Vocabulary, create_run
-from utils.task.classification import Labelling
 from utils.text.pair import TokenizerPair
+from utils.trained import Labelling
 from utils.training.weight_store import write_weights
 
 JAPANESE = tokenizers().src

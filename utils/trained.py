@@ -1,0 +1,96 @@
+"""Reading runs of other tasks than translation: what was trained, and what belongs to it."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from models.bert import BertClassifier, BertForPreTraining
+from models.transformer_xl import TransformerXL
+from utils.config import ClassificationConfig, LanguageConfig, MaskedLanguageConfig
+from utils.dataset.labelled import LabelNames
+from utils.run import load_weights, read_config
+from utils.text.pair import TokenizerPair, load_tokenizers
+from utils.text.tokenizer import Tokenizer
+
+LABELS = "labels.json"  # of a classifier's run
+
+
+class PretrainedBert(NamedTuple):
+    """A trained BERT and what belongs to it."""
+
+    config: MaskedLanguageConfig
+    tokenizer: Tokenizer
+    net: BertForPreTraining
+
+
+def load_bert(folder: Path, device: torch.device | None = None) -> PretrainedBert:
+    """Read a run.
+
+    Raises:
+        ValueError: no such run, one of another task, or nothing learned yet.
+    """
+    config = read_config(folder, MaskedLanguageConfig)
+    tokenizer = load_tokenizers(folder).src
+    net = BertForPreTraining(config.model, len(tokenizer) + 1).to(device)
+    load_weights(net, folder)
+    return PretrainedBert(config, tokenizer, net.eval())
+
+
+class TrainedLanguageModel(NamedTuple):
+    """A trained Transformer-XL and what belongs to it."""
+
+    config: LanguageConfig
+    tokenizer: Tokenizer
+    net: TransformerXL
+
+
+def load_language_model(folder: Path, device: torch.device | None = None) -> TrainedLanguageModel:
+    """Read a run.
+
+    Raises:
+        ValueError: no such run, one of another task, or nothing learned yet.
+    """
+    config = read_config(folder, LanguageConfig)
+    tokenizer = load_tokenizers(folder).src
+    net = TransformerXL(config.model, len(tokenizer)).to(device)
+    load_weights(net, folder)
+    return TrainedLanguageModel(config, tokenizer, net.eval())
+
+
+class Labelling(NamedTuple):
+    """How texts are cut, and what the classes are called."""
+
+    tokenizer: Tokenizer
+    labels: LabelNames
+
+    def save(self, folder: Path) -> None:
+        """Write both into a folder."""
+        TokenizerPair(self.tokenizer, self.tokenizer).save(folder)
+        self.labels.save(folder / LABELS)
+
+    @classmethod
+    def load(cls, folder: Path) -> "Labelling":
+        """Read what `save` wrote."""
+        return cls(load_tokenizers(folder).src, LabelNames.load(folder / LABELS))
+
+
+class TrainedClassifier(NamedTuple):
+    """A trained classifier and what belongs to it."""
+
+    config: ClassificationConfig
+    vocabulary: Labelling
+    net: BertClassifier
+
+
+def load_classifier(folder: Path, device: torch.device | None = None) -> TrainedClassifier:
+    """Read a run.
+
+    Raises:
+        ValueError: no such run, one of another task, or nothing learned yet.
+    """
+    config = read_config(folder, ClassificationConfig)
+    vocabulary = Labelling.load(folder)
+    net = BertClassifier(config.model, len(vocabulary.tokenizer) + 1, len(vocabulary.labels)).to(device)
+    load_weights(net, folder)
+    return TrainedClassifier(config, vocabulary, net.eval())
