@@ -119,7 +119,7 @@ class Reader(NamedTuple):
         ids, first = self.tokenizer.encode([_NO_WORD + part, part[:1]])
         known = ids[ids.index(UNK_ID) + 1 :]
         # unknown characters that stand together are one token
-        return known
+        return [UNK_ID, *known] if UNK_ID in first else known
 
     def _shown(self, token: int) -> str:
         return self.tokenizer.tokens([token])[0]
