@@ -14,7 +14,17 @@ from layers.decoder_block import DecoderBlock
 from layers.packed import packed
 from layers.scaled_dot_product_attention import ScaledDotProductAttention
 from models.transformer import Transformer
-from utils.config import AnyConfig, Config, Tree, TreeT, task_of, tree_of
+from utils.config import (
+    AnyConfig,
+    ClassificationConfig,
+    Config,
+    LanguageConfig,
+    MaskedLanguageConfig,
+    Tree,
+    TreeT,
+    task_of,
+    tree_of,
+)
 from utils.device import Precision, inference_dtype
 from utils.search.coverage import Covered
 from utils.search.ensemble import Ensemble
@@ -34,6 +44,14 @@ CURVE = "curve.png"
 ATTENTION = "attention.png"
 TEST = "test.json"  # scores of the test set
 TRANSLATIONS = "test.txt"  # its translations, line by line
+
+
+# what to train where a run is missing
+_PRESETS: dict[type[Tree] | None, str] = {
+    MaskedLanguageConfig: "bert_ja",
+    LanguageConfig: "transformer_xl_en",
+    ClassificationConfig: "kftt_category_ja",
+}
 
 
 class Run(NamedTuple):
@@ -151,7 +169,7 @@ def newest_run(having: str, root: Path = PICKLES, tree: type[Tree] | None = Conf
     kind = "" if tree is None else f" of task {task_of(tree)}"
     raise ValueError(
         f"no run{kind} with a {having} in {root}: train one first, "
-        "`python train.py --config const/preset/demo.yaml` takes minutes"
+        f"`python train.py --config const/preset/{_PRESETS.get(tree, 'demo')}.yaml` takes minutes"
     )
 
 

@@ -15,7 +15,7 @@ from torch import nn
 
 from const.path import PRESET, ROOT
 from models import transformer
-from models.bert import BertConfig, BertForPreTraining, ClassifierConfig
+from models.bert import BertClassifier, BertConfig, BertForPreTraining, ClassifierConfig
 from models.transformer import Transformer, TransformerConfig
 from models.transformer_xl import TransformerXL
 from utils.config import (
@@ -139,11 +139,12 @@ GOLDEN = {
     "tanaka_10k_ja_en": ("tanaka", "ja", "en", False, 7_596_288),
     "tanaka_ja_en": ("tanaka", "ja", "en", True, 7_066_624),
 }
-# name: (task, language, parameters with a vocabulary of the size asked for)
+# name: (task, text, parameters with a vocabulary of the size asked for)
 GOLDEN_OTHERS = {
-    "bert_ja": ("masked_language", "ja", 5_381_699),
-    "bert_tanaka_ja": ("masked_language", "ja", 4_061_555),
-    "transformer_xl_en": ("language", "en", 5_469_696),
+    "bert_ja": ("masked_language", "kftt ja", 5_381_699),
+    "bert_tanaka_ja": ("masked_language", "tanaka ja", 4_061_555),
+    "kftt_category_ja": ("classification", "kftt-category-ja/train.text", 5_310_735),
+    "transformer_xl_en": ("language", "kftt en", 5_469_696),
 }
 
 
@@ -170,12 +171,18 @@ def test_a_preset_of_another_task_is_what_its_name_says(name: str) -> None:
     match config:
         case MaskedLanguageConfig():
             net: nn.Module = BertForPreTraining(config.model, config.tokenizer.vocab_size + 1)
-            assert config.batch.max_tokens <= config.model.max_length
+            text = f"{config.data.corpus} {config.data.language}"
         case LanguageConfig():
             net = TransformerXL(config.model, config.tokenizer.vocab_size)
+            text = f"{config.data.corpus} {config.data.language}"
+        case ClassificationConfig():
+            net = BertClassifier(config.model, config.tokenizer.vocab_size + 1, 15)
+            text = "/".join(config.data.text.parts[-2:])
         case _:
             raise AssertionError(config)
-    assert (config.task, config.data.language, n_parameters(net)) == GOLDEN_OTHERS[name]
+    assert (config.task, text, n_parameters(net)) == GOLDEN_OTHERS[name]
+    if not isinstance(config, LanguageConfig):
+        assert config.batch.max_tokens <= config.model.max_length
 
 
 @pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)

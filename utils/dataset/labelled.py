@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -44,6 +45,21 @@ class LabelledConfig:
     dev_labels: Path
     test_text: Path
     test_labels: Path
+
+    def pairs(self) -> tuple[tuple[Path, Path], ...]:
+        """Text and labels of train, dev and test.
+
+        Raises:
+            ValueError: a file is missing.
+        """
+        pairs = (self.text, self.labels), (self.dev_text, self.dev_labels), (self.test_text, self.test_labels)
+        for path in chain.from_iterable(pairs):
+            if not path.is_file():
+                raise ValueError(
+                    f"no such file: {path}; python -m utils.dataset.article_category writes those of "
+                    "const/preset/kftt_category_ja.yaml"
+                )
+        return pairs
 
 
 class LabelNames(tuple[str, ...]):

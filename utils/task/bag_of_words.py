@@ -6,26 +6,15 @@ from pathlib import Path
 
 from utils.command_line import Parser, run_command
 from utils.config import ClassificationConfig
-from utils.dataset.labelled import LabelledText, LabelNames
-from utils.dataset.line_cache import cached_tokenizer
+from utils.dataset.labelled import LabelledText
 from utils.evaluation.bag_of_words import Bags, TfIdf, Trial, best_regression, naive_bayes
 from utils.run import WEIGHTS, newest_run, read_config
+from utils.task.classification import vocabulary_of
 from utils.task.task import Say
 from utils.terminal.plain_text import aligned
-from utils.text.pair import load_tokenizers
 from utils.trained import Labelling
 
 STRENGTHS = (1e-4, 1e-5, 3e-6, 1e-6)  # of the penalty on large weights; the dev text chooses
-
-
-def vocabulary_of(config: ClassificationConfig, say: Say) -> Labelling:
-    """The tokenizer and labels that a training with these settings has."""
-    data, encoder = config.data, config.model.init_encoder
-    if encoder is not None:
-        tokenizer = load_tokenizers(encoder).src
-    else:
-        tokenizer = cached_tokenizer(f"labelled-{data.text.stem}", data.text, config.tokenizer, say)
-    return Labelling(tokenizer, LabelNames.of(data.labels))
 
 
 def compare(config: ClassificationConfig, vocabulary: Labelling, strengths: Sequence[float], say: Say) -> list[str]:
@@ -37,11 +26,10 @@ def compare(config: ClassificationConfig, vocabulary: Labelling, strengths: Sequ
         strengths: of the penalty, to be tried.
         say: is told what takes time.
     """
-    data, (tokenizer, labels) = config.data, vocabulary
-    files = ((data.text, data.labels), (data.dev_text, data.dev_labels), (data.test_text, data.test_labels))
+    tokenizer, labels = vocabulary
     counts = [
         Bags.of(LabelledText.cached(text, its_labels, labels, tokenizer, say), len(tokenizer))
-        for text, its_labels in files
+        for text, its_labels in config.data.pairs()
     ]
     train, *others = counts
     say(f"{len(train.labels):,} texts, {len(labels)} labels, {len(tokenizer):,} tokens")

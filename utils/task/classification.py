@@ -31,6 +31,16 @@ def with_pretrained_encoder(config: ClassificationConfig) -> ClassificationConfi
     return replace(config, model=ClassifierConfig(**(shape | free), init_encoder=own.init_encoder))
 
 
+def vocabulary_of(config: ClassificationConfig, say: Say) -> Labelling:
+    """The tokenizer, of the BERT that is fine-tuned if there is one, and the labels of a training that begins."""
+    data, encoder = config.data, config.model.init_encoder
+    if encoder is not None:
+        tokenizer = load_tokenizers(encoder).src
+    else:
+        tokenizer = cached_tokenizer(f"labelled-{data.text.stem}", data.text, config.tokenizer, say)
+    return Labelling(tokenizer, LabelNames.of(data.labels))
+
+
 class ClassificationTask:
     """Texts and labels to learn from, and to be scored on.
 
@@ -45,18 +55,11 @@ class ClassificationTask:
 
     def __init__(self, config: ClassificationConfig, source: Path | None, say: Say) -> None:
         self.config = config = with_pretrained_encoder(config)
-        data, batch, model = config.data, config.batch, config.model
-        batch.require_positions(model.max_length)
-        if source is not None:
-            self.vocabulary = Labelling.load(source)
-        else:
-            if model.init_encoder is not None:
-                tokenizer = load_tokenizers(model.init_encoder).src
-            else:
-                tokenizer = cached_tokenizer(f"labelled-{data.text.stem}", data.text, config.tokenizer, say)
-            self.vocabulary = Labelling(tokenizer, LabelNames.of(data.labels))
+        batch = config.batch
+        batch.require_positions(config.model.max_length)
+        files = config.data.pairs()
+        self.vocabulary = vocabulary_of(config, say) if source is None else Labelling.load(source)
         self.sizes = {"source": len(self.vocabulary.tokenizer), "labels": len(self.vocabulary.labels)}
-        files = ((data.text, data.labels), (data.dev_text, data.dev_labels), (data.test_text, data.test_labels))
         self.sampler, self._dev, self._test = (
             LabelledSampler(
                 LabelledText.cached(text, labels, self.vocabulary.labels, self.vocabulary.tokenizer, say),

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from const.token import BOS_ID, EOS_ID, PAD_ID
-from utils.dataset.labelled import LabelledBatch, LabelledSampler, LabelledText, LabelNames
+from utils.dataset.labelled import LabelledBatch, LabelledConfig, LabelledSampler, LabelledText, LabelNames
 from utils.dataset.token_array import TokenArray
 from utils.text.word_tokenizer import WordTokenizer
 
@@ -115,3 +115,14 @@ def test_texts_are_encoded_with_their_labels(tmp_path: Path) -> None:
 def test_a_batch_goes_to_a_device_whole() -> None:
     batch = LabelledBatch(torch.tensor([[2, 4, 3]]), torch.tensor([1])).to(torch.device("meta"))
     assert (batch.ids.device.type, batch.label.device.type) == ("meta", "meta")
+
+
+def test_a_text_that_is_missing_is_named_with_what_writes_such_texts(tmp_path: Path) -> None:
+    files = [tmp_path / name for name in "abcdef"]
+    for file in files:
+        file.write_text("x\n")
+    config = LabelledConfig(*files)
+    assert config.pairs() == ((files[0], files[1]), (files[2], files[3]), (files[4], files[5]))
+    files[3].unlink()
+    with pytest.raises(ValueError, match=rf"^no such file: {files[3]}; python -m utils\.dataset\.article_category"):
+        config.pairs()

@@ -14,6 +14,7 @@ from utils.dataset import labelled, line_cache
 from utils.dataset.labelled import LabelledConfig
 from utils.run import newest_run
 from utils.task import bag_of_words as command_module
+from utils.task import classification
 
 THINGS = {"橋": "bridge", "庭": "garden", "川": "river"}
 
@@ -46,7 +47,7 @@ def test_what_a_classifier_must_beat(
     monkeypatch.setattr(
         labelled, "cached_lines", lambda name, text, tokenizer, say, _: cached(name, text, tokenizer, say)
     )
-    monkeypatch.setattr(command_module, "cached_tokenizer", partial(line_cache.cached_tokenizer, root=tmp_path))
+    monkeypatch.setattr(classification, "cached_tokenizer", partial(line_cache.cached_tokenizer, root=tmp_path))
     pickles = tmp_path / "pickles"
     folder = classifier_run(pickles, data=data)
     assert command(monkeypatch, "--run", folder) == 0
