@@ -14,7 +14,8 @@ class DocumentScorer:
 
     Args:
         model: in eval mode.
-        memory_length: positions that are remembered; None: as many as in training.
+        memory_length: positions that are remembered; 0: each sentence is a document of its own; None: as many as in
+            training.
     """
 
     def __init__(self, model: TransformerXL, memory_length: int | None = None) -> None:
@@ -56,4 +57,5 @@ class DocumentScorer:
         self._memory = self._read.select(torch.tensor([i], device=self.device)).span(
             max(0, end - self.memory_length), end
         )
-        self._unread, self._ends = EOS_ID, []
+        # who remembers nothing begins each sentence as a document: never in training did a text begin with </s>
+        self._unread, self._ends = EOS_ID if self.memory_length else BOS_ID, []

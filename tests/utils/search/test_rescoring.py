@@ -89,6 +89,14 @@ def test_a_memory_of_few_positions_is_of_the_last_ones_that_were_chosen() -> Non
     torch.testing.assert_close(scorer._memory.hidden[0], scorer.model.embedding(read))
 
 
+def test_without_a_memory_each_sentence_is_a_document_of_its_own() -> None:
+    scorer, (candidates, best) = DocumentScorer(lively(), memory_length=0), DOCUMENT[0]
+    expected = [in_one_go(scorer.model, [], candidate) for candidate in candidates]
+    for _ in range(3):
+        assert scorer.log_probs(candidates) == pytest.approx(expected, abs=1e-5)
+        scorer.choose(best)
+
+
 def test_the_memory_is_as_long_as_in_training_where_nothing_else_is_asked() -> None:
     short = lively(replace(CONFIG, memory_length=2))
     named, unnamed = DocumentScorer(short, 2), DocumentScorer(short)
