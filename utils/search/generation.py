@@ -9,7 +9,9 @@ from torch import Tensor
 from const.token import EOS_ID
 from models.transformer_xl import TransformerXL
 from utils.search.hypothesis import next_log_probs
-from utils.search.sampling import SamplingConfig, candidates, inverse_cdf
+from utils.search.sampling import SamplingConfig, candidates, inverse_cdf, uniform
+
+_TEXT = 1  # the number of the only text, as `sample` tells draws apart
 
 
 @torch.inference_mode()
@@ -43,7 +45,7 @@ def generate(
         raise ValueError(f"sentences={sentences}: give at least 1")
     device = next(model.parameters()).device
     n = 1 if sampling is None else sampling.n_samples
-    draws = None if sampling is None else _uniform(sampling, most).to(device)
+    draws = None if sampling is None else uniform(sampling, [_TEXT], most)[0].to(device)
     said: list[list[int]] = [[] for _ in range(n)]
     hidden, memory = model(torch.tensor([prompt], device=device), model.start(1, device), memory_length=memory_length)
     logits = model.project(hidden[:, -1]).expand(n, -1)
@@ -70,9 +72,3 @@ def _drawn(log_probs: Float[Tensor, "R V"], sampling: SamplingConfig, draws: Flo
     """The tokens that uniform numbers fall on."""
     likely, tokens = candidates(log_probs, sampling)
     return tokens.gather(-1, inverse_cdf(likely.softmax(-1), draws)[:, None])[:, 0]
-
-
-def _uniform(sampling: SamplingConfig, most: int) -> Float[Tensor, "W T"]:
-    """A number from [0, 1) for each token of each continuation, however many others there are."""
-    seeded = torch.Generator().manual_seed(sampling.seed)
-    return torch.rand(sampling.n_samples, most, dtype=torch.float64, generator=seeded)

@@ -79,7 +79,7 @@ def sample(
         whatever the temperature.
     """
     n_steps = max([bound.most for bound in bounds] + [len(prefix) + 1 for prefix in prefixes or []])
-    draws = _uniform(sampling, numbers, n_steps).to(src.device)
+    draws = uniform(sampling, numbers, n_steps).to(src.device)
 
     def drawn(log_probs: Float[Tensor, "N W V"], sentences: Tensor, t: int) -> Int[Tensor, "N W"]:
         likely, tokens = candidates(log_probs.flatten(0, 1), sampling)
@@ -112,6 +112,16 @@ def inverse_cdf(probs: Float[Tensor, "R C"], draws: Float[Tensor, " R"]) -> Int[
     return (sums > (draws * sums.amax(-1))[:, None]).int().argmax(-1)
 
 
+def uniform(sampling: SamplingConfig, numbers: Sequence[int], n_steps: int) -> Float[Tensor, "N W T"]:
+    """A number from [0, 1) for each step of each sample: the first ones of a stream that belongs to it alone."""
+    streams = [
+        [np.random.SeedSequence(sampling.seed, spawn_key=(number, i)) for i in range(sampling.n_samples)]
+        for number in numbers
+    ]
+    draws = [[np.random.default_rng(stream).random(n_steps) for stream in sentence] for sentence in streams]
+    return torch.from_numpy(np.array(draws))
+
+
 def _nucleus(scores: Float[Tensor, "R V"], top_p: float) -> tuple[Float[Tensor, "R C"], Int[Tensor, "R C"]]:
     """The likeliest, up to and with the one that brings their sum to top_p; the others score -inf."""
     log_probs = scores.log_softmax(-1)
@@ -123,13 +133,3 @@ def _nucleus(scores: Float[Tensor, "R V"], top_p: float) -> tuple[Float[Tensor, 
         if n == n_all or bool((sums[:, -1] >= top_p).all()):
             return likely.masked_fill(sums - probs >= top_p, NEVER), places
         n = min(4 * n, n_all)
-
-
-def _uniform(sampling: SamplingConfig, numbers: Sequence[int], n_steps: int) -> Float[Tensor, "N W T"]:
-    """A number from [0, 1) for each step of each sample: the first ones of a stream that belongs to it alone."""
-    streams = [
-        [np.random.SeedSequence(sampling.seed, spawn_key=(number, i)) for i in range(sampling.n_samples)]
-        for number in numbers
-    ]
-    draws = [[np.random.default_rng(stream).random(n_steps) for stream in sentence] for sentence in streams]
-    return torch.from_numpy(np.array(draws))

@@ -112,6 +112,12 @@ def test_the_same_seed_says_the_same_however_many_others_there_are() -> None:
     assert len({tuple(said) for said in five}) == 5
 
 
+def test_more_tokens_begin_with_the_same_ones() -> None:
+    model = without(lively(40), EOS_ID)
+    few, many = (generate(model, PROMPT, most, sampling=SamplingConfig(5)) for most in (4, 9))
+    assert [said[:4] for said in many] == few
+
+
 def test_who_has_ended_changes_nothing_for_the_others() -> None:
     model, sampling = lively(), SamplingConfig(30)
     one, two = (generate(model, PROMPT, 9, sentences, sampling) for sentences in (1, 2))
