@@ -131,24 +131,33 @@ def main() -> None:
     if arguments.rescore_with is None:
         write(Presenter(inspector, shown, say), arguments)
     else:
-        write(DocumentPresenter(inspector, shown, say, find_rescorer(arguments, runs[0], search)), arguments)
+        write(DocumentPresenter(inspector, shown, say, find_rescorer(arguments, runs, search)), arguments)
 
 
-def find_rescorer(arguments: Namespace, run: Run, search: SearchConfig) -> DocumentRescorer:
-    """The language model that is asked for, with the weight that is given or was found before."""
-    folder = find_run(arguments.rescore_with)
-    saved, weight, memory = saved_rescoring(run.folder, folder), arguments.rescore_weight, arguments.rescore_memory
+def find_rescorer(arguments: Namespace, runs: Sequence[Run], search: SearchConfig) -> DocumentRescorer:
+    """The language model that is asked for, with the weight that is given or was found before.
+
+    A weight that was found for one translator alone says nothing about an ensemble, nor about another memory.
+    """
+    run, folder, memory = runs[0], find_run(arguments.rescore_with), arguments.rescore_memory
+    saved = saved_rescoring(run.folder, folder) if len(runs) == 1 else None
     config = saved or RescoringConfig()
-    if weight is not None:
-        config = replace(config, weight=weight)
-    elif saved is None:
-        say(
-            f"--rescore_weight {config.weight:g}, which nobody has tuned: "
-            f"python evaluate.py rescore {run.folder} --with {folder} --save"
-        )
     if memory is not None:
         config = replace(config, memory_length=memory)
+    if arguments.rescore_weight is not None:
+        config = replace(config, weight=arguments.rescore_weight)
+    elif config != saved:
+        say(untuned(config, runs, folder))
     return load_rescorer(folder, run, search, config)
+
+
+def untuned(config: RescoringConfig, runs: Sequence[Run], folder: Path) -> str:
+    """What a reader must know of a weight that was not found for what it is used for."""
+    if len(runs) > 1:
+        return f"--rescore_weight {config.weight:g}, which nobody has tuned for {len(runs)} runs at once"
+    memory = "" if config.memory_length is None else f" --memory {config.memory_length}"
+    remedy = f"python evaluate.py rescore {runs[0].folder} --with {folder}{memory} --save"
+    return f"--rescore_weight {config.weight:g}, which nobody has tuned{memory and ' for this memory'}: {remedy}"
 
 
 def refuse_contradictions(arguments: Namespace) -> None:

@@ -537,7 +537,23 @@ def test_the_weight_is_the_one_that_was_found(
     assert tuned.err == ""
     assert tuned.out == out("--rescore_weight", "9", "--rescore_memory", "0") != untuned.out
     assert out("--rescore_weight", "0.2") == out("--rescore_weight", "0.2", "--rescore_memory", "0")
-    assert out("--rescore_memory", "20") == out("--rescore_weight", "9", "--rescore_memory", "20") != tuned.out
+    other = command(*DOCUMENTS[:4], *asked, "--rescore_memory", "20")
+    assert other.out == out("--rescore_weight", "9", "--rescore_memory", "20") != tuned.out
+    remedy = f"python evaluate.py rescore {own} --with {language_model} --memory 20 --save"
+    assert other.err == f"--rescore_weight 9, which nobody has tuned for this memory: {remedy}\n"
+    assert command(*DOCUMENTS[:4], *asked, "--rescore_memory", "0").err == ""
+    assert command(*DOCUMENTS[:4], *asked, "--rescore_memory", "20", "--rescore_weight", "9").err == ""
+
+
+def test_a_weight_found_for_one_run_is_not_that_of_an_ensemble(
+    command: Command, language_model: Path, tmp_path: Path
+) -> None:
+    own = run(tmp_path)
+    save_rescoring(own, language_model, RescoringConfig(9.0, 0))
+    asked = ("--run", own, "--run", own, *SHORT, "--rescore-with", language_model)
+    found = command(*DOCUMENTS[:4], *asked)
+    assert found.err == "--rescore_weight 0.2, which nobody has tuned for 2 runs at once\n"
+    assert found.out == command(*DOCUMENTS[:4], *asked, "--rescore_weight", "0.2", "--rescore_memory", "20").out
 
 
 @pytest.mark.parametrize(
