@@ -33,7 +33,7 @@ from utils.training.checkpoint import FORMAT, difference
 from utils.training.checkpoint_keeper import CheckpointKeeper
 from utils.training.checkpoint_store import CheckpointStore
 from utils.training.compiled import compile_blocks
-from utils.training.distributed import Processes, joined_processes
+from utils.training.distributed import Processes, joined_processes, own_device
 from utils.training.guarded_adam import GuardedAdam
 from utils.training.interrupt import Interrupt, graceful_interrupt
 from utils.training.memory import explained_out_of_memory
@@ -167,6 +167,9 @@ class Trainer:
         while not self._is_over(plan, interrupt):
             epoch = sampler.epoch(progress.epoch)
             updates = cut_into_updates(len(epoch), batch.accumulate)
+            if progress.position >= len(updates):  # it was resumed with larger batches
+                progress.epoch, progress.position = progress.epoch + 1, 0
+                continue
             if progress.position == 0:
                 self.memories.clear()
             with closing(self._micro_batches(epoch, updates[progress.position :])) as prepared:
@@ -227,8 +230,10 @@ class Trainer:
         self.meter.restart_clock()
 
     def _memories_to_first(self) -> None:
-        """The first process saves what all remember."""
-        self.memories |= self.processes.to_first(self.memories)
+        """The first process saves what all remember, of their own places."""
+        rank, size = self.processes.rank, self.processes.size
+        own = {place: memory for place, memory in self.memories.items() if place % size == rank}
+        self.memories |= self.processes.to_first(own)
 
     def test(self, batches: Iterable[AnyBatch], judge: Judge) -> Validation:
         """Loss of some batches with the weights that the network has, and the scores that `judge` gives."""
@@ -281,9 +286,16 @@ def describe(trainer: Trainer, epoch: AnyEpoch, config: AnyConfig) -> str:
 
 
 def architecture(task: Task) -> dict[str, Any]:
-    """What a checkpoint must say of its network to fit that of a task."""
+    """What a checkpoint must say of its network to fit that of a task, and how the text was cut."""
     config = task.config
-    return {"format": FORMAT, "task": config.task, "model": config.model.architecture(), "vocabulary": task.sizes}
+    streams = {"batch": asdict(config.batch), "seed": config.training.seed}
+    return {
+        "format": FORMAT,
+        "task": config.task,
+        "model": config.model.architecture(),
+        "vocabulary": task.sizes,
+        "streams": streams,
+    }
 
 
 def go_on(trainer: Trainer, checkpoints: CheckpointStore, wanted: dict[str, Any], say: Callable[[str], None]) -> None:
@@ -293,10 +305,13 @@ def go_on(trainer: Trainer, checkpoints: CheckpointStore, wanted: dict[str, Any]
         ValueError: there is none, or it is of another architecture.
     """
     state = checkpoints.load(trainer.device, say)
-    if differs := difference(state, wanted):
+    if differs := difference(state, {name: value for name, value in wanted.items() if name != "streams"}):
         raise ValueError(f"the run cannot be gone on with: {differs}")
     trainer.restore(state)
     say(f"Going on from step {trainer.progress.step:,}")
+    if trainer.memories and state["streams"] != wanted["streams"]:
+        trainer.memories, trainer.progress.position = {}, 0
+        say("The text is cut into other streams than before: the epoch begins anew, with nothing to remember")
 
 
 def begin_with(trainer: Trainer, source: Path, config: AnyConfig, say: Callable[[str], None]) -> None:
@@ -310,6 +325,13 @@ def begin_with(trainer: Trainer, source: Path, config: AnyConfig, say: Callable[
         raise ValueError(f"the weights of {source} cannot be begun with: {differs}")
     run_folder.load_weights(trainer.net, source)
     say(f"Beginning with the weights of {source}")
+
+
+def refuse_unknown_score(config: AnyConfig) -> None:
+    """Refuse to choose weights by what a task does not score."""
+    known = {"translation": ("bleu", "chrf", "loss"), "language": ("loss",)}.get(config.task, ("accuracy", "loss"))
+    if config.training.select_by not in known:
+        raise ValueError(f"select_by={config.training.select_by}: task {config.task} has {', '.join(known)}")
 
 
 def prepare(config: AnyConfig, source: Path | None, say: Callable[[str], None]) -> Task:
@@ -335,12 +357,10 @@ def train(arguments: Arguments, processes: Processes, device: torch.device) -> N
             f"accumulate={accumulate} batches an update cannot be shared by {processes.size} processes: "
             f"give --batch.accumulate {processes.size} or a multiple of it"
         )
+    refuse_unknown_score(arguments.config)
     with processes.first_alone():
         task = prepare(arguments.config, arguments.resume or arguments.init_from, say)
     config, plan = task.config, task.config.training
-    if plan.select_by not in (known := ("loss", *task.scores)):
-        raise ValueError(f"select_by={plan.select_by}: task {config.task} has {', '.join(known)}")
-
     torch.manual_seed(plan.seed)
     net = task.build().to(device)
     if plan.compile:
@@ -417,7 +437,7 @@ def _judges_nothing(loss: float) -> Validation:
 def main() -> None:
     """Train alone, or with the other processes that torchrun has started."""
     arguments = read_arguments(sys.argv[1:])
-    device = pick_device(arguments.config.training.device)
+    device = own_device(pick_device(arguments.config.training.device))
     inference_dtype(device, arguments.config.training.precision)  # refuses what the device cannot do
     keep_freed_memory()
     with joined_processes(device) as processes:

@@ -18,7 +18,7 @@ def kept(shape: torch.Size, p: float) -> Tensor:
     """Bytes of a CPU that are 0 with probability p and else 1, p a multiple of 1 / 256; each call draws anew."""
     # torch's generator seeds this one, which is twice as fast
     draw = np.random.Generator(np.random.SFC64(int(torch.randint(2**63 - 1, ()))))
-    words = torch.from_numpy(draw.integers(-(2**63), 2**63, -(-shape.numel() // 8)))
+    words = torch.from_numpy(draw.integers(-(2**63), 2**63, max(1, -(-shape.numel() // 8))))
     return words.view(torch.uint8)[: shape.numel()].view(shape).ge_(round(p * _LEVELS))
 
 

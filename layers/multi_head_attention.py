@@ -49,7 +49,7 @@ class MultiHeadAttention(nn.Module):
         score_bias: nn.Module | None = None,
     ) -> None:
         super().__init__()
-        if d_model % n_heads:
+        if n_heads < 1 or d_model % n_heads:
             raise ValueError(f"d_model={d_model} does not split into n_heads={n_heads}: choose a multiple of n_heads")
         self.n_heads = n_heads
         self.query = nn.Linear(d_model, d_model)

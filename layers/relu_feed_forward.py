@@ -6,8 +6,8 @@ With a = max(0, xW₁ᵀ + b₁) ⊙ m, m = 0 with probability p and else 1, and
     ∂W₂ = s ∂yᵀ a          ∂b₂ = Σ ∂y          ∂h = (s ∂y W₂) ⊙ [a > 0]
     ∂W₁ = ∂hᵀ x            ∂b₁ = Σ ∂h          ∂x = ∂h W₁
 
-max(0, ·), ⊙ m and ⊙ [a > 0] are done in place on the bits of numbers, read as integers, which in half precision takes a
-fraction of the time; s rides in a matrix product.
+⊙ m and ⊙ [a > 0] are done in place on the bits of numbers, read as integers, which in half precision takes a fraction
+of the time; s rides in a matrix product.
 """
 
 from typing import Any
@@ -23,10 +23,11 @@ from layers.dropout import bits, kept
 class _ReluFeedForward(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor, p: float) -> Tensor:
-        precision = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else x.dtype
+        lowers = torch.is_autocast_enabled("cpu") and x.dtype != torch.float64
+        precision = torch.get_autocast_dtype("cpu") if lowers else x.dtype
         x, w1, b1, w2, b2 = (tensor.to(precision) for tensor in (x, w1, b1, w2, b2))
         inner = torch.addmm(b1, x, w1.t())
-        bits(inner).clamp_(min=0)
+        inner.relu_()  # on bits, it would take some NaN for negative numbers
         if p:
             bits(inner).mul_(kept(inner.shape, p))
         ctx.save_for_backward(x, w1, inner, w2)

@@ -54,6 +54,11 @@ class BertConfig:
     norm_eps: float = 1e-12
     fused: bool = True
 
+    def __post_init__(self) -> None:
+        """Refuse what makes no network."""
+        if self.n_segments < 1:
+            raise ValueError(f"n_segments={self.n_segments}: give at least 1")
+
     def architecture(self) -> dict[str, object]:
         """The settings that weights are made for; with other values of the rest they are as good."""
         free = {"dropout", "attention_dropout", "fused"}

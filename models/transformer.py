@@ -1,6 +1,6 @@
 """The Transformer for translation, Vaswani et al. 2017, Figure 1."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -136,7 +136,7 @@ class Transformer(nn.Module):
         if c.tie == "all":
             tie(self.tgt_embedding, self.src_embedding)
         if c.bert is not None:  # begins as a BERT does; its vocabulary ends with the token that hides others
-            self.src_embedding, self.src_positions = Bert(c.bert, src_vocab + 1), nn.Identity()
+            self.src_embedding, self.src_positions = Bert(replace(c.bert, fused=c.fused), src_vocab + 1), nn.Identity()
 
     def _positions(self) -> nn.Module:
         kind = {"sinusoidal": SinusoidalPositionalEncoding, "learned": LearnedPositionalEncoding}

@@ -52,7 +52,9 @@ class TransformerXLConfig:
     fused: bool = True
 
     def __post_init__(self) -> None:
-        """Refuse what is no memory."""
+        """Refuse what makes no network."""
+        if self.n_heads < 1:
+            raise ValueError(f"n_heads={self.n_heads}: give at least 1")
         if self.memory_length < 0:
             raise ValueError(f"memory_length={self.memory_length}: give 0 (no memory) or more")
 

@@ -220,6 +220,9 @@ def _require_values(owner: type, arguments: Namespace, above: str = "") -> None:
             _require_values(leaf.type, value, f"{key}.")
         elif value is None and NoneType not in get_args(leaf.type):
             raise ValueError(f"{key} cannot be null: give it a value, or leave it out")
+        elif isinstance(value, Namespace):  # a group that may be null, and is not
+            (group,) = (kind for kind in get_args(leaf.type) if kind is not NoneType)
+            _require_values(group, value, f"{key}.")
 
 
 def add_config(parser: ArgumentParser, tree: type[Tree] = Config) -> None:

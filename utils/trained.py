@@ -1,14 +1,17 @@
 """Reading runs of other tasks than translation: what was trained, and what belongs to it."""
 
+from dataclasses import asdict
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
-from models.bert import BertClassifier, BertForPreTraining
+from models.bert import BertClassifier, BertConfig, BertForPreTraining
+from models.transformer import TransformerConfig
 from models.transformer_xl import TransformerXL
 from utils.config import ClassificationConfig, LanguageConfig, MaskedLanguageConfig
 from utils.dataset.labelled import LabelNames
+from utils.evaluation.score import primary_language
 from utils.run import load_weights, read_config
 from utils.text.pair import TokenizerPair, load_tokenizers
 from utils.text.tokenizer import Tokenizer
@@ -35,6 +38,24 @@ def load_bert(folder: Path, device: torch.device | None = None) -> PretrainedBer
     net = BertForPreTraining(config.model, len(tokenizer) + 1).to(device)
     load_weights(net, folder)
     return PretrainedBert(config, tokenizer, net.eval())
+
+
+def pretrained_shape(folder: Path, own: TransformerConfig | BertConfig, language: str | None = None) -> dict[str, Any]:
+    """The settings of a run's BERT, for a network that begins with it; dropouts and `fused` are the network's own.
+
+    Args:
+        folder: the run.
+        own: settings of the network.
+        language: that it is to read; None: any.
+
+    Raises:
+        ValueError: no such run, one of another task, or of another language.
+    """
+    config = read_config(folder, MaskedLanguageConfig)
+    if language is not None and primary_language(config.data.language) != primary_language(language):
+        raise ValueError(f"init_encoder={folder} reads {config.data.language}, and what is to be read is {language}")
+    free = {"dropout": own.dropout, "attention_dropout": own.attention_dropout, "fused": own.fused}
+    return asdict(config.model) | free
 
 
 class TrainedLanguageModel(NamedTuple):

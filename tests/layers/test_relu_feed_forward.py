@@ -96,3 +96,23 @@ def test_what_is_not_finite_shows_in_the_gradient(spoiled: float) -> None:
         feed(x).sum().backward()
         found = [x.grad, *(p.grad for p in feed.parameters())]
         assert not all(gradient.isfinite().all() for gradient in found if gradient is not None)
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_what_is_no_number_stays_visible(sign: float, dtype: torch.dtype) -> None:
+    """Training relies on it to skip the update."""
+    damaged = torch.copysign(torch.tensor(float("nan")), torch.tensor(sign)).to(dtype)
+    w1, b1 = torch.ones(4, 3, dtype=dtype), torch.zeros(4, dtype=dtype)
+    w2, b2 = torch.ones(3, 4, dtype=dtype, requires_grad=True), torch.zeros(3, dtype=dtype)
+    b1[2] = damaged
+    out = relu_feed_forward(torch.ones(1, 2, 3, dtype=dtype), w1, b1, w2, b2, 0.0)
+    assert out.isnan().any()
+    out.sum().backward()
+    assert w2.grad is not None
+    assert w2.grad.isnan().any()
+
+
+def test_nothing_is_no_obstacle() -> None:
+    parameters = (torch.ones(4, 3), torch.ones(4), torch.ones(3, 4), torch.ones(3))
+    assert relu_feed_forward(torch.ones(0, 5, 3), *parameters, 0.25).shape == (0, 5, 3)

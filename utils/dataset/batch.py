@@ -21,7 +21,7 @@ class BatchConfig:
         tokens_per_batch: most tokens of a batch on either side, padding and </s> included; one update sees
             `accumulate` such batches.
         accumulate: batches whose gradients are added before an update.
-        max_tokens: pairs with a longer side are left out of training.
+        max_tokens: pairs with a longer side are left out of training; texts of one language are cut.
         length_multiple: lengths are padded up to a multiple of it, and the sentences of a batch are a multiple of it
             where there are that many: 8 lets torch.compile and CUDA graphs meet few shapes; 1 pads least.
         sentences_per_batch: most pairs of a batch, which ends at whichever bound comes first; null: tokens_per_batch
@@ -55,8 +55,12 @@ class BatchConfig:
             f"of an update, say --batch.{name} {value // 2} --batch.accumulate {2 * self.accumulate}"
         )
 
-    def require_positions(self, positions: int) -> None:
+    def require_positions(self, positions: int, option: str = "model.max_length") -> None:
         """Refuse to cut training batches that may be longer than a learned table of so many positions.
+
+        Args:
+            positions: rows of the table.
+            option: that says how many there are.
 
         Raises:
             ValueError: they may.
@@ -65,8 +69,7 @@ class BatchConfig:
         if longest > positions:
             raise ValueError(
                 f"max_tokens={self.max_tokens} allows sentences of {longest} positions, padding included, and the "
-                f"learned table has max_length={positions}: give --model.max_length {longest}, or lower "
-                "--batch.max_tokens"
+                f"learned table has {option}={positions}: give --{option} {longest}, or lower --batch.max_tokens"
             )
 
 

@@ -1,6 +1,7 @@
 """Cutting a split into batches of sentences of like length, anew each epoch, as a function of seed and epoch alone."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -9,8 +10,7 @@ from numpy.typing import NDArray
 from const.token import BOS_ID, EOS_ID, PAD_ID
 from utils.dataset.batch import Batch
 from utils.dataset.last_made import LastMade
-from utils.dataset.parallel_text import ParallelFiles
-from utils.dataset.token_array import TokenPairs
+from utils.dataset.token_array import TokenArray, TokenPairs
 
 
 class Epoch:
@@ -154,25 +154,25 @@ class BucketSampler:
         return list(self.epoch(0))
 
 
-def require_positions(pairs: TokenPairs, files: ParallelFiles, positions: int) -> None:
+def require_positions(lines: TokenArray, file: Path, positions: int, option: str) -> None:
     """Refuse a text that is scored whole and has lines longer than a learned table of so many positions.
 
     Args:
-        pairs: its ids, line by line.
-        files: where it was read from.
+        lines: its ids.
+        file: where it was read from.
         positions: rows of the table.
+        option: that says how many there are.
 
     Raises:
         ValueError: it has; the longest line is named.
     """
-    # the decoder reads <s> and all words, which are as many as all words and </s>
-    lengths = np.stack([side.lengths + 1 for side in pairs])
+    # a decoder reads <s> and all words, which are as many as all words and </s>
+    lengths = lines.lengths + 1
     if lengths.max(initial=0) > positions:
-        side, line = np.unravel_index(lengths.argmax(), lengths.shape)
-        longest = int(lengths[side, line])
+        line, longest = int(lengths.argmax()), int(lengths.max())
         raise ValueError(
-            f"{files[side]}, line {line + 1} takes {longest} positions, </s> included, and the learned table has "
-            f"max_length={positions}: give --model.max_length {longest}, or shorten the line"
+            f"{file}, line {line + 1} takes {longest} positions, </s> included, and the learned table has "
+            f"{option}={positions}: give --{option} {longest}, or shorten the line"
         )
 
 

@@ -15,17 +15,24 @@ class Buckets:
         multiple: widths are padded up to a multiple of it, and the rows of a batch are a multiple of it where there
             are that many.
         random: of the order.
+        most: rows of a batch; None: as many as there is room for.
     """
 
     def __init__(
-        self, lengths: NDArray[np.integer], tokens_per_batch: int, multiple: int, random: np.random.Generator
+        self,
+        lengths: NDArray[np.integer],
+        tokens_per_batch: int,
+        multiple: int,
+        random: np.random.Generator,
+        most: int | None = None,
     ) -> None:
         order = random.permutation(len(lengths))
         self._order = order[np.argsort(lengths[order], kind="stable")]
         widths = -(-lengths[self._order] // multiple) * multiple
         cuts = [0]
         while (begin := cuts[-1]) < len(widths):
-            ahead = widths[begin : begin + max(1, tokens_per_batch // int(widths[begin]))]
+            room = max(1, tokens_per_batch // int(widths[begin]))
+            ahead = widths[begin : begin + (room if most is None else min(room, most))]
             fits = np.count_nonzero(ahead * np.arange(1, len(ahead) + 1) <= tokens_per_batch)
             size = max(1, int(fits))
             cuts.append(begin + (size - size % multiple or size))

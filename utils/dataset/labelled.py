@@ -183,6 +183,7 @@ class LabelledEpoch:
         max_tokens: longer texts, <s> and </s> included, are cut at the end; None cuts none.
         multiple: lengths are padded up to a multiple of it.
         key: seed and number of the epoch.
+        sentences_per_batch: most examples of a batch; None: as many as there is room for.
 
     Raises:
         ValueError: `max_tokens` has no room for a text.
@@ -191,14 +192,21 @@ class LabelledEpoch:
     n_dropped = 0  # too long ones are cut
 
     def __init__(
-        self, text: LabelledText, tokens_per_batch: int, max_tokens: int | None, multiple: int, key: tuple[int, int]
+        self,
+        text: LabelledText,
+        tokens_per_batch: int,
+        max_tokens: int | None,
+        multiple: int,
+        key: tuple[int, int],
+        sentences_per_batch: int | None = None,
     ) -> None:
         if max_tokens is not None and max_tokens < 3:
             raise ValueError(f"max_tokens={max_tokens} leaves no room for a text: give at least 3")
         self._text = text
         lengths = text.lines.lengths.astype(np.int64)
         self._lengths = lengths if max_tokens is None else np.minimum(lengths, max_tokens - 2)
-        self._buckets = Buckets(self._lengths + 2, tokens_per_batch, multiple, np.random.default_rng(key))
+        random = np.random.default_rng(key)
+        self._buckets = Buckets(self._lengths + 2, tokens_per_batch, multiple, random, sentences_per_batch)
         self.padding = self._buckets.padding  # share of all positions
         self.rows = self._buckets.rows  # which texts are in batch i
         self.largest = self._buckets.largest
@@ -233,6 +241,7 @@ class LabelledSampler:
         max_tokens: see `LabelledEpoch`.
         seed: of the order.
         multiple: see `LabelledEpoch`.
+        sentences_per_batch: see `LabelledEpoch`.
     """
 
     def __init__(
@@ -242,8 +251,11 @@ class LabelledSampler:
         max_tokens: int | None = None,
         seed: int = 0,
         multiple: int = 1,
+        sentences_per_batch: int | None = None,
     ) -> None:
-        self._epochs = LastMade(lambda n: LabelledEpoch(text, tokens_per_batch, max_tokens, multiple, (seed, n)))
+        self._epochs = LastMade(
+            lambda n: LabelledEpoch(text, tokens_per_batch, max_tokens, multiple, (seed, n), sentences_per_batch)
+        )
 
     def epoch(self, epoch: int) -> LabelledEpoch:
         """An epoch's batches: the same whoever asks, and however often."""

@@ -104,6 +104,7 @@ class MaskedEpoch:
             cuts none.
         multiple: lengths are padded up to a multiple of it.
         key: seed and number of the epoch.
+        sentences_per_batch: most examples of a batch; None: as many as there is room for.
 
     Raises:
         ValueError: the text has no example, or `max_tokens` has no room for one.
@@ -120,6 +121,7 @@ class MaskedEpoch:
         max_tokens: int | None,
         multiple: int,
         key: tuple[int, int],
+        sentences_per_batch: int | None = None,
     ) -> None:
         self._text, self._config, self._key = text, config, key
         self._mask_id = len(tokenizer)
@@ -140,7 +142,8 @@ class MaskedEpoch:
             n_second = np.minimum(n_second, np.maximum(room - n_first, room // 2))
             n_first = np.minimum(n_first, room - n_second)
         self._partners = _Partners(first, second, n_first, n_second, follows)
-        self._buckets = Buckets(n_first + n_second + self._n_special, tokens_per_batch, multiple, random)
+        lengths = n_first + n_second + self._n_special
+        self._buckets = Buckets(lengths, tokens_per_batch, multiple, random, sentences_per_batch)
         self.padding = self._buckets.padding  # share of all positions
         self.largest = self._buckets.largest
 
@@ -282,6 +285,7 @@ class MaskedSampler:
         max_tokens: see `MaskedEpoch`.
         seed: of partners, masks and order.
         multiple: see `MaskedEpoch`.
+        sentences_per_batch: see `MaskedEpoch`.
     """
 
     def __init__(
@@ -293,10 +297,10 @@ class MaskedSampler:
         max_tokens: int | None = None,
         seed: int = 0,
         multiple: int = 1,
+        sentences_per_batch: int | None = None,
     ) -> None:
-        self._epochs = LastMade(
-            lambda n: MaskedEpoch(text, tokenizer, config, tokens_per_batch, max_tokens, multiple, (seed, n))
-        )
+        bounds = tokens_per_batch, max_tokens, multiple
+        self._epochs = LastMade(lambda n: MaskedEpoch(text, tokenizer, config, *bounds, (seed, n), sentences_per_batch))
 
     def epoch(self, epoch: int) -> MaskedEpoch:
         """An epoch's batches: the same whoever asks, and however often.

@@ -185,5 +185,4 @@ def _split(text: Path, names: Sequence[str], sizes: Sequence[int], root: Path) -
 
 def _fingerprint(files: Sequence[Path], documents: Sequence[Document], root: Path) -> str:
     hashes = [file_hash(path, root / "cache" / "hashes.json") for path in files]
-    counts = [document.n_lines for document in documents]
-    return hashlib.sha256(repr((hashes, counts)).encode()).hexdigest()[:16]
+    return hashlib.sha256(repr((hashes, [tuple(document) for document in documents])).encode()).hexdigest()[:16]

@@ -1,19 +1,18 @@
 """Classification: texts with labels, a BERT with a class on top, cross-entropy of the class, accuracy."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 from models.bert import BertClassifier, ClassifierConfig
 from utils.conclusion import Judge, Trained, test_best
-from utils.config import ClassificationConfig, MaskedLanguageConfig
+from utils.config import ClassificationConfig
 from utils.dataset.labelled import LabelledBatch, LabelledSampler, LabelledText, LabelNames
 from utils.dataset.line_cache import cached_tokenizer
 from utils.evaluation.accuracy import ClassAccuracy
-from utils.run import read_config
 from utils.task.task import Say
 from utils.text.pair import load_tokenizers
-from utils.trained import Labelling, load_bert
+from utils.trained import Labelling, load_bert, pretrained_shape
 from utils.training.classification_objective import ClassificationObjective
 
 
@@ -23,12 +22,10 @@ def with_pretrained_encoder(config: ClassificationConfig) -> ClassificationConfi
     Raises:
         ValueError: no such run.
     """
-    own = config.model
-    if own.init_encoder is None:
+    if (source := config.model.init_encoder) is None:
         return config
-    shape = asdict(read_config(own.init_encoder, MaskedLanguageConfig).model)
-    free = {"dropout": own.dropout, "attention_dropout": own.attention_dropout, "fused": own.fused}
-    return replace(config, model=ClassifierConfig(**(shape | free), init_encoder=own.init_encoder))
+    model = ClassifierConfig(**pretrained_shape(source, config.model), init_encoder=source)
+    return replace(config, model=model)
 
 
 def vocabulary_of(config: ClassificationConfig, say: Say) -> Labelling:
@@ -50,11 +47,12 @@ class ClassificationTask:
         say: is told what takes time.
     """
 
-    scores: tuple[str, ...] = ("accuracy",)
     objective = ClassificationObjective()
 
     def __init__(self, config: ClassificationConfig, source: Path | None, say: Say) -> None:
-        self.config = config = with_pretrained_encoder(config)
+        # a run to go on from has settings, vocabulary and weights of its BERT in itself
+        self._pretrained = config.model.init_encoder if source is None else None
+        self.config = config = with_pretrained_encoder(config) if source is None else config
         batch = config.batch
         batch.require_positions(config.model.max_length)
         files = config.data.pairs()
@@ -67,6 +65,7 @@ class ClassificationTask:
                 batch.max_tokens,
                 config.training.seed,
                 batch.length_multiple,
+                batch.sentences_per_batch,
             )
             for text, labels in files
         )
@@ -75,8 +74,8 @@ class ClassificationTask:
         """A BERT, that of another run where one is asked for, and a class on top."""
         model, (tokenizer, labels) = self.config.model, self.vocabulary
         net = BertClassifier(model, len(tokenizer) + 1, len(labels))
-        if model.init_encoder is not None:
-            pretrained = load_bert(model.init_encoder).net
+        if self._pretrained is not None:
+            pretrained = load_bert(self._pretrained).net
             net.bert.load_state_dict(pretrained.bert.state_dict())
             net.pooler.load_state_dict(pretrained.pooler.state_dict())
         return net

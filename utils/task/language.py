@@ -25,7 +25,6 @@ class LanguageTask:
         say: is told what takes time.
     """
 
-    scores: tuple[str, ...] = ("word_ppl",)
     objective = RecurrentObjective()
 
     def __init__(self, config: LanguageConfig, source: Path | None, say: Say) -> None:

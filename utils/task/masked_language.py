@@ -23,12 +23,16 @@ class MaskedLanguageTask:
         say: is told what takes time.
     """
 
-    scores: tuple[str, ...] = ("accuracy", "next_sentence")
     objective = MaskedLanguageObjective()
 
     def __init__(self, config: MaskedLanguageConfig, source: Path | None, say: Say) -> None:
         batch = config.batch
         batch.require_positions(config.model.max_length)
+        if config.masking.next_sentence and config.model.n_segments < 2:
+            raise ValueError(
+                f"n_segments={config.model.n_segments} has no room for a second sentence: give --model.n_segments 2, "
+                "or --masking.next_sentence false"
+            )
         self.config = config
         self.corpus = corpus = prepare_monolingual(config.data)
         tokenizer = corpus.tokenizer(config.tokenizer, say) if source is None else load_tokenizers(source).src
@@ -43,9 +47,13 @@ class MaskedLanguageTask:
                 batch.max_tokens,
                 config.training.seed,
                 batch.length_multiple,
+                batch.sentences_per_batch,
             )
             for split in ("train", "dev", "test")
         )
+
+        for held_out in (self._dev, self._test):
+            held_out.epoch(0)  # what has no examples is refused before the training and not behind it
 
     def build(self) -> BertForPreTraining:
         """A BERT with both heads; one more token than the vocabulary has hides others."""

@@ -18,8 +18,6 @@ Say = Callable[[str], None]
 class Task(Protocol):
     """Something to learn, its texts at hand. `net` is always what `build` made."""
 
-    scores: tuple[str, ...]  # that a validation gives beside the loss
-
     @property
     def config(self) -> AnyConfig:
         """All settings, those that follow from another run included."""

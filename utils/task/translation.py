@@ -4,19 +4,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from models.bert import BertConfig
 from models.transformer import Transformer
 from utils.conclusion import Judge, Trained, test_translator
-from utils.config import Config, MaskedLanguageConfig
+from utils.config import Config
 from utils.dataset.batch import Batch
 from utils.dataset.bucket_sampler import BucketSampler, require_positions
 from utils.dataset.corpus import prepare_corpus
 from utils.dataset.parallel_text import read_parallel
 from utils.dataset.token_cache import cached_tokenizers, cached_tokens, training_tokens
 from utils.evaluation.validator import Validator
-from utils.run import Run, load_run, read_config
+from utils.run import Run, load_run
 from utils.task.task import Say
 from utils.text.pair import TokenizerPair, load_tokenizers
-from utils.trained import load_bert
+from utils.trained import load_bert, pretrained_shape
 from utils.training.objective import build_objective
 
 
@@ -30,10 +31,8 @@ def with_pretrained_encoder(config: Config) -> Config:
         return config
     if config.tokenizer.joint:
         raise ValueError(f"init_encoder={source} brings a vocabulary of the source alone: give --tokenizer.joint false")
-    shape = read_config(source, MaskedLanguageConfig).model
-    own = config.model
-    bert = replace(shape, dropout=own.dropout, attention_dropout=own.attention_dropout, fused=own.fused)
-    return replace(config, model=replace(own, bert=bert))
+    bert = BertConfig(**pretrained_shape(source, config.model, config.data.src_lang))
+    return replace(config, model=replace(config.model, bert=bert))
 
 
 class TranslationTask:
@@ -45,10 +44,10 @@ class TranslationTask:
         say: is told what takes time.
     """
 
-    scores: tuple[str, ...] = ("bleu", "chrf")
-
     def __init__(self, config: Config, source: Path | None, say: Say) -> None:
-        self.config = config = with_pretrained_encoder(config)
+        # a run to go on from has settings, vocabulary and weights of its BERT in itself
+        self._pretrained = config.model.init_encoder if source is None else None
+        self.config = config = with_pretrained_encoder(config) if source is None else config
         plan, batch, model = config.training, config.batch, config.model
         self.objective = build_objective(plan.label_smoothing, plan.r_drop)
         self.corpus = prepare_corpus(config.data)
@@ -70,19 +69,24 @@ class TranslationTask:
             batch.sentences_per_batch,
         )
         dev, test = (cached_tokens(self.corpus, split, config.data, self.vocabulary, say) for split in ("dev", "test"))
-        tables = [model.max_length] if model.positions == "learned" else []
-        for positions in [*tables, model.bert.max_length] if model.bert is not None else tables:
-            batch.require_positions(positions)
-            for pairs, files in ((dev, self.corpus.dev), (test, self.corpus.test)):
-                require_positions(pairs, files, positions)
+        for pairs, files in ((dev, self.corpus.dev), (test, self.corpus.test)):
+            if model.positions == "learned":
+                require_positions(pairs.src, files.src, model.max_length, "model.max_length")
+                require_positions(pairs.tgt, files.tgt, model.max_length, "model.max_length")
+            if model.bert is not None:
+                require_positions(pairs.src, files.src, model.bert.max_length, "model.bert.max_length")
+        if model.positions == "learned":
+            batch.require_positions(model.max_length, "model.max_length")
+        if model.bert is not None:
+            batch.require_positions(model.bert.max_length, "model.bert.max_length")
         self._dev, self._test = (BucketSampler(pairs, batch.tokens_per_batch) for pairs in (dev, test))
 
     def build(self) -> Transformer:
         """A Transformer; its encoder is that of another run where one is asked for."""
         model = self.config.model
         net = Transformer(model, len(self.vocabulary.src), len(self.vocabulary.tgt))
-        if model.init_encoder is not None:
-            net.src_embedding.load_state_dict(load_bert(model.init_encoder).net.bert.state_dict())
+        if self._pretrained is not None:
+            net.src_embedding.load_state_dict(load_bert(self._pretrained).net.bert.state_dict())
         return net
 
     def validation(self, net: Transformer) -> tuple[Sequence[Batch], Judge]:

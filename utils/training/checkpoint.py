@@ -19,7 +19,7 @@ import torch
 
 from utils.file import FULL, atomic_file, no_room
 
-FORMAT = 2  # of the state: what its parts are called and mean
+FORMAT = 3  # of the state: what its parts are called and mean
 
 _MARK = b"miyako sha256 "
 _SEAL_SIZE = 2 + len(_MARK) + 64  # length of the comment, mark, digest

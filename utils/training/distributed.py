@@ -73,6 +73,14 @@ class Processes:
             self.from_first(None)
 
 
+def own_device(device: torch.device) -> torch.device:
+    """Of the GPUs that `torchrun` shares out, the one of this process."""
+    if device.type == "cuda":
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(device)
+    return device
+
+
 @contextmanager
 def joined_processes(device: torch.device) -> Iterator[Processes]:
     """Join the processes that `torchrun` has started, by gloo on CPUs and nccl on GPUs; alone where it has not."""

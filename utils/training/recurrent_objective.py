@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 from models.transformer_xl import Memory, TransformerXL
 from utils.dataset.stream import SegmentBatch
 from utils.training.objective import Loss, token_loss
@@ -29,4 +31,6 @@ class RecurrentObjective:
         before = net.start(len(batch.ids), batch.ids.device) if memory is None else Memory(*memory)
         kept = None if net.training else self.memory_length
         hidden, after = net(batch.ids, before, batch.document, memory_length=kept)
-        return token_loss(hidden, net.output, batch.target)._replace(memory=after)
+        # what is not finite skips an update, and must not come back with the next ones
+        sound = tuple(torch.where(layer.isfinite(), layer, 0.0) for layer in after.hidden)
+        return token_loss(hidden, net.output, batch.target)._replace(memory=after._replace(hidden=sound))

@@ -50,8 +50,8 @@ def rehearse(trainer: Learner, epoch: AnyEpoch, accumulate: int, say: Callable[[
     )
     forget_peak(trainer.device)
     slowest = _seconds(trainer, [largest] * accumulate, 1)
-    peak, total = (n / MIB for n in (peak_memory(trainer.device), total_memory(trainer.device)))
     usual = _seconds(trainer, [median] * accumulate, TIMED)
+    peak, total = (n / MIB for n in (peak_memory(trainer.device), total_memory(trainer.device)))
     say(
         f"an update: {usual:.3g} s at the median batch, {slowest:.3g} s at the largest\n"
         f"  memory          {peak:,.0f} MiB at most, of {total:,.0f} MiB\n"

@@ -85,9 +85,10 @@ def test_an_epoch_is_all_pairs_in_batches_of_128_and_ends_with_a_validation(conf
 def test_every_line_that_is_scored_fits_the_table(config: Config, texts: Texts) -> None:
     scored: tuple[tuple[Split, ParallelFiles], ...] = ("dev", texts.corpus.dev), ("test", texts.corpus.test)
     for split, files in scored:
-        require_positions(texts.ids(split), files, config.model.max_length)
-        with pytest.raises(ValueError, match=r" takes 3\d positions"):
-            require_positions(texts.ids(split), files, 30)
+        for ids, file in zip(texts.ids(split), files, strict=True):
+            require_positions(ids, file, config.model.max_length, "model.max_length")
+            with pytest.raises(ValueError, match=r" takes 3\d positions"):
+                require_positions(ids, file, 30, "model.max_length")
 
 
 def test_bleu_takes_the_words_as_they_are(texts: Texts) -> None:

@@ -45,7 +45,7 @@ def test_a_learned_table_must_number_the_longest_sentence_and_its_padding(
         config.require_positions(longest - 1)
     assert str(caught.value) == (
         f"max_tokens={max_tokens} allows sentences of {longest} positions, padding included, and the learned table "
-        f"has max_length={longest - 1}: give --model.max_length {longest}, or lower --batch.max_tokens"
+        f"has model.max_length={longest - 1}: give --model.max_length {longest}, or lower --batch.max_tokens"
     )
 
 

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from const.token import BOS_ID, EOS_ID, PAD_ID
 from models.transformer import Transformer, TransformerConfig
 from utils.dataset.bucket_sampler import BucketSampler, Epoch, batch_of, require_positions
-from utils.dataset.parallel_text import ParallelFiles
 from utils.dataset.token_array import TokenArray, TokenPairs
 
 Lengths = list[tuple[int, int]]
@@ -203,24 +202,25 @@ def test_any_rows_make_a_batch() -> None:
     assert batch.tgt.tolist() == [[2, 6, 3, 0], [2, 3, 0, 0], [2, 4, 4, 3]]
 
 
-FILES = ParallelFiles(Path("dev.de"), Path("dev.en"))
+OPTION = "model.max_length"
+
+
+def lines_of(*lengths: int) -> TokenArray:
+    return pairs_of([(length, 1) for length in lengths]).src
 
 
 def test_a_text_that_a_learned_table_can_number_is_taken() -> None:
-    require_positions(pairs_of([(3, 9), (9, 4)]), FILES, 10)
-    require_positions(pairs_of([]), FILES, 1)
+    require_positions(lines_of(3, 9), Path("dev.de"), 10, OPTION)
+    require_positions(lines_of(), Path("dev.de"), 1, OPTION)
 
 
-@pytest.mark.parametrize(
-    ("lengths", "place"), [([(1, 2), (4, 11), (9, 10)], "dev.en, line 2"), ([(11, 4)], "dev.de, line 1")]
-)
-def test_the_longest_line_that_a_learned_table_cannot_number_is_named(lengths: Lengths, place: str) -> None:
+def test_the_longest_line_that_a_learned_table_cannot_number_is_named() -> None:
     message = (
-        f"{place} takes 12 positions, </s> included, and the learned table has max_length=10: "
+        "dev.de, line 2 takes 12 positions, </s> included, and the learned table has model.max_length=10: "
         "give --model.max_length 12, or shorten the line"
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-        require_positions(pairs_of(lengths), FILES, 10)
+        require_positions(lines_of(1, 11, 10), Path("dev.de"), 10, OPTION)
 
 
 @pytest.mark.parametrize("pair", [(9, 1), (1, 9)])
@@ -233,6 +233,7 @@ def test_what_is_refused_is_what_a_network_cannot_read(
     config = TransformerConfig(8, 1, 8, 1, 1, positions="learned", max_length=positions, tie="none")
     (batch,) = BucketSampler(pairs_of([pair]), 99).all()
     with outcome:
-        require_positions(pairs_of([pair]), FILES, positions)
+        for side in pairs_of([pair]):
+            require_positions(side, Path("dev"), positions, OPTION)
     with outcome:
         Transformer(config, 5, 5)(batch.src, batch.tgt[:, :-1])

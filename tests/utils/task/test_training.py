@@ -1,5 +1,6 @@
 """What the training of a translator promises, that of BERT, Transformer-XL and a classifier promises too."""
 
+import copy
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -170,30 +171,77 @@ class Together(Processes):
         return first | second if self.is_first else {}
 
 
-@CASES
-def test_two_processes_are_one(case_of: Callable[[float], Case]) -> None:
-    case = case_of(0.0)
-    plan, batch = PlanConfig(max_steps=9, max_epochs=None, validate_every=4, report_every=1), BatchConfig(accumulate=2)
-    alone, witness = new_trainer(case), Witness(bleu=[1.0] * 9)
-    alone.fit(case.sampler(), batch, case.sampler().all(), witness.judge, plan, [witness], witness.interrupt)
-
+def fit_together(
+    case: Case, plan: PlanConfig, state: dict[str, Any] | None = None
+) -> tuple[list[Trainer], list[Witness]]:
+    """Two processes from the beginning, or from a checkpoint."""
     slots, barrier = [None, None], threading.Barrier(2)
     pair = [new_trainer(case, Together(rank, slots, barrier)) for rank in (0, 1)]
     told = [Witness(bleu=[1.0] * 9) for _ in pair]
 
     def run(rank: int) -> None:
+        if state is not None:
+            pair[rank].restore(copy.deepcopy(state))
         dev, observers = (case.sampler().all(), [told[0]]) if rank == 0 else ([], [])
+        batch = BatchConfig(accumulate=2)
         pair[rank].fit(case.sampler(), batch, dev, told[rank].judge, plan, observers, told[rank].interrupt)
 
     second = threading.Thread(target=run, args=(1,))
     second.start()
     run(0)
     second.join(30)
+    return pair, told
+
+
+@CASES
+def test_two_processes_are_one(case_of: Callable[[float], Case]) -> None:
+    case = case_of(0.0)
+    plan, batch = PlanConfig(max_steps=9, max_epochs=None, validate_every=4, report_every=1), BatchConfig(accumulate=2)
+    alone, witness = new_trainer(case), Witness(bleu=[1.0] * 9)
+    alone.fit(case.sampler(), batch, case.sampler().all(), witness.judge, plan, [witness], witness.interrupt)
+    pair, told = fit_together(case, plan)
     for (_, ours), (_, theirs) in zip(told[0].steps, witness.steps, strict=True):
         assert ours.loss == pytest.approx(theirs.loss, rel=1e-4)
     assert told[0].judged == pytest.approx(witness.judged, rel=1e-4)
     assert told[1].judged == []
     assert pair[0].memories.keys() == alone.memories.keys()  # also what only the other one remembers, to be saved
+
+
+def test_two_processes_that_are_resumed_remember_their_own() -> None:
+    """What the first one saved for the other must not come back over what it knows better by then."""
+    case = transformer_xl(0.0)
+    plan = PlanConfig(max_steps=8, max_epochs=None, validate_every=2)
+    straight, _ = fit_together(case, plan)
+    broken, _ = fit_together(case, replace(plan, max_steps=4))
+    resumed, _ = fit_together(case, plan, broken[0].state())
+    assert same(resumed[0].state() | {"progress": 0}, straight[0].state() | {"progress": 0}, {"seconds"})
+    assert same(dict(resumed[1].memories)[1], dict(straight[1].memories)[1], set())
+
+
+def test_what_is_not_finite_is_not_remembered() -> None:
+    case = transformer_xl(0.0)
+    trainer, batch = new_trainer(case), case.sampler().epoch(0)[0]
+    with torch.no_grad():
+        trainer.net.embedding.weight[int(batch.ids[0, 0])] = float("inf")
+    trainer.train_step([batch])
+    assert all(layer.isfinite().all() for layer in trainer.memories[0].hidden)
+
+
+def test_larger_batches_after_a_resume_end_the_epoch() -> None:
+    case = classifier(0.0)
+    trainer, witness = new_trainer(case), Witness(bleu=[1.0] * 9)
+    n_updates = len(case.sampler().epoch(0)) // 2
+    trainer.progress.position = n_updates + 1
+    trainer.fit(
+        case.sampler(),
+        BatchConfig(accumulate=3),
+        case.sampler().all(),
+        witness.judge,
+        PlanConfig(max_epochs=2),
+        [],
+        witness.interrupt,
+    )
+    assert trainer.progress.epoch == 2
 
 
 def test_a_batch_goes_on_where_its_streams_ended() -> None:
