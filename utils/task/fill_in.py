@@ -1,7 +1,8 @@
 """What a BERT puts where a text says [MASK]: `python -m utils.task.fill_in "TEXT WITH A [MASK]" ...`."""
 
 import argparse
-from collections.abc import Collection, Sequence
+import sys
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -98,10 +99,9 @@ class Reader(NamedTuple):
 
         Japanese sentences begin with ▁ alone unless their first word is a piece with it.
         """
-        likeliest = fill_in(self.net, ids, self.mask, 1)
-        if self.space is None or len(ids) + len(likeliest) > self.window:
+        if self.space is None or len(ids) + ids.count(self.mask) > self.window:
             return [*ids]
-        found = iter(likeliest)
+        found = iter(fill_in(self.net, ids, self.mask, 1))
         return [
             token
             for i in ids
@@ -123,6 +123,16 @@ class Reader(NamedTuple):
 
     def _shown(self, token: int) -> str:
         return self.tokenizer.tokens([token])[0]
+
+    def answer(self, text: str, top: int) -> str:
+        """The text with its masks filled in, and below it the candidates.
+
+        Raises:
+            ValueError: nothing is masked, or it is too long.
+        """
+        ids = self.spaced(self.ids(text))
+        candidates = fill_in(self.net, ids, self.mask, top, self.silent)
+        return "\n".join([self.filled(ids, candidates), *self.table(candidates)])
 
     def filled(self, ids: Sequence[int], candidates: Sequence[Sequence[Candidate]]) -> str:
         """The text with the likeliest candidate of each mask; each was chosen without knowing the others."""
@@ -205,10 +215,29 @@ def main() -> None:
         reader = Reader.of_hugging_face(arguments.hugging_face, device)
     else:
         reader = Reader.of_run(arguments.run or newest_run(WEIGHTS, tree=MaskedLanguageConfig), device)
-    for text in given_texts(arguments.texts):
-        ids = reader.spaced(reader.ids(text))
-        candidates = fill_in(reader.net, ids, reader.mask, arguments.top, reader.silent)
-        print("\n".join([reader.filled(ids, candidates), *reader.table(candidates)]), flush=True)
+    if arguments.texts:
+        for text in arguments.texts:
+            print(reader.answer(text, arguments.top), flush=True)
+    elif n_failed := answer_lines(reader, given_texts([]), arguments.top):
+        raise ValueError(f"{n_failed} of the lines could not be filled in, see above")
+
+
+def answer_lines(reader: Reader, lines: Iterable[str], top: int) -> int:
+    """Answer line after line, and say of those that cannot be filled in why; blank ones are passed over.
+
+    Returns:
+        How many could not.
+    """
+    n_failed = 0
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            print(reader.answer(line, top), flush=True)
+        except ValueError as error:
+            print(f"line {number}: {error}", file=sys.stderr)
+            n_failed += 1
+    return n_failed
 
 
 if __name__ == "__main__":

@@ -187,6 +187,37 @@ def test_lines_of_standard_input_are_answered(
     assert len(expected.splitlines()) == 12
 
 
+def test_a_line_that_cannot_be_filled_in_does_not_end_the_others(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fine = [f"京都に{MASK}がある。", f"{MASK}の寺"]
+    long = f"寺寺寺寺寺寺寺寺寺{MASK}"
+    assert command(monkeypatch, *fine, "--run", folder) == 0
+    expected = capsys.readouterr().out
+    lines = ["京都", fine[0], "", long, "  ", fine[1]]
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\n".join(lines).encode())))
+    assert command(monkeypatch, "--run", folder) == 2
+    shown = capsys.readouterr()
+    assert shown.out == expected
+    first, second, last = shown.err.splitlines()
+    assert first.startswith(f"line 1: '京都' has no {MASK}: ")
+    assert second.startswith("line 4: ")
+    assert second.endswith(f"shorten '{long}'")
+    assert last == "fill_in: error: 2 of the lines could not be filled in, see above"
+
+
+def test_without_a_bare_space_the_network_is_not_asked_about_it(
+    reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forbidden(*_: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(command_module, "fill_in", forbidden)
+    ids = [BOS_ID, MASK_ID, 7, MASK_ID, EOS_ID]
+    assert reader._replace(space=None).spaced(ids) == ids
+    assert reader._replace(window=6).spaced(ids) == ids
+
+
 def test_a_mistake_is_answered_with_a_line(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
