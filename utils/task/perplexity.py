@@ -118,18 +118,25 @@ def main() -> None:
     """Print a line for each memory.
 
     Raises:
-        ValueError: no such run, or a negative length.
+        ValueError: no such run, two of the same name, or a length that is none.
     """
     arguments = build_parser().parse_args()
     for length in arguments.memory_lengths:
         if length < 0:
             raise ValueError(f"--memory_lengths {length}: give 0 (nothing is remembered) or more")
+    if arguments.segment_length is not None and arguments.segment_length < 1:
+        raise ValueError(f"--segment_length {arguments.segment_length}: give 1 or more, or leave it out")
+    folders = arguments.run or [newest_run(WEIGHTS, tree=LanguageConfig)]
+    names = [folder.resolve().name for folder in folders]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"two runs of --run are named {name}: give one of them, or rename the folder of the other")
     device = pick_device("auto")
     found: dict[str, Sequence[Remembering]] = {}
-    for folder in arguments.run or [newest_run(WEIGHTS, tree=LanguageConfig)]:
+    for name, folder in zip(names, folders, strict=True):
         model, points = load_language_model(folder, device), list[Remembering]()
-        segment_length = arguments.segment_length or model.config.batch.segment_length
-        name = folder.resolve().name
+        own = model.config.batch.segment_length
+        segment_length = own if arguments.segment_length is None else arguments.segment_length
         print(f"{name}, {arguments.split}, segments of {segment_length}\n  memory       PPL  PPL by word")
         for point in remember(model, arguments.split, segment_length, arguments.memory_lengths):
             print(f"{point.memory_length:>8}  {point.perplexity:>8.2f}  {point.word_ppl:>11.2f}", flush=True)

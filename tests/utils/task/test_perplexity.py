@@ -77,6 +77,18 @@ def test_the_command_prints_writes_and_draws(
     assert [point["memory_length"] for point in found] == [0, 8]
     with Image.open(tmp_path / "m.png") as image:
         assert image.width > 400
-    monkeypatch.setattr(sys, "argv", ["perplexity", "--run", str(folder), "--memory_lengths", "-1"])
-    with pytest.raises(ValueError, match=r"^--memory_lengths -1: give 0"):
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["--memory_lengths", "-1"], r"^--memory_lengths -1: give 0"),
+        (["--segment_length", "0"], r"^--segment_length 0: give 1 or more"),
+        (["--run", "one/xl", "other/xl"], r"^two runs of --run are named xl: give one of them"),
+        (["--run", "one/xl", "one/xl"], r"^two runs of --run are named xl: give one of them"),
+    ],
+)
+def test_what_says_nothing_is_refused(options: list[str], complaint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["perplexity", *(options if "--run" in options else ["--run", "xl", *options])])
+    with pytest.raises(ValueError, match=complaint):
         perplexity.main()
