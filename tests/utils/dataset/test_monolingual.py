@@ -108,6 +108,16 @@ def test_of_a_text_with_documents_whole_ones_are_held_out(tmp_path: Path, own: P
     assert corpus.documents == (("D0", 6), ("D1", 5))
 
 
+def test_dev_that_was_held_out_is_not_taken_for_test(tmp_path: Path, own: Path, root: Path) -> None:
+    """The same text, cut in the same places, for another purpose."""
+    given = tmp_path / "given.txt"
+    given.write_text("a line\n")
+    test = prepare_monolingual(MonolingualConfig(text=own, held_out=3, dev_text=given), root).test
+    dev = prepare_monolingual(MonolingualConfig(text=own, held_out=3, test_text=given), root).dev
+    assert lines(dev) == lines(test)
+    assert dev.name == "dev"
+
+
 @pytest.mark.parametrize(("held_out", "sizes"), [(6, (20,)), (3, (8, 6, 6)), (50, (10, 10))])
 def test_more_than_half_is_not_held_out(
     tmp_path: Path, own: Path, root: Path, held_out: int, sizes: tuple[int]
