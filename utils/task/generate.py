@@ -1,7 +1,10 @@
 """A language model goes on with a text: `python -m utils.task.generate "PROMPT" [--run RUN]`."""
 
 import argparse
+import math
 from pathlib import Path
+
+from jsonargparse import Namespace
 
 from const.token import BOS_ID
 from utils.command_line import Parser, run_command
@@ -10,6 +13,7 @@ from utils.device import pick_device
 from utils.run import WEIGHTS, newest_run
 from utils.search.generation import generate
 from utils.search.sampling import SamplingConfig
+from utils.terminal.option import SAMPLING, changed_by
 from utils.trained import TrainedLanguageModel, load_language_model
 
 
@@ -32,15 +36,11 @@ def continuations(
         memory_length: positions that are remembered; None: as many as a token saw before it in training, at most.
 
     Raises:
-        ValueError: a setting that says nothing, or no memory for anything.
+        ValueError: no end of a sentence to go to.
     """
-    if most < 1:
-        raise ValueError(f"tokens={most}: give at least 1")
     config, tokenizer, net = trained
     if memory_length is None:
         memory_length = config.model.memory_length + config.batch.segment_length - 1
-    if memory_length < 0:
-        raise ValueError(f"memory_length={memory_length}: give 0 (no memory) or more")
     ids = [BOS_ID, *tokenizer.encode([prompt])[0]]
     return tokenizer.decode([[*ids, *said] for said in generate(net, ids, most, sentences, sampling, memory_length)])
 
@@ -61,12 +61,14 @@ def build_parser() -> Parser:
     parser.add_argument("--run", type=Path, help="a language model's (default: the one trained last)")
     parser.add_argument("--tokens", type=int, default=60, metavar="N", help="most tokens behind the prompt")
     parser.add_argument("--sentences", type=int, default=1, metavar="N", help="how many ends of sentences to go to")
-    parser.add_argument("--samples", type=int, default=1, metavar="N", help="how many continuations, a line each")
-    parser.add_argument("--temperature", type=float, default=1.0, metavar="T", help="below 1: the likely gets likelier")
-    parser.add_argument("--top_k", type=int, default=0, metavar="K", help="draw among the K likeliest; 0: among all")
-    parser.add_argument("--top_p", type=float, default=1.0, metavar="P", help="draw among those of probability P")
-    parser.add_argument("--seed", type=int, default=1, metavar="N", help="another one draws others")
-    parser.add_argument("--greedy", action="store_true", help="always say the likeliest token")
+    parser.add_argument("--samples", type=int, metavar="N", help="how many continuations, a line each (default: 1)")
+    parser.add_argument("--temperature", type=float, metavar="T", help="below 1: the likely gets likelier (default: 1)")
+    parser.add_argument("--top_k", type=int, metavar="K", help="draw among the K likeliest (default: among all)")
+    parser.add_argument(
+        "--top_p", type=float, metavar="P", help="draw among those that together have probability P (default: all)"
+    )
+    parser.add_argument("--seed", type=int, metavar="N", help="another one draws others (default: 1)")
+    parser.add_argument("--greedy", action="store_true", help="draw nothing: always say the likeliest token")
     parser.add_argument(
         "--memory_length",
         type=int,
@@ -76,6 +78,22 @@ def build_parser() -> Parser:
     return parser
 
 
+def sampling_of(given: Namespace) -> SamplingConfig | None:
+    """How to draw; None where the likeliest is said.
+
+    Raises:
+        ValueError: a setting with which nothing can be drawn, or any beside --greedy.
+    """
+    if not given.greedy:
+        if given.temperature is not None and not 0 < given.temperature < math.inf:
+            raise ValueError(f"--temperature {given.temperature}: give more than 0, or say --greedy instead")
+        return changed_by(SamplingConfig(), SAMPLING, given)
+    for option in SAMPLING:
+        if given[option] is not None:
+            raise ValueError(f"--greedy and --{option} {given[option]} at once: greedy draws nothing; leave one out")
+    return None
+
+
 def main() -> None:
     """Go on with a prompt.
 
@@ -83,11 +101,12 @@ def main() -> None:
         ValueError: no such run, or a setting that says nothing.
     """
     given = build_parser().parse_args()
-    sampling = None
-    if not given.greedy:
-        sampling = SamplingConfig(given.samples, given.temperature, given.top_k, given.top_p, given.seed)
-    elif given.samples != 1:
-        raise ValueError(f"--greedy and --samples {given.samples} at once: greedy says one thing alone")
+    for option in ("tokens", "sentences"):
+        if given[option] < 1:
+            raise ValueError(f"--{option} {given[option]}: give at least 1")
+    if given.memory_length is not None and given.memory_length < 0:
+        raise ValueError(f"--memory_length {given.memory_length}: give 0 (no memory) or more")
+    sampling = sampling_of(given)
     trained = load_language_model(given.run or newest_run(WEIGHTS, tree=LanguageConfig), pick_device("auto"))
     for text in continuations(trained, given.prompt, given.tokens, given.sentences, sampling, given.memory_length):
         print(text)

@@ -25,7 +25,8 @@ _SEARCH = {"beam": "beam_size"} | {
         "no_repeat_ngram",
     )
 }
-_SAMPLING = {"samples": "n_samples", "temperature": "temperature", "top_k": "top_k", "top_p": "top_p", "seed": "seed"}
+# the fields of `SamplingConfig` by the options that change them
+SAMPLING = {"samples": "n_samples", "temperature": "temperature", "top_k": "top_k", "top_p": "top_p", "seed": "seed"}
 
 
 def add_search_options(parser: ArgumentParser) -> None:
@@ -109,7 +110,7 @@ def search_config(own: SearchConfig, arguments: Namespace, n_best: int = 1) -> S
     Raises:
         ValueError: a setting with which nothing can be found, or a beam too narrow.
     """
-    changed = _changed(own, _SEARCH, arguments)
+    changed = changed_by(own, _SEARCH, arguments)
     if arguments.sample:
         return changed
     if n_best > changed.beam_size:
@@ -130,19 +131,28 @@ def sampling_config(arguments: Namespace, n_best: int = 1) -> SamplingConfig | N
         ValueError: a setting with which nothing can be drawn, or of sampling without --sample.
     """
     if not arguments.sample:
-        for option in _SAMPLING:
+        for option in SAMPLING:
             if arguments[option] is not None:
                 raise ValueError(f"--{option} {arguments[option]} is for drawn translations: add --sample")
         return None
     n_samples = max(n_best, _RISK_SAMPLES) if arguments.minimum_bayes_risk else n_best
-    sampling = _changed(SamplingConfig(n_samples), _SAMPLING, arguments)
+    sampling = changed_by(SamplingConfig(n_samples), SAMPLING, arguments)
     if sampling.n_samples < n_best:
         raise ValueError(f"--samples {sampling.n_samples} are fewer than --n_best {n_best}: give --samples {n_best}")
     return sampling
 
 
-def _changed(config: ConfigT, fields: Mapping[str, str], arguments: Namespace) -> ConfigT:
-    """With what is given; complaints speak of options."""
+def changed_by(config: ConfigT, fields: Mapping[str, str], arguments: Namespace) -> ConfigT:
+    """With what is given; complaints speak of options.
+
+    Args:
+        config: as it is where nothing is given.
+        fields: those that options change, by the options' names.
+        arguments: None where an option is not given.
+
+    Raises:
+        ValueError: a setting with which nothing can be found or drawn.
+    """
     given: dict[str, Any] = {
         field: arguments[option] for option, field in fields.items() if arguments[option] is not None
     }
@@ -150,6 +160,6 @@ def _changed(config: ConfigT, fields: Mapping[str, str], arguments: Namespace) -
         return replace(config, **given)
     except ValueError as error:
         message = str(error)
-        for option, field in (_SEARCH | _SAMPLING).items():
+        for option, field in (_SEARCH | SAMPLING).items():
             message = message.replace(f"{field}=", f"--{option} ")
         raise ValueError(message) from None

@@ -106,12 +106,22 @@ def test_every_option_of_sampling_is_heard(
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (["--tokens", 0], "tokens=0: give at least 1"),
-        (["--sentences", 0], "sentences=0: give at least 1"),
-        (["--samples", 0], "n_samples=0: give at least 1"),
-        (["--memory_length", -1], "memory_length=-1: give 0 (no memory) or more"),
-        (["--greedy", "--samples", 2], "--greedy and --samples 2 at once: greedy says one thing alone"),
-        (["--top_p", 1.5], "top_p=1.5: give more than 0 and at most 1 (all tokens)"),
+        (["--tokens", 0], "--tokens 0: give at least 1"),
+        (["--sentences", 0], "--sentences 0: give at least 1"),
+        (["--samples", 0], "--samples 0: give at least 1"),
+        (["--temperature", 0], "--temperature 0.0: give more than 0, or say --greedy instead"),
+        (["--memory_length", -1], "--memory_length -1: give 0 (no memory) or more"),
+        (["--top_p", 1.5], "--top_p 1.5: give more than 0 and at most 1 (all tokens)"),
+        *(
+            (["--greedy", option, value], f"--greedy and {option} {value} at once: greedy draws nothing; leave one out")
+            for option, value in (
+                ("--samples", 1),
+                ("--temperature", 1.0),
+                ("--top_k", 0),
+                ("--top_p", 0.5),
+                ("--seed", 2),
+            )
+        ),
     ],
 )
 def test_a_mistake_is_answered_with_a_line(
