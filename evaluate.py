@@ -31,7 +31,7 @@ from utils.run import CONFIG, WEIGHTS, load_run, newest_run
 from utils.search.document_rescorer import DocumentRescorer
 from utils.search.hypothesis import SearchConfig
 from utils.search.translator import Translation, Translator
-from utils.task.rescore import RescoringConfig, load_rescorer, save_rescoring
+from utils.task.rescore import RescoringConfig, load_rescorers, save_rescoring
 from utils.visualize.beam_width import draw_beam_width
 from utils.visualize.report import as_json, as_text, write_html
 
@@ -240,8 +240,7 @@ def rescore(arguments: Namespace) -> None:
     search = run.config.search if arguments.beam is None else replace(run.config.search, beam_size=arguments.beam)
     if search.beam_size == 1:
         raise ValueError("a beam of 1 leaves nothing to choose from: give --beam 8, say")
-    asked = load_rescorer(language_model, run, search, config)
-    without = load_rescorer(language_model, run, search, replace(config, memory_length=0))
+    asked, without = load_rescorers(language_model, run, search, [config, replace(config, memory_length=0)])
     rescorers = [asked, without] if asked.scorer.memory_length else [asked]
     corpus = prepare_corpus(run.config.data)
     dev, test = (read_document_text(corpus, split, arguments) for split in ("dev", "test"))

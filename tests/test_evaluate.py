@@ -25,6 +25,7 @@ from utils.evaluation.protocol import multi_bleu
 from utils.evaluation.rescoring_weight import WeightTrial, best_weight
 from utils.run import CONFIG, load_run, newest_run
 from utils.search.translator import Translation, Translator
+from utils.task import rescore
 from utils.task.rescore import RescoringConfig, load_rescorer, saved_rescoring
 from utils.visualize.report import as_text
 
@@ -374,6 +375,9 @@ def test_the_weight_of_a_language_model_is_found_on_dev_and_scored_on_test(
     translated: list[int] = []
     find_best: Callable[[Sequence[WeightTrial]], float] = best_weight
     monkeypatch.setattr(evaluate, "n_best", watched_n_best(translated))
+    read: list[Path] = []
+    load = rescore.load_language_model
+    monkeypatch.setattr(rescore, "load_language_model", lambda *asked: (read.append(asked[0]), load(*asked))[1])
     config = Config.load(run / CONFIG)
     replace(config, search=replace(config.search, max_length=9)).save(run / CONFIG)
     language_model = language_run(tmp_path / "pickles")
@@ -389,6 +393,7 @@ def test_the_weight_of_a_language_model_is_found_on_dev_and_scored_on_test(
     )
     assert found.status == 0
     assert translated == [sum(sizes["dev"]), sum(sizes["test"])]
+    assert read == [language_model]
     kept = json.loads((tmp_path / "found.json").read_text(encoding="utf-8"))
     bleu = build_metrics("en", "13a")["BLEU"]
     corpus = own_corpus(run)

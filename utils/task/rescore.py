@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -41,13 +42,20 @@ class RescoringConfig:
 
 
 def load_rescorer(folder: Path, run: Run, search: SearchConfig, config: RescoringConfig) -> DocumentRescorer:
-    """What orders a translator's candidates by a language model, too.
+    """What orders a translator's candidates by a language model, too; see `load_rescorers`."""
+    return load_rescorers(folder, run, search, [config])[0]
+
+
+def load_rescorers(
+    folder: Path, run: Run, search: SearchConfig, configs: Sequence[RescoringConfig]
+) -> list[DocumentRescorer]:
+    """What orders a translator's candidates by a language model, too, in several ways; the model is read once.
 
     Args:
         folder: run of the language model.
         run: the translator.
         search: what the translator searches with.
-        config: weight and memory.
+        configs: weight and memory of each.
 
     Raises:
         ValueError: no such run, one of another task, or of another language than the translator's target.
@@ -59,8 +67,10 @@ def load_rescorer(folder: Path, run: Run, search: SearchConfig, config: Rescorin
             f"{folder} is a language model of {ours}, and {run.folder} translates into {theirs}: "
             f"train one of {theirs}, --data.language {theirs}"
         )
-    scorer = DocumentScorer(model.net, config.memory_length)
-    return DocumentRescorer(scorer, model.tokenizer, config.weight, search)
+    return [
+        DocumentRescorer(DocumentScorer(model.net, config.memory_length), model.tokenizer, config.weight, search)
+        for config in configs
+    ]
 
 
 def saved_rescoring(run: Path, language_model: Path) -> RescoringConfig | None:
