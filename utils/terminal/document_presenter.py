@@ -5,9 +5,8 @@ from collections.abc import Callable, Sequence
 from utils.search.document_rescorer import DocumentRescorer, Origin, Rescored
 from utils.search.inspection import Inspector
 from utils.search.translator import Translation
+from utils.terminal.presentation import DIGITS
 from utils.terminal.presenter import Presenter, Shown
-
-_DIGITS = 4  # more say nothing
 
 
 class DocumentPresenter(Presenter):
@@ -31,8 +30,9 @@ class DocumentPresenter(Presenter):
         self, texts: Sequence[str], on_progress: Callable[[int], object] = lambda _: None, first: int = 1
     ) -> list[Translation]:
         translator = self.inspector.translator
-        prefixes = [self.shown.prefix] * len(texts) if self.shown.prefix else None
-        found = translator.translate(texts, n_best=translator.search.beam_size, prefixes=prefixes, first=first)
+        found = translator.translate(
+            texts, n_best=translator.search.beam_size, prefixes=self._prefixes(texts), first=first
+        )
         chosen: list[Rescored] = []
         for text, translation in zip(texts, found, strict=True):
             if not text.strip():
@@ -56,6 +56,6 @@ class DocumentPresenter(Presenter):
 def _origin(origin: Origin) -> dict[str, object]:
     return {
         "rank_before": origin.rank,
-        "score_before": round(origin.score, _DIGITS),
-        "language_log_prob": None if origin.log_prob is None else round(origin.log_prob, _DIGITS),
+        "score_before": round(origin.score, DIGITS),
+        "language_log_prob": None if origin.log_prob is None else round(origin.log_prob, DIGITS),
     }

@@ -9,17 +9,17 @@ from utils.search.inspection import Judgement, Position
 from utils.search.translator import Candidate, Translation
 from utils.terminal.plain_text import aligned
 
-_DIGITS = 4  # more say nothing
+DIGITS = 4  # more say nothing
 
 
 def n_best_lines(label: str | int, translation: Translation) -> list[str]:
     """`label <tab> score <tab> text` for each candidate: with the number of the line as label, an n-best list."""
-    return [f"{label}\t{candidate.score:.{_DIGITS}f}\t{candidate.text}" for candidate in translation.candidates]
+    return [f"{label}\t{candidate.score:.{DIGITS}f}\t{candidate.text}" for candidate in translation.candidates]
 
 
 def ranked_lines(translation: Translation) -> list[str]:
     """The candidates of one text, numbered."""
-    return [f"{i:2}  {one.score:9.{_DIGITS}f}  {one.text}" for i, one in enumerate(translation.candidates, 1)]
+    return [f"{i:2}  {one.score:9.{DIGITS}f}  {one.text}" for i, one in enumerate(translation.candidates, 1)]
 
 
 def notices(translation: Translation) -> list[str]:
@@ -59,7 +59,7 @@ def alignment_fields(source_tokens: Sequence[str], links: Links | None) -> dict[
 
 def rounded(log_probs: Sequence[float] | None) -> list[float] | None:
     """Log-probabilities, short enough to be read."""
-    return None if log_probs is None else [round(log_prob, _DIGITS) for log_prob in log_probs]
+    return None if log_probs is None else [round(log_prob, DIGITS) for log_prob in log_probs]
 
 
 def json_line(fields: dict[str, object]) -> str:
@@ -72,8 +72,8 @@ def judgement_record(source: str, given: str, judgement: Judgement) -> dict[str,
     return {
         "source": source,
         "translation": given,
-        "log_prob": round(judgement.log_prob, _DIGITS),
-        "perplexity": round(judgement.perplexity, _DIGITS),
+        "log_prob": round(judgement.log_prob, DIGITS),
+        "perplexity": round(judgement.perplexity, DIGITS),
         "tokens": judgement.tokens,
         "log_probs": rounded(judgement.log_probs),
         "lost_tokens": judgement.lost_tokens,
@@ -83,7 +83,7 @@ def judgement_record(source: str, given: str, judgement: Judgement) -> dict[str,
 
 def judgement_line(judgement: Judgement) -> str:
     """`log-probability <tab> tokens, </s> included <tab> perplexity`."""
-    return f"{judgement.log_prob:.{_DIGITS}f}\t{len(judgement.tokens)}\t{judgement.perplexity:.{_DIGITS}f}"
+    return f"{judgement.log_prob:.{DIGITS}f}\t{len(judgement.tokens)}\t{judgement.perplexity:.{DIGITS}f}"
 
 
 def judgement_table(judgement: Judgement) -> list[str]:
@@ -93,7 +93,7 @@ def judgement_table(judgement: Judgement) -> list[str]:
     return [
         *aligned(rows, "lr", indent=""),
         "",
-        f"log-probability {judgement.log_prob:.{_DIGITS}f}, {n_tokens} tokens, perplexity {judgement.perplexity:.2f}",
+        f"log-probability {judgement.log_prob:.{DIGITS}f}, {n_tokens} tokens, perplexity {judgement.perplexity:.2f}",
     ]
 
 
@@ -125,7 +125,7 @@ def alternatives_record(positions: Sequence[Position]) -> list[dict[str, object]
             "position": position.number,
             "token": position.token,
             "likeliest": [
-                {"token": token, "log_prob": round(log_prob, _DIGITS)} for token, log_prob in position.likeliest
+                {"token": token, "log_prob": round(log_prob, DIGITS)} for token, log_prob in position.likeliest
             ],
         }
         for position in positions
@@ -135,7 +135,7 @@ def alternatives_record(positions: Sequence[Position]) -> list[dict[str, object]
 def _candidate(candidate: Candidate) -> dict[str, object]:
     return {
         "translation": candidate.text,
-        "score": round(candidate.score, _DIGITS),
+        "score": round(candidate.score, DIGITS),
         "tokens": candidate.tokens,
     }
 

@@ -101,8 +101,12 @@ class Presenter:
     def _translate(
         self, texts: Sequence[str], on_progress: Callable[[int], object] = lambda _: None, first: int = 1
     ) -> list[Translation]:
-        prefixes = [self.shown.prefix] * len(texts) if self.shown.prefix else None
-        return self.inspector.translator.translate(texts, on_progress, self.shown.n_best, prefixes, first)
+        translator = self.inspector.translator
+        return translator.translate(texts, on_progress, self.shown.n_best, self._prefixes(texts), first)
+
+    def _prefixes(self, texts: Sequence[str]) -> list[str] | None:
+        """What each translation begins with, where that is asked for."""
+        return [self.shown.prefix] * len(texts) if self.shown.prefix else None
 
     def _records(self, texts: Sequence[str], found: Sequence[Translation]) -> list[dict[str, object]]:
         """The fields of each translation, those that cost something only when asked for."""
