@@ -27,6 +27,7 @@ from utils.run import CONFIG, load_run, newest_run
 from utils.search.translator import Translation, Translator
 from utils.task import rescore
 from utils.task.rescore import RescoringConfig, load_rescorer, saved_rescoring
+from utils.trained import TrainedLanguageModel, load_language_model
 from utils.visualize.report import as_text
 
 
@@ -376,8 +377,7 @@ def test_the_weight_of_a_language_model_is_found_on_dev_and_scored_on_test(
     find_best: Callable[[Sequence[WeightTrial]], float] = best_weight
     monkeypatch.setattr(evaluate, "n_best", watched_n_best(translated))
     read: list[Path] = []
-    load = rescore.load_language_model
-    monkeypatch.setattr(rescore, "load_language_model", lambda *asked: (read.append(asked[0]), load(*asked))[1])
+    monkeypatch.setattr(rescore, "load_language_model", watched_load(read))
     config = Config.load(run / CONFIG)
     replace(config, search=replace(config.search, max_length=9)).save(run / CONFIG)
     language_model = language_run(tmp_path / "pickles")
@@ -427,6 +427,16 @@ def test_the_weight_of_a_language_model_is_found_on_dev_and_scored_on_test(
 
 def apart(trials: Sequence[WeightTrial]) -> float:
     return 3.0 if trials[0].memory_length else 1.0
+
+
+def watched_load(read: list[Path]) -> Callable[..., TrainedLanguageModel]:
+    """Reads a language model, and notes which."""
+
+    def load(folder: Path, device: torch.device) -> TrainedLanguageModel:
+        read.append(folder)
+        return load_language_model(folder, device)
+
+    return load
 
 
 def watched_n_best(translated: list[int]) -> Callable[..., list[Translation]]:
