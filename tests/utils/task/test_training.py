@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pytest
@@ -222,7 +222,7 @@ def test_what_is_not_finite_is_not_remembered() -> None:
     case = transformer_xl(0.0)
     trainer, batch = new_trainer(case), case.sampler().epoch(0)[0]
     with torch.no_grad():
-        trainer.net.embedding.weight[int(batch.ids[0, 0])] = float("inf")
+        cast(TransformerXL, trainer.net).embedding.weight[int(batch.ids[0, 0])] = float("inf")
     trainer.train_step([batch])
     assert all(layer.isfinite().all() for layer in trainer.memories[0].hidden)
 
