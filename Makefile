@@ -27,8 +27,8 @@ $(POETRY):
 demo: install  ## train on the embedded corpus, translate, draw: about four minutes
 	$(RUN) python train.py --config const/preset/demo.yaml
 
-test: install  ## the tests
-	$(RUN) pytest
+test: install  ## the tests, on all processors
+	$(RUN) pytest -n auto --maxprocesses 8 --dist loadfile
 
 bench: install  ## decoding speed of the newest run, beside CTranslate2: some minutes
 	$(RUN) python -m bench.decode
