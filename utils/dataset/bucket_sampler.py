@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from const.token import BOS_ID, EOS_ID, PAD_ID
 from utils.dataset.batch import Batch
+from utils.dataset.buckets import cuts
 from utils.dataset.last_made import LastMade
 from utils.dataset.token_array import TokenArray, TokenPairs
 
@@ -59,7 +60,7 @@ class Epoch:
         order = order[np.argsort(_by_length(_up(src, multiple), _up(tgt, multiple))[order], kind="stable")]
         self._order, src, tgt = kept[order], src[order], tgt[order]
         wide_src, wide_tgt = _up(src, multiple), _up(tgt, multiple)
-        self._cuts = _cuts(np.maximum(wide_src, wide_tgt), tokens_per_batch, sentences_per_batch or len(kept), multiple)
+        self._cuts = cuts(np.maximum(wide_src, wide_tgt), tokens_per_batch, sentences_per_batch or len(kept), multiple)
         begins = self._cuts[:-1]
         self._widths = np.stack([np.maximum.reduceat(side, begins) for side in (wide_src, wide_tgt)], axis=1)
         self._batches = rng.permutation(len(begins))
@@ -192,14 +193,3 @@ def _by_length(src: NDArray[np.int32], tgt: NDArray[np.int32]) -> NDArray[np.int
     number = base[tgt]
     number += sign[tgt] * src
     return number.astype(small)
-
-
-def _cuts(widths: NDArray[np.int32], budget: int, most: int, multiple: int) -> NDArray[np.int64]:
-    """Where batches begin, and the end: each takes as many of these rows, in turn, as the bounds have room for."""
-    cuts = [0]
-    while (begin := cuts[-1]) < len(widths):
-        room = min(most, max(1, budget // int(widths[begin])))
-        widest = np.maximum.accumulate(widths[begin : begin + room])
-        size = max(1, int(np.count_nonzero(widest * np.arange(1, len(widest) + 1) <= budget)))
-        cuts.append(begin + (size - size % multiple or size))
-    return np.array(cuts)

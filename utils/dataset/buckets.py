@@ -29,14 +29,7 @@ class Buckets:
         order = random.permutation(len(lengths))
         self._order = order[np.argsort(lengths[order], kind="stable")]
         widths = -(-lengths[self._order] // multiple) * multiple
-        cuts = [0]
-        while (begin := cuts[-1]) < len(widths):
-            room = max(1, tokens_per_batch // int(widths[begin]))
-            ahead = widths[begin : begin + (room if most is None else min(room, most))]
-            fits = np.count_nonzero(ahead * np.arange(1, len(ahead) + 1) <= tokens_per_batch)
-            size = max(1, int(fits))
-            cuts.append(begin + (size - size % multiple or size))
-        self._cuts = np.array(cuts)
+        self._cuts = cuts(widths, tokens_per_batch, most or len(widths), multiple)
         self._widths = widths[self._cuts[1:] - 1].astype(np.int64)
         self._batches = random.permutation(len(self._widths))
         self.padding = 1 - float(lengths.sum(dtype=np.int64) / self._positions().sum())  # share of all positions
@@ -63,6 +56,24 @@ class Buckets:
     def largest(self) -> int:
         """The batch with most positions: what the memory must hold."""
         return int(self._positions()[self._batches].argmax())
+
+
+def cuts(widths: NDArray[np.integer], budget: int, most: int, multiple: int) -> NDArray[np.int64]:
+    """Where batches begin, and the end: each takes as many of these rows, in turn, as the bounds have room for.
+
+    Args:
+        widths: of the rows.
+        budget: most positions of a batch, padding included; a wider row is a batch by itself.
+        most: rows of a batch.
+        multiple: the rows of a batch are a multiple of it where there are that many.
+    """
+    found = [0]
+    while (begin := found[-1]) < len(widths):
+        room = min(most, max(1, budget // int(widths[begin])))
+        widest = np.maximum.accumulate(widths[begin : begin + room])
+        size = max(1, int(np.count_nonzero(widest * np.arange(1, len(widest) + 1) <= budget)))
+        found.append(begin + (size - size % multiple or size))
+    return np.array(found)
 
 
 def fill(
