@@ -144,6 +144,37 @@ def test_keys_and_values_that_grow_by_a_token_are_those_of_the_whole(fused: bool
         torch.testing.assert_close(attention.attend(x[:, t : t + 1], past), whole[:, t : t + 1])
 
 
+def gradients_under(precision: torch.dtype, attention: MultiHeadAttention, x: Tensor, memory: Tensor) -> list[Tensor]:
+    wanted = [x, *attention.parameters()]
+    with torch.autocast("cpu", torch.bfloat16, enabled=precision == torch.bfloat16):
+        out = attention(x, memory)
+    return [out.detach(), *torch.autograd.grad(out.float().sin().sum(), wanted)]
+
+
+@kernels
+def test_looking_at_itself_under_autocast_costs_no_precision(fused: bool) -> None:
+    attention = MultiHeadAttention(D, H, attention_kernel(fused, 0.0))
+    x = torch.randn(B, S, D, requires_grad=True)
+    exact = gradients_under(torch.float32, attention, x, x)
+    own = gradients_under(torch.bfloat16, attention, x, x)
+    apart = gradients_under(torch.bfloat16, attention, x, x + 0.0)  # two tensors, lowered one by one
+    for true, ours, theirs in zip(exact, own, apart, strict=True):
+        assert ours.dtype == theirs.dtype
+        assert (ours - true).norm() < 1.5 * (theirs - true).norm() + 5e-3 * true.norm()
+
+
+def test_looking_at_itself_lowers_its_input_once_and_never_what_is_exact() -> None:
+    attention, x = MultiHeadAttention(D, H), torch.randn(B, S, D)
+    seen: list[Tensor] = []
+    for product in (attention.query, attention.key_value):
+        product.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    with torch.autocast("cpu", torch.bfloat16):
+        attention(x, x)
+        assert attention.double()(x.double(), x.double()).dtype == torch.float64
+    assert seen[0].dtype == torch.bfloat16
+    assert seen[0] is seen[1]
+
+
 def test_rows_are_taken_in_the_order_asked_for_and_more_than_once() -> None:
     kv = KeyValue(torch.randn(3, H, S, 4), torch.randn(3, H, S, 4))
     chosen = kv.select(torch.tensor([2, 0, 2, 1]))

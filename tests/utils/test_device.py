@@ -1,4 +1,5 @@
 import ctypes
+import subprocess
 import sys
 from pathlib import Path
 
@@ -131,6 +132,29 @@ def test_freed_memory_is_kept_in_the_process() -> None:
     full = resident_bytes()
     del held
     assert resident_bytes() > full - 32 * 2**20  # 64 MB were freed
+
+
+LARGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+
+
+@pytest.mark.skipif(
+    not LARGE_PAGES.exists() or "[never]" in LARGE_PAGES.read_text(encoding="ascii"), reason="no large pages here"
+)
+def test_what_is_taken_next_lies_in_large_pages() -> None:
+    """In a process of its own, whose memory has no holes that would be filled first."""
+    program = (
+        "import ctypes, re; from pathlib import Path; from utils.device import keep_freed_memory\n"
+        "if not hasattr(ctypes.CDLL(None), 'mallopt'): raise SystemExit('glibc: none')\n"
+        "keep_freed_memory(); held = bytearray(128 * 2**20)\n"
+        "for i in range(0, len(held), 4096): held[i] = 1\n"
+        "pages = Path('/proc/self/smaps_rollup').read_text(encoding='ascii')\n"
+        "print(re.search(r'AnonHugePages: +([0-9]+) kB', pages)[1])"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    if "glibc: none" in run.stderr:
+        pytest.skip("this C library is not glibc")
+    assert run.returncode == 0, run.stderr
+    assert int(run.stdout) > 32 * 1024  # of 128 MiB; how many are whole is the kernel's affair
 
 
 def test_elsewhere_keeping_memory_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

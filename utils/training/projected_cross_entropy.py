@@ -16,7 +16,7 @@ from torch import Tensor
 from utils.training.projected_loss import ProjectedLoss, lowered, room_for_gradients
 
 _SLICE = {"cpu": 2**23, "cuda": 2**27}  # logits of a matrix product
-_PIECE = {"cpu": 2**18, "cuda": 2**27}  # logits that single operations go through
+_PIECE = {"cpu": 2**19, "cuda": 2**27}  # logits that single operations go through
 
 
 def _cut(n_rows: int, width: int, most: int) -> Iterator[slice]:
