@@ -17,7 +17,7 @@ from layers.positional_encoding import LearnedPositionalEncoding, SinusoidalPosi
 from layers.scaled_dot_product_attention import attention_kernel
 from layers.token_embedding import TokenEmbedding
 from models.bert import Bert, BertConfig
-from models.weight import initialise, tie
+from models.weight import Initialisation, initialise, tie
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,8 @@ class TransformerConfig:
         activation: bend of the feed-forward layers.
         positions: sinusoid of the paper, or a learned table.
         max_length: longest input in tokens, </s> included; a learned table has as many rows.
+        initialisation: how weights begin: unit_variance, of embeddings behind their scaling by √D; xavier_uniform, of
+            every matrix by its own shape, embeddings too.
         tie: what shares one matrix: nothing, the target embedding and the output, or (joint vocabulary) all three.
         fused: attention by torch's fused kernel (fast) or written out (readable, gives weights); equal results.
         bert: a BERT in place of the source's embedding and positions; null: those of the paper.
@@ -54,6 +56,7 @@ class TransformerConfig:
     activation: Activation = "relu"
     positions: Literal["sinusoidal", "learned"] = "sinusoidal"
     max_length: int = 256
+    initialisation: Initialisation = "unit_variance"
     tie: Literal["none", "target", "all"] = "all"
     fused: bool = True
     bert: BertConfig | None = None
@@ -61,7 +64,7 @@ class TransformerConfig:
 
     def architecture(self) -> dict[str, object]:
         """The settings that weights are made for; with other values of the rest they are as good."""
-        free = {"dropout", "attention_dropout", "fused", "init_encoder", "bert"}
+        free = {"dropout", "attention_dropout", "fused", "init_encoder", "bert", "initialisation"}
         free |= {"max_length"} if self.positions == "sinusoidal" else set()
         own = {name: value for name, value in asdict(self).items() if name not in free}
         return own | ({} if self.bert is None else {"bert": self.bert.architecture()})
@@ -130,7 +133,7 @@ class Transformer(nn.Module):
         self.encoder_norm = nn.LayerNorm(c.d_model) if c.norm_first else nn.Identity()
         self.decoder_norm = nn.LayerNorm(c.d_model) if c.norm_first else nn.Identity()
         self.output = nn.Linear(c.d_model, tgt_vocab, bias=c.tie == "none")
-        initialise(self, PAD_ID)
+        initialise(self, PAD_ID, c.initialisation)
         if c.tie != "none":
             tie(self.tgt_embedding, self.output)
         if c.tie == "all":

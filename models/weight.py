@@ -1,30 +1,39 @@
 """How weights begin, and which of them are one."""
 
 import math
+from typing import Literal
 
 from torch import nn
 
 from layers.multi_head_attention import MultiHeadAttention
 
+Initialisation = Literal["unit_variance", "xavier_uniform"]
 
-def initialise(module: nn.Module, pad_id: int | None = None) -> None:
+
+def initialise(module: nn.Module, pad_id: int | None = None, initialisation: Initialisation = "unit_variance") -> None:
     """Set every weight of a network, so that none is left as it happened to lie in memory.
 
-    Matrices are Xavier-uniform (Glorot & Bengio 2010), biases 0, norms 1 and 0. An embedding has standard
-    deviation D^-½, so that it leaves the scaling by √D with unit variance and, tied to the output, gives
-    logits of unit variance too.
+    Matrices are Xavier-uniform (Glorot & Bengio 2010), biases 0, norms 1 and 0.
 
     Args:
         module: the network.
         pad_id: the row of every token embedding that starts at zero.
+        initialisation: unit_variance: an embedding has standard deviation D^-½, so that it leaves the scaling by √D
+            with unit variance and, tied to the output, gives logits of unit variance too; query, key and value are
+            cut from one (3D, D) matrix. xavier_uniform: tables of embeddings and positions are matrices like all
+            others, and query, key and value a (D, D) matrix each.
     """
+    alone = initialisation == "xavier_uniform"
     for part in module.modules():
         if isinstance(part, nn.Linear):
             nn.init.xavier_uniform_(part.weight)
             if part.bias is not None:
                 nn.init.zeros_(part.bias)
         elif isinstance(part, nn.Embedding):
-            nn.init.normal_(part.weight, std=part.embedding_dim**-0.5)
+            if alone:
+                nn.init.xavier_uniform_(part.weight)
+            else:
+                nn.init.normal_(part.weight, std=part.embedding_dim**-0.5)
             if pad_id is not None and part.padding_idx == pad_id:
                 nn.init.zeros_(part.weight[pad_id].detach())
         elif isinstance(part, nn.LayerNorm):
@@ -32,8 +41,7 @@ def initialise(module: nn.Module, pad_id: int | None = None) -> None:
             nn.init.zeros_(part.bias)
     for part in module.modules():
         if isinstance(part, MultiHeadAttention):
-            # query, key and value are one (3D, D) matrix that is cut: its bound, not those of the parts
-            bound = math.sqrt(6 / (4 * part.query.in_features))
+            bound = math.sqrt(6 / ((2 if alone else 4) * part.query.in_features))
             for projection in (part.query, part.key_value):
                 nn.init.uniform_(projection.weight, -bound, bound)
 

@@ -20,7 +20,7 @@ from layers.packed import packed
 from layers.positional_encoding import sinusoid
 from layers.scaled_dot_product_attention import FusedScaledDotProductAttention
 from models.transformer import Transformer, TransformerConfig
-from models.weight import initialise
+from models.weight import Initialisation, initialise
 from tests.oracle import block_state
 
 TINY = TransformerConfig(
@@ -284,10 +284,10 @@ def test_the_gradient_reaches_every_parameter(config: TransformerConfig) -> None
 
 @tied
 def test_no_parameter_begins_as_it_lay_in_memory(config: TransformerConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    def spoil_and_initialise(module: nn.Module, pad_id: int | None) -> None:
+    def spoil_and_initialise(module: nn.Module, pad_id: int, initialisation: Initialisation) -> None:
         for parameter in module.parameters():
             nn.init.constant_(parameter, math.nan)
-        initialise(module, pad_id)
+        initialise(module, pad_id, initialisation)
 
     monkeypatch.setattr("models.transformer.initialise", spoil_and_initialise)
     model = Transformer(config, VOCAB, VOCAB)
@@ -297,6 +297,13 @@ def test_no_parameter_begins_as_it_lay_in_memory(config: TransformerConfig, monk
     for side in ("src", "tgt"):
         rows = model.get_parameter(f"{side}_embedding.weight").abs().sum(1)
         assert (rows == 0).nonzero().flatten().tolist() == [PAD_ID]
+
+
+def test_weights_begin_as_the_configuration_says() -> None:
+    config = replace(TINY, tie="none", initialisation="xavier_uniform")
+    for name, table in ("src", VOCAB), ("tgt", 2 * VOCAB):
+        weight = Transformer(config, VOCAB, 2 * VOCAB).get_parameter(f"{name}_embedding.weight")
+        assert 0.7 < weight.abs().max() / math.sqrt(6 / (table + config.d_model)) <= 1
 
 
 def test_tied_logits_begin_with_unit_variance() -> None:

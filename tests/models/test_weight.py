@@ -61,6 +61,24 @@ def test_matrices_are_uniform_up_to_glorots_bound(weights: dict[str, torch.Tenso
     assert weight.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.15)
 
 
+@pytest.mark.parametrize(
+    ("name", "bound"),
+    [
+        ("token.weight", math.sqrt(6 / (D + 2000))),
+        ("position.table.weight", math.sqrt(6 / (D + 500))),
+        ("linear.weight", math.sqrt(6 / (D + 1000))),
+        ("attention.query.weight", math.sqrt(6 / (D + D))),
+        ("attention.key_value.weight", math.sqrt(6 / (D + D))),
+    ],
+)
+def test_xavier_gives_every_matrix_the_bound_of_its_own_shape(name: str, bound: float) -> None:
+    network = parts()
+    initialise(network, pad_id=0, initialisation="xavier_uniform")
+    weight = network.get_parameter(name).detach()
+    assert 0.85 * bound < weight.abs().max() <= bound
+    assert not name.startswith("token") or (weight[0] == 0).all()
+
+
 @pytest.mark.parametrize("name", ["token.weight", "position.table.weight"])
 def test_embeddings_leave_the_scaling_with_unit_variance(weights: dict[str, torch.Tensor], name: str) -> None:
     assert (weights[name][1:] * math.sqrt(D)).std().item() == pytest.approx(1, rel=0.03)
