@@ -3,35 +3,31 @@
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
-from itertools import islice
 from pathlib import Path
 from typing import NamedTuple, get_args
 
 from jsonargparse import Namespace
-from sacrebleu.metrics import base
 from tqdm import tqdm
 
 from utils.command_line import Parser, run_command
 from utils.dataset.corpus import Corpus, prepare_corpus
-from utils.dataset.documents import Document, read_documents
-from utils.dataset.parallel_text import ParallelText, decoded_lines, read_lines, read_parallel
+from utils.dataset.parallel_text import read_lines, read_parallel
 from utils.device import Device, pick_device
-from utils.evaluation.analysis import analyse
 from utils.evaluation.comparison import System, Test, compare
-from utils.evaluation.evaluation import Comparison, Evaluation, Metric
+from utils.evaluation.evaluation import Comparison, Evaluation
 from utils.evaluation.metric import TOKENIZERS, build_metrics, fitting_tokenizer, measure, sampling_seed
 from utils.evaluation.plausibility import looks_tokenized, refuse_other_language, refuse_same
 from utils.evaluation.protocol import TEST_LINES, TEST_WORDS, is_published_test, multi_bleu
-from utils.evaluation.rescoring_weight import WeightTrial, best_weight, try_weights
+from utils.evaluation.reference_text import ReferenceText
 from utils.evaluation.tuning import Trial, best_trial, try_settings
 from utils.file import atomic_file
 from utils.run import CONFIG, WEIGHTS, load_run, newest_run
-from utils.search.document_rescorer import DocumentRescorer
 from utils.search.hypothesis import SearchConfig
 from utils.search.translator import Translation, Translator
 from utils.task.rescore import RescoringConfig, load_rescorers, save_rescoring
+from utils.task.rescoring_trial import DocumentText, find_weights, score_choices
 from utils.visualize.beam_width import draw_beam_width
 from utils.visualize.report import as_json, as_text, write_html
 
@@ -43,17 +39,6 @@ class Verb(NamedTuple):
     help: str
     add_options: Callable[[Parser], None]
     act: Callable[[Namespace], None]
-
-
-class Text(NamedTuple):
-    """What translations are scored against, and what is known of it."""
-
-    name: str
-    tgt_lang: str
-    tokenize: str
-    sources: Sequence[str]
-    references: Sequence[str]
-    training_text: Path | None
 
 
 def run_options(parser: Parser) -> None:
@@ -87,7 +72,7 @@ def evaluate_run(arguments: Namespace) -> None:
             draft.write_text("".join(line + "\n" for line in translations), encoding="utf-8")
     name = split_name(corpus, arguments.split, arguments.limit and len(pairs))
     tokenize = fitting_tokenizer(corpus.tgt_lang, corpus.pre_tokenized)
-    text = Text(name, corpus.tgt_lang, tokenize, pairs.src, pairs.tgt, corpus.train.tgt)
+    text = ReferenceText(name, corpus.tgt_lang, tokenize, pairs.src, pairs.tgt, corpus.train.tgt)
     system = f"{run.folder.resolve().name}, beam {search.beam_size}, length penalty {search.length_penalty:g}"
     report([evaluate(System(system, translations), text, arguments.bootstrap)], [], arguments)
 
@@ -179,19 +164,6 @@ def tune(arguments: Namespace) -> None:
         print(f"saved in {run.folder / CONFIG}")
 
 
-class Candidates(NamedTuple):
-    """A text of documents, and what a beam has found for each of its sentences."""
-
-    name: str
-    text: ParallelText
-    documents: list[list[Translation]]
-
-    @property
-    def unchanged(self) -> list[str]:
-        """What the translator finds best."""
-        return [translation.text for document in self.documents for translation in document]
-
-
 def rescore_options(parser: Parser) -> None:
     """Those of `rescore`."""
     parser.add_argument(
@@ -243,95 +215,35 @@ def rescore(arguments: Namespace) -> None:
     asked, without = load_rescorers(language_model, run, search, [config, replace(config, memory_length=0)])
     rescorers = [asked, without] if asked.scorer.memory_length else [asked]
     corpus = prepare_corpus(run.config.data)
-    dev, test = (read_document_text(corpus, split, arguments) for split in ("dev", "test"))
+    dev, test = (
+        DocumentText.read(corpus, split, arguments[f"{split}_documents"], arguments.limit) for split in ("dev", "test")
+    )
+    dev_name, test_name = (
+        split_name(corpus, split, arguments.limit and len(text.pairs)) for split, text in (("dev", dev), ("test", test))
+    )
     tokenize = fitting_tokenizer(corpus.tgt_lang, corpus.pre_tokenized)
     metrics = build_metrics(corpus.tgt_lang, tokenize)
     translator = run.translator(search)
-
-    on_dev = find_candidates(translator, *dev)
-    print(f"{run.folder.resolve().name}, beam {search.beam_size}, {on_dev.name}")
-    print("\n  memory  weight   BLEU  length ratio  changed", flush=True)
-    trials = [try_rescoring(rescorer, on_dev, weights, metrics["BLEU"]) for rescorer in rescorers]
-    for rescorer, found in zip(rescorers, trials, strict=True):
-        rescorer.weight = best_weight(found)
+    on_dev = dev.candidates(n_best(translator, dev.pairs.src, search.beam_size))
+    print(f"{run.folder.resolve().name}, beam {search.beam_size}, {dev_name}")
+    trials = find_weights(rescorers, on_dev, weights, metrics["BLEU"])
     print(f"\nbest: --rescore_weight {asked.weight:g}   {metrics['BLEU'].get_signature()}\n", flush=True)
-
-    on_test = find_candidates(translator, *test)
-    systems = [System(f"beam {search.beam_size}", on_test.unchanged)]
-    for rescorer in reversed(rescorers):
-        name = f"{language_model.resolve().name}, weight {rescorer.weight:g}, memory {rescorer.scorer.memory_length}"
-        systems.append(System(name, choose(rescorer, on_test)))
+    on_test = test.candidates(n_best(translator, test.pairs.src, search.beam_size))
+    their_name = language_model.resolve().name
+    named = {f"{their_name}, weight {r.weight:g}, memory {r.scorer.memory_length}": r for r in reversed(rescorers)}
+    text = ReferenceText(test_name, corpus.tgt_lang, tokenize, test.pairs.src, test.pairs.tgt, None)
     compared = {name: metrics[name] for name in ("BLEU", "chrF2")}
-    scores, comparisons = compare(systems, on_test.text.tgt, compared, "bootstrap", arguments.samples)
-    comparisons += compare(systems[1:], on_test.text.tgt, compared, "bootstrap", arguments.samples)[1]
-    text = Text(on_test.name, corpus.tgt_lang, tokenize, on_test.text.src, on_test.text.tgt, None)
-    evaluations = [described(system, text, found) for system, found in zip(systems, scores, strict=True)]
+    evaluations, comparisons = score_choices(named, on_test, text, compared, arguments.samples)
     print(as_text(evaluations, comparisons).rstrip("\n"))
     if arguments.json:
-        about = {"run": run.folder.resolve().name, "with": language_model.resolve().name, "dev": on_dev.name}
-        tried = {"trials": [asdict(trial) for found in trials for trial in found]}
+        about = {"run": run.folder.resolve().name, "with": their_name, "search": asdict(search), "dev": dev_name}
+        tried = {"trials": [asdict(trial) for trial in trials]}
         with atomic_file(arguments.json) as draft:
-            found_all = {**about, **tried, **json.loads(as_json(evaluations, comparisons))}
-            draft.write_text(json.dumps(found_all, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+            found = {**about, **tried, **json.loads(as_json(evaluations, comparisons))}
+            draft.write_text(json.dumps(found, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     if arguments.save:
         kept = RescoringConfig(asked.weight, asked.scorer.memory_length)
         print(f"saved in {save_rescoring(run.folder, language_model, kept)}")
-
-
-def read_document_text(corpus: Corpus, split: str, arguments: Namespace) -> tuple[str, ParallelText, list[Document]]:
-    """The name of a text, its first sentences, and the documents that they are of.
-
-    Raises:
-        ValueError: the documents are of another text.
-    """
-    whole = read_parallel(getattr(corpus, split))
-    n_lines, file = len(whole.src), arguments[f"{split}_documents"]
-    documents = list(read_documents(file)) if file else [Document(split, n_lines)]
-    if (total := sum(document.n_lines for document in documents)) != n_lines:
-        raise ValueError(
-            f"--{split}_documents {file} counts {total:,} lines, but the {split} set has {n_lines:,}: "
-            "give the file that belongs to it, or none"
-        )
-    first = whole[: arguments.limit]
-    return split_name(corpus, split, arguments.limit and len(first)), first, documents
-
-
-def find_candidates(translator: Translator, name: str, text: ParallelText, documents: Sequence[Document]) -> Candidates:
-    """Translate documents, into as many candidates as the beam is wide."""
-    found = iter(n_best(translator, text.src, translator.search.beam_size))
-    return Candidates(name, text, [list(islice(found, document.n_lines)) for document in documents])
-
-
-def choose(
-    rescorer: DocumentRescorer, found: Candidates, on_progress: Callable[[int], object] = lambda _: None
-) -> list[str]:
-    """The candidates that are best with a language model."""
-    return [rescored.translation.text for rescored in rescorer.rescore_documents(found.documents, on_progress)]
-
-
-def try_rescoring(
-    rescorer: DocumentRescorer, found: Candidates, weights: Sequence[float], bleu: base.Metric
-) -> list[WeightTrial]:
-    """Choose with each weight, and print what that gives."""
-    with tqdm(
-        total=len(found.unchanged) * sum(weight > 0 for weight in weights),
-        desc="rescoring",
-        unit="sentence",
-        disable=None,
-        leave=False,
-    ) as bar:
-
-        def choose_with(weight: float) -> list[str]:
-            rescorer.weight = weight
-            return choose(rescorer, found, bar.update)
-
-        def show(trial: WeightTrial) -> None:
-            scores = f"{trial.bleu:>5.2f}  {trial.length_ratio:>12.3f}  {trial.n_changed:>7}"
-            with bar.external_write_mode():
-                print(f"{trial.memory_length:>8}  {trial.weight:>6g}  {scores}", flush=True)
-
-        memory_length = rescorer.scorer.memory_length
-        return try_weights(choose_with, found.unchanged, found.text.tgt, memory_length, weights, bleu, show)
 
 
 def refuse_limit(limit: int | None) -> None:
@@ -378,7 +290,7 @@ def compare_files(arguments: Namespace) -> None:
         scores, comparisons = compare(
             systems, text.references, metrics, arguments.test, arguments.samples, arguments.bootstrap, bar.update
         )
-    evaluations = [described(system, text, found) for system, found in zip(systems, scores, strict=True)]
+    evaluations = [text.evaluation(system, found) for system, found in zip(systems, scores, strict=True)]
     report(evaluations, comparisons, arguments)
 
 
@@ -477,7 +389,7 @@ def report_options(parser: Parser) -> None:
     )
 
 
-def read_text(arguments: Namespace, files: dict[str, Path]) -> tuple[Text, list[System]]:
+def read_text(arguments: Namespace, files: dict[str, Path]) -> tuple[ReferenceText, list[System]]:
     """Read references, translations and what else is given; refuse what would make the score say nothing."""
     if arguments.tgt_lang is None:
         raise ValueError("--tgt_lang is missing: give the language of the translations, such as --tgt_lang en")
@@ -495,7 +407,7 @@ def read_text(arguments: Namespace, files: dict[str, Path]) -> tuple[Text, list[
                 warn(f"{given[role]} looks tokenized: give --pre_tokenized if spaces part all words and marks in it")
     if arguments.training_text and not arguments.training_text.is_file():
         raise ValueError(f"no such file: {arguments.training_text}")
-    text = Text(
+    text = ReferenceText(
         str(arguments.references),
         arguments.tgt_lang,
         tokenize,
@@ -522,31 +434,12 @@ def read_aligned(files: Sequence[Path]) -> list[list[str]]:
     return texts
 
 
-def training_lines(path: Path) -> Iterator[str]:
-    """The lines of a large file, one after the other."""
-    with path.open("rb") as file:
-        yield from decoded_lines(file, str(path))
-
-
-def evaluate(system: System, text: Text, n_bootstrap: int) -> Evaluation:
+def evaluate(system: System, text: ReferenceText, n_bootstrap: int) -> Evaluation:
     """Score a system and look at where it is good."""
     metrics = build_metrics(text.tgt_lang, text.tokenize)
     with tqdm(total=len(metrics), desc="scoring", unit="metric", disable=None, leave=False) as bar:
         found = measure(system.translations, text.references, metrics, n_bootstrap, bar.update)
-    return described(system, text, found)
-
-
-def described(system: System, text: Text, metrics: list[Metric]) -> Evaluation:
-    """Scores that are known, and where the system is good."""
-    analysis = analyse(
-        text.sources,
-        system.translations,
-        text.references,
-        text.tgt_lang,
-        pre_tokenized=text.tokenize == "none",
-        training_text=training_lines(text.training_text) if text.training_text else None,
-    )
-    return Evaluation(system.name, text.name, text.tgt_lang, len(text.references), metrics, analysis)
+    return text.evaluation(system, found)
 
 
 def report(evaluations: Sequence[Evaluation], comparisons: Sequence[Comparison], arguments: Namespace) -> None:

@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from utils.evaluation.protocol import multi_bleu
 from utils.evaluation.rescoring_weight import WeightTrial, best_weight
 from utils.run import CONFIG, load_run, newest_run
 from utils.search.translator import Translation, Translator
-from utils.task import rescore
+from utils.task import rescore, rescoring_trial
 from utils.task.rescore import RescoringConfig, load_rescorer, saved_rescoring
 from utils.trained import TrainedLanguageModel, load_language_model
 from utils.visualize.report import as_text
@@ -386,7 +386,7 @@ def test_the_weight_of_a_language_model_is_found_on_dev_and_scored_on_test(
         sizes = {"dev": [4, 11], "test": [7, 8]}
         words = [word for split, (a, b) in sizes.items() for word in documents_of(tmp_path / split, a, b)]
         find_best = apart  # who looks finds the same one for both here
-        monkeypatch.setattr(evaluate, "best_weight", apart)
+        monkeypatch.setattr(rescoring_trial, "best_weight", apart)
     found = command(
         *("rescore", run, "--with", language_model, "--weights", "3", "1", "--beam", "3", *words),
         *("--json", tmp_path / "found.json", "--samples", "100", "--save"),
@@ -395,6 +395,8 @@ def test_the_weight_of_a_language_model_is_found_on_dev_and_scored_on_test(
     assert translated == [sum(sizes["dev"]), sum(sizes["test"])]
     assert read == [language_model]
     kept = json.loads((tmp_path / "found.json").read_text(encoding="utf-8"))
+    assert (kept["run"], kept["with"]) == (run.name, language_model.name)
+    assert kept["search"] == asdict(replace(config.search, max_length=9, beam_size=3))
     bleu = build_metrics("en", "13a")["BLEU"]
     corpus = own_corpus(run)
     texts, weights = {}, {}
