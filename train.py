@@ -38,7 +38,7 @@ from utils.training.guarded_adam import GuardedAdam
 from utils.training.interrupt import Interrupt, graceful_interrupt
 from utils.training.memory import explained_out_of_memory
 from utils.training.meter import Meter
-from utils.training.objective import Loss, Objective
+from utils.training.objective import Loss, Objective, mean_loss
 from utils.training.observer import LOG, JsonlLog, Observer, TensorBoardLog, Terminal, Validation
 from utils.training.plan import PlanConfig, Progress
 from utils.training.rehearsal import rehearse
@@ -126,15 +126,6 @@ class Trainer:
         """Of a batch that is not learned from."""
         self.net.eval()
         return self.loss_fn(batch, memory)
-
-    def mean_loss(self, batches: Iterable[AnyBatch]) -> float:
-        """Nats per target token over all batches, in their order: the same however they were cut."""
-        nats, tokens = torch.zeros((), device=self.device), torch.zeros((), device=self.device)
-        memory = None
-        for batch in batches:
-            loss = self.val_step(batch, memory)
-            nats, tokens, memory = nats + loss.nats, tokens + loss.tokens, loss.memory
-        return (nats / tokens).item()
 
     def fit(
         self,
@@ -237,7 +228,7 @@ class Trainer:
 
     def test(self, batches: Iterable[AnyBatch], judge: Judge) -> Validation:
         """Loss of some batches with the weights that the network has, and the scores that `judge` gives."""
-        return judge(self.mean_loss(batches))
+        return judge(mean_loss(self.val_step, batches))
 
     def state(self) -> dict[str, Any]:
         """All that going on from here needs: tensors and plain values. What is random follows from seed and step."""

@@ -46,7 +46,7 @@ from utils.training.checkpoint_store import CheckpointStore
 from utils.training.distributed import Processes
 from utils.training.guarded_adam import GuardedAdam
 from utils.training.interrupt import Interrupt
-from utils.training.objective import Loss, Objective, RDropObjective, TranslationObjective
+from utils.training.objective import Loss, Objective, RDropObjective, TranslationObjective, mean_loss
 from utils.training.observer import JsonlLog, StepReport, Validation
 from utils.training.optimizer import OptimizerConfig
 from utils.training.plan import Progress, TrainingConfig
@@ -193,7 +193,7 @@ def test_a_loss_is_a_sum_and_validating_teaches_nothing() -> None:
 
 def test_the_mean_loss_is_the_same_however_the_text_is_cut() -> None:
     trainer = new_trainer()
-    losses = [trainer.mean_loss(new_sampler(tokens=tokens).all()) for tokens in (20, 90, 10_000)]
+    losses = [mean_loss(trainer.val_step, new_sampler(tokens=tokens).all()) for tokens in (20, 90, 10_000)]
     assert losses[1:] == pytest.approx(losses[:1] * 2, rel=1e-5)
     nats, tokens, _ = trainer.val_step(batch_of(pairs(), np.arange(40)))
     assert losses[0] == pytest.approx((nats / tokens).item(), rel=1e-5)
@@ -247,7 +247,7 @@ def test_it_trains_for_so_many_steps_and_validates_on_the_way_and_at_the_end() -
     assert [progress.step for progress, _ in witness.steps] == [4, 8, 12, 16, 20, 24]
     assert witness.validated() == [10, 20, 25]
     assert [validation.loss for _, validation in witness.validations] == witness.judged
-    assert witness.judged[2] == pytest.approx(trainer.mean_loss(BucketSampler(pairs(10, seed=9), 60).all()))
+    assert witness.judged[2] == pytest.approx(mean_loss(trainer.val_step, BucketSampler(pairs(10, seed=9), 60).all()))
     assert witness.judged[2] < witness.judged[0]
 
 
@@ -323,7 +323,7 @@ def test_a_test_gives_the_judge_the_loss_of_the_text() -> None:
     trainer, witness = new_trainer(), Witness(bleu=[12.5])
     batches = new_sampler().all()
     assert trainer.test(batches, witness.judge).scores["bleu"] == 12.5
-    assert witness.judged == [trainer.mean_loss(batches)]
+    assert witness.judged == [mean_loss(trainer.val_step, batches)]
 
 
 def timeless(path: Path) -> list[dict[str, Any]]:

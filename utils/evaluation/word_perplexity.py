@@ -4,6 +4,10 @@ from collections.abc import Iterable
 
 from sacrebleu.metrics.bleu import BLEU
 
+from utils.dataset.line_cache import TextLines
+from utils.dataset.monolingual import MonolingualCorpus
+from utils.dataset.stream import SegmentBatch
+from utils.dataset.token_cache import Split
 from utils.evaluation.score import bleu_tokenizer
 from utils.training.observer import Validation, perplexity
 
@@ -18,14 +22,15 @@ class WordPerplexity:
     """exp(nats of the whole text / words), ends of sentences counted as words.
 
     Args:
-        lines: the text.
-        language: which says what a word is.
-        pre_tokenized: spaces part the words.
-        n_tokens: how many tokens the network predicts in it.
+        corpus: whose language says what a word is.
+        split: the text.
+        batches: all that the network predicts in it.
     """
 
-    def __init__(self, lines: Iterable[str], language: str, pre_tokenized: bool, n_tokens: int) -> None:
-        self._tokens_per_word = n_tokens / n_words(lines, language, pre_tokenized)
+    def __init__(self, corpus: MonolingualCorpus, split: Split, batches: Iterable[SegmentBatch]) -> None:
+        lines = TextLines(getattr(corpus, split))
+        n_tokens = sum(batch.target_tokens for batch in batches)
+        self._tokens_per_word = n_tokens / n_words(lines, corpus.language, corpus.pre_tokenized)
 
     def __call__(self, loss: float) -> Validation:
         """The score beside a loss that is already known (nats per token)."""

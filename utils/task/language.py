@@ -6,7 +6,6 @@ from pathlib import Path
 from models.transformer_xl import TransformerXL
 from utils.conclusion import Judge, Trained, test_best
 from utils.config import LanguageConfig
-from utils.dataset.line_cache import TextLines
 from utils.dataset.monolingual import prepare_monolingual
 from utils.dataset.stream import SegmentBatch, StreamSampler
 from utils.dataset.token_cache import Split
@@ -46,9 +45,7 @@ class LanguageTask:
 
     def _judged(self, split: Split, sampler: StreamSampler) -> tuple[Sequence[SegmentBatch], Judge]:
         batches = sampler.all()
-        lines = TextLines(getattr(self.corpus, split))
-        n_tokens = sum(batch.target_tokens for batch in batches)
-        return batches, WordPerplexity(lines, self.corpus.language, self.corpus.pre_tokenized, n_tokens)
+        return batches, WordPerplexity(self.corpus, split, batches)
 
     def validation(self, net: TransformerXL) -> tuple[Sequence[SegmentBatch], Judge]:  # noqa: ARG002 (the loss says all)
         """Perplexity of the dev text by the word."""

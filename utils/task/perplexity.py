@@ -14,9 +14,9 @@ import torch
 from tqdm import tqdm
 
 from const.path import CORPUS
+from models.transformer_xl import Memory
 from utils.command_line import Parser, run_command
 from utils.config import LanguageConfig
-from utils.dataset.line_cache import TextLines
 from utils.dataset.monolingual import prepare_monolingual
 from utils.dataset.stream import SegmentBatch, StreamConfig, StreamSampler
 from utils.dataset.token_cache import Split
@@ -25,6 +25,7 @@ from utils.evaluation.word_perplexity import WordPerplexity
 from utils.file import atomic_file
 from utils.run import WEIGHTS, newest_run
 from utils.trained import TrainedLanguageModel, load_language_model
+from utils.training.objective import Loss, mean_loss
 from utils.training.observer import perplexity
 from utils.training.recurrent_objective import RecurrentObjective
 
@@ -38,16 +39,16 @@ class Remembering(NamedTuple):
 
 
 @torch.inference_mode()
-def mean_loss(model: TrainedLanguageModel, batches: Sequence[SegmentBatch], memory_length: int) -> float:
+def foretold(model: TrainedLanguageModel, batches: Sequence[SegmentBatch], memory_length: int) -> float:
     """Nats per token of a text that is read segment by segment."""
-    device = next(model.net.parameters()).device
-    objective, memory = RecurrentObjective(memory_length), None
-    nats = tokens = 0.0
-    for batch in tqdm(batches, desc=f"memory {memory_length}", unit=" segments", disable=None, leave=False):
+    device, objective = next(model.net.parameters()).device, RecurrentObjective(memory_length)
+
+    def loss_of(batch: SegmentBatch, memory: Memory | None) -> Loss:
         with autocast(device, model.config.training.precision):
-            loss = objective(model.net, batch.to(device), memory)
-        nats, tokens, memory = nats + loss.nats.item(), tokens + loss.tokens.item(), loss.memory
-    return nats / tokens
+            return objective(model.net, batch.to(device), memory)
+
+    bar = tqdm(batches, desc=f"memory {memory_length}", unit=" segments", disable=None, leave=False)
+    return mean_loss(loss_of, bar)
 
 
 def remember(
@@ -65,10 +66,9 @@ def remember(
     corpus = prepare_monolingual(model.config.data, root)
     tokens = corpus.tokens(split, model.tokenizer, print, root)
     batches = StreamSampler(tokens, StreamConfig(1, segment_length)).all()
-    n_tokens = sum(batch.target_tokens for batch in batches)
-    by_word = WordPerplexity(TextLines(getattr(corpus, split)), corpus.language, corpus.pre_tokenized, n_tokens)
+    by_word = WordPerplexity(corpus, split, batches)
     for memory_length in memory_lengths:
-        loss = mean_loss(model, batches, memory_length)
+        loss = foretold(model, batches, memory_length)
         yield Remembering(memory_length, perplexity(loss), by_word(loss).scores["word_ppl"])
 
 

@@ -1,9 +1,10 @@
 """What training minimises, as sums over tokens: means would depend on how the tokens were batched."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -25,6 +26,20 @@ class Loss(NamedTuple):
 
 # of a network, a batch, and the memory of the batch that this one goes on from
 Objective = Callable[[Any, Any, Any], Loss]
+
+
+def mean_loss(loss_of: Callable[[Any, Any], Loss], batches: Iterable[Any]) -> float:
+    """Nats per target token over all batches, in their order: the same however they were cut.
+
+    Args:
+        loss_of: of a batch, and the memory of the one before.
+        batches: of a text.
+    """
+    nats, tokens, memory = torch.zeros(()), torch.zeros(()), None
+    for batch in batches:
+        loss = loss_of(batch, memory)
+        nats, tokens, memory = nats + loss.nats, tokens + loss.tokens, loss.memory
+    return (nats / tokens).item()
 
 
 def token_loss(

@@ -29,7 +29,7 @@ from utils.training.classification_objective import ClassificationObjective
 from utils.training.distributed import Processes
 from utils.training.guarded_adam import GuardedAdam
 from utils.training.masked_objective import MaskedLanguageObjective
-from utils.training.objective import Objective
+from utils.training.objective import Objective, mean_loss
 from utils.training.observer import JsonlLog
 from utils.training.plan import PlanConfig
 from utils.training.recurrent_objective import RecurrentObjective
@@ -280,8 +280,8 @@ def test_what_training_remembers_is_not_what_validation_does() -> None:
     epoch = case.sampler().epoch(0)
     trainer.train_step([epoch[0], epoch[1]])
     before = {place: [part.clone() for part in memory.hidden] for place, memory in trainer.memories.items()}
-    first = trainer.mean_loss(case.sampler().all())
-    assert first == trainer.mean_loss(case.sampler().all())
+    first = mean_loss(trainer.val_step, case.sampler().all())
+    assert first == mean_loss(trainer.val_step, case.sampler().all())
     assert {place: list(memory.hidden) for place, memory in trainer.memories.items()}.keys() == before.keys()
     for place, memory in trainer.memories.items():
         torch.testing.assert_close(list(memory.hidden), before[place], rtol=0, atol=0)
@@ -293,9 +293,12 @@ def test_validation_reads_its_text_on_from_batch_to_batch() -> None:
     torch.manual_seed(2)
     net = TransformerXL(config, VOCAB)
     trainer = Trainer(net, RecurrentObjective(1000), GuardedAdam(net, FAST, 16), "fp32")
-    losses = [trainer.mean_loss(StreamSampler(documents(8), StreamConfig(1, length)).all()) for length in (5, 7, 1000)]
+    losses = [
+        mean_loss(trainer.val_step, StreamSampler(documents(8), StreamConfig(1, length)).all())
+        for length in (5, 7, 1000)
+    ]
     assert losses == pytest.approx(losses[-1:] * 3, rel=1e-5)
     forgetful = Trainer(net, RecurrentObjective(0), trainer.optimizer, "fp32")
-    assert forgetful.mean_loss(StreamSampler(documents(8), StreamConfig(1, 5)).all()) != pytest.approx(
+    assert mean_loss(forgetful.val_step, StreamSampler(documents(8), StreamConfig(1, 5)).all()) != pytest.approx(
         losses[0], rel=1e-4
     )
