@@ -318,13 +318,6 @@ def begin_with(trainer: Trainer, source: Path, config: AnyConfig, say: Callable[
     say(f"Beginning with the weights of {source}")
 
 
-def refuse_unknown_score(config: AnyConfig) -> None:
-    """Refuse to choose weights by what a task does not score."""
-    known = {"translation": ("bleu", "chrf", "loss"), "language": ("loss",)}.get(config.task, ("accuracy", "loss"))
-    if config.training.select_by not in known:
-        raise ValueError(f"select_by={config.training.select_by}: task {config.task} has {', '.join(known)}")
-
-
 def prepare(config: AnyConfig, source: Path | None, say: Callable[[str], None]) -> Task:
     """Have what the settings ask for at hand, with the vocabulary of a run where there is one to go on from."""
     sweep_drafts(CORPUS / "cache")  # of preparations that were killed
@@ -348,7 +341,6 @@ def train(arguments: Arguments, processes: Processes, device: torch.device) -> N
             f"accumulate={accumulate} batches an update cannot be shared by {processes.size} processes: "
             f"give --batch.accumulate {processes.size} or a multiple of it"
         )
-    refuse_unknown_score(arguments.config)
     with processes.first_alone():
         task = prepare(arguments.config, arguments.resume or arguments.init_from, say)
     config, plan = task.config, task.config.training

@@ -50,6 +50,7 @@ class ClassificationTask:
     objective = ClassificationObjective()
 
     def __init__(self, config: ClassificationConfig, source: Path | None, say: Say) -> None:
+        config.training.require_score("accuracy")
         # a run to go on from has settings, vocabulary and weights of its BERT in itself
         self._pretrained = config.model.init_encoder if source is None else None
         self.config = config = with_pretrained_encoder(config) if source is None else config

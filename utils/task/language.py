@@ -27,6 +27,7 @@ class LanguageTask:
     objective = RecurrentObjective()
 
     def __init__(self, config: LanguageConfig, source: Path | None, say: Say) -> None:
+        config.training.require_score()
         self.config = config
         self.corpus = corpus = prepare_monolingual(config.data)
         tokenizer = corpus.tokenizer(config.tokenizer, say) if source is None else load_tokenizers(source).src

@@ -26,6 +26,7 @@ class MaskedLanguageTask:
     objective = MaskedLanguageObjective()
 
     def __init__(self, config: MaskedLanguageConfig, source: Path | None, say: Say) -> None:
+        config.training.require_score("accuracy")
         batch = config.batch
         batch.require_positions(config.model.max_length)
         if config.masking.next_sentence and config.model.n_segments < 2:

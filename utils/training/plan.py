@@ -50,6 +50,18 @@ class PlanConfig:
         if self.seed < 0:
             raise ValueError(f"seed={self.seed}: give 0 or more")
 
+    def require_score(self, *known: str) -> None:
+        """Refuse to choose weights by what a task does not score.
+
+        Args:
+            known: the scores that it has beside the loss.
+
+        Raises:
+            ValueError: another one is asked for.
+        """
+        if self.select_by not in ("loss", *known):
+            raise ValueError(f"select_by={self.select_by} is not scored here: give {', '.join((*known, 'loss'))}")
+
 
 @dataclass(frozen=True)
 class TrainingConfig(PlanConfig):

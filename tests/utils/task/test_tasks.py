@@ -1,10 +1,13 @@
 """train.py from text files to a BERT, to what is made of it, and to a Transformer-XL, all in one process."""
 
+import dataclasses
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,12 +15,21 @@ import torch
 from const.path import ROOT
 from models.bert import Bert
 from tests.tiny import TEXT
-from utils.config import Config, LanguageConfig
+from utils.config import ClassificationConfig, Config, LanguageConfig, MaskedLanguageConfig
+from utils.dataset.corpus import DataConfig
+from utils.dataset.labelled import LabelledConfig
+from utils.dataset.monolingual import MonolingualConfig
 from utils.run import load_run, newest_run
+from utils.task.classification import ClassificationTask
+from utils.task.language import LanguageTask
+from utils.task.masked_language import MaskedLanguageTask
+from utils.task.task import Task
+from utils.task.translation import TranslationTask
 from utils.text.pair import load_tokenizers
 from utils.trained import load_bert, load_classifier, load_language_model
 
 CPU = torch.device("cpu")
+NOWHERE = Path("nowhere")
 COMMON = [
     "--tokenizer.kind",
     "bpe",
@@ -42,6 +54,7 @@ STILL = ["--optimizer.peak_lr", "1e-12"]  # begins with other weights, and leave
 RUN = """
 import sys
 from pathlib import Path
+from typing import Any
 import train
 from const.path import PICKLES
 for argv in {commands!r}:
@@ -105,6 +118,25 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert process.returncode == 0, process.stdout + process.stderr
     (home / "said.txt").write_text(process.stdout, encoding="utf-8")
     return home
+
+
+@pytest.mark.parametrize(
+    ("task", "config", "known"),
+    [
+        (TranslationTask, Config(data=DataConfig(src=NOWHERE, tgt=NOWHERE)), {"bleu", "chrf"}),
+        (MaskedLanguageTask, MaskedLanguageConfig(data=MonolingualConfig(text=NOWHERE)), {"accuracy"}),
+        (LanguageTask, LanguageConfig(data=MonolingualConfig(text=NOWHERE)), set()),
+        (ClassificationTask, ClassificationConfig(data=LabelledConfig(*[NOWHERE] * 6)), {"accuracy"}),
+    ],
+)
+def test_a_task_refuses_scores_that_it_does_not_have_before_it_looks_for_its_text(
+    task: Callable[..., Task], config: Any, known: set[str]
+) -> None:
+    for score in ("loss", "bleu", "chrf", "accuracy"):
+        asked = dataclasses.replace(config, training=dataclasses.replace(config.training, select_by=score))
+        expected = "nowhere" if score in known | {"loss"} else f"^select_by={score} is not scored here"
+        with pytest.raises(ValueError, match=expected):
+            task(asked, None, print)
 
 
 def run(home: Path, name: str) -> Path:

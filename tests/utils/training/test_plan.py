@@ -35,3 +35,11 @@ def test_a_bound_of_nothing_ends_before_the_first_step() -> None:
 def test_a_period_of_nothing_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name}=0: give at least 1 update"):
         replace(TrainingConfig(), **{name: 0})  # type: ignore[arg-type]
+
+
+def test_weights_are_chosen_by_the_loss_or_by_what_is_scored() -> None:
+    for known in ((), ("accuracy",), ("bleu", "chrf")):
+        TrainingConfig(select_by="loss").require_score(*known)
+    TrainingConfig(select_by="chrf").require_score("bleu", "chrf")
+    with pytest.raises(ValueError, match=r"^select_by=accuracy is not scored here: give bleu, chrf, loss$"):
+        TrainingConfig(select_by="accuracy").require_score("bleu", "chrf")
