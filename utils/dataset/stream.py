@@ -82,22 +82,21 @@ class SegmentBatch(NamedTuple):
 class StreamEpoch:
     """The batches of an epoch, in training order; each is made when it is asked for.
 
-    Batch i is segment `i // n_groups` of the streams of group `i % n_groups`: what a row must know of its past is
-    where batch `i - n_groups` left it. Documents are dealt to the streams so that all are about equally long, and
+    Of n = `config.accumulate`, batch i is segment `i // n` of the streams of group `i % n`: what a row must know of
+    its past is where batch `i - n` left it. Documents are dealt to the streams so that all are about equally long, and
     those that are longer than that are cut at the ends of sentences into documents of their own.
 
     Args:
         text: the documents.
         config: how many streams, and how long a segment is.
-        n_groups: how many batches an update takes, each with streams of its own.
         key: seed and number of the epoch; None leaves the documents in their order.
     """
 
     n_dropped = 0  # every sentence is read
 
-    def __init__(self, text: DocumentTokens, config: StreamConfig, n_groups: int, key: tuple[int, int] | None) -> None:
-        self._text, self._config, self._n_groups = text, config, n_groups
-        n_rows = config.n_streams * n_groups
+    def __init__(self, text: DocumentTokens, config: StreamConfig, key: tuple[int, int] | None) -> None:
+        self._text, self._config = text, config
+        n_rows = config.n_streams * config.accumulate
         ends = (text.lengths + 1).cumsum(dtype=np.int64)  # with </s>
         bounds = _pieces(text.bounds, ends, int(ends[-1]) / n_rows)
         lengths = np.diff(np.concatenate([[0], ends])[bounds])
@@ -121,7 +120,7 @@ class StreamEpoch:
 
     def __len__(self) -> int:
         """Number of batches: segments times groups; at the end of an epoch some may be padding alone."""
-        return self._n_segments * self._n_groups
+        return self._n_segments * self._config.accumulate
 
     def largest(self) -> int:
         """The batch with most positions: all have the same, and no other has less padding than the first."""
@@ -136,7 +135,7 @@ class StreamEpoch:
         """The places with which each row of batch i begins and ends."""
         if not 0 <= i < len(self):
             raise IndexError(f"batch {i} of {len(self)}")
-        segment, group = divmod(i, self._n_groups)
+        segment, group = divmod(i, self._config.accumulate)
         rows = slice(group * self._config.n_streams, (group + 1) * self._config.n_streams)
         read = segment * self._config.segment_length
         begin, end = (
@@ -208,13 +207,12 @@ class StreamSampler:
     Args:
         text: the documents.
         config: how many streams, and how long a segment is.
-        n_groups: see `StreamEpoch`.
         seed: of the order of the documents.
     """
 
-    def __init__(self, text: DocumentTokens, config: StreamConfig, n_groups: int = 1, seed: int = 0) -> None:
+    def __init__(self, text: DocumentTokens, config: StreamConfig, seed: int = 0) -> None:
         self._text, self._config = text, config
-        self._epochs = LastMade(lambda n: StreamEpoch(text, config, n_groups, (seed, n)))
+        self._epochs = LastMade(lambda n: StreamEpoch(text, config, (seed, n)))
 
     def epoch(self, epoch: int) -> StreamEpoch:
         """An epoch's batches: the same whoever asks, and however often."""
@@ -222,4 +220,4 @@ class StreamSampler:
 
     def all(self) -> list[SegmentBatch]:
         """The whole text as one stream, in its order, for validating and testing."""
-        return list(StreamEpoch(self._text, StreamConfig(1, self._config.segment_length), 1, None))
+        return list(StreamEpoch(self._text, StreamConfig(1, self._config.segment_length), None))

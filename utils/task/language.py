@@ -34,9 +34,7 @@ class LanguageTask:
         self.vocabulary = TokenizerPair(tokenizer, tokenizer)
         self.sizes = {"source": len(tokenizer)}
         self.sampler, self._dev, self._test = (
-            StreamSampler(
-                corpus.tokens(split, tokenizer, say), config.batch, config.batch.accumulate, config.training.seed
-            )
+            StreamSampler(corpus.tokens(split, tokenizer, say), config.batch, config.training.seed)
             for split in ("train", "dev", "test")
         )
 

@@ -13,7 +13,7 @@ from utils.dataset.token_array import TokenArray
 
 Lengths = list[list[int]]
 documents = st.lists(st.lists(st.integers(0, 6), min_size=1, max_size=6), min_size=1, max_size=12)
-configs = st.builds(StreamConfig, st.integers(1, 4), st.integers(1, 9))
+configs = st.builds(StreamConfig, st.integers(1, 4), st.integers(1, 9), st.integers(1, 3))
 
 
 def text_of(lengths: Lengths) -> DocumentTokens:
@@ -69,15 +69,15 @@ def documents_read(stream: list[tuple[int, int, int]]) -> list[list[int]]:
 
 
 @settings(max_examples=40)
-@given(lengths=documents, config=configs, n_groups=st.integers(1, 3), epoch=st.integers(0, 2))
+@given(lengths=documents, config=configs, epoch=st.integers(0, 2))
 def test_the_segments_of_a_row_give_whole_documents_back_and_every_token_once(
-    lengths: Lengths, config: StreamConfig, n_groups: int, epoch: int
+    lengths: Lengths, config: StreamConfig, epoch: int
 ) -> None:
     lengths = [[2], *lengths]
-    made = StreamSampler(text_of(lengths), config, n_groups).epoch(epoch)
+    made = StreamSampler(text_of(lengths), config).epoch(epoch)
     batches = list(made)
-    streams = rows_read(batches, n_groups)
-    assert len(streams) == config.n_streams * n_groups
+    streams = rows_read(batches, config.accumulate)
+    assert len(streams) == config.n_streams * config.accumulate
     parts = [document for stream in streams for document in documents_read(stream)]
     everything = whole(lengths)
     # put together again, in the order of the text, parts of documents that were too long are whole
@@ -95,18 +95,16 @@ def test_the_segments_of_a_row_give_whole_documents_back_and_every_token_once(
 
 
 @settings(max_examples=40)
-@given(lengths=documents, config=configs, n_groups=st.integers(1, 3))
-def test_what_is_said_of_an_epoch_is_what_its_tensors_hold(
-    lengths: Lengths, config: StreamConfig, n_groups: int
-) -> None:
-    epoch = StreamSampler(text_of([[2], *lengths]), config, n_groups).epoch(0)
+@given(lengths=documents, config=configs)
+def test_what_is_said_of_an_epoch_is_what_its_tensors_hold(lengths: Lengths, config: StreamConfig) -> None:
+    epoch = StreamSampler(text_of([[2], *lengths]), config).epoch(0)
     batches = list(epoch)
-    assert len(epoch) % n_groups == 0
+    assert len(epoch) % config.accumulate == 0
     assert {batch.ids.shape for batch in batches} == {(config.n_streams, config.segment_length)}
     assert [epoch.target_tokens(i) for i in range(len(epoch))] == [batch.target_tokens for batch in batches]
     n_pads = sum(int((batch.ids == PAD_ID).sum()) for batch in batches)
     assert epoch.padding == pytest.approx(n_pads / sum(batch.ids.numel() for batch in batches))
-    assert any(batch.target_tokens for batch in batches[-n_groups:])  # no segment too many
+    assert any(batch.target_tokens for batch in batches[-config.accumulate :])  # no segment too many
     largest = epoch[epoch.largest()]
     assert largest.ids.numel() == max(batch.ids.numel() for batch in batches)
     for i in (-1, len(epoch)):
@@ -119,11 +117,11 @@ def test_batches_are_a_function_of_seed_and_epoch_in_any_order() -> None:
     text = text_of([rng.integers(1, 7, n).tolist() for n in rng.integers(1, 9, 40)])
 
     def epoch(seed: int, number: int) -> list[list[list[int]]]:
-        made = StreamSampler(text, StreamConfig(3, 8), 2, seed).epoch(number)
+        made = StreamSampler(text, StreamConfig(3, 8, 2), seed).epoch(number)
         backwards = [made[i] for i in reversed(range(len(made)))]
         return [batch.ids.tolist() for batch in reversed(backwards)]
 
-    sampler = StreamSampler(text, StreamConfig(3, 8), 2, 1)
+    sampler = StreamSampler(text, StreamConfig(3, 8, 2), 1)
     sampler.epoch(4)
     assert [batch.ids.tolist() for batch in sampler.epoch(2)] == epoch(1, 2)
     for other in (epoch(1, 0), epoch(2, 2)):
@@ -144,14 +142,14 @@ def test_documents_are_read_in_another_order_each_epoch() -> None:
 def test_streams_are_about_equally_long() -> None:
     rng = np.random.default_rng(0)
     text = text_of([rng.integers(1, 7, n).tolist() for n in (1 + rng.pareto(1.2, 400)).astype(int)])
-    lengths = [len(stream) for stream in rows_read(list(StreamSampler(text, StreamConfig(4, 16), 2).epoch(0)), 2)]
+    lengths = [len(stream) for stream in rows_read(list(StreamSampler(text, StreamConfig(4, 16, 2)).epoch(0)), 2)]
     assert max(lengths) - min(lengths) <= 7  # a sentence
-    assert StreamSampler(text, StreamConfig(4, 16), 2).epoch(0).padding < 0.02
+    assert StreamSampler(text, StreamConfig(4, 16, 2)).epoch(0).padding < 0.02
 
 
 def test_a_single_document_is_cut_at_the_ends_of_sentences_for_the_streams() -> None:
     lengths = [[5, 1, 3, 4, 6, 2, 2, 5, 3, 4, 1, 1]]  # 49 tokens with </s>
-    streams = rows_read(list(StreamSampler(text_of(lengths), StreamConfig(2, 8), 2).epoch(0)), 2)
+    streams = rows_read(list(StreamSampler(text_of(lengths), StreamConfig(2, 8, 2)).epoch(0)), 2)
     parts = [documents_read(stream) for stream in streams]
     assert all(len(part) == 1 for part in parts)
     sizes = sorted(len(part[0]) for part in parts)
@@ -163,7 +161,7 @@ def test_a_single_document_is_cut_at_the_ends_of_sentences_for_the_streams() -> 
 @given(lengths=documents, config=configs)
 def test_for_scoring_the_text_is_read_once_in_its_order(lengths: Lengths, config: StreamConfig) -> None:
     lengths = [[2], *lengths]
-    batches = StreamSampler(text_of(lengths), config, 3).all()
+    batches = StreamSampler(text_of(lengths), config).all()
     (stream,) = rows_read(batches, 1)
     assert documents_read(stream) == whole(lengths)
 

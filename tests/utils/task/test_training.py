@@ -72,7 +72,7 @@ def transformer_xl(dropout: float) -> Case:
     return Case(
         lambda: TransformerXL(config, VOCAB),
         RecurrentObjective(),
-        lambda: StreamSampler(documents(), StreamConfig(2, 6), 2, seed=3),
+        lambda: StreamSampler(documents(), StreamConfig(2, 6, accumulate=2), seed=3),
     )
 
 
