@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from models.bert import BertClassifier, ClassifierConfig
+from models.bert import BertClassifier
 from utils.conclusion import Judge, Trained, test_best
 from utils.config import ClassificationConfig
 from utils.dataset.labelled import LabelledBatch, LabelledSampler, LabelledText, LabelNames
@@ -14,18 +14,6 @@ from utils.task.task import Say
 from utils.text.pair import load_tokenizers
 from utils.trained import Labelling, load_bert, pretrained_shape
 from utils.training.classification_objective import ClassificationObjective
-
-
-def with_pretrained_encoder(config: ClassificationConfig) -> ClassificationConfig:
-    """The same settings, with the architecture of the BERT that is fine-tuned, if there is one.
-
-    Raises:
-        ValueError: no such run.
-    """
-    if (source := config.model.init_encoder) is None:
-        return config
-    model = ClassifierConfig(**pretrained_shape(source, config.model), init_encoder=source)
-    return replace(config, model=model)
 
 
 def vocabulary_of(config: ClassificationConfig, say: Say) -> Labelling:
@@ -52,8 +40,10 @@ class ClassificationTask:
     def __init__(self, config: ClassificationConfig, source: Path | None, say: Say) -> None:
         config.training.require_score("accuracy")
         # a run to go on from has settings, vocabulary and weights of its BERT in itself
-        self._pretrained = config.model.init_encoder if source is None else None
-        self.config = config = with_pretrained_encoder(config) if source is None else config
+        self._pretrained = encoder = config.model.init_encoder if source is None else None
+        if encoder is not None:
+            config = replace(config, model=replace(config.model, **pretrained_shape(encoder, config.model)))
+        self.config = config
         batch = config.batch
         batch.require_positions(config.model.max_length)
         files = config.data.pairs()

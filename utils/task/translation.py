@@ -21,17 +21,17 @@ from utils.trained import load_bert, pretrained_shape
 from utils.training.objective import build_objective
 
 
-def with_pretrained_encoder(config: Config) -> Config:
-    """The same settings, with the architecture of the BERT that the encoder begins with, if there is one.
+def with_pretrained_encoder(config: Config, bert_run: Path) -> Config:
+    """The same settings, with the architecture of the BERT that the encoder begins with.
 
     Raises:
         ValueError: no such run, or a joint vocabulary, which a BERT of one language does not have.
     """
-    if (source := config.model.init_encoder) is None:
-        return config
     if config.tokenizer.joint:
-        raise ValueError(f"init_encoder={source} brings a vocabulary of the source alone: give --tokenizer.joint false")
-    bert = BertConfig(**pretrained_shape(source, config.model, config.data.src_lang))
+        raise ValueError(
+            f"init_encoder={bert_run} brings a vocabulary of the source alone: give --tokenizer.joint false"
+        )
+    bert = BertConfig(**pretrained_shape(bert_run, config.model, config.data.src_lang))
     return replace(config, model=replace(config.model, bert=bert))
 
 
@@ -47,8 +47,10 @@ class TranslationTask:
     def __init__(self, config: Config, source: Path | None, say: Say) -> None:
         config.training.require_score("bleu", "chrf")
         # a run to go on from has settings, vocabulary and weights of its BERT in itself
-        self._pretrained = config.model.init_encoder if source is None else None
-        self.config = config = with_pretrained_encoder(config) if source is None else config
+        self._pretrained = encoder = config.model.init_encoder if source is None else None
+        if encoder is not None:
+            config = with_pretrained_encoder(config, encoder)
+        self.config = config
         plan, batch, model = config.training, config.batch, config.model
         self.objective = build_objective(plan.label_smoothing, plan.r_drop)
         self.corpus = prepare_corpus(config.data)
@@ -56,8 +58,8 @@ class TranslationTask:
             self.vocabulary = load_tokenizers(source)
         else:
             self.vocabulary = cached_tokenizers(self.corpus, config.data, config.tokenizer, say)
-            if model.init_encoder is not None:
-                self.vocabulary = TokenizerPair(load_tokenizers(model.init_encoder).src, self.vocabulary.tgt)
+            if encoder is not None:
+                self.vocabulary = TokenizerPair(load_tokenizers(encoder).src, self.vocabulary.tgt)
         self.sizes = {"source": len(self.vocabulary.src), "target": len(self.vocabulary.tgt)}
         sampling = config.tokenizer.sampling
         train = training_tokens(self.corpus, config.data, self.vocabulary, sampling, plan.seed, say)
