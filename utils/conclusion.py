@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from const.token import EOS
+from utils.config import AnyConfig
 from utils.dataset.corpus import Corpus
 from utils.dataset.parallel_text import read_parallel
 from utils.dataset.training_data import AnyBatch
@@ -67,6 +68,7 @@ def try_average(
 def test_best(
     trained: Trained,
     folder: Path,
+    config: AnyConfig,
     about: Mapping[str, object],
     test: Sequence[AnyBatch],
     judge: Judge,
@@ -77,7 +79,8 @@ def test_best(
     Args:
         trained: its network takes the best weights.
         folder: of the run, which has them and gets the result.
-        about: what else the result shall tell of the run.
+        config: of the run; the result tells its name and its seed.
+        about: what else the result shall tell.
         test: the test set.
         judge: scores the network on it.
         say: is told the scores.
@@ -85,7 +88,7 @@ def test_best(
     load_weights(trained.net, folder)
     scores = trained.test(test, judge)
     with atomic_file(folder / TEST) as draft:
-        result = {**about, **_result(trained, scores)}
+        result = {"name": config.name, "seed": config.training.seed, **about, **_result(trained, scores)}
         draft.write_text(json.dumps(result, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     say("\n".join([f"test  {scores}", *(f"      {signature}" for signature in scores.signatures.values())]))
     return scores
@@ -107,12 +110,11 @@ def test_translator(
     say(f"\nTesting the best weights, beam {config.search.beam_size}")
     validator = Validator(run.translator, read_parallel(corpus.test), corpus, n_samples=5)
     about = {
-        "name": config.name,
         "corpus": corpus.name,
         "direction": f"{corpus.src_lang}-{corpus.tgt_lang}",
         "beam": config.search.beam_size,
     }
-    scores = test_best(trained, folder, about, test, validator, say)
+    scores = test_best(trained, folder, config, about, test, validator, say)
     with atomic_file(folder / TRANSLATIONS) as draft:
         draft.write_text("".join(line + "\n" for line in validator.translations), encoding="utf-8")
     say("")

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import mean, stdev
 from typing import Any
 
 from const.path import FIGURE, ROOT
@@ -15,34 +16,47 @@ _HEAD = (
 _OTHER_HEAD = "| run | task | text | parameters | training | test PPL | scores |\n|---|---|---|---|---|---|---|"
 
 
-def _results(folder: Path, of_translators: bool) -> Iterator[dict[str, Any]]:
-    """Each `test.json` that a run left, by file name."""
+def _results(folder: Path, of_translators: bool) -> Iterator[list[dict[str, Any]]]:
+    """What the `test.json` of runs say, those of one name together, in the order of the first file's name."""
+    runs: dict[str, list[dict[str, Any]]] = {}
     for file in sorted(folder.glob("*.json")):
         result = json.loads(file.read_text(encoding="utf-8"))
         if ("bleu" in result) is of_translators:
-            yield result
+            runs.setdefault(result["name"], []).append(result)
+    yield from runs.values()
 
 
-def _training(result: dict[str, Any]) -> str:
-    return f"{result['minutes']:.0f} min, {result['target_tokens'] / 1e6:.1f} M tokens"
+def _mean(runs: list[dict[str, Any]], figure: str) -> str:
+    """Mean and, of several seeds, standard deviation."""
+    values = [run[figure] for run in runs]
+    return f"{mean(values):.2f}" + (f" ± {stdev(values):.2f}" if len(values) > 1 else "")
+
+
+def _training(runs: list[dict[str, Any]]) -> str:
+    minutes, tokens = (mean(run[figure] for run in runs) for figure in ("minutes", "target_tokens"))
+    seeds = f"{len(runs)} seeds, each " if len(runs) > 1 else ""
+    return f"{seeds}{minutes:.0f} min, {tokens / 1e6:.1f} M tokens"
 
 
 def result_table(folder: Path) -> str:
-    """A row of Markdown for each translator's result."""
+    """A row of Markdown for each translator; runs of one name share a row."""
     rows = [
         f"| `{r['name']}` | {r['corpus']} | {r['direction'].replace('-', '→')} | {r['parameters'] / 1e6:.1f} M "
-        f"| {_training(r)} | {r['perplexity']:.2f} | **{r['bleu']:.2f}** | {r['chrf']:.2f} |"
-        for r in _results(folder, of_translators=True)
+        f"| {_training(runs)} | {_mean(runs, 'perplexity')} | **{_mean(runs, 'bleu')}** | {_mean(runs, 'chrf')} |"
+        for runs in _results(folder, of_translators=True)
+        for r in runs[:1]
     ]
     return "\n".join([_HEAD, *rows])
 
 
 def other_table(folder: Path) -> str:
-    """A row of Markdown for each result of another task."""
+    """A row of Markdown for each network of another task; runs of one name share a row."""
     rows = [
-        f"| `{r['name']}` | {r['task']} | {r['text']} | {r['parameters'] / 1e6:.1f} M | {_training(r)} "
-        f"| {r['perplexity']:.2f} | {', '.join(f'{label} {r[n]:.2f}' for n, label in SCORES.items() if n in r)} |"
-        for r in _results(folder, of_translators=False)
+        f"| `{r['name']}` | {r['task']} | {r['text']} | {r['parameters'] / 1e6:.1f} M | {_training(runs)} "
+        f"| {_mean(runs, 'perplexity')} "
+        f"| {', '.join(f'{label} {_mean(runs, n)}' for n, label in SCORES.items() if n in r)} |"
+        for runs in _results(folder, of_translators=False)
+        for r in runs[:1]
     ]
     return "\n".join([_OTHER_HEAD, *rows])
 

@@ -80,6 +80,6 @@ class ClassificationTask:
         """How many labels of the test text it tells."""
         test = self._test.all()
         text = f"{self.config.data.text.parent.name}, {len(self.vocabulary.labels)} labels"
-        about = {"name": self.config.name, "task": self.config.task, "text": text}
-        test_best(trained, folder, about, test, ClassAccuracy(trained.net, test), say)
+        about = {"task": self.config.task, "text": text}
+        test_best(trained, folder, self.config, about, test, ClassAccuracy(trained.net, test), say)
         say(f'\nClassify with it: python -m utils.task.classify --run {folder} "TEXT"')

@@ -54,6 +54,6 @@ class LanguageTask:
         """Perplexity of the test text by the word."""
         test, judge = self._judged("test", self._test)
         text = f"{self.corpus.name} {self.corpus.language}"
-        about = {"name": self.config.name, "task": self.config.task, "text": text}
-        test_best(trained, folder, about, test, judge, say)
+        about = {"task": self.config.task, "text": text}
+        test_best(trained, folder, self.config, about, test, judge, say)
         say(f'\nGo on with it: python -m utils.task.generate --run {folder} "TEXT"')

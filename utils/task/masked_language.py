@@ -70,7 +70,7 @@ class MaskedLanguageTask:
         test = self._test.all()
         judge = MaskedAccuracy(trained.net, test, self.vocabulary.src, n_samples=5)
         text = f"{self.corpus.name} {self.corpus.language}"
-        about = {"name": self.config.name, "task": self.config.task, "text": text}
-        for sample in test_best(trained, folder, about, test, judge, say).samples:
+        about = {"task": self.config.task, "text": text}
+        for sample in test_best(trained, folder, self.config, about, test, judge, say).samples:
             say("".join(f"\n  {line}" for line in sample.lines()))
         say(f'\nFill in with it: python -m utils.task.fill_in --run {folder} "TEXT WITH A [MASK]"')

@@ -33,6 +33,15 @@ def test_a_row_says_what_its_file_says(tmp_path: Path) -> None:
     assert row == "| `small` | kftt | ja→en | 10.0 M | 86 min, 10.5 M tokens | 33.33 | **4.57** | 25.55 |"
 
 
+def test_runs_of_one_name_share_a_row_of_means(tmp_path: Path) -> None:
+    same = {"name": "few", "corpus": "tanaka", "direction": "ja-en", "parameters": 1e6, "target_tokens": 2e6}
+    for seed, bleu in enumerate((10.0, 12.0, 17.0)):
+        result = same | {"seed": seed, "minutes": 5 + seed, "perplexity": 4.0, "bleu": bleu, "chrf": 3 * bleu}
+        (tmp_path / f"few_{seed}.json").write_text(json.dumps(result), encoding="utf-8")
+    row = "| `few` | tanaka | ja→en | 1.0 M | 3 seeds, each 6 min, 2.0 M tokens | 4.00 ± 0.00 "
+    assert result_table(tmp_path).splitlines()[2:] == [row + "| **13.00 ± 3.61** | 39.00 ± 10.82 |"]
+
+
 def test_other_tasks_have_a_table_of_their_own(tmp_path: Path) -> None:
     result = {
         "name": "bert",

@@ -159,6 +159,7 @@ def test_every_task_leaves_a_run_folder_that_holds_everything(home: Path, name: 
         assert (folder / file).exists()
     result = json.loads((folder / "test.json").read_text(encoding="utf-8"))
     assert scores <= result.keys()
+    assert (result["name"], result["seed"]) == (name, 1)
     steps = {"xl": [2, 4, 6], "translator": [2, 4, 5]}.get(name, [2, 4])
     assert result["steps"] == steps[-1]
     records = [json.loads(line) for line in (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()]
