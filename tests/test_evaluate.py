@@ -13,7 +13,7 @@ import torch
 import evaluate
 from tests import tiny
 from tests.utils.evaluation.texts import ENGLISH, JAPANESE, TOKENIZED
-from tests.utils.task.language_run import language_run
+from tests.utils.task.tiny_run import language_run
 from utils.command_line import run_command
 from utils.config import Config
 from utils.dataset.corpus import Corpus, DataConfig, prepare_corpus
@@ -497,4 +497,7 @@ def test_rescoring_refuses_what_says_nothing(
 
 def test_rescoring_needs_a_language_model_of_the_target(command: Command, run: Path, tmp_path: Path) -> None:
     assert "--with is missing" in command("rescore", run).complaint
-    assert "is a language model of ja" in command("rescore", run, "--with", language_run(tmp_path, "ja")).complaint
+    assert (
+        "is a language model of ja"
+        in command("rescore", run, "--with", language_run(tmp_path, language="ja")).complaint
+    )

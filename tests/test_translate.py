@@ -22,7 +22,7 @@ import torch
 import translate
 from const.path import ROOT
 from tests.tiny import TEXT, run
-from tests.utils.task.language_run import language_run
+from tests.utils.task.tiny_run import language_run
 from utils.command_line import run_command
 from utils.run import Run, build_translator, load_run, newest_run
 from utils.search.document_rescorer import Rescored
@@ -579,7 +579,7 @@ def test_who_types_sentences_of_a_document_gets_no_prompt(monkeypatch: pytest.Mo
 
 
 def test_a_language_model_of_the_other_side_is_refused(command: Command, tmp_path: Path) -> None:
-    other = language_run(tmp_path, "ja")
+    other = language_run(tmp_path, language="ja")
     said = command("寺", "--rescore-with", other, "--rescore_weight", "1").complaint
     assert "is a language model of ja" in said
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from const.token import BOS_ID, EOS_ID
-from tests.tiny import TEXT, tokenizers
-from tests.utils.task.tiny_run import XL, bert_run, language_run
+from tests.tiny import TEXT
+from tests.utils.task.tiny_run import XL, bert_run, english, language_run
 from utils.command_line import run_command
 from utils.run import newest_run
 from utils.search.generation import generate
@@ -17,7 +17,7 @@ from utils.task import generate as command_module
 from utils.task.generate import continuations
 from utils.trained import TrainedLanguageModel, load_language_model
 
-ENGLISH = tokenizers().tgt
+ENGLISH = english()
 PROMPT = "There is an old"
 
 
@@ -46,8 +46,8 @@ def test_the_text_is_the_prompt_and_what_the_model_says_behind_it(
 def test_it_remembers_as_far_back_as_training_looked(trained: TrainedLanguageModel) -> None:
     sampling = SamplingConfig(3)
     own = continuations(trained, TEXT.tgt[5], 20, 9, sampling)
-    # the last of 5 positions had 4 of its segment and 3 of memory before it
-    assert own == continuations(trained, TEXT.tgt[5], 20, 9, sampling, 7)
+    # the last of 5 positions had 4 of its segment and 20 of memory before it
+    assert own == continuations(trained, TEXT.tgt[5], 20, 9, sampling, 24)
     assert own != continuations(trained, TEXT.tgt[5], 20, 9, sampling, XL.memory_length)
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests import tiny
-from tests.utils.task.language_run import MODEL, language_run, tokenizers
+from tests.utils.task.tiny_run import XL, english, language_run
 from utils.run import Run, load_run
 from utils.search.hypothesis import SearchConfig
 from utils.search.rescoring import DocumentScorer
@@ -27,14 +27,14 @@ def test_candidates_are_read_as_text_by_the_language_models_own_tokenizer(
     run: Run, tmp_path: Path, memory_length: int | None
 ) -> None:
     folder = language_run(tmp_path)
-    assert tokenizers().src.encode(tiny.TEXT.tgt[:1]) != tiny.tokenizers().tgt.encode(tiny.TEXT.tgt[:1])
+    assert english().encode(tiny.TEXT.tgt[:1]) != tiny.tokenizers().tgt.encode(tiny.TEXT.tgt[:1])
     rescorer = load_rescorer(folder, run, SEARCH, RescoringConfig(0.5, memory_length))
     scorer = DocumentScorer(
-        load_language_model(folder).net, MODEL.memory_length if memory_length is None else memory_length
+        load_language_model(folder).net, XL.memory_length if memory_length is None else memory_length
     )
     for i in range(0, 9, 3):
         texts = tiny.TEXT.tgt[i : i + 3]
-        log_probs = scorer.log_probs(tokenizers().src.encode(texts))
+        log_probs = scorer.log_probs(english().encode(texts))
         best = max(range(3), key=lambda i, log_probs=log_probs: log_probs[i])  # type: ignore[misc]
         scorer.choose(best)
         found = rescorer.rescore(Translation([Candidate(text, 0.0, []) for text in texts], 1, 0, False))
@@ -46,12 +46,12 @@ def test_candidates_are_read_as_text_by_the_language_models_own_tokenizer(
 
 @pytest.mark.parametrize("language", ["en", "en-GB", "EN_us"])
 def test_variants_of_a_language_are_the_language(run: Run, tmp_path: Path, language: str) -> None:
-    load_rescorer(language_run(tmp_path, language), run, SEARCH, RescoringConfig())
+    load_rescorer(language_run(tmp_path, language=language), run, SEARCH, RescoringConfig())
 
 
 def test_a_model_of_another_language_or_task_is_refused(run: Run, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"is a language model of ja, and .* translates into en: train one of en"):
-        load_rescorer(language_run(tmp_path, "ja"), run, SEARCH, RescoringConfig())
+        load_rescorer(language_run(tmp_path, language="ja"), run, SEARCH, RescoringConfig())
     with pytest.raises(ValueError, match="is of task translation, and here language is needed"):
         load_rescorer(run.folder, run, SEARCH, RescoringConfig())
     with pytest.raises(ValueError, match="no run"):

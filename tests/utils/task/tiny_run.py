@@ -1,5 +1,7 @@
 """Runs of other tasks than translation, each so small that it is made in a blink."""
 
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -7,13 +9,15 @@ from torch import nn
 
 from models.bert import BertClassifier, BertConfig, BertForPreTraining, ClassifierConfig
 from models.transformer_xl import TransformerXL, TransformerXLConfig
-from tests.tiny import TOKENIZER, tokenizers
+from tests.tiny import TEXT, TOKENIZER, tokenizers
 from utils.config import AnyConfig, ClassificationConfig, LanguageConfig, MaskedLanguageConfig
 from utils.dataset.batch import BatchConfig
 from utils.dataset.labelled import LabelledConfig, LabelNames
+from utils.dataset.monolingual import MonolingualConfig
 from utils.dataset.stream import StreamConfig
 from utils.run import WEIGHTS, Vocabulary, create_run
-from utils.text.pair import TokenizerPair
+from utils.text.pair import TokenizerPair, train_tokenizers
+from utils.text.tokenizer import Tokenizer
 from utils.trained import Labelling
 from utils.training.weight_store import write_weights
 
@@ -21,7 +25,7 @@ JAPANESE = tokenizers().src
 LABELS = LabelNames(("bridge", "garden", "river"))
 BERT = BertConfig(d_model=8, n_heads=2, d_ff=12, n_layers=1, max_length=16)
 BATCH = BatchConfig(tokens_per_batch=64, max_tokens=12)
-XL = TransformerXLConfig(d_model=8, n_heads=2, d_ff=12, n_layers=2, memory_length=3, tie=False)
+XL = TransformerXLConfig(d_model=8, n_heads=2, d_ff=12, n_layers=2, memory_length=20, tie=False)
 NOWHERE = LabelledConfig(*(Path(f"nowhere.{part}") for part in "abcdef"))
 
 
@@ -64,10 +68,16 @@ def classifier_run(root: Path, probabilities: list[float] | None = None, data: L
     return _run(config, Labelling(JAPANESE, LABELS), net, root)
 
 
-def language_run(root: Path, probabilities: list[float] | None = None) -> Path:
-    """A Transformer-XL with the English tokenizer."""
-    english = tokenizers().tgt
-    net = TransformerXL(XL, len(english))
-    lively(net) if probabilities is None else says(net, net.output, probabilities)
-    config = LanguageConfig(tokenizer=TOKENIZER, model=XL, batch=StreamConfig(segment_length=5))
-    return _run(config, TokenizerPair(english, english), net, root)
+@cache
+def english() -> Tokenizer:
+    """A language model's own tokenizer, not the translator's."""
+    return train_tokenizers(replace(TOKENIZER, vocab_size=40), TEXT.src, TEXT.tgt).tgt
+
+
+def language_run(root: Path, probabilities: list[float] | None = None, language: str = "en") -> Path:
+    """A Transformer-XL with the tokenizer `english`."""
+    net = TransformerXL(XL, len(english()))
+    lively(net, 1) if probabilities is None else says(net, net.output, probabilities)
+    data = MonolingualConfig(corpus="files", language=language)
+    config = LanguageConfig(name="xl", data=data, tokenizer=TOKENIZER, model=XL, batch=StreamConfig(segment_length=5))
+    return _run(config, TokenizerPair(english(), english()), net, root)
