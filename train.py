@@ -21,7 +21,15 @@ from utils.conclusion import Judge, try_average
 from utils.config import AnyConfig, ClassificationConfig, Config, LanguageConfig, MaskedLanguageConfig
 from utils.dataset.prefetch import prefetched
 from utils.dataset.training_data import AnyBatch, AnyEpoch, BatchSettings, Sampler
-from utils.device import Precision, autocast, inference_dtype, keep_freed_memory, pick_device, product_dtype
+from utils.device import (
+    Precision,
+    autocast,
+    inference_dtype,
+    keep_freed_memory,
+    pick_device,
+    product_dtype,
+    return_freed_memory,
+)
 from utils.file import sweep_drafts
 from utils.task.arguments import Arguments, read_arguments
 from utils.task.classification import ClassificationTask
@@ -218,6 +226,7 @@ class Trainer:
         progress.seconds += time.monotonic() - begin
         for observer in observers:
             observer.on_validation(progress, validation)
+        return_freed_memory()
         self.meter.restart_clock()
 
     def _memories_to_first(self) -> None:
@@ -389,7 +398,7 @@ def train(arguments: Arguments, processes: Processes, device: torch.device) -> N
         learned,
         plan.select_by,
     )
-    terminal = Terminal(plan, len(cut_into_updates(len(epoch), accumulate)))
+    terminal = Terminal(plan, len(cut_into_updates(len(epoch), accumulate)), task.unit)
     observers: list[Observer] = [
         terminal,
         JsonlLog(folder / LOG, step),

@@ -36,6 +36,7 @@ class ClassificationTask:
     """
 
     objective = ClassificationObjective()
+    unit = "texts"
 
     def __init__(self, config: ClassificationConfig, source: Path | None, say: Say) -> None:
         config.training.require_score("accuracy")

@@ -25,6 +25,7 @@ class LanguageTask:
     """
 
     objective = RecurrentObjective()
+    unit = "tok"
 
     def __init__(self, config: LanguageConfig, source: Path | None, say: Say) -> None:
         config.training.require_score()

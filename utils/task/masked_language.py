@@ -24,6 +24,7 @@ class MaskedLanguageTask:
     """
 
     objective = MaskedLanguageObjective()
+    unit = "masked tok"
 
     def __init__(self, config: MaskedLanguageConfig, source: Path | None, say: Say) -> None:
         config.training.require_score("accuracy")

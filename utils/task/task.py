@@ -31,6 +31,10 @@ class Task(Protocol):
         """What to minimise."""
 
     @property
+    def unit(self) -> str:
+        """What it predicts, and the loss is a mean of, as a log of its speed calls it."""
+
+    @property
     def sizes(self) -> dict[str, int]:
         """Of all that the network numbers: tokens, labels."""
 

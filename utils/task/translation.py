@@ -44,6 +44,8 @@ class TranslationTask:
         say: is told what takes time.
     """
 
+    unit = "tok"
+
     def __init__(self, config: Config, source: Path | None, say: Say) -> None:
         config.training.require_score("bleu", "chrf")
         # a run to go on from has settings, vocabulary and weights of its BERT in itself

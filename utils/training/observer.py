@@ -106,15 +106,17 @@ class Terminal:
     Args:
         plan: bounds of the training.
         steps_per_epoch: updates in a pass over the training text.
+        unit: what is predicted.
     """
 
     REPORTS_PER_LINE = 5  # where there is no terminal
     REPORTS_TO_ESTIMATE = 2  # before the time to the end is foretold
     BAR = 8  # columns that the bar has at least
 
-    def __init__(self, plan: PlanConfig, steps_per_epoch: int) -> None:
+    def __init__(self, plan: PlanConfig, steps_per_epoch: int, unit: str = "tok") -> None:
         self._plan = plan
         self._steps_per_epoch = steps_per_epoch
+        self._unit = unit
         self._live = sys.stderr.isatty()
         bounds = [plan.max_steps, plan.max_epochs and plan.max_epochs * steps_per_epoch]
         self._total = min((bound for bound in bounds if bound is not None), default=None)
@@ -156,7 +158,7 @@ class Terminal:
         left = self._remaining(progress)
         if left is not None:
             yield f"{duration(left)} to go"
-        yield f"{report.tokens_per_second:,.0f} tok/s"
+        yield f"{report.tokens_per_second:,.0f} {self._unit}/s"
         yield f"lr {report.learning_rate:.1e}"
         yield f"epoch {progress.epoch + progress.position / self._steps_per_epoch:.2f}"
         yield f"padding {report.padding:.1%}"
