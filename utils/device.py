@@ -86,3 +86,14 @@ def keep_freed_memory() -> None:
         first = -(-block // large_page) * large_page
         libc.madvise(first, (block + ahead - first) // large_page * large_page, madv_hugepage)
         libc.free(block)
+
+
+def return_freed_memory() -> None:
+    """Give the kernel back what glibc kept of freed memory, for good or until it is next needed; elsewhere: nothing.
+
+    Kernels that oneDNN compiles for each new shape of a batch live on between the blocks that a step frees; the blocks
+    of later steps do not quite fit into the gaps, and hours of training would keep gigabytes that nobody uses.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform.startswith("linux") else None
+    if trim is not None:
+        trim(0)

@@ -15,6 +15,7 @@ from utils.device import (
     inference_dtype,
     keep_freed_memory,
     pick_device,
+    return_freed_memory,
 )
 
 CPU = torch.device("cpu")
@@ -124,7 +125,7 @@ def resident_bytes() -> int:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc is Linux's")
-def test_freed_memory_is_kept_in_the_process() -> None:
+def test_freed_memory_is_kept_in_the_process_until_it_is_returned() -> None:
     if not hasattr(ctypes.CDLL(None), "mallopt"):
         pytest.skip("this C library is not glibc")
     keep_freed_memory()
@@ -132,6 +133,8 @@ def test_freed_memory_is_kept_in_the_process() -> None:
     full = resident_bytes()
     del held
     assert resident_bytes() > full - 32 * 2**20  # 64 MB were freed
+    return_freed_memory()
+    assert resident_bytes() < full - 32 * 2**20
 
 
 LARGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
@@ -164,9 +167,11 @@ def test_elsewhere_keeping_memory_does_nothing(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(sys, "platform", "darwin")
     monkeypatch.setattr(ctypes, "CDLL", no_library)
     keep_freed_memory()
+    return_freed_memory()
 
 
 def test_a_c_library_without_the_knob_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctypes, "CDLL", lambda _: object())
     monkeypatch.setattr(sys, "platform", "linux")
     keep_freed_memory()
+    return_freed_memory()
