@@ -23,7 +23,7 @@ from utils.evaluation.protocol import TEST_LINES, TEST_WORDS, is_published_test,
 from utils.evaluation.reference_text import ReferenceText
 from utils.evaluation.tuning import Trial, best_trial, try_settings
 from utils.file import atomic_file
-from utils.run import CONFIG, WEIGHTS, load_run, newest_run
+from utils.run import CONFIG, find_run, load_run
 from utils.search.hypothesis import SearchConfig
 from utils.search.translator import Translation, Translator
 from utils.task.rescore import RescoringConfig, load_rescorers, save_rescoring
@@ -58,7 +58,7 @@ def run_options(parser: Parser) -> None:
 def evaluate_run(arguments: Namespace) -> None:
     """Translate a text of a run's own corpus with the run, and score that."""
     refuse_limit(arguments.limit)
-    run = load_run(arguments.run or newest_run(WEIGHTS), pick_device(arguments.device))
+    run = load_run(find_run(arguments.run), pick_device(arguments.device))
     search = run.config.search
     if arguments.beam is not None:
         search = replace(search, beam_size=arguments.beam)
@@ -126,7 +126,7 @@ def tune_options(parser: Parser) -> None:
 def tune(arguments: Namespace) -> None:
     """Translate the development set with each beam width and length penalty, and say which are best."""
     refuse_limit(arguments.limit)
-    run = load_run(arguments.run or newest_run(WEIGHTS), pick_device(arguments.device))
+    run = load_run(find_run(arguments.run), pick_device(arguments.device))
     for beam_size in arguments.beams:
         replace(run.config.search, beam_size=beam_size)  # refuses what nothing can be found with
     corpus = prepare_corpus(run.config.data)
@@ -203,12 +203,12 @@ def rescore(arguments: Namespace) -> None:
     What its memory is worth is shown by the same model without one, to which each sentence is a document of its own.
     """
     refuse_limit(arguments.limit)
-    language_model = arguments["with"]
-    if language_model is None:
+    if arguments["with"] is None:
         raise ValueError("--with is missing: give the folder of a language model's run")
+    language_model = find_run(arguments["with"])
     config = RescoringConfig(memory_length=arguments.memory)
     weights = sorted({0.0, *(replace(config, weight=weight).weight for weight in arguments.weights)})
-    run = load_run(arguments.run or newest_run(WEIGHTS), pick_device(arguments.device))
+    run = load_run(find_run(arguments.run), pick_device(arguments.device))
     search = run.config.search if arguments.beam is None else replace(run.config.search, beam_size=arguments.beam)
     if search.beam_size == 1:
         raise ValueError("a beam of 1 leaves nothing to choose from: give --beam 8, say")

@@ -5,7 +5,6 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from difflib import get_close_matches
 from io import BufferedIOBase
 from pathlib import Path
 from typing import TextIO, cast
@@ -13,13 +12,12 @@ from typing import TextIO, cast
 from jsonargparse import Namespace
 from tqdm import tqdm
 
-from const.path import PICKLES
 from utils.command_line import Parser, run_command
 from utils.config import Config
 from utils.dataset.parallel_text import decoded_lines
 from utils.device import Device, pick_device
 from utils.file import atomic_file
-from utils.run import CONFIG, WEIGHTS, Run, build_translator, load_run, newest_run
+from utils.run import CONFIG, Run, build_translator, find_run, load_run
 from utils.search.document_rescorer import DocumentRescorer
 from utils.search.hypothesis import SearchConfig
 from utils.search.inspection import Inspector
@@ -116,7 +114,7 @@ def main() -> None:
     arguments = build_parser().parse_args()
     refuse_contradictions(arguments)
     n_best = arguments.n_best
-    folders = [find_run(name) for name in arguments.run or []] or [newest_run(WEIGHTS)]
+    folders = [find_run(Path(name)) for name in arguments.run or []] or [find_run(None)]
     own = Config.load(folders[0] / CONFIG)
     search, sampling = search_config(own.search, arguments, n_best), sampling_config(arguments, n_best)
     device = pick_device(arguments.device)
@@ -139,7 +137,7 @@ def find_rescorer(arguments: Namespace, runs: Sequence[Run], search: SearchConfi
 
     A weight that was found for one translator alone says nothing about an ensemble, nor about another memory.
     """
-    run, folder, memory = runs[0], find_run(arguments.rescore_with), arguments.rescore_memory
+    run, folder, memory = runs[0], find_run(Path(arguments.rescore_with)), arguments.rescore_memory
     saved = saved_rescoring(run.folder, folder) if len(runs) == 1 else None
     config = saved or RescoringConfig()
     if memory is not None:
@@ -184,19 +182,6 @@ def refuse_contradictions(arguments: Namespace) -> None:
             if arguments[option]:
                 raise ValueError(f"--score and --{option} at once: give one of them")
     refuse_rescoring(arguments)
-
-
-def find_run(name: str) -> Path:
-    """The folder of a run, by its path or by its name alone.
-
-    Raises:
-        ValueError: there is none.
-    """
-    for folder in (Path(name), PICKLES / name):
-        if folder.is_dir():
-            return folder
-    near = get_close_matches(name, [folder.name for folder in PICKLES.glob("*/")], n=1)
-    raise ValueError(f"no run {name}: " + (f"did you mean {near[0]}?" if near else f"give a folder under {PICKLES}"))
 
 
 def write(presenter: Presenter, arguments: Namespace) -> None:

@@ -23,7 +23,7 @@ from utils.evaluation.evaluation import Comparison, Evaluation
 from utils.evaluation.metric import build_metrics, measure, sampling_seed
 from utils.evaluation.protocol import multi_bleu
 from utils.evaluation.rescoring_weight import WeightTrial, best_weight
-from utils.run import CONFIG, load_run, newest_run
+from utils.run import CONFIG, find_run, load_run
 from utils.search.translator import Translation, Translator
 from utils.task import rescore, rescoring_trial
 from utils.task.rescore import RescoringConfig, load_rescorer, saved_rescoring
@@ -100,7 +100,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tiny.run(tmp_path / "pickles")
     data = DataConfig(corpus="files", src=src, tgt=tgt, held_out=15)
     replace(Config.load(folder / CONFIG), data=data).save(folder / CONFIG)
-    monkeypatch.setattr(evaluate, "newest_run", partial(newest_run, root=folder.parent))
+    monkeypatch.setattr(evaluate, "find_run", partial(find_run, root=folder.parent))
     monkeypatch.setattr(evaluate, "prepare_corpus", partial(prepare_corpus, root=tmp_path / "split"))
     return folder
 

@@ -24,7 +24,7 @@ from const.path import ROOT
 from tests.tiny import TEXT, run
 from tests.utils.task.tiny_run import language_run
 from utils.command_line import run_command
-from utils.run import Run, build_translator, load_run, newest_run
+from utils.run import Run, build_translator, find_run, load_run
 from utils.search.document_rescorer import Rescored
 from utils.search.hypothesis import SearchConfig
 from utils.search.sampling import SamplingConfig
@@ -66,7 +66,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def command(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
     """Runs translate.py; the only run there is is the tiny one."""
-    monkeypatch.setattr(translate, "newest_run", partial(newest_run, root=folder.parent))
+    monkeypatch.setattr(translate, "find_run", partial(find_run, root=folder.parent))
 
     def run_it(*arguments: str | Path, stdin: bytes = b"", typed: bool = False) -> Outcome:
         monkeypatch.setattr(sys, "argv", ["translate.py", *map(str, arguments)])
@@ -249,7 +249,7 @@ def test_what_a_reader_must_know_is_said_with_its_line(command: Command, monkeyp
 
 
 def test_without_a_run_the_demo_is_named(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(translate, "newest_run", partial(newest_run, root=tmp_path))
+    monkeypatch.setattr(translate, "find_run", partial(find_run, root=tmp_path))
     assert "python train.py --config const/preset/demo.yaml" in command("寺").complaint
     assert f"no run {tmp_path / 'x'}: " in command("寺", "--run", tmp_path / "x").complaint
 
@@ -257,7 +257,7 @@ def test_without_a_run_the_demo_is_named(command: Command, tmp_path: Path, monke
 def test_a_run_is_found_by_its_name_alone(
     command: Command, folder: Path, expected: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(translate, "PICKLES", folder.parent)
+    monkeypatch.setattr(translate, "find_run", partial(find_run, root=folder.parent))
     assert command(LINES[0], "--run", folder.name).out == as_file(expected[:1])
     assert (
         f"no run {folder.name[:-1]}: did you mean {folder.name}?" in command("寺", "--run", folder.name[:-1]).complaint
@@ -522,7 +522,7 @@ def test_the_weight_is_the_one_that_was_found(
     command: Command, language_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = run(tmp_path)
-    monkeypatch.setattr(translate, "PICKLES", language_model.parent)
+    monkeypatch.setattr(translate, "find_run", partial(find_run, root=language_model.parent))
     asked = ("--run", own, *SHORT, "--rescore-with", language_model.name)
 
     def out(*words: str) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, cast
 
@@ -171,6 +172,26 @@ def newest_run(having: str, root: Path = PICKLES, tree: type[Tree] | None = Conf
         f"no run{kind} with a {having} in {root}: train one first, "
         f"`python train.py --config const/preset/{_PRESETS.get(tree, 'demo')}.yaml` takes minutes"
     )
+
+
+def find_run(name: Path | None, tree: type[Tree] = Config, root: Path = PICKLES) -> Path:
+    """The folder of a run, by its path or by its name alone; the one trained last where none is named.
+
+    Args:
+        name: the path, or the name.
+        tree: whose settings the one trained last has.
+        root: where runs are.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if name is None:
+        return newest_run(WEIGHTS, root, tree)
+    for folder in (name, root / name):
+        if folder.is_dir():
+            return folder
+    near = get_close_matches(str(name), [folder.name for folder in root.glob("*/")], n=1)
+    raise ValueError(f"no run {name}: " + (f"did you mean {near[0]}?" if near else f"give a folder under {root}"))
 
 
 def load_run(folder: Path, device: torch.device, fused: bool | None = None) -> Run:

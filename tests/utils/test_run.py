@@ -14,9 +14,9 @@ from models.transformer import Transformer, TransformerConfig
 from tests.tiny import lively
 from utils import device
 from utils import run as run_folder
-from utils.config import Config
+from utils.config import Config, LanguageConfig
 from utils.device import Precision
-from utils.run import WEIGHTS, Run, build_translator, create_run, load_run, newest_run
+from utils.run import WEIGHTS, Run, build_translator, create_run, find_run, load_run, newest_run
 from utils.search.hypothesis import SearchConfig
 from utils.search.sampling import SamplingConfig
 from utils.text.pair import TokenizerPair
@@ -76,6 +76,23 @@ def test_the_newest_run_is_the_one_whose_file_was_written_last(tmp_path: Path) -
     assert newest_run("last.pt", tmp_path) == tmp_path / "b"
     os.utime(tmp_path / "c" / WEIGHTS, (99, 99))
     assert newest_run(WEIGHTS, tmp_path) == tmp_path / "c"
+
+
+def test_a_run_is_found_by_path_by_name_or_as_the_newest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "pickles"
+    first, newest = (run_of(root)[0] for _ in range(2))
+    os.utime(first / WEIGHTS, (1, 1))
+    assert find_run(None, root=root) == newest
+    assert find_run(Path(first.name), root=root) == find_run(first, root=root) == first
+    with pytest.raises(ValueError, match=rf"^no run {first.name[:-1]}: did you mean {first.name}\?$"):
+        find_run(Path(first.name[:-1]), root=root)
+    with pytest.raises(ValueError, match=rf"^no run x: give a folder under {root}$"):
+        find_run(Path("x"), root=root)
+    with pytest.raises(ValueError, match=r"^no run of task language "):
+        find_run(None, LanguageConfig, root)
+    monkeypatch.chdir(tmp_path)
+    Path(first.name).mkdir()
+    assert find_run(Path(first.name), root=root) == Path(first.name)  # what is here comes first
 
 
 @pytest.mark.parametrize("there", [True, False])

@@ -8,7 +8,7 @@ from utils.command_line import Parser, run_command
 from utils.config import ClassificationConfig
 from utils.dataset.labelled import LabelledText
 from utils.evaluation.bag_of_words import Bags, TfIdf, Trial, best_regression, naive_bayes
-from utils.run import WEIGHTS, newest_run, read_config
+from utils.run import find_run, read_config
 from utils.task.classification import vocabulary_of
 from utils.task.task import Say
 from utils.terminal.plain_text import aligned
@@ -83,7 +83,7 @@ def main() -> None:
         config = ClassificationConfig.load(arguments.config)
         vocabulary = vocabulary_of(config, print)
     else:
-        folder = arguments.run or newest_run(WEIGHTS, tree=ClassificationConfig)
+        folder = find_run(arguments.run, ClassificationConfig)
         config, vocabulary = read_config(folder, ClassificationConfig), Labelling.load(folder)
     for line in compare(config, vocabulary, STRENGTHS, print):
         print(line)

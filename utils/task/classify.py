@@ -17,7 +17,7 @@ from utils.dataset.labelled import LabelledBatch, LabelledSampler, LabelledText
 from utils.dataset.parallel_text import read_lines
 from utils.dataset.token_array import TokenArray
 from utils.device import pick_device
-from utils.run import WEIGHTS, newest_run
+from utils.run import find_run
 from utils.terminal.given_text import given_texts
 from utils.terminal.plain_text import aligned
 from utils.trained import TrainedClassifier, load_classifier
@@ -114,7 +114,7 @@ def main() -> None:
         raise ValueError("--texts and --labels belong together: give both")
     if arguments.given and arguments.texts:
         raise ValueError(f"texts and --texts {arguments.texts} at once: give one of them")
-    folder = arguments.run or newest_run(WEIGHTS, tree=ClassificationConfig)
+    folder = find_run(arguments.run, ClassificationConfig)
     classifier = load_classifier(folder, pick_device("auto"))
     if arguments.texts:
         batches = labelled_batches(classifier, arguments.texts, arguments.labels)

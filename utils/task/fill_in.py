@@ -14,7 +14,7 @@ from utils.command_line import Parser, run_command
 from utils.config import MaskedLanguageConfig
 from utils.device import pick_device
 from utils.export.hugging_face_bert import load_hugging_face_bert
-from utils.run import WEIGHTS, newest_run
+from utils.run import find_run
 from utils.terminal.given_text import given_texts
 from utils.terminal.plain_text import aligned
 from utils.text.sentencepiece_tokenizer import SentencePieceTokenizer
@@ -214,7 +214,7 @@ def main() -> None:
     if arguments.hugging_face:
         reader = Reader.of_hugging_face(arguments.hugging_face, device)
     else:
-        reader = Reader.of_run(arguments.run or newest_run(WEIGHTS, tree=MaskedLanguageConfig), device)
+        reader = Reader.of_run(find_run(arguments.run, MaskedLanguageConfig), device)
     if arguments.texts:
         for text in arguments.texts:
             print(reader.answer(text, arguments.top), flush=True)

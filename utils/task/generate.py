@@ -10,7 +10,7 @@ from const.token import BOS_ID
 from utils.command_line import Parser, run_command
 from utils.config import LanguageConfig
 from utils.device import pick_device
-from utils.run import WEIGHTS, newest_run
+from utils.run import find_run
 from utils.search.generation import generate
 from utils.search.sampling import SamplingConfig
 from utils.terminal.option import SAMPLING, changed_by
@@ -107,7 +107,7 @@ def main() -> None:
     if given.memory_length is not None and given.memory_length < 0:
         raise ValueError(f"--memory_length {given.memory_length}: give 0 (no memory) or more")
     sampling = sampling_of(given)
-    trained = load_language_model(given.run or newest_run(WEIGHTS, tree=LanguageConfig), pick_device("auto"))
+    trained = load_language_model(find_run(given.run, LanguageConfig), pick_device("auto"))
     for text in continuations(trained, given.prompt, given.tokens, given.sentences, sampling, given.memory_length):
         print(text)
 

@@ -23,7 +23,7 @@ from utils.dataset.token_cache import Split
 from utils.device import autocast, pick_device
 from utils.evaluation.word_perplexity import WordPerplexity
 from utils.file import atomic_file
-from utils.run import WEIGHTS, newest_run
+from utils.run import find_run
 from utils.trained import TrainedLanguageModel, load_language_model
 from utils.training.objective import Loss, mean_loss
 from utils.training.observer import perplexity
@@ -126,7 +126,7 @@ def main() -> None:
             raise ValueError(f"--memory_lengths {length}: give 0 (nothing is remembered) or more")
     if arguments.segment_length is not None and arguments.segment_length < 1:
         raise ValueError(f"--segment_length {arguments.segment_length}: give 1 or more, or leave it out")
-    folders = arguments.run or [newest_run(WEIGHTS, tree=LanguageConfig)]
+    folders = [find_run(name, LanguageConfig) for name in arguments.run or [None]]
     names = [folder.resolve().name for folder in folders]
     for name in names:
         if names.count(name) > 1:

@@ -12,7 +12,7 @@ from utils.command_line import run_command
 from utils.config import ClassificationConfig
 from utils.dataset import labelled, line_cache
 from utils.dataset.labelled import LabelledConfig
-from utils.run import newest_run
+from utils.run import find_run
 from utils.task import bag_of_words as command_module
 from utils.task import classification
 
@@ -61,7 +61,7 @@ def test_what_a_classifier_must_beat(
     assert [line for line in before if line.startswith("logistic regression, l2 1e-06: dev 100.00")]
 
     bert_run(pickles)  # newer, and of another task
-    monkeypatch.setattr(command_module, "newest_run", partial(newest_run, root=pickles))
+    monkeypatch.setattr(command_module, "find_run", partial(find_run, root=pickles))
     assert command(monkeypatch) == 0
     assert capsys.readouterr().out.splitlines()[-4:] == [head, always, bayes, regression]
 

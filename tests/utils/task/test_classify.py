@@ -13,7 +13,7 @@ from tests.tiny import TEXT
 from tests.utils.task.tiny_run import JAPANESE, LABELS, bert_run, classifier_run
 from utils.command_line import run_command
 from utils.evaluation.accuracy import ClassAccuracy
-from utils.run import newest_run
+from utils.run import find_run
 from utils.task import classify as command_module
 from utils.task.classify import classify, confusion, labelled_batches, summary
 from utils.trained import TrainedClassifier, load_classifier
@@ -88,7 +88,7 @@ def test_the_command_shows_the_newest_classifiers_answer(
 ) -> None:
     classifier_run(tmp_path, [0.125, 0.25, 0.625])
     bert_run(tmp_path)  # newer, and of another task
-    monkeypatch.setattr(command_module, "newest_run", partial(newest_run, root=tmp_path))
+    monkeypatch.setattr(command_module, "find_run", partial(find_run, root=tmp_path))
     answer = ["  river   62.5%", "  garden  25.0%"]
     assert command(monkeypatch, "寺", "橋がある", "--top", 2) == 0
     assert capsys.readouterr().out.splitlines() == ["寺", *answer, "橋がある", *answer]

@@ -15,7 +15,7 @@ from tests import hugging_face
 from tests.tiny import TEXT, tokenizers
 from tests.utils.task.tiny_run import BERT, JAPANESE, bert_run, classifier_run, lively
 from utils.command_line import run_command
-from utils.run import newest_run
+from utils.run import find_run
 from utils.task import fill_in as command_module
 from utils.task.fill_in import MASK, Reader, fill_in
 from utils.text.pair import TokenizerConfig, train_tokenizer
@@ -157,7 +157,7 @@ def test_the_command_shows_what_the_network_finds_likely(
     probs[UNK_ID], probs[token_of("橋")], probs[token_of("川")] = 0.55, 0.325, 0.125  # never UNK
     newest = bert_run(tmp_path, probs)
     classifier_run(tmp_path)  # newer, and of another task
-    monkeypatch.setattr(command_module, "newest_run", partial(newest_run, root=tmp_path))
+    monkeypatch.setattr(command_module, "find_run", partial(find_run, root=tmp_path))
     text = f"京都に{MASK}と{MASK}。"
     assert command(monkeypatch, text, f"{MASK}がある。", "--top", 2) == 0
     shown = capsys.readouterr()

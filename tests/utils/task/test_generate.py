@@ -10,7 +10,7 @@ from const.token import BOS_ID, EOS_ID
 from tests.tiny import TEXT
 from tests.utils.task.tiny_run import XL, bert_run, english, language_run
 from utils.command_line import run_command
-from utils.run import newest_run
+from utils.run import find_run
 from utils.search.generation import generate
 from utils.search.sampling import SamplingConfig
 from utils.task import generate as command_module
@@ -68,10 +68,12 @@ def test_the_command_says_what_the_newest_language_model_finds_likely(
     probs = [0.0] * len(ENGLISH)
     dot = ENGLISH.encode(["."])[0][-1]
     probs[dot], probs[EOS_ID] = 0.75, 0.25
-    language_run(tmp_path, probs)
+    folder = language_run(tmp_path, probs)
     bert_run(tmp_path)  # newer, and of another task
-    monkeypatch.setattr(command_module, "newest_run", partial(newest_run, root=tmp_path))
+    monkeypatch.setattr(command_module, "find_run", partial(find_run, root=tmp_path))
     assert command(monkeypatch, PROMPT, "--greedy", "--tokens", 4) == 0
+    assert capsys.readouterr() == (PROMPT + "....\n", "")
+    assert command(monkeypatch, PROMPT, "--greedy", "--tokens", 4, "--run", folder.name) == 0
     assert capsys.readouterr() == (PROMPT + "....\n", "")
     assert command(monkeypatch, PROMPT, "--samples", 40, "--seed", 7, "--sentences", 1) == 0
     lines = capsys.readouterr().out.splitlines()

@@ -88,7 +88,12 @@ def test_the_command_prints_writes_and_draws(
         (["--run", "one/xl", "one/xl"], r"^two runs of --run are named xl: give one of them"),
     ],
 )
-def test_what_says_nothing_is_refused(options: list[str], complaint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_says_nothing_is_refused(
+    options: list[str], complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("one/xl", "other/xl", "xl"):
+        Path(name).mkdir(parents=True)
     monkeypatch.setattr(sys, "argv", ["perplexity", *(options if "--run" in options else ["--run", "xl", *options])])
     with pytest.raises(ValueError, match=complaint):
         perplexity.main()
