@@ -5,6 +5,7 @@
 
 import argparse
 import json
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -72,11 +73,17 @@ def remember(
         yield Remembering(memory_length, perplexity(loss), by_word(loss).scores["word_ppl"])
 
 
+def titles(runs: Sequence[str]) -> list[str]:
+    """Names of folders without the time at their end, where that tells them apart."""
+    short = [re.sub(r"-\d{8}-\d{6}(-\d+)?$", "", run) for run in runs]
+    return [title if short.count(title) == 1 else run for title, run in zip(short, runs, strict=True)]
+
+
 def draw(found: dict[str, Sequence[Remembering]], picture: Path) -> None:
     """Perplexity by the word against the length of the memory, a line for each model, as a PNG."""
     figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
-    for name, points in found.items():
-        axes.plot([p.memory_length for p in points], [p.word_ppl for p in points], marker="o", label=name)
+    for title, points in zip(titles(list(found)), found.values(), strict=True):
+        axes.plot([p.memory_length for p in points], [p.word_ppl for p in points], marker="o", label=title)
     axes.set_xscale("symlog", base=2, linthresh=8)
     axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
     axes.set(xlabel="positions that are remembered", ylabel="perplexity by the word")

@@ -16,7 +16,7 @@ from tests.utils.task.tiny_run import language_run
 from utils.dataset.monolingual import MonolingualConfig, prepare_monolingual
 from utils.dataset.stream import StreamConfig, StreamSampler
 from utils.task import perplexity
-from utils.task.perplexity import foretold, remember
+from utils.task.perplexity import foretold, remember, titles
 from utils.trained import TrainedLanguageModel, load_language_model
 
 
@@ -77,6 +77,12 @@ def test_the_command_prints_writes_and_draws(
     assert [point["memory_length"] for point in found] == [0, 8]
     with Image.open(tmp_path / "m.png") as image:
         assert image.width > 400
+
+
+def test_runs_are_named_by_their_time_only_where_nothing_else_tells_them_apart() -> None:
+    assert titles(["xl-20260102-030405", "vanilla-20260102-030405-2", "mine"]) == ["xl", "vanilla", "mine"]
+    same = ["xl-20260102-030405", "xl-20260102-030405-2"]
+    assert titles([*same, "no-20260102"]) == [*same, "no-20260102"]
 
 
 @pytest.mark.parametrize(
