@@ -34,7 +34,7 @@ from utils.device import Precision, keep_freed_memory
 from utils.evaluation.score import score
 from utils.export.to_ctranslate2 import to_ctranslate2
 from utils.file import atomic_file
-from utils.run import WEIGHTS, build_translator, load_run, newest_run
+from utils.run import build_translator, find_run, load_run
 from utils.search.translator import Translator
 from utils.text.pair import load_tokenizers
 
@@ -292,7 +292,7 @@ def build_parser() -> Parser:
   python -m bench.decode --sentences 50 --rounds 1           a quick look""",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--run", type=Path, help="folder of a run (default: the one trained last)")
+    parser.add_argument("--run", type=Path, help="folder or name of a run (default: the one trained last)")
     parser.add_argument("--sentences", type=int, default=500, help="of the run's test set (default: 500)")
     parser.add_argument("--tokens", type=int, default=0, help="force so many tokens a sentence (default: until </s>)")
     parser.add_argument("--rounds", type=int, default=2, help="the best of so many counts (default: 2)")
@@ -304,7 +304,7 @@ def build_parser() -> Parser:
 def main() -> None:
     """Measure, print, write."""
     arguments = build_parser().parse_args()
-    run = load_run(arguments.run or newest_run(WEIGHTS), torch.device("cpu"))
+    run = load_run(find_run(arguments.run), torch.device("cpu"))
     corpus = prepare_corpus(run.config.data)
     text = read_parallel(corpus.test)[: arguments.sentences]
     sources = [ids[: run.window - 1] for ids in run.tokenizers.src.encode(text.src)]

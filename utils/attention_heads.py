@@ -6,7 +6,7 @@ from pathlib import Path
 from const.token import EOS
 from utils.command_line import Parser, run_command
 from utils.device import pick_device
-from utils.run import WEIGHTS, Run, load_run, newest_run
+from utils.run import Run, find_run, load_run
 from utils.visualize.attention import Attended, cross_attention, draw_heads
 
 
@@ -46,7 +46,7 @@ def build_parser() -> Parser:
     )
     parser.add_argument("sentences", nargs="+", type=str, metavar="SENTENCE", help="what to translate")
     parser.add_argument("--picture", type=Path, required=True, metavar="FILE", help="where to draw, as PNG")
-    parser.add_argument("--run", type=Path, help="folder of a run (default: the one trained last)")
+    parser.add_argument("--run", type=Path, help="folder or name of a run (default: the one trained last)")
     return parser
 
 
@@ -57,7 +57,7 @@ def main() -> None:
         ValueError: no such run, or a sentence that it cannot translate at once.
     """
     arguments = build_parser().parse_args()
-    run = load_run(arguments.run or newest_run(WEIGHTS), pick_device("auto"), fused=False)
+    run = load_run(find_run(arguments.run), pick_device("auto"), fused=False)
     draw_heads(last_cross_attention(run, arguments.sentences), arguments.picture)
 
 

@@ -14,7 +14,7 @@ from tests.tiny import TEXT, run
 from utils import attention_heads
 from utils.attention_heads import last_cross_attention
 from utils.command_line import run_command
-from utils.run import Run, load_run, newest_run
+from utils.run import Run, find_run, load_run
 from utils.search.hypothesis import SearchConfig
 from utils.visualize.attention import cross_attention
 
@@ -77,7 +77,7 @@ def test_the_command_draws_what_a_run_looks_at(
 ) -> None:
     named, newest = tmp_path / "named.png", tmp_path / "newest.png"
     assert command(monkeypatch, *TEXT.src[:2], "--run", folder, "--picture", named) == 0
-    monkeypatch.setattr(attention_heads, "newest_run", partial(newest_run, root=folder.parent))
+    monkeypatch.setattr(attention_heads, "find_run", partial(find_run, root=folder.parent))
     assert command(monkeypatch, *TEXT.src[:2], "--picture", newest) == 0
     with Image.open(named) as one, Image.open(newest) as other:
         assert one.size == other.size

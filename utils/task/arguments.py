@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from const.path import PICKLES, PRESET
+from const.path import PRESET
 from utils.command_line import Parser
 from utils.config import TREES, AnyConfig, Config, add_config, to_config, tree_of
-from utils.run import CHECKPOINTS, CONFIG, newest_run
+from utils.run import CHECKPOINTS, CONFIG, find_run, newest_run
 
 
 class Arguments(NamedTuple):
@@ -70,12 +70,16 @@ def read_arguments(argv: Sequence[str]) -> Arguments:
     asked = _first_look(argv)
     if asked.resume is not None and asked.init_from is not None:
         raise ValueError("--resume goes on with a run and --init-from begins a new one: give one of the two")
-    resume = newest_run(CHECKPOINTS, tree=None) if asked.resume == "newest" else asked.resume
+    resumed = begun = None
+    if asked.resume is not None:
+        resumed = newest_run(CHECKPOINTS, tree=None) if asked.resume == "newest" else find_run(Path(asked.resume))
+    elif asked.init_from is not None:
+        begun = find_run(Path(asked.init_from))
     tree = TREES.get(asked.task, Config)  # whose parser says of another task that there is none
-    if (source := resume or asked.init_from) is not None:
-        saved = Path(source) / CONFIG
+    if (source := resumed or begun) is not None:
+        saved = source / CONFIG
         if not saved.is_file():
-            raise ValueError(f"no run {source}: give a folder under {PICKLES}")
+            raise ValueError(f"no settings {saved}: give the folder of a run")
         argv, tree = ["--config", str(saved), *argv], tree_of(saved)
     elif asked.config is not None:
         tree = tree_of(Path(asked.config))
@@ -84,7 +88,6 @@ def read_arguments(argv: Sequence[str]) -> Arguments:
     parser = build_parser(tree)
     given = parser.parse_args(argv)
     config = to_config(parser, given, tree)
-    resumed, begun = (None if run is None else Path(run) for run in (resume, asked.init_from))
     return Arguments(config, resumed, begun, given.dry_run, given.profile)
 
 
