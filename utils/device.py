@@ -65,17 +65,32 @@ def keep_freed_memory() -> None:
     between, each page of them is mapped and zeroed anew: a fifth of a step. Pages of 2 MiB in place of 4 KiB save
     another hundredth.
     """
-    if not sys.platform.startswith("linux"):
-        return
-    libc = ctypes.CDLL(None)
-    if not hasattr(libc, "mallopt"):  # musl
-        return
-    trim_threshold, top_pad, mmap_max = -1, -2, -4  # names and numbers of malloc.h
-    libc.mallopt(mmap_max, 0)
-    libc.mallopt(trim_threshold, 2**31 - 1)
-    libc.mallopt(top_pad, 64 * 2**20)
+    if (libc := _glibc()) is not None:
+        trim_threshold, top_pad, mmap_max = -1, -2, -4  # names and numbers of malloc.h
+        libc.mallopt(mmap_max, 0)
+        libc.mallopt(trim_threshold, 2**31 - 1)
+        libc.mallopt(top_pad, 64 * 2**20)
+        _large_pages_ahead(libc)
 
-    # memory that nobody has written to takes no room yet: the kernel only notes the addresses
+
+def return_freed_memory() -> None:
+    """Give the kernel back what glibc kept of freed memory, for good or until it is next needed; elsewhere: nothing.
+
+    Kernels that oneDNN compiles for each new shape of a batch live on between the blocks that a step frees; the blocks
+    of later steps do not quite fit into the gaps, and hours of training would keep gigabytes that nobody uses.
+    """
+    if (libc := _glibc()) is not None:
+        libc.malloc_trim(0)
+        _large_pages_ahead(libc)
+
+
+def _glibc() -> ctypes.CDLL | None:
+    libc = ctypes.CDLL(None) if sys.platform.startswith("linux") else None
+    return libc if hasattr(libc, "mallopt") else None  # musl has none
+
+
+def _large_pages_ahead(libc: ctypes.CDLL) -> None:
+    """Memory that nobody has written to takes no room yet: the kernel only notes the addresses."""
     ahead, large_page, madv_hugepage = 7 * 2**28, 2**21, 14
     libc.malloc.restype = ctypes.c_void_p
     libc.malloc.argtypes = [ctypes.c_size_t]
@@ -86,14 +101,3 @@ def keep_freed_memory() -> None:
         first = -(-block // large_page) * large_page
         libc.madvise(first, (block + ahead - first) // large_page * large_page, madv_hugepage)
         libc.free(block)
-
-
-def return_freed_memory() -> None:
-    """Give the kernel back what glibc kept of freed memory, for good or until it is next needed; elsewhere: nothing.
-
-    Kernels that oneDNN compiles for each new shape of a batch live on between the blocks that a step frees; the blocks
-    of later steps do not quite fit into the gaps, and hours of training would keep gigabytes that nobody uses.
-    """
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform.startswith("linux") else None
-    if trim is not None:
-        trim(0)
