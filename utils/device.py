@@ -59,18 +59,16 @@ def inference_dtype(device: torch.device, precision: Precision = "auto") -> torc
 
 
 def keep_freed_memory() -> None:
-    """Have glibc hold on to memory that was freed, and the kernel lay it out in large pages; elsewhere: nothing.
+    """Have glibc hold on to memory that was freed; elsewhere this does nothing.
 
     Every training step on a CPU frees and takes the same hundreds of megabytes. Given back to the kernel in
-    between, each page of them is mapped and zeroed anew: a fifth of a step. Pages of 2 MiB in place of 4 KiB save
-    another hundredth.
+    between, each page of them is mapped and zeroed anew: a fifth of a step.
     """
     if (libc := _glibc()) is not None:
         trim_threshold, top_pad, mmap_max = -1, -2, -4  # names and numbers of malloc.h
         libc.mallopt(mmap_max, 0)
         libc.mallopt(trim_threshold, 2**31 - 1)
         libc.mallopt(top_pad, 64 * 2**20)
-        _large_pages_ahead(libc)
 
 
 def return_freed_memory() -> None:
@@ -81,23 +79,8 @@ def return_freed_memory() -> None:
     """
     if (libc := _glibc()) is not None:
         libc.malloc_trim(0)
-        _large_pages_ahead(libc)
 
 
 def _glibc() -> ctypes.CDLL | None:
     libc = ctypes.CDLL(None) if sys.platform.startswith("linux") else None
     return libc if hasattr(libc, "mallopt") else None  # musl has none
-
-
-def _large_pages_ahead(libc: ctypes.CDLL) -> None:
-    """Memory that nobody has written to takes no room yet: the kernel only notes the addresses."""
-    ahead, large_page, madv_hugepage = 7 * 2**28, 2**21, 14
-    libc.malloc.restype = ctypes.c_void_p
-    libc.malloc.argtypes = [ctypes.c_size_t]
-    libc.free.argtypes = [ctypes.c_void_p]
-    libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-    block = libc.malloc(ahead)
-    if block is not None:
-        first = -(-block // large_page) * large_page
-        libc.madvise(first, (block + ahead - first) // large_page * large_page, madv_hugepage)
-        libc.free(block)

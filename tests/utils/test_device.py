@@ -1,5 +1,4 @@
 import ctypes
-import subprocess
 import sys
 from pathlib import Path
 
@@ -135,32 +134,6 @@ def test_freed_memory_is_kept_in_the_process_until_it_is_returned() -> None:
     assert resident_bytes() > full - 32 * 2**20  # 64 MB were freed
     return_freed_memory()
     assert resident_bytes() < full - 32 * 2**20
-
-
-LARGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
-
-
-@pytest.mark.skipif(
-    not LARGE_PAGES.exists() or "[never]" in LARGE_PAGES.read_text(encoding="ascii"), reason="no large pages here"
-)
-@pytest.mark.parametrize("before", ["", "held = bytearray(2**27); del held; return_freed_memory();"])
-def test_the_kernel_is_asked_for_large_pages_where_memory_will_be_taken_next(before: str) -> None:
-    """In a process of its own, whose memory begins anew."""
-    program = (
-        "import ctypes, re; from pathlib import Path; from utils.device import *\n"
-        "if not hasattr(ctypes.CDLL(None), 'mallopt'): raise SystemExit('glibc: none')\n"
-        f"keep_freed_memory(); {before} held = ctypes.create_string_buffer(2**24)\n"
-        "for area in re.split(r'(?m)^(?=[0-9a-f]+-[0-9a-f]+ )', Path('/proc/self/smaps').read_text())[1:]:\n"
-        "    begin, end = (int(edge, 16) for edge in area.split()[0].split('-'))\n"
-        "    if begin <= ctypes.addressof(held) + 2**23 < end: print(end - begin, ' hg' in area)\n"
-    )
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    if "glibc: none" in run.stderr:
-        pytest.skip("this C library is not glibc")
-    assert run.returncode == 0, run.stderr
-    size, asked = run.stdout.split()
-    assert int(size) > 2**30
-    assert asked == "True"
 
 
 def test_elsewhere_keeping_memory_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
