@@ -15,6 +15,8 @@ from utils.dataset.training_data import AnyBatch, BatchSettings
 # a CPU's allocator, CUDA's driver and cuBLAS say it by a RuntimeError with these words
 _NO_MEMORY = re.compile(r"can't allocate memory|not enough memory|out of memory|ALLOC_FAILED|std::bad_alloc", re.I)
 
+_PEAK = re.compile(r"VmHWM:\s+(\d+) kB")
+
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether this is what a device says that has no memory left."""
@@ -56,6 +58,8 @@ def peak_memory(device: torch.device) -> int:
     """Most bytes at a time since `forget_peak`: of tensors on a GPU, of the whole process on a CPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
+    with suppress(OSError, TypeError):  # of Linux; what getrusage says there counts in what the parent process had
+        return 1024 * int(_PEAK.search(Path("/proc/self/status").read_text())[1])  # type: ignore[index]
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else 1024 * peak
 
