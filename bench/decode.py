@@ -7,7 +7,6 @@ that a machine that slows down meanwhile slows all of them.
 import argparse
 import json
 import multiprocessing
-import resource
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -37,6 +36,7 @@ from utils.file import atomic_file
 from utils.run import build_translator, find_run, load_run
 from utils.search.translator import Translator
 from utils.text.pair import load_tokenizers
+from utils.training.memory import peak_memory
 
 OURS, RECOMPUTING, CTRANSLATE2 = "miyako", "without caches", "CTranslate2"
 BATCH_SIZES = (32, 64, 128, 256)  # of which CTranslate2 may choose its best
@@ -186,7 +186,7 @@ def measure(setting: Setting, job: Job) -> Measurement:
         translations = decode(sources) if setting.batched else [decode([source])[0] for source in sources]
         seconds = time.perf_counter() - begin
         n_tokens = sum(len(ids) for ids in translations)
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        peak = peak_memory(torch.device("cpu")) / 2**20
         found = Measurement(setting, batch, len(sources) / seconds, n_tokens / seconds, peak, translations)
         if best is None or found.sentences_per_s > best.sentences_per_s:
             best = found

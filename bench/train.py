@@ -9,7 +9,6 @@ import itertools
 import json
 import multiprocessing
 import os
-import resource
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -44,6 +43,7 @@ from utils.text.pair import TokenizerConfig
 from utils.text.tokenizer import Tokenizer
 from utils.training.compiled import compile_blocks
 from utils.training.guarded_adam import GuardedAdam
+from utils.training.memory import peak_memory
 from utils.training.objective import TranslationObjective
 from utils.training.optimizer import OptimizerConfig
 
@@ -206,10 +206,8 @@ def measure(setting: Setting, job: Job) -> Measurement:
     padding = sampler.epoch(0).padding
     source = batches(sampler, pin=on_cuda)
     rate = timed(step, source, job, LONG_WARM_UP if setting.compiled or on_cuda else WARM_UP)
-    if on_cuda:
-        peak, part_ms = torch.cuda.max_memory_allocated(job.device) / 2**20, {}
-    else:
-        peak, part_ms = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, parts(step, source)
+    peak = peak_memory(job.device) / 2**20
+    part_ms = {} if on_cuda else parts(step, source)
     return Measurement(setting, rate, peak, padding, part_ms, (rate,))
 
 
