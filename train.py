@@ -25,6 +25,7 @@ from utils.device import (
     Precision,
     autocast,
     inference_dtype,
+    keep_compiled_kernels,
     keep_freed_memory,
     pick_device,
     product_dtype,
@@ -432,6 +433,7 @@ def main() -> None:
     device = own_device(pick_device(arguments.config.training.device))
     inference_dtype(device, arguments.config.training.precision)  # refuses what the device cannot do
     keep_freed_memory()
+    keep_compiled_kernels()
     with joined_processes(device) as processes:
         train(arguments, processes, device)
 

@@ -20,7 +20,7 @@ import yaml
 
 from utils.dataset.parallel_text import ParallelText
 
-WARM_UP = 3  # lines of the log that do not count
+WARM_UP = 3  # fewest lines of the log that do not count
 SETTINGS = Path(__file__).parent / "peers"
 
 
@@ -73,17 +73,24 @@ def write_texts(train: ParallelText, dev: ParallelText, pieces: Iterable[str], f
         (folder / f"{peer.name}.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
 
 
-def mean_rate(rates: Iterator[float], seconds: float) -> float:
+def mean_rate(rates: Iterator[float], warm_up: float, seconds: float) -> float:
     """The mean of rates, each weighted with the time since the one before it, until they cover so many seconds.
+
+    Args:
+        rates: as they come.
+        warm_up: seconds since the first one that do not count.
+        seconds: that do.
 
     Raises:
         ValueError: they end before.
     """
     work = covered = 0.0
-    last = time.perf_counter()
+    last = warm = time.perf_counter()
     for n, rate in enumerate(rates):
         now = time.perf_counter()
-        if n >= WARM_UP:
+        if n == 0:
+            warm = now + warm_up
+        elif n >= WARM_UP and last >= warm:
             work, covered = work + rate * (now - last), covered + now - last
         last = now
         if covered >= seconds:
@@ -91,7 +98,9 @@ def mean_rate(rates: Iterator[float], seconds: float) -> float:
     raise ValueError(f"ended after {covered:.0f} of {seconds:.0f} seconds")
 
 
-def train_peer(peer: Peer, python: Path, folder: Path, threads: int, seconds: float) -> tuple[float, float]:
+def train_peer(
+    peer: Peer, python: Path, folder: Path, threads: int, warm_up: float, seconds: float
+) -> tuple[float, float]:
     """Target tokens per second, and MiB at its peak. The process must have had no other child before.
 
     Args:
@@ -99,7 +108,8 @@ def train_peer(peer: Peer, python: Path, folder: Path, threads: int, seconds: fl
         python: of its environment.
         folder: what `write_texts` wrote.
         threads: of the processor.
-        seconds: how long after the first lines of its log.
+        warm_up: seconds after the first line of its log that do not count.
+        seconds: that do.
 
     Raises:
         ValueError: it ended too early; the message ends with what it said last.
@@ -118,7 +128,7 @@ def train_peer(peer: Peer, python: Path, folder: Path, threads: int, seconds: fl
         stderr=subprocess.STDOUT,
     )
     try:
-        rate = mean_rate(_rates(process.stdout or (), peer.rate, said), seconds)
+        rate = mean_rate(_rates(process.stdout or (), peer.rate, said), warm_up, seconds)
     except ValueError as error:
         raise ValueError(f"{peer.title} {error}; its last words: {' | '.join(said)}") from error
     finally:

@@ -37,7 +37,7 @@ from utils.dataset.parallel_text import ParallelText
 from utils.dataset.prefetch import prefetched
 from utils.dataset.token_array import TokenPairs
 from utils.dataset.token_cache import cached_tokenizers, cached_tokens
-from utils.device import Precision, keep_freed_memory, pick_device
+from utils.device import Precision, keep_compiled_kernels, keep_freed_memory, pick_device
 from utils.file import atomic_file
 from utils.text.pair import TokenizerConfig
 from utils.text.tokenizer import Tokenizer
@@ -58,7 +58,7 @@ BUDGET = 4096  # tokens a batch on the CPU, padding included
 GPU_BUDGETS = (8192, 16384, 32768, 65536)
 LONGEST = 100  # tokens of a sentence, </s> included
 SMOOTHING = 0.1
-WARM_UP, LONG_WARM_UP = 3, 30  # steps that do not count; the long one where shapes are compiled or allocated for
+WARM_UP, LONG_WARM_UP = 3, 30  # fewest steps that do not count; more where shapes are compiled or allocated for
 PROFILED = 5  # steps whose parts are looked at
 
 Step = Callable[[Batch], object]
@@ -94,7 +94,8 @@ class Job:
         vocab: number of tokens.
         device: cpu or cuda.
         threads: of the processor.
-        seconds: how long each setting trains.
+        warm_up: seconds that each setting trains before it counts.
+        seconds: how long it trains then.
         texts: what the peers read.
         peers: the interpreter of each one.
     """
@@ -104,6 +105,7 @@ class Job:
     vocab: int
     device: torch.device
     threads: int
+    warm_up: float
     seconds: float
     texts: Path
     peers: dict[str, Path]
@@ -133,6 +135,7 @@ class Measurement:
 def our_step(setting: Setting, job: Job) -> Step:
     """An update of our Trainer."""
     keep_freed_memory()
+    keep_compiled_kernels()
     model = Transformer(job.model, job.vocab, job.vocab).to(job.device)
     precision: Precision = "bf16" if setting.precision == "bf16" else "fp32"
     if setting.compiled:
@@ -153,18 +156,26 @@ def batches(sampler: BucketSampler, pin: bool) -> Iterator[Batch]:
     return prefetched((batch for n in itertools.count() for batch in sampler.epoch(n)), pin)
 
 
-def timed(step: Step, source: Iterator[Batch], job: Job, warm_up: int) -> float:
-    """Target tokens per second, making the batches included."""
-    for batch in itertools.islice(source, warm_up):
-        step(batch)
+def timed(step: Step, source: Iterator[Batch], job: Job, fewest: int) -> float:
+    """Target tokens per second, making the batches included, after a warm-up of so many steps at least."""
+    trained_for(job.warm_up, fewest, step, source)
     synchronize(job.device)
+    begin = time.perf_counter()
+    tokens = trained_for(job.seconds, 1, step, source)
+    synchronize(job.device)
+    return tokens / (time.perf_counter() - begin)
+
+
+def trained_for(seconds: float, fewest: int, step: Step, source: Iterator[Batch]) -> int:
+    """Train so long, and so many steps at least; the target tokens that were learned from."""
     tokens, begin = 0, time.perf_counter()
-    while time.perf_counter() - begin < job.seconds:
+    for n in itertools.count():
+        if n >= fewest and time.perf_counter() - begin >= seconds:
+            break
         batch = next(source)
         step(batch)
         tokens += batch.target_tokens
-    synchronize(job.device)
-    return tokens / (time.perf_counter() - begin)
+    return tokens
 
 
 @contextmanager
@@ -195,7 +206,7 @@ def measure(setting: Setting, job: Job) -> Measurement:
     """Train for a while."""
     for peer in PEERS:
         if setting.system == peer.title:
-            rate, peak = train_peer(peer, job.peers[peer.title], job.texts, job.threads, job.seconds)
+            rate, peak = train_peer(peer, job.peers[peer.title], job.texts, job.threads, job.warm_up, job.seconds)
             return Measurement(setting, rate, peak, None, {}, (rate,))
     torch.set_num_threads(job.threads)
     torch.manual_seed(1)
@@ -335,7 +346,7 @@ def build_parser() -> Parser:
   python -m bench.train                                      this project and torch.nn.Transformer, on Tanaka
   python -m bench.train --archive small_parallel_enja.tar.xz --joeynmt VENV --eole VENV --json train.json
   python -m bench.train --compile                            with torch.compile too (needs a C++ compiler)
-  python -m bench.train --seconds 5 --rounds 1               a quick look
+  python -m bench.train --warm_up 1 --seconds 5 --rounds 1   a quick look
   python -m bench.train --device cuda --corpus kftt          this project alone, Transformer base, larger batches""",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -348,7 +359,10 @@ def build_parser() -> Parser:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="(default: cpu)")
     parser.add_argument("--compile", action="store_true", help="with torch.compile too (on CUDA it always is)")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="(default: one a core)")
-    parser.add_argument("--seconds", type=float, default=60, help="each setting trains so long (default: 60)")
+    parser.add_argument(
+        "--warm_up", type=float, default=60, metavar="SECONDS", help="each setting trains so long first (default: 60)"
+    )
+    parser.add_argument("--seconds", type=float, default=60, help="and so long to be measured (default: 60)")
     parser.add_argument("--rounds", type=int, default=3, help="the best of so many counts (default: 3)")
     parser.add_argument("--json", type=Path, help="where to write all figures")
     return parser
@@ -372,7 +386,7 @@ def prepare(arguments: argparse.Namespace, folder: Path) -> tuple[Job, float]:
     device = pick_device(arguments.device)
     if given and device.type == "cuda":
         raise ValueError("--device cuda measures this project alone: leave out --joeynmt and --eole")
-    for name in ("threads", "seconds", "rounds"):
+    for name in ("threads", "warm_up", "seconds", "rounds"):
         if getattr(arguments, name) <= 0:
             raise ValueError(f"{name}={getattr(arguments, name)}: give more than 0")
     peers = {peer.title: python_of(peer, environment) for peer, environment in given.items()}
@@ -389,7 +403,9 @@ def prepare(arguments: argparse.Namespace, folder: Path) -> tuple[Job, float]:
     model = MODEL if device.type == "cpu" else BASE
     src, tgt = (side.lengths.astype(np.int64) + 1 for side in train)
     flops_per_token = float(training_flops(model, vocab, src, tgt).sum() / tgt.sum())
-    return Job(model, train, vocab, device, arguments.threads, arguments.seconds, folder, peers), flops_per_token
+    return Job(
+        model, train, vocab, device, arguments.threads, arguments.warm_up, arguments.seconds, folder, peers
+    ), flops_per_token
 
 
 def main() -> None:
@@ -416,6 +432,7 @@ def main() -> None:
         result = {
             "name": arguments.corpus,
             "machine": machine,
+            "warm_up": arguments.warm_up,
             "seconds": arguments.seconds,
             "model": asdict(job.model),
             "vocab": job.vocab,

@@ -50,7 +50,9 @@ def test_rates_count_for_as_long_as_they_lasted(monkeypatch: pytest.MonkeyPatch)
             clock[0] += seconds
             yield rate
 
-    assert mean_rate(rates(), 4) == pytest.approx((3 * 10 + 1 * 50) / 4)
+    assert mean_rate(rates(), 0, 4) == pytest.approx((3 * 10 + 1 * 50) / 4)
+    clock[0] = 0.0
+    assert mean_rate(rates(), 203, 1) == pytest.approx(50)  # seconds after the first line, at 100
 
 
 def test_both_settings_ask_for_the_work_that_ours_does() -> None:
@@ -86,7 +88,7 @@ def test_a_peer_is_stopped_when_enough_was_seen(tmp_path: Path) -> None:
     (tmp_path / "joeynmt").mkdir()  # what an earlier round left is in the way of some
     peer = replace(JOEYNMT, arguments=("-c", TALKING, "x"))
     begin = time.perf_counter()
-    rate, peak = train_peer(peer, Path(sys.executable), tmp_path, threads=1, seconds=0.3)
+    rate, peak = train_peer(peer, Path(sys.executable), tmp_path, threads=1, warm_up=0.1, seconds=0.3)
     assert rate > WARM_UP
     assert peak > 1
     assert time.perf_counter() - begin < 30
@@ -96,7 +98,7 @@ def test_a_peer_is_stopped_when_enough_was_seen(tmp_path: Path) -> None:
 def test_a_peer_that_fails_says_its_last_words(tmp_path: Path) -> None:
     peer = replace(EOLE, arguments=("-c", "print('no such option'); raise SystemExit(1)"))
     with pytest.raises(ValueError, match=r"^Eole ended after 0 of 5 seconds; its last words: no such option$"):
-        train_peer(peer, Path(sys.executable), tmp_path, threads=1, seconds=5)
+        train_peer(peer, Path(sys.executable), tmp_path, threads=1, warm_up=0, seconds=5)
 
 
 def test_an_environment_without_the_peer_is_refused(tmp_path: Path) -> None:
@@ -111,4 +113,4 @@ def test_an_environment_without_the_peer_is_refused(tmp_path: Path) -> None:
 
 def test_rates_that_end_early_are_no_measurement() -> None:
     with pytest.raises(ValueError, match="ended after 0 of 5 seconds"):
-        mean_rate(itertools.repeat(1.0, 10), 5)
+        mean_rate(itertools.repeat(1.0, 10), 0, 5)

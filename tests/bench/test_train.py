@@ -36,23 +36,32 @@ def job(tmp_path: Path) -> Job:
     lengths = [*itertools.islice(itertools.cycle((3, 8, 5, 11)), 60), 0, LONGEST]
     sentences = [[4 + (n + i) % 20 for i in range(n)] for n in lengths]
     pairs = TokenPairs(TokenArray.of(sentences, VOCAB), TokenArray.of(sentences[::-1], VOCAB))
-    return Job(CONFIG, pairs, VOCAB, torch.device("cpu"), 1, 0.1, tmp_path, {})
+    return Job(
+        CONFIG, pairs, VOCAB, torch.device("cpu"), threads=1, warm_up=0.01, seconds=0.1, texts=tmp_path, peers={}
+    )
 
 
 def batch(*lengths: int) -> Batch:
     return Batch(sources(*lengths), sources(*lengths, seed=1))
 
 
+@pytest.mark.parametrize(("warm_up", "uncounted"), [(0.01, 2), (0.1, 3)], ids=["the fewest steps", "so long"])
 def test_tokens_a_second_are_those_of_the_targets_without_what_is_before(
-    job: Job, monkeypatch: pytest.MonkeyPatch
+    job: Job, monkeypatch: pytest.MonkeyPatch, warm_up: float, uncounted: int
 ) -> None:
     seen: list[Batch] = []
-    clock = itertools.count(0, 0.04)
-    monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
-    rate = module.timed(seen.append, itertools.cycle([batch(7), batch(2, 5)]), job, warm_up=2)
-    # begun at 0; asked at 0.04, 0.08, 0.12; ended at 0.16. What is read first stands for <s> and is not predicted
-    assert len(seen) == 2 + 2
-    assert rate == pytest.approx((7 + 2 + 5) / 0.16)
+    clock = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
+
+    def step(batch: Batch) -> None:
+        seen.append(batch)
+        clock[0] += 0.04
+
+    job = replace(job, warm_up=warm_up)
+    rate = module.timed(step, itertools.cycle([batch(7), batch(2, 5)]), job, fewest=2)
+    # 0.1 seconds are over after three steps. What is read first stands for <s> and is not predicted
+    assert len(seen) == uncounted + 3
+    assert rate == pytest.approx((7 + 2 * (2 + 5) if uncounted % 2 else 2 * 7 + 2 + 5) / 0.12)
 
 
 @pytest.mark.parametrize("system", [OURS, PLAIN])

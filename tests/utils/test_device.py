@@ -1,4 +1,5 @@
 import ctypes
+import os
 import sys
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from utils.device import (
     autocast,
     has_fast_bf16,
     inference_dtype,
+    keep_compiled_kernels,
     keep_freed_memory,
     pick_device,
     return_freed_memory,
@@ -134,6 +136,17 @@ def test_freed_memory_is_kept_in_the_process_until_it_is_returned() -> None:
     assert resident_bytes() > full - 32 * 2**20  # 64 MB were freed
     return_freed_memory()
     assert resident_bytes() < full - 32 * 2**20
+
+
+def test_kernels_are_remembered_unless_the_user_says_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
+    monkeypatch.setenv(name, "to be restored")
+    monkeypatch.delenv(name)
+    keep_compiled_kernels()
+    assert int(os.environ[name]) > 1024  # oneDNN's own
+    monkeypatch.setenv(name, "7")
+    keep_compiled_kernels()
+    assert os.environ[name] == "7"
 
 
 def test_elsewhere_keeping_memory_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
