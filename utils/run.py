@@ -5,15 +5,13 @@ from dataclasses import replace
 from datetime import datetime
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import nn
 
 from const.path import PICKLES
-from layers.decoder_block import DecoderBlock
 from layers.packed import packed
-from layers.scaled_dot_product_attention import ScaledDotProductAttention
 from models.transformer import Transformer
 from utils.config import (
     AnyConfig,
@@ -109,7 +107,7 @@ def build_translator(
                 f"coverage_penalty={search.coverage_penalty} asks where one model looks, and these are {len(models)}: "
                 "translate with one run, or give 0"
             )
-        model = _covered(models[0])
+        model = Covered(models[0])
     return Translator(
         model,
         first.tokenizers,
@@ -121,12 +119,6 @@ def build_translator(
         sampling,
         minimum_bayes_risk,
     )
-
-
-def _covered(model: Transformer) -> Covered:
-    """The model, its last cross-attention replaced by the one that computes the same and shows its weights."""
-    cast(DecoderBlock, model.decoder[-1]).cross_attention.attention = ScaledDotProductAttention()
-    return Covered(model)
 
 
 class Vocabulary(Protocol):

@@ -1,17 +1,17 @@
 """Which source token each target token comes from, as far as the decoder's attention tells."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from const.token import PAD_ID
 from layers.mask import padding_mask
 from layers.recorded_weights import recorded_weights
-from layers.scaled_dot_product_attention import ScaledDotProductAttention
 from models.transformer import Transformer
 from utils.dataset.batch import padded, within_budget
+from utils.search.attention_map import attentions
 
 _TOKENS_PER_BATCH = 8192  # positions of the longer side, padding included
 
@@ -44,9 +44,13 @@ def align(
         tgt = padded([targets[i] for i in rows], bos=True)[:, :-1]
         weights = torch.stack([_last_weights(model, src, tgt) for model in models]).mean(0)
         for i, weight in zip(rows, weights, strict=True):
-            chosen = weight[: len(targets[i]), : len(sources[i])].argmax(-1).tolist()
-            links[i] = [(source, target) for target, source in enumerate(chosen)]
+            links[i] = most_attended(weight[: len(targets[i]), : len(sources[i])])
     return links
+
+
+def most_attended(weights: Float[Tensor, "T S"]) -> Links:
+    """Each target position with the source position that has most of its weight."""
+    return [(source, target) for target, source in enumerate(weights.argmax(-1).tolist())]
 
 
 def pharaoh(links: Links) -> str:
@@ -58,18 +62,6 @@ def _last_weights(model: Transformer, src: Tensor, tgt: Tensor) -> Tensor:
     """Weights (B, T, S) of the last cross-attention, mean over heads."""
     device = next(model.parameters()).device
     src = src.to(device)
-    with _explicit_last_attention(model) as weights:
+    with recorded_weights(attentions(model)["cross"][-1:]) as weights:
         model.decode(tgt.to(device), model.encode(src), padding_mask(src, PAD_ID))
     return weights[0].mean(1).float().cpu()
-
-
-@contextmanager
-def _explicit_last_attention(model: Transformer) -> Iterator[list[Tensor]]:
-    """Inside, the last cross-attention is the formula written out, since the kernel hands out no weights."""
-    attention = model.decoder[-1].cross_attention
-    kernel, attention.attention = attention.attention, ScaledDotProductAttention()  # type: ignore[union-attr]
-    try:
-        with recorded_weights([attention.attention]) as weights:  # type: ignore[union-attr]
-            yield weights
-    finally:
-        attention.attention = kernel  # type: ignore[union-attr]

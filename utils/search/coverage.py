@@ -38,23 +38,19 @@ class Covered:
     of the last decoder block, mean over its heads.
 
     Args:
-        model: with an explicit attention there.
+        model: in eval mode, perhaps packed.
     """
 
     def __init__(self, model: Transformer) -> None:
         self.model = model
-        self._attention = cast(DecoderBlock, model.decoder[-1]).cross_attention.attention
+        self._attention = cast(DecoderBlock, model.decoder[-1]).cross_attention
 
     def start(self, src: Int[Tensor, "N S"]) -> CoveredState:
         """Read the sources; nothing is attended to yet."""
         return CoveredState(self.model.start(src), torch.zeros(src.shape, device=src.device))
 
     def step(self, tokens: Int[Tensor, " R"], state: CoveredState) -> tuple[Float[Tensor, "R V"], CoveredState]:
-        """Say a token in each row, and see where that makes it look for the next.
-
-        Raises:
-            ValueError: the attention is fused.
-        """
+        """Say a token in each row, and see where that makes it look for the next."""
         with recorded_weights([self._attention]) as weights:
             logits, known = self.model.step(tokens, state.known)
         looked = weights[0].float().mean(1).flatten(0, 1)

@@ -1,0 +1,57 @@
+"""Which word of a source each word of its translation comes from: links of tokens, joined to links of words."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from utils.search.alignment import Links
+from utils.text.pair import TokenizerPair
+from utils.text.tokenizer import Tokenizer
+from utils.text.whole_word import WholeWords
+
+
+class WordAlignment(NamedTuple):
+    """The words of a pair, and (source, target) places in them, counted from 0."""
+
+    source: list[str]
+    target: list[str]
+    links: Links
+
+
+class WordAligner:
+    """Joins the tokens of words.
+
+    A word is what spaces part; in scripts without spaces it is a token, for nothing in the text says more. A space
+    that is a token by itself (SentencePiece's lone ▁) is no word, nor are links to it.
+
+    Args:
+        tokenizers: that the tokens are of.
+    """
+
+    def __init__(self, tokenizers: TokenizerPair) -> None:
+        self._source, self._target = (_Words(tokenizer) for tokenizer in tokenizers)
+
+    def join(self, source: Sequence[str], target: Sequence[str], links: Links) -> WordAlignment:
+        """Two words are linked where any of their tokens are; by target words, then by source words."""
+        (of_source, source_words), (of_target, target_words) = self._source.find(source), self._target.find(target)
+        pairs = {(of_source[i], of_target[j]) for i, j in links}
+        linked = [(i, j) for i, j in pairs if i is not None and j is not None]
+        return WordAlignment(source_words, target_words, sorted(linked, key=lambda link: (link[1], link[0])))
+
+
+class _Words:
+    """Finds the words of one language."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._whole_words = WholeWords(tokenizer)
+        self._ids = {token: i for i, token in enumerate(tokenizer.tokens(range(len(tokenizer))))}
+
+    def find(self, tokens: Sequence[str]) -> tuple[list[int | None], list[str]]:
+        """The word that each token is of, None for a lone space; and the words."""
+        numbers = self._whole_words.numbers(np.array([self._ids[token] for token in tokens], np.int64)).tolist()
+        words = [""] * (max(numbers, default=-1) + 1)
+        for number, token in zip(numbers, tokens, strict=True):
+            words[number] += token.replace("▁", "")
+        places = {number: place for place, number in enumerate(n for n, word in enumerate(words) if word)}
+        return [places.get(number) for number in numbers], [word for word in words if word]
