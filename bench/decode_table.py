@@ -1,4 +1,4 @@
-"""The README's table of decoding speed, made from the files in figure/bench: `python -m bench.decode_table`."""
+"""The READMEs' table of decoding speed, made from the files in figure/bench: `python -m bench.decode_table`."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 from bench.decode import CTRANSLATE2, OURS, RECOMPUTING
 from const.path import FIGURE
-from utils.evaluation.result_table import rewrite_readme
+from utils.evaluation.result_table import rewrite_readmes
 
 FOLDER = FIGURE / "bench"
 
@@ -43,4 +43,4 @@ def _length(result: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    rewrite_readme(decode_table(FOLDER), "decoding")
+    rewrite_readmes(decode_table(FOLDER), "decoding")

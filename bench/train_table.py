@@ -1,4 +1,4 @@
-"""The README's table of training speed, made from the files in figure/bench: `python -m bench.train_table`."""
+"""The READMEs' table of training speed, made from the files in figure/bench: `python -m bench.train_table`."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 from bench.train import OURS, PARTS
 from const.path import FIGURE
-from utils.evaluation.result_table import rewrite_readme
+from utils.evaluation.result_table import rewrite_readmes
 
 FOLDER = FIGURE / "bench"
 
@@ -46,4 +46,4 @@ def _row(result: dict[str, Any], found: dict[str, Any], ours: float) -> str:
 
 
 if __name__ == "__main__":
-    rewrite_readme(train_table(FOLDER), "training")
+    rewrite_readmes(train_table(FOLDER), "training")

@@ -3,9 +3,10 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from bench.decode_table import FOLDER, decode_table
-from const.path import ROOT
-from utils.evaluation.result_table import with_table
+from utils.evaluation.result_table import READMES, with_table
 
 FOUND = [
     ("CTranslate2", "float32", 1, False, 80.0),
@@ -19,8 +20,9 @@ FOUND = [
 ]
 
 
-def test_the_readme_shows_the_measurements() -> None:
-    page = (ROOT / "README.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("readme", READMES, ids=lambda readme: readme.name)
+def test_the_readme_shows_the_measurements(readme: Path) -> None:
+    page = readme.read_text(encoding="utf-8")
     assert with_table(page, decode_table(FOLDER), "decoding") == page
     assert "| greedy, batched |" in page
 

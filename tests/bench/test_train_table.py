@@ -3,13 +3,15 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from bench.train_table import FOLDER, train_table
-from const.path import ROOT
-from utils.evaluation.result_table import with_table
+from utils.evaluation.result_table import READMES, with_table
 
 
-def test_the_readme_shows_the_measurements_once_there_are_any() -> None:
-    page = (ROOT / "README.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("readme", READMES, ids=lambda readme: readme.name)
+def test_the_readme_shows_the_measurements_once_there_are_any(readme: Path) -> None:
+    page = readme.read_text(encoding="utf-8")
     assert "<!-- training -->" in page
     if any(FOLDER.glob("train_*.json")):
         assert with_table(page, train_table(FOLDER), "training") == page

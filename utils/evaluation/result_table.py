@@ -1,4 +1,4 @@
-"""The README's tables of results, made from the files in figure/results: `python -m utils.evaluation.result_table`."""
+"""The tables of results in the READMEs, made from the files in figure/results: `python -m utils.evaluation.result_table`."""
 
 import json
 from collections.abc import Iterator
@@ -9,6 +9,8 @@ from typing import Any
 from const.path import FIGURE, ROOT
 from utils.file import atomic_file
 from utils.training.observer import SCORES
+
+READMES = (ROOT / "README.md", ROOT / "README.ja.md")
 
 _HEAD = (
     "| run | corpus | direction | parameters | training | test PPL | BLEU | chrF2 |\n|---|---|---|---|---|---|---|---|"
@@ -73,14 +75,14 @@ def with_table(page: str, table: str, name: str) -> str:
     return f"{page.partition(begin)[0]}{begin}\n{table}\n{end}{page.partition(end)[2]}"
 
 
-def rewrite_readme(table: str, name: str) -> None:
-    """Put a table into its place in the README."""
-    readme = ROOT / "README.md"
-    page = with_table(readme.read_text(encoding="utf-8"), table, name)
-    with atomic_file(readme) as draft:
-        draft.write_text(page, encoding="utf-8")
+def rewrite_readmes(table: str, name: str) -> None:
+    """Put a table into its place in the README of each language."""
+    for readme in READMES:
+        page = with_table(readme.read_text(encoding="utf-8"), table, name)
+        with atomic_file(readme) as draft:
+            draft.write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    rewrite_readme(result_table(FIGURE / "results"), "results")
-    rewrite_readme(other_table(FIGURE / "results"), "models")
+    rewrite_readmes(result_table(FIGURE / "results"), "results")
+    rewrite_readmes(other_table(FIGURE / "results"), "models")

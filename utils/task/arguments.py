@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from const.path import PRESET
+from const.version import VERSION
 from utils.command_line import Parser
 from utils.config import TREES, AnyConfig, Config, add_config, to_config, tree_of
 from utils.run import CHECKPOINTS, CONFIG, find_run, newest_run
@@ -25,6 +26,7 @@ def build_parser(tree: type[AnyConfig] = Config) -> Parser:
     """All options: those of the configuration tree of a task, and those that are not part of a run."""
     parser = Parser(
         prog="train.py",
+        version=VERSION,
         usage="python train.py [--config PRESET] [--GROUP.KEY VALUE ...] [--resume [RUN]] [--init-from RUN] [...]",
         description="Train a translator, a BERT, a Transformer-XL or a classifier; without options: KFTT, Japanese to "
         "English, Transformer base. The options below are those of the task that --config or --task names.",

@@ -1,16 +1,17 @@
-"""The README shows what the result files say."""
+"""The READMEs show what the result files say."""
 
 import json
 from pathlib import Path
 
 import pytest
 
-from const.path import FIGURE, ROOT
-from utils.evaluation.result_table import other_table, result_table, with_table
+from const.path import FIGURE
+from utils.evaluation.result_table import READMES, other_table, result_table, with_table
 
 
-def test_the_readme_shows_the_result_files() -> None:
-    page = (ROOT / "README.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("readme", READMES, ids=lambda readme: readme.name)
+def test_the_readme_shows_the_result_files(readme: Path) -> None:
+    page = readme.read_text(encoding="utf-8")
     assert with_table(page, result_table(FIGURE / "results"), "results") == page
     assert with_table(page, other_table(FIGURE / "results"), "models") == page
     assert "| `demo` |" in page
