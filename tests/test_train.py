@@ -5,6 +5,7 @@ import json
 import math
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -20,6 +21,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import torch
+import yaml
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import Tensor, nn
@@ -28,6 +30,7 @@ import train
 from const.corpora import CORPORA
 from const.path import ROOT
 from models.transformer import Transformer
+from tests.test_surface import PARSERS
 from tests.tiny import MODEL, TEXT
 from train import Trainer, Update
 from utils.command_line import run_command
@@ -664,11 +667,31 @@ def test_the_test_set_is_scored_with_the_best_weights_and_the_runs_own_search(ho
     assert [t.text for t in found] == translations
     scores = json.loads((folder / "test.json").read_text(encoding="utf-8"))
     assert "tok:13a" in scores["bleu_signature"]
+    assert scores["config"] == yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
+    assert {"commit", "machine", "finished", "versions"} <= set(scores)
     assert 0 <= scores["bleu"] < 100
     out = (home / "said.txt").read_text(encoding="utf-8")
     assert f"BLEU {scores['bleu']:.2f}" in out
     assert scores["bleu_signature"] in out
-    assert f"python translate.py --run {os.path.relpath(folder, ROOT)} " in out
+
+
+def test_what_comes_next_works_as_it_is_printed(home: Path) -> None:
+    said = (home / "said.txt").read_text(encoding="utf-8")
+    _, _, next_steps = said.partition("What next?\n")
+    commands = [shlex.split(line) for line in next_steps.splitlines() if line.startswith("    ")]
+    assert [words[1] for words in commands] == [
+        "translate.py",
+        "translate.py",
+        "translate.py",
+        "serve.py",
+        "evaluate.py",
+    ]
+    for python, name, *arguments in commands:
+        assert Path(python).samefile(sys.executable)
+        PARSERS[name]().parse_args(arguments)
+    assert (home / "said.txt").read_text(encoding="utf-8").count(commands[0][-1]) > 2  # a sentence that was shown
+    out = finished(run_python(*commands[0][1:], home=home))
+    assert out.strip() in (only_run(home) / "test.txt").read_text(encoding="utf-8").split("\n")
 
 
 def test_translate_finds_the_run_and_repeats_what_its_test_has_found(home: Path) -> None:

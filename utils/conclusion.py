@@ -1,6 +1,9 @@
 """What is done when a training has ended: an average of its weights is tried, and the best ones are tested."""
 
 import json
+import os
+import shlex
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,6 +15,7 @@ from utils.dataset.parallel_text import read_parallel
 from utils.dataset.training_data import AnyBatch
 from utils.evaluation.validator import Validator
 from utils.file import atomic_file
+from utils.provenance import provenance
 from utils.run import ATTENTION, CURVE, TEST, TRANSLATIONS, WEIGHTS, Run, load_run, load_weights
 from utils.training.observer import Sample, Validation
 from utils.training.plan import Progress
@@ -88,7 +92,14 @@ def test_best(
     load_weights(trained.net, folder)
     scores = trained.test(test, judge)
     with atomic_file(folder / TEST) as draft:
-        result = {"name": config.name, "seed": config.training.seed, **about, **_result(trained, scores)}
+        result = {
+            "name": config.name,
+            "seed": config.training.seed,
+            **about,
+            **_result(trained, scores),
+            **provenance(next(trained.net.parameters()).device),
+            "config": config.plain(),
+        }
         draft.write_text(json.dumps(result, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     say("\n".join([f"test  {scores}", *(f"      {signature}" for signature in scores.signatures.values())]))
     return scores
@@ -125,7 +136,24 @@ def test_translator(
     _draw(load_run(folder, next(trained.net.parameters()).device, fused=False), sample)
     for name in (TRANSLATIONS, TEST, CURVE, ATTENTION):
         say(f"  {folder / name}")
-    say(f'\nTranslate with it: python translate.py --run {folder} "{scores.samples[0].source}"')
+    for line in what_next(folder, scores.samples[0].source):
+        say(line)
+
+
+def what_next(folder: Path, sentence: str) -> list[str]:
+    """What can be done with a translator that has just been trained: commands that work as they stand."""
+    python = os.path.relpath(sys.executable)  # found without Poetry on the path, and without an activated environment
+    if python.startswith(os.pardir):
+        python = sys.executable
+    run, text = shlex.quote(str(folder)), shlex.quote(sentence)
+    wishes = [
+        ("translate", f"translate.py --run {run} {text}"),
+        ("see what every head looks at meanwhile", f"translate.py --run {run} {text} --attention attention.html"),
+        ("talk with it", f"translate.py --run {run}"),
+        ("do so in a browser", f"serve.py --run {run}"),
+        ("see where it is wrong", f"evaluate.py run {run} --html report.html"),
+    ]
+    return ["\nWhat next?", *(f"  {wish}:\n    {python} {command}" for wish, command in wishes)]
 
 
 def _result(trained: Trained, scores: Validation) -> dict[str, object]:

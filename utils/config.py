@@ -37,7 +37,11 @@ class Tree:
     def save(self, path: Path) -> None:
         """Write the resolved tree as YAML."""
         with atomic_file(path) as draft:
-            draft.write_text(yaml.safe_dump(_plain(dataclasses.asdict(self)), sort_keys=False, allow_unicode=True))
+            draft.write_text(yaml.safe_dump(self.plain(), sort_keys=False, allow_unicode=True))
+
+    def plain(self) -> dict[str, Any]:
+        """All settings in types that YAML and JSON know."""
+        return _plain(dataclasses.asdict(self))
 
     @classmethod
     def load(cls, path: Path) -> Self:
@@ -202,7 +206,7 @@ def tree_of(path: Path) -> type[AnyConfig]:
 
 
 def _plain(value: Any) -> Any:
-    """The same in types that YAML knows."""
+    """The same in types that YAML and JSON know."""
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, tuple):

@@ -1,4 +1,4 @@
-"""The tables of results in the READMEs, made from the files in figure/results: `python -m utils.evaluation.result_table`."""
+"""The READMEs' tables of results, made from the files in figure/results: `python -m utils.evaluation.result_table`."""
 
 import json
 from collections.abc import Iterator

@@ -1,0 +1,53 @@
+"""Where a figure comes from: what somebody must know who wants it again."""
+
+import platform
+import subprocess
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+
+from const.path import ROOT
+from const.version import VERSION
+
+_PACKAGES = ("torch", "numpy", "sentencepiece", "sacrebleu")
+
+
+def provenance(device: torch.device) -> dict[str, str]:
+    """The time, the code, the machine and the packages, in words."""
+    return {
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": commit(ROOT),
+        "machine": machine(device),
+        "versions": f"Python {platform.python_version()}, "
+        + ", ".join(f"{package} {version(package)}" for package in _PACKAGES),
+    }
+
+
+def commit(folder: Path) -> str:
+    """The commit that a checkout stands at, and whether tracked files differ from it; else the version."""
+    try:
+        revision, changed = (
+            subprocess.run(["git", "-C", folder, *words], capture_output=True, text=True, check=True).stdout.strip()
+            for words in (("rev-parse", "HEAD"), ("status", "--porcelain", "--untracked-files=no"))
+        )
+    except (OSError, subprocess.CalledProcessError):  # no git, or no checkout
+        return f"version {VERSION}"
+    return f"{revision}, changed" if changed else revision
+
+
+def machine(device: torch.device) -> str:
+    """What computes."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{_processor()}, {torch.get_num_threads()} threads"
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:  # no Linux
+        return platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
