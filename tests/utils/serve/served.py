@@ -1,0 +1,108 @@
+"""Runs to serve that are made in a blink, and ways to ask them: with and without a socket in between."""
+
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+
+import httpx
+import torch
+from fastapi import FastAPI
+
+from tests.tiny import MODEL, lively, tokenizers
+from utils.search.hypothesis import SearchConfig
+from utils.search.translator import Candidate, Translation, Translator
+from utils.serve.api import create_app
+from utils.serve.interpreter import Asked, Interpreter, Line
+from utils.serve.server import Server, address, bind
+from utils.serve.service import Limits, Route
+from utils.text.pair import TokenizerPair
+
+
+def translator(back: bool = False, beam: int = 2) -> Translator:
+    """From Japanese to English, or back."""
+    both = tokenizers()
+    pair = TokenizerPair(both.tgt, both.src) if back else both
+    model = lively(MODEL, len(pair.src), len(pair.tgt))
+    search = SearchConfig(beam_size=beam, max_ratio=1.0)
+    return Translator(model, pair, "ja" if back else "en", search, 32, 48, torch.device("cpu"))
+
+
+def interpreter(back: bool = False, beam: int = 2) -> Interpreter:
+    own = translator(back, beam)
+    model = lively(MODEL, len(own.tokenizers.src), len(own.tokenizers.tgt))
+    return Interpreter(own, model)
+
+
+def route(name: str = "tiny", back: bool = False) -> Route:
+    """A real one."""
+    return Route(name, *(("en", "ja") if back else ("ja", "en")), 2, interpreter(back).translate)
+
+
+def line(text: str) -> Line:
+    return Line(Translation([Candidate(text, 0.0, [text])], 1, 0, False), [], [])
+
+
+class Scribe:
+    """Turns letters round instead of translating; works only while it may."""
+
+    def __init__(self) -> None:
+        self.calls: list[list[str]] = []
+        self.asked: list[Asked] = []
+        self.may_work = threading.Event()
+        self.may_work.set()
+        self.has_begun = threading.Event()
+
+    def translate(self, lines: Sequence[str], asked: Asked) -> list[Line]:
+        self.calls.append(list(lines))
+        self.asked.append(asked)
+        self.has_begun.set()
+        assert self.may_work.wait(20)
+        if "!" in lines:
+            raise RuntimeError("a pen has broken")
+        return [line(text[::-1]) for text in lines]
+
+    @contextmanager
+    def held_up(self) -> Iterator[None]:
+        self.has_begun.clear()
+        self.may_work.clear()
+        try:
+            yield
+        finally:
+            self.may_work.set()
+
+    def route(self, name: str = "scribe", src: str = "ja", tgt: str = "en") -> Route:
+        return Route(name, src, tgt, 4, self.translate)
+
+
+@asynccontextmanager
+async def asking(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of an application in this process."""
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url="http://miyako") as client,
+    ):
+        yield client
+
+
+@contextmanager
+def serving(routes: Sequence[Route], limits: Limits | None = None) -> Iterator[str]:
+    """The address of a server that ends with the block."""
+    bound, ready = bind("127.0.0.1", 0), threading.Event()
+    server = Server(create_app(routes, limits or Limits()), ready.set)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})
+    url = address(bound)
+    thread.start()
+    try:
+        assert ready.wait(20)
+        yield url
+    finally:
+        server.should_exit = True
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+def eventually(holds: Callable[[], bool]) -> bool:
+    """Whether something comes true within some seconds."""
+    pause = threading.Event()
+    return any(holds() or pause.wait(0.01) for _ in range(1000))

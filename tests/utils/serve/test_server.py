@@ -1,0 +1,137 @@
+"""A server with a socket and signals: what cannot be had, and how it ends."""
+
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable
+
+import httpx
+import pytest
+
+from tests.utils.serve.served import Scribe, eventually, serving
+from utils.serve.api import create_app
+from utils.serve.server import Server, address, bind
+from utils.serve.service import Limits
+
+
+def test_a_taken_port_is_named_with_another() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ValueError, match=rf"cannot listen on 127.0.0.1, port {port} .*--port {port + 1}"):
+            bind("127.0.0.1", port)
+
+
+@pytest.mark.parametrize("port", [65536, 99999999, -1])
+def test_a_port_that_there_is_not_is_refused(port: int) -> None:
+    with pytest.raises(ValueError, match=rf"port {port}\b"):
+        bind("127.0.0.1", port)
+
+
+def test_an_address_that_is_not_ours_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"cannot listen on 192.0.2.1, port 80\d\d .*: --host"):
+        bind("192.0.2.1", 8077)
+
+
+def test_a_browser_is_given_the_address() -> None:
+    with bind("127.0.0.1", 0) as bound:
+        assert address(bound) == f"http://127.0.0.1:{bound.getsockname()[1]}"
+
+
+def test_it_is_reached_through_its_socket() -> None:
+    with serving([Scribe().route()]) as url:
+        assert httpx.get(f"{url}/health").json() == {"status": "ok"}
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"{url}/health")
+
+
+class Visitor(threading.Thread):
+    """Asks the server from another thread, as this one has to serve: only it gets signals."""
+
+    def __init__(self, scribe: Scribe, url: str, then: Callable[["Visitor"], None]) -> None:
+        super().__init__()
+        self.scribe, self.url, self._then = scribe, url, then
+        self.answers: list[httpx.Response] = []
+        self.trouble: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            with self.scribe.held_up():
+                self._then(self)
+        except BaseException as error:
+            self.trouble = error
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def ask(self, text: str) -> threading.Thread:
+        question = {"q": text, "source": "ja", "target": "en"}
+        thread = threading.Thread(
+            target=lambda: self.answers.append(httpx.post(f"{self.url}/translate", json=question, timeout=20))
+        )
+        thread.start()
+        return thread
+
+    def is_refused(self) -> bool:
+        try:
+            httpx.get(f"{self.url}/health", timeout=20)
+        except httpx.ConnectError:
+            return True
+        return False
+
+
+def serve(then: Callable[[Visitor], None]) -> list[httpx.Response]:
+    """What a server answered to a visitor, when it was told to end meanwhile."""
+    scribe, bound = Scribe(), bind("127.0.0.1", 0)
+    visitor = Visitor(scribe, address(bound), then)
+    app = create_app([scribe.route()], Limits(collect_ms=0, batch_texts=1))
+    try:
+        Server(app, visitor.start).serve_until_told(bound)
+    finally:
+        visitor.join(20)
+        if visitor.trouble:
+            raise visitor.trouble
+    return visitor.answers
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_what_has_begun_or_waits_is_finished_and_nothing_new_is_taken(number: signal.Signals) -> None:
+    answers: list[httpx.Response] = []
+
+    def end_meanwhile(visitor: Visitor) -> None:
+        first = visitor.ask("ab")
+        assert visitor.scribe.has_begun.wait(20)
+        second = visitor.ask("cd")
+        assert eventually(lambda: "status" in httpx.get(f"{visitor.url}/health").text)
+        assert eventually(lambda: 'miyako_queue_texts{run="scribe"} 1' in httpx.get(f"{visitor.url}/metrics").text)
+        os.kill(os.getpid(), number)
+        assert eventually(visitor.is_refused)
+        assert visitor.answers == []
+        visitor.scribe.may_work.set()
+        first.join(20)
+        second.join(20)
+        answers.extend(visitor.answers)
+
+    before = signal.getsignal(number)
+    if number == signal.SIGINT:
+        with pytest.raises(KeyboardInterrupt):
+            serve(end_meanwhile)
+    else:
+        serve(end_meanwhile)
+    assert sorted(answer.json()["translatedText"] for answer in answers) == ["ba", "dc"]
+    assert signal.getsignal(number) is before
+
+
+def test_the_second_signal_ends_it_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    left: list[int] = []
+    monkeypatch.setattr(os, "_exit", left.append)
+
+    def end_twice(visitor: Visitor) -> None:
+        visitor.ask("ab")
+        assert visitor.scribe.has_begun.wait(20)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert eventually(visitor.is_refused)
+        assert left == []
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert eventually(lambda: left == [143])
+
+    serve(end_twice)
+    assert left == [143]

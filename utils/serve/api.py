@@ -1,0 +1,205 @@
+"""What can be asked over HTTP: LibreTranslate's endpoints, the page and its own one, and how the server fares."""
+
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from utils.search.translator import Candidate
+from utils.serve.interpreter import Asked, Line
+from utils.serve.language import language_name
+from utils.serve.metrics import CONTENT_TYPE
+from utils.serve.page import page
+from utils.serve.request import BodyLimit, LibreTranslateRequest, PageRequest, read, while_awaited
+from utils.serve.service import AUTO, MOST_BEAM, Limits, Route, Service
+
+_DIGITS = 4  # of a score
+
+
+class Counted:
+    """Middleware: every request is counted.
+
+    Args:
+        app: whose requests.
+        answered: is told path, status and seconds.
+        paths: those that are told apart; all others are one, or anybody could fill the memory with names.
+    """
+
+    def __init__(self, app: ASGIApp, answered: Callable[[str, int, float], None], paths: Sequence[str]) -> None:
+        self._app = app
+        self._answered = answered
+        self._paths = paths
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, and count."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begin, status = time.perf_counter(), 500
+
+        async def noting(message: Message) -> None:
+            nonlocal status
+            status = message.get("status", status)
+            await send(message)
+
+        try:
+            await self._app(scope, receive, noting)
+        finally:
+            path = scope["path"] if scope["path"] in self._paths else "other"
+            self._answered(path, status, time.perf_counter() - begin)
+
+
+def create_app(routes: Sequence[Route], limits: Limits) -> FastAPI:
+    """The application that serves some runs.
+
+    Raises:
+        ValueError: two runs of the same name.
+    """
+    service = Service(routes, limits)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        async with service:
+            yield
+
+    # FastAPI's own pages of documentation ask a network for their scripts; /openapi.json needs none
+    app = FastAPI(title="Miyako", docs_url=None, redoc_url=None, lifespan=lifespan)
+    _add_endpoints(app, service)
+    paths = [path for route in app.routes if (path := getattr(route, "path", None))]
+    app.add_middleware(BodyLimit, max_bytes=limits.max_bytes)
+    app.add_middleware(Counted, answered=service.metrics.answered, paths=paths)
+    app.add_exception_handler(HTTPException, _refusal)
+    app.add_exception_handler(Exception, _failure)
+    return app
+
+
+def _add_endpoints(app: FastAPI, service: Service) -> None:
+    limits = service.limits
+
+    @app.get("/", response_class=HTMLResponse)
+    async def show_page() -> HTMLResponse:
+        """The page."""
+        return HTMLResponse(page().html, headers=page().headers)
+
+    @app.get("/health")
+    async def health() -> dict[str, str]:
+        """As LibreTranslate says that all is well."""
+        return {"status": "ok"}
+
+    @app.get("/metrics", response_class=PlainTextResponse)
+    async def metrics() -> PlainTextResponse:
+        """Figures for Prometheus."""
+        return PlainTextResponse(service.metrics.page(service.waiting), media_type=CONTENT_TYPE)
+
+    @app.get("/languages")
+    async def languages() -> list[dict[str, Any]]:
+        """LibreTranslate's list: each language that can be translated, and into which."""
+        targets: dict[str, list[str]] = {}
+        for route in service.routes:
+            known = targets.setdefault(route.src_lang, [])
+            known += [route.tgt_lang] if route.tgt_lang not in known else []
+        return [{"code": code, "name": language_name(code), "targets": known} for code, known in targets.items()]
+
+    @app.get("/api/runs")
+    async def runs() -> dict[str, Any]:
+        """Runs and limits, for the page."""
+        shown = [
+            {"name": route.name, "source": route.src_lang, "target": route.tgt_lang, "beam": route.beam}
+            for route in service.routes
+        ]
+        return {"runs": shown, "max_chars": limits.max_chars, "max_texts": limits.max_texts, "max_beam": MOST_BEAM}
+
+    @app.post("/translate", openapi_extra=_takes(LibreTranslateRequest, form=True))
+    async def translate(request: Request) -> JSONResponse:
+        """LibreTranslate's endpoint: a text for a text, a list for a list."""
+        asked = await read(request, LibreTranslateRequest)
+        texts = [asked.q] if isinstance(asked.q, str) else asked.q
+        chosen = [service.choose(text, asked.source, asked.target) for text in texts]
+        wanted = [(route, text) for (route, _), text in zip(chosen, texts, strict=True)]
+        answer = service.translate(wanted, Asked(n_best=1 + asked.alternatives))
+        found = [_joined(lines) for lines in await while_awaited(request, answer, limits.timeout_s)]
+        fields: dict[str, list[Any]] = {"translatedText": [best for best, *_ in found]}
+        if asked.alternatives:
+            fields["alternatives"] = [others for _, *others in found]
+        if asked.source == AUTO:
+            fields["detectedLanguage"] = [detected and detected._asdict() for _, detected in chosen]
+        one = isinstance(asked.q, str)
+        return JSONResponse({name: values[0] if one else values for name, values in fields.items()})
+
+    @app.post("/api/translate", openapi_extra=_takes(PageRequest))
+    async def translate_for_page(request: Request) -> JSONResponse:
+        """The page's endpoint: candidates line by line, and where the model looked."""
+        asked = await read(request, PageRequest)
+        if asked.beam is not None and asked.n_best > asked.beam:
+            raise HTTPException(
+                400, f"beam={asked.beam} cannot find the {asked.n_best} of n_best: give beam={asked.n_best}"
+            )
+        route, _ = service.choose(asked.text, asked.source, asked.target, asked.run)
+        begin = time.perf_counter()
+        answer = service.translate([(route, asked.text)], Asked(asked.beam, asked.n_best, asked.attention))
+        (lines,) = await while_awaited(request, answer, limits.timeout_s)
+        return JSONResponse(
+            {
+                "run": route.name,
+                "source": route.src_lang,
+                "target": route.tgt_lang,
+                "seconds": round(time.perf_counter() - begin, _DIGITS),
+                "lines": [_line_fields(line) for line in lines],
+            }
+        )
+
+
+def _joined(lines: Sequence[Line]) -> list[str]:
+    """Whole texts: the best of each line, then the second best of each that has one, and so on."""
+    candidates = [line.translation.candidates for line in lines]
+    return [
+        "\n".join(found[min(rank, len(found) - 1)].text for found in candidates)
+        for rank in range(max(map(len, candidates)))
+    ]
+
+
+def _line_fields(line: Line) -> dict[str, Any]:
+    translation = line.translation
+    return {
+        "source_tokens": line.source_tokens,
+        "candidates": [
+            _candidate_fields(candidate, line.attention[i] if line.attention else None)
+            for i, candidate in enumerate(translation.candidates)
+        ],
+        "pieces": translation.n_pieces,
+        "lost_tokens": translation.lost_tokens,
+        "unknown": translation.unknown,
+    }
+
+
+def _candidate_fields(candidate: Candidate, attention: list[list[float]] | None) -> dict[str, Any]:
+    return {
+        "text": candidate.text,
+        "score": round(candidate.score, _DIGITS),
+        "tokens": candidate.tokens,
+        "attention": attention,
+    }
+
+
+def _takes(model: type[BaseModel], form: bool = False) -> dict[str, Any]:
+    """The body of a request as OpenAPI describes it."""
+    kinds = ["application/json", *(["application/x-www-form-urlencoded"] if form else [])]
+    schema = model.model_json_schema()
+    return {"requestBody": {"required": True, "content": {kind: {"schema": schema} for kind in kinds}}}
+
+
+async def _refusal(_: Request, error: Exception) -> Response:
+    """LibreTranslate's shape of an error."""
+    if not isinstance(error, HTTPException):
+        raise error
+    return JSONResponse({"error": str(error.detail)}, error.status_code, error.headers)
+
+
+async def _failure(_: Request, error: Exception) -> Response:  # noqa: ARG001 (the server writes it into its log)
+    return JSONResponse({"error": "the server failed: its log says why"}, 500)

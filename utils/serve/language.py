@@ -1,0 +1,44 @@
+"""Which of the languages at hand a text is in, told by its letters, and what they are called."""
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from utils.text.script import HAN, KANA, LETTER, unspaced_language
+
+_NAMES = {"de": "German", "en": "English", "fr": "French", "ja": "Japanese", "zh": "Chinese"}
+_UNSPACED = ("ja", "zh")
+
+
+class Detected(NamedTuple):
+    """A guess."""
+
+    language: str
+    confidence: float  # percent
+
+
+def language_name(code: str) -> str:
+    """In English; the code itself where nobody has named it."""
+    return _NAMES.get(code, code)
+
+
+def detect(text: str, languages: Sequence[str]) -> Detected | None:
+    """The likeliest of some languages; None where the text's script is that of none of them.
+
+    Letters tell Japanese from English, not English from German: among those, the first is taken.
+
+    Args:
+        text: to look at; without a letter it may be in any language.
+        languages: codes, at least one.
+    """
+    n_letters, n_unspaced = (len(re.findall(f"[{script}]", text)) for script in (LETTER, KANA + HAN))
+    if not n_letters:
+        return Detected(languages[0], 0.0)
+    share = n_unspaced / n_letters
+    if found := unspaced_language([text]):
+        # a few kanji without kana are as much Japanese as Chinese
+        fitting = [found] if found in languages else [code for code in _UNSPACED if code in languages]
+    else:
+        share = 1 - share
+        fitting = [code for code in languages if code not in _UNSPACED]
+    return Detected(fitting[0], round(100 * share / len(fitting), 1)) if fitting else None

@@ -1,0 +1,191 @@
+"""Which run answers, and that it does: runs, the queue before each, and what they are given at most."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, fields
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from fastapi import HTTPException
+
+from utils.serve.batcher import Batcher, QueueFullError
+from utils.serve.interpreter import Asked, Line
+from utils.serve.language import Detected, detect
+from utils.serve.metrics import Metrics
+
+AUTO = "auto"  # in place of a language: whichever it is
+MOST_BEAM = 16
+_BYTES_PER_CHARACTER = 12  # JSON may write one as two escapes, \ud83d\ude00
+_SPARE_BYTES = 16384  # for all in a request that is no text
+_RETRY_AFTER = {"Retry-After": "1"}
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a server takes upon itself.
+
+    Args:
+        max_chars: most characters of a request.
+        max_texts: most texts of a request; each line of a text counts.
+        batch_texts: most texts translated together.
+        collect_ms: milliseconds that a text may wait for others to be translated with.
+        queue_texts: most texts that wait for a run.
+        timeout_s: seconds after which a translation is given up.
+
+    Raises:
+        ValueError: a limit that lets nothing through.
+    """
+
+    max_chars: int = 5000
+    max_texts: int = 100
+    batch_texts: int = 64
+    collect_ms: float = 5.0
+    queue_texts: int = 512
+    timeout_s: float = 30.0
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value < 0 or (value == 0 and field.name != "collect_ms"):
+                raise ValueError(f"{field.name}={value} lets nothing through: give more than 0")
+        if self.queue_texts < self.max_texts:
+            raise ValueError(
+                f"queue_texts={self.queue_texts} has no room for the max_texts={self.max_texts} of one request: "
+                "raise the first, or lower the second"
+            )
+
+    @property
+    def max_bytes(self) -> int:
+        """Most bytes of the body of a request."""
+        return _SPARE_BYTES + _BYTES_PER_CHARACTER * self.max_chars
+
+
+class Route(NamedTuple):
+    """A run that is served.
+
+    Args:
+        name: what users call it by.
+        src_lang: language that it translates from.
+        tgt_lang: language that it translates into.
+        beam: of its own search.
+        translate: what it does with lines that come in one lot, in a thread of its own.
+    """
+
+    name: str
+    src_lang: str
+    tgt_lang: str
+    beam: int
+    translate: Callable[[Sequence[str], Asked], list[Line]]
+
+    @property
+    def direction(self) -> str:
+        """For people."""
+        return f"{self.src_lang}→{self.tgt_lang}"
+
+
+class Service:
+    """Runs that can be asked; to be entered (`async with`) before they are.
+
+    Args:
+        routes: the runs; of several that translate alike, the first is asked unless another one is named.
+        limits: of what they do.
+
+    Raises:
+        ValueError: two runs of the same name.
+    """
+
+    def __init__(self, routes: Sequence[Route], limits: Limits) -> None:
+        names = [route.name for route in routes]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"two runs are called {name}, and are chosen by their names: rename one")
+        self.routes = routes
+        self.limits = limits
+        self.metrics = Metrics(names)
+        self._batchers = {route.name: self._batcher(route) for route in routes}
+        self._entered = AsyncExitStack()
+
+    def _batcher(self, route: Route) -> Batcher[Asked, Line]:
+        def count(n_texts: int) -> None:
+            self.metrics.translated(route.name, n_texts)
+
+        limits = self.limits
+        return Batcher(route.translate, limits.batch_texts, limits.collect_ms / 1000, limits.queue_texts, count)
+
+    async def __aenter__(self) -> Self:
+        for batcher in self._batchers.values():
+            await self._entered.enter_async_context(batcher)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._entered.aclose()
+
+    @property
+    def waiting(self) -> dict[str, int]:
+        """Texts in the queue of each run."""
+        return {name: batcher.n_waiting for name, batcher in self._batchers.items()}
+
+    def choose(
+        self, text: str, source: str = AUTO, target: str = AUTO, name: str | None = None
+    ) -> tuple[Route, Detected | None]:
+        """The run for a text, and in what language the text seems to be, where that is asked.
+
+        Raises:
+            HTTPException: there is none, 400.
+        """
+        directions = ", ".join(dict.fromkeys(route.direction for route in self.routes))
+        if name is not None and all(route.name != name for route in self.routes):
+            names = ", ".join(route.name for route in self.routes)
+            raise HTTPException(400, f"no run {name!r} is served: there are {names}")
+        fitting = [
+            route
+            for route in self.routes
+            if name in (None, route.name) and source in (AUTO, route.src_lang) and target in (AUTO, route.tgt_lang)
+        ]
+        if not fitting:
+            asked = f"run {name}" if name else "run"
+            raise HTTPException(400, f"no {asked} translates {source}→{target}: there are {directions}")
+        if source != AUTO or name is not None:
+            return fitting[0], None
+        detected = detect(text, list(dict.fromkeys(route.src_lang for route in fitting)))
+        if detected is None:
+            raise HTTPException(
+                400, f"the text is in no language that can be translated {AUTO}→{target}: there are {directions}"
+            )
+        return next(route for route in fitting if route.src_lang == detected.language), detected
+
+    async def translate(self, wanted: Sequence[tuple[Route, str]], asked: Asked) -> list[list[Line]]:
+        """Translate texts of one request, line by line; all or nothing.
+
+        Raises:
+            HTTPException: too much at once, 400; too many wait, 503.
+        """
+        lots = [(route, _lines(text)) for route, text in wanted]
+        self._refuse_too_much(lots)
+        answers: list[asyncio.Future[list[Line]]] = []
+        try:
+            for route, lines in lots:
+                answers.append(self._batchers[route.name].enter(lines, asked))
+            return await asyncio.gather(*answers)
+        except QueueFullError:
+            raise HTTPException(503, "too many texts are waiting: try again in a moment", _RETRY_AFTER) from None
+        finally:
+            for answer in answers:
+                answer.cancel()  # what nobody waits for any more leaves the queue
+
+    def _refuse_too_much(self, lots: Sequence[tuple[Route, Sequence[str]]]) -> None:
+        n_texts = sum(len(lines) for _, lines in lots)
+        n_chars = sum(len(line) for _, lines in lots for line in lines)
+        for n, most, unit in (
+            (n_texts, self.limits.max_texts, "lines"),
+            (n_chars, self.limits.max_chars, "characters"),
+        ):
+            if n > most:
+                raise HTTPException(400, f"{n:,} {unit} at once are more than {most:,}: send them in parts")
+
+
+def _lines(text: str) -> list[str]:
+    return text.replace("\r\n", "\n").split("\n")
