@@ -1,0 +1,117 @@
+"""Serve: `python serve.py` opens a page, and an API in LibreTranslate's shape, on trained runs."""
+
+import argparse
+from dataclasses import fields
+from pathlib import Path
+
+import torch
+
+from const.path import PICKLES
+from utils.command_line import Parser, run_command
+from utils.config import Config, tree_of
+from utils.device import Device, Precision, pick_device
+from utils.run import CONFIG, WEIGHTS, build_translator, find_run, load_run
+from utils.serve.api import create_app
+from utils.serve.interpreter import Interpreter
+from utils.serve.server import Server, address, bind
+from utils.serve.service import Limits, Route
+
+
+def build_parser() -> Parser:
+    """All options."""
+    parser = Parser(
+        prog="serve.py",
+        usage="python serve.py [--run RUN ...] [--host HOST] [--port PORT] [options]",
+        description="Serve trained runs: a page that translates as you type, and an API in LibreTranslate's shape.",
+        epilog="""examples:
+  python serve.py                                    the run trained last, and the last that translates back
+  python serve.py --run kftt_ja_en-20260101-120000 --run kftt_en_ja-20260101-180000
+  python serve.py --port 0 --precision fp32          any free port
+  python serve.py --host 0.0.0.0                     for other machines, too: there is no password
+  curl http://127.0.0.1:8000/translate -d q=駅はどこですか。 -d source=ja -d target=en
+
+GET /openapi.json describes the API, GET /metrics is for Prometheus. The first Ctrl-C or SIGTERM lets it finish what
+it has begun, the second one ends it at once. Exit status: 0, 2 after a mistake, 130 after Ctrl-C.""",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--host", type=str, default="127.0.0.1", help="address to listen on (default: this machine alone)"
+    )
+    parser.add_argument("--port", type=int, default=8000, help="0: any that is free (default: 8000)")
+    model = parser.add_argument_group("model")
+    model.add_argument(
+        "--run",
+        type=str,
+        action="append",
+        help="a run; several: to choose from (default: the newest, and the newest that translates back)",
+    )
+    model.add_argument("--device", type=Device, default="auto", help="cpu, cuda, or whichever is there")
+    model.add_argument(
+        "--precision",
+        choices=["auto", "fp32", "bf16", "fp16"],
+        help="of the matrix products; auto is bf16 where that is fast (default: the run's own)",
+    )
+    limits, own = parser.add_argument_group("limits"), Limits()
+    for name, kind, unit, meaning in (
+        ("max_chars", int, "N", "most characters of a request"),
+        ("max_texts", int, "N", "most texts of a request; each line counts"),
+        ("batch_texts", int, "N", "most texts translated together; 1: one by one"),
+        ("collect_ms", float, "MS", "how long a text may wait for others to be translated with"),
+        ("queue_texts", int, "N", "most texts that wait for a run"),
+        ("timeout_s", float, "S", "when a translation is given up"),
+    ):
+        default = getattr(own, name)
+        limits.add_argument(
+            f"--{name}", type=kind, metavar=unit, default=default, help=f"{meaning} (default: {default:g})"
+        )
+    return parser
+
+
+def main() -> None:
+    """Read the arguments, load the runs, serve until told to stop."""
+    arguments = build_parser().parse_args()
+    limits = Limits(**{field.name: arguments[field.name] for field in fields(Limits)})
+    folders = [find_run(Path(name)) for name in arguments.run or []] or default_runs(PICKLES)
+    bound = bind(arguments.host, arguments.port)  # before the models are loaded, which takes longer
+    device = pick_device(arguments.device)
+    routes = [load_route(folder, device, arguments.precision) for folder in folders]
+    names = ", ".join(f"{route.name} ({route.direction})" for route in routes)
+
+    def announce() -> None:
+        print(f"{address(bound)} serves {names}; Ctrl-C ends", flush=True)
+
+    Server(create_app(routes, limits), announce).serve_until_told(bound)
+
+
+def default_runs(root: Path) -> list[Path]:
+    """The translator trained last and, where there is one, the last that translates the other way."""
+    newest = find_run(None, root=root)
+    src, tgt = direction(newest) or ("", "")
+    weights = sorted(root.glob(f"*/{WEIGHTS}"), key=lambda file: -file.stat().st_mtime)
+    back = [file.parent for file in weights if direction(file.parent) == (tgt, src)]
+    return [newest, *back[:1]]
+
+
+def direction(folder: Path) -> tuple[str, ...]:
+    """Languages that a run translates from and into; nothing where it does not translate, or cannot be read."""
+    try:
+        if tree_of(folder / CONFIG) is not Config:
+            return ()
+        data = Config.load(folder / CONFIG).data
+    except ValueError:  # of another time, perhaps; whoever asks for this run by its name is told
+        return ()
+    return data.src_lang, data.tgt_lang
+
+
+def load_route(folder: Path, device: torch.device, precision: Precision | None) -> Route:
+    """A run, ready to be asked."""
+    run = load_run(folder, device)
+    config = run.config
+    translator = build_translator([run], precision=precision or config.training.precision)
+    interpreter = Interpreter(translator, run.model)
+    name = folder.resolve().name
+    return Route(name, config.data.src_lang, config.data.tgt_lang, config.search.beam_size, interpreter.translate)
+
+
+if __name__ == "__main__":
+    run_command("serve.py", main)
