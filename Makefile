@@ -1,6 +1,6 @@
 # The commands of the README. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check bench
+.PHONY: help install demo test check bench figures
 
 POETRY := .poetry/bin/poetry
 RUN := $(POETRY) run
@@ -32,6 +32,9 @@ test: install  ## the tests, on all processors
 
 bench: install  ## decoding speed of the newest run, beside CTranslate2: some minutes
 	$(RUN) python -m bench.decode
+
+figures: install  ## the pictures of docs/, half a minute
+	$(RUN) python -m utils.visualize.figures
 
 check: install  ## lint, formatting, types, import floors
 	$(RUN) ruff check

@@ -1,0 +1,35 @@
+from pathlib import Path
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+
+from utils.visualize.norm_place import draw_norm_place, gradient_norms
+
+
+def test_with_the_norm_last_the_top_of_a_deep_stack_begins_with_the_larger_gradients() -> None:
+    first, last = ([gradient_norms(norm_first, seed=seed) for seed in range(2)] for norm_first in (True, False))
+    at_top = np.mean(last, 0)[-1] / np.mean(first, 0)[-1]
+    assert at_top > 2  # of the order of √12
+    shallow = gradient_norms(False, n_layers=2)[-1] / gradient_norms(True, n_layers=2)[-1]
+    assert shallow < at_top
+
+
+def test_gradients_reach_every_block_and_come_out_the_same_again() -> None:
+    state = torch.get_rng_state()
+    norms = gradient_norms(True, n_layers=3)
+    assert len(norms) == 3
+    assert min(norms) > 0
+    assert norms == gradient_norms(True, n_layers=3)
+    assert norms != gradient_norms(True, n_layers=3, seed=2)
+    assert torch.get_rng_state().equal(state)
+
+
+def test_a_line_for_each_place_is_the_mean_of_its_draws(tmp_path: Path, figures: list[Figure]) -> None:
+    draw_norm_place(tmp_path / "norm_place.png")
+    (figure,) = figures
+    first, last = figure.axes[0].get_lines()
+    assert "norm first" in str(first.get_label())
+    for line, norm_first in ((first, True), (last, False)):
+        draws = [gradient_norms(norm_first, seed=seed) for seed in range(4)]
+        np.testing.assert_allclose(np.asarray(line.get_ydata()), np.mean(draws, 0), rtol=1e-5)
