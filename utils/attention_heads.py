@@ -7,21 +7,78 @@ from const.token import EOS
 from utils.command_line import Parser, run_command
 from utils.device import pick_device
 from utils.run import Run, find_run, load_run
-from utils.visualize.attention import Attended, cross_attention, draw_heads
+from utils.search.attention_map import AttentionMap, attention_weights
+from utils.search.translator import Translator
+from utils.visualize.attention import Attended, cross_attention, draw_attention, draw_heads
+from utils.visualize.attention_page import Pair, write_attention_page
+
+PICTURES = (".html", ".png")  # what a translator's attention can be drawn as
 
 
 def last_cross_attention(run: Run, sentences: Sequence[str]) -> list[Attended]:
     """Translate sentences, and look at what the heads of the last decoder block attended to for each token.
 
     Args:
-        run: loaded with fused=False.
+        run: what translates.
         sentences: each short enough to be translated at once.
 
     Raises:
         ValueError: an empty sentence, or one longer than the run's window.
     """
     src, tgt = run.tokenizers
-    sources = src.encode(sentences)
+    sources = _sources(run, sentences)
+    found = []
+    for ids, (best, *_) in zip(sources, run.translator().search_ids(sources), strict=True):
+        weights = cross_attention(run.model, ids, best.ids)[-1]
+        found.append(Attended(weights, [*src.tokens(ids), EOS], [*tgt.tokens(best.ids), EOS]))
+    return found
+
+
+def show_attention(
+    run: Run, translator: Translator, text: str, path: Path, given: str | None = None, prefix: str = ""
+) -> None:
+    """Draw where every head of every layer looks while a translation is written.
+
+    Args:
+        run: whose heads they are.
+        translator: what finds the translation with it.
+        text: short enough to be translated at once.
+        path: where to draw: a page to explore (.html) or a picture (.png).
+        given: a translation to look at; None: the best that the translator finds.
+        prefix: what that one begins with.
+
+    Raises:
+        ValueError: a text that is empty or too long, or a path of another kind.
+    """
+    refuse_other_pictures(path)
+    src, tgt = run.tokenizers
+    (source,) = _sources(run, [text])
+    if given is None:
+        (translation,) = translator.translate([text], prefixes=[prefix] if prefix else None, first=1)
+        if translation.unknown:
+            raise ValueError(f"nothing of {text!r} is in the vocabulary: give a sentence that the run can read")
+        given, places = translation.text, {token: i for i, token in enumerate(tgt.tokens(range(len(tgt))))}
+        target = [places[token] for token in translation.candidates[0].tokens]
+    else:
+        target = _given_target(run, given)
+    found = AttentionMap(
+        [*src.tokens(source), EOS], [*tgt.tokens(target), EOS], attention_weights(run.model, source, target)
+    )
+    if path.suffix == ".png":
+        draw_attention(found, path)
+    else:
+        languages = run.config.data.src_lang, run.config.data.tgt_lang
+        write_attention_page(found, Pair(text, given, *languages, run.folder.resolve().name), path)
+
+
+def refuse_other_pictures(path: Path) -> None:
+    """An error where a file would be of no kind that can be drawn."""
+    if path.suffix not in PICTURES:
+        raise ValueError(f"{path} is neither {' nor '.join(PICTURES)}: give the file one of these endings")
+
+
+def _sources(run: Run, sentences: Sequence[str]) -> list[list[int]]:
+    sources = run.tokenizers.src.encode(sentences)
     for text, ids in zip(sentences, sources, strict=True):
         if not ids:
             raise ValueError(f"{text!r} has no token: give a sentence")
@@ -30,11 +87,20 @@ def last_cross_attention(run: Run, sentences: Sequence[str]) -> list[Attended]:
                 f"{len(ids) + 1} tokens, </s> included, are more than the {run.window} that {run.folder} reads at a "
                 f"time: shorten {text!r}"
             )
-    found = []
-    for ids, (best, *_) in zip(sources, run.translator().search_ids(sources), strict=True):
-        weights = cross_attention(run.model, ids, best.ids)[-1]
-        found.append(Attended(weights, [*src.tokens(ids), EOS], [*tgt.tokens(best.ids), EOS]))
-    return found
+    return sources
+
+
+def _given_target(run: Run, given: str) -> list[int]:
+    (target,) = run.tokenizers.tgt.encode([given])
+    longest = run.config.model.max_length
+    if not target:
+        raise ValueError(f"{given!r} has no token: give a translation")
+    if len(target) + 1 > longest:
+        raise ValueError(
+            f"{len(target) + 1} tokens, </s> included, are more than the {longest} that {run.folder} writes: "
+            f"shorten {given!r}"
+        )
+    return target
 
 
 def build_parser() -> Parser:
@@ -57,7 +123,7 @@ def main() -> None:
         ValueError: no such run, or a sentence that it cannot translate at once.
     """
     arguments = build_parser().parse_args()
-    run = load_run(find_run(arguments.run), pick_device("auto"), fused=False)
+    run = load_run(find_run(arguments.run), pick_device("auto"))
     draw_heads(last_cross_attention(run, arguments.sentences), arguments.picture)
 
 

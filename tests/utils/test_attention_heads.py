@@ -12,7 +12,7 @@ from PIL import Image
 from const.token import EOS
 from tests.tiny import TEXT, run
 from utils import attention_heads
-from utils.attention_heads import last_cross_attention
+from utils.attention_heads import last_cross_attention, show_attention
 from utils.command_line import run_command
 from utils.run import Run, find_run, load_run
 from utils.search.hypothesis import SearchConfig
@@ -63,6 +63,17 @@ def test_a_sentence_takes_the_search_that_the_run_has(explicit: Run) -> None:
 def test_a_sentence_that_is_not_translated_at_once_is_refused(explicit: Run, sentence: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         last_cross_attention(explicit, [TEXT.src[0], sentence])
+
+
+def test_a_run_of_fused_attention_shows_the_same(folder: Path, explicit: Run) -> None:
+    ((found, *_),) = last_cross_attention(load_run(folder, CPU), TEXT.src[:1])
+    ((expected, *_),) = last_cross_attention(explicit, TEXT.src[:1])
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+
+
+def test_a_picture_of_another_kind_is_refused(explicit: Run, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"a\.svg is neither \.html nor \.png: give the file one of these endings$"):
+        show_attention(explicit, explicit.translator(), "寺", tmp_path / "a.svg")
 
 
 def command(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> object:

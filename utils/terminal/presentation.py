@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from utils.search.alignment import Links, pharaoh
 from utils.search.inspection import Judgement, Position
 from utils.search.translator import Candidate, Translation
+from utils.search.word_alignment import WordAlignment
 from utils.terminal.plain_text import aligned
 
 DIGITS = 4  # more say nothing
@@ -55,6 +56,16 @@ def alignment_fields(source_tokens: Sequence[str], links: Links | None) -> dict[
         "source_tokens": source_tokens if links is not None else None,
         "alignment": pharaoh(links) if links is not None else None,
     }
+
+
+def linked_line(alignment: WordAlignment) -> str:
+    """`source words <tab> target words <tab> links`: the last column is what aligners write."""
+    return "\t".join([" ".join(alignment.source), " ".join(alignment.target), pharaoh(alignment.links)])
+
+
+def unlinked_line(source: str, target: str) -> str:
+    """The same of a text that was not translated in one piece, and has no links."""
+    return "\t".join([" ".join(source.split()), " ".join(target.split()), ""])
 
 
 def rounded(log_probs: Sequence[float] | None) -> list[float] | None:

@@ -1,10 +1,12 @@
 """Lines to write about lines that were read: translations, alternatives, or how likely given translations are."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 from utils.search.inspection import Inspector, perplexity
 from utils.search.translator import Translation
+from utils.search.word_alignment import WordAligner
 from utils.terminal.presentation import (
     alignment_fields,
     alternatives_record,
@@ -14,10 +16,12 @@ from utils.terminal.presentation import (
     judgement_notices,
     judgement_record,
     judgement_table,
+    linked_line,
     n_best_lines,
     notices,
     record,
     rounded,
+    unlinked_line,
 )
 
 
@@ -29,6 +33,7 @@ class Shown(NamedTuple):
     as_json: bool = False  # JSON Lines; if not, lines of text, which show neither of the following
     log_probs: bool = False
     alignment: bool = False
+    as_links: bool = False  # lines of words and of links between them
 
 
 class Presenter:
@@ -60,6 +65,8 @@ class Presenter:
                 self._say(f"line {number}: {notice}")
         if self.shown.as_json:
             yield from map(json_line, self._records(texts, found))
+        elif self.shown.as_links:
+            yield from self._linked(texts, found)
         elif self.shown.n_best == 1:
             yield from (translation.text for translation in found)
         else:
@@ -97,6 +104,20 @@ class Presenter:
             return "nothing to score"
         value = perplexity(self._log_prob, self._n_tokens)
         return f"{self._n_judged:,} lines, {self._n_tokens:,} tokens with </s>, perplexity {value:.2f}"
+
+    def _linked(self, texts: Sequence[str], found: Sequence[Translation]) -> Iterator[str]:
+        """The words of each text and of its translation, and which belong together."""
+        tokens, alignments = self.inspector.source_tokens(texts), self.inspector.alignments(texts, found)
+        for text, translation, source, links in zip(texts, found, tokens, alignments, strict=True):
+            if links is None:
+                yield unlinked_line(text, translation.text)
+            else:
+                yield linked_line(self._aligner.join(source, translation.candidates[0].tokens, links))
+
+    @cached_property
+    def _aligner(self) -> WordAligner:
+        """Made when it is asked for: it looks through the vocabularies."""
+        return WordAligner(self.inspector.translator.tokenizers)
 
     def _translate(
         self, texts: Sequence[str], on_progress: Callable[[int], object] = lambda _: None, first: int = 1

@@ -1,5 +1,6 @@
-"""What a decoder looks at in the source while it writes."""
+"""What a translator looks at while it reads and writes."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -9,17 +10,24 @@ import matplotlib_fontja
 import torch
 from jaxtyping import Float
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from torch import Tensor
 
-from layers.decoder_block import DecoderBlock
-from layers.recorded_weights import recorded_weights
 from models.transformer import Transformer
-from utils.dataset.batch import padded
 from utils.file import atomic_file
+from utils.search.attention_map import KINDS, AttentionMap, Kind, attention_entropy, attention_weights
+from utils.terminal.plain_text import columns_of
 
 _INCHES_PER_TOKEN = 0.27
 _HEADS_ABREAST = 4
+_DPI = 110
+
+# of the picture that has all heads of all layers, in inches where nothing else is said
+_WIDEST, _NARROWEST = 0.2, 0.1  # of a token, in a short sentence and in one of 60 tokens
+_MOST = 4500  # square inches of all maps
+_LEAST_POINTS, _MOST_POINTS = 4, 9  # of letters; below the least nobody could read them
+_GAP, _TITLE, _HEADING, _SCALE = 0.14, 0.24, 0.55, 0.75
 
 
 class Attended(NamedTuple):
@@ -30,18 +38,12 @@ class Attended(NamedTuple):
     tgt_tokens: Sequence[str]
 
 
-@torch.inference_mode()
 def cross_attention(model: Transformer, src: Sequence[int], tgt: Sequence[int]) -> Tensor:
     """Weights (layers, H, T, S) with which each target token was chosen, given a pair of id sequences.
 
     Row t belongs to the prediction of target token t (the last: </s>), column s to source token s (the last: </s>).
     """
-    model.eval()
-    device = next(model.parameters()).device
-    attentions = [block.cross_attention.attention for block in model.decoder if isinstance(block, DecoderBlock)]
-    with recorded_weights(attentions) as weights:
-        model(padded([src]).to(device), padded([tgt], bos=True)[:, :-1].to(device))
-    return torch.cat(weights).cpu()
+    return torch.stack(attention_weights(model, src, tgt)["cross"])
 
 
 def draw_cross_attention(weights: Tensor, src_tokens: Sequence[str], tgt_tokens: Sequence[str], picture: Path) -> None:
@@ -54,9 +56,7 @@ def draw_cross_attention(weights: Tensor, src_tokens: Sequence[str], tgt_tokens:
     for i, (ax, weight) in enumerate(zip(axes[0], layers, strict=True)):
         image = _heat_map(ax, weight, src_tokens, tgt_tokens, f"decoder layer {i + 1}")
     figure.colorbar(image, ax=axes[0], shrink=0.7, label="weight, mean over heads")
-    with atomic_file(picture) as draft:
-        figure.savefig(draft, format="png", dpi=110)
-    plt.close(figure)
+    _save(figure, picture)
 
 
 def draw_heads(sentences: Sequence[Attended], picture: Path) -> None:
@@ -87,9 +87,102 @@ def draw_heads(sentences: Sequence[Attended], picture: Path) -> None:
             else:
                 ax.set_axis_off()
         part.colorbar(image, ax=axes[0], fraction=0.05, label="weight")
-    with atomic_file(picture) as draft:
-        figure.savefig(draft, format="png", dpi=110)
-    plt.close(figure)
+    _save(figure, picture)
+
+
+class _Block(NamedTuple):
+    """The maps of one kind: a row of them for each layer."""
+
+    kind: Kind
+    layers: list[Tensor]
+    rows: list[str]
+    columns: list[str]
+    unit: float  # inches of a token
+    points: float  # of its letters; 0: none
+
+    @property
+    def map_width(self) -> float:
+        """Never so narrow that the title has no room."""
+        return max(0.9, len(self.columns) * self.unit)
+
+    @property
+    def map_height(self) -> float:
+        return len(self.rows) * self.unit
+
+    @property
+    def left(self) -> float:
+        """What layers and row labels take."""
+        return 0.45 + _length(self.rows, self.points)
+
+    @property
+    def width(self) -> float:
+        return self.left + max(len(heads) for heads in self.layers) * (self.map_width + _GAP)
+
+    @property
+    def layer_height(self) -> float:
+        return _TITLE + self.map_height + _length(self.columns, self.points) + _GAP
+
+    @property
+    def height(self) -> float:
+        return _HEADING + len(self.layers) * self.layer_height
+
+
+def draw_attention(found: AttentionMap, picture: Path) -> None:
+    """Draw every head of every layer, the three kinds below one another, with its entropy in nats.
+
+    Args:
+        found: rows look at columns.
+        picture: where to draw, as PNG.
+    """
+    _use_fonts()
+    unit = _inches_per_token(found)
+    points = min(_MOST_POINTS, 72 * unit * 0.82)
+    if points < _LEAST_POINTS:
+        points = 0
+    blocks = [
+        _Block(kind, layers, found.rows(kind), found.columns(kind), unit, points)
+        for kind, layers in found.weights.items()
+    ]
+    width = max(6.0, *(block.width + _GAP for block in blocks))
+    height = _SCALE + sum(block.height for block in blocks)
+    figure = plt.figure(figsize=(width, height))
+    top = height - _SCALE
+    for block in blocks:
+        image = _draw_block(figure, block, top)
+        top -= block.height
+    scale = figure.add_axes((0.45 / width, (height - 0.25) / height, 2 / width, 0.12 / height))
+    figure.colorbar(image, cax=scale, orientation="horizontal").ax.tick_params(labelsize=8)
+    note = "weight of the column's token for the row's   (above each map: mean entropy of its rows, in nats)"
+    figure.text(2.65 / width, (height - 0.19) / height, note, fontsize=9, va="center")
+    _save(figure, picture)
+
+
+def _draw_block(figure: Figure, block: _Block, top: float) -> AxesImage:
+    """Draw a kind's maps below a height, in inches from the bottom."""
+    width, height = figure.get_size_inches()
+    figure.text(0.1 / width, (top - 0.3) / height, KINDS[block.kind], fontsize=14, va="center")
+    for i, heads in enumerate(block.layers):
+        bottom = top - _HEADING - i * block.layer_height - _TITLE - block.map_height
+        middle = (bottom + block.map_height / 2) / height
+        figure.text(0.22 / width, middle, f"layer {i + 1}", fontsize=10, rotation=90, ha="center", va="center")
+        for j, (weight, entropy) in enumerate(zip(heads, attention_entropy(heads).tolist(), strict=True)):
+            left = block.left + j * (block.map_width + _GAP)
+            ax = figure.add_axes((left / width, bottom / height, block.map_width / width, block.map_height / height))
+            image = _heat_map(ax, weight, block.columns, block.rows, f"head {j + 1}: {entropy:.2f}", block.points)
+            ax.tick_params(labelleft=j == 0 and block.points > 0, labelbottom=block.points > 0)
+    return image
+
+
+def _inches_per_token(found: AttentionMap) -> float:
+    """As long sentences need smaller maps, and all maps must find room in a picture."""
+    longest = max(len(found.src_tokens), len(found.tgt_tokens))
+    cells = sum(weights.numel() for layers in found.weights.values() for weights in layers)
+    return min(_WIDEST, max(_NARROWEST, 0.067 + 2 / longest), math.sqrt(_MOST / cells))
+
+
+def _length(tokens: Sequence[str], points: float) -> float:
+    """Inches of the longest token in letters of this size, and of the space before it."""
+    return max(map(columns_of, tokens)) * 0.58 * points / 72 + 0.1
 
 
 def _use_fonts() -> None:
@@ -99,11 +192,22 @@ def _use_fonts() -> None:
 
 
 def _heat_map(
-    ax: Axes, weight: Float[Tensor, "T S"], src_tokens: Sequence[str], tgt_tokens: Sequence[str], title: str
+    ax: Axes,
+    weight: Float[Tensor, "T S"],
+    src_tokens: Sequence[str],
+    tgt_tokens: Sequence[str],
+    title: str,
+    points: float = 9,
 ) -> AxesImage:
     image = ax.imshow(weight.numpy(), cmap="Blues", vmin=0, vmax=1, aspect="auto")
     ax.set_title(title, fontsize=10)
-    ax.set_xticks(range(len(src_tokens)), src_tokens, rotation=90, fontsize=9)
-    ax.set_yticks(range(len(tgt_tokens)), tgt_tokens, fontsize=9)
+    ax.set_xticks(range(len(src_tokens)), src_tokens, rotation=90, fontsize=points or None)
+    ax.set_yticks(range(len(tgt_tokens)), tgt_tokens, fontsize=points or None)
     ax.tick_params(length=0)
     return image
+
+
+def _save(figure: Figure, picture: Path) -> None:
+    with atomic_file(picture) as draft:
+        figure.savefig(draft, format="png", dpi=_DPI)
+    plt.close(figure)

@@ -14,7 +14,9 @@ from const.token import BOS_ID, EOS, EOS_ID
 from layers.recorded_weights import recorded_weights
 from models.transformer import Transformer
 from tests.tiny import MODEL, TEXT, tokenizers, translating
-from utils.visualize.attention import Attended, cross_attention, draw_cross_attention, draw_heads
+from utils.search.attention_map import AttentionMap, Kind, attention_entropy
+from utils.visualize import attention
+from utils.visualize.attention import Attended, cross_attention, draw_attention, draw_cross_attention, draw_heads
 
 EXPLICIT = replace(MODEL, fused=False)
 SRC, TGT = [5, 6, 7, 8, 9], [10, 11, 12]
@@ -35,7 +37,7 @@ def test_a_row_is_of_the_step_that_chose_its_token() -> None:
     """Row t was made before token t was known: by one cached step for each token before it."""
     model = translating(EXPLICIT)
     weights = cross_attention(model, SRC, TGT)
-    attentions = [block.cross_attention.attention for block in model.decoder]  # type: ignore[union-attr]
+    attentions = [block.cross_attention for block in model.decoder]  # type: ignore[union-attr]
     with torch.no_grad(), recorded_weights(attentions) as steps:  # type: ignore[arg-type]
         state = model.start(torch.tensor([[*SRC, EOS_ID]]))
         for token in (BOS_ID, *TGT):
@@ -55,11 +57,10 @@ def test_dropout_does_not_show() -> None:
     assert cross_attention(model, SRC, TGT).equal(cross_attention(model.train(), SRC, TGT))
 
 
-def test_a_fused_network_is_refused_with_the_remedy() -> None:
-    model = translating()
-    with pytest.raises(ValueError, match=r"no weights to show: use .*, fused=False$"):
-        cross_attention(model, SRC, TGT)
-    assert hooks(model) == 0
+def test_a_fused_network_shows_the_same() -> None:
+    torch.testing.assert_close(
+        cross_attention(translating(), SRC, TGT), cross_attention(translating(EXPLICIT), SRC, TGT), atol=1e-5, rtol=1e-4
+    )
 
 
 def test_the_picture_is_large_enough_and_has_a_glyph_for_every_token(tmp_path: Path) -> None:
@@ -163,3 +164,75 @@ def test_heads_are_legible_whatever_the_lengths(
         assert box.height / n_tgt > 15
     assert [file.name for file in tmp_path.iterdir()] == ["heads.png"]
     assert not plt.get_fignums()
+
+
+# every head of every layer
+
+
+def whole(n_src: int, n_tgt: int, n_layers: int = 2, n_heads: int = 3) -> AttentionMap:
+    src, tgt = ([*(f"{word}{i}" for i in range(1, n)), EOS] for word, n in (("▁京都", n_src), ("▁Kyoto", n_tgt)))
+    draw = torch.Generator().manual_seed(0)
+    sizes: dict[Kind, tuple[int, int]] = {"encoder": (n_src, n_src), "decoder": (n_tgt, n_tgt), "cross": (n_tgt, n_src)}
+    return AttentionMap(
+        src,
+        tgt,
+        {
+            kind: [torch.rand(n_heads, *size, generator=draw).mul(5).softmax(-1) for _ in range(n_layers)]
+            for kind, size in sizes.items()
+        },
+    )
+
+
+def test_every_head_of_every_layer_of_every_kind_has_a_map(tmp_path: Path, shown: list[Map]) -> None:
+    found = whole(4, 3)
+    draw_attention(found, tmp_path / "all.png")
+    expected = [
+        (kind, head, weights[head]) for kind, layers in found.weights.items() for weights in layers for head in range(3)
+    ]
+    assert len(shown) == len(expected)
+    for (ax, x), (kind, head, weights) in zip(shown, expected, strict=True):
+        np.testing.assert_array_equal(x, weights.numpy())
+        assert ax.get_title() == f"head {head + 1}: {attention_entropy(weights):.2f}"
+        assert ax.images[0].get_clim() == (0, 1)
+        across, down = ([label.get_text() for label in axis.get_ticklabels()] for axis in (ax.xaxis, ax.yaxis))
+        assert across == found.columns(kind)
+        assert down == (found.rows(kind) if head == 0 else [])
+    assert [file.name for file in tmp_path.iterdir()] == ["all.png"]
+    assert not plt.get_fignums()
+
+
+@pytest.mark.parametrize(("n_src", "n_tgt"), [(2, 2), (5, 6), (60, 12), (12, 60)])
+def test_maps_are_legible_and_apart_whatever_the_lengths(
+    tmp_path: Path, shown: list[Map], n_src: int, n_tgt: int
+) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # a glyph that is missing
+        draw_attention(whole(n_src, n_tgt, n_layers=1), tmp_path / "all.png")
+    with Image.open(tmp_path / "all.png") as image:
+        image.load()
+        size = image.size
+    scale = 110 / 100  # from matplotlib's pixels to the picture's
+    boxes = [ax.get_window_extent() for ax, _ in shown]
+    for (ax, x), box in zip(shown, boxes, strict=True):
+        rows, columns = x.shape
+        letters = ax.get_xticklabels()[0].get_fontsize() * 110 / 72
+        assert letters > 8
+        assert scale * box.width / columns > letters
+        assert scale * box.height / rows > letters
+        assert box.x0 > 0
+        assert box.y0 > 0
+        assert scale * box.x1 < size[0]
+        assert scale * box.y1 < size[1]
+    assert not any(one.overlaps(other) for i, one in enumerate(boxes) for other in boxes[:i])
+
+
+def test_a_picture_of_very_long_sentences_ends_somewhere(
+    tmp_path: Path, shown: list[Map], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attention, "_MOST", 10)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        draw_attention(whole(40, 30, n_layers=1), tmp_path / "all.png")
+    with Image.open(tmp_path / "all.png") as image:
+        assert image.width * image.height < 110**2 * 100
+    assert not any(label.get_text() for ax, _ in shown for label in ax.get_xticklabels() if label.get_visible())

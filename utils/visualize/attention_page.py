@@ -1,0 +1,69 @@
+"""What a translator looks at, as one HTML page to explore: every layer, every head, every token."""
+
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from utils.file import atomic_file
+from utils.search.alignment import most_attended
+from utils.search.attention_map import KINDS, AttentionMap, attention_entropy, largest_entropy
+
+_PARTS = 1000  # of a weight of 1: what the page can tell apart
+
+
+class Pair(NamedTuple):
+    """A text and its translation, each with its language code, and the name of what translates."""
+
+    source: str
+    target: str
+    src_lang: str
+    tgt_lang: str
+    run: str
+
+
+def write_attention_page(found: AttentionMap, pair: Pair, path: Path) -> None:
+    """One file that needs no other and no network, for a bright or a dark screen of any width."""
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    page = environment.get_template("attention_page.html").render(pair=pair, data=_embedded(_data(found, pair)))
+    with atomic_file(path) as draft:
+        draft.write_text(page, encoding="utf-8")
+
+
+def _embedded(data: object) -> str:
+    """JSON inside an HTML element: what would end the element, or begin another, stays text."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _data(found: AttentionMap, pair: Pair) -> dict[str, object]:
+    """What the page shows."""
+    kinds = []
+    for kind, layers in found.weights.items():
+        rows, columns = found.rows(kind), found.columns(kind)
+        kinds.append(
+            {
+                "kind": kind,
+                "name": KINDS[kind],
+                "rows": {"tokens": rows, "lang": pair.src_lang if kind == "encoder" else pair.tgt_lang},
+                "columns": {"tokens": columns, "lang": pair.tgt_lang if kind == "decoder" else pair.src_lang},
+                "weights": [(weights * _PARTS).round().int().tolist() for weights in layers],
+                "entropy": [[round(nats, 3) for nats in attention_entropy(weights).tolist()] for weights in layers],
+                "most": round(largest_entropy(kind, len(rows), len(columns)), 3),
+            }
+        )
+    last = found.weights["cross"][-1].mean(0)[:-1, :-1]
+    return {
+        "parts": _PARTS,
+        "kinds": kinds,
+        "source": {"tokens": found.src_tokens[:-1], "lang": pair.src_lang},
+        "target": {"tokens": found.tgt_tokens[:-1], "lang": pair.tgt_lang},
+        "links": [[s, t, round(last[t, s].item(), 3)] for s, t in most_attended(last)],
+    }
