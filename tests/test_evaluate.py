@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 
 import evaluate
 from tests import tiny
@@ -20,6 +21,7 @@ from utils.dataset.corpus import Corpus, DataConfig, prepare_corpus
 from utils.dataset.parallel_text import read_parallel
 from utils.evaluation.comparison import System, Test, compare
 from utils.evaluation.evaluation import Comparison, Evaluation
+from utils.evaluation.head_importance import head_importance, text_batches
 from utils.evaluation.metric import build_metrics, measure, sampling_seed
 from utils.evaluation.protocol import multi_bleu
 from utils.evaluation.rescoring_weight import WeightTrial, best_weight
@@ -28,6 +30,7 @@ from utils.search.translator import Translation, Translator
 from utils.task import rescore, rescoring_trial
 from utils.task.rescore import RescoringConfig, load_rescorer, saved_rescoring
 from utils.trained import TrainedLanguageModel, load_language_model
+from utils.visualize.head_importance import importance_table
 from utils.visualize.report import as_text
 
 
@@ -501,3 +504,46 @@ def test_rescoring_needs_a_language_model_of_the_target(command: Command, run: P
         "is a language model of ja"
         in command("rescore", run, "--with", language_run(tmp_path, language="ja")).complaint
     )
+
+
+def test_each_head_is_weighed_on_the_dev_text(command: Command, run: Path, tmp_path: Path) -> None:
+    picture, kept = tmp_path / "heads.png", tmp_path / "heads.json"
+    found = command("heads", run, "--picture", picture, "--json", kept)
+    assert (found.status, found.err) == (0, "")
+    loaded = load_run(run, torch.device("cpu"))
+    pairs = read_parallel(prepare_corpus(loaded.config.data, root=tmp_path / "split").dev)
+    expected = head_importance(loaded.model, text_batches(pairs, loaded.tokenizers, torch.device("cpu")))
+    title, blank, *lines = found.out.splitlines()
+    assert title.startswith(f"{run.name}, files dev, ja-en")
+    assert blank == ""
+    assert lines == importance_table(expected)
+    told = json.loads(kept.read_text(encoding="utf-8"))
+    assert told["heads"] == [asdict(head) for head in expected.heads]
+    assert (told["loss"], told["bleu"], told["signature"]) == (expected.loss, None, None)
+    with Image.open(picture) as image:
+        assert image.format == "PNG"
+
+
+def test_heads_are_weighed_on_another_text_and_by_bleu(command: Command, run: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "heads.json"
+    dev = command("heads", run, "--limit", "3").out
+    found = command("heads", run, "--split", "test", "--limit", "3", "--bleu", "--beam", "1", "--json", kept)
+    assert found.status == 0
+    assert "files test, ja-en, first 3 sentences" in found.out.splitlines()[0]
+    assert found.out != dev
+    told = json.loads(kept.read_text(encoding="utf-8"))
+    assert "tok:13a" in told["signature"]
+    assert all(head["bleu_change"] is not None for head in told["heads"])
+    assert f"BLEU {told['bleu']:.2f}" in found.out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--limit", "0"], "--limit 0: give 1 or more"),
+        (["--beam", "2"], "--beam 2 is of translations: add --bleu"),
+        (["nowhere"], "no run nowhere"),
+    ],
+)
+def test_what_weighs_no_heads_is_refused(command: Command, words: list[str], message: str) -> None:
+    assert message in command("heads", *words).complaint

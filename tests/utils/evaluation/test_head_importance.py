@@ -1,11 +1,9 @@
 """The rise of the loss without a head, against networks whose head was cut out of their weights."""
 
 import copy
-from typing import cast
 
 import pytest
 import torch
-from torch import nn
 
 from const.token import PAD_ID
 from layers.multi_head_attention import MultiHeadAttention
@@ -32,7 +30,7 @@ def cut(model: Transformer, place: int) -> Transformer:
     attention, head = every[place]
     assert isinstance(attention, MultiHeadAttention)
     with torch.no_grad():
-        cast(nn.Linear, attention.output).weight[:, 8 * head : 8 * head + 8] = 0
+        attention.output.weight[:, 8 * head : 8 * head + 8] = 0
     return twin
 
 

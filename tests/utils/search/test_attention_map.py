@@ -65,7 +65,7 @@ def test_the_first_layer_looks_as_its_projections_say() -> None:
     model = translating()
     block = model.encoder[0]
     x = model.src_positions(model.src_embedding(torch.tensor([[*SRC, EOS_ID]])))
-    x = block.around_self.norm(x)  # type: ignore[union-attr, operator]
+    x = block.around_self.norm(x)  # type: ignore[operator]
     torch.testing.assert_close(
         attention_weights(model, SRC, TGT)["encoder"][0],
         by_hand(block.self_attention, x, x),  # type: ignore[arg-type]
@@ -77,7 +77,7 @@ def test_row_t_is_there_before_token_t_is_said() -> None:
     model = translating()
     one, other = attention_weights(model, SRC, [10, 11, 12]), attention_weights(model, SRC, [10, 9, 5])
     for kind in ("decoder", "cross"):
-        for ours, theirs in zip(one[kind], other[kind], strict=True):  # type: ignore[index]
+        for ours, theirs in zip(one[kind], other[kind], strict=True):
             torch.testing.assert_close(ours[:, :2], theirs[:, :2])
             assert not torch.allclose(ours[:, 2], theirs[:, 2])
 

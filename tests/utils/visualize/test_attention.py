@@ -37,7 +37,7 @@ def test_a_row_is_of_the_step_that_chose_its_token() -> None:
     """Row t was made before token t was known: by one cached step for each token before it."""
     model = translating(EXPLICIT)
     weights = cross_attention(model, SRC, TGT)
-    attentions = [block.cross_attention for block in model.decoder]  # type: ignore[union-attr]
+    attentions = [block.cross_attention for block in model.decoder]
     with torch.no_grad(), recorded_weights(attentions) as steps:  # type: ignore[arg-type]
         state = model.start(torch.tensor([[*SRC, EOS_ID]]))
         for token in (BOS_ID, *TGT):
@@ -215,7 +215,7 @@ def test_maps_are_legible_and_apart_whatever_the_lengths(
     boxes = [ax.get_window_extent() for ax, _ in shown]
     for (ax, x), box in zip(shown, boxes, strict=True):
         rows, columns = x.shape
-        letters = ax.get_xticklabels()[0].get_fontsize() * 110 / 72
+        letters = float(ax.get_xticklabels()[0].get_fontsize()) * 110 / 72
         assert letters > 8
         assert scale * box.width / columns > letters
         assert scale * box.height / rows > letters

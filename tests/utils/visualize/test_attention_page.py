@@ -128,7 +128,7 @@ def test_a_token_shows_what_it_looks_at(browser: Any, tmp_path: Path) -> None:
     assert page.locator("#map-title").inner_text() == "Cross, layer 2, mean"
     page.locator("#rows button").nth(3).hover()
     mean = found.weights["cross"][1].mean(0)
-    top = mean[3].argmax().item()
+    top = int(mean[3].argmax())
     told = page.locator("#readout").inner_text()
     assert told.startswith("“temple” has most weight for")
     assert f"{100 * mean[3, top]:.1f} %" in told.splitlines()[1]
