@@ -1,0 +1,287 @@
+"""Many clients at once: `python -m bench.serve` starts a server, asks it, and checks every answer.
+
+Throughput is that of so many clients over that of a single one, which asks again when it has its answer: the server,
+the sentences and the search are the same.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from itertools import count
+from pathlib import Path
+from typing import Never
+
+import httpx
+import torch
+from tqdm import tqdm
+
+from const.path import ROOT
+from utils.command_line import Parser, run_command
+from utils.dataset.corpus import prepare_corpus
+from utils.dataset.parallel_text import read_parallel
+from utils.file import atomic_file
+from utils.run import Run, build_translator, find_run, load_run
+from utils.search.translator import Translator
+
+PATIENCE = 60.0  # seconds for an answer, and for the server's end
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a client got.
+
+    Args:
+        text: what it asked.
+        translation: what it was told; None: an error.
+        seconds: that it waited.
+    """
+
+    text: str
+    translation: str | None
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What so many clients saw.
+
+    Args:
+        clients: at once.
+        answers: with a translation.
+        errors: without one.
+        mixed_up: the translation of another text.
+        differing: another translation than offline, and not the one that is found for the text alone, either.
+        ties: the one that is found for the text alone, where offline a batch has found another.
+        sentences_per_s: translated.
+        p50_ms: the median wait.
+        p99_ms: what 99 of 100 answers do not exceed.
+    """
+
+    clients: int
+    answers: int
+    errors: int
+    mixed_up: int
+    differing: int
+    ties: int
+    sentences_per_s: float
+    p50_ms: float
+    p99_ms: float
+
+
+@contextmanager
+def served(run: Path, *options: str) -> Iterator[str]:
+    """The address of a server in a process of its own, which is told to end with the block.
+
+    Raises:
+        ValueError: it does not start, or does not end well.
+    """
+    command = [sys.executable, "serve.py", "--run", str(run.resolve()), "--port", "0", *options]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, encoding="utf-8") as process:
+        try:
+            line = process.stdout.readline() if process.stdout else ""
+            if not line:
+                raise ValueError(f"the server did not start (status {process.wait()}): it says why above")
+            yield line.split()[0]
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                status = process.wait(PATIENCE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
+        if status:
+            raise ValueError(f"the server ended with status {status}: it says why above")
+
+
+async def ask(client: httpx.AsyncClient, direction: Mapping[str, str], text: str) -> Answer:
+    """One question; whatever goes wrong is an answer without a translation."""
+    begin = time.perf_counter()
+    translation = None
+    with contextlib.suppress(httpx.HTTPError, KeyError, ValueError):
+        response = await client.post("/translate", json={"q": text, **direction})
+        translation = response.json()["translatedText"]
+    return Answer(text, translation, time.perf_counter() - begin)
+
+
+async def besiege(
+    url: str, direction: Mapping[str, str], texts: Sequence[str], clients: int, seconds: float, bar: "tqdm[Never]"
+) -> tuple[list[Answer], float]:
+    """Ask with so many clients for so many seconds; all answers, and how long it was until the last."""
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
+    async with httpx.AsyncClient(base_url=url, timeout=PATIENCE, limits=limits) as client:
+        begin = time.perf_counter()
+
+        async def keep_asking(first: int) -> list[Answer]:
+            found = []
+            for i in count(first, clients):  # no two clients ask the same at a time
+                if time.perf_counter() - begin >= seconds:
+                    break
+                found.append(await ask(client, direction, texts[i % len(texts)]))
+            return found
+
+        async def show_progress() -> None:
+            for _ in range(int(seconds)):
+                await asyncio.sleep(1)
+                bar.update()
+
+        progress = asyncio.create_task(show_progress())
+        found = await asyncio.gather(*map(keep_asking, range(clients)))
+        progress.cancel()
+        return [answer for of_client in found for answer in of_client], time.perf_counter() - begin
+
+
+def judged(
+    answers: Sequence[Answer], elapsed: float, clients: int, offline: Mapping[str, str], alone: Translator
+) -> Measurement:
+    """Every answer held against the offline translation of the same text.
+
+    The products of a batch are not bit for bit those of another one, so that two hypotheses whose scores are all but
+    equal may change places. Only where an answer differs is the text translated once more, alone: the same rounding
+    as in a batch of one.
+
+    Args:
+        answers: of all clients.
+        elapsed: seconds that it took.
+        clients: how many they were.
+        offline: text -> translation.
+        alone: what translates offline.
+
+    Raises:
+        ValueError: no answer at all.
+    """
+    said = [answer for answer in answers if answer.translation is not None]
+    if not said:
+        raise ValueError(f"none of {len(answers)} requests was answered: the server says why above")
+    others = set(offline.values())
+    wrong = [answer for answer in said if answer.translation != offline[answer.text]]
+    singly = {text: alone.translate([text])[0].text for text in dict.fromkeys(answer.text for answer in wrong)}
+    ties = [answer for answer in wrong if answer.translation == singly[answer.text]]
+    mixed_up = [answer for answer in wrong if answer not in ties and answer.translation in others]
+    waits = sorted(1000 * answer.seconds for answer in said)
+    return Measurement(
+        clients,
+        len(said),
+        len(answers) - len(said),
+        len(mixed_up),
+        len(wrong) - len(ties) - len(mixed_up),
+        len(ties),
+        len(said) / elapsed,
+        statistics.median(waits),
+        waits[min(len(waits) - 1, int(0.99 * len(waits)))],
+    )
+
+
+def measure(
+    run: Run, texts: Sequence[str], clients: Sequence[int], seconds: float, precision: str
+) -> list[Measurement]:
+    """What each number of clients sees of the same server."""
+    translator = build_translator([run], precision="fp32" if precision == "fp32" else "bf16")
+    offline = dict(zip(texts, (found.text for found in translator.translate(texts)), strict=True))
+    direction = {"source": run.config.data.src_lang, "target": run.config.data.tgt_lang}
+    measurements = []
+    with (
+        served(run.folder, "--precision", precision, "--queue_texts", str(max(512, *clients))) as url,
+        tqdm(total=int(seconds) * len(clients), unit="s", disable=None) as bar,
+    ):
+        asyncio.run(besiege(url, direction, texts, max(clients), min(2, seconds), tqdm(disable=True)))  # warms it up
+        for n in clients:
+            bar.set_postfix_str(f"{n} clients")
+            answers, elapsed = asyncio.run(besiege(url, direction, texts, n, seconds, bar))
+            measurements.append(judged(answers, elapsed, n, offline, translator))
+    return measurements
+
+
+def table(measurements: Sequence[Measurement]) -> str:
+    """One line for each number of clients."""
+    lines = [
+        f"{'clients':>7} {'sentences/s':>12} {'p50 ms':>8} {'p99 ms':>8} {'answers':>8} {'errors':>7} "
+        f"{'mixed up':>9} {'differing':>10} {'ties':>5}"
+    ]
+    lines += [
+        f"{m.clients:>7} {m.sentences_per_s:>12.1f} {m.p50_ms:>8.0f} {m.p99_ms:>8.0f} {m.answers:>8} {m.errors:>7} "
+        f"{m.mixed_up:>9} {m.differing:>10} {m.ties:>5}"
+        for m in measurements
+    ]
+    return "\n".join(lines)
+
+
+def figures(measurements: Sequence[Measurement]) -> dict[str, float]:
+    """Of one client and of many."""
+    one, many = measurements
+    faults = {
+        name: float(sum(getattr(m, name) for m in measurements)) for name in ("errors", "mixed_up", "differing", "ties")
+    }
+    return {
+        "together_x": many.sentences_per_s / one.sentences_per_s,
+        "sentences_per_s": many.sentences_per_s,
+        "p50_ms": many.p50_ms,
+        "p99_ms": many.p99_ms,
+        "one_sentences_per_s": one.sentences_per_s,
+        "one_p50_ms": one.p50_ms,
+        "one_p99_ms": one.p99_ms,
+    } | faults
+
+
+def build_parser() -> Parser:
+    """All options."""
+    parser = Parser(
+        prog="bench.serve",
+        usage="python -m bench.serve [--run RUN] [--clients N] [--seconds S] [--json FILE]",
+        description="Ask a server with one client and with many, and hold every answer against offline translations.",
+        epilog="""examples:
+  python -m bench.serve                                      the newest run, 32 clients, a minute
+  python -m bench.serve --run pickles/RUN --json serve.json
+  python -m bench.serve --precision bf16                     faster where that is fast; ties are counted
+  python -m bench.serve --sentences 64 --seconds 5           a quick look""",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--run", type=Path, help="folder or name of a run (default: the one trained last)")
+    parser.add_argument("--clients", type=int, default=32, help="at once (default: 32)")
+    parser.add_argument("--seconds", type=float, default=60.0, help="for one client, and for all (default: 60)")
+    parser.add_argument("--sentences", type=int, default=500, help="different ones of the test set (default: 500)")
+    parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32", help="(default: fp32)")
+    parser.add_argument("--json", type=Path, help="where to write all figures")
+    return parser
+
+
+def main() -> None:
+    """Measure, print, write."""
+    arguments = build_parser().parse_args()
+    run = load_run(find_run(arguments.run), torch.device("cpu"))
+    corpus = prepare_corpus(run.config.data)
+    texts = list(dict.fromkeys(read_parallel(corpus.test).src))[: arguments.sentences]
+    if len(texts) < arguments.clients:
+        raise ValueError(f"{len(texts)} sentences are too few for --clients {arguments.clients}: each asks another one")
+    clients = [1, arguments.clients]
+    measurements = measure(run, texts, clients, arguments.seconds, arguments.precision)
+    found = figures(measurements)
+    print(
+        f"{run.folder.name}: {len(texts)} sentences of {corpus.name}, beam {run.config.search.beam_size}, "
+        f"{arguments.precision}, {torch.get_num_threads()} threads\n\n{table(measurements)}"
+    )
+    if arguments.json:
+        result = {
+            "name": run.config.name,
+            "sentences": len(texts),
+            "seconds": arguments.seconds,
+            "precision": arguments.precision,
+            "threads": torch.get_num_threads(),
+            "figures": found,
+            "measurements": [asdict(measurement) for measurement in measurements],
+        }
+        with atomic_file(arguments.json) as draft:
+            draft.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    print("\n" + " ".join(f"{name}={value:.3f}" for name, value in found.items()))
+
+
+if __name__ == "__main__":
+    run_command("bench.serve", main)
