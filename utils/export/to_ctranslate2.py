@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import cast
 
 import numpy as np
-from ctranslate2.specs import common_spec, transformer_spec
+from ctranslate2.specs import common_spec, model_spec, transformer_spec
 from ctranslate2.specs.attention_spec import MultiHeadAttentionSpec
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -23,6 +23,7 @@ from utils.file import atomic_folder
 from utils.text.pair import TokenizerPair
 from utils.text.tokenizer import Tokenizer
 
+QUANTIZATIONS: tuple[str, ...] = model_spec.ACCEPTED_MODEL_TYPES  # int8, float16 ...; float32 changes nothing
 _ACTIVATION = {
     "relu": common_spec.Activation.RELU,
     "gelu": common_spec.Activation.GELU,
@@ -39,18 +40,57 @@ def to_ctranslate2(
         model: any of ours that CTranslate2 can hold.
         tokenizers: those it was trained with.
         folder: is made.
-        quantization: int8, int16, float16, bfloat16 ...; none: single precision.
+        quantization: one of `QUANTIZATIONS`; None: single precision.
 
     Raises:
-        ValueError: CTranslate2 has no such layer, or cannot read by a BERT, or the folder is there already.
+        ValueError: as `write_ctranslate2`, or the folder is there already.
     """
     if folder.exists():
         raise ValueError(f"{folder} is there already: remove it, or give another name")
+    with atomic_folder(folder) as draft:
+        write_ctranslate2(model, tokenizers, draft, quantization)
+
+
+def write_ctranslate2(
+    model: Transformer, tokenizers: TokenizerPair, folder: Path, quantization: str | None = None
+) -> None:
+    """The same into a folder that is there and empty. Arguments as for `to_ctranslate2`.
+
+    Raises:
+        ValueError: CTranslate2 has no such layer or numbers, or cannot read by a BERT.
+    """
+    require_quantization(quantization)
+    spec = _specification(model)
+    spec.register_source_vocabulary(_vocabulary(tokenizers.src))
+    spec.register_target_vocabulary(_vocabulary(tokenizers.tgt))
+    spec.validate()
+    spec.optimize(quantization=quantization)
+    spec.save(str(folder))
+
+
+def require_quantization(quantization: str | None) -> None:
+    """Refuse numbers that CTranslate2 does not know.
+
+    Raises:
+        ValueError: it does not.
+    """
+    if quantization is not None and quantization not in QUANTIZATIONS:
+        raise ValueError(f"quantization={quantization}: CTranslate2 knows {', '.join(QUANTIZATIONS)}")
+
+
+def _specification(model: Transformer) -> transformer_spec.TransformerSpec:
+    """The network's weights under the names of CTranslate2."""
     config, src_embedding = model.config, model.src_embedding
     if not isinstance(src_embedding, TokenEmbedding):
-        raise ValueError("CTranslate2 has no BERT for an encoder: export a run that was trained without model.bert")
+        raise ValueError(
+            "CTranslate2 has no BERT for an encoder: export to safetensors, or a run that was trained without "
+            "model.bert"
+        )
     if config.activation not in _ACTIVATION:
-        raise ValueError(f"CTranslate2 has no activation {config.activation}: it knows {', '.join(_ACTIVATION)}")
+        raise ValueError(
+            f"CTranslate2 has no activation {config.activation}, only {', '.join(_ACTIVATION)}: "
+            "export to safetensors, or train with one of these"
+        )
     spec = transformer_spec.TransformerSpec.from_config(
         (config.n_encoder_layers, config.n_decoder_layers),
         config.n_heads,
@@ -78,12 +118,7 @@ def to_ctranslate2(
     _set_linear(spec.decoder.projection, model.output)
     spec.config.bos_token, spec.config.eos_token, spec.config.unk_token = BOS, EOS, UNK
     spec.config.decoder_start_token, spec.config.add_source_eos = BOS, True
-    spec.register_source_vocabulary(_vocabulary(tokenizers.src))
-    spec.register_target_vocabulary(_vocabulary(tokenizers.tgt))
-    spec.validate()
-    spec.optimize(quantization=quantization)
-    with atomic_folder(folder) as draft:
-        spec.save(str(draft))
+    return spec
 
 
 def _array(*tensors: Tensor) -> NDArray[np.float32]:

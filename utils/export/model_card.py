@@ -1,0 +1,93 @@
+"""What an exported folder says of itself: README.md, for people who have nothing but the folder."""
+
+from dataclasses import asdict
+
+from utils.export.translator_settings import SETTINGS, TranslatorSettings
+from utils.text.pair import TokenizerPair
+from utils.text.sentencepiece_tokenizer import SentencePieceTokenizer
+
+CARD = "README.md"
+
+_PIECES = """\
+import ctranslate2, sentencepiece
+
+source, target = (sentencepiece.SentencePieceProcessor(model_file=f) for f in ("{src}.model", "{tgt}.model"))
+translator = ctranslate2.Translator(".", device="cpu")
+pieces = source.encode("{text}", out_type=str)
+limits = {{"max_input_length": {window}, "max_decoding_length": {longest}}}
+(result,) = translator.translate_batch([pieces], beam_size={beam}, length_penalty={penalty}, disable_unk=True, **limits)
+print(target.decode(result.hypotheses[0]))
+"""
+_WORDS = """\
+import ctranslate2
+
+translator = ctranslate2.Translator(".", device="cpu")
+words = "{text}"{lower}.split()
+limits = {{"max_input_length": {window}, "max_decoding_length": {longest}}}
+(result,) = translator.translate_batch([words], beam_size={beam}, length_penalty={penalty}, disable_unk=True, **limits)
+print(" ".join(result.hypotheses[0]))
+"""
+
+
+def ctranslate2_card(settings: TranslatorSettings, tokenizers: TokenizerPair, quantization: str | None) -> str:
+    """Of a translator for CTranslate2: what it is, and the few lines of Python that translate with it."""
+    search = settings.search
+    joint = tokenizers.src is tokenizers.tgt
+    by_pieces = isinstance(tokenizers.src, SentencePieceTokenizer)
+    words = tokenizers.src.tokens(range(len(tokenizers.src)))
+    snippet = (_PIECES if by_pieces else _WORDS).format(
+        src="tokenizer" if joint else "tokenizer_src",
+        tgt="tokenizer" if joint else "tokenizer_tgt",
+        text="a sentence" if by_pieces else "a sentence , its words apart",
+        lower=".lower()" if all(word == word.lower() for word in words) else "",
+        beam=search.beam_size,
+        penalty=search.length_penalty,
+        window=settings.window,
+        longest=settings.longest - 1,
+    )
+    needs = "ctranslate2 sentencepiece" if by_pieces else "ctranslate2"
+    return f"""\
+# {settings.name}
+
+A Transformer that translates from `{settings.src_lang}` to `{settings.tgt_lang}`, trained with Miyako, for
+[CTranslate2](https://github.com/OpenNMT/CTranslate2); weights: {quantization or "float32"}.
+
+In this folder, after `pip install {needs}`:
+
+```python
+{snippet}```
+
+A sentence at a time, of at most {settings.window - 1} tokens: longer ones are to be cut. With Miyako, whole texts,
+which it cuts into sentences by itself:
+
+```sh
+python translate.py "a text" --engine ctranslate2 --run THIS_FOLDER
+```
+
+`{SETTINGS}` holds the languages, the limits, and the run's settings of search: {_settings_line(settings)}.
+"""
+
+
+def safetensors_card(name: str, architecture: str) -> str:
+    """Of a network as safetensors: what it is, and the few lines of Python that load it."""
+    return f"""\
+# {name}
+
+A network of Miyako, `{architecture}`: its weights in `model.safetensors` (a tied matrix once; the file's metadata says
+under which other names it stands), all that it takes to build the network in `config.json`, and its vocabulary.
+
+With Miyako:
+
+```python
+from pathlib import Path
+from utils.export.to_safetensors import load_safetensors
+
+net, tokenizers, facts = load_safetensors(Path("THIS_FOLDER"))
+```
+
+`net` is ready to infer. Elsewhere, `safetensors.torch.load_file("model.safetensors")` gives the tensors by name.
+"""
+
+
+def _settings_line(settings: TranslatorSettings) -> str:
+    return ", ".join(f"{name} {value}" for name, value in asdict(settings.search).items())

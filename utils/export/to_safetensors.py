@@ -1,0 +1,124 @@
+"""A network by itself: weights as safetensors, all that it takes to build it again as JSON, its vocabulary beside."""
+
+import json
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, cast
+
+import torch
+
+from const.token import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from layers.token_embedding import TokenEmbedding
+from models.bert import Bert, BertClassifier, BertConfig, BertForPreTraining, ClassifierConfig
+from models.transformer import Transformer, TransformerConfig
+from models.transformer_xl import TransformerXL, TransformerXLConfig
+from utils.text.pair import TokenizerPair, load_tokenizers
+from utils.training.weight_store import read_weights, write_weights
+
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+Network = Transformer | BertForPreTraining | BertClassifier | TransformerXL
+
+_SPECIAL = {"pad_id": PAD_ID, "unk_id": UNK_ID, "bos_id": BOS_ID, "eos_id": EOS_ID}
+_SIZES = {  # what each network is built from, beside its settings
+    "Transformer": ("src_vocab", "tgt_vocab"),
+    "BertForPreTraining": ("vocab",),
+    "BertClassifier": ("vocab", "n_classes"),
+    "TransformerXL": ("vocab",),
+}
+
+
+class Vocabulary(Protocol):
+    """What a network's numbers mean: tokenizers, labels."""
+
+    def save(self, folder: Path) -> None:
+        """Write it into a folder."""
+
+
+class Exported(NamedTuple):
+    """What a folder held."""
+
+    net: Network  # in evaluation mode
+    tokenizers: TokenizerPair  # the same twice where there is one
+    facts: dict[str, Any]  # of config.json
+
+
+def write_safetensors(net: Network, vocabulary: Vocabulary, facts: dict[str, Any], score: float, folder: Path) -> None:
+    """Write a network into a folder that is there and empty.
+
+    `config.json` is flat: `architecture` (the class), the settings of `models/`, the sizes of the vocabularies (and
+    the number of classes), the ids of the special tokens, and the facts.
+
+    Args:
+        net: any of ours.
+        vocabulary: what its numbers mean.
+        facts: what else is to be known of it, for JSON.
+        score: that the weights reached in their validation.
+        folder: where.
+    """
+    settings = asdict(net.config)
+    settings.pop("init_encoder", None)  # of the training, and a path that only its machine has
+    architecture = type(net).__name__
+    sizes = dict(zip(_SIZES[architecture], _sizes(net), strict=True))
+    found = {"architecture": architecture, **facts, **settings, **sizes, **_SPECIAL}
+    (folder / CONFIG).write_text(json.dumps(found, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    vocabulary.save(folder)
+    write_weights(net.state_dict(), folder / WEIGHTS, score)
+
+
+def load_safetensors(folder: Path, device: torch.device | None = None) -> Exported:
+    """Read what `write_safetensors` wrote.
+
+    Raises:
+        ValueError: a file is missing or damaged, or they do not fit each other.
+    """
+    path = folder / CONFIG
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+        net = _network(facts)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} describes no network of ours ({error}): export the run anew") from error
+    try:
+        net.load_state_dict(read_weights(folder / WEIGHTS))
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{folder / WEIGHTS} does not fit {CONFIG}: {reason}") from error
+    return Exported(net.to(device).eval(), load_tokenizers(folder), facts)
+
+
+def _sizes(net: Network) -> tuple[int, ...]:
+    """As `_SIZES` names them."""
+    match net:
+        case Transformer(src_embedding=Bert() as bert):
+            # it has one more row, for the token that hides others
+            return len(bert.embedding.weight) - 1, len(net.tgt_embedding.weight)
+        case Transformer():
+            return len(cast(TokenEmbedding, net.src_embedding).weight), len(net.tgt_embedding.weight)
+        case BertClassifier():
+            return len(net.bert.embedding.weight), len(net.classifier.weight)
+        case BertForPreTraining():
+            return (len(net.bert.embedding.weight),)
+        case TransformerXL():
+            return (len(net.embedding.weight),)
+
+
+def _network(facts: dict[str, Any]) -> Network:
+    """Built, and not yet trained."""
+    match facts["architecture"]:
+        case "Transformer":
+            bert = None if facts["bert"] is None else BertConfig(**facts["bert"])
+            config = TransformerConfig(**_settings(TransformerConfig, facts | {"bert": bert}))
+            return Transformer(config, facts["src_vocab"], facts["tgt_vocab"])
+        case "BertForPreTraining":
+            return BertForPreTraining(BertConfig(**_settings(BertConfig, facts)), facts["vocab"])
+        case "BertClassifier":
+            settings = _settings(ClassifierConfig, facts)
+            return BertClassifier(ClassifierConfig(**settings), facts["vocab"], facts["n_classes"])
+        case "TransformerXL":
+            return TransformerXL(TransformerXLConfig(**_settings(TransformerXLConfig, facts)), facts["vocab"])
+        case unknown:
+            raise ValueError(f"architecture={unknown}, which is none of {', '.join(_SIZES)}")
+
+
+def _settings(config: type, facts: dict[str, Any]) -> dict[str, Any]:
+    """Those facts that are settings of a network."""
+    return {leaf.name: facts[leaf.name] for leaf in fields(config) if leaf.name != "init_encoder"}
