@@ -94,10 +94,10 @@ def commands(text: str) -> Iterator[list[str]]:
             yield shlex.split(command.split(" '<' ")[0].split(" '>' ")[0])
 
 
-def spoken() -> list[list[str]]:
-    """The README's commands that are ours to keep: python, make and poetry."""
+def spoken(text: str) -> list[list[str]]:
+    """The commands of a page that are ours to keep: python, make and poetry."""
     found = []
-    for command in commands(README):
+    for command in commands(text):
         words = command[2:] if command[:2] == ["poetry", "run"] else command
         if words and words[0] in ("python", "make"):
             found.append(words)
@@ -117,7 +117,7 @@ def test_a_tree_is_read_as_it_is_drawn() -> None:
 
 
 def test_the_readme_has_commands() -> None:
-    names = [words[1] for words in spoken()]
+    names = [words[1] for words in spoken(README)]
     assert {"demo", "test", "train.py", "translate.py"} <= set(names)
 
 
@@ -128,9 +128,8 @@ def parser_of(name: str, arguments: list[str]) -> ArgumentParser:
     return PARSERS[name]()
 
 
-@pytest.mark.parametrize("words", spoken(), ids=" ".join)
-def test_a_command_of_the_readme_is_understood(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
+def understand(words: list[str]) -> None:
+    """Fail where a command names what is not there, or options that it does not have; in the project's folder."""
     program, name, *arguments = words
     if program == "make":
         targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
@@ -144,6 +143,12 @@ def test_a_command_of_the_readme_is_understood(words: list[str], monkeypatch: py
         assert (ROOT / name).is_file()
         if "--help" not in arguments:
             parser_of(name, arguments).parse_args(arguments)
+
+
+@pytest.mark.parametrize("words", spoken(README), ids=" ".join)
+def test_a_command_of_the_readme_is_understood(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    understand(words)
 
 
 def test_commands_are_read_as_a_shell_would() -> None:
