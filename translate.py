@@ -12,10 +12,13 @@ from typing import TextIO, cast
 from jsonargparse import Namespace
 from tqdm import tqdm
 
+from const.version import VERSION
 from utils.command_line import Parser, run_command
 from utils.config import Config
 from utils.dataset.parallel_text import decoded_lines
 from utils.device import Device, pick_device
+from utils.export.requirement import require_ctranslate2
+from utils.export.translator_settings import TranslatorSettings
 from utils.file import atomic_file
 from utils.run import CONFIG, Run, build_translator, find_run, load_run
 from utils.search.document_rescorer import DocumentRescorer
@@ -42,6 +45,7 @@ def build_parser() -> Parser:
     """All options."""
     parser = Parser(
         prog="translate.py",
+        version=VERSION,
         usage="python translate.py [TEXT ...] [--run RUN] [--input FILE] [--output FILE] [options]",
         description="Translate texts with a trained run; without texts, each line of a file or of standard input.",
         epilog="""examples:
@@ -54,10 +58,13 @@ def build_parser() -> Parser:
   python translate.py "雨が降っています。" --prefix Rain            begin with a word
   python translate.py "雨が降っています。" --alternatives 5         what else might have been said
   python translate.py "雨が降っています。" --score "It is raining."
+  python translate.py "雨が降っています。" --attention attention.html
   python translate.py --input notes.ja --format jsonl --alignment --log_probs
+  python translate.py --input notes.ja --format pharaoh             words and their links
   python translate.py --input notes.ja --sample --minimum_bayes_risk
   python translate.py --input notes.ja --run pickles/ONE --run pickles/OTHER
   python translate.py --input notes.ja --rescore-with pickles/transformer_xl_en-RUN --beam 8
+  python translate.py --input notes.ja --engine ctranslate2 --run EXPORTED
 
 A line is translated as it comes; lines that are there already are translated together. Exit status: 0, 2 after a
 mistake, 130 after Ctrl-C.""",
@@ -77,8 +84,21 @@ mistake, 130 after Ctrl-C.""",
         choices=["auto", "fp32", "bf16", "fp16"],
         help="of the matrix products; auto is bf16 where that is fast (default: the run's own)",
     )
+    model.add_argument(
+        "--engine",
+        choices=["miyako", "ctranslate2"],
+        default="miyako",
+        help="what searches; for ctranslate2, --run is what `export.py --to ctranslate2` has made, and the precision "
+        "is that of its weights",
+    )
     shown = parser.add_argument_group("what is shown")
-    shown.add_argument("--format", choices=["text", "jsonl"], default="text", help="lines of text, or of JSON")
+    shown.add_argument(
+        "--format",
+        choices=["text", "jsonl", "pharaoh"],
+        default="text",
+        help="lines of text; of JSON; or of source words, words of the translation and links between them (0-0 1-2), "
+        "by attention, parted by tabs; in scripts without spaces, each token is a word",
+    )
     shown.add_argument(
         "--n_best",
         type=int,
@@ -89,6 +109,13 @@ mistake, 130 after Ctrl-C.""",
     shown.add_argument("--log_probs", action="store_true", help="of each token, in single precision (jsonl)")
     shown.add_argument(
         "--alignment", action="store_true", help="source-target pairs of tokens, by attention, as Pharaoh's (jsonl)"
+    )
+    shown.add_argument(
+        "--attention",
+        type=Path,
+        metavar="FILE",
+        help="of one text: draw what every head looks at while the translation is written, or that of --score; "
+        "FILE.html is a page to explore, FILE.png a picture",
     )
     shown.add_argument("--prefix", type=str, metavar="TEXT", help="what each translation begins with")
     shown.add_argument(
@@ -115,6 +142,9 @@ def main() -> None:
     refuse_contradictions(arguments)
     n_best = arguments.n_best
     folders = [find_run(Path(name)) for name in arguments.run or []] or [find_run(None)]
+    if arguments.engine == "ctranslate2":
+        translate_exported(arguments, folders[0])
+        return
     own = Config.load(folders[0] / CONFIG)
     search, sampling = search_config(own.search, arguments, n_best), sampling_config(arguments, n_best)
     device = pick_device(arguments.device)
@@ -122,14 +152,43 @@ def main() -> None:
     precision = arguments.precision or own.training.precision
     translator = build_translator(runs, search, sampling, arguments.minimum_bayes_risk, precision)
     if is_conversation(arguments):
-        converse(Conversation(translator, n_best, arguments.prefix or ""), runs)
+        names = " + ".join(run.folder.resolve().name for run in runs)
+        title = f"{names}: {own.data.src_lang} → {own.data.tgt_lang}"
+        converse(Conversation(translator, n_best, arguments.prefix or ""), title)
         return
-    shown = Shown(n_best, arguments.prefix or "", arguments.format == "jsonl", arguments.log_probs, arguments.alignment)
+    if arguments.attention is not None:
+        from utils.attention_heads import show_attention  # brings Matplotlib, which takes its time
+
+        (text,), prefix = one_line_each(arguments.texts), arguments.prefix or ""
+        show_attention(runs[0], translator, text, arguments.attention, arguments.score, prefix)
     inspector = Inspector(translator, [run.model for run in runs])
     if arguments.rescore_with is None:
-        write(Presenter(inspector, shown, say), arguments)
+        write(Presenter(inspector, shown_by(arguments), say), arguments)
     else:
-        write(DocumentPresenter(inspector, shown, say, find_rescorer(arguments, runs, search)), arguments)
+        rescorer = find_rescorer(arguments, runs, search)
+        write(DocumentPresenter(inspector, shown_by(arguments), say, rescorer), arguments)
+
+
+def translate_exported(arguments: Namespace, folder: Path) -> None:
+    """The same by CTranslate2, with a run that was exported."""
+    require_ctranslate2()
+    from utils.export.ctranslate2_translator import CTranslate2Inspector, load_exported
+
+    settings, n_best = TranslatorSettings.load(folder), arguments.n_best
+    search, device = search_config(settings.search, arguments, n_best), pick_device(arguments.device)
+    translator = load_exported(folder, device, search, arguments.precision, arguments.minimum_bayes_risk)
+    if is_conversation(arguments):
+        title = f"{settings.name}, CTranslate2: {settings.src_lang} → {settings.tgt_lang}"
+        converse(Conversation(translator, n_best, arguments.prefix or ""), title)
+    else:
+        write(Presenter(CTranslate2Inspector(translator), shown_by(arguments), say), arguments)
+
+
+def shown_by(arguments: Namespace) -> Shown:
+    """What is asked for."""
+    as_json = arguments.format == "jsonl"
+    as_links = arguments.format == "pharaoh"
+    return Shown(arguments.n_best, arguments.prefix or "", as_json, arguments.log_probs, arguments.alignment, as_links)
 
 
 def find_rescorer(arguments: Namespace, runs: Sequence[Run], search: SearchConfig) -> DocumentRescorer:
@@ -171,6 +230,10 @@ def refuse_contradictions(arguments: Namespace) -> None:
     for option in ("log_probs", "alignment"):
         if arguments[option] and arguments.format != "jsonl":
             raise ValueError(f"--{option} has no place in lines of text: add --format jsonl")
+    if arguments.format == "pharaoh":
+        refuse_beside_links(arguments)
+    if arguments.attention is not None:
+        refuse_beside_attention(arguments)
     if arguments.alternatives and len(texts) != 1:
         raise ValueError(f"--alternatives are those of one text, and {len(texts)} are given: give one")
     if arguments.score is not None:
@@ -182,11 +245,50 @@ def refuse_contradictions(arguments: Namespace) -> None:
             if arguments[option]:
                 raise ValueError(f"--score and --{option} at once: give one of them")
     refuse_rescoring(arguments)
+    if arguments.engine == "ctranslate2":
+        refuse_beyond_ctranslate2(arguments)
+
+
+def refuse_beside_links(arguments: Namespace) -> None:
+    """Links are those of the best translation of each line."""
+    for option in ("alternatives", "score"):
+        if arguments[option] is not None:
+            raise ValueError(f"--format pharaoh and --{option} at once: give one of them")
+    if arguments.n_best > 1:
+        raise ValueError(f"--format pharaoh has a line a text, and --n_best {arguments.n_best} more: give one of them")
+
+
+def refuse_beside_attention(arguments: Namespace) -> None:
+    """A picture shows one model, one text and one translation."""
+    from utils.attention_heads import refuse_other_pictures
+
+    refuse_other_pictures(arguments.attention)
+    if arguments.input:
+        raise ValueError(f"--attention is that of one text: give the text in place of --input {arguments.input}")
+    if len(arguments.texts) != 1:
+        raise ValueError(f"--attention is that of one text, and {len(arguments.texts)} are given: give one")
+    if len(arguments.run or []) > 1:
+        raise ValueError(f"--attention is that of one run, and {len(arguments.run)} are given: give one --run")
+    if arguments.rescore_with:
+        raise ValueError("--attention shows the translator alone: leave out --rescore-with")
+
+
+def refuse_beyond_ctranslate2(arguments: Namespace) -> None:
+    """What only our own search can do."""
+    runs = arguments.run or []
+    if len(runs) > 1:
+        raise ValueError(f"--engine ctranslate2 and {len(runs)} runs: an ensemble needs our own search; give one --run")
+    given = [option for option in ("sample", "alternatives", "alignment", "attention") if arguments[option]]
+    given += ["rescore-with"] if arguments.rescore_with else []
+    given += ["format pharaoh"] if arguments.format == "pharaoh" else []
+    if given:
+        raise ValueError(f"--engine ctranslate2 and --{given[0]} at once: that needs our own search; leave one out")
+    sampling_config(arguments)  # refuses the options of drawn translations
 
 
 def write(presenter: Presenter, arguments: Namespace) -> None:
     """Write what is asked for about texts, a file or standard input."""
-    texts = [" ".join(text.split("\n")) for text in arguments.texts]
+    texts = one_line_each(arguments.texts)
     score = arguments.score
     with destination(arguments.output) as out:
         if arguments.alternatives:
@@ -202,6 +304,11 @@ def write(presenter: Presenter, arguments: Namespace) -> None:
             if sys.stdin.isatty():
                 say("type lines; Ctrl-D ends")
             write_stream(presenter, cast(BufferedIOBase, sys.stdin.buffer), "standard input", None, score, out)
+
+
+def one_line_each(texts: Iterable[str]) -> list[str]:
+    """A text with a line end is one text."""
+    return [" ".join(text.split("\n")) for text in texts]
 
 
 def write_stream(
@@ -249,11 +356,9 @@ def is_conversation(arguments: Namespace) -> bool:
     return not elsewhere and arguments.format == "text" and sys.stdin.isatty() and sys.stdout.isatty()
 
 
-def converse(conversation: Conversation, runs: Sequence[Run]) -> None:
+def converse(conversation: Conversation, title: str) -> None:
     """Answer what is typed."""
-    data = runs[0].config.data
-    names = " + ".join(run.folder.resolve().name for run in runs)
-    say(f"{names}: {data.src_lang} → {data.tgt_lang}; :help shows what can be set, Ctrl-D ends")
+    say(f"{title}; :help shows what can be set, Ctrl-D ends")
     with kept_history(history_file()):
         for line in typed_lines():
             try:

@@ -1,0 +1,221 @@
+"""A network that CTranslate2 holds (utils/export/to_ctranslate2.py): ids in, hypotheses or log-probabilities out."""
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple, NoReturn, TypeVar
+
+import ctranslate2
+import torch
+
+from const.token import BOS, EOS, PAD, UNK
+from utils.device import Precision
+from utils.search.hypothesis import Bounds, Hypothesis, SearchConfig
+from utils.text.pair import TokenizerPair
+from utils.text.tokenizer import Tokenizer
+
+_COMPUTE_TYPE: dict[Precision | None, str] = {
+    None: "default",
+    "auto": "default",
+    "fp32": "float32",
+    "bf16": "bfloat16",
+    "fp16": "float16",
+}
+_NEVER_SAID = [[token] for token in (PAD, UNK, BOS)]
+_TOKENS_PER_BATCH = 4096  # positions that are scored at once
+
+KeyT = TypeVar("KeyT", bound=Hashable)
+
+
+class _Ask(NamedTuple):
+    """One sentence to translate."""
+
+    source: Sequence[int]
+    prefix: Sequence[int]
+    bounds: Bounds
+
+
+class _Said(NamedTuple):
+    """What CTranslate2 answers: tokens with the prefix before and </s> behind them, unless it ran into the limit."""
+
+    ids: list[int]
+    log_prob: float
+    has_ended: bool
+
+    @property
+    def n_steps(self) -> int:
+        """How many tokens were said, </s> included."""
+        return len(self.ids) + self.has_ended
+
+
+class CTranslate2Model:
+    """The network of an exported folder.
+
+    CTranslate2 shares out the probability of what may not be said (<unk>, and </s> before the shortest length) among
+    the rest, where our search lets it be lost. The scores of its hypotheses are therefore a little higher than ours.
+
+    Args:
+        folder: with what `to_ctranslate2` wrote.
+        tokenizers: those the network was trained with.
+        device: where to compute.
+        precision: of the matrix products; None and auto: of the weights as they were exported, or the nearest that
+            the device knows.
+
+    Raises:
+        ValueError: CTranslate2 cannot read the folder, or does not know the precision there.
+    """
+
+    def __init__(
+        self, folder: Path, tokenizers: TokenizerPair, device: torch.device, precision: Precision | None = None
+    ) -> None:
+        try:
+            self._translator = ctranslate2.Translator(
+                str(folder),
+                device=device.type,
+                device_index=device.index or 0,
+                compute_type=_COMPUTE_TYPE[precision],
+                intra_threads=torch.get_num_threads(),
+            )
+        except RuntimeError as error:
+            raise ValueError(f"CTranslate2 cannot load {folder} ({error}): export the run anew") from error
+        self._src, self._tgt = (_pieces(tokenizer) for tokenizer in tokenizers)
+        self._ids = {token: i for i, token in enumerate(self._tgt)}
+
+    def start(self, _src: object) -> NoReturn:
+        """CTranslate2 searches by itself.
+
+        Raises:
+            ValueError: always.
+        """
+        raise ValueError("CTranslate2 searches by itself and shows no single steps: use the run and our own search")
+
+    def step(self, _tokens: object, _state: object) -> NoReturn:
+        """As `start`."""
+        self.start(None)
+
+    def search(
+        self,
+        sources: Sequence[Sequence[int]],
+        bounds: Sequence[Bounds],
+        config: SearchConfig,
+        prefixes: Sequence[Sequence[int]] | None = None,
+    ) -> list[list[Hypothesis]]:
+        """Translate a batch, as `beam_search` does.
+
+        Its beam ends when it has found as many translations as it is wide; among them our own penalty chooses.
+
+        Args:
+            sources: source ids, without </s>.
+            bounds: of the length of each translation.
+            config: width, penalty, and what may not be repeated.
+            prefixes: ids that each translation begins with; one longer than its bounds stretches them.
+
+        Returns:
+            For each source, in order, up to as many hypotheses as the beam is wide, best first.
+        """
+        asks = []
+        for i, (source, bound) in enumerate(zip(sources, bounds, strict=True)):
+            prefix = prefixes[i] if prefixes is not None else []
+            asks.append(_Ask(source, prefix, bound._replace(most=max(bound.most, len(prefix) + 1))))
+        found: dict[int, list[_Said]] = {}
+        for least, rows in _grouped(range(len(asks)), lambda i: asks[i].bounds.least):
+            widest = Bounds(least, max(asks[i].bounds.most for i in rows))
+            found |= self._translate(rows, asks, widest, config)
+        # It knows one limit a batch. Who said more than its own allows is asked once more, with those of the same.
+        beyond = [i for i, ask in enumerate(asks) if any(said.n_steps > ask.bounds.most for said in found[i])]
+        for own, rows in _grouped(beyond, lambda i: asks[i].bounds):
+            found |= self._translate(rows, asks, own, config)
+        return self._hypotheses(asks, [found[i] for i in range(len(asks))], config)
+
+    def _translate(
+        self, rows: Sequence[int], asks: Sequence[_Ask], bounds: Bounds, config: SearchConfig
+    ) -> dict[int, list[_Said]]:
+        """Those rows of all that is asked, under the same bounds."""
+        results = self._translator.translate_batch(
+            [[self._src[i] for i in asks[row].source] for row in rows],
+            [[self._tgt[i] for i in asks[row].prefix] for row in rows],
+            beam_size=config.beam_size,
+            num_hypotheses=config.beam_size,
+            length_penalty=config.length_penalty,
+            no_repeat_ngram_size=config.no_repeat_ngram,
+            min_decoding_length=bounds.least,
+            max_decoding_length=bounds.most,
+            max_input_length=0,
+            suppress_sequences=_NEVER_SAID,
+            return_end_token=True,
+            return_scores=True,
+        )
+        return {
+            row: [
+                self._said(tokens, score * len(tokens) ** config.length_penalty)
+                for tokens, score in zip(result.hypotheses, result.scores, strict=True)
+            ]
+            for row, result in zip(rows, results, strict=True)
+        }
+
+    def _said(self, tokens: Sequence[str], log_prob: float) -> _Said:
+        ended = tokens[-1] == EOS
+        return _Said([self._ids[token] for token in (tokens[:-1] if ended else tokens)], log_prob, ended)
+
+    def _hypotheses(
+        self, asks: Sequence[_Ask], found: Sequence[Sequence[_Said]], config: SearchConfig
+    ) -> list[list[Hypothesis]]:
+        """With our penalty, in its order.
+
+        What ran into the limit says </s> in place of its last token, and is scored anew; so is what began with a
+        prefix, whose probability CTranslate2 leaves out.
+        """
+        kept = [_finished(candidates, ask.bounds.most - 1) for ask, candidates in zip(asks, found, strict=True)]
+        unsure = [
+            (row, place)
+            for row, candidates in enumerate(kept)
+            for place, said in enumerate(candidates)
+            if asks[row].prefix or not said.has_ended
+        ]
+        scored = self.log_probs(
+            [asks[row].source for row, _ in unsure], [kept[row][place].ids for row, place in unsure]
+        )
+        for (row, place), log_probs in zip(unsure, scored, strict=True):
+            kept[row][place] = kept[row][place]._replace(log_prob=sum(log_probs))
+        return [
+            sorted(
+                (Hypothesis(said.ids, said.log_prob / config.penalty(len(said.ids) + 1)) for said in candidates),
+                key=lambda hypothesis: -hypothesis.score,
+            )
+            for candidates in kept
+        ]
+
+    def log_probs(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
+        """The log-probability of each token of given translations, </s> behind them included.
+
+        Args:
+            sources: source ids, without </s>.
+            targets: target ids, without <s> and </s>.
+        """
+        found = self._translator.score_batch(
+            [[self._src[i] for i in source] for source in sources],
+            [[self._tgt[i] for i in target] for target in targets],
+            max_batch_size=_TOKENS_PER_BATCH,
+            batch_type="tokens",
+            max_input_length=0,
+        )
+        return [scored.log_probs for scored in found]
+
+
+def _pieces(tokenizer: Tokenizer) -> list[str]:
+    return tokenizer.tokens(range(len(tokenizer)))
+
+
+def _finished(candidates: Sequence[_Said], longest: int) -> list[_Said]:
+    """What ran into the limit ends there; nothing stands there twice, and what has ended by itself does rather."""
+    found: dict[tuple[int, ...], _Said] = {}
+    for said in sorted(candidates, key=lambda said: not said.has_ended):
+        found.setdefault(tuple(said.ids[:longest]), said._replace(ids=said.ids[:longest]))
+    return list(found.values())
+
+
+def _grouped(rows: Iterable[int], key: Callable[[int], KeyT]) -> list[tuple[KeyT, list[int]]]:
+    """Rows of the same key together, in the order of their first."""
+    groups: dict[KeyT, list[int]] = {}
+    for row in rows:
+        groups.setdefault(key(row), []).append(row)
+    return list(groups.items())
