@@ -15,8 +15,11 @@ from jsonargparse import ArgumentParser
 import bench.data
 import bench.decode
 import bench.faults
+import bench.serve
 import bench.train
 import evaluate
+import export
+import serve
 import translate
 from const.path import ROOT
 from utils import attention_heads
@@ -27,10 +30,13 @@ from utils.task.arguments import build_parser
 from utils.visualize import curve
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+README_JA = (ROOT / "README.ja.md").read_text(encoding="utf-8")
 PARSERS = {
     "train.py": build_parser,
     "translate.py": translate.build_parser,
     "evaluate.py": evaluate.build_parser,
+    "export.py": export.build_parser,
+    "serve.py": serve.build_parser,
 }
 MODULES: dict[str, Callable[[], ArgumentParser]] = {
     "bench.decode": bench.decode.build_parser,
@@ -38,6 +44,7 @@ MODULES: dict[str, Callable[[], ArgumentParser]] = {
     "bench.train": bench.train.build_parser,
     "bench.train_table": ArgumentParser,
     "bench.faults": bench.faults.build_parser,
+    "bench.serve": bench.serve.build_parser,
     "bench.data": bench.data.build_parser,
     "utils.visualize.curve": curve.build_parser,
     "utils.attention_heads": attention_heads.build_parser,
@@ -114,6 +121,24 @@ def test_the_readmes_tree_is_what_git_tracks() -> None:
 def test_a_tree_is_read_as_it_is_drawn() -> None:
     text = "```text\na.toml  b.lock   set.\nMakefile   the\ntrain.py  x.py\nlayers/     y/ z/\n  inner/  w\n\n```\n"
     assert tree(text) == {"a.toml", "b.lock", "Makefile", "train.py", "x.py", "layers/"}
+
+
+def skeleton(text: str) -> dict[str, list[str]]:
+    """What two languages of a page have in common."""
+    prose = re.sub(r"^```.*?^```$", "", text, flags=re.S | re.M)
+    return {
+        "commands": [line.split(" #")[0].rstrip() for block in blocks(text, "sh") for line in block.splitlines()],
+        "headings": re.findall(r"^(#+) ", prose, re.M),
+        "pictures": re.findall(r"!\[[^\]]+\]\(([^)]+)\)", prose),
+        "table rows": [str(row.count("|")) for row in re.findall(r"^\|.*$", prose, re.M)],
+    }
+
+
+def test_the_japanese_page_has_all_that_the_english_one_has() -> None:
+    ours, theirs = skeleton(README), skeleton(README_JA)
+    assert theirs == ours
+    assert len(ours["commands"]) > 50
+    assert tree(README_JA) == tree(README)
 
 
 def test_the_readme_has_commands() -> None:
