@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 
 import translate
 from const.path import ROOT
@@ -617,3 +618,104 @@ def test_the_prompt_remembers_answers_and_obeys(folder: Path, expected: list[str
         assert program.wait() == 0
         os.close(ours)
     assert state.read_text(encoding="utf-8").splitlines()[-2:] == [LINES[2], ":beam 0"]
+
+
+# what heads look at
+
+
+def page_data(page: Path) -> dict[str, Any]:
+    (text,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page.read_text("utf-8"), re.S)
+    return json.loads(text)
+
+
+def test_attention_is_drawn_beside_the_translation(command: Command, expected: list[str], tmp_path: Path) -> None:
+    for name in ("a.html", "a.png"):
+        found = command(LINES[0], "--attention", tmp_path / "new" / name)
+        assert (found.status, found.out, found.err) == (0, as_file(expected[:1]), "")
+    assert {file.name for file in (tmp_path / "new").iterdir()} == {"a.html", "a.png"}
+    with Image.open(tmp_path / "new" / "a.png") as picture:
+        assert picture.format == "PNG"
+    tokens = page_data(tmp_path / "new" / "a.html")["target"]["tokens"]
+    assert "".join(tokens).replace("▁", " ").strip() == expected[0]
+
+
+def test_the_translation_whose_attention_is_drawn_is_the_one_that_is_asked_for(
+    command: Command, tmp_path: Path
+) -> None:
+    def drawn(*words: str) -> str:
+        found = command(LINES[0], "--attention", tmp_path / "a.html", "--format", "jsonl", *words)
+        (row,) = read_json(found.out)
+        assert page_data(tmp_path / "a.html")["target"]["tokens"] == row["tokens"]
+        return row["translation"]
+
+    ways = [[], ["--prefix", "Uji"], ["--sample", "--seed", "3"], ["--beam", "4", "--minimum_bayes_risk"]]
+    assert len({drawn(*way) for way in ways}) >= 3
+    given = command(TEXT.src[0], "--score", TEXT.tgt[0], "--attention", tmp_path / "a.html")
+    assert given.out.splitlines()[-1].startswith("log-probability ")
+    data = page_data(tmp_path / "a.html")
+    assert "".join(data["target"]["tokens"]).replace("▁", " ").strip() == TEXT.tgt[0]
+    assert "".join(data["source"]["tokens"]).replace("▁", "") == TEXT.src[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["寺", "--attention", "a.svg"], "a.svg is neither .html nor .png: give the file one of these endings"),
+        (["寺", "--attention", "a"], "a is neither .html nor .png"),
+        (["寺", "橋", "--attention", "a.png"], "--attention is that of one text, and 2 are given: give one"),
+        (["--attention", "a.png"], "--attention is that of one text, and 0 are given: give one"),
+        (["--input", __file__, "--attention", "a.png"], "--attention is that of one text: give the text in place of"),
+        (
+            ["寺", "--run", "x", "--run", "y", "--attention", "a.png"],
+            "--attention is that of one run, and 2 are given: give one --run",
+        ),
+        (["寺", "--rescore-with", "x", "--attention", "a.png"], "the translator alone: leave out --rescore-with"),
+        (["寺", "--format", "pharaoh", "--score", "a"], "--format pharaoh and --score at once: give one of them"),
+        (["寺", "--format", "pharaoh", "--alternatives", "2"], "--format pharaoh and --alternatives at once"),
+        (["寺", "--format", "pharaoh", "--n_best", "2"], "a line a text, and --n_best 2 more: give one of them"),
+        (["寺", "--format", "pharaoh", "--log_probs"], "--log_probs has no place in lines of text: add --format jsonl"),
+    ],
+    ids=lambda words: " ".join(words[:4]).replace(__file__, "FILE") if isinstance(words, list) else "",
+)
+def test_what_cannot_be_drawn_or_linked_is_refused_before_anything_is_loaded(
+    command: Command, words: list[str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(translate, "load_run")
+    assert message in command(*words).complaint
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([""], "'' has no token: give a sentence"),
+        (["".join(TEXT.src[:8])], "are more than the 32 that "),
+        (["寺", "--score", ""], "'' has no token: give a translation"),
+        (["寺", "--score", "Kyoto " * 30], "are more than the 48 that "),
+        (["😀"], "nothing of '😀' is in the vocabulary: give a sentence that the run can read"),
+    ],
+)
+def test_attention_needs_a_text_that_is_read_at_once(
+    command: Command, words: list[str], message: str, tmp_path: Path
+) -> None:
+    assert message in command(*words, "--attention", tmp_path / "a.html").complaint
+    assert not any(tmp_path.iterdir())
+
+
+def test_words_and_their_links_are_lines(command: Command, expected: list[str]) -> None:
+    long = "".join(TEXT.src[:8])
+    found = command("--format", "pharaoh", stdin=as_file([*LINES, long, TEXT.src[5]]).encode())
+    rows = [line.split("\t") for line in found.out.split("\n")[:-1]]
+    assert [len(row) for row in rows] == [3] * 7
+    assert [row[1] for row in rows[:5]] == [" ".join(text.split()) for text in expected]
+    assert rows[1] == rows[4] == ["", "", ""]
+    assert rows[5][0] == long
+    assert rows[5][2] == ""
+    (record,) = read_json(command(TEXT.src[5], "--format", "jsonl", "--alignment").out)
+    assert rows[6][0].split() == [token.replace("▁", "") for token in record["source_tokens"] if token != "▁"]
+    for i in (0, 2, 3, 6):
+        source, target, links = (field.split() for field in rows[i])
+        pairs = [tuple(map(int, link.split("-"))) for link in links]
+        assert pairs
+        assert pairs == sorted(set(pairs), key=lambda pair: (pair[1], pair[0]))
+        assert max(s for s, _ in pairs) < len(source)
+        assert max(t for _, t in pairs) < len(target)
