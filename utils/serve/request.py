@@ -67,7 +67,7 @@ class BodyLimit:
 
         async def counted() -> Message:
             nonlocal n_bytes
-            message = await receive() if announced <= self._max_bytes else {}
+            message = await receive()
             n_bytes += len(message.get("body", b""))
             if max(announced, n_bytes) > self._max_bytes:
                 raise HTTPException(413, f"the request is longer than {self._max_bytes:,} bytes: send it in parts")

@@ -104,6 +104,7 @@ def test_what_has_begun_or_waits_is_finished_and_nothing_new_is_taken(number: si
         assert eventually(lambda: 'miyako_queue_texts{run="scribe"} 1' in httpx.get(f"{visitor.url}/metrics").text)
         os.kill(os.getpid(), number)
         assert eventually(visitor.is_refused)
+        threading.Event().wait(0.5)  # time enough to give up
         assert visitor.answers == []
         visitor.scribe.may_work.set()
         first.join(20)
