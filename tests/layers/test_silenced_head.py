@@ -74,3 +74,10 @@ def test_a_head_that_is_not_there_is_refused(head: int) -> None:
     message = rf"^head={head} of an attention with n_heads=3: give 0 to 2$"
     with pytest.raises(ValueError, match=message), silenced_head(attention(fused=True), head):
         pass
+
+
+def test_what_the_projection_is_handed_is_left_as_it_was() -> None:
+    module, mixed = attention(fused=True), X.clone()
+    with silenced_head(module, 1), torch.no_grad():
+        module.output(mixed)
+    assert mixed.equal(X)
