@@ -14,6 +14,7 @@ from layers.positional_encoding import sinusoid
 from tests.tiny import MODEL, translating
 from utils.training.weight_store import write_weights
 from utils.visualize import figures
+from utils.visualize.curve import draw_curves
 from utils.visualize.figures import DRAWN, ELSEWHERE, FROM_RUNS, draw_all
 from utils.visualize.position import draw_positions, learned_table
 
@@ -58,11 +59,12 @@ def test_with_runs_it_draws_from_the_newest(tmp_path: Path, pickles: Path) -> No
     draw_all(tmp_path / "figure", pickles, said.append)
     assert {path.stem for path in (tmp_path / "figure").iterdir()} == {"masks", *FROM_RUNS}
     assert "drawn: demo_curve.png, from demo-20260101-000000" in said
+    draw_curves({"": pickles / "demo-20260101-000000" / "log.jsonl"}, tmp_path / "expected" / "demo_curve.png")
     table = learned_table(next(pickles.glob("multi30k*")) / "model.safetensors")
-    draw_positions(
-        {"sinusoid": sinusoid(*table.shape), "learned, multi30k_de_en_words": table}, tmp_path / "expected.png"
-    )
-    assert (tmp_path / "figure" / "learned_positions.png").read_bytes() == (tmp_path / "expected.png").read_bytes()
+    tables = {"sinusoid": sinusoid(*table.shape), "learned, multi30k_de_en_words": table}
+    draw_positions(tables, tmp_path / "expected" / "learned_positions.png")
+    for expected in (tmp_path / "expected").iterdir():
+        assert (tmp_path / "figure" / expected.name).read_bytes() == expected.read_bytes()
 
 
 def test_every_picture_comes_out_the_same_again(tmp_path: Path) -> None:

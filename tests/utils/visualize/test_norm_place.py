@@ -8,11 +8,13 @@ from utils.visualize.norm_place import draw_norm_place, gradient_norms
 
 
 def test_with_the_norm_last_the_top_of_a_deep_stack_begins_with_the_larger_gradients() -> None:
-    first, last = ([gradient_norms(norm_first, seed=seed) for seed in range(2)] for norm_first in (True, False))
-    at_top = np.mean(last, 0)[-1] / np.mean(first, 0)[-1]
-    assert at_top > 2  # of the order of √12
-    shallow = gradient_norms(False, n_layers=2)[-1] / gradient_norms(True, n_layers=2)[-1]
-    assert shallow < at_top
+    first, last = (
+        np.mean([gradient_norms(norm_first, seed=seed) for seed in range(2)], 0) for norm_first in (True, False)
+    )
+    assert first[-1] < 0.7 * first[0]
+    assert last[-1] > last[0]
+    at_top = last[-1] / first[-1]  # of the order of √12
+    assert at_top > max(2, gradient_norms(False, n_layers=2)[-1] / gradient_norms(True, n_layers=2)[-1])
 
 
 def test_gradients_reach_every_block_and_come_out_the_same_again() -> None:
