@@ -88,8 +88,8 @@ mistake, 130 after Ctrl-C.""",
         "--engine",
         choices=["miyako", "ctranslate2"],
         default="miyako",
-        help="what searches; for ctranslate2, --run is what `export.py --to ctranslate2` has made, and the precision "
-        "is that of its weights",
+        help="what searches; for ctranslate2, --run is what `export.py --to ctranslate2` has made, the precision that "
+        "of its weights, and scores leave out how likely <unk> was",
     )
     shown = parser.add_argument_group("what is shown")
     shown.add_argument(

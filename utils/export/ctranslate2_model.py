@@ -21,6 +21,7 @@ _COMPUTE_TYPE: dict[Precision | None, str] = {
     "fp16": "float16",
 }
 _NEVER_SAID = [[token] for token in (PAD, UNK, BOS)]
+_PATIENCE = 2  # translations that its beam finds before it ends, times its width: with 1 it often ends too soon
 _TOKENS_PER_BATCH = 4096  # positions that are scored at once
 
 KeyT = TypeVar("KeyT", bound=Hashable)
@@ -101,7 +102,7 @@ class CTranslate2Model:
     ) -> list[list[Hypothesis]]:
         """Translate a batch, as `beam_search` does.
 
-        Its beam ends when it has found as many translations as it is wide; among them our own penalty chooses.
+        Its beam ends by another rule than ours, when it has found enough; among what it has found, our penalty chooses.
 
         Args:
             sources: source ids, without </s>.
@@ -130,11 +131,13 @@ class CTranslate2Model:
         self, rows: Sequence[int], asks: Sequence[_Ask], bounds: Bounds, config: SearchConfig
     ) -> dict[int, list[_Said]]:
         """Those rows of all that is asked, under the same bounds."""
+        n_candidates = _PATIENCE * config.beam_size if config.beam_size > 1 else 1
         results = self._translator.translate_batch(
             [[self._src[i] for i in asks[row].source] for row in rows],
             [[self._tgt[i] for i in asks[row].prefix] for row in rows],
             beam_size=config.beam_size,
-            num_hypotheses=config.beam_size,
+            num_hypotheses=n_candidates,
+            patience=_PATIENCE,
             length_penalty=config.length_penalty,
             no_repeat_ngram_size=config.no_repeat_ngram,
             min_decoding_length=bounds.least,
@@ -180,7 +183,7 @@ class CTranslate2Model:
             sorted(
                 (Hypothesis(said.ids, said.log_prob / config.penalty(len(said.ids) + 1)) for said in candidates),
                 key=lambda hypothesis: -hypothesis.score,
-            )
+            )[: config.beam_size]
             for candidates in kept
         ]
 

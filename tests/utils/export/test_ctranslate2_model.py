@@ -94,9 +94,9 @@ def test_a_beam_finds_what_ours_finds(penalty: tuple[float, Literal["gnmt", "len
     ours = beam_search(model, padded(SOURCES), bounds, search, n_best=1)
     found = exported(model, tmp_path).search(SOURCES, bounds, search)
     n_same = sum(a == b for a, b in zip(best(ours), best(found), strict=True))
-    assert n_same > 0.8 * len(SOURCES)
+    assert n_same > 0.95 * len(SOURCES)
     lost = [a[0].score - b[0].score for a, b in zip(ours, found, strict=True)]
-    assert sum(lost) / len(lost) < 0.1
+    assert sum(lost) / len(lost) < 0.05
 
 
 def test_what_may_not_be_said_shares_out_its_probability(tmp_path: Path) -> None:
