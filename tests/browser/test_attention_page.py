@@ -60,6 +60,7 @@ def test_a_token_shows_what_it_looks_at(opened: Open) -> None:
     ]
     assert alpha.index(max(alpha)) == top
     page.locator("#columns button").nth(1).click()
+    page.locator("#rows button").nth(0).hover()
     page.mouse.move(0, 0)
     assert page.locator("#readout p").inner_text() == "“京都” has most weight in the choice of"  # held
     assert listed(page) == pytest.approx(100 * float(mean[:, 1].max()), abs=0.11)
