@@ -42,7 +42,7 @@ def test_the_translation_appears_as_one_stops_typing(both: str, open_page: Open)
     page = open_page(both)
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.post_data or "") if "translate" in request.url else None)
-    type_text(page, TEXT_JA)
+    page.get_by_role("textbox").press_sequentially(TEXT_JA, delay=40)
     expect(page.locator("#translation p")).to_have_text(BEST.text)
     assert json.loads(asked[-1])["text"] == TEXT_JA
     assert len(asked) < len(TEXT_JA) / 2
@@ -213,6 +213,10 @@ def test_nothing_is_wider_than_the_window(both: str, open_page: Open, width: int
     page.wait_for_timeout(200)
     page.locator("details").click()
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+    cut_off = page.locator("#text, #translation, #others .said, .tokens").evaluate_all(
+        "all => all.filter(e => e.scrollWidth > e.clientWidth + 1).map(e => e.id || e.className)"
+    )
+    assert cut_off == []
     small = page.locator("button:visible, select:visible").evaluate_all(
         "all => all.filter(e => e.getBoundingClientRect().height < 32).map(e => e.id || e.textContent)"
     )
