@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,6 +10,7 @@ from const.path import PRESET
 from const.version import VERSION
 from utils.command_line import Parser
 from utils.config import TREES, AnyConfig, Config, add_config, to_config, tree_of
+from utils.dataset.corpus import DataConfig
 from utils.run import CHECKPOINTS, CONFIG, find_run, newest_run
 
 
@@ -82,7 +84,8 @@ def read_arguments(argv: Sequence[str]) -> Arguments:
         saved = source / CONFIG
         if not saved.is_file():
             raise ValueError(f"no settings {saved}: give the folder of a run")
-        argv, tree = ["--config", str(saved), *argv], tree_of(saved)
+        tree = tree_of(saved)
+        argv = ["--config", str(saved), *(_without_own_files(argv) if tree is Config else []), *argv]
     elif asked.config is not None:
         tree = tree_of(Path(asked.config))
     elif asked.task is None:
@@ -91,6 +94,15 @@ def read_arguments(argv: Sequence[str]) -> Arguments:
     given = parser.parse_args(argv)
     config = to_config(parser, given, tree)
     return Arguments(config, resumed, begun, given.dry_run, given.profile)
+
+
+def _without_own_files(argv: Sequence[str]) -> list[str]:
+    """Options by which a corpus that is named anew takes the place of the files that a run has learned from."""
+    given = {argument.partition("=")[0] for argument in argv}
+    if "--data.corpus" not in given:
+        return []
+    files = [f"--data.{key.name}" for key in fields(DataConfig) if key.type == Path | None]
+    return [word for option in files if option not in given for word in (option, "null")]
 
 
 def _underscored(argument: str) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from utils.config import Config, LanguageConfig
+from utils.dataset.corpus import DataConfig
 from utils.run import find_run
 from utils.task import arguments
 from utils.task.arguments import read_arguments
@@ -48,3 +49,20 @@ def test_what_is_no_run_is_refused(runs: Path, option: str, name: str, complaint
     assert runs.is_dir()
     with pytest.raises(ValueError, match=complaint):
         read_arguments([option, name])
+
+
+def test_a_corpus_that_is_named_anew_takes_the_place_of_a_runs_own_files(runs: Path) -> None:
+    own = DataConfig(src=Path("a.ja"), tgt=Path("a.en"), dev_src=Path("d.ja"), dev_tgt=Path("d.en"), src_lang="xx")
+    Config(data=own).save(runs / "tiny-1" / "config.yaml")
+
+    def data(*options: str) -> DataConfig:
+        config = read_arguments(["--init-from", "tiny-1", *options]).config
+        assert isinstance(config, Config)
+        return config.data
+
+    assert data() == own
+    for options in (("--data.corpus", "kftt"), ("--data.corpus=kftt",)):
+        assert data(*options) == DataConfig(corpus="kftt", src_lang="xx")
+    # what is given beside it holds
+    archived = data("--data.corpus", "kftt", "--data.archive", "kftt.tar.gz", "--data.test_src=t.ja")
+    assert (archived.archive, archived.src, archived.test_src) == (Path("kftt.tar.gz"), None, Path("t.ja"))
