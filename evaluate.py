@@ -11,6 +11,7 @@ from typing import NamedTuple, get_args
 from jsonargparse import Namespace
 from tqdm import tqdm
 
+from const.version import VERSION
 from utils.command_line import Parser, run_command
 from utils.dataset.corpus import Corpus, prepare_corpus
 from utils.dataset.parallel_text import read_lines, read_parallel
@@ -513,6 +514,7 @@ def build_parser() -> Parser:
     """All verbs with their options."""
     parser = Parser(
         prog="evaluate.py",
+        version=VERSION,
         usage="python evaluate.py VERB ... (python evaluate.py VERB --help shows its options)",
         description="Score translations by BLEU, chrF2 and TER, each with its sacreBLEU signature and 95 % interval.",
         epilog="""examples:
