@@ -16,7 +16,7 @@ from utils.dataset.training_data import AnyBatch
 from utils.evaluation.validator import Validator
 from utils.file import atomic_file
 from utils.provenance import provenance
-from utils.run import ATTENTION, CURVE, TEST, TRANSLATIONS, WEIGHTS, Run, load_run, load_weights
+from utils.run import ATTENTION, CURVE, TEST, TRANSLATIONS, WEIGHTS, Run, load_weights
 from utils.training.observer import Sample, Validation
 from utils.training.plan import Progress
 from utils.training.weight_store import WeightStore, average, write_weights
@@ -133,7 +133,7 @@ def test_translator(
         say(f"  {sample.source}\n  → {sample.translation}\n    ({sample.reference})\n")
     # a right translation of a length that is easily read, if there is one
     sample = min(scores.samples, key=lambda s: (s.translation != s.reference, abs(len(s.translation) - 60)))
-    _draw(load_run(folder, next(trained.net.parameters()).device, fused=False), sample)
+    _draw(run, sample)
     for name in (TRANSLATIONS, TEST, CURVE, ATTENTION):
         say(f"  {folder / name}")
     for line in what_next(folder, scores.samples[0].source):

@@ -1,7 +1,6 @@
 """A run: one folder under pickles/ that holds all that using or resuming it needs."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime
 from difflib import get_close_matches
 from pathlib import Path
@@ -186,21 +185,19 @@ def find_run(name: Path | None, tree: type[Tree] = Config, root: Path = PICKLES)
     raise ValueError(f"no run {name}: " + (f"did you mean {near[0]}?" if near else f"give a folder under {root}"))
 
 
-def load_run(folder: Path, device: torch.device, fused: bool | None = None) -> Run:
+def load_run(folder: Path, device: torch.device) -> Run:
     """Read a run, ready to translate.
 
     Args:
         folder: of the run.
         device: where the model shall live.
-        fused: attention by the fused kernel or written out; None: as it was trained.
 
     Raises:
         ValueError: no such run, or nothing learned yet, or weights that do not fit its settings.
     """
     config = read_config(folder, Config)
     tokenizers = load_tokenizers(folder)
-    shape = config.model if fused is None else replace(config.model, fused=fused)
-    model = Transformer(shape, len(tokenizers.src), len(tokenizers.tgt)).to(device)
+    model = Transformer(config.model, len(tokenizers.src), len(tokenizers.tgt)).to(device)
     load_weights(model, folder)
     return Run(folder, config, tokenizers, model.eval())
 

@@ -27,29 +27,29 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def explicit(folder: Path) -> Run:
-    return load_run(folder, CPU, fused=False)
+def loaded(folder: Path) -> Run:
+    return load_run(folder, CPU)
 
 
-def test_weights_are_those_of_the_last_block_on_the_runs_own_translation(explicit: Run) -> None:
+def test_weights_are_those_of_the_last_block_on_the_runs_own_translation(loaded: Run) -> None:
     sentences = [TEXT.src[0], TEXT.src[77]]
-    found = last_cross_attention(explicit, sentences)
-    translations = [best.text for best in explicit.translator().translate(sentences)]
-    src, tgt = explicit.tokenizers
+    found = last_cross_attention(loaded, sentences)
+    translations = [best.text for best in loaded.translator().translate(sentences)]
+    src, tgt = loaded.tokenizers
     for sentence, translation, (weights, src_tokens, tgt_tokens) in zip(sentences, translations, found, strict=True):
         (ids,) = src.encode([sentence])
         assert src_tokens == [*src.tokens(ids), EOS]
         assert tgt_tokens[-1] == EOS
         assert "".join(tgt_tokens[:-1]).replace("▁", " ").strip() == translation
         every = {token: i for i, token in enumerate(tgt.tokens(range(len(tgt))))}
-        expected = cross_attention(explicit.model, ids, [every[token] for token in tgt_tokens[:-1]])
+        expected = cross_attention(loaded.model, ids, [every[token] for token in tgt_tokens[:-1]])
         assert expected.shape[0] == 2  # blocks
         torch.testing.assert_close(weights, expected[1])
 
 
-def test_a_sentence_takes_the_search_that_the_run_has(explicit: Run) -> None:
-    config = replace(explicit.config, search=SearchConfig(beam_size=1, max_length=2))
-    ((weights, _, tgt_tokens),) = last_cross_attention(explicit._replace(config=config), TEXT.src[:1])
+def test_a_sentence_takes_the_search_that_the_run_has(loaded: Run) -> None:
+    config = replace(loaded.config, search=SearchConfig(beam_size=1, max_length=2))
+    ((weights, _, tgt_tokens),) = last_cross_attention(loaded._replace(config=config), TEXT.src[:1])
     assert weights.shape[1] == len(tgt_tokens) <= 3
 
 
@@ -60,20 +60,20 @@ def test_a_sentence_takes_the_search_that_the_run_has(explicit: Run) -> None:
         ("寺" * 32, r"^\d\d tokens, </s> included, are more than the 32 that .* reads at a time: shorten '寺+'$"),
     ],
 )
-def test_a_sentence_that_is_not_translated_at_once_is_refused(explicit: Run, sentence: str, message: str) -> None:
+def test_a_sentence_that_is_not_translated_at_once_is_refused(loaded: Run, sentence: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        last_cross_attention(explicit, [TEXT.src[0], sentence])
+        last_cross_attention(loaded, [TEXT.src[0], sentence])
 
 
-def test_a_run_of_fused_attention_shows_the_same(folder: Path, explicit: Run) -> None:
+def test_a_run_of_fused_attention_shows_the_same(folder: Path, loaded: Run) -> None:
     ((found, *_),) = last_cross_attention(load_run(folder, CPU), TEXT.src[:1])
-    ((expected, *_),) = last_cross_attention(explicit, TEXT.src[:1])
+    ((expected, *_),) = last_cross_attention(loaded, TEXT.src[:1])
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
 
-def test_a_picture_of_another_kind_is_refused(explicit: Run, tmp_path: Path) -> None:
+def test_a_picture_of_another_kind_is_refused(loaded: Run, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"a\.svg is neither \.html nor \.png: give the file one of these endings$"):
-        show_attention(explicit, explicit.translator(), "寺", tmp_path / "a.svg")
+        show_attention(loaded, loaded.translator(), "寺", tmp_path / "a.svg")
 
 
 def command(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> object:

@@ -127,15 +127,6 @@ def test_tied_weights_are_written_once(tmp_path: Path) -> None:
     assert sizes[0] - sizes[1] >= matrix
 
 
-@pytest.mark.parametrize("fused", [None, True, False])
-def test_a_run_is_loaded_with_the_attention_that_is_asked_for(tmp_path: Path, fused: bool | None) -> None:
-    folder, model, _ = run_of(tmp_path)
-    loaded = load_run(folder, CPU, fused)
-    assert loaded.model.config.fused is (SMALL.fused if fused is None else fused)
-    assert loaded.config.model.fused is SMALL.fused
-    torch.testing.assert_close(loaded.model(ids, ids), model(ids, ids))
-
-
 # translating
 
 

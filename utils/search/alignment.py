@@ -18,7 +18,6 @@ _TOKENS_PER_BATCH = 8192  # positions of the longer side, padding included
 Links = list[tuple[int, int]]  # (source, target) positions, counted from 0
 
 
-@torch.inference_mode()
 def align(
     models: Sequence[Transformer], sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
 ) -> list[Links]:
@@ -35,17 +34,33 @@ def align(
     Returns:
         For each pair a link for each target token, in order; none where the source is empty.
     """
-    links: list[Links] = [[] for _ in sources]
-    said = [i for i, pair in enumerate(zip(sources, targets, strict=True)) if all(pair)]
-    lengths = [max(len(sources[i]), len(targets[i])) + 1 for i in said]
-    for places in within_budget(lengths, _TOKENS_PER_BATCH):
-        rows = [said[place] for place in places]
+    weights = mean_cross_attention(models, sources, targets)
+    return [most_attended(found[:, :-1]) if source else [] for source, found in zip(sources, weights, strict=True)]
+
+
+@torch.inference_mode()
+def mean_cross_attention(
+    models: Sequence[Transformer], sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
+) -> list[Float[Tensor, "T S"]]:
+    """How much the decoder's last layer looks at each source token while it writes each target token.
+
+    Args:
+        models: in eval mode; of several, the mean.
+        sources: ids without </s>.
+        targets: their translations, without <s> and </s>.
+
+    Returns:
+        For each pair the mean over heads: a row for each target token, over the source tokens and the </s> behind them.
+    """
+    found = [torch.empty(0)] * len(sources)
+    lengths = [max(len(source), len(target)) + 1 for source, target in zip(sources, targets, strict=True)]
+    for rows in within_budget(lengths, _TOKENS_PER_BATCH):
         src = padded([sources[i] for i in rows])
         tgt = padded([targets[i] for i in rows], bos=True)[:, :-1]
         weights = torch.stack([_last_weights(model, src, tgt) for model in models]).mean(0)
         for i, weight in zip(rows, weights, strict=True):
-            links[i] = most_attended(weight[: len(targets[i]), : len(sources[i])])
-    return links
+            found[i] = weight[: len(targets[i]), : len(sources[i]) + 1]
+    return found
 
 
 def most_attended(weights: Float[Tensor, "T S"]) -> Links:

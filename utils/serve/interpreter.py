@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from const.token import EOS
 from models.transformer import Transformer
+from utils.search.alignment import mean_cross_attention
 from utils.search.translator import Translation, Translator
-from utils.serve.cross_attention import CrossAttention
 
 _DIGITS = 3  # of a weight: a thousandth is nothing to see
 
@@ -52,7 +52,7 @@ class Interpreter:
     def __init__(self, translator: Translator, model: Transformer) -> None:
         self._translator = translator
         self._own = translator.search
-        self._cross_attention = CrossAttention(model)
+        self._model = model
         tgt = translator.tokenizers.tgt
         self._tgt_ids = {token: i for i, token in enumerate(tgt.tokens(range(len(tgt))))}
 
@@ -70,9 +70,8 @@ class Interpreter:
         room, src = self._translator.window - 1, self._translator.tokenizers.src
         sources = {i: ids[:room] for i, ids in zip(whole, src.encode([lines[i] for i in whole]), strict=True)}
         pairs = [(i, candidate.tokens) for i in whole for candidate in translations[i].candidates]
-        weights = self._cross_attention.weights(
-            [sources[i] for i, _ in pairs], [[self._tgt_ids[token] for token in tokens] for _, tokens in pairs]
-        )
+        targets = [[self._tgt_ids[token] for token in tokens] for _, tokens in pairs]
+        weights = mean_cross_attention([self._model], [sources[i] for i, _ in pairs], targets)
         attention: list[list[list[list[float]]]] = [[] for _ in lines]
         for (i, _), weight in zip(pairs, weights, strict=True):
             attention[i].append([[round(value, _DIGITS) for value in row] for row in weight.tolist()])

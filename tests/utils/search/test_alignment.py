@@ -5,24 +5,17 @@ import torch
 from torch import Tensor
 
 from models.transformer import Transformer
-from tests.tiny import MODEL, translating
+from tests.tiny import MODEL, translating, written_out
 from utils.search import alignment
-from utils.search.alignment import align, pharaoh
+from utils.search.alignment import align, mean_cross_attention, pharaoh
 from utils.visualize.attention import cross_attention
 
 SOURCES = [[5, 9, 7, 20], [8], [6, 6, 30, 12, 9, 4, 11], [13, 10, 5]]
 TARGETS = [[7, 8, 4], [22, 9, 30, 4, 5], [5, 6], [19]]
 
 
-def explicit(model: Transformer) -> Transformer:
-    """The same weights with every attention written out."""
-    twin = translating(replace(MODEL, fused=False))
-    twin.load_state_dict(model.state_dict())
-    return twin
-
-
 def last_layer(model: Transformer, source: list[int], target: list[int]) -> Tensor:
-    return cross_attention(explicit(model), source, target)[-1].mean(0)[: len(target), : len(source)]
+    return cross_attention(written_out(model), source, target)[-1].mean(0)[: len(target), : len(source)]
 
 
 @pytest.mark.parametrize("budget", [1, 12, 8192])
@@ -46,6 +39,17 @@ def test_several_models_are_asked_for_their_mean() -> None:
         assert isinstance(mean, Tensor)
         assert [place for place, _ in links] == mean.argmax(-1).tolist()
     assert found != align(models[:1], SOURCES, TARGETS)
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_weights_are_those_of_the_pictures_and_rows_sum_to_one(fused: bool) -> None:
+    model = translating(replace(MODEL, fused=fused))
+    sources, targets = [*SOURCES, [7, 5], []], [*TARGETS, [], [8]]
+    for weights, source, target in zip(mean_cross_attention([model], sources, targets), sources, targets, strict=True):
+        of_heads = cross_attention(written_out(model), source, target)[-1]
+        torch.testing.assert_close(weights, of_heads.mean(0)[:-1])  # the picture's last row chooses </s>
+        assert weights.shape == (len(target), len(source) + 1)
+        torch.testing.assert_close(weights.sum(1), torch.ones(len(target)))
 
 
 def test_what_is_empty_has_no_links() -> None:

@@ -10,7 +10,7 @@ from const.token import BOS, BOS_ID, EOS, EOS_ID
 from layers.packed import packed
 from models.bert import BertConfig
 from models.transformer import Transformer
-from tests.tiny import MODEL, lively, run, translating
+from tests.tiny import MODEL, lively, run, translating, written_out
 from utils.run import load_run
 from utils.search.attention_map import (
     AttentionMap,
@@ -40,9 +40,9 @@ def test_every_layer_and_head_of_the_three_kinds_is_there() -> None:
 
 def test_they_are_those_of_a_model_that_writes_the_formula_out_and_of_a_packed_one(tmp_path: Path) -> None:
     folder = run(tmp_path)
-    fused, explicit = (load_run(folder, CPU, fused=choice).model for choice in (None, False))
+    fused = load_run(folder, CPU).model
     assert fused.config.fused
-    expected = attention_weights(explicit, SRC, TGT)
+    expected = attention_weights(written_out(fused), SRC, TGT)
     for model in (fused, packed(fused, torch.float32)):
         found = attention_weights(model, SRC, TGT)
         for kind, layers in expected.items():

@@ -13,7 +13,7 @@ from const.token import BOS_ID, EOS_ID
 from layers.recorded_weights import recorded_weights
 from layers.scaled_dot_product_attention import FusedScaledDotProductAttention
 from models.transformer import Transformer, TransformerState
-from tests.tiny import MODEL, TEXT, lively, run, sources
+from tests.tiny import MODEL, TEXT, lively, run, sources, written_out
 from tests.utils.search.tree import Ids, Tree, real, up_to
 from utils.run import build_translator, load_run
 from utils.search.beam import beam_search
@@ -152,7 +152,7 @@ def test_a_run_that_was_trained_with_the_fused_kernel_translates_with_the_penalt
     search = SearchConfig(4, coverage_penalty=2.0)
     translator = build_translator([trained], search, precision="fp32")
     ids = trained.tokenizers.src.encode(TEXT.src[::30])
-    oracle = load_run(trained.folder, CPU, fused=False).model
+    oracle = written_out(trained.model)
     for source, hypotheses in zip(ids, translator.search_ids(ids), strict=True):
         for said, score in hypotheses:
             ((log_prob, cp),) = full_pass(oracle, (*source, EOS_ID), tuple(said))
