@@ -26,7 +26,7 @@ CPU = torch.device("cpu")
 GREEDY = SearchConfig(beam_size=1)
 SOURCES = tokenizers().src.encode(TEXT.src)
 DRAW = random.Random(2)
-BOUNDS = [Bounds(least, DRAW.randint(least + 1, 14)) for least in (DRAW.choice((0, 0, 3)) for _ in SOURCES)]
+BOUNDS = [Bounds(least, least + DRAW.randint(1, 11)) for least in (DRAW.choice((0, 0, 3, 24)) for _ in SOURCES)]
 SHAPES = {
     "norm first": MODEL,
     "norm last, learned positions": replace(MODEL, norm_first=False, positions="learned"),
@@ -35,11 +35,11 @@ PIECES = range(len(SPECIAL_TOKENS), len(tokenizers().tgt))
 STARTS: list[list[int]] = [[], [], *([DRAW.choice(PIECES) for _ in range(n)] for n in (1, 2, 5))]
 
 
-def sober() -> Transformer:
-    """It finds <pad>, <unk> and <s> impossible: what is ruled out has no probability to share."""
+def tempted(bias: float) -> Transformer:
+    """As much more as the bias says to say <pad>, <unk> and <s>; by much less than 0: sober, as the well-trained."""
     model = deepcopy(learned(replace(MODEL, tie="none")))
     with torch.no_grad():
-        model.output.bias[:EOS_ID] = -50.0
+        model.output.bias[:EOS_ID] = bias
     return model
 
 
@@ -72,9 +72,9 @@ def test_greedy_translations_are_ours(config: TransformerConfig, tmp_path: Path)
 def test_scores_are_log_probabilities_over_our_penalty(
     width: int, penalty: tuple[float, Literal["gnmt", "length"]], tmp_path: Path
 ) -> None:
-    model, search = sober(), SearchConfig(width, *penalty)
+    model, search = tempted(-50.0), SearchConfig(width, *penalty)
     theirs = exported(model, tmp_path)
-    sources, bounds = SOURCES[::3], [Bounds(0, bound.most) for bound in BOUNDS[::3]]
+    sources, bounds = SOURCES[::3], [Bounds(0, bound.most - bound.least) for bound in BOUNDS[::3]]
     for prefixes in (None, [DRAW.choice(STARTS) for _ in sources]):
         found = theirs.search(sources, bounds, search, prefixes)
         for source, hypotheses in zip(sources, found, strict=True):
@@ -84,7 +84,7 @@ def test_scores_are_log_probabilities_over_our_penalty(
             scores = [one.score for one in hypotheses]
             assert scores == sorted(scores, reverse=True)
             assert len({tuple(one.ids) for one in hypotheses}) == len(hypotheses) <= width
-        assert sum(map(len, found)) > 0.5 * width * len(sources)
+        assert sum(map(len, found)) > 0.4 * width * len(sources)
 
 
 @pytest.mark.parametrize("penalty", [(0.6, "gnmt"), (1.0, "length"), (0.0, "gnmt")])
@@ -99,13 +99,22 @@ def test_a_beam_finds_what_ours_finds(penalty: tuple[float, Literal["gnmt", "len
     assert sum(lost) / len(lost) < 0.05
 
 
+def test_it_looks_on_when_enough_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs, search = exported(learned(), tmp_path), SearchConfig(4, 2.0, "length")
+    bounds = [Bounds(0, 40)] * len(SOURCES)
+    far = [found[0].score for found in theirs.search(SOURCES, bounds, search)]
+    monkeypatch.setattr("utils.export.ctranslate2_model._PATIENCE", 1)
+    near = [found[0].score for found in theirs.search(SOURCES, bounds, search)]
+    assert sum(far) > sum(near) + 0.01
+
+
 def test_what_may_not_be_said_shares_out_its_probability(tmp_path: Path) -> None:
-    model = translating()
-    theirs = exported(model, tmp_path)
+    model = tempted(10.0)
     bounds = [Bounds(0, 20)] * len(SOURCES)
     ours = greedy_search(model, padded(SOURCES), bounds, GREEDY)
-    found = theirs.search(SOURCES, bounds, GREEDY)
-    assert all(a.score < b.score + 1e-4 for a, (b,) in zip(ours, found, strict=True))
+    found = exported(model, tmp_path).search(SOURCES, bounds, GREEDY)
+    assert best(found) == [one.ids for one in ours]
+    assert all(a.score < b.score for a, (b,) in zip(ours, found, strict=True) if len(b.ids) < 19)
 
 
 def test_given_translations_are_as_likely(tmp_path: Path) -> None:
