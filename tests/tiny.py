@@ -84,7 +84,8 @@ def run(root: Path, model: TransformerConfig = MODEL) -> Path:
 
 def written_out(model: Transformer) -> Transformer:
     """The same weights with every attention by the formula, none by a fused kernel."""
-    sizes = (module.weight.size(0) for module in (model.src_embedding, model.output))
-    twin = Transformer(replace(model.config, fused=False), *sizes)  # type: ignore[arg-type]
-    twin.load_state_dict(model.state_dict())
+    weights = model.state_dict()
+    sizes = (len(weights[f"{name}.weight"]) for name in ("src_embedding", "output"))
+    twin = Transformer(replace(model.config, fused=False), *sizes)
+    twin.load_state_dict(weights)
     return twin.eval()

@@ -10,14 +10,18 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_pla
 Open = Callable[..., Page]
 
 
+def chromium() -> str | None:
+    """The browser of the system."""
+    return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     """The one of the system; without it the test is skipped."""
-    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if chromium is None:
+    if chromium() is None:
         pytest.skip("no chromium, chromium-browser or google-chrome on the path: install one to test the page")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox", "--disable-gpu"])
         yield browser
         browser.close()
 
