@@ -7,20 +7,24 @@ from pathlib import Path
 import torch
 
 from const.path import PICKLES
-from utils.command_line import Parser, run_command
+from const.version import VERSION
+from utils.command_line import Parser, needing_group, run_command
 from utils.config import Config, tree_of
 from utils.device import Device, Precision, pick_device
 from utils.run import CONFIG, WEIGHTS, build_translator, find_run, load_run
-from utils.serve.api import create_app
-from utils.serve.interpreter import Interpreter
-from utils.serve.server import Server, address, bind
-from utils.serve.service import Limits, Route
+
+with needing_group("serve.py", "serve"):
+    from utils.serve.api import create_app
+    from utils.serve.interpreter import Interpreter
+    from utils.serve.server import Server, address, bind
+    from utils.serve.service import Limits, Route
 
 
 def build_parser() -> Parser:
     """All options."""
     parser = Parser(
         prog="serve.py",
+        version=VERSION,
         usage="python serve.py [--run RUN ...] [--host HOST] [--port PORT] [options]",
         description="Serve trained runs: a page that translates as you type, and an API in LibreTranslate's shape.",
         epilog="""examples:

@@ -4,7 +4,8 @@ import difflib
 import re
 import sys
 from argparse import ArgumentError
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from jsonargparse import ArgumentParser
@@ -44,6 +45,15 @@ class Parser(ArgumentParser):
         near = difflib.get_close_matches(wrong.split("=")[0], known, n=1, cutoff=0.5)
         remedy = f"did you mean --{near[0]}?" if near else "see --help"
         return f"unknown option {wrong}: {remedy}"
+
+
+@contextmanager
+def needing_group(program: str, group: str) -> Iterator[None]:
+    """Inside stand imports of packages that only one group of dependencies has; one line when it is not installed."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        fail(program, f"{error.name} is not installed: poetry install --with {group}")
 
 
 def run_command(program: str, main: Callable[[], None]) -> NoReturn:

@@ -13,7 +13,7 @@ def test_the_version_is_the_projects() -> None:
     assert project["version"] == VERSION
 
 
-@pytest.mark.parametrize("command", ["train.py", "translate.py", "evaluate.py"])
+@pytest.mark.parametrize("command", ["train.py", "translate.py", "evaluate.py", "serve.py", "export.py"])
 def test_a_command_says_its_version(command: str) -> None:
     said = subprocess.run([sys.executable, ROOT / command, "--version"], capture_output=True, text=True, check=True)
     assert said.stdout == f"{command} {VERSION}\n"

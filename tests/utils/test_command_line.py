@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from const.path import ROOT
-from utils.command_line import Parser, run_command
+from utils.command_line import Parser, needing_group, run_command
 
 
 def raising(error: BaseException) -> Callable[[], None]:
@@ -120,3 +120,12 @@ def test_a_parser_that_shall_not_exit_raises(capsys: pytest.CaptureFixture[str])
 def test_options_that_are_right_are_read() -> None:
     arguments = options().parse_args(["--beam", "3", "--resume", "run", "--model.d_model=8"])
     assert (arguments.beam, arguments.resume, arguments.model.d_model) == (3, "run", 8)
+
+
+def test_a_group_that_is_not_installed_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught, needing_group("verb.py", "extra"):
+        import no_such_package.part  # type: ignore[import-not-found]  # noqa: F401
+    assert caught.value.code == 2
+    assert capsys.readouterr().err == (
+        "verb.py: error: no_such_package is not installed: poetry install --with extra\n"
+    )
