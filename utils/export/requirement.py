@@ -10,4 +10,4 @@ def require_ctranslate2() -> None:
         ValueError: it is not installed.
     """
     if find_spec("ctranslate2") is None:
-        raise ValueError("ctranslate2 is not installed: `poetry install --with dev`, or `pip install ctranslate2`")
+        raise ValueError("ctranslate2 is not installed: `poetry install --with export`, or `pip install ctranslate2`")
