@@ -317,7 +317,7 @@ def test_wrong_words_for_a_run_are_refused(command: Command, run: Path) -> None:
 
 
 def test_a_verb_is_needed_and_its_errors_name_it(command: Command) -> None:
-    assert "to be one of {run,tune,rescore,file,compare" in command().complaint
+    assert "to be one of {run,tune,rescore,heads,file" in command().complaint
     assert "invalid choice: 'walk'" in command("walk").complaint
     assert (
         command("run", "--bim", "3").complaint == "evaluate.py run: error: unknown option bim: did you mean --beam?\n"

@@ -73,6 +73,7 @@ def test_a_refusal_is_an_error() -> None:
     assert all(answer.translation is None for answer in answers)
 
 
+@pytest.mark.slow
 def test_a_server_in_a_process_of_its_own_is_measured(tmp_path: Path) -> None:
     own = load_run(run(tmp_path), torch.device("cpu"))
     one, four = module.measure(own, TEXTS, [1, 4], 0.5, "fp32")

@@ -1,11 +1,10 @@
-import subprocess
-import sys
 import tomllib
 
 import pytest
 
 from const.path import ROOT
 from const.version import VERSION
+from tests.test_surface import PARSERS
 
 
 def test_the_version_is_the_projects() -> None:
@@ -13,8 +12,9 @@ def test_the_version_is_the_projects() -> None:
     assert project["version"] == VERSION
 
 
-@pytest.mark.parametrize("command", ["train.py", "translate.py", "evaluate.py", "serve.py", "export.py"])
-def test_a_command_says_its_version(command: str) -> None:
-    said = subprocess.run([sys.executable, ROOT / command, "--version"], capture_output=True, text=True, check=True)
-    assert said.stdout == f"{command} {VERSION}\n"
-    assert said.stderr == ""
+@pytest.mark.parametrize("command", PARSERS)
+def test_a_command_says_its_version(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        PARSERS[command]().parse_args(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr() == (f"{command} {VERSION}\n", "")
