@@ -14,8 +14,9 @@ from utils.export.requirement import require_ctranslate2
 from utils.export.to_safetensors import Network, write_safetensors
 from utils.export.translator_settings import TranslatorSettings
 from utils.file import atomic_folder
-from utils.run import CONFIG, WEIGHTS, Run, Vocabulary, find_run, load_run
+from utils.run import CONFIG, WEIGHTS, Run, find_run, load_run
 from utils.text.pair import TokenizerPair
+from utils.text.vocabulary import Vocabulary
 from utils.trained import load_bert, load_classifier, load_language_model
 from utils.training.weight_store import read_score
 

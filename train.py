@@ -32,6 +32,7 @@ from utils.device import (
     return_freed_memory,
 )
 from utils.file import sweep_drafts
+from utils.provenance import own_commit
 from utils.task.arguments import Arguments, read_arguments
 from utils.task.classification import ClassificationTask
 from utils.task.language import LanguageTask
@@ -430,6 +431,7 @@ def _judges_nothing(loss: float) -> Validation:
 def main() -> None:
     """Train alone, or with the other processes that torchrun has started."""
     arguments = read_arguments(sys.argv[1:])
+    own_commit()  # before hours pass
     device = own_device(pick_device(arguments.config.training.device))
     inference_dtype(device, arguments.config.training.precision)  # refuses what the device cannot do
     keep_freed_memory()

@@ -25,13 +25,13 @@ from utils.search.document_rescorer import DocumentRescorer
 from utils.search.hypothesis import SearchConfig
 from utils.search.inspection import Inspector
 from utils.task.rescore import RescoringConfig, load_rescorer, saved_rescoring
+from utils.terminal.contradiction import refuse_contradictions
 from utils.terminal.conversation import Conversation
 from utils.terminal.document_presenter import DocumentPresenter
 from utils.terminal.line_stream import LineStream, count_lines, in_lots, paired
 from utils.terminal.option import (
     add_rescoring_options,
     add_search_options,
-    refuse_rescoring,
     sampling_config,
     search_config,
 )
@@ -145,6 +145,9 @@ def main() -> None:
     if arguments.engine == "ctranslate2":
         translate_exported(arguments, folders[0])
         return
+    for folder in folders:
+        if TranslatorSettings.are_in(folder):
+            raise ValueError(f"{folder} was made for CTranslate2: add --engine ctranslate2")
     own = Config.load(folders[0] / CONFIG)
     search, sampling = search_config(own.search, arguments, n_best), sampling_config(arguments, n_best)
     device = pick_device(arguments.device)
@@ -215,75 +218,6 @@ def untuned(config: RescoringConfig, runs: Sequence[Run], folder: Path) -> str:
     memory = "" if config.memory_length is None else f" --memory {config.memory_length}"
     remedy = f"python evaluate.py rescore {runs[0].folder} --with {folder}{memory} --save"
     return f"--rescore_weight {config.weight:g}, which nobody has tuned{memory and ' for this memory'}: {remedy}"
-
-
-def refuse_contradictions(arguments: Namespace) -> None:
-    """What makes no sense together is refused before anything is loaded."""
-    texts, file = arguments.texts, arguments.input
-    if texts and file:
-        raise ValueError(f"texts and --input {file} at once: give one of them")
-    if file and (file.is_dir() or not file.exists()):
-        raise ValueError(f"no such file: {file}")
-    for option in ("n_best", "alternatives"):
-        if (value := arguments[option]) is not None and value < 1:
-            raise ValueError(f"--{option} {value}: give 1 or more")
-    for option in ("log_probs", "alignment"):
-        if arguments[option] and arguments.format != "jsonl":
-            raise ValueError(f"--{option} has no place in lines of text: add --format jsonl")
-    if arguments.format == "pharaoh":
-        refuse_beside_links(arguments)
-    if arguments.attention is not None:
-        refuse_beside_attention(arguments)
-    if arguments.alternatives and len(texts) != 1:
-        raise ValueError(f"--alternatives are those of one text, and {len(texts)} are given: give one")
-    if arguments.score is not None:
-        if len(texts) > 1:
-            raise ValueError(f"--score and {len(texts)} texts: give one, or two files, --input FILE --score FILE")
-        if not texts and not Path(arguments.score).is_file():
-            raise ValueError(f"no such file: {arguments.score} (--score takes the translations of lines from a file)")
-        for option in ("alternatives", "prefix"):
-            if arguments[option]:
-                raise ValueError(f"--score and --{option} at once: give one of them")
-    refuse_rescoring(arguments)
-    if arguments.engine == "ctranslate2":
-        refuse_beyond_ctranslate2(arguments)
-
-
-def refuse_beside_links(arguments: Namespace) -> None:
-    """Links are those of the best translation of each line."""
-    for option in ("alternatives", "score"):
-        if arguments[option] is not None:
-            raise ValueError(f"--format pharaoh and --{option} at once: give one of them")
-    if arguments.n_best > 1:
-        raise ValueError(f"--format pharaoh has a line a text, and --n_best {arguments.n_best} more: give one of them")
-
-
-def refuse_beside_attention(arguments: Namespace) -> None:
-    """A picture shows one model, one text and one translation."""
-    from utils.attention_heads import refuse_other_pictures
-
-    refuse_other_pictures(arguments.attention)
-    if arguments.input:
-        raise ValueError(f"--attention is that of one text: give the text in place of --input {arguments.input}")
-    if len(arguments.texts) != 1:
-        raise ValueError(f"--attention is that of one text, and {len(arguments.texts)} are given: give one")
-    if len(arguments.run or []) > 1:
-        raise ValueError(f"--attention is that of one run, and {len(arguments.run)} are given: give one --run")
-    if arguments.rescore_with:
-        raise ValueError("--attention shows the translator alone: leave out --rescore-with")
-
-
-def refuse_beyond_ctranslate2(arguments: Namespace) -> None:
-    """What only our own search can do."""
-    runs = arguments.run or []
-    if len(runs) > 1:
-        raise ValueError(f"--engine ctranslate2 and {len(runs)} runs: an ensemble needs our own search; give one --run")
-    given = [option for option in ("sample", "alternatives", "alignment", "attention") if arguments[option]]
-    given += ["rescore-with"] if arguments.rescore_with else []
-    given += ["format pharaoh"] if arguments.format == "pharaoh" else []
-    if given:
-        raise ValueError(f"--engine ctranslate2 and --{given[0]} at once: that needs our own search; leave one out")
-    sampling_config(arguments)  # refuses the options of drawn translations
 
 
 def write(presenter: Presenter, arguments: Namespace) -> None:

@@ -1,7 +1,6 @@
 """A text of many short pairs is prepared and cut into batches: time and memory. `python -m bench.data`."""
 
 import argparse
-import json
 import multiprocessing
 import os
 import threading
@@ -15,6 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.publish import add_json_option, publish
 from utils.command_line import Parser, run_command
 from utils.dataset.batch import BatchConfig
 from utils.dataset.bucket_sampler import BucketSampler
@@ -22,7 +22,7 @@ from utils.dataset.corpus import DataConfig, prepare_corpus
 from utils.dataset.parallel_text import ParallelFiles
 from utils.dataset.prefetch import prefetched
 from utils.dataset.token_cache import cached_tokenizers, cached_tokens, training_tokens
-from utils.file import atomic_file, atomic_folder
+from utils.file import atomic_folder
 from utils.text.pair import TokenizerConfig
 
 N_WORDS = 50_000
@@ -214,7 +214,7 @@ def build_parser() -> Parser:
     parser.add_argument("--pairs", type=int, default=10_000_000, help="how many (10,000,000)")
     parser.add_argument("--sampling", type=float, default=0.0, help="of sub-words, see train.py (0)")
     parser.add_argument("--vocab_size", type=int, default=8000, help="pieces (8000)")
-    parser.add_argument("--json", type=Path, help="where to write all figures")
+    add_json_option(parser)
     return parser
 
 
@@ -242,18 +242,14 @@ def main() -> None:
         "warm_start_s": sum(warm.seconds.values()) - warm.seconds["batches"],
         "batches_per_s": warm.batches_per_s,
     }
-    if arguments.json:
-        result = {
-            "pairs": arguments.pairs,
-            "sampling": arguments.sampling,
-            "cold_s": cold.seconds,
-            "warm_s": warm.seconds,
-            "padding": warm.padding,
-            "figures": figures,
-        }
-        with atomic_file(arguments.json) as draft:
-            draft.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    print("\n" + " ".join(f"{name}={value:.3f}" for name, value in figures.items()))
+    about = {
+        "pairs": arguments.pairs,
+        "sampling": arguments.sampling,
+        "cold_s": cold.seconds,
+        "warm_s": warm.seconds,
+        "padding": warm.padding,
+    }
+    publish(figures, about, arguments.json)
 
 
 if __name__ == "__main__":

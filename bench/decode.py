@@ -5,7 +5,6 @@ that a machine that slows down meanwhile slows all of them.
 """
 
 import argparse
-import json
 import multiprocessing
 import tempfile
 import time
@@ -23,6 +22,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from bench.machine import product_peak
+from bench.publish import add_json_option, publish
 from const.token import PAD_ID
 from layers.mask import padding_mask
 from models.transformer import Transformer
@@ -32,7 +32,6 @@ from utils.dataset.parallel_text import read_parallel
 from utils.device import Precision, keep_freed_memory
 from utils.evaluation.score import score
 from utils.export.to_ctranslate2 import to_ctranslate2
-from utils.file import atomic_file
 from utils.run import build_translator, find_run, load_run
 from utils.search.translator import Translator
 from utils.text.pair import load_tokenizers
@@ -297,7 +296,7 @@ def build_parser() -> Parser:
     parser.add_argument("--tokens", type=int, default=0, help="force so many tokens a sentence (default: until </s>)")
     parser.add_argument("--rounds", type=int, default=2, help="the best of so many counts (default: 2)")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="(default: one a core)")
-    parser.add_argument("--json", type=Path, help="where to write all figures")
+    add_json_option(parser)
     return parser
 
 
@@ -331,21 +330,17 @@ def main() -> None:
     figures = ratios(measurements)
     if not arguments.tokens:  # forced, ours ends with </s> where theirs has one token more
         figures |= equality(measurements)
-    if arguments.json:
-        rows = [{k: v for k, v in asdict(found).items() if k != "translations"} for found in measurements]
-        result = {
-            "name": run.config.name,
-            "sentences": len(sources),
-            "source_tokens": round(lengths, 1),
-            "tokens": arguments.tokens,
-            "threads": arguments.threads,
-            "product_gflops": peaks,
-            "figures": figures,
-            "measurements": rows,
-        }
-        with atomic_file(arguments.json) as draft:
-            draft.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    print("\n" + " ".join(f"{name}={value:.3f}" for name, value in figures.items()))
+    rows = [{k: v for k, v in asdict(found).items() if k != "translations"} for found in measurements]
+    about = {
+        "name": run.config.name,
+        "sentences": len(sources),
+        "source_tokens": round(lengths, 1),
+        "tokens": arguments.tokens,
+        "threads": arguments.threads,
+        "product_gflops": peaks,
+        "measurements": rows,
+    }
+    publish(figures, about, arguments.json)
 
 
 if __name__ == "__main__":

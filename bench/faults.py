@@ -5,7 +5,6 @@ checkpoint (optimizer, averages, place in the data) and log, times aside.
 """
 
 import argparse
-import json
 import random
 import resource
 import shutil
@@ -22,9 +21,9 @@ from typing import Literal
 
 from tqdm import tqdm
 
+from bench.publish import add_json_option, publish
 from bench.tiny_training import CPU, Outcome, TinyTraining, compare, differences
 from utils.command_line import Parser, run_command
-from utils.file import atomic_file
 from utils.training.checkpoint_store import CheckpointStore
 
 KILLS_A_TRAINING = 5
@@ -280,7 +279,7 @@ def build_parser() -> Parser:
     parser.add_argument("--kills", type=int, default=30, help="trainings killed (default: 30)")
     parser.add_argument("--damages", type=int, default=200, help="checkpoints damaged (default: 200)")
     parser.add_argument("--seed", type=int, default=1, help="of the moments and the damages (default: 1)")
-    parser.add_argument("--json", type=Path, help="where to write all figures")
+    add_json_option(parser)
     return parser
 
 
@@ -300,11 +299,8 @@ def main() -> None:
         survive_damage_on_the_command_line(training, reference)
         figures |= {"full_disk": survive_full_disk(folder, reference)}
         figures |= survive_kills(folder, arguments.kills, reference, seconds, arguments.seed)
-    if arguments.json:
-        with atomic_file(arguments.json) as draft:
-            draft.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
-    print("All of them ended with the bits of the undisturbed one.\n")
-    print(" ".join(f"{name}={value}" for name, value in figures.items()))
+    print("All of them ended with the bits of the undisturbed one.")
+    publish(figures, {}, arguments.json)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ the sentences and the search are the same.
 import argparse
 import asyncio
 import contextlib
-import json
 import signal
 import statistics
 import subprocess
@@ -24,11 +23,11 @@ import httpx
 import torch
 from tqdm import tqdm
 
+from bench.publish import add_json_option, publish
 from const.path import ROOT
 from utils.command_line import Parser, run_command
 from utils.dataset.corpus import prepare_corpus
 from utils.dataset.parallel_text import read_parallel
-from utils.file import atomic_file
 from utils.run import Run, build_translator, find_run, load_run
 from utils.search.translator import Translator
 
@@ -249,13 +248,16 @@ def build_parser() -> Parser:
     parser.add_argument("--seconds", type=float, default=60.0, help="for one client, and for all (default: 60)")
     parser.add_argument("--sentences", type=int, default=500, help="different ones of the test set (default: 500)")
     parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32", help="(default: fp32)")
-    parser.add_argument("--json", type=Path, help="where to write all figures")
+    add_json_option(parser)
     return parser
 
 
 def main() -> None:
     """Measure, print, write."""
     arguments = build_parser().parse_args()
+    for name in ("clients", "seconds", "sentences"):
+        if not arguments[name] > 0:  # nor NaN
+            raise ValueError(f"--{name} {arguments[name]}: give more than 0")
     run = load_run(find_run(arguments.run), torch.device("cpu"))
     corpus = prepare_corpus(run.config.data)
     texts = list(dict.fromkeys(read_parallel(corpus.test).src))[: arguments.sentences]
@@ -268,19 +270,15 @@ def main() -> None:
         f"{run.folder.name}: {len(texts)} sentences of {corpus.name}, beam {run.config.search.beam_size}, "
         f"{arguments.precision}, {torch.get_num_threads()} threads\n\n{table(measurements)}"
     )
-    if arguments.json:
-        result = {
-            "name": run.config.name,
-            "sentences": len(texts),
-            "seconds": arguments.seconds,
-            "precision": arguments.precision,
-            "threads": torch.get_num_threads(),
-            "figures": found,
-            "measurements": [asdict(measurement) for measurement in measurements],
-        }
-        with atomic_file(arguments.json) as draft:
-            draft.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    print("\n" + " ".join(f"{name}={value:.3f}" for name, value in found.items()))
+    about = {
+        "name": run.config.name,
+        "sentences": len(texts),
+        "seconds": arguments.seconds,
+        "precision": arguments.precision,
+        "threads": torch.get_num_threads(),
+        "measurements": [asdict(measurement) for measurement in measurements],
+    }
+    publish(found, about, arguments.json)
 
 
 if __name__ == "__main__":

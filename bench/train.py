@@ -6,7 +6,6 @@ that a machine that slows down meanwhile slows all of them.
 
 import argparse
 import itertools
-import json
 import multiprocessing
 import os
 import tempfile
@@ -26,6 +25,7 @@ from bench.flops import training_flops
 from bench.machine import product_peak, synchronize
 from bench.peer_training import PEERS, python_of, train_peer, write_texts
 from bench.plain_loop import PlainLoop, PlainTransformer
+from bench.publish import add_json_option, publish
 from const.token import BOS, EOS, PAD, UNK
 from models.transformer import Transformer, TransformerConfig
 from train import Trainer
@@ -38,7 +38,6 @@ from utils.dataset.prefetch import prefetched
 from utils.dataset.token_array import TokenPairs
 from utils.dataset.token_cache import cached_tokenizers, cached_tokens
 from utils.device import Precision, keep_compiled_kernels, keep_freed_memory, pick_device
-from utils.file import atomic_file
 from utils.text.pair import TokenizerConfig
 from utils.text.tokenizer import Tokenizer
 from utils.training.compiled import compile_blocks
@@ -364,7 +363,7 @@ def build_parser() -> Parser:
     )
     parser.add_argument("--seconds", type=float, default=60, help="and so long to be measured (default: 60)")
     parser.add_argument("--rounds", type=int, default=3, help="the best of so many counts (default: 3)")
-    parser.add_argument("--json", type=Path, help="where to write all figures")
+    add_json_option(parser)
     return parser
 
 
@@ -387,7 +386,7 @@ def prepare(arguments: argparse.Namespace, folder: Path) -> tuple[Job, float]:
     if given and device.type == "cuda":
         raise ValueError("--device cuda measures this project alone: leave out --joeynmt and --eole")
     for name in ("threads", "warm_up", "seconds", "rounds"):
-        if getattr(arguments, name) <= 0:
+        if not getattr(arguments, name) > 0:  # nor NaN
             raise ValueError(f"{name}={getattr(arguments, name)}: give more than 0")
     peers = {peer.title: python_of(peer, environment) for peer, environment in given.items()}
 
@@ -428,22 +427,18 @@ def main() -> None:
     )
     print(table(measurements, flops_per_token, peaks))
     figures = summary(measurements, flops_per_token, peaks)
-    if arguments.json:
-        result = {
-            "name": arguments.corpus,
-            "machine": machine,
-            "warm_up": arguments.warm_up,
-            "seconds": arguments.seconds,
-            "model": asdict(job.model),
-            "vocab": job.vocab,
-            "mflop_per_target_token": flops_per_token / 1e6,
-            "product_gflops": peaks,
-            "figures": figures,
-            "measurements": [asdict(found) for found in measurements],
-        }
-        with atomic_file(arguments.json) as draft:
-            draft.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    print("\n" + " ".join(f"{name}={value:.3f}" for name, value in figures.items()))
+    about = {
+        "name": arguments.corpus,
+        "machine": machine,
+        "warm_up": arguments.warm_up,
+        "seconds": arguments.seconds,
+        "model": asdict(job.model),
+        "vocab": job.vocab,
+        "mflop_per_target_token": flops_per_token / 1e6,
+        "product_gflops": peaks,
+        "measurements": [asdict(found) for found in measurements],
+    }
+    publish(figures, about, arguments.json)
 
 
 if __name__ == "__main__":

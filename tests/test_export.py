@@ -16,11 +16,10 @@ from safetensors.torch import load_file
 
 import export
 import translate
+from tests.outcome import Outcome, outcome
 from tests.tiny import MODEL, TEXT, run, tokenizers
 from tests.utils.export.learned import learned_run
 from tests.utils.task.tiny_run import bert_run, classifier_run, language_run
-from utils.command_line import run_command
-from utils.export import requirement
 from utils.export.to_safetensors import load_safetensors
 from utils.run import WEIGHTS, find_run, load_run
 from utils.text.pair import TokenizerPair
@@ -29,19 +28,6 @@ from utils.text.word_tokenizer import WordTokenizer
 CPU = torch.device("cpu")
 ENGINE = ("--engine", "ctranslate2", "--run")
 LINES = [TEXT.src[0], "", TEXT.src[77], "寺", "  "]
-
-
-class Outcome:
-    def __init__(self, status: object, out: str, err: str) -> None:
-        self.status, self.out, self.err = status, out, err
-
-    @property
-    def complaint(self) -> str:
-        """The one line that a mistake is answered with."""
-        assert self.status == 2
-        assert not self.out
-        assert re.match(r"(export|translate)\.py: error: .*\n$", self.err)
-        return self.err
 
 
 Command = Callable[..., Outcome]
@@ -61,10 +47,7 @@ def command(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
         monkeypatch.setattr(verb, "find_run", partial(find_run, root=folder.parent))
         monkeypatch.setattr(sys, "argv", [program, *map(str, arguments)])
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode()), encoding="utf-8"))
-        with pytest.raises(SystemExit) as ended:
-            run_command(program, verb.main)
-        out, err = capsys.readouterr()
-        return Outcome(ended.value.code, out, err)
+        return outcome(program, verb.main, capsys)
 
     return run_it
 
@@ -224,10 +207,15 @@ def test_what_cannot_be_exported_says_why(
     assert f"did you mean {folder.name}?" in complaint(folder.name[:-1], *to)
     assert "onnx" in complaint("--to", "onnx", "--output", tmp_path / "x")
     assert "to" in complaint("--output", tmp_path / "x")
-    monkeypatch.setattr(requirement, "find_spec", lambda _: None)
-    assert "ctranslate2 is not installed: `poetry install --with " in complaint(*to)
-    assert "ctranslate2 is not installed" in command("translate.py", "寺", "--engine", "ctranslate2").complaint
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)  # its import fails
+    assert "`poetry install --with export`" in complaint(*to)
+    assert "ctranslate2 cannot be loaded (" in command("translate.py", "寺", "--engine", "ctranslate2").complaint
     assert not (tmp_path / "x").exists()
+
+
+def test_what_was_exported_names_its_engine(command: Command, exported: Path) -> None:
+    complaint = command("translate.py", "寺", "--run", exported).complaint
+    assert f"{exported} was made for CTranslate2: add --engine ctranslate2" in complaint
 
 
 def test_a_run_that_is_not_exported_yet_says_how_it_is(command: Command, folder: Path) -> None:

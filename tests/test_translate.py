@@ -22,9 +22,9 @@ from PIL import Image
 
 import translate
 from const.path import ROOT
+from tests.outcome import Outcome, outcome
 from tests.tiny import TEXT, run
 from tests.utils.task.tiny_run import language_run
-from utils.command_line import run_command
 from utils.run import Run, build_translator, find_run, load_run
 from utils.search.document_rescorer import Rescored
 from utils.search.hypothesis import SearchConfig
@@ -40,20 +40,6 @@ class Typed(io.TextIOWrapper):
 
     def isatty(self) -> bool:
         return True
-
-
-class Outcome:
-    def __init__(self, status: object, out: str, err: str) -> None:
-        self.status, self.out, self.err = status, out, err
-
-    @property
-    def complaint(self) -> str:
-        """The one line that a mistake is answered with."""
-        assert self.status == 2
-        assert not self.out
-        assert self.err.startswith("translate.py: error: ")
-        assert self.err.count("\n") == 1
-        return self.err
 
 
 Command = Callable[..., Outcome]
@@ -73,10 +59,7 @@ def command(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
         monkeypatch.setattr(sys, "argv", ["translate.py", *map(str, arguments)])
         kind = Typed if typed else io.TextIOWrapper
         monkeypatch.setattr(sys, "stdin", kind(io.BytesIO(stdin), encoding="utf-8"))
-        with pytest.raises(SystemExit) as ended:
-            run_command("translate.py", translate.main)
-        out, err = capsys.readouterr()
-        return Outcome(ended.value.code, out, err)
+        return outcome("translate.py", translate.main, capsys)
 
     return run_it
 

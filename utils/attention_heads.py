@@ -9,10 +9,9 @@ from utils.device import pick_device
 from utils.run import Run, find_run, load_run
 from utils.search.attention_map import AttentionMap, attention_weights
 from utils.search.translator import Translator
+from utils.terminal.contradiction import refuse_other_pictures
 from utils.visualize.attention import Attended, cross_attention, draw_attention, draw_heads
 from utils.visualize.attention_page import Pair, write_attention_page
-
-PICTURES = (".html", ".png")  # what a translator's attention can be drawn as
 
 
 def last_cross_attention(run: Run, sentences: Sequence[str]) -> list[Attended]:
@@ -69,12 +68,6 @@ def show_attention(
     else:
         languages = run.config.data.src_lang, run.config.data.tgt_lang
         write_attention_page(found, Pair(text, given, *languages, run.folder.resolve().name), path)
-
-
-def refuse_other_pictures(path: Path) -> None:
-    """An error where a file would be of no kind that can be drawn."""
-    if path.suffix not in PICTURES:
-        raise ValueError(f"{path} is neither {' nor '.join(PICTURES)}: give the file one of these endings")
 
 
 def _sources(run: Run, sentences: Sequence[str]) -> list[list[int]]:

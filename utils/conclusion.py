@@ -136,7 +136,7 @@ def test_translator(
     _draw(run, sample)
     for name in (TRANSLATIONS, TEST, CURVE, ATTENTION):
         say(f"  {folder / name}")
-    for line in what_next(folder, scores.samples[0].source):
+    for line in what_next(folder, sample.source):
         say(line)
 
 

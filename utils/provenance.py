@@ -3,6 +3,7 @@
 import platform
 import subprocess
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
@@ -18,21 +19,33 @@ def provenance(device: torch.device) -> dict[str, str]:
     """The time, the code, the machine and the packages, in words."""
     return {
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": commit(ROOT),
+        "commit": own_commit(),
         "machine": machine(device),
         "versions": f"Python {platform.python_version()}, "
         + ", ".join(f"{package} {version(package)}" for package in _PACKAGES),
     }
 
 
+@cache
+def own_commit() -> str:
+    """That of this code when it was first asked for: at the begin of a training, after which it may change."""
+    return commit(ROOT)
+
+
 def commit(folder: Path) -> str:
     """The commit that a checkout stands at, and whether tracked files differ from it; else the version."""
     try:
-        revision, changed = (
+        top, revision, changed = (
             subprocess.run(["git", "-C", folder, *words], capture_output=True, text=True, check=True).stdout.strip()
-            for words in (("rev-parse", "HEAD"), ("status", "--porcelain", "--untracked-files=no"))
+            for words in (
+                ("rev-parse", "--show-toplevel"),
+                ("rev-parse", "HEAD"),
+                ("status", "--porcelain", "--untracked-files=no"),
+            )
         )
     except (OSError, subprocess.CalledProcessError):  # no git, or no checkout
+        return f"version {VERSION}"
+    if Path(top).resolve() != folder.resolve():  # a copy inside another checkout
         return f"version {VERSION}"
     return f"{revision}, changed" if changed else revision
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -30,6 +30,7 @@ from utils.search.hypothesis import Searchable, SearchConfig
 from utils.search.sampling import SamplingConfig
 from utils.search.translator import Translator
 from utils.text.pair import TokenizerPair, load_tokenizers
+from utils.text.vocabulary import Vocabulary
 from utils.training.checkpoint import first_difference
 from utils.training.weight_store import read_weights
 
@@ -120,13 +121,6 @@ def build_translator(
     )
 
 
-class Vocabulary(Protocol):
-    """What a network's numbers mean: tokenizers, labels."""
-
-    def save(self, folder: Path) -> None:
-        """Write it into a folder."""
-
-
 def create_run(config: AnyConfig, vocabulary: Vocabulary, root: Path = PICKLES) -> Path:
     """Make the folder of a new run, with its settings and vocabulary in it."""
     name = f"{config.name}-{datetime.now():%Y%m%d-%H%M%S}"
@@ -156,7 +150,8 @@ def newest_run(having: str, root: Path = PICKLES, tree: type[Tree] | None = Conf
     """
     files = sorted(root.glob(f"*/{having}"), key=lambda file: -file.stat().st_mtime)
     for file in files:
-        if tree is None or tree_of(file.parent / CONFIG) is tree:
+        settings = file.parent / CONFIG
+        if settings.is_file() and (tree is None or tree_of(settings) is tree):
             return file.parent
     kind = "" if tree is None else f" of task {task_of(tree)}"
     raise ValueError(

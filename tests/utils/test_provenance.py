@@ -24,6 +24,8 @@ def test_a_commit_is_named_and_so_is_that_files_differ_from_it(tmp_path: Path) -
     assert commit(tmp_path) == revision
     (tmp_path / "a").write_text("2")
     assert commit(tmp_path) == f"{revision}, changed"
+    (tmp_path / "copy").mkdir()
+    assert commit(tmp_path / "copy") == f"version {VERSION}"
 
 
 def test_time_machine_and_packages_are_there() -> None:

@@ -70,8 +70,11 @@ def test_runs_of_one_second_have_a_folder_each(tmp_path: Path) -> None:
 def test_the_newest_run_is_the_one_whose_file_was_written_last(tmp_path: Path) -> None:
     for time, (name, file) in enumerate([("c", WEIGHTS), ("a", WEIGHTS), ("b", "last.pt"), ("d", "log.jsonl")]):
         (tmp_path / name).mkdir()
+        Config().save(tmp_path / name / "config.yaml")
         (tmp_path / name / file).touch()
         os.utime(tmp_path / name / file, (time, time))
+    (tmp_path / "no run").mkdir()
+    (tmp_path / "no run" / WEIGHTS).touch()  # what was exported to here, say
     assert newest_run(WEIGHTS, tmp_path) == tmp_path / "a"
     assert newest_run("last.pt", tmp_path) == tmp_path / "b"
     os.utime(tmp_path / "c" / WEIGHTS, (99, 99))

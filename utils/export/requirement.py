@@ -1,13 +1,13 @@
 """Libraries that only exporting needs, and that may not be there."""
 
-from importlib.util import find_spec
-
 
 def require_ctranslate2() -> None:
     """To be called before anything is imported that imports CTranslate2.
 
     Raises:
-        ValueError: it is not installed.
+        ValueError: it is not installed, or its own library does not load.
     """
-    if find_spec("ctranslate2") is None:
-        raise ValueError("ctranslate2 is not installed: `poetry install --with export`, or `pip install ctranslate2`")
+    try:
+        import ctranslate2  # noqa: F401
+    except ImportError as error:
+        raise ValueError(f"ctranslate2 cannot be loaded ({error}): `poetry install --with export`") from error

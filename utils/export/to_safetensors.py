@@ -3,7 +3,7 @@
 import json
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 
@@ -13,6 +13,7 @@ from models.bert import Bert, BertClassifier, BertConfig, BertForPreTraining, Cl
 from models.transformer import Transformer, TransformerConfig
 from models.transformer_xl import TransformerXL, TransformerXLConfig
 from utils.text.pair import TokenizerPair, load_tokenizers
+from utils.text.vocabulary import Vocabulary
 from utils.training.weight_store import read_weights, write_weights
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
@@ -25,13 +26,6 @@ _SIZES = {  # what each network is built from, beside its settings
     "BertClassifier": ("vocab", "n_classes"),
     "TransformerXL": ("vocab",),
 }
-
-
-class Vocabulary(Protocol):
-    """What a network's numbers mean: tokenizers, labels."""
-
-    def save(self, folder: Path) -> None:
-        """Write it into a folder."""
 
 
 class Exported(NamedTuple):

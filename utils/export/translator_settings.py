@@ -35,6 +35,11 @@ class TranslatorSettings:
         with atomic_file(folder / SETTINGS) as draft:
             draft.write_text(json.dumps(asdict(self), ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
+    @staticmethod
+    def are_in(folder: Path) -> bool:
+        """Whether the folder is an exported translator."""
+        return (folder / SETTINGS).is_file()
+
     @classmethod
     def load(cls, folder: Path) -> "TranslatorSettings":
         """Read what `save` wrote.
@@ -43,7 +48,7 @@ class TranslatorSettings:
             ValueError: it is no exported translator, or the file is damaged.
         """
         path = folder / SETTINGS
-        if not path.is_file():
+        if not cls.are_in(folder):
             raise ValueError(
                 f"{folder} is no exported translator: "
                 f"`python export.py {folder} --to ctranslate2 --output {folder / 'ctranslate2'}` makes one of a run"

@@ -52,6 +52,6 @@ class _Words:
         numbers = self._whole_words.numbers(np.array([self._ids[token] for token in tokens], np.int64)).tolist()
         words = [""] * (max(numbers, default=-1) + 1)
         for number, token in zip(numbers, tokens, strict=True):
-            words[number] += token.replace("▁", "")
+            words[number] += "".join(token.replace("▁", "").split())  # an ideographic space is a token, and no word
         places = {number: place for place, number in enumerate(n for n, word in enumerate(words) if word)}
         return [places.get(number) for number in numbers], [word for word in words if word]

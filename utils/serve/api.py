@@ -120,6 +120,7 @@ def _add_endpoints(app: FastAPI, service: Service) -> None:
         """LibreTranslate's endpoint: a text for a text, a list for a list."""
         asked = await read(request, LibreTranslateRequest)
         texts = [asked.q] if isinstance(asked.q, str) else asked.q
+        service.refuse_too_much(texts)
         chosen = [service.choose(text, asked.source, asked.target) for text in texts]
         wanted = [(route, text) for (route, _), text in zip(chosen, texts, strict=True)]
         answer = service.translate(wanted, Asked(n_best=1 + asked.alternatives))
@@ -140,6 +141,7 @@ def _add_endpoints(app: FastAPI, service: Service) -> None:
             raise HTTPException(
                 400, f"beam={asked.beam} cannot find the {asked.n_best} of n_best: give beam={asked.n_best}"
             )
+        service.refuse_too_much([asked.text])
         route, _ = service.choose(asked.text, asked.source, asked.target, asked.run)
         begin = time.perf_counter()
         answer = service.translate([(route, asked.text)], Asked(asked.beam, asked.n_best, asked.attention))

@@ -127,15 +127,23 @@ class Batcher(Generic[AskedT, FoundT]):
 
     async def _do(self, jobs: Sequence[_Job[AskedT, FoundT]]) -> None:
         texts = [text for job in jobs for text in job.texts]
-        self._on_batch(len(texts))
         loop = asyncio.get_running_loop()
+        done: list[FoundT] = []
         try:
-            found = iter(await loop.run_in_executor(self._thread, self._work, texts, jobs[0].asked))
-        except Exception as error:  # whatever it is, it is the answer to all who wait for it
-            for job in jobs:
-                if job.is_wanted:
-                    job.found.set_exception(error)
+            for begin in range(0, len(texts), self._batch_texts):  # of a request that is longer than a batch
+                if not any(job.is_wanted for job in jobs):
+                    return
+                part = texts[begin : begin + self._batch_texts]
+                self._on_batch(len(part))
+                done += await loop.run_in_executor(self._thread, self._work, part, jobs[0].asked)
+        except Exception as error:  # whatever it is, it is the answer to whose text has caused it, and to nobody else
+            if len(jobs) > 1:
+                for job in jobs:
+                    await self._do([job])
+            elif jobs[0].is_wanted:
+                jobs[0].found.set_exception(error)
             return
+        found = iter(done)
         for job in jobs:
             own = list(islice(found, len(job.texts)))
             if job.is_wanted:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import accumulate
 from typing import NamedTuple
 
 from const.token import EOS
@@ -10,6 +11,7 @@ from utils.search.alignment import mean_cross_attention
 from utils.search.translator import Translation, Translator
 
 _DIGITS = 3  # of a weight: a thousandth is nothing to see
+_MOST_WEIGHTS = 500_000  # that are told of a lot: some MB of JSON, for which everybody waits
 
 
 class Asked(NamedTuple):
@@ -33,7 +35,7 @@ class Line(NamedTuple):
         translation: its candidates.
         source_tokens: what was translated, </s> behind it; nothing where no attention is shown.
         attention: for each candidate the weights of each of its tokens over the source tokens; nothing where it was
-            not asked for, or the line was not translated in one piece.
+            not asked for, where the line was not translated in one piece, or the lines before it have so many.
     """
 
     translation: Translation
@@ -69,6 +71,11 @@ class Interpreter:
         whole = [i for i, translation in enumerate(translations) if translation.n_pieces == 1]
         room, src = self._translator.window - 1, self._translator.tokenizers.src
         sources = {i: ids[:room] for i, ids in zip(whole, src.encode([lines[i] for i in whole]), strict=True)}
+        sizes = accumulate(
+            (len(sources[i]) + 1) * sum(len(candidate.tokens) for candidate in translations[i].candidates)
+            for i in whole
+        )
+        whole = [i for i, size in zip(whole, sizes, strict=True) if size <= _MOST_WEIGHTS]
         pairs = [(i, candidate.tokens) for i in whole for candidate in translations[i].candidates]
         targets = [[self._tgt_ids[token] for token in tokens] for _, tokens in pairs]
         weights = mean_cross_attention([self._model], [sources[i] for i, _ in pairs], targets)
@@ -76,6 +83,6 @@ class Interpreter:
         for (i, _), weight in zip(pairs, weights, strict=True):
             attention[i].append([[round(value, _DIGITS) for value in row] for row in weight.tolist()])
         return [
-            Line(translation, [*src.tokens(sources[i]), EOS] if i in sources else [], attention[i])
+            Line(translation, [*src.tokens(sources[i]), EOS] if attention[i] else [], attention[i])
             for i, translation in enumerate(translations)
         ]

@@ -23,7 +23,7 @@ def language_name(code: str) -> str:
 
 
 def detect(text: str, languages: Sequence[str]) -> Detected | None:
-    """The likeliest of some languages; None where the text's script is that of none of them.
+    """The likeliest of some languages; None where the text is Japanese or Chinese, or is not, and none of them is so.
 
     Letters tell Japanese from English, not English from German: among those, the first is taken.
 

@@ -15,6 +15,7 @@ from utils.serve.service import AUTO, MOST_BEAM
 _URLENCODED, _MULTIPART = "application/x-www-form-urlencoded", "multipart/form-data"
 _MOST_FIELDS = 1000
 _READING_S = 10.0  # for a body of some kilobytes
+_FAULTS_SHOWN = 3  # a list has one for each of its elements
 _NOBODY_WAITS = 499  # nginx's number for it; seen in the metrics alone
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
@@ -111,15 +112,23 @@ def _urlencoded(body: bytes) -> dict[str, Any]:
 
 
 def _fields(given: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
-    """A field that is given several times is a list."""
+    """A field that is given several times is a list.
+
+    Raises:
+        ValueError: one has half of a character, as some charsets allow and no tokenizer reads.
+    """
+    for text in (text for name, values in given.items() for text in (name, *values)):
+        text.encode()
     return {name: values if len(values) > 1 else values[0] for name, values in given.items()}
 
 
 def _in_one_line(error: ValidationError) -> str:
-    return "; ".join(
+    faults = error.errors(include_url=False, include_input=False, include_context=False)
+    lines = [
         ": ".join(part for part in (".".join(map(str, fault["loc"])), fault["msg"]) if part)
-        for fault in error.errors(include_url=False, include_input=False, include_context=False)
-    )
+        for fault in faults[:_FAULTS_SHOWN]
+    ]
+    return "; ".join(lines + [f"and {len(faults) - _FAULTS_SHOWN} more"] * (len(faults) > _FAULTS_SHOWN))
 
 
 async def while_awaited(request: Request, answer: Awaitable[AnswerT], seconds: float) -> AnswerT:

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _LAST_PORT = 65535
+_LAST_S = 60  # for answers that are under way when it is told to stop; a client that does not read gets no more
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -60,7 +61,16 @@ class Server(uvicorn.Server):
     """
 
     def __init__(self, app: ASGIApp, on_ready: Callable[[], object] = lambda: None) -> None:
-        super().__init__(uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, ws="none"))
+        super().__init__(
+            uvicorn.Config(
+                app,
+                log_level="warning",
+                access_log=False,
+                server_header=False,
+                ws="none",
+                timeout_graceful_shutdown=_LAST_S,
+            )
+        )
         self._on_ready = on_ready
         self._told: int | None = None
 

@@ -47,7 +47,7 @@ class Limits:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if value < 0 or (value == 0 and field.name != "collect_ms"):
+            if not (value > 0 or (value == 0 and field.name == "collect_ms")):  # nor NaN
                 raise ValueError(f"{field.name}={value} lets nothing through: give more than 0")
         if self.queue_texts < self.max_texts:
             raise ValueError(
@@ -161,10 +161,9 @@ class Service:
         """Translate texts of one request, line by line; all or nothing.
 
         Raises:
-            HTTPException: too much at once, 400; too many wait, 503.
+            HTTPException: too many wait, 503.
         """
         lots = [(route, _lines(text)) for route, text in wanted]
-        self._refuse_too_much(lots)
         answers: list[asyncio.Future[list[Line]]] = []
         try:
             for route, lines in lots:
@@ -176,9 +175,14 @@ class Service:
             for answer in answers:
                 answer.cancel()  # what nobody waits for any more leaves the queue
 
-    def _refuse_too_much(self, lots: Sequence[tuple[Route, Sequence[str]]]) -> None:
-        n_texts = sum(len(lines) for _, lines in lots)
-        n_chars = sum(len(line) for _, lines in lots for line in lines)
+    def refuse_too_much(self, texts: Sequence[str]) -> None:
+        """To be asked before anything is done with the texts of a request.
+
+        Raises:
+            HTTPException: they are too much at once, 400.
+        """
+        lines = [line for text in texts for line in _lines(text)]
+        n_texts, n_chars = len(lines), sum(map(len, lines))
         for n, most, unit in (
             (n_texts, self.limits.max_texts, "lines"),
             (n_chars, self.limits.max_chars, "characters"),

@@ -9,7 +9,7 @@ from torch import nn
 from utils.conclusion import Judge, Trained
 from utils.config import AnyConfig
 from utils.dataset.training_data import AnyBatch, Sampler
-from utils.run import Vocabulary
+from utils.text.vocabulary import Vocabulary
 from utils.training.objective import Objective
 
 Say = Callable[[str], None]

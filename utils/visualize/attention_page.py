@@ -4,11 +4,10 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
 from utils.file import atomic_file
 from utils.search.alignment import most_attended
 from utils.search.attention_map import KINDS, AttentionMap, attention_entropy, largest_entropy
+from utils.visualize.template import page_template
 
 _PARTS = 1000  # of a weight of 1: what the page can tell apart
 
@@ -25,14 +24,7 @@ class Pair(NamedTuple):
 
 def write_attention_page(found: AttentionMap, pair: Pair, path: Path) -> None:
     """One file that needs no other and no network, for a bright or a dark screen of any width."""
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    page = environment.get_template("attention_page.html").render(pair=pair, data=_embedded(_data(found, pair)))
+    page = page_template("attention_page.html").render(pair=pair, data=_embedded(_data(found, pair)))
     with atomic_file(path) as draft:
         draft.write_text(page, encoding="utf-8")
 

@@ -9,12 +9,11 @@ from pathlib import Path
 from string import ascii_uppercase
 from typing import NamedTuple
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
 from utils.evaluation.evaluation import Comparison, Evaluation, Group, Metric, SentenceScore
 from utils.file import atomic_file
 from utils.terminal.plain_text import aligned, bar, wrapped
 from utils.text.script import unspaced_language
+from utils.visualize.template import page_template
 from utils.visualize.word_difference import word_difference
 
 SIGNIFICANT = 0.05
@@ -76,14 +75,7 @@ def as_text(evaluations: Sequence[Evaluation], comparisons: Sequence[Comparison]
 
 def write_html(evaluations: Sequence[Evaluation], comparisons: Sequence[Comparison], path: Path) -> None:
     """One file that needs no other and no network, for a bright or a dark screen of any width."""
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    page = environment.get_template("report.html").render(
+    page = page_template("report.html").render(
         systems=list(zip(system_keys(evaluations), evaluations, strict=True)),
         comparisons=comparisons,
         scores=by_metric(evaluations),

@@ -81,6 +81,22 @@ def test_json_and_forms_say_the_same(scribe: Scribe, how: dict[str, Any]) -> Non
     assert (answer.status_code, answer.json()) == (200, {"translatedText": "川、寺"})
 
 
+def test_half_a_character_is_refused_and_spoils_nobodys_answer() -> None:
+    head = 'Content-Disposition: form-data; name="{}"\r\n\r\n{}\r\n'
+    fields = {"q": "\\ud800", "source": "ja", "target": "en"}
+    body = "".join(f"--x\r\n{head.format(name, value)}" for name, value in fields.items()) + "--x--\r\n"
+    kind = {"content-type": "multipart/form-data; boundary=x; charset=raw_unicode_escape"}
+    answer = post([route()], "/translate", content=body.encode(), headers=kind)
+    assert (answer.status_code, list(answer.json())) == (400, ["error"])
+
+
+def test_a_list_of_other_things_is_refused_in_one_short_line(scribe: Scribe) -> None:
+    answer = post([scribe.route()], "/translate", json={"q": [1] * 5_000, "source": "ja", "target": "en"})
+    assert answer.status_code == 400
+    assert len(answer.json()["error"]) < 300
+    assert not scribe.calls
+
+
 def test_a_list_is_answered_with_a_list_in_order(scribe: Scribe) -> None:
     texts = ["ab", "", "cd", "ef"]
     found = post([scribe.route()], "/translate", json={"q": texts, "source": "ja", "target": "en"})

@@ -70,14 +70,14 @@ def test_a_full_batch_waits_for_nobody(copyist: Copyist) -> None:
     assert asyncio.run(ask()) == [["A"], ["B"]]
 
 
-def test_a_batch_has_so_many_texts_and_a_large_request_its_own(copyist: Copyist) -> None:
+def test_a_batch_has_so_many_texts_and_a_large_request_several(copyist: Copyist) -> None:
     async def ask() -> list[list[str]]:
         async with copyist.batcher(batch_texts=3) as batcher:
             lots = [["a", "b"], ["c", "d"], ["e"], ["f", "g", "h", "i"]]
             return await asyncio.gather(*(batcher.enter(lot, "x") for lot in lots))
 
     assert asyncio.run(ask()) == [["A", "B"], ["C", "D"], ["E"], ["F", "G", "H", "I"]]
-    assert [texts for texts, _ in copyist.calls] == [["a", "b", "e"], ["c", "d"], ["f", "g", "h", "i"]]
+    assert [texts for texts, _ in copyist.calls] == [["a", "b", "e"], ["c", "d"], ["f", "g", "h"], ["i"]]
 
 
 def test_what_is_asked_otherwise_is_done_apart_the_oldest_first(copyist: Copyist) -> None:
@@ -90,16 +90,30 @@ def test_what_is_asked_otherwise_is_done_apart_the_oldest_first(copyist: Copyist
     assert copyist.calls == [(["a", "c"], "x"), (["b", "d"], "y")]
 
 
-def test_a_failure_is_the_answer_to_those_who_were_in_it_alone(copyist: Copyist) -> None:
+def test_a_failure_is_the_answer_to_who_caused_it_alone(copyist: Copyist) -> None:
     async def ask() -> list[str]:
         async with copyist.batcher() as batcher:
-            spoilt = [batcher.enter(["a"], "x"), batcher.enter(["ink"], "x")]
-            for answer in spoilt:
-                with pytest.raises(RuntimeError, match="no ink"):
-                    await answer
-            return await batcher.enter(["b"], "x")
+            first, spoilt, last = (batcher.enter([text], "x") for text in ("a", "ink", "b"))
+            with pytest.raises(RuntimeError, match="no ink"):
+                await spoilt
+            return [*await first, *await last, *await batcher.enter(["c"], "x")]
 
-    assert asyncio.run(ask()) == ["B"]
+    assert asyncio.run(ask()) == ["A", "B", "C"]
+    assert [texts for texts, _ in copyist.calls] == [["a", "ink", "b"], ["a"], ["ink"], ["b"], ["c"]]
+
+
+def test_what_nobody_waits_for_any_more_is_given_up_between_its_parts(copyist: Copyist) -> None:
+    async def ask() -> list[str]:
+        async with copyist.batcher(batch_texts=2) as batcher:
+            copyist.may_work.clear()
+            long = batcher.enter(["a", "b", "c", "d", "e"], "x")
+            await copyist.begun()
+            long.cancel()
+            copyist.may_work.set()
+            return await batcher.enter(["f"], "x")
+
+    assert asyncio.run(ask()) == ["F"]
+    assert [texts for texts, _ in copyist.calls] == [["a", "b"], ["f"]]
 
 
 def test_the_queue_has_an_end_and_those_who_leave_make_room(copyist: Copyist) -> None:
@@ -122,7 +136,7 @@ def test_the_queue_has_an_end_and_those_who_leave_make_room(copyist: Copyist) ->
             assert await asyncio.gather(first, *waiting[1:]) == [["IN WORK"], ["C"], ["E", "F"]]
 
     asyncio.run(ask())
-    assert [texts for texts, _ in copyist.calls] == [["in work"], ["c"], ["e", "f"]]
+    assert [texts for texts, _ in copyist.calls] == [["in work"], ["c"], ["e"], ["f"]]
 
 
 def test_who_leaves_during_the_work_does_no_harm(copyist: Copyist) -> None:

@@ -6,6 +6,7 @@ import torch
 from const.token import EOS
 from tests.tiny import MODEL, TEXT, lively, tokenizers
 from tests.utils.serve.served import interpreter, translator
+from utils.serve import interpreter as module
 from utils.serve.interpreter import Asked
 from utils.visualize.attention import cross_attention
 
@@ -45,3 +46,13 @@ def test_a_text_in_pieces_has_no_weights() -> None:
     (found,) = interpreter().translate(["".join(TEXT.src[:8])], Asked(attention=True))
     assert found.translation.n_pieces > 1
     assert (found.source_tokens, found.attention) == ([], [])
+
+
+def test_so_many_weights_are_told_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [TEXT.src[0], TEXT.src[77], TEXT.src[40]]
+    whole = interpreter().translate(lines, Asked(attention=True))
+    sizes = [len(line.attention[0]) * len(line.source_tokens) for line in whole]
+    monkeypatch.setattr(module, "_MOST_WEIGHTS", sizes[0] + sizes[1])
+    found = interpreter().translate(lines, Asked(attention=True))
+    assert found[:2] == whole[:2]
+    assert (found[2].translation, found[2].source_tokens, found[2].attention) == (whole[2].translation, [], [])

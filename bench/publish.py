@@ -1,0 +1,33 @@
+"""How every benchmark ends: figures to a file for programs, and in one line."""
+
+import json
+from argparse import ArgumentParser
+from collections.abc import Mapping
+from pathlib import Path
+
+from utils.file import atomic_file
+
+Figure = float | str
+
+
+def add_json_option(parser: ArgumentParser) -> None:
+    """Where the file is to be."""
+    parser.add_argument("--json", type=Path, help="where to write all figures")
+
+
+def publish(figures: Mapping[str, Figure], about: Mapping[str, object], file: Path | None) -> None:
+    """Write figures with what belongs to them, where a file is wanted, and print them as `name=value name=value`.
+
+    Args:
+        figures: by name; fractions are printed with three digits.
+        about: what else the file shall tell.
+        file: where to write; None: nowhere.
+    """
+    if file is not None:
+        with atomic_file(file) as draft:
+            draft.write_text(json.dumps({**about, "figures": figures}, indent=1) + "\n", encoding="utf-8")
+    print("\n" + " ".join(f"{name}={_printed(value)}" for name, value in figures.items()))
+
+
+def _printed(value: Figure) -> str:
+    return f"{value:.3f}" if isinstance(value, float) else str(value)

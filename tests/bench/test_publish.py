@@ -1,0 +1,19 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from bench.publish import Figure, publish
+
+FIGURES: dict[str, Figure] = {"speed": 2.0, "kills": 30, "full_disk": "tmpfs"}
+
+
+def test_figures_are_a_line_for_people_and_a_file_for_programs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "figures.json"
+    publish(FIGURES, {"name": "demo"}, file)
+    assert capsys.readouterr().out == "\nspeed=2.000 kills=30 full_disk=tmpfs\n"
+    assert json.loads(file.read_text(encoding="utf-8")) == {"name": "demo", "figures": FIGURES}
+    publish(FIGURES, {}, None)
+    assert list(tmp_path.iterdir()) == [file]
