@@ -667,7 +667,9 @@ def test_the_test_set_is_scored_with_the_best_weights_and_the_runs_own_search(ho
     assert [t.text for t in found] == translations
     scores = json.loads((folder / "test.json").read_text(encoding="utf-8"))
     assert "tok:13a" in scores["bleu_signature"]
-    assert scores["config"] == yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
+    resolved = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
+    assert resolved["data"] | {"src": "my.ja", "tgt": "my.en"} == scores["config"]["data"]
+    assert resolved["model"] == scores["config"]["model"]
     assert {"commit", "machine", "finished", "versions"} <= set(scores)
     assert 0 <= scores["bleu"] < 100
     out = (home / "said.txt").read_text(encoding="utf-8")

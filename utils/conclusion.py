@@ -15,7 +15,7 @@ from utils.dataset.parallel_text import read_parallel
 from utils.dataset.training_data import AnyBatch
 from utils.evaluation.validator import Validator
 from utils.file import atomic_file
-from utils.provenance import provenance
+from utils.provenance import portable, provenance
 from utils.run import ATTENTION, CURVE, TEST, TRANSLATIONS, WEIGHTS, Run, load_weights
 from utils.training.observer import Sample, Validation
 from utils.training.plan import Progress
@@ -98,7 +98,7 @@ def test_best(
             **about,
             **_result(trained, scores),
             **provenance(next(trained.net.parameters()).device),
-            "config": config.plain(),
+            "config": config.plain(portable),
         }
         draft.write_text(json.dumps(result, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     say("\n".join([f"test  {scores}", *(f"      {signature}" for signature in scores.signatures.values())]))

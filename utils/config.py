@@ -2,6 +2,7 @@
 
 import dataclasses
 from argparse import ArgumentError
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import NoneType
@@ -39,9 +40,9 @@ class Tree:
         with atomic_file(path) as draft:
             draft.write_text(yaml.safe_dump(self.plain(), sort_keys=False, allow_unicode=True))
 
-    def plain(self) -> dict[str, Any]:
-        """All settings in types that YAML and JSON know."""
-        return _plain(dataclasses.asdict(self))
+    def plain(self, written: Callable[[Path], str] = str) -> dict[str, Any]:
+        """All settings in types that YAML and JSON know, paths as they are to be written."""
+        return _plain(dataclasses.asdict(self), written)
 
     @classmethod
     def load(cls, path: Path) -> Self:
@@ -205,13 +206,13 @@ def tree_of(path: Path) -> type[AnyConfig]:
     return TREES[task]
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, written: Callable[[Path], str]) -> Any:
     """The same in types that YAML and JSON know."""
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: _plain(item, written) for key, item in value.items()}
     if isinstance(value, tuple):
-        return [_plain(item) for item in value]
-    return str(value) if isinstance(value, Path) else value
+        return [_plain(item, written) for item in value]
+    return written(value) if isinstance(value, Path) else value
 
 
 def _require_values(owner: type, arguments: Namespace, above: str = "") -> None:

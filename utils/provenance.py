@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from const.path import ROOT
+from const.path import CORPUS, PICKLES, ROOT
 from const.version import VERSION
 
 _PACKAGES = ("torch", "numpy", "sentencepiece", "sacrebleu")
@@ -30,6 +30,14 @@ def provenance(device: torch.device) -> dict[str, str]:
 def own_commit() -> str:
     """That of this code when it was first asked for: at the begin of a training, after which it may change."""
     return commit(ROOT)
+
+
+def portable(path: Path) -> str:
+    """As somebody else would write it: below corpus/ or pickles/, wherever those lie here, or else its name alone."""
+    for name, root in (("corpus", CORPUS), ("pickles", PICKLES)):
+        if path.resolve().is_relative_to(root):
+            return f"{name}/{path.resolve().relative_to(root)}"
+    return path.name if path.is_absolute() else str(path)
 
 
 def commit(folder: Path) -> str:

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import torch
 
+from const.path import CORPUS, PICKLES
 from const.version import VERSION
-from utils.provenance import commit, machine, provenance
+from utils.provenance import commit, machine, portable, provenance
 
 
 def git(folder: Path, *words: str) -> str:
@@ -36,3 +37,10 @@ def test_time_machine_and_packages_are_there() -> None:
     assert found["machine"].endswith(f", {torch.get_num_threads()} threads")
     assert len(found["machine"]) > len(", 2 threads")
     assert f"torch {torch.__version__.partition('+')[0]}" in found["versions"]
+
+
+def test_a_path_is_written_as_on_any_machine(tmp_path: Path) -> None:
+    assert portable(CORPUS / "kftt" / "train.ja") == "corpus/kftt/train.ja"
+    assert portable(PICKLES / "bert-1") == "pickles/bert-1"
+    assert portable(tmp_path / "my.ja") == "my.ja"
+    assert portable(Path("texts/my.ja")) == "texts/my.ja"
