@@ -33,7 +33,7 @@ def build_parser(tree: type[AnyConfig] = Config) -> Parser:
         description="Train a translator, a BERT, a Transformer-XL or a classifier; without options: KFTT, Japanese to "
         "English, Transformer base. The options below are those of the task that --config or --task names.",
         epilog="""examples:
-  python train.py --config const/preset/demo.yaml                 three minutes, no download
+  python train.py --config const/preset/demo.yaml                 two minutes, no download
   python train.py --config const/preset/kftt_ja_en_small.yaml     KFTT on a CPU
   python train.py --data.archive kftt-data-1.0.tar.gz             KFTT from a local archive
   python train.py --data.src my.ja --data.tgt my.en --name mine   two files of your own
