@@ -281,6 +281,19 @@ def test_too_long_a_text_is_not_even_sent(scribe: Scribe, open_page: Open) -> No
         assert scribe.calls == []
         page.keyboard.press("Backspace")
         translation(page, "54321")
+        page.get_by_role("textbox").fill("12\n345")  # line ends are no characters
+        translation(page, "21\n\n543")
+
+
+def test_too_many_lines_are_not_even_sent_and_what_was_said_before_looks_old(scribe: Scribe, open_page: Open) -> None:
+    with serving([scribe.route()], Limits(max_texts=2)) as url:
+        page = open_page(url, locale="ja-JP")
+        type_text(page, "ab")
+        translation(page, "ba")
+        page.get_by_role("textbox").fill("a\nb\nc")
+        expect(page.get_by_role("alert")).to_contain_text("3 行あります。一度に訳せるのは 2 行までです。")
+        assert len(scribe.calls) == 1
+        expect(page.locator("#translation")).to_have_class("stale")
 
 
 def test_an_empty_page_offers_sentences(both: str, open_page: Open) -> None:
