@@ -39,47 +39,33 @@ def log(tmp_path: Path) -> Path:
     return written(tmp_path)
 
 
-@pytest.fixture
-def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
-    """Figures that were drawn, while the test looks at them."""
-    figures: list[Figure] = []
-    close = plt.close
-
-    def note(figure: Figure) -> None:
-        figures.append(figure)
-        close(figure)
-
-    monkeypatch.setattr(plt, "close", note)
-    return figures
-
-
 def points(line: Line2D) -> list[list[float]]:
     return line.get_xydata().tolist()  # type: ignore[union-attr]
 
 
-def test_the_lines_are_those_of_the_log(log: Path, tmp_path: Path, drawn: list[Figure]) -> None:
+def test_the_lines_are_those_of_the_log(log: Path, tmp_path: Path, figures: list[Figure]) -> None:
     draw_curves({"": log}, tmp_path / "curve.png")
     steps = range(10, 61, 10)
-    assert [{line.get_label(): points(line) for line in axes.get_lines()} for axes in drawn[0].axes] == [
+    assert [{line.get_label(): points(line) for line in axes.get_lines()} for axes in figures[0].axes] == [
         {"train, as minimised": [[step, 9 - step * 0.1] for step in steps], "dev": [[30, 0.6], [60, 1.2]]},
         {"BLEU": [[30, 10], [60, 20]], "chrF": [[30, 45], [60, 45]]},
         {"learning rate": [[step, step * 0.1] for step in steps]},
         {"gradient norm": [[step, 1 + step] for step in steps]},
     ]
-    for axes in drawn[0].axes:
+    for axes in figures[0].axes:
         assert len({line.get_color() for line in axes.get_lines()}) == len(axes.get_lines())
 
 
-def test_several_runs_have_a_colour_each_and_are_named(tmp_path: Path, drawn: list[Figure]) -> None:
+def test_several_runs_have_a_colour_each_and_are_named(tmp_path: Path, figures: list[Figure]) -> None:
     logs = {name: written(tmp_path / name, slope) for name, slope in (("wide", 0.1), ("deep", 0.05))}
     draw_curves(logs, tmp_path / "curve.png")
-    (legend,) = drawn[0].legends
+    (legend,) = figures[0].legends
     named = {
         text.get_text(): line.get_color() for text, line in zip(legend.get_texts(), legend.get_lines(), strict=True)
     }
     assert list(named) == ["wide", "deep"]
     assert named["wide"] != named["deep"]
-    loss = drawn[0].axes[0].get_lines()
+    loss = figures[0].axes[0].get_lines()
     last = {(line.get_label(), line.get_color()): points(line)[-1][1] for line in loss}
     assert last == {
         ("train, as minimised", named["wide"]): pytest.approx(3),
@@ -89,13 +75,13 @@ def test_several_runs_have_a_colour_each_and_are_named(tmp_path: Path, drawn: li
     }
 
 
-def test_what_is_null_in_the_log_is_a_gap(tmp_path: Path, drawn: list[Figure]) -> None:
+def test_what_is_null_in_the_log_is_a_gap(tmp_path: Path, figures: list[Figure]) -> None:
     observer = JsonlLog(tmp_path / "log.jsonl", 0)
     for step, loss in ((10, 3.0), (20, math.nan), (30, 2.0)):
         observer.on_step(Progress(step), StepReport(loss, math.inf, 0.1, 100, 10.0, 0.1, step))
     observer.close()
     draw_curves({"": tmp_path / "log.jsonl"}, tmp_path / "curve.png")
-    first, gap, last = points(drawn[0].axes[0].get_lines()[0])
+    first, gap, last = points(figures[0].axes[0].get_lines()[0])
     assert (first, last) == ([10, 3], [30, 2])
     assert math.isnan(gap[1])
 
@@ -126,14 +112,14 @@ def test_a_line_that_is_only_half_written_is_left_out(log: Path, tmp_path: Path)
 
 
 def test_the_command_draws_runs_by_the_names_of_their_folders(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drawn: list[Figure]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, figures: list[Figure]
 ) -> None:
     for name in ("wide", "deep"):
         written(tmp_path / name)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["curve", "wide/", str(tmp_path / "deep"), "--picture", "both.png"])
     curve.main()
-    assert [text.get_text() for text in drawn[0].legends[0].get_texts()] == ["wide", "deep"]
+    assert [text.get_text() for text in figures[0].legends[0].get_texts()] == ["wide", "deep"]
     assert (tmp_path / "both.png").stat().st_size > 1000
 
 
