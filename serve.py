@@ -34,7 +34,7 @@ def build_parser() -> Parser:
   python serve.py --host 0.0.0.0                     for other machines, too: there is no password
   curl http://127.0.0.1:8000/translate -d q=駅はどこですか。 -d source=ja -d target=en
 
-GET /openapi.json describes the API, GET /metrics is for Prometheus. The first Ctrl-C or SIGTERM lets it finish what
+GET /docs describes the API, GET /metrics is for Prometheus. The first Ctrl-C or SIGTERM lets it finish what
 it has begun, the second one ends it at once. Exit status: 0, 2 after a mistake, 130 after Ctrl-C.""",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -11,7 +11,9 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from const.version import VERSION
 from utils.search.translator import Candidate
+from utils.serve.documentation import documentation
 from utils.serve.interpreter import Asked, Line
 from utils.serve.language import language_name
 from utils.serve.metrics import CONTENT_TYPE
@@ -68,8 +70,7 @@ def create_app(routes: Sequence[Route], limits: Limits) -> FastAPI:
         async with service:
             yield
 
-    # FastAPI's own pages of documentation ask a network for their scripts; /openapi.json needs none
-    app = FastAPI(title="Miyako", docs_url=None, redoc_url=None, lifespan=lifespan)
+    app = FastAPI(title="Miyako", version=VERSION, docs_url=None, redoc_url=None, lifespan=lifespan)
     _add_endpoints(app, service)
     paths = [path for route in app.routes if (path := getattr(route, "path", None))]
     app.add_middleware(BodyLimit, max_bytes=limits.max_bytes)
@@ -86,6 +87,11 @@ def _add_endpoints(app: FastAPI, service: Service) -> None:
     async def show_page() -> HTMLResponse:
         """The page."""
         return HTMLResponse(page().html, headers=page().headers)
+
+    @app.get("/docs", response_class=HTMLResponse)
+    async def show_documentation() -> HTMLResponse:
+        """This."""
+        return HTMLResponse(documentation(app.openapi()))
 
     @app.get("/health")
     async def health() -> dict[str, str]:
