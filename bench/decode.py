@@ -35,6 +35,7 @@ from utils.export.to_ctranslate2 import to_ctranslate2
 from utils.run import build_translator, find_run, load_run
 from utils.search.translator import Translator
 from utils.text.pair import load_tokenizers
+from utils.text.tokenizer import id_of_each
 from utils.training.memory import peak_memory
 
 OURS, RECOMPUTING, CTRANSLATE2 = "miyako", "without caches", "CTranslate2"
@@ -147,7 +148,7 @@ class Exported:
         self._n_tokens = job.n_tokens
         self._tokenizers = load_tokenizers(job.run)
         tgt = self._tokenizers.tgt
-        self._ids = {token: i for i, token in enumerate(tgt.tokens(range(len(tgt))))}
+        self._ids = id_of_each(tgt)
         self._translator = ctranslate2.Translator(
             str(job.exported), device="cpu", compute_type=setting.precision, intra_threads=job.threads, inter_threads=1
         )

@@ -10,6 +10,7 @@ from utils.run import Run, find_run, load_run
 from utils.search.attention_map import AttentionMap, attention_weights
 from utils.search.translator import Translator
 from utils.terminal.contradiction import refuse_other_pictures
+from utils.text.tokenizer import id_of_each
 from utils.visualize.attention import Attended, cross_attention, draw_attention, draw_heads
 from utils.visualize.attention_page import Pair, write_attention_page
 
@@ -56,7 +57,7 @@ def show_attention(
         (translation,) = translator.translate([text], prefixes=[prefix] if prefix else None, first=1)
         if translation.unknown:
             raise ValueError(f"nothing of {text!r} is in the vocabulary: give a sentence that the run can read")
-        given, places = translation.text, {token: i for i, token in enumerate(tgt.tokens(range(len(tgt))))}
+        given, places = translation.text, id_of_each(tgt)
         target = [places[token] for token in translation.candidates[0].tokens]
     else:
         target = _given_target(run, given)

@@ -30,6 +30,7 @@ from utils.search.hypothesis import Searchable, SearchConfig
 from utils.search.sampling import SamplingConfig
 from utils.search.translator import Translator
 from utils.text.pair import TokenizerPair, load_tokenizers
+from utils.text.tokenizer import every_token
 from utils.text.vocabulary import Vocabulary
 from utils.training.checkpoint import first_difference
 from utils.training.weight_store import read_weights
@@ -93,7 +94,7 @@ def build_translator(
     first = runs[0]
     for other in runs[1:]:
         if not all(
-            ours.tokens(range(len(ours))) == theirs.tokens(range(len(theirs)))
+            every_token(ours) == every_token(theirs)
             for ours, theirs in zip(first.tokenizers, other.tokenizers, strict=True)
         ):
             raise ValueError(f"{first.folder} and {other.folder} have other vocabularies: an ensemble needs the same")

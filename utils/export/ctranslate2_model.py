@@ -11,7 +11,7 @@ from const.token import BOS, EOS, PAD, UNK
 from utils.device import Precision
 from utils.search.hypothesis import Bounds, Hypothesis, SearchConfig
 from utils.text.pair import TokenizerPair
-from utils.text.tokenizer import Tokenizer
+from utils.text.tokenizer import every_token
 
 _COMPUTE_TYPE: dict[Precision | None, str] = {
     None: "default",
@@ -78,7 +78,7 @@ class CTranslate2Model:
             )
         except RuntimeError as error:
             raise ValueError(f"CTranslate2 cannot load {folder} ({error}): export the run anew") from error
-        self._src, self._tgt = (_pieces(tokenizer) for tokenizer in tokenizers)
+        self._src, self._tgt = (every_token(tokenizer) for tokenizer in tokenizers)
         self._ids = {token: i for i, token in enumerate(self._tgt)}
 
     def start(self, _src: object) -> NoReturn:
@@ -202,10 +202,6 @@ class CTranslate2Model:
             max_input_length=0,
         )
         return [scored.log_probs for scored in found]
-
-
-def _pieces(tokenizer: Tokenizer) -> list[str]:
-    return tokenizer.tokens(range(len(tokenizer)))
 
 
 def _finished(candidates: Sequence[_Said], longest: int) -> list[_Said]:

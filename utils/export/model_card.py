@@ -5,6 +5,7 @@ from dataclasses import asdict
 from utils.export.translator_settings import SETTINGS, TranslatorSettings
 from utils.text.pair import TokenizerPair
 from utils.text.sentencepiece_tokenizer import SentencePieceTokenizer
+from utils.text.tokenizer import every_token
 
 CARD = "README.md"
 
@@ -34,7 +35,7 @@ def ctranslate2_card(settings: TranslatorSettings, tokenizers: TokenizerPair, qu
     search = settings.search
     joint = tokenizers.src is tokenizers.tgt
     by_pieces = isinstance(tokenizers.src, SentencePieceTokenizer)
-    words = tokenizers.src.tokens(range(len(tokenizers.src)))
+    words = every_token(tokenizers.src)
     snippet = (_PIECES if by_pieces else _WORDS).format(
         src="tokenizer" if joint else "tokenizer_src",
         tgt="tokenizer" if joint else "tokenizer_tgt",

@@ -21,7 +21,7 @@ from layers.token_embedding import TokenEmbedding
 from models.transformer import Transformer
 from utils.file import atomic_folder
 from utils.text.pair import TokenizerPair
-from utils.text.tokenizer import Tokenizer
+from utils.text.tokenizer import every_token
 
 QUANTIZATIONS: tuple[str, ...] = model_spec.ACCEPTED_MODEL_TYPES  # int8, float16 ...; float32 changes nothing
 _ACTIVATION = {
@@ -61,8 +61,8 @@ def write_ctranslate2(
     """
     require_quantization(quantization)
     spec = _specification(model)
-    spec.register_source_vocabulary(_vocabulary(tokenizers.src))
-    spec.register_target_vocabulary(_vocabulary(tokenizers.tgt))
+    spec.register_source_vocabulary(every_token(tokenizers.src))
+    spec.register_target_vocabulary(every_token(tokenizers.tgt))
     spec.validate()
     spec.optimize(quantization=quantization)
     spec.save(str(folder))
@@ -130,10 +130,6 @@ def _table(positions: nn.Module) -> Tensor:
     if isinstance(positions, LearnedPositionalEncoding):
         return positions.table.weight
     return cast(Tensor, positions.table)
-
-
-def _vocabulary(tokenizer: Tokenizer) -> Sequence[str]:
-    return tokenizer.tokens(range(len(tokenizer)))
 
 
 def _set_norm(theirs: common_spec.LayerNormSpec, ours: nn.LayerNorm) -> None:

@@ -11,6 +11,7 @@ from models.transformer import Transformer
 from utils.search.alignment import Links, align
 from utils.search.forced import alternatives, token_log_probs
 from utils.search.translator import Translation, Translator
+from utils.text.tokenizer import id_of_each
 
 
 class Judgement(NamedTuple):
@@ -57,7 +58,7 @@ class Inspector:
         self.translator = translator
         self.models = models
         self._src, self._tgt = translator.tokenizers
-        self._tgt_ids = {token: i for i, token in enumerate(self._tgt.tokens(range(len(self._tgt))))}
+        self._tgt_ids = id_of_each(self._tgt)
 
     def source_tokens(self, texts: Sequence[str]) -> list[list[str]]:
         """What is translated of each text, where that is one piece."""

@@ -7,7 +7,7 @@ import numpy as np
 
 from utils.search.alignment import Links
 from utils.text.pair import TokenizerPair
-from utils.text.tokenizer import Tokenizer
+from utils.text.tokenizer import Tokenizer, id_of_each
 from utils.text.whole_word import WholeWords
 
 
@@ -45,7 +45,7 @@ class _Words:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._whole_words = WholeWords(tokenizer)
-        self._ids = {token: i for i, token in enumerate(tokenizer.tokens(range(len(tokenizer))))}
+        self._ids = id_of_each(tokenizer)
 
     def find(self, tokens: Sequence[str]) -> tuple[list[int | None], list[str]]:
         """The word that each token is of, None for a lone space; and the words."""

@@ -4,12 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from utils.page_template import page_template
 
 
 def documentation(schema: Mapping[str, Any]) -> str:
     """A page of an OpenAPI schema: each endpoint with the fields that it takes."""
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined
-    )
-    return environment.get_template("documentation.html").render(schema=schema)
+    return page_template(Path(__file__).with_suffix(".html")).render(schema=schema)

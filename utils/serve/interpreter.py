@@ -9,6 +9,7 @@ from const.token import EOS
 from models.transformer import Transformer
 from utils.search.alignment import mean_cross_attention
 from utils.search.translator import Translation, Translator
+from utils.text.tokenizer import id_of_each
 
 _DIGITS = 3  # of a weight: a thousandth is nothing to see
 _MOST_WEIGHTS = 500_000  # that are told of a lot: some MB of JSON, for which everybody waits
@@ -56,7 +57,7 @@ class Interpreter:
         self._own = translator.search
         self._model = model
         tgt = translator.tokenizers.tgt
-        self._tgt_ids = {token: i for i, token in enumerate(tgt.tokens(range(len(tgt))))}
+        self._tgt_ids = id_of_each(tgt)
 
     def translate(self, lines: Sequence[str], asked: Asked) -> list[Line]:
         """Each line, all in the way that is asked for."""

@@ -40,3 +40,13 @@ class Tokenizer(Protocol):
 
     def save(self, path: Path) -> None:
         """Write all that `load` needs to this path, its suffix replaced by the tokenizer's own."""
+
+
+def every_token(tokenizer: Tokenizer) -> list[str]:
+    """The vocabulary, in the order of the ids."""
+    return tokenizer.tokens(range(len(tokenizer)))
+
+
+def id_of_each(tokenizer: Tokenizer) -> dict[str, int]:
+    """The way back from what `tokens` gives."""
+    return {token: i for i, token in enumerate(every_token(tokenizer))}

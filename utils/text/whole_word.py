@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from const.token import SPECIAL_TOKENS
 from utils.text.script import HAN, KANA
-from utils.text.tokenizer import Tokenizer
+from utils.text.tokenizer import Tokenizer, every_token
 
 _MARK = "▁"
 # kana and kanji, their punctuation and their full-width letters stand without spaces between words
@@ -24,7 +24,7 @@ class WholeWords:
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        pieces = tokenizer.tokens(range(len(tokenizer)))
+        pieces = every_token(tokenizer)
         self._marked = np.array([piece.startswith(_MARK) for piece in pieces])
         self._alone = np.array([_UNSPACED.search(piece) is not None for piece in pieces]) | (not self._marked.any())
         self._alone[: len(SPECIAL_TOKENS)] = True

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from utils.file import atomic_file
+from utils.page_template import page_template
 from utils.search.alignment import most_attended
 from utils.search.attention_map import KINDS, AttentionMap, attention_entropy, largest_entropy
-from utils.visualize.template import page_template
 
 _PARTS = 1000  # of a weight of 1: what the page can tell apart
 
@@ -24,7 +24,9 @@ class Pair(NamedTuple):
 
 def write_attention_page(found: AttentionMap, pair: Pair, path: Path) -> None:
     """One file that needs no other and no network, for a bright or a dark screen of any width."""
-    page = page_template("attention_page.html").render(pair=pair, data=_embedded(_data(found, pair)))
+    page = page_template(Path(__file__).with_name("attention_page.html")).render(
+        pair=pair, data=_embedded(_data(found, pair))
+    )
     with atomic_file(path) as draft:
         draft.write_text(page, encoding="utf-8")
 

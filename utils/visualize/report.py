@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from utils.evaluation.evaluation import Comparison, Evaluation, Group, Metric, SentenceScore
 from utils.file import atomic_file
+from utils.page_template import page_template
 from utils.terminal.plain_text import aligned, bar, wrapped
 from utils.text.script import unspaced_language
-from utils.visualize.template import page_template
 from utils.visualize.word_difference import word_difference
 
 SIGNIFICANT = 0.05
@@ -75,7 +75,7 @@ def as_text(evaluations: Sequence[Evaluation], comparisons: Sequence[Comparison]
 
 def write_html(evaluations: Sequence[Evaluation], comparisons: Sequence[Comparison], path: Path) -> None:
     """One file that needs no other and no network, for a bright or a dark screen of any width."""
-    page = page_template("report.html").render(
+    page = page_template(Path(__file__).with_name("report.html")).render(
         systems=list(zip(system_keys(evaluations), evaluations, strict=True)),
         comparisons=comparisons,
         scores=by_metric(evaluations),

@@ -1,17 +1,17 @@
-"""Pages that are one file, filled in from a template of this folder."""
+"""Pages that are one file, filled in from a template."""
 
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 
-def page_template(name: str) -> Template:
+def page_template(file: Path) -> Template:
     """A template that escapes what it is given, and complains of what it is not."""
     environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
+        loader=FileSystemLoader(file.parent),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template(name)
+    return environment.get_template(file.name)
