@@ -27,6 +27,7 @@ ROOMS = {
     "conclusion.py": 8,
     "trained.py": 8,
     "task": 9,
+    "experiment": 9,
 }
 GROUND = 0  # a file that lies in utils and in no room: tools that every room may use, and that use no room
 NAMELESS = {"base", "common", "helper", "helpers", "misc", "shared", "tools", "util"}

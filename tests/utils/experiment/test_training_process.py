@@ -1,0 +1,116 @@
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.tiny_training import TinyTraining
+from const.path import ROOT
+from utils.experiment.training_process import BusyError, TrainingProcess, run_named
+from utils.training.observer import LOG, read_log
+
+SETTINGS = """
+data: {held_out: 8}
+tokenizer: {kind: bpe, vocab_size: 48, joint: false}
+model: {d_model: 16, n_heads: 2, d_ff: 32, n_encoder_layers: 1, n_decoder_layers: 1, max_length: 40, tie: target}
+batch: {tokens_per_batch: 200, max_tokens: 40}
+training: {max_steps: 6, validate_every: 3, report_every: 2, precision: fp32, device: cpu}
+search: {beam_size: 2, max_ratio: 1.0}
+"""
+
+
+@pytest.fixture(autouse=True)
+def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MIYAKO_CORPUS", str(tmp_path / "corpus"))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+
+def training(home: Path, *options: str) -> TrainingProcess:
+    tiny = TinyTraining(home, SETTINGS)
+    files = ["--data.src", str(home / "my.ja"), "--data.tgt", str(home / "my.en")]
+    options = ("--config", str(tiny.folder / "faults.yaml"), *files, *options)
+    return TrainingProcess("trial-7", options, home / "study", home / "pickles")
+
+
+def steps(records: list[dict[str, Any]]) -> list[int]:
+    return [record["step"] for record in records]
+
+
+def test_it_trains_once(tmp_path: Path) -> None:
+    first = training(tmp_path)
+    assert first.run is None
+    with first:
+        validations = list(first.validations())
+    assert steps(validations) == [3, 6]
+    assert all(0 <= record["bleu"] <= 100 and record["loss"] > 0 for record in validations)
+    assert first.has_ended
+    said = first.said.read_text()
+    with training(tmp_path) as second:
+        assert list(second.validations()) == validations
+    assert second.said.read_text() == said
+    assert len(list((tmp_path / "pickles").iterdir())) == 1
+
+
+def test_only_one_process_trains_it_and_the_next_goes_on_where_that_stood(tmp_path: Path) -> None:
+    """It would take hours to its end, and validates every third update."""
+    with training(tmp_path, "--training.max_steps", "1000000", "--training.max_epochs", "1000000") as first:
+        with pytest.raises(BusyError, match="trial-7"), training(tmp_path):
+            pass
+        assert next(iter(first.validations()))["step"] == 3
+        first.stop()
+    assert not first.has_ended
+    run = first.run
+    assert run is not None
+    before = [record["step"] for _, record in read_log(run / LOG) if record["kind"] == "dev"]
+    with training(tmp_path) as second:
+        after = []
+        for record in second.validations():
+            after.append(record["step"])
+            if len(after) == len(before) + 2:
+                second.stop()
+    assert second.run == run
+    assert after == list(range(3, after[-1] + 1, 3))
+    assert "Going on from step" in second.said.read_text()
+
+
+def test_an_orphan_keeps_its_run(tmp_path: Path) -> None:
+    """Whoever began the training is killed; the training lives, and so does its lock."""
+    options = training(tmp_path, "--training.max_steps", "1000000", "--training.max_epochs", "1000000")._options
+    program = (
+        "import os, signal, sys; from pathlib import Path;"
+        "from utils.experiment.training_process import TrainingProcess;"
+        f"training = TrainingProcess('trial-7', {list(options)!r}, Path({str(tmp_path / 'study')!r}), "
+        f"Path({str(tmp_path / 'pickles')!r})).__enter__(); print(training._process.pid, flush=True);"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    parent = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert parent.returncode == -signal.SIGKILL, parent.stderr
+    orphan = int(parent.stdout)
+    try:
+        with pytest.raises(BusyError), training(tmp_path):
+            pass
+    finally:
+        os.kill(orphan, signal.SIGKILL)
+
+
+def test_a_failure_says_why(tmp_path: Path) -> None:
+    with (
+        training(tmp_path, "--model.n_heads", "3") as failing,
+        pytest.raises(ValueError, match=r"trial-7 failed: train.py: error: .*n_heads=3.*trial-7\.log"),
+    ):
+        list(failing.validations())
+    assert not failing.has_ended
+
+
+def test_a_run_is_known_by_its_whole_name(tmp_path: Path) -> None:
+    for name in ("trial-1-20260101-000000", "trial-1-20260102-000000-2", "trial-11-20260103-000000", "trial-1"):
+        (tmp_path / name / "checkpoints").mkdir(parents=True)
+        (tmp_path / name / "checkpoints" / "step-1.pt").touch()
+    (tmp_path / "trial-1-20260104-000000" / "checkpoints").mkdir(parents=True)  # killed before it saved
+    found = run_named("trial-1", tmp_path)
+    assert found is not None
+    assert found.name == "trial-1-20260102-000000-2"
+    assert run_named("trial-2", tmp_path) is None

@@ -1,0 +1,1 @@
+"""Many trainings that are compared: each is train.py in a process of its own."""
