@@ -1,4 +1,4 @@
-"""The READMEs' tables of results, made from the files in figure/results: `python -m utils.evaluation.result_table`."""
+"""The READMEs' tables of results, made from the files in figure/results."""
 
 import json
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from const.path import FIGURE, ROOT
+from const.path import ROOT
 from utils.file import atomic_file
 from utils.training.observer import SCORES
 
@@ -81,8 +81,3 @@ def rewrite_readmes(table: str, name: str) -> None:
         page = with_table(readme.read_text(encoding="utf-8"), table, name)
         with atomic_file(readme) as draft:
             draft.write_text(page, encoding="utf-8")
-
-
-if __name__ == "__main__":
-    rewrite_readmes(result_table(FIGURE / "results"), "results")
-    rewrite_readmes(other_table(FIGURE / "results"), "models")

@@ -1,0 +1,106 @@
+"""What the README's tables say can be counted anew from the translations that lie beside it."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from const.corpora import CORPORA
+from tests.outcome import outcome
+from utils.dataset.archive import take
+from utils.dataset.corpus import DataConfig, prepare_corpus
+from utils.dataset.parallel_text import read_lines
+from utils.evaluation import result_table
+from utils.evaluation.score import score
+from utils.experiment import kept_result
+from utils.experiment.kept_result import RESULTS, keep_result
+
+ARCHIVES = {
+    "kftt": "kftt-data-1.0.tar.xz",
+    "tanaka": "small_parallel_enja.tar.xz",
+    "multi30k": "multi30k.tar.xz",
+    "multi30k_tok": "multi30k.tar.xz",
+}
+RESULT = {"name": "tiny", "seed": 3, "corpus": "kftt", "direction": "ja-en", "parameters": 1e6, "minutes": 2.0}
+RESULT |= {"target_tokens": 1e6, "perplexity": 4.0, "bleu": 12.345, "chrf": 34.5}
+
+
+def finished_run(folder: Path, **changes: object) -> Path:
+    """A run that has nothing but its result."""
+    folder.mkdir()
+    (folder / "test.json").write_text(json.dumps(RESULT | changes), encoding="utf-8")
+    (folder / "test.txt").write_text("都 は 古い。\n", encoding="utf-8")
+    return folder
+
+
+def references(corpus: str, tgt_lang: str, request: pytest.FixtureRequest, folder: Path) -> list[str]:
+    """The test set's, from the project itself or from its published archive."""
+    if corpus == "embedded":
+        return read_lines(prepare_corpus(DataConfig(corpus="embedded")).test.tgt)
+    path = CORPORA[corpus].test.path(tgt_lang)
+    take(request.getfixturevalue("shared_data") / ARCHIVES[corpus], {path}, folder)
+    return read_lines(folder / path)
+
+
+@pytest.mark.parametrize("translations", sorted(RESULTS.glob("*.txt")), ids=lambda path: path.stem)
+def test_scores_are_those_of_the_translations(
+    translations: Path, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    result = json.loads(translations.with_suffix(".json").read_text(encoding="utf-8"))
+    tgt_lang = result["direction"].partition("-")[2]
+    right = references(result["corpus"], tgt_lang, request, tmp_path)
+    found = score(read_lines(translations), right, tgt_lang, result["bleu_signature"].find("tok:none") >= 0)
+    assert found.bleu == pytest.approx(result["bleu"], abs=1e-9)
+    assert found.chrf == pytest.approx(result["chrf"], abs=1e-9)
+    assert found.bleu_signature == result["bleu_signature"]
+
+
+def test_a_result_that_says_how_it_was_made_lies_under_its_name_and_seed() -> None:
+    results = {file: json.loads(file.read_text(encoding="utf-8")) for file in RESULTS.glob("*.json")}
+    for file, result in results.items():
+        if "config" in result:  # the others were kept before results said their settings
+            require_provenance(file, result)
+    assert any("config" in result for result in results.values())
+
+
+def require_provenance(file: Path, result: dict[str, Any]) -> None:
+    assert file.stem == f"{result['name']}_{result['seed']}"
+    assert result["config"]["training"]["seed"] == result["seed"]
+    if "bleu" in result:
+        assert file.with_suffix(".txt").is_file()
+        assert result["commit"].isalnum(), "made by code that had been changed since its commit"
+
+
+def test_a_result_is_kept_with_its_translations(tmp_path: Path) -> None:
+    kept = keep_result(finished_run(tmp_path / "run"), tmp_path / "results")
+    assert kept == tmp_path / "results" / "tiny_3.json"
+    assert json.loads(kept.read_text(encoding="utf-8")) == RESULT
+    assert kept.with_suffix(".txt").read_text(encoding="utf-8") == "都 は 古い。\n"
+
+
+def test_the_command_keeps_results_and_renews_the_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "README.md"
+    page.write_text("<!-- results -->\n<!-- /results -->\n<!-- models -->\n<!-- /models -->\n", encoding="utf-8")
+    monkeypatch.setattr(result_table, "READMES", (page,))
+    monkeypatch.setattr(kept_result, "RESULTS", tmp_path / "results")
+    runs = finished_run(tmp_path / "a"), finished_run(tmp_path / "b", seed=4)
+    monkeypatch.setattr(sys, "argv", ["kept_result", *map(str, runs)])
+    ended = outcome("kept_result", kept_result.main, capsys)
+    assert ended.status == 0
+    assert ended.out.split() == [str(tmp_path / "results" / f"tiny_{seed}.json") for seed in (3, 4)]
+    assert "| `tiny` | kftt | ja→en | 1.0 M | 2 seeds, each 2 min, 1.0 M tokens |" in page.read_text(encoding="utf-8")
+
+
+def test_a_run_without_a_result_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    with pytest.raises(ValueError, match=r"run has no test\.json yet"):
+        keep_result(tmp_path / "run", tmp_path)
+    old = finished_run(tmp_path / "old")
+    (old / "test.json").write_text('{"name": "old"}', encoding="utf-8")
+    with pytest.raises(ValueError, match=r"does not say its seed: test the run anew, python train\.py --resume"):
+        keep_result(old, tmp_path)
+    assert not list(tmp_path.glob("*.json"))

@@ -1,0 +1,70 @@
+"""Results that are shown: `python -m utils.experiment.kept_result RUN ...` keeps those of runs in figure/results/.
+
+A result goes there as its run's `test.json`, with its translations beside it, so that anybody can score them anew; then
+the tables of both READMEs are made from what lies there.
+"""
+
+import json
+from argparse import RawDescriptionHelpFormatter
+from pathlib import Path
+
+from const.path import FIGURE
+from utils.command_line import Parser, run_command
+from utils.evaluation.result_table import other_table, result_table, rewrite_readmes
+from utils.file import atomic_file
+from utils.run import TEST, TRANSLATIONS, find_run
+
+RESULTS = FIGURE / "results"
+
+
+def keep_result(run: Path, folder: Path) -> Path:
+    """Copy a run's result into a folder, by the name and the seed of its run; a result of both is replaced.
+
+    Args:
+        run: its folder.
+        folder: where results are kept.
+
+    Raises:
+        ValueError: it has not been tested, or not by a version that says with which seed it was trained.
+    """
+    test, translations = run / TEST, run / TRANSLATIONS
+    if not test.is_file():
+        raise ValueError(f"{run} has no {TEST} yet: it is written when the training has ended")
+    text = test.read_text(encoding="utf-8")
+    result = json.loads(text)
+    if "seed" not in result:
+        raise ValueError(f"{test} does not say its seed: test the run anew, python train.py --resume {run}")
+    kept = folder / f"{result['name']}_{result['seed']}.json"
+    if translations.is_file():
+        with atomic_file(kept.with_suffix(".txt")) as draft:
+            draft.write_bytes(translations.read_bytes())
+    with atomic_file(kept) as draft:
+        draft.write_text(text, encoding="utf-8")
+    return kept
+
+
+def renew_tables(folder: Path) -> None:
+    """Have the READMEs show what is kept in a folder."""
+    rewrite_readmes(result_table(folder), "results")
+    rewrite_readmes(other_table(folder), "models")
+
+
+def main() -> None:
+    """Keep the results of the runs that are named, and renew the tables."""
+    parser = Parser(
+        prog="kept_result",
+        usage="python -m utils.experiment.kept_result [RUN ...]",
+        description="Keep the test results of runs in figure/results/, and show them in the READMEs.",
+        epilog="""examples:
+  python -m utils.experiment.kept_result pickles/demo-20260101-120000
+  python -m utils.experiment.kept_result                     the tables alone""",
+        formatter_class=RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("runs", nargs="*", type=Path, metavar="RUN", help="folder or name of a run")
+    for run in parser.parse_args().runs:
+        print(keep_result(find_run(run), RESULTS))
+    renew_tables(RESULTS)
+
+
+if __name__ == "__main__":
+    run_command("kept_result", main)
