@@ -135,8 +135,11 @@ GOLDEN = {
     "kftt_en_ja_small": ("kftt", "en", "ja", True, 9_947_904),
     "kftt_ja_en": ("kftt", "ja", "en", True, 48_236_544),
     "kftt_ja_en_small": ("kftt", "ja", "en", True, 9_947_904),
+    "multi30k_de_en": ("multi30k_tok", "de", "en", True, 2_605_568),
     "multi30k_de_en_words": ("multi30k_tok", "de", "en", False, 10_156_864),
+    "multi30k_en_de": ("multi30k_tok", "en", "de", True, 2_605_568),
     "tanaka_10k_ja_en": ("tanaka", "ja", "en", False, 7_596_288),
+    "tanaka_en_ja": ("tanaka", "en", "ja", True, 7_066_624),
     "tanaka_ja_en": ("tanaka", "ja", "en", True, 7_066_624),
 }
 # name: (task, text, parameters with a vocabulary of the size asked for)
