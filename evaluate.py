@@ -21,7 +21,7 @@ from utils.evaluation.evaluation import Comparison, Evaluation
 from utils.evaluation.head_importance import bleu_without, count_heads, head_importance, text_batches
 from utils.evaluation.metric import TOKENIZERS, build_metrics, fitting_tokenizer, measure, sampling_seed
 from utils.evaluation.plausibility import looks_tokenized, refuse_other_language, refuse_same
-from utils.evaluation.protocol import TEST_LINES, TEST_WORDS, is_published_test, multi_bleu
+from utils.evaluation.protocol import TEST_LINES, TEST_WORDS, is_published_test, moses_words, multi_bleu
 from utils.evaluation.reference_text import ReferenceText
 from utils.evaluation.tuning import Trial, best_trial, try_settings
 from utils.file import atomic_file
@@ -343,8 +343,11 @@ def compare_files(arguments: Namespace) -> None:
 
 def nymwa_options(parser: Parser) -> None:
     """Those of `nymwa`."""
-    parser.add_argument("translations", type=Path, help="tokenized translations of KFTT's test set, UTF-8")
+    parser.add_argument("translations", type=Path, help="translations of KFTT's test set, UTF-8")
     parser.add_argument("references", type=Path, help="tok/kyoto-test.en of KFTT")
+    parser.add_argument(
+        "--plain", action="store_true", help="the translations are plain text: cut it as the references are, by Moses"
+    )
     parser.add_argument("--force", action="store_true", help="score what looks wrong, too")
 
 
@@ -360,10 +363,12 @@ def score_as_nymwa(arguments: Namespace) -> None:
             f"{arguments.references} is not tok/kyoto-test.en of KFTT ({TEST_LINES:,} lines, {TEST_WORDS:,} words): "
             "the score cannot be set beside those of the test set"
         )
-    if looks_tokenized(references) and not looks_tokenized(translations):
+    if arguments.plain:
+        translations = moses_words(translations)
+    elif looks_tokenized(references) and not looks_tokenized(translations):
         warn(
             f"{arguments.translations} is not tokenized, and {arguments.references} is: "
-            "every word before a full stop or comma counts as wrong"
+            "every word before a full stop or comma counts as wrong; give --plain to have it cut"
         )
     print(multi_bleu(translations, references))
 
@@ -406,7 +411,7 @@ VERBS = {
         compare_files,
     ),
     "nymwa": Verb(
-        "TRANSLATIONS REFERENCES",
+        "TRANSLATIONS REFERENCES [--plain]",
         "score as nymwa/kftt_jaen_example does: multi-bleu.perl of lower-cased tokens",
         nymwa_options,
         score_as_nymwa,
@@ -527,7 +532,8 @@ def build_parser() -> Parser:
   python evaluate.py file my.en test.en --tgt_lang en --html report.html
   python evaluate.py file my.ja test.ja --tgt_lang ja --sources test.en --json report.json
   python evaluate.py compare test.en before.en after.en --tgt_lang en --test randomization
-  python evaluate.py nymwa my.tok.en corpus/kftt/tok/kyoto-test.en""",
+  python evaluate.py nymwa my.tok.en corpus/kftt/tok/kyoto-test.en
+  python evaluate.py nymwa pickles/RUN/test.txt corpus/kftt/tok/kyoto-test.en --plain""",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     verbs = parser.add_subcommands(dest="verb", title="verbs", metavar="VERB", description=argparse.SUPPRESS)

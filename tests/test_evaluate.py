@@ -23,7 +23,7 @@ from utils.evaluation.comparison import System, Test, compare
 from utils.evaluation.evaluation import Comparison, Evaluation
 from utils.evaluation.head_importance import head_importance, text_batches
 from utils.evaluation.metric import build_metrics, measure, sampling_seed
-from utils.evaluation.protocol import multi_bleu
+from utils.evaluation.protocol import moses_words, multi_bleu
 from utils.evaluation.rescoring_weight import WeightTrial, best_weight
 from utils.run import CONFIG, find_run, load_run
 from utils.search.translator import Translation, Translator
@@ -218,6 +218,9 @@ def test_nymwas_line_is_all_that_is_printed(command: Command, tmp_path: Path) ->
     assert "is not tok/kyoto-test.en of KFTT (1,160 lines, 26,734 words)" in found.err
     plain = write(tmp_path / "plain", ENGLISH.good)
     assert f"{plain} is not tokenized" in command("nymwa", plain, files[0]).err
+    cut = command("nymwa", plain, files[0], "--plain")
+    assert cut.out == multi_bleu(moses_words(ENGLISH.good), TOKENIZED.references) + "\n"
+    assert "is not tokenized" not in cut.err
     assert "hold the same 40 lines" in command("nymwa", files[0], files[0]).complaint
     assert command("nymwa", files[0], files[0], "--force").out.startswith("BLEU = 100.00")
 

@@ -10,7 +10,7 @@ from const.corpora import CORPORA
 from tests.utils.evaluation.texts import JAPANESE, TOKENIZED
 from utils.dataset.install import install
 from utils.dataset.parallel_text import read_lines
-from utils.evaluation.protocol import is_published_test, multi_bleu
+from utils.evaluation.protocol import is_published_test, moses_words, multi_bleu
 
 
 def by_hand(translations: list[str], references: list[str]) -> str:
@@ -66,10 +66,21 @@ def test_a_longer_translation_has_no_penalty() -> None:
     assert "(BP=1.000, ratio=1.250, hyp_len=5, ref_len=4)" in multi_bleu(["a b c d e"], ["a b c d"])
 
 
+def test_plain_english_is_cut_as_moses_does() -> None:
+    plain = ["\"Don't,\" said the No. 3 monk (of Soto Zen's temple) & left for 1,000 years.", "", "vol. 1-12, 50% <b>"]
+    assert moses_words(plain) == [
+        "\" Don 't , \" said the No. 3 monk ( of Soto Zen 's temple ) & left for 1,000 years .",
+        "",
+        "vol . 1-12 , 50 % < b >",
+    ]
+
+
 def test_the_published_references_are_known(shared_data: Path, tmp_path: Path) -> None:
     install(CORPORA["kftt"], shared_data / "kftt-data-1.0.tar.xz", tmp_path / "kftt")
     references = read_lines(tmp_path / "kftt" / "tok" / "kyoto-test.en")
     assert is_published_test(references)
     assert not is_published_test(references[:-1])
-    assert not is_published_test(read_lines(tmp_path / "kftt" / "orig" / "kyoto-test.en"))
+    plain = read_lines(tmp_path / "kftt" / "orig" / "kyoto-test.en")
+    assert not is_published_test(plain)
+    assert sum(ours == theirs for ours, theirs in zip(moses_words(plain), references, strict=True)) == 1140
     assert multi_bleu(references, references).endswith("(BP=1.000, ratio=1.000, hyp_len=26734, ref_len=26734)")
