@@ -11,6 +11,7 @@ from pathlib import Path
 from const.path import FIGURE
 from utils.command_line import Parser, run_command
 from utils.evaluation.result_table import other_table, result_table, rewrite_readmes
+from utils.evaluation.yardstick import yardstick_table
 from utils.file import atomic_file
 from utils.run import TEST, TRANSLATIONS, find_run
 
@@ -46,6 +47,7 @@ def keep_result(run: Path, folder: Path) -> Path:
 def renew_tables(folder: Path) -> None:
     """Have the READMEs show what is kept in a folder."""
     rewrite_readmes(result_table(folder), "results")
+    rewrite_readmes(yardstick_table(folder), "yardsticks")
     rewrite_readmes(other_table(folder), "models")
 
 

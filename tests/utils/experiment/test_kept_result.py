@@ -84,7 +84,8 @@ def test_the_command_keeps_results_and_renews_the_tables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = tmp_path / "README.md"
-    page.write_text("<!-- results -->\n<!-- /results -->\n<!-- models -->\n<!-- /models -->\n", encoding="utf-8")
+    marks = (f"<!-- {name} -->\n<!-- /{name} -->\n" for name in ("results", "yardsticks", "models"))
+    page.write_text("".join(marks), encoding="utf-8")
     monkeypatch.setattr(result_table, "READMES", (page,))
     monkeypatch.setattr(kept_result, "RESULTS", tmp_path / "results")
     runs = finished_run(tmp_path / "a"), finished_run(tmp_path / "b", seed=4)

@@ -1,0 +1,72 @@
+"""Published scores of others, and what stands beside each of them here."""
+
+import json
+from pathlib import Path
+from statistics import mean
+from typing import NamedTuple
+
+
+class Yardstick(NamedTuple):
+    """What somebody has reached with the training text that we train on.
+
+    Attributes:
+        result: name of our results that it is compared with
+        bleu: theirs
+        source: who, and with what, in Markdown
+        protocol: what both were counted on
+        same: whether ours is counted in the same way; else the figures only tell in which region they are
+    """
+
+    result: str
+    bleu: float
+    source: str
+    protocol: str
+    same: bool
+
+
+YARDSTICKS = (
+    Yardstick(
+        "multi30k_en_de",
+        41.02,
+        "[Wu et al. 2021](https://aclanthology.org/2021.acl-long.480), fairseq's Transformer with 4 + 4 layers of 128",
+        "lower-cased Moses tokens",
+        same=True,
+    ),
+    Yardstick(
+        "multi30k_de_en_words",
+        35.38,
+        "[bentrevett's seq2seq notebook 6](https://github.com/bentrevett/pytorch-seq2seq), Transformer of 3 + 3 layers",
+        "lower-cased words, greedy",
+        same=True,
+    ),
+    Yardstick(
+        "tanaka_ja_en",
+        37.0,
+        "[primitiv](https://github.com/primitiv/primitiv), a recurrent network with attention",
+        "tokens; theirs is “about 37”, direction and scorer not stated",
+        same=False,
+    ),
+)
+
+_HEAD = "| run | published BLEU | by | counted on | BLEU here | difference |\n|---|---|---|---|---|---|"
+
+
+def yardstick_table(folder: Path) -> str:
+    """A row of Markdown for each published score that we have a result beside; of several seeds the mean.
+
+    Args:
+        folder: with the results.
+    """
+    ours: dict[str, list[float]] = {}
+    for file in sorted(folder.glob("*.json")):
+        result = json.loads(file.read_text(encoding="utf-8"))
+        if "bleu" in result:
+            ours.setdefault(result["name"], []).append(result["bleu"])
+    rows = [
+        f"| `{theirs.result}` | {theirs.bleu:.2f} | {theirs.source} | {theirs.protocol} | **{here:.2f}** "
+        f"| {f'{here - theirs.bleu:+.2f}' if theirs.same else 'not comparable'} |"
+        for theirs in YARDSTICKS
+        if theirs.result in ours
+        for here in [mean(ours[theirs.result])]
+    ]
+    return "\n".join([_HEAD, *rows])
