@@ -1,0 +1,148 @@
+"""What an alternative of an ablation has scored with one seed: a file of JSON in figure/ablation/."""
+
+import json
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+from utils.config import Config
+from utils.dataset.corpus import prepare_corpus
+from utils.dataset.parallel_text import ParallelFiles, read_parallel
+from utils.device import pick_device
+from utils.evaluation.metric import build_metrics, fitting_tokenizer, measure
+from utils.experiment.ablation import Ablation, Alternative, plain_differences, same_weights
+from utils.experiment.training_process import run_named
+from utils.file import atomic_file
+from utils.provenance import portable, provenance
+from utils.run import TEST, load_run, read_config
+from utils.training.observer import LOG, read_log
+
+Result = dict[str, Any]  # as JSON has it
+
+
+class Results:
+    """The files of an ablation, one for each alternative and seed.
+
+    Args:
+        ablation: says which there shall be.
+        folder: of them.
+    """
+
+    def __init__(self, ablation: Ablation, folder: Path) -> None:
+        self.ablation = ablation
+        self.folder = folder
+
+    def file(self, alternative: Alternative, seed: int) -> Path:
+        """Where it is, or will be."""
+        return self.folder / f"{alternative.slug}-{seed}.json"
+
+    def write(self, alternative: Alternative, seed: int, result: Result) -> None:
+        """Keep a result."""
+        with atomic_file(self.file(alternative, seed)) as draft:
+            draft.write_text(json.dumps(result, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+
+    def of(self, alternative: Alternative) -> dict[int, Result]:
+        """All that are there, by seed.
+
+        Raises:
+            ValueError: one was scored with other settings than it would be now.
+        """
+        found = {}
+        for seed in self.ablation.spec.seeds:
+            file = self.file(alternative, seed)
+            if file.is_file():
+                found[seed] = json.loads(file.read_text(encoding="utf-8"))
+                expected = self.ablation.config(alternative, seed).plain(portable)
+                _refuse_other(file, plain_differences(found[seed]["config"], expected))
+        return found
+
+    def require_same(self, root: Path) -> None:
+        """Refuse to mix what was trained or scored with other settings with what would be now.
+
+        Args:
+            root: where runs are.
+
+        Raises:
+            ValueError: there is such a file, or such a run; names it.
+        """
+        for alternative in self.ablation.everything:
+            self.of(alternative)
+        for training in self.ablation.trainings():
+            run = run_named(training.name, root)
+            if run is not None:
+                found = read_config(run, Config)
+                if not same_weights(found, training.config):
+                    _refuse_other(run, plain_differences(found.plain(portable), training.config.plain(portable)))
+
+
+def _refuse_other(path: Path, changed: dict[str, tuple[Any, Any]]) -> None:
+    if changed:
+        told = ", ".join(f"{key} {old} and not {new}" for key, (old, new) in list(changed.items())[:3])
+        raise ValueError(f"{path} is of other settings ({told}): remove it, or give it its settings back")
+
+
+class _Scores(NamedTuple):
+    bleu: float
+    chrf: float
+    signatures: dict[str, str]
+
+
+def score_run(folder: Path, ablation: Ablation, alternative: Alternative, seed: int) -> Result:
+    """Translate dev and test with a run that has ended, as the alternative searches, and score both.
+
+    Args:
+        folder: of the run.
+        ablation: that it is of.
+        alternative: that translates.
+        seed: of the training.
+    """
+    config = ablation.config(alternative, seed)
+    device = pick_device(config.training.device)
+    run = load_run(folder, device)
+    corpus = prepare_corpus(config.data)
+    metrics = build_metrics(corpus.tgt_lang, fitting_tokenizer(corpus.tgt_lang, corpus.pre_tokenized))
+    del metrics["TER"]
+
+    def score(files: ParallelFiles) -> _Scores:
+        pairs = read_parallel(files)
+        translations = [found.text for found in run.translator(config.search).translate(pairs.src)]
+        bleu, chrf = measure(translations, pairs.tgt, metrics)
+        return _Scores(bleu.score, chrf.score, {bleu.name: bleu.signature, chrf.name: chrf.signature})
+
+    dev, test = score(corpus.dev), score(corpus.test)
+    return {
+        "ablation": ablation.spec.name,
+        "switch": alternative.switch,
+        "alternative": alternative.label,
+        "seed": seed,
+        "text": f"{corpus.name}, {corpus.src_lang}-{corpus.tgt_lang}",
+        "dev_bleu": dev.bleu,
+        "dev_chrf": dev.chrf,
+        "test_bleu": test.bleu,
+        "test_chrf": test.chrf,
+        **_course(folder),
+        "run": folder.resolve().name,
+        "options": dict(alternative.options),
+        "difference": {key: list(values) for key, values in ablation.changes(alternative).items()},
+        "signatures": dev.signatures,
+        **provenance(device),
+        "config": config.plain(portable),
+    }
+
+
+def _course(folder: Path) -> Result:
+    """What the training was like."""
+    ended = json.loads((folder / TEST).read_text(encoding="utf-8"))
+    records = [record for _, record in read_log(folder / LOG)]
+    dev = {record["step"]: record for record in records if record["kind"] == "dev"}
+    best = dev[ended["best_step"]]
+    return {
+        "dev_loss": best["loss"],  # nats per token of its own vocabulary, at the best step
+        "best_step": ended["best_step"],
+        "steps": ended["steps"],
+        "target_tokens": ended["target_tokens"],
+        "target_tokens_per_s": round(median(r["tokens_per_second"] for r in records if r["kind"] == "train"), 1),
+        "minutes": max(record["minutes"] for record in records),
+        "parameters": ended["parameters"],
+        "trained": {name: ended[name] for name in ("finished", "commit", "machine")},
+    }
