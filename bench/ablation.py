@@ -1,0 +1,60 @@
+"""One switch at a time, each with several seeds: `python -m bench.ablation const/ablation/multi30k.yaml`."""
+
+import argparse
+import signal
+from pathlib import Path
+
+from bench.publish import Figure, add_json_option, publish
+from const.path import FIGURE
+from utils.command_line import Parser, run_command
+from utils.experiment.ablation import read_ablation
+from utils.experiment.ablation_result import Results
+from utils.experiment.ablation_table import Comparison, compare, draw, write_table
+from utils.experiment.ablation_work import Work
+
+
+def build_parser() -> Parser:
+    """All options."""
+    parser = Parser(
+        prog="bench.ablation",
+        usage="python -m bench.ablation FILE [--table] [--folder FOLDER] [--json FILE]",
+        description="Train a base and its alternatives, each with every seed, score them, and say what differs from "
+        "the base by more than chance. Goes on where it was stopped; started twice, it shares the work.",
+        epilog="""examples:
+  python -m bench.ablation const/ablation/multi30k.yaml            hours; started twice, on two cores
+  python -m bench.ablation const/ablation/multi30k.yaml --table    the table and the picture, from what is there""",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("file", type=Path, help="what is compared: a file of const/ablation/")
+    parser.add_argument("--table", action="store_true", help="train nothing: make the table and the picture")
+    parser.add_argument("--folder", type=Path, default=FIGURE, help="where results go (default: figure/)")
+    add_json_option(parser)
+    return parser
+
+
+def figures(found: Comparison) -> dict[str, Figure]:
+    """What the last line tells."""
+    verdicts = found.verdicts()
+    named: dict[str, Figure] = {"alternatives": len(found.rows), "missing": len(found.missing)}
+    named |= {verdict.split()[0]: verdicts[verdict] for verdict in ("better", "worse", "no difference seen")}
+    return named | ({} if found.trained is None else {"seed_deviation": found.trained.deviation})
+
+
+def main() -> None:
+    """Train, score, write, draw."""
+    arguments = build_parser().parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the training that runs is saved
+    ablation = read_ablation(arguments.file)
+    results = Results(ablation, arguments.folder / "ablation" / ablation.spec.name)
+    if not arguments.table:
+        Work(results).finish()
+    found = compare(results)
+    table, picture = (arguments.folder / f"ablation_{ablation.spec.name}.{kind}" for kind in ("md", "png"))
+    draw(found, picture)
+    write_table(found, table, picture)
+    print(f"{table}\n{picture}")
+    publish(figures(found), {"ablation": ablation.spec.name}, arguments.json)
+
+
+if __name__ == "__main__":
+    run_command("bench.ablation", main)

@@ -1,0 +1,151 @@
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from const.path import FIGURE, ROOT
+from tests.utils.experiment.tiny_ablation import result, tiny_ablation
+from utils.experiment.ablation import Ablation, read_ablation
+from utils.experiment.ablation_result import Results
+from utils.experiment.ablation_table import Comparison, compare, draw, page, write_table
+
+# dev BLEU by seed. Around their means, what was trained varies by 0.2² + 0.2² + 0.1² + 0.1² + 0.3² + 0.3² with three
+# degrees of freedom; what translates with the base's weights differs from it by -0.5, -0.7 and 0.2, 0.2.
+SCORES = {
+    "base": (30.2, 29.8),
+    "norm-last": (28.1, 27.9),
+    "dropout-0.3": (30.4, 31.0),
+    "beam-1-greedy": (29.7, 29.1),
+    "beam-2": (30.4, 30.0),
+}
+DEVIATION = (0.28 / 3) ** 0.5
+PAIRED = (0.02 / 2) ** 0.5
+
+
+@pytest.fixture(scope="module")
+def ablation(tmp_path_factory: pytest.TempPathFactory) -> Ablation:
+    return tiny_ablation(tmp_path_factory.mktemp("ablation"))
+
+
+def written(ablation: Ablation, folder: Path, scores: Mapping[str, tuple[float, ...]]) -> Results:
+    results = Results(ablation, folder / "results")
+    for alternative in ablation.everything:
+        for seed, dev_bleu in enumerate(scores.get(alternative.slug, ()), 1):
+            results.write(alternative, seed, result(ablation, alternative, seed, dev_bleu))
+    return results
+
+
+def rows(text: str) -> dict[str, list[str]]:
+    """Cells of the table by what the switch is turned to."""
+    lines = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
+    table = [re.split(r" ?\| ", line)[1:] for line in text.splitlines() if line.startswith("| ")]
+    assert len(lines) == len(table)
+    return {cells[1]: cells for cells in table[1:]}
+
+
+@pytest.fixture
+def found(ablation: Ablation, tmp_path: Path) -> Comparison:
+    return compare(written(ablation, tmp_path, SCORES))
+
+
+def test_differences_and_their_errors_are_those_by_hand(found: Comparison) -> None:
+    """What was trained has its errors from all that was trained; what only translates, from pairs of one seed."""
+    judged = {row.alternative.slug: row.difference for row in found.rows}
+    trained = 2 * DEVIATION * (1 / 2 + 1 / 2) ** 0.5
+    paired = 2 * PAIRED * (1 / 2) ** 0.5
+    expected = {
+        "norm-last": (-2.0, trained, "worse"),
+        "beam-1-greedy": (-0.6, paired, "worse"),
+        "beam-2": (0.2, paired, "better"),
+        "dropout-0.3": (0.7, trained, "better"),
+    }
+    assert list(judged) == list(expected)
+    for slug, (value, margin, verdict) in expected.items():
+        difference = judged[slug]
+        assert difference is not None
+        assert difference.error is not None
+        assert difference.value == pytest.approx(value)
+        assert 2 * difference.error == pytest.approx(margin)
+        assert difference.verdict == verdict
+    assert found.trained is not None
+    assert found.translated is not None
+    assert (found.trained.freedom, found.translated.freedom) == (3, 2)
+    assert found.verdicts() == {"better": 2, "worse": 2}
+
+
+def test_a_difference_within_two_errors_is_none(ablation: Ablation, tmp_path: Path) -> None:
+    near = compare(written(ablation, tmp_path, SCORES | {"dropout-0.3": (30.2, 30.8)}))
+    assert near.verdicts()["no difference seen"] == 1
+
+
+def test_a_line_tells_what_differs_and_what_came_out(found: Comparison) -> None:
+    cells = rows(page(found, "tiny.png"))
+    assert list(cells) == ["**base**", "last", "1, greedy", "2", "0.3"]
+    assert cells["**base**"][3:7] == ["**30.00 ± 0.28**", "", "", "31.00 ± 0.28"]
+    assert cells["last"] == [
+        *("norm", "last", "`model.norm_first` true → false", "**28.00 ± 0.14**", "-2.00 (± 0.61)", "worse"),
+        *("29.00 ± 0.14", "50.00 ± 0.00", "2.500 ± 0.000", "1.23 M", "6.0 |"),
+    ]
+    assert cells["2"][2:6] == ["`search.beam_size` 4 → 2", "**30.20 ± 0.28**", "+0.20 (± 0.14)", "better"]
+
+
+def test_the_page_says_how_it_is_read_and_made(found: Comparison) -> None:
+    text = page(found, "tiny.png")
+    for told in (
+        "pooled, is 0.31 (3 degrees of freedom)",
+        "on the same weights it is 0.10 (2)",
+        "means over 2 seeds",
+        "`training.max_steps` 4",
+        "`optimizer.clip_norm` null",
+        "python -m bench.ablation tiny.yaml --table`",
+        "6 trainings, 36.0 min in all, on an abacus; torch 9. `tok:13a`.",
+        "](tiny.png)",
+    ):
+        assert told in text
+    assert "Without a result" not in text
+
+
+def test_what_is_not_there_yet_is_named(ablation: Ablation, tmp_path: Path) -> None:
+    found = compare(written(ablation, tmp_path, {"base": (30.0, 31.0), "dropout-0.3": (29.0,), "beam-2": (30.0,)}))
+    text = page(found, "tiny.png")
+    assert "Without a result: norm last, beam 1, greedy." in text
+    assert "means over 1 to 2 seeds" in text
+    assert list(rows(text)) == ["**base**", "2", "0.3"]
+    assert found.translated is None
+    assert [row.difference.verdict for row in found.rows if row.difference] == ["unknown", "no difference seen"]
+
+
+def test_one_seed_claims_nothing(ablation: Ablation, tmp_path: Path) -> None:
+    found = compare(written(ablation, tmp_path, {slug: scores[:1] for slug, scores in SCORES.items()}))
+    text = page(found, "tiny.png")
+    assert "One seed tells nothing of chance" in text
+    assert rows(text)["last"][3:6] == ["**28.10**", "-2.10", "unknown"]
+
+
+def test_without_the_base_there_is_nothing_to_compare_with(ablation: Ablation, tmp_path: Path) -> None:
+    with pytest.raises(
+        ValueError, match=r"no result of the base in .*: train it, python -m bench\.ablation .*tiny\.ya"
+    ):
+        compare(written(ablation, tmp_path, {"norm-last": (1.0,)}))
+
+
+def test_page_and_picture_come_out_the_same_again(found: Comparison, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        draw(found, tmp_path / f"{name}.png")
+        write_table(found, tmp_path / f"{name}.md", tmp_path / "a.png")
+    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
+    assert (tmp_path / "a.md").read_text(encoding="utf-8") == (tmp_path / "b.md").read_text(encoding="utf-8")
+    assert "](a.png)" in (tmp_path / "b.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "const" / "ablation").glob("*.yaml")), ids=lambda file: file.stem)
+def test_the_page_of_the_repository_is_what_its_results_say(file: Path) -> None:
+    table, picture = (FIGURE / f"ablation_{file.stem}.{kind}" for kind in ("md", "png"))
+    if not table.exists():
+        pytest.skip("nobody has trained for it yet")
+    found = compare(Results(read_ablation(file), FIGURE / "ablation" / file.stem))
+    assert table.read_text(encoding="utf-8") == page(found, picture.name)
+    with Image.open(picture) as image:
+        assert image.width <= 1400

@@ -1,0 +1,231 @@
+"""The table of an ablation, its picture, and what they mean; made from the files of results alone."""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any, NamedTuple
+
+from const.path import ROOT
+from utils.experiment.ablation import Ablation, Alternative
+from utils.experiment.ablation_result import Result, Results
+from utils.experiment.seed_spread import CLAIMED, Difference, Spread, difference, paired_difference, pooled
+from utils.file import atomic_file
+from utils.training.observer import duration
+from utils.visualize.ablation import Recipe, draw_ablation
+
+_MAIN = "dev_bleu"  # what choices are made by: nothing is chosen on test
+_HEAD = (
+    "| switch | turned to | what differs from the base | dev BLEU | difference | verdict | test BLEU | dev chrF2 "
+    "| dev loss | parameters | minutes |\n|---|---|---|---|---|---|---|---|---|---|---|"
+)
+
+
+class Row(NamedTuple):
+    """An alternative, what it scored with each seed, and what may be said of that."""
+
+    alternative: Alternative
+    results: dict[int, Result]
+    difference: Difference | None
+
+    def values(self, name: str) -> list[float]:
+        """One figure, for all seeds."""
+        return [result[name] for result in self.results.values()]
+
+
+class Comparison(NamedTuple):
+    """All that is to be shown.
+
+    Args:
+        ablation: that was done.
+        base: what all are compared with.
+        rows: the alternatives that have results.
+        missing: those that have none.
+        trained: what seeds do to everything that was trained.
+        translated: what they do to differences on the same weights.
+    """
+
+    ablation: Ablation
+    base: Row
+    rows: Sequence[Row]
+    missing: Sequence[Alternative]
+    trained: Spread | None
+    translated: Spread | None
+
+    def verdicts(self) -> Counter[str]:
+        """How many alternatives are better, worse, ..."""
+        return Counter(row.difference.verdict for row in self.rows if row.difference)
+
+
+def compare(results: Results) -> Comparison:
+    """What the files say.
+
+    Raises:
+        ValueError: there is none of the base, or one is of other settings.
+    """
+    ablation = results.ablation
+    found = {alternative: results.of(alternative) for alternative in ablation.everything}
+    base = Row(ablation.base, found.pop(ablation.base), None)
+    if not base.results:
+        raise ValueError(
+            f"no result of the base in {results.folder}: train it, python -m bench.ablation {ablation.file}"
+        )
+    rows = [Row(alternative, of, None) for alternative, of in found.items() if of]
+    shared = {row.alternative: _changes(row, base) for row in rows if ablation.shares_weights(row.alternative)}
+    trained = pooled([row.values(_MAIN) for row in (base, *rows) if row.alternative not in shared])
+    translated = pooled(list(shared.values()))
+
+    def judged(row: Row) -> Row:
+        if changes := shared.get(row.alternative):
+            return row._replace(difference=paired_difference(changes, translated))
+        return row._replace(difference=difference(row.values(_MAIN), base.values(_MAIN), trained))
+
+    missing = [alternative for alternative, of in found.items() if not of]
+    return Comparison(ablation, base, [judged(row) for row in rows], missing, trained, translated)
+
+
+def _changes(row: Row, base: Row) -> list[float]:
+    """Seed by seed: the same weights, translated in another way."""
+    return [row.results[seed][_MAIN] - base.results[seed][_MAIN] for seed in row.results if seed in base.results]
+
+
+def write_table(found: Comparison, file: Path, picture: Path) -> None:
+    """Write the page.
+
+    Args:
+        found: what it shows.
+        file: of the page.
+        picture: beside it, shown in it.
+    """
+    with atomic_file(file) as draft:
+        draft.write_text(page(found, picture.name), encoding="utf-8")
+
+
+def draw(found: Comparison, picture: Path) -> None:
+    """Draw the picture."""
+    recipes = [
+        Recipe(row.alternative.switch, row.alternative.label, row.values(_MAIN), _margin(row), row.difference.verdict)
+        for row in found.rows
+        if row.difference
+    ]
+    result = next(iter(found.base.results.values()))
+    title = f"{found.ablation.spec.name}: one switch at a time, {_seeds(found)}"
+    draw_ablation(found.base.values(_MAIN), recipes, title, f"dev BLEU ({result['text']})", picture)
+
+
+def _margin(row: Row) -> float | None:
+    return CLAIMED * row.difference.error if row.difference and row.difference.error is not None else None
+
+
+def page(found: Comparison, picture: str) -> str:
+    """The table in Markdown, and below it how it is read and made."""
+    ablation = found.ablation
+    parts = [
+        f"# Ablation `{ablation.spec.name}`: one switch at a time",
+        _about_base(found),
+        "\n".join([_HEAD, _row(found.base), *(_row(row) for row in found.rows)]),
+        *([f"Without a result: {', '.join(map(str, found.missing))}."] if found.missing else []),
+        f"![dev BLEU of each alternative and seed]({picture})",
+        "## How to read it",
+        _how_to_read(found),
+        "## How it was made",
+        _how_made(found),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _about_base(found: Comparison) -> str:
+    spec, result = found.ablation.spec, next(iter(found.base.results.values()))
+    options = f" with {', '.join(f'`{key}` {_written(value)}' for key, value in spec.options.items())}"
+    return (
+        f"The base is [`{spec.preset}`](../{spec.preset}){options if spec.options else ''}: {result['text']}, "
+        f"{result['parameters'] / 1e6:.2f} M parameters, {result['steps']:,} updates, "
+        f"{result['target_tokens'] / 1e6:.2f} M target tokens. Each line changes one thing."
+    )
+
+
+def _row(row: Row) -> str:
+    alternative, results = row.alternative, list(row.results.values())
+    changes = results[0]["difference"]
+    cells = [
+        alternative.switch,
+        alternative.label if row.difference else f"**{alternative.label}**",
+        "; ".join(f"`{key}` {_written(old)} → {_written(new)}" for key, (old, new) in changes.items()),
+        f"**{_spread(row.values(_MAIN))}**",
+        f"{row.difference.value:+z.2f}" + ("" if (m := _margin(row)) is None else f" (± {m:.2f})")
+        if row.difference
+        else "",
+        row.difference.verdict if row.difference else "",
+        _spread(row.values("test_bleu")),
+        _spread(row.values("dev_chrf")),
+        _spread(row.values("dev_loss"), 3),
+        f"{results[0]['parameters'] / 1e6:.2f} M",
+        f"{mean(row.values('minutes')):.1f}",
+    ]
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def _written(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _spread(values: Sequence[float], digits: int = 2) -> str:
+    """Mean and, of several seeds, standard deviation."""
+    return f"{mean(values):.{digits}f}" + (f" ± {stdev(values):.{digits}f}" if len(values) > 1 else "")
+
+
+def _seeds(found: Comparison) -> str:
+    """How many there are; fewer of some alternatives where not all is done."""
+    counts = {len(row.results) for row in (found.base, *found.rows)}
+    many = f"{min(counts)} to {max(counts)}" if len(counts) > 1 else str(max(counts))
+    return f"{many} seed" + ("s" if max(counts) > 1 else "")
+
+
+def _how_to_read(found: Comparison) -> str:
+    text = (
+        f"Scores are means over {_seeds(found)}, with ± their standard deviation. Everything is chosen by dev BLEU, "
+        "and test BLEU is only told. The loss is in nats per token, label smoothing left out: where the vocabulary "
+        "differs, so does the token. `minutes` are those of the training; an alternative that only searches otherwise "
+        "translates with the base's weights, seed by seed. "
+    )
+    if found.trained is None:
+        return text + "One seed tells nothing of chance: no difference is claimed."
+    text += (
+        f"What chance does, all that was trained says together: the standard deviation of dev BLEU around the means, "
+        f"pooled, is {found.trained.deviation:.2f} ({found.trained.freedom} degrees of freedom). "
+    )
+    if found.translated is not None:
+        text += (
+            f"For differences on the same weights it is {found.translated.deviation:.2f} ({found.translated.freedom}). "
+        )
+    compared = len(found.rows)
+    return text + (
+        f"In brackets behind a difference stand {CLAIMED:g} standard errors of it; only what is beyond them is called "
+        "better or worse. That happens by chance alone in one of twenty comparisons or somewhat more often, so of "
+        f"{compared} here in {'about ' if compared > 9 else 'fewer than '}{max(1, round(compared / 20))}; and `no "
+        "difference seen` means that these seeds show none, not that there is none. All holds for a training of this "
+        "length and a model of this size."
+    )
+
+
+def _how_made(found: Comparison) -> str:
+    ablation, rows = found.ablation, (found.base, *found.rows)
+    results = [result for row in rows for result in row.results.values()]
+    own = [r for row in rows if not ablation.shares_weights(row.alternative) for r in row.results.values()]
+    machines = sorted({result["trained"]["machine"] for result in own})
+    versions = sorted({result["versions"] for result in results})
+    signatures = sorted({f"`{signature}`" for result in results for signature in result["signatures"].values()})
+    spec, folder = _portable(ablation.file), f"ablation/{ablation.spec.name}"
+    return (
+        f"`python -m bench.ablation {spec}` trains what is missing, `python -m bench.ablation {spec} --table` makes "
+        f"this page and the picture from the files in [`{folder}`]({folder}). "
+        f"{len(own)} trainings, {duration(60 * sum(r['minutes'] for r in own))} in all, "
+        f"on {'; '.join(machines)}; {'; '.join(versions)}. {', '.join(signatures)}."
+    )
+
+
+def _portable(file: Path) -> str:
+    """As it is called from the project's folder."""
+    path = file.resolve()
+    return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else file.name
