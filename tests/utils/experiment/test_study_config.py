@@ -1,0 +1,150 @@
+"""A study file is read whole and checked by train.py's own parser; each mistake is a line that names it."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from optuna.pruners import MedianPruner, NopPruner, SuccessiveHalvingPruner
+from optuna.samplers import RandomSampler, TPESampler
+
+from const.path import PRESET, ROOT
+from utils.config import Config, MaskedLanguageConfig
+from utils.experiment.search_space import Choices, Range
+from utils.experiment.study_config import PrunerConfig, SamplerConfig, StudyConfig
+from utils.task.arguments import read_arguments
+
+STUDIES = sorted((ROOT / "const" / "study").glob("*.yaml"))
+TEXT = """
+name: tiny
+preset: const/preset/demo.yaml
+options: {training.max_steps: 30}
+space:
+  optimizer.peak_lr: {low: 1e-4, high: 0.01, log: true}
+  model.d_ff: {choices: [16, 32]}
+sampler: {kind: tpe, startup_trials: 3}
+pruner: none
+score: chrf
+"""
+
+Read = Callable[[str], StudyConfig]
+
+
+@pytest.fixture
+def read(tmp_path: Path) -> Read:
+    def read_text(text: str) -> StudyConfig:
+        (tmp_path / "my.yaml").write_text(text, encoding="utf-8")
+        return StudyConfig.load(tmp_path / "my.yaml")
+
+    return read_text
+
+
+def test_a_file_is_read_whole(read: Read, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # a preset of the project is found from anywhere
+    assert read(TEXT) == StudyConfig(
+        "tiny",
+        Path("const/preset/demo.yaml"),
+        {"optimizer.peak_lr": Range(1e-4, 0.01, log=True), "model.d_ff": Choices((16, 32))},
+        {"training.max_steps": 30},
+        SamplerConfig("tpe", 3),
+        PrunerConfig("none"),
+        "chrf",
+    )
+
+
+@pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
+def test_the_studies_of_the_project_are_understood(path: Path) -> None:
+    study = StudyConfig.load(path)
+    assert study.scored == "bleu"
+    assert f"study.py const/study/{path.name}" in path.read_text(encoding="utf-8").splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("name: tiny", "nam: tiny", "unknown key nam: did you mean name"),
+        ("name: tiny", "name: ../tiny", r"name=\.\./tiny: give letters"),
+        ("name: tiny", "name: -tiny", "name=-tiny: give letters"),
+        ("name: tiny\n", "", "required: name"),
+        ("preset/demo", "preset/dem", "no preset const/preset/dem.yaml"),
+        ("max_steps: 30", "max_step: 30", "unknown option training.max_step=30: did you mean --training.max_steps"),
+        ("max_steps: 30", "max_steps: many", '"training.max_steps"'),
+        ("training.max_steps: 30", "name: other", "name is no setting of a training"),
+        ("training.max_steps: 30", "model.d_ff: 16", "model.d_ff is under options and under space"),
+        ("model.d_ff:", "model.dff:", "space.model.dff, 16: unknown option model.dff=16: did you mean --model.d_ff"),
+        ("model.d_ff:", "training.select_by:", "training.select_by is what trials are compared by: give score"),
+        ("[16, 32]", "[16, 32.5]", r'space.model.d_ff, 32.5: Parser key "model.d_ff"'),
+        ("[16, 32]", "[16, none]", r'space.model.d_ff, none: Parser key "model.d_ff"'),
+        ("low: 1e-4, high: 0.01, log: true", "low: -1.0, high: 0.01", "space.optimizer.peak_lr, -1.0: peak_lr=-1.0"),
+        ("high: 0.01", "hihg: 0.01", "space.optimizer.peak_lr: unknown key hihg: did you mean high"),
+        ("kind: tpe", "kind: tpy", '"sampler.kind".*tpe'),
+        ("pruner: none", "pruner: {kind: median, warmup: 3}", "did you mean --pruner.warmup_steps"),
+        ("score: chrf", "score: blue", '"score".*blue'),
+        ("score: chrf", "seed: x", '"seed"'),
+        (TEXT[TEXT.index("space") : TEXT.index("sampler")], "", "a study without a space"),
+        (TEXT, "- tiny\n", "no settings of a study"),
+        (TEXT, "name: [tiny\n", "while parsing"),
+    ],
+)
+def test_a_mistake_is_a_line_that_names_it(read: Read, old: str, new: str, message: str) -> None:
+    assert old in TEXT
+    with pytest.raises(ValueError, match=rf"my\.yaml: .*{message}") as caught:
+        read(TEXT.replace(old, new))
+    assert "\n" not in str(caught.value) or old == TEXT  # of what the YAML parser says, run_command makes one line
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"no study .*none\.yaml"):
+        StudyConfig.load(tmp_path / "none.yaml")
+
+
+def test_losses_of_other_vocabularies_are_not_compared(read: Read) -> None:
+    text = TEXT.replace("model.d_ff", "tokenizer.vocab_size").replace("[16, 32]", "[300, 400]")
+    assert read(text).scored == "chrf"
+    with pytest.raises(ValueError, match=r"one per token, and tokenizer\.vocab_size changes what a token is"):
+        read(text.replace("chrf", "loss"))
+
+
+def test_updates_of_other_sizes_are_not_compared(read: Read) -> None:
+    text = TEXT.replace("model.d_ff", "batch.accumulate").replace("[16, 32]", "[1, 2]")
+    assert read(text).pruner.kind == "none"
+    with pytest.raises(ValueError, match=r"batch\.accumulate changes how much an update has read: give pruner: none"):
+        read(text.replace("pruner: none", "pruner: median"))
+
+
+def test_the_score_is_the_presets_where_none_is_given(read: Read) -> None:
+    unscored = read(TEXT.replace("score: chrf", ""))
+    assert unscored.scored == Config.load(PRESET / "demo.yaml").training.select_by == "bleu"
+    assert not unscored.minimised
+    lost = read(TEXT.replace("chrf", "loss"))
+    assert lost.minimised
+    assert lost.settings().training.select_by == "loss"
+
+
+def test_train_reads_what_a_trial_is_given(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    study = read(TEXT)
+    values = {"optimizer.peak_lr": 2.5e-05, "model.d_ff": 32}
+    config = read_arguments(study.arguments(values)).config
+    assert config == study.settings(values)
+    assert isinstance(config, Config)
+    assert (config.optimizer.peak_lr, config.model.d_ff, config.training.max_steps) == (2.5e-05, 32, 30)
+    assert config.training.select_by == "chrf"
+    assert config.model.d_model == Config.load(PRESET / "demo.yaml").model.d_model
+
+
+def test_other_tasks_have_their_own_options(read: Read) -> None:
+    text = TEXT.replace("demo", "bert_tanaka_ja").replace("score: chrf", "score: accuracy")
+    study = read(text.replace("model.d_ff: {choices: [16, 32]}", "masking.rate: {low: 0.1, high: 0.3}"))
+    assert isinstance(study.settings(), MaskedLanguageConfig)
+
+
+def test_optuna_is_told_what_the_file_says() -> None:
+    assert isinstance(SamplerConfig("random").build(1), RandomSampler)
+    tpe = SamplerConfig("tpe", 3).build(1)
+    assert isinstance(tpe, TPESampler)
+    assert tpe._n_startup_trials == 3
+    median = PrunerConfig("median", 2, 40).build()
+    assert isinstance(median, MedianPruner)
+    assert (median._n_startup_trials, median._n_warmup_steps) == (2, 40)
+    assert isinstance(PrunerConfig("successive_halving").build(), SuccessiveHalvingPruner)
+    assert isinstance(PrunerConfig("none").build(), NopPruner)
