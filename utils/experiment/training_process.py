@@ -85,6 +85,7 @@ class TrainingProcess:
                     stderr=said,
                     env=os.environ | {"MIYAKO_PICKLES": str(self._root)},
                     pass_fds=[self._lock.fileno()],
+                    process_group=0,  # Ctrl-C is for whoever began it, and a second signal would not let it save
                 )
         return self
 

@@ -76,6 +76,13 @@ def test_only_one_process_trains_it_and_the_next_goes_on_where_that_stood(tmp_pa
     assert "Going on from step" in second.said.read_text()
 
 
+def test_ctrl_c_is_for_whoever_began_it(tmp_path: Path) -> None:
+    """A terminal sends it to all processes of a group, and the second signal would not let it save."""
+    with training(tmp_path) as begun:
+        assert begun._process is not None
+        assert os.getpgid(begun._process.pid) not in (os.getpgid(0), 0)
+
+
 def test_an_orphan_keeps_its_run(tmp_path: Path) -> None:
     """Whoever began the training is killed; the training lives, and so does its lock."""
     options = training(tmp_path, "--training.max_steps", "1000000", "--training.max_epochs", "1000000")._options
