@@ -9,7 +9,7 @@ import pytest
 
 from const.path import ROOT
 
-VERBS = {"train", "translate", "evaluate", "serve", "export"}
+VERBS = {"train", "translate", "evaluate", "serve", "export", "study"}
 FLOORS = {"const": 0, "layers": 1, "models": 2, "utils": 3} | dict.fromkeys(VERBS, 4) | {"bench": 5, "tests": 6}
 ROOMS = {
     "text": 1,
@@ -27,7 +27,7 @@ ROOMS = {
     "conclusion.py": 8,
     "trained.py": 8,
     "task": 9,
-    "experiment": 9,
+    "experiment": 10,
 }
 GROUND = 0  # a file that lies in utils and in no room: tools that every room may use, and that use no room
 NAMELESS = {"base", "common", "helper", "helpers", "misc", "shared", "tools", "util"}

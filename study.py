@@ -1,0 +1,115 @@
+"""Search for settings: `python study.py STUDY.yaml [--trials N]`, each trial a training, chosen by earlier scores."""
+
+import argparse
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from tqdm import tqdm
+
+from const.version import VERSION
+from utils.command_line import Parser, needing_group, run_command
+
+with needing_group("study.py", "study"):
+    from utils.experiment.study import FINISHED, Study
+    from utils.experiment.study_config import StudyConfig
+    from utils.experiment.study_report import (
+        draw,
+        label,
+        shown_score,
+        summary,
+        trial_line,
+        write_best,
+        write_json,
+    )
+
+
+def build_parser() -> Parser:
+    """All options."""
+    parser = Parser(
+        prog="study.py",
+        version=VERSION,
+        usage="python study.py STUDY.yaml [--trials N] [--best FILE] [--json FILE]",
+        description="Search for better settings than a preset's with Optuna. Each trial is a training of its own; what "
+        "is hopeless is given up early. The score is one of dev text: test text has no say in it.",
+        epilog="""examples:
+  python study.py const/study/demo.yaml --trials 12            begin, or go on
+  python study.py const/study/demo.yaml --best best.yaml       also write the best settings, for train.py --config
+  python study.py const/study/demo.yaml --trials 0             say what is known, and train nothing
+  python study.py const/study/multi30k.yaml --json all.json    also write all trials
+
+The same command in a second terminal takes part. Ctrl-C or SIGTERM: the training that is under way saves, and the
+same command goes on with it. Exit status: 0, 2 after a mistake or three failures in a row, 130 after Ctrl-C.""",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("study", type=Path, metavar="STUDY.yaml", help="what is searched; see const/study/")
+    parser.add_argument(
+        "--trials",
+        type=int,
+        default=20,
+        metavar="N",
+        help="that are finished in the end, earlier ones included (default: 20)",
+    )
+    parser.add_argument(
+        "--best", type=Path, metavar="FILE", help="then write all settings of the best trial, for train.py --config"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="then write all trials")
+    return parser
+
+
+def main() -> None:
+    """Read the study file, train until there are enough trials, say which are the best."""
+    arguments = build_parser().parse_args()
+    if arguments.trials < 0:
+        raise ValueError(f"--trials {arguments.trials}: give 0 or more")
+    config = StudyConfig.load(arguments.study)
+    signal.signal(signal.SIGTERM, interrupted)
+    study = Study(config)
+    print(f"{study.folder}: {len(study.trials(*FINISHED))} of {arguments.trials} trials are finished")
+    try:
+        search(study, arguments.trials)
+    except KeyboardInterrupt:
+        print("stopped, and what was under way is saved; the same command goes on with it", flush=True)
+        raise
+    print("\n".join(summary(study)))
+    if arguments.best is not None:
+        write_best(study, arguments.best)
+        print(f"its settings: {arguments.best}, for python train.py --config {arguments.best}")
+    if arguments.json is not None:
+        write_json(study, arguments.json)
+
+
+def search(study: Study, n_trials: int) -> None:
+    """Train, with a line for each trial that ended and a picture of all of them."""
+    finished = len(study.trials(*FINISHED))
+    with tqdm(
+        total=n_trials,
+        initial=finished,
+        dynamic_ncols=True,
+        bar_format="{n_fmt}/{total_fmt} |{bar}| {desc}",
+        disable=not sys.stderr.isatty(),
+    ) as bar:
+
+        def say(text: str) -> None:
+            bar.write(text, file=sys.stdout)
+            sys.stdout.flush()
+
+        def on_validation(number: int, step: int, value: float) -> None:
+            bar.set_description_str(f"trial {number}, step {step:,}: {label(study)} {shown_score(study, value)}")
+
+        for trial in study.go_on(n_trials, say, on_validation):
+            say(trial_line(study, trial))
+            draw(study)
+            bar.n = len(study.trials(*FINISHED))
+            bar.set_description_str("")
+
+
+def interrupted(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001 (the signature is Python's)
+    """SIGTERM, as if it were Ctrl-C."""
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    run_command("study.py", main)
