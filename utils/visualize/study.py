@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, PercentFormatter
@@ -77,14 +77,12 @@ def _draw_curves(ax: Axes, trials: Sequence[DrawnTrial], best: DrawnTrial | None
         points = sorted(trial.curve.items())
         if not points:
             continue
-        steps, scores = zip(*points, strict=True)
+        style: dict[str, Any] = {"marker": "o", "color": _OTHER, "lw": 0.9, "ms": 3}
         if trial.state == "pruned":
-            ax.plot(steps, scores, color=_PRUNED, lw=0.9)
-            ax.plot(steps[-1], scores[-1], "x", color=_PRUNED, ms=6, mew=1.5)
+            style = {"marker": "x", "color": _PRUNED, "lw": 0.9, "ms": 6, "mew": 1.5}
         elif trial is best:
-            ax.plot(steps, scores, "o-", color=_BEST, lw=1.8, ms=4, zorder=3)
-        else:
-            ax.plot(steps, scores, "o-", color=_OTHER, lw=0.9, ms=2.5, alpha=0.7)
+            style = {"marker": "o", "color": _BEST, "lw": 1.8, "ms": 5, "zorder": 3}
+        ax.plot(*zip(*points, strict=True), markevery=[-1], **style)
 
 
 def _draw_importance(ax: Axes, importance: Mapping[str, float]) -> None:

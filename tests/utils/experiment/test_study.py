@@ -220,6 +220,15 @@ def test_who_comes_last_waits_for_the_others(tmp_path: Path, monkeypatch: pytest
     assert len(looks) == 3
 
 
+def test_what_was_begun_is_left_alone_where_enough_is_finished(tmp_path: Path) -> None:
+    world = World(rising)
+    world.events["tiny-1", 20] = raising(KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt):
+        list(study(tmp_path, world).go_on(2))
+    assert list(study(tmp_path, world).go_on(1)) == []
+    assert len(world.options["tiny-1"]) == 1
+
+
 def test_a_trial_that_was_never_drawn_whole_is_nobodys(tmp_path: Path) -> None:
     world = World(rising)
     begun = study(tmp_path, world)

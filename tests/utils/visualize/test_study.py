@@ -51,11 +51,12 @@ def test_the_history_has_every_trial_and_the_best_so_far(
 def test_each_training_is_a_curve_and_each_pruned_one_ends_in_a_cross(tmp_path: Path, figures: list[Figure]) -> None:
     draw_study(TRIALS, "BLEU", False, {}, tmp_path / "study.png")
     drawn = figures[0].axes[1].get_lines()
-    curves = [line for line in drawn if line.get_marker() != "x"]
-    assert [np.asarray(line.get_ydata()).tolist() for line in curves] == [[5, 20], [3], [8, 30], [7, 25], [4]]
-    assert [line.get_linewidth() for line in curves].index(1.8) == 2
-    crosses = [line for line in drawn if line.get_marker() == "x"]
-    assert [np.asarray(line.get_ydata()).tolist() for line in crosses] == [[3], [4]]
+    assert [np.asarray(line.get_xydata()).tolist() for line in drawn] == [
+        [list(point) for point in trial.curve.items()] for trial in TRIALS
+    ]
+    assert "".join(str(line.get_marker()) for line in drawn) == "oxoox"
+    assert all(line.get_markevery() == [-1] for line in drawn)
+    assert [line.get_color() == "C3" for line in drawn] == [False, False, True, False, False]
 
 
 def test_the_most_important_setting_stands_above_the_others(tmp_path: Path, figures: list[Figure]) -> None:
