@@ -1,5 +1,6 @@
 """A study file is read whole and checked by train.py's own parser; each mistake is a line that names it."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -56,6 +57,13 @@ def test_the_studies_of_the_project_are_understood(path: Path) -> None:
     study = StudyConfig.load(path)
     assert study.scored == "bleu"
     assert f"study.py const/study/{path.name}" in path.read_text(encoding="utf-8").splitlines()[0]
+
+
+def test_the_study_of_the_guide_is_understood(read: Read) -> None:
+    (text,) = re.findall(
+        r"^```yaml\n(.*?)^```$", (ROOT / "docs" / "nlp100.md").read_text(encoding="utf-8"), re.S | re.M
+    )
+    assert read(text).space["optimizer.peak_lr"] == Range(0.0005, 0.005, log=True)
 
 
 @pytest.mark.parametrize(
