@@ -40,7 +40,7 @@ space:
   model.d_ff: {choices: [16, 32]}
 score: bleu
 """
-PATIENCE = 120.0  # seconds
+PATIENCE = 600.0  # seconds
 
 Command = Callable[..., Outcome]
 

@@ -7,7 +7,7 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -22,6 +22,7 @@ from const.path import PICKLES
 from utils.experiment.search_space import as_text, drawn_values
 from utils.experiment.study_config import StudyConfig
 from utils.experiment.training_process import BusyError, TrainingProcess
+from utils.training.plan import PlanConfig, Progress
 
 RUNS = "runs"  # one folder a trial, out of the way of those that translate.py looks for
 PICTURE = "study.png"
@@ -222,6 +223,7 @@ class Study:
         """Report each validation, and stop where it is not worth going on."""
         pick = min if self.config.minimised else max
         score, best = self.config.scored, None
+        plan = self.config.settings(drawn_values(self.config.space, trial.params)).training
         known = set(self.trials()[trial.number].intermediate_values)  # of an earlier part
         try:
             for record in training.validations():
@@ -233,7 +235,8 @@ class Study:
                 on_validation(trial.number, record["step"], value)
                 if record["step"] not in known:
                     trial.report(value, record["step"])
-                if not training.has_ended and trial.should_prune():
+                over = training.has_ended or _is_over(record, plan)  # then there is nothing left to be given up
+                if not over and trial.should_prune():
                     training.stop()
                     return TrialState.PRUNED, None
         except ValueError as error:
@@ -243,6 +246,11 @@ class Study:
             trial.set_user_attr(WHY, f"no validation has a finite {score}")
             return TrialState.FAIL, None
         return TrialState.COMPLETE, best
+
+
+def _is_over(record: Mapping[str, Any], plan: PlanConfig) -> bool:
+    """Whether this validation is a training's last one."""
+    return Progress(record["step"], record["epoch"], seconds=60 * record["minutes"]).ended(plan)
 
 
 def _difference(old: Any, new: Any, name: str = "") -> str | None:

@@ -79,7 +79,7 @@ class FakeTraining:
             score = self.world.score(
                 At(int(self.name.rpartition("-")[2]), step, float(self.options["optimizer.peak_lr"]))
             )
-            log.append({"kind": "dev", "step": step, "minutes": step / 10, self.world.field: score})
+            log.append({"kind": "dev", "step": step, "epoch": 0, "minutes": step / 10, self.world.field: score})
             yield log[-1]
 
     def stop(self) -> None:

@@ -126,6 +126,14 @@ def test_what_is_worse_than_the_median_is_given_up(tmp_path: Path) -> None:
     assert trials[2].value == 12
 
 
+def test_what_is_trained_to_its_end_is_complete(tmp_path: Path) -> None:
+    """Also where it is worse than the others only then."""
+    world = World(lambda at: 0.0 if at.number == 3 and at.step == 30 else at.step)
+    trials = list(study(tmp_path, world, pruner=PrunerConfig("median", startup_trials=2)).go_on(4))
+    assert [trial.state.name for trial in trials] == ["COMPLETE"] * 4
+    assert trials[3].value == 20
+
+
 def test_successive_halving_lets_the_best_go_on(tmp_path: Path) -> None:
     steps, pruner = (5, 10, 20, 40), PrunerConfig("successive_halving", warmup_steps=10, reduction_factor=2)
     world = World(falling, steps)
