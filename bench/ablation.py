@@ -36,7 +36,7 @@ def figures(found: Comparison) -> dict[str, Figure]:
     """What the last line tells."""
     verdicts = found.verdicts()
     named: dict[str, Figure] = {"alternatives": len(found.rows), "missing": len(found.missing)}
-    named |= {verdict.split()[0]: verdicts[verdict] for verdict in ("better", "worse", "no difference seen")}
+    named |= {verdict.replace(" ", "_"): verdicts[verdict] for verdict in ("better", "worse", "no difference seen")}
     return named | ({} if found.trained is None else {"seed_deviation": found.trained.deviation})
 
 

@@ -58,7 +58,7 @@ switches:
     arguments = (str(tmp_path / "blink.yaml"), "--folder", str(folder))
     run(*arguments, "--json", str(tmp_path / "all.json"), monkeypatch=monkeypatch)
     last = capsys.readouterr().out.splitlines()[-1]
-    assert last == "alternatives=1 missing=0 better=0 worse=0 no=0"
+    assert last == "alternatives=1 missing=0 better=0 worse=0 no_difference_seen=0"
     assert json.loads((tmp_path / "all.json").read_text())["figures"]["alternatives"] == 1
     base, greedy = (json.loads((folder / f"ablation/blink/{s}-3.json").read_text()) for s in ("base", "beam-greedy"))
     (trained,) = pickles.glob("blink-base-3-*/test.json")
@@ -87,7 +87,7 @@ def test_the_last_line_counts_the_verdicts(
             results.write(alternative, seed, result(tiny, alternative, seed, dev_bleu))
     run(str(tiny.file), "--table", "--folder", str(tmp_path / "figure"), monkeypatch=monkeypatch)
     *_, table, picture, blank, last = capsys.readouterr().out.splitlines()
-    assert last == "alternatives=2 missing=2 better=0 worse=1 no=1 seed_deviation=0.354"
+    assert last == "alternatives=2 missing=2 better=0 worse=1 no_difference_seen=1 seed_deviation=0.354"
     assert Path(table).is_file()
     assert Path(picture).is_file()
     assert not blank

@@ -71,6 +71,9 @@ def compare(results: Results) -> Comparison:
         raise ValueError(
             f"no result of the base in {results.folder}: train it, python -m bench.ablation {ablation.file}"
         )
+    for alternative, of in found.items():
+        if ablation.shares_weights(alternative):  # and so is compared seed by seed
+            found[alternative] = {seed: result for seed, result in of.items() if seed in base.results}
     rows = [Row(alternative, of, None) for alternative, of in found.items() if of]
     shared = {row.alternative: _changes(row, base) for row in rows if ablation.shares_weights(row.alternative)}
     trained = pooled([row.values(_MAIN) for row in (base, *rows) if row.alternative not in shared])
@@ -87,7 +90,7 @@ def compare(results: Results) -> Comparison:
 
 def _changes(row: Row, base: Row) -> list[float]:
     """Seed by seed: the same weights, translated in another way."""
-    return [row.results[seed][_MAIN] - base.results[seed][_MAIN] for seed in row.results if seed in base.results]
+    return [row.results[seed][_MAIN] - base.results[seed][_MAIN] for seed in row.results]
 
 
 def write_table(found: Comparison, file: Path, picture: Path) -> None:
@@ -153,10 +156,7 @@ def _row(row: Row) -> str:
         alternative.label if row.difference else f"**{alternative.label}**",
         "; ".join(f"`{key}` {_written(old)} → {_written(new)}" for key, (old, new) in changes.items()),
         f"**{_spread(row.values(_MAIN))}**",
-        f"{row.difference.value:+z.2f}" + ("" if (m := _margin(row)) is None else f" (± {m:.2f})")
-        if row.difference
-        else "",
-        row.difference.verdict if row.difference else "",
+        *_judgement(row),
         _spread(row.values("test_bleu")),
         _spread(row.values("dev_chrf")),
         _spread(row.values("dev_loss"), 3),
@@ -164,6 +164,14 @@ def _row(row: Row) -> str:
         f"{mean(row.values('minutes')):.1f}",
     ]
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def _judgement(row: Row) -> tuple[str, str]:
+    """Difference and verdict; of the base neither."""
+    if row.difference is None:
+        return "", ""
+    margin = _margin(row)
+    return f"{row.difference.value:+z.2f}" + ("" if margin is None else f" (± {margin:.2f})"), row.difference.verdict
 
 
 def _written(value: Any) -> str:
@@ -195,17 +203,14 @@ def _how_to_read(found: Comparison) -> str:
         f"What chance does, all that was trained says together: the standard deviation of dev BLEU around the means, "
         f"pooled, is {found.trained.deviation:.2f} ({found.trained.freedom} degrees of freedom). "
     )
-    if found.translated is not None:
-        text += (
-            f"For differences on the same weights it is {found.translated.deviation:.2f} ({found.translated.freedom}). "
-        )
+    if (paired := found.translated) is not None:
+        text += f"For differences on the same weights it is {paired.deviation:.2f} ({paired.freedom}). "
     compared = len(found.rows)
     return text + (
         f"In brackets behind a difference stand {CLAIMED:g} standard errors of it; only what is beyond them is called "
-        "better or worse. That happens by chance alone in one of twenty comparisons or somewhat more often, so of "
-        f"{compared} here in {'about ' if compared > 9 else 'fewer than '}{max(1, round(compared / 20))}; and `no "
-        "difference seen` means that these seeds show none, not that there is none. All holds for a training of this "
-        "length and a model of this size."
+        "better or worse. That happens by chance alone in one of twenty comparisons or a little more often, so in "
+        f"about {compared / 20:.1f} of the {compared} here; and `no difference seen` means that these seeds show none, "
+        "not that there is none. All holds for a training of this length and a model of this size."
     )
 
 
