@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from jsonargparse import ArgumentParser
 
+import bench.ablation
 import bench.data
 import bench.decode
 import bench.faults
@@ -20,6 +21,7 @@ import bench.train
 import evaluate
 import export
 import serve
+import study
 import translate
 from const.path import ROOT
 from utils import attention_heads
@@ -37,8 +39,10 @@ PARSERS = {
     "evaluate.py": evaluate.build_parser,
     "export.py": export.build_parser,
     "serve.py": serve.build_parser,
+    "study.py": study.build_parser,
 }
 MODULES: dict[str, Callable[[], ArgumentParser]] = {
+    "bench.ablation": bench.ablation.build_parser,
     "bench.decode": bench.decode.build_parser,
     "bench.decode_table": ArgumentParser,
     "bench.train": bench.train.build_parser,
