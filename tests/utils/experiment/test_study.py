@@ -126,6 +126,12 @@ def test_what_is_worse_than_the_median_is_given_up(tmp_path: Path) -> None:
     assert trials[2].value == 12
 
 
+def test_a_higher_loss_is_given_up(tmp_path: Path) -> None:
+    world = World(lambda at: 5.0 + {2: 1, 3: -1}.get(at.number, 0), field="loss")
+    trials = list(study(tmp_path, world, pruner=PrunerConfig("median", startup_trials=2), score="loss").go_on(4))
+    assert [trial.state.name for trial in trials] == ["COMPLETE", "COMPLETE", "PRUNED", "COMPLETE"]
+
+
 def test_what_is_trained_to_its_end_is_complete(tmp_path: Path) -> None:
     """Also where it is worse than the others only then."""
     world = World(lambda at: 0.0 if at.number == 3 and at.step == 30 else at.step)
