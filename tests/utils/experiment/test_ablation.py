@@ -107,7 +107,8 @@ def test_a_file_that_is_not_there_is_named_with_one_that_is(tmp_path: Path) -> N
 def test_the_ablations_of_the_repository_turn_one_switch_at_a_time(file: Path) -> None:
     ablation = read_ablation(file)
     assert ablation.spec.name == file.stem
-    assert len(ablation.spec.seeds) >= 2
+    assert len(ablation.spec.seeds) >= 2 or file.stem.endswith("_size")  # a first look, before a long training
     for alternative in ablation.alternatives:
         several = len(ablation.changes(alternative)) > 1
-        assert not several or re.search("average", alternative.switch)  # a moving one takes the place of the other
+        # a moving average takes the place of the other; wider heads would be another switch
+        assert not several or re.search("average|width", alternative.switch)
