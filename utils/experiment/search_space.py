@@ -1,6 +1,5 @@
 """What a study searches: for each option of train.py the values that it may have."""
 
-import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
@@ -9,10 +8,7 @@ from typing import Any
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
-
-def as_text(value: Any) -> str:
-    """A value as it stands on a command line: `0.1`, `true`, `null`, `[1, 2]`, and strings as they are."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+from utils.experiment.train_options import as_text
 
 
 def unknown_key(key: object, known: list[str]) -> str:

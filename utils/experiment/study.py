@@ -19,8 +19,9 @@ from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from const.path import PICKLES
-from utils.experiment.search_space import as_text, drawn_values
+from utils.experiment.search_space import drawn_values
 from utils.experiment.study_config import StudyConfig
+from utils.experiment.train_options import as_text
 from utils.experiment.training_process import BusyError, TrainingProcess
 from utils.training.plan import PlanConfig, Progress
 

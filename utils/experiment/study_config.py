@@ -12,11 +12,10 @@ import yaml
 from optuna.pruners import BasePruner, MedianPruner, NopPruner, SuccessiveHalvingPruner
 from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 
-from const.path import ROOT
 from utils.command_line import Parser
-from utils.config import AnyConfig, to_config, tree_of
-from utils.experiment.search_space import Domain, as_text, each_end, read_domain, unknown_key
-from utils.task.arguments import build_parser
+from utils.config import AnyConfig
+from utils.experiment.search_space import Domain, each_end, read_domain, unknown_key
+from utils.experiment.train_options import as_options, as_text, found_preset, settings
 
 
 @dataclass(frozen=True)
@@ -169,7 +168,7 @@ class StudyConfig:
     def arguments(self, values: Mapping[str, Any]) -> list[str]:
         """Of train.py, for a trial that has drawn these values."""
         by = {} if self.score is None else {"training.select_by": self.score}
-        return ["--config", str(_found(self.preset)), *as_options({**by, **self.options, **values})]
+        return ["--config", str(found_preset(self.preset)), *as_options({**by, **self.options, **values})]
 
     def settings(self, values: Mapping[str, Any] | None = None) -> AnyConfig:
         """All settings of a trial that has drawn these values.
@@ -177,17 +176,11 @@ class StudyConfig:
         Raises:
             ValueError: train.py would refuse them.
         """
-        tree = tree_of(_found(self.preset))
-        parser = build_parser(tree)
-        parser.exit_on_error = False
-        try:
-            return to_config(parser, parser.parse_args(self.arguments(values or {})), tree)
-        except ArgumentError as error:
-            raise ValueError(parser.explain(str(error))) from error
+        return settings(self.arguments(values or {}))
 
     def plain(self) -> dict[str, Any]:
         """What makes scores comparable, in types that JSON knows; another file of the same trials has the same."""
-        preset = yaml.safe_load(_found(self.preset).read_text(encoding="utf-8"))
+        preset = yaml.safe_load(found_preset(self.preset).read_text(encoding="utf-8"))
         space = {option: vars(domain) for option, domain in self.space.items()}
         return {"preset": preset, "options": self.options, "space": space, "score": self.scored}
 
@@ -200,20 +193,3 @@ def _domain_of(option: object, given: Any) -> Domain:
         return read_domain(given)
     except ValueError as error:
         raise ValueError(f"space.{option}: {error}") from error
-
-
-def _found(preset: Path) -> Path:
-    """From here, or from the project's folder.
-
-    Raises:
-        ValueError: from neither.
-    """
-    for path in (preset, ROOT / preset):
-        if path.is_file():
-            return path
-    raise ValueError(f"no preset {preset}: give a file under const/preset/, or one of your own")
-
-
-def as_options(values: Mapping[str, Any]) -> list[str]:
-    """Settings as options of train.py."""
-    return [f"--{name}={as_text(value)}" for name, value in values.items()]

@@ -9,9 +9,8 @@ from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
-from utils.experiment.search_space import as_text
 from utils.experiment.study import FINISHED, MINUTES, PICTURE, RUNS, WHY, Study
-from utils.experiment.study_config import as_options
+from utils.experiment.train_options import as_options, as_text
 from utils.experiment.training_process import run_named
 from utils.file import atomic_file
 from utils.terminal.plain_text import aligned

@@ -6,8 +6,7 @@ import optuna
 import pytest
 import yaml
 
-from utils.experiment.search_space import Choices, Domain, Range, as_text, drawn_values, each_end, read_domain
-from utils.task.arguments import build_parser
+from utils.experiment.search_space import Choices, Domain, Range, drawn_values, each_end, read_domain
 
 
 def drawn(domain: Domain, n: int = 60) -> list[Any]:
@@ -73,20 +72,6 @@ def test_choices_keep_their_types() -> None:
 def test_what_cannot_be_drawn_is_refused(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         read(text)
-
-
-def test_values_reach_train_as_they_are() -> None:
-    values = {
-        "model.dropout": 0.25,
-        "optimizer.peak_lr": 1.5e-05,
-        "batch.max_tokens": 32,
-        "tokenizer.joint": False,
-        "training.max_epochs": None,
-        "tokenizer.kind": "word",
-        "data.src_lang": "日",
-    }
-    given = build_parser().parse_args([f"--{name}={as_text(value)}" for name, value in values.items()])
-    assert {name: given[name] for name in values} == values
 
 
 def test_each_end_is_looked_at() -> None:
