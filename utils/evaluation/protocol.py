@@ -4,7 +4,6 @@ import re
 from collections.abc import Sequence
 
 from sacrebleu.metrics.bleu import BLEU
-from sacremoses import MosesTokenizer
 
 TEST_LINES, TEST_WORDS = 1160, 26_734  # of KFTT's tok/kyoto-test.en
 
@@ -35,6 +34,8 @@ def moses_words(lines: Sequence[str]) -> list[str]:
     Of the 1,160 lines of the test set's `orig` text, 1,140 become those of `tok`; the others differ in kanji, which
     only newer versions of the script set apart.
     """
+    from sacremoses import MosesTokenizer  # slow to import, and the other verbs need it not
+
     cut = MosesTokenizer(lang="en").tokenize
     return [cut(line, escape=False, return_str=True) for line in lines]
 

@@ -35,6 +35,8 @@ def keep_result(run: Path, folder: Path) -> Path:
     result = json.loads(text)
     if "seed" not in result:
         raise ValueError(f"{test} does not say its seed: test the run anew, python train.py --resume {run}")
+    if "bleu" in result and not translations.is_file():
+        raise ValueError(f"{run} has no {TRANSLATIONS}: test the run anew, python train.py --resume {run}")
     kept = folder / f"{result['name']}_{result['seed']}.json"
     if translations.is_file():
         with atomic_file(kept.with_suffix(".txt")) as draft:

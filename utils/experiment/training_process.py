@@ -14,16 +14,17 @@ from const.path import PICKLES, ROOT
 from utils.command_line import INTERRUPTED
 from utils.run import CHECKPOINTS, TEST
 from utils.training.observer import LOG, read_log
+from utils.training.step_file import step_files
 
 POLL = 0.5  # seconds between two looks at the log
-PATIENCE = 120.0  # seconds that a training which was asked to stop has to save
+PATIENCE = 900.0  # seconds that a training which was asked to stop has to end a validation and save
 
 
 def run_named(name: str, root: Path = PICKLES) -> Path | None:
     """The newest run of this name that has saved anything, if there is one."""
     stamp = "[0-9]" * 8 + "-" + "[0-9]" * 6
-    folders = [folder.parent for end in ("", "-*") for folder in root.glob(f"{name}-{stamp}{end}/{CHECKPOINTS}")]
-    return max((folder for folder in folders if any((folder / CHECKPOINTS).iterdir())), default=None)
+    folders = [folder for end in ("", "-*") for folder in root.glob(f"{name}-{stamp}{end}")]
+    return max((folder for folder in folders if step_files(folder / CHECKPOINTS, ".pt")), default=None)
 
 
 class BusyError(Exception):
@@ -55,6 +56,7 @@ class TrainingProcess:
         self._lock: IO[bytes] | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._stopped = False
+        self._said_before = 0  # bytes of earlier parts
 
     @property
     def run(self) -> Path | None:
@@ -74,20 +76,28 @@ class TrainingProcess:
         except BlockingIOError:
             self._lock.close()
             raise BusyError(self.name) from None
-        if not self.has_ended:
-            begun = self.run
-            arguments = [*self._options, "--name", self.name] if begun is None else ["--resume", str(begun)]
-            with self.said.open("ab") as said:
-                self._process = subprocess.Popen(
-                    [sys.executable, str(ROOT / "train.py"), *arguments],
-                    stdin=subprocess.DEVNULL,
-                    stdout=said,
-                    stderr=said,
-                    env=os.environ | {"MIYAKO_PICKLES": str(self._root)},
-                    pass_fds=[self._lock.fileno()],
-                    process_group=0,  # Ctrl-C is for whoever began it, and a second signal would not let it save
-                )
+        try:
+            if not self.has_ended:
+                self._start(self._lock.fileno())
+        except BaseException:  # a signal too: nobody else would stop what has begun
+            self.__exit__(None, None, None)
+            raise
         return self
+
+    def _start(self, lock: int) -> None:
+        begun = self.run
+        arguments = [*self._options, "--name", self.name] if begun is None else ["--resume", str(begun)]
+        with self.said.open("ab") as said:
+            self._said_before = said.tell()
+            self._process = subprocess.Popen(
+                [sys.executable, str(ROOT / "train.py"), *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+                env=os.environ | {"MIYAKO_PICKLES": str(self._root)},
+                pass_fds=[lock],
+                process_group=0,  # Ctrl-C is for whoever began it, and a second signal would not let it save
+            )
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -123,17 +133,22 @@ class TrainingProcess:
         status = 0 if self._process is None else self._process.returncode
         if status in (INTERRUPTED, -signal.SIGINT, -signal.SIGTERM):
             raise KeyboardInterrupt
-        if status:
-            lines = self.said.read_text(encoding="utf-8", errors="replace").split("\n")
-            last = next((line for line in reversed(lines) if line.strip()), f"exit status {status}")
-            raise ValueError(f"the training {self.name} failed: {last.strip()} (all that it said: {self.said})")
+        if not status:
+            return
+        if status < 0:
+            why = f"killed by {signal.Signals(-status).name}, for want of memory maybe"
+        else:
+            lines = self.said.read_bytes()[self._said_before :].decode(errors="replace").split("\n")
+            why = next((line.strip() for line in reversed(lines) if line.strip()), f"exit status {status}")
+        raise ValueError(f"the training {self.name} failed: {why} (all that it said: {self.said})")
 
     def stop(self) -> None:
         """Have it save and end."""
-        self._stopped = True
+        asked, self._stopped = self._stopped, True
         if self._process is None or self._process.poll() is not None:
             return
-        self._process.send_signal(signal.SIGTERM)
+        if not asked:  # a second signal would not let it save
+            self._process.send_signal(signal.SIGTERM)
         try:
             self._process.wait(PATIENCE)
         except subprocess.TimeoutExpired:

@@ -104,4 +104,7 @@ def test_a_run_without_a_result_is_refused(tmp_path: Path) -> None:
     (old / "test.json").write_text('{"name": "old"}', encoding="utf-8")
     with pytest.raises(ValueError, match=r"does not say its seed: test the run anew, python train\.py --resume"):
         keep_result(old, tmp_path)
+    (finished_run(tmp_path / "killed") / "test.txt").unlink()
+    with pytest.raises(ValueError, match=r"killed has no test\.txt: test the run anew"):
+        keep_result(tmp_path / "killed", tmp_path)
     assert not list(tmp_path.glob("*.json"))

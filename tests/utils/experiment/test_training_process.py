@@ -76,11 +76,14 @@ def test_only_one_process_trains_it_and_the_next_goes_on_where_that_stood(tmp_pa
     assert "Going on from step" in second.said.read_text()
 
 
-def test_ctrl_c_is_for_whoever_began_it(tmp_path: Path) -> None:
+def test_ctrl_c_is_for_whoever_began_it_and_a_kill_is_told(tmp_path: Path) -> None:
     """A terminal sends it to all processes of a group, and the second signal would not let it save."""
     with training(tmp_path) as begun:
         assert begun._process is not None
         assert os.getpgid(begun._process.pid) not in (os.getpgid(0), 0)
+        begun._process.kill()
+        with pytest.raises(ValueError, match=r"trial-7 failed: killed by SIGKILL, .*trial-7\.log"):
+            list(begun.validations())
 
 
 def test_an_orphan_keeps_its_run(tmp_path: Path) -> None:
@@ -94,9 +97,9 @@ def test_an_orphan_keeps_its_run(tmp_path: Path) -> None:
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
     parent = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert parent.returncode == -signal.SIGKILL, parent.stderr
     orphan = int(parent.stdout)
     try:
+        assert parent.returncode == -signal.SIGKILL, parent.stderr
         with pytest.raises(BusyError), training(tmp_path):
             pass
     finally:
@@ -115,8 +118,10 @@ def test_a_failure_says_why(tmp_path: Path) -> None:
 def test_a_run_is_known_by_its_whole_name(tmp_path: Path) -> None:
     for name in ("trial-1-20260101-000000", "trial-1-20260102-000000-2", "trial-11-20260103-000000", "trial-1"):
         (tmp_path / name / "checkpoints").mkdir(parents=True)
-        (tmp_path / name / "checkpoints" / "step-1.pt").touch()
+        (tmp_path / name / "checkpoints" / "step-00000001.pt").touch()
     (tmp_path / "trial-1-20260104-000000" / "checkpoints").mkdir(parents=True)  # killed before it saved
+    (tmp_path / "trial-1-20260105-000000" / "checkpoints").mkdir(parents=True)  # killed while it saved
+    (tmp_path / "trial-1-20260105-000000" / "checkpoints" / ".step-00000001.pt.7.part").touch()
     found = run_named("trial-1", tmp_path)
     assert found is not None
     assert found.name == "trial-1-20260102-000000-2"
