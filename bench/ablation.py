@@ -40,10 +40,17 @@ def figures(found: Comparison) -> dict[str, Figure]:
     return named | ({} if found.trained is None else {"seed_deviation": found.trained.deviation})
 
 
+def stop_as_by_ctrl_c() -> None:
+    """SIGTERM, and a terminal that is closed, let the training that runs save; under nohup it goes on."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler)
+
+
 def main() -> None:
     """Train, score, write, draw."""
     arguments = build_parser().parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the training that runs is saved
+    stop_as_by_ctrl_c()
     ablation = read_ablation(arguments.file)
     results = Results(ablation, arguments.folder / "ablation" / ablation.spec.name)
     if not arguments.table:

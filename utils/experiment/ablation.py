@@ -1,16 +1,17 @@
 """One switch at a time: what is compared with what, read from a file of const/ablation/."""
 
-import json
 import re
 from argparse import ArgumentError
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from const.path import ROOT
 from utils.command_line import Parser
-from utils.config import Config, add_config, to_config
+from utils.config import Config, task_of
+from utils.experiment.changed_setting import ABSENT, changed_settings
+from utils.experiment.strict_yaml import read_yaml
+from utils.experiment.train_options import as_options, found_preset, settings
 from utils.provenance import portable
 from utils.search.hypothesis import SearchConfig
 
@@ -23,7 +24,7 @@ class AblationSpec:
 
     Args:
         name: of the ablation; its trainings' names begin with it.
-        preset: settings of the base, as a path from the project's folder.
+        preset: settings of the base, as a path from here or from the project's folder.
         seeds: of which each alternative is trained once.
         switches: title of a switch, label of an alternative: the options in which it differs from the base.
         options: of the base, beside the preset's.
@@ -147,25 +148,13 @@ def differences(one: Config, other: Config) -> dict[str, tuple[Any, Any]]:
 
 def plain_differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     """The same of settings in types that JSON knows; one that only one of both has is newer than the other."""
-    ours, theirs = _flat(one), _flat(other)
-    return {
-        key: (ours[key], theirs[key])
-        for key in ours
-        if key in theirs and key != "name" and json.dumps(ours[key]) != json.dumps(theirs[key])
-    }
-
-
-def _flat(settings: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in settings.items():
-        found |= _flat(value, f"{above}{key}.") if isinstance(value, Mapping) else {above + key: value}
-    return found
+    changed = changed_settings(one, other)
+    return {key: pair for key, pair in changed.items() if key != "name" and not any(value is ABSENT for value in pair)}
 
 
 def arguments(preset: Path, options: Mapping[str, Any]) -> list[str]:
     """What train.py is called with."""
-    values = {key: value if isinstance(value, str) else json.dumps(value) for key, value in options.items()}
-    return ["--config", str(ROOT / preset), *(f"--{key}={value}" for key, value in values.items())]
+    return ["--config", str(found_preset(preset)), *as_options(options)]
 
 
 def read_ablation(file: Path) -> Ablation:
@@ -193,17 +182,21 @@ def read_ablation(file: Path) -> Ablation:
 def _read_spec(file: Path) -> AblationSpec:
     if not file.is_file():
         raise ValueError(f"no ablation {file}: give a file such as const/ablation/multi30k.yaml")
+    given = read_yaml(file)
+    if not isinstance(given, dict):
+        known = ", ".join(leaf.name for leaf in fields(AblationSpec))
+        raise ValueError(f"{file}: no settings of an ablation: give {known}")
     parser = Parser(exit_on_error=False)
     parser.add_class_arguments(AblationSpec)
     try:
-        spec = AblationSpec(**parser.instantiate(parser.parse_path(file)))
+        said = {key: value for key, value in given.items() if value is not None}  # `options:` and nothing else
+        spec = AblationSpec(**parser.instantiate(parser.parse_object(said)))
     except ArgumentError as error:
         raise ValueError(f"{file}: {parser.explain(str(error))}") from error
-    if not spec.seeds or len({*spec.seeds}) < len(spec.seeds):
-        raise ValueError(f"{file}: seeds={spec.seeds}: give each seed once, two or more to know the spread")
+    if not spec.seeds or len({*spec.seeds}) < len(spec.seeds) or min(spec.seeds) < 0:
+        raise ValueError(f"{file}: seeds={spec.seeds}: give each seed once, 0 or more, two to know the spread")
     if not re.fullmatch(r"[a-z0-9_]+", spec.name):
         raise ValueError(f"{file}: name={spec.name} names files: give small letters, digits and _")
-    Config.load(ROOT / spec.preset)  # says what is wrong with it
     return spec
 
 
@@ -213,18 +206,14 @@ def _alternative(file: Path, spec: AblationSpec, switch: str, label: str, option
         if key in together:
             raise ValueError(f"{file}: {switch} {label}: {key} is given to each training: leave it out")
     try:
-        config = replace(_config(spec.preset, together), name="")
+        config = _config(spec.preset, together)
     except ValueError as error:
         raise ValueError(f"{file}: {f'{switch} {label}'.strip()}: {error}") from error
     return Alternative(switch, label, together, config)
 
 
 def _config(preset: Path, options: Mapping[str, Any]) -> Config:
-    """The settings that train.py finds in its arguments."""
-    parser = Parser(exit_on_error=False)
-    parser.add_argument("--config", action="config")
-    add_config(parser)
-    try:
-        return to_config(parser, parser.parse_args(arguments(preset, options)), Config)
-    except ArgumentError as error:
-        raise ValueError(parser.explain(str(error))) from error
+    found = settings(arguments(preset, options))
+    if not isinstance(found, Config):
+        raise ValueError(f"{preset} is of task {task_of(type(found))}: an ablation compares translators")
+    return replace(found, name="")

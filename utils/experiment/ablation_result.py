@@ -45,16 +45,25 @@ class Results:
         """All that are there, by seed.
 
         Raises:
-            ValueError: one was scored with other settings than it would be now.
+            ValueError: one was scored with other settings than it would be now, or is damaged.
         """
         found = {}
         for seed in self.ablation.spec.seeds:
             file = self.file(alternative, seed)
             if file.is_file():
-                found[seed] = json.loads(file.read_text(encoding="utf-8"))
+                found[seed] = _read(file)
                 expected = self.ablation.config(alternative, seed).plain(portable)
                 _refuse_other(file, plain_differences(found[seed]["config"], expected))
         return found
+
+    def run(self, alternative: Alternative, seed: int) -> str | None:
+        """The run whose weights it was scored with; None: not yet.
+
+        Raises:
+            ValueError: its file is damaged.
+        """
+        file = self.file(alternative, seed)
+        return str(_read(file)["run"]) if file.is_file() else None
 
     def require_same(self, root: Path) -> None:
         """Refuse to mix what was trained or scored with other settings with what would be now.
@@ -73,6 +82,16 @@ class Results:
                 found = read_config(run, Config)
                 if not same_weights(found, training.config):
                     _refuse_other(run, plain_differences(found.plain(portable), training.config.plain(portable)))
+
+
+def _read(file: Path) -> Result:
+    try:
+        result = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{file} is damaged ({error}): remove it") from error
+    if not isinstance(result, dict) or not isinstance(result.get("config"), dict) or "run" not in result:
+        raise ValueError(f"{file} is damaged (it names no run or no config): remove it")
+    return result
 
 
 def _refuse_other(path: Path, changed: dict[str, tuple[Any, Any]]) -> None:
@@ -121,7 +140,7 @@ def score_run(folder: Path, ablation: Ablation, alternative: Alternative, seed: 
         "test_bleu": test.bleu,
         "test_chrf": test.chrf,
         **_course(folder),
-        "run": folder.resolve().name,
+        "run": folder.name,
         "options": dict(alternative.options),
         "difference": {key: list(values) for key, values in ablation.changes(alternative).items()},
         "signatures": dev.signatures,
@@ -134,10 +153,7 @@ def _course(folder: Path) -> Result:
     """What the training was like."""
     ended = json.loads((folder / TEST).read_text(encoding="utf-8"))
     records = [record for _, record in read_log(folder / LOG)]
-    dev = {record["step"]: record for record in records if record["kind"] == "dev"}
-    best = dev[ended["best_step"]]
     return {
-        "dev_loss": best["loss"],  # nats per token of its own vocabulary, at the best step
         "best_step": ended["best_step"],
         "steps": ended["steps"],
         "target_tokens": ended["target_tokens"],

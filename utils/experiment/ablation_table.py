@@ -1,16 +1,25 @@
 """The table of an ablation, its picture, and what they mean; made from the files of results alone."""
 
-import json
+import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from const.path import ROOT
 from utils.experiment.ablation import Ablation, Alternative
 from utils.experiment.ablation_result import Result, Results
-from utils.experiment.seed_spread import CLAIMED, Difference, Spread, difference, paired_difference, pooled
+from utils.experiment.seed_spread import (
+    Difference,
+    Spread,
+    claimed,
+    difference,
+    loudest,
+    paired_difference,
+    pooled,
+)
+from utils.experiment.train_options import as_text
 from utils.file import atomic_file
 from utils.training.observer import duration
 from utils.visualize.ablation import Recipe, draw_ablation
@@ -18,7 +27,7 @@ from utils.visualize.ablation import Recipe, draw_ablation
 _MAIN = "dev_bleu"  # what choices are made by: nothing is chosen on test
 _HEAD = (
     "| switch | turned to | what differs from the base | dev BLEU | difference | verdict | test BLEU | dev chrF2 "
-    "| dev loss | parameters | minutes |\n|---|---|---|---|---|---|---|---|---|---|---|"
+    "| parameters | minutes |\n|---|---|---|---|---|---|---|---|---|---|"
 )
 
 
@@ -44,6 +53,7 @@ class Comparison(NamedTuple):
         missing: those that have none.
         trained: what seeds do to everything that was trained.
         translated: what they do to differences on the same weights.
+        loud: alternatives that are most of either spread.
     """
 
     ablation: Ablation
@@ -52,6 +62,7 @@ class Comparison(NamedTuple):
     missing: Sequence[Alternative]
     trained: Spread | None
     translated: Spread | None
+    loud: Sequence[Alternative]
 
     def verdicts(self) -> Counter[str]:
         """How many alternatives are better, worse, ..."""
@@ -62,7 +73,7 @@ def compare(results: Results) -> Comparison:
     """What the files say.
 
     Raises:
-        ValueError: there is none of the base, or one is of other settings.
+        ValueError: there is none of the base, or one is of other settings or, where they ought to be the same, weights.
     """
     ablation = results.ablation
     found = {alternative: results.of(alternative) for alternative in ablation.everything}
@@ -74,10 +85,12 @@ def compare(results: Results) -> Comparison:
     for alternative, of in found.items():
         if ablation.shares_weights(alternative):  # and so is compared seed by seed
             found[alternative] = {seed: result for seed, result in of.items() if seed in base.results}
+            _require_same_weights(results, alternative, found[alternative], base)
     rows = [Row(alternative, of, None) for alternative, of in found.items() if of]
     shared = {row.alternative: _changes(row, base) for row in rows if ablation.shares_weights(row.alternative)}
-    trained = pooled([row.values(_MAIN) for row in (base, *rows) if row.alternative not in shared])
-    translated = pooled(list(shared.values()))
+    own = {row.alternative: row.values(_MAIN) for row in (base, *rows) if row.alternative not in shared}
+    trained, translated = pooled(list(own.values())), pooled(list(shared.values()))
+    loud = [list(groups)[i] for groups in (own, shared) if (i := loudest(list(groups.values()))) is not None]
 
     def judged(row: Row) -> Row:
         if changes := shared.get(row.alternative):
@@ -85,7 +98,17 @@ def compare(results: Results) -> Comparison:
         return row._replace(difference=difference(row.values(_MAIN), base.values(_MAIN), trained))
 
     missing = [alternative for alternative, of in found.items() if not of]
-    return Comparison(ablation, base, [judged(row) for row in rows], missing, trained, translated)
+    return Comparison(ablation, base, [judged(row) for row in rows], missing, trained, translated, loud)
+
+
+def _require_same_weights(results: Results, alternative: Alternative, translated: dict[int, Result], base: Row) -> None:
+    for seed, result in translated.items():
+        if result["run"] != (run := base.results[seed]["run"]):
+            ours, theirs = results.file(alternative, seed), results.file(base.alternative, seed)
+            raise ValueError(
+                f"{ours} was translated with the weights of {result['run']}, and {theirs} with those of {run}: "
+                f"python -m bench.ablation {results.ablation.file} has one run translate for both"
+            )
 
 
 def _changes(row: Row, base: Row) -> list[float]:
@@ -108,17 +131,19 @@ def write_table(found: Comparison, file: Path, picture: Path) -> None:
 def draw(found: Comparison, picture: Path) -> None:
     """Draw the picture."""
     recipes = [
-        Recipe(row.alternative.switch, row.alternative.label, row.values(_MAIN), _margin(row), row.difference.verdict)
+        Recipe(
+            row.alternative.switch,
+            row.alternative.label,
+            row.values(_MAIN),
+            row.difference.margin,
+            row.difference.verdict,
+        )
         for row in found.rows
         if row.difference
     ]
     result = next(iter(found.base.results.values()))
     title = f"{found.ablation.spec.name}: one switch at a time, {_seeds(found)}"
     draw_ablation(found.base.values(_MAIN), recipes, title, f"dev BLEU ({result['text']})", picture)
-
-
-def _margin(row: Row) -> float | None:
-    return CLAIMED * row.difference.error if row.difference and row.difference.error is not None else None
 
 
 def page(found: Comparison, picture: str) -> str:
@@ -140,7 +165,7 @@ def page(found: Comparison, picture: str) -> str:
 
 def _about_base(found: Comparison) -> str:
     spec, result = found.ablation.spec, next(iter(found.base.results.values()))
-    options = f" with {', '.join(f'`{key}` {_written(value)}' for key, value in spec.options.items())}"
+    options = f" with {', '.join(f'`{key}` {as_text(value)}' for key, value in spec.options.items())}"
     return (
         f"The base is [`{spec.preset}`](../{spec.preset}){options if spec.options else ''}: {result['text']}, "
         f"{result['parameters'] / 1e6:.2f} M parameters, {result['steps']:,} updates, "
@@ -154,12 +179,11 @@ def _row(row: Row) -> str:
     cells = [
         alternative.switch,
         alternative.label if row.difference else f"**{alternative.label}**",
-        "; ".join(f"`{key}` {_written(old)} → {_written(new)}" for key, (old, new) in changes.items()),
+        "; ".join(f"`{key}` {as_text(old)} → {as_text(new)}" for key, (old, new) in changes.items()),
         f"**{_spread(row.values(_MAIN))}**",
         *_judgement(row),
         _spread(row.values("test_bleu")),
         _spread(row.values("dev_chrf")),
-        _spread(row.values("dev_loss"), 3),
         f"{results[0]['parameters'] / 1e6:.2f} M",
         f"{mean(row.values('minutes')):.1f}",
     ]
@@ -170,17 +194,13 @@ def _judgement(row: Row) -> tuple[str, str]:
     """Difference and verdict; of the base neither."""
     if row.difference is None:
         return "", ""
-    margin = _margin(row)
+    margin = row.difference.margin
     return f"{row.difference.value:+z.2f}" + ("" if margin is None else f" (± {margin:.2f})"), row.difference.verdict
 
 
-def _written(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
-
-
-def _spread(values: Sequence[float], digits: int = 2) -> str:
+def _spread(values: Sequence[float]) -> str:
     """Mean and, of several seeds, standard deviation."""
-    return f"{mean(values):.{digits}f}" + (f" ± {stdev(values):.{digits}f}" if len(values) > 1 else "")
+    return f"{mean(values):.2f}" + (f" ± {stdev(values):.2f}" if len(values) > 1 else "")
 
 
 def _seeds(found: Comparison) -> str:
@@ -193,25 +213,34 @@ def _seeds(found: Comparison) -> str:
 def _how_to_read(found: Comparison) -> str:
     text = (
         f"Scores are means over {_seeds(found)}, with ± their standard deviation. Everything is chosen by dev BLEU, "
-        "and test BLEU is only told. The loss is in nats per token, label smoothing left out: where the vocabulary "
-        "differs, so does the token. `minutes` are those of the training; an alternative that only searches otherwise "
+        "and test BLEU is only told. `minutes` are those of the training; an alternative that only searches otherwise "
         "translates with the base's weights, seed by seed. "
     )
     if found.trained is None:
         return text + "One seed tells nothing of chance: no difference is claimed."
     text += (
-        f"What chance does, all that was trained says together: the standard deviation of dev BLEU around the means, "
-        f"pooled, is {found.trained.deviation:.2f} ({found.trained.freedom} degrees of freedom). "
+        "What chance does, all that was trained says together: the standard deviation of dev BLEU around the means, "
+        f"pooled, is {_pooled(found.trained)}. "
     )
-    if (paired := found.translated) is not None:
-        text += f"For differences on the same weights it is {paired.deviation:.2f} ({paired.freedom}). "
+    if found.translated is not None:
+        text += f"For differences on the same weights it is {_pooled(found.translated)}. "
+    for alternative in found.loud:
+        kind = "on the same weights" if found.ablation.shares_weights(alternative) else "that were trained"
+        text += (
+            f"**{alternative}** alone varies more than all others {kind} together, and so hides differences of these. "
+        )
     compared = len(found.rows)
     return text + (
-        f"In brackets behind a difference stand {CLAIMED:g} standard errors of it; only what is beyond them is called "
-        "better or worse. That happens by chance alone in one of twenty comparisons or a little more often, so in "
-        f"about {compared / 20:.1f} of the {compared} here; and `no difference seen` means that these seeds show none, "
-        "not that there is none. All holds for a training of this length and a model of this size."
+        "In brackets behind a difference stand so many standard errors of it; only what is beyond them is called "
+        "better or worse. That happens by chance alone in one of twenty comparisons (Student's t, 5 % on both sides "
+        f"together), so in about {compared / 20:.1f} of the {compared} here; and `no difference seen` means that these "
+        "seeds show none, not that there is none. All holds for a training of this length and a model of this size."
     )
+
+
+def _pooled(spread: Spread) -> str:
+    degrees = "1 degree" if spread.freedom == 1 else f"{spread.freedom} degrees"
+    return f"{spread.deviation:.2f} ({degrees} of freedom: {claimed(spread.freedom):.2f} standard errors)"
 
 
 def _how_made(found: Comparison) -> str:
@@ -226,8 +255,23 @@ def _how_made(found: Comparison) -> str:
         f"`python -m bench.ablation {spec}` trains what is missing, `python -m bench.ablation {spec} --table` makes "
         f"this page and the picture from the files in [`{folder}`]({folder}). "
         f"{len(own)} trainings, {duration(60 * sum(r['minutes'] for r in own))} in all, "
-        f"on {'; '.join(machines)}; {'; '.join(versions)}. {', '.join(signatures)}."
+        f"on {'; '.join(machines)}; {'; '.join(versions)}. {', '.join(signatures)}. {_code(own, results)}"
     )
+
+
+def _code(own: Sequence[Result], results: Sequence[Result]) -> str:
+    """Which code trained, and which translated."""
+    trained, scored = (
+        sorted({re.sub(r"\b([0-9a-f]{12})[0-9a-f]{28}\b", r"\1", code) for code in codes})
+        for codes in ([result["trained"]["commit"] for result in own], [result["commit"] for result in results])
+    )
+    told = [" or ".join(f"`{code}`" for code in codes) for codes in (trained, scored)]
+    text = f"Trained by the code of {told[0]}, translated by that of {told[1]}."
+    if len(trained) > 1 or len(scored) > 1:
+        text += " Where the code is not the same, a difference may come from it."
+    if any("changed" in code for code in (*trained, *scored)):
+        text += " What is called changed no commit holds: nobody can train or translate with it again."
+    return text
 
 
 def _portable(file: Path) -> str:

@@ -60,14 +60,15 @@ class Work:
     def finish(self) -> None:
         """Until everything has its result, also that which other processes are at now.
 
-        A training that fails is told of and passed over, so that the night is not lost for the others.
+        A training that fails is told of and passed over, so that the night is not lost for the others. What translates
+        with the base's weights does so with those of one run: where the base is trained anew, all of it is scored anew.
 
         Raises:
             ValueError: results or runs of other settings are there; trainings have failed.
             KeyboardInterrupt: somebody stopped it; the training has saved.
         """
         self._results.require_same(self._root)
-        waiting = [training for training in self._ablation.trainings() if self._missing(training)]
+        waiting = [training for training in self._ablation.trainings() if not self._is_done(training)]
         n_all, failures = len(self._ablation.trainings()), []
         with tqdm(total=n_all, initial=n_all - len(waiting), unit="training", dynamic_ncols=True, disable=None) as bar:
             say = Said(bar)
@@ -79,9 +80,9 @@ class Work:
                     except BusyError:
                         busy.append(training)
                         continue
-                    except ValueError as error:
-                        failures.append(str(error))
-                        say(f"failed: {error}")
+                    except (ValueError, OSError, RuntimeError) as error:  # a full disk, no memory
+                        failures.append(_failure(training, error))
+                        say(f"failed: {failures[-1]}")
                     bar.update()
                 if len(busy) == len(waiting):
                     say.once(f"other processes are at {', '.join(training.name for training in busy)}")
@@ -90,29 +91,38 @@ class Work:
         if failures:
             raise ValueError(f"{len(failures)} of {n_all} trainings failed: {'; '.join(failures)}")
 
-    def _missing(self, training: Training) -> list[Alternative]:
-        return [found for found in training.translating if not self._results.file(found, training.seed).is_file()]
+    def _is_done(self, training: Training) -> bool:
+        """Whether all that translates with it has a result, all of the same weights."""
+        runs = {self._results.run(alternative, training.seed) for alternative in training.translating}
+        return len(runs) == 1 and None not in runs
 
     def _work_at(self, training: Training, say: "Said", bar: "tqdm[Any]") -> None:
         """Train, or go on, and score all that translates with it; nothing where another process was faster.
 
         Raises:
             BusyError: another process is at it now.
-            ValueError: it failed.
+            ValueError, OSError, RuntimeError: it failed.
         """
         home = self._root / f"ablation-{self._ablation.spec.name}"
         with self._begin(training.name, training.arguments, home, self._root) as begun:
-            if not (missing := self._missing(training)):
+            if self._is_done(training):
                 return
             say(f"at {training.name}")
             for record in begun.validations():
                 bar.set_postfix_str(f"{training.name}, step {record['step']:,}, dev BLEU {record['bleu']:.2f}")
             if begun.run is None:
                 raise ValueError(f"the training {training.name} has left no run: see {home / training.name}.log")
-            for alternative in missing:
+            for alternative in training.translating:
+                if self._results.run(alternative, training.seed) == begun.run.name:
+                    continue
                 result = self._score(begun.run, self._ablation, alternative, training.seed)
                 self._results.write(alternative, training.seed, result)
                 say(told(alternative, result))
+
+
+def _failure(training: Training, error: Exception) -> str:
+    line = " ".join(str(error).split())
+    return line if training.name in line else f"{training.name}: {line}"
 
 
 class Said:
@@ -140,6 +150,6 @@ class Said:
 
 def told(alternative: Alternative, result: Result) -> str:
     """A result in a line."""
-    dev = f"dev BLEU {result['dev_bleu']:.2f}, chrF2 {result['dev_chrf']:.2f}, loss {result['dev_loss']:.3f}"
+    dev = f"dev BLEU {result['dev_bleu']:.2f}, chrF2 {result['dev_chrf']:.2f}"
     test = f"test BLEU {result['test_bleu']:.2f}"
     return f"{alternative}, seed {result['seed']}: {dev}; {test}; {result['minutes']:.1f} min"

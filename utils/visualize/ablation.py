@@ -102,6 +102,6 @@ def _legend(recipes: Sequence[Recipe]) -> list[Line2D | Patch]:
     return [
         Line2D([], [], ls="", marker="o", mfc="none", mec="black", ms=5, label="a seed"),
         Line2D([], [], color=_BASE, lw=1, label="the base"),
-        Patch(color=_BAND, label="within two standard errors"),
+        Patch(color=_BAND, label="no difference is claimed"),
         *(Line2D([], [], ls="", marker="|", ms=13, mew=2.5, color=_COLOURS[v], label=f"mean: {v}") for v in seen),
     ]

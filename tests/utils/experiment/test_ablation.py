@@ -84,9 +84,17 @@ def test_settings_differ_where_both_know_them() -> None:
         ("[1, 2]", "[1, 1]", r"seeds=\[1, 1\]: give each seed once"),
         ("[1, 2]", "[]", r"seeds=\[\]: give each seed once"),
         ("name: tiny", "name: ../tiny", r"name=\.\./tiny names files: give small letters"),
-        ("demo", "omed", r"no settings .*omed\.yaml"),
+        ("demo", "omed", r"no preset const/preset/omed\.yaml"),
         ("demo", "bert_ja", r"bert_ja\.yaml is of task masked_language"),
-        ("switches:", "switches: [", r"parsing"),
+        ("switches:", "switches: [", r"tiny\.yaml: line \d+: "),
+        ('"2":', "2:", r"tiny\.yaml: line \d+: the key 2 is no string: quote it"),
+        ('"2":', "off:", r"tiny\.yaml: line \d+: the key off is no string: quote it"),
+        ("  dropout:", "  norm:", r"tiny\.yaml: line \d+: the key norm stands there twice"),
+        ("[1, 2]", "", r"seeds"),
+        ("[1, 2]", "[1, -2]", r"seeds=\[1, -2\]: give each seed once, 0 or more"),
+        ("last: {model.norm_first: false}", "last:", r"switches"),
+        (SPEC, "", r"no settings of an ablation: give name, preset, seeds, switches, options"),
+        (SPEC, "3", r"no settings of an ablation"),
     ],
 )
 def test_what_cannot_be_understood_is_said_in_a_line_before_anything_is_trained(
@@ -95,6 +103,12 @@ def test_what_cannot_be_understood_is_said_in_a_line_before_anything_is_trained(
     with pytest.raises(ValueError, match=complaint) as caught:
         tiny_ablation(tmp_path, SPEC.replace(old, new, 1))
     assert str(tmp_path / "tiny.yaml") in str(caught.value) or "const/preset" in str(caught.value)
+
+
+def test_a_key_without_a_value_is_one_that_is_not_there(tmp_path: Path) -> None:
+    """`options:`, with what stood below it commented out."""
+    found = tiny_ablation(tmp_path, re.sub("options: .*", "options:", SPEC))
+    assert found.spec.options == {}
 
 
 def test_a_file_that_is_not_there_is_named_with_one_that_is(tmp_path: Path) -> None:

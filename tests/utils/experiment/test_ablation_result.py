@@ -17,10 +17,10 @@ from utils.run import CONFIG, load_run
 
 LOG = """
 {"kind": "train", "step": 2, "minutes": 0.1, "tokens_per_second": 100.0}
-{"kind": "dev", "step": 2, "minutes": 0.5, "loss": 2.25, "bleu": 3.0}
+{"kind": "dev", "step": 2, "minutes": 0.5, "bleu": 3.0}
 {"kind": "train", "step": 3, "minutes": 0.6, "tokens_per_second": 300.0}
 {"kind": "train", "step": 4, "minutes": 0.7, "tokens_per_second": 200.0}
-{"kind": "dev", "step": 4, "minutes": 1.5, "loss": 2.125, "bleu": 2.0}
+{"kind": "dev", "step": 4, "minutes": 1.5, "bleu": 2.0}
 """
 ENDED = {"best_step": 2, "steps": 4, "target_tokens": 600, "parameters": 99, "bleu": -1.0, "finished": "then"}
 
@@ -64,6 +64,30 @@ def test_a_setting_that_came_later_makes_no_result_another(results: Results, tmp
     del found["config"]["model"]["positions"]
     file.write_text(json.dumps(found))
     results.require_same(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ('{"run": "a", ', "Expecting"),
+        ("[]", "it names no run or no config"),
+        ('{"run": "a"}', "it names no run or no config"),
+        ('{"run": "a", "config": 3}', "it names no run or no config"),
+        ('{"config": {}}', "it names no run or no config"),
+    ],
+)
+def test_a_damaged_result_is_named(results: Results, tmp_path: Path, text: str, why: str) -> None:
+    file = put(results)
+    file.write_text(text)
+    with pytest.raises(ValueError, match=rf"{file} is damaged \({why}.*\): remove it"):
+        results.run(results.ablation.base, 1)
+    with pytest.raises(ValueError, match=rf"{file} is damaged \({why}.*\): remove it"):
+        results.require_same(tmp_path)
+
+
+def test_a_result_names_the_run_of_its_weights(results: Results) -> None:
+    put(results)
+    assert [results.run(results.ablation.base, seed) for seed in (1, 2)] == ["tiny-base-1", None]
 
 
 def saved_run(root: Path, name: str, config: Config) -> Path:
@@ -139,7 +163,6 @@ def test_a_result_tells_of_its_training_and_of_what_is_different(trained: tuple[
     assert found["difference"] == {"search.beam_size": [1, 3], "search.length_penalty": [0.6, 2.0]}
     assert found["options"] == {"search.beam_size": 3, "search.length_penalty": 2}
     assert found["config"]["search"]["beam_size"] == 3
-    assert found["dev_loss"] == 2.25  # of the best step, not of the last
     assert (found["steps"], found["best_step"], found["target_tokens"], found["parameters"]) == (4, 2, 600, 99)
     assert (found["minutes"], found["target_tokens_per_s"]) == (1.5, 200.0)
     assert found["trained"] == {"finished": "then", "commit": "abc", "machine": "an abacus"}

@@ -1,5 +1,6 @@
 """The work is looked at through trainings that take no time; one real one is in tests/bench/test_ablation.py."""
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +28,7 @@ class World:
     events: list[str] = field(default_factory=list)
     busy: dict[str, Callable[[], object]] = field(default_factory=dict)  # by name: happens when somebody asks for it
     breaks: dict[str, BaseException] = field(default_factory=dict)
+    stamp: str = ""  # of runs, other ones after the folder of runs is lost
 
     def begin(self, name: str, arguments: Sequence[str], folder: Path, root: Path) -> "FakeTraining":
         assert (folder, root) == (self.root / "ablation-tiny", self.root)
@@ -35,7 +37,7 @@ class World:
 
     def score(self, run: Path, ablation: Ablation, alternative: Alternative, seed: int) -> Result:
         self.events.append(f"score {run.name} as {alternative.slug}")
-        return result(ablation, alternative, seed, 30.0)
+        return result(ablation, alternative, seed, 30.0, run=run.name)
 
     def work(self) -> Work:
         return Work(self.results, self.root, self.begin, self.score, poll=0.0)
@@ -49,7 +51,7 @@ class World:
 
 class FakeTraining:
     def __init__(self, world: World, name: str) -> None:
-        self.world, self.name, self.run = world, name, world.root / name
+        self.world, self.name, self.run = world, name, world.root / (name + world.stamp)
 
     def __enter__(self) -> Self:
         if self.name in self.world.busy:
@@ -91,7 +93,7 @@ def test_everything_is_trained_once_and_scored_while_it_is_held(
     ]
     assert len(world.files()) == 2 * 5
     said = capsys.readouterr().out.splitlines()
-    assert "norm last, seed 2: dev BLEU 30.00, chrF2 50.00, loss 2.500; test BLEU 31.00; 6.0 min" in said
+    assert "norm last, seed 2: dev BLEU 30.00, chrF2 50.00; test BLEU 31.00; 6.0 min" in said
     assert sum(", seed " in line for line in said) == 2 * 5
     world.events.clear()
     world.work().finish()
@@ -99,12 +101,42 @@ def test_everything_is_trained_once_and_scored_while_it_is_held(
 
 
 def test_what_is_missing_alone_is_made(world: World) -> None:
-    """A beam that was added later needs the base's weights, and no other result anew."""
+    """A beam that was added later needs the base's weights, and no other result anew where these are still there."""
     world.work().finish()
     world.events.clear()
     (world.results.folder / "beam-2-2.json").unlink()
     world.work().finish()
     assert world.events == ["train tiny-base-2", "score tiny-base-2 as beam-2", "leave tiny-base-2"]
+
+
+def of_base(seed: int, stamp: str) -> list[str]:
+    """What happens when all that translates with the base's weights is scored anew."""
+    scored = [f"score tiny-base-{seed}{stamp} as {slug}" for slug in ("base", "beam-1-greedy", "beam-2")]
+    return [f"train tiny-base-{seed}", *scored, f"leave tiny-base-{seed}"]
+
+
+def test_all_that_translates_with_a_base_trained_anew_is_scored_anew(world: World) -> None:
+    """Results are committed and runs are not: a beam added later must not be paired with a base of other weights."""
+    world.work().finish()
+    world.events.clear()
+    world.stamp = "-anew"
+    (world.results.folder / "beam-2-2.json").unlink()
+    world.work().finish()
+    assert world.events == of_base(2, "-anew")
+    assert {world.results.run(a, 2) for a in world.ablation.trainings()[3].translating} == {"tiny-base-2-anew"}
+    world.events.clear()
+    world.work().finish()
+    assert world.events == []
+
+
+def test_results_of_two_runs_are_made_those_of_one(world: World) -> None:
+    """As somebody leaves them who is stopped between two scores."""
+    world.work().finish()
+    world.events.clear()
+    beam = world.ablation.alternatives[2]
+    world.results.write(beam, 1, result(world.ablation, beam, 1, 30.0, run="another"))
+    world.work().finish()
+    assert world.events == ["train tiny-base-1", "score tiny-base-1 as beam-2", "leave tiny-base-1"]
 
 
 def test_what_another_process_is_at_is_left_to_it_and_waited_for(
@@ -135,13 +167,26 @@ def test_what_another_process_has_dropped_is_gone_on_with(world: World) -> None:
     assert world.trained()[-1] == "tiny-norm-last-1"
 
 
-def test_a_failure_is_told_and_the_others_are_trained(world: World, capsys: pytest.CaptureFixture[str]) -> None:
-    world.breaks["tiny-norm-last-1"] = ValueError("the training tiny-norm-last-1 failed: no finite gradient")
-    with pytest.raises(ValueError, match="1 of 6 trainings failed: the training tiny-norm-last-1 failed: no finite"):
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (
+            ValueError("the training tiny-norm-last-1 failed: no gradient"),
+            "the training tiny-norm-last-1 failed: no gr",
+        ),
+        (OSError(28, "No space left on device"), "tiny-norm-last-1: [Errno 28] No space left on device"),
+        (RuntimeError("no memory:\n 3 GiB wanted"), "tiny-norm-last-1: no memory: 3 GiB wanted"),
+    ],
+)
+def test_a_failure_is_told_and_the_others_are_trained(
+    world: World, capsys: pytest.CaptureFixture[str], error: Exception, told: str
+) -> None:
+    world.breaks["tiny-norm-last-1"] = error
+    with pytest.raises(ValueError, match=re.escape(f"1 of 6 trainings failed: {told}")):
         world.work().finish()
     assert world.trained() == NAMES
     assert len(world.files()) == 2 * 5 - 1
-    assert "failed: the training tiny-norm-last-1 failed: no finite gradient\n" in capsys.readouterr().out
+    assert f"failed: {told}" in capsys.readouterr().out
 
 
 def test_who_stops_it_stops_the_training_that_runs_and_begins_no_other(world: World) -> None:

@@ -1,8 +1,9 @@
 import math
 
+import numpy as np
 import pytest
 
-from utils.experiment.seed_spread import Difference, Spread, difference, paired_difference, pooled
+from utils.experiment.seed_spread import Difference, Spread, claimed, difference, loudest, paired_difference, pooled
 
 
 def test_the_spread_is_pooled_from_what_each_varies_around_its_own_mean() -> None:
@@ -23,24 +24,42 @@ def test_one_seed_or_none_tells_nothing_but_does_no_harm() -> None:
     assert pooled([[1.0], [4.0, 6.0], []]) == Spread(math.sqrt(2), 1)
 
 
+def error_rate(t: float, freedom: int) -> float:
+    """P(|t| > t) for Student's density, summed over small steps of its angle."""
+    angles = np.linspace(0, math.pi / 2, 200_001)  # t = √ν tan, which turns the density into a power of the cosine
+    density = np.cos(angles) ** (freedom - 1)
+    return float(density[angles > math.atan(t / math.sqrt(freedom))].sum() / density.sum())
+
+
+@pytest.mark.parametrize("freedom", [*range(1, 11), 20, 30, 60, 120])
+def test_no_difference_is_claimed_for_one_in_twenty(freedom: int) -> None:
+    assert error_rate(claimed(freedom), freedom) == pytest.approx(0.05, abs=0.0005)
+
+
+def test_between_the_degrees_of_the_table_rather_less_is_claimed() -> None:
+    assert (claimed(19), claimed(29), claimed(59), claimed(1000)) == (2.23, 2.09, 2.04, 1.98)
+    for freedom in (11, 19, 29, 59, 119, 1000):
+        assert 0.03 < error_rate(claimed(freedom), freedom) < 0.0502
+
+
 def test_the_error_of_a_difference_grows_with_few_seeds_on_either_side() -> None:
     found = difference([3.0, 5.0], [1.0, 2.0, 3.0, 2.0], Spread(0.6, 9))
     assert found.value == 2.0
-    assert found.error == pytest.approx(0.6 * math.sqrt(1 / 2 + 1 / 4))
+    assert found.margin == pytest.approx(2.26 * 0.6 * math.sqrt(1 / 2 + 1 / 4))
 
 
 def test_on_the_same_weights_the_error_is_that_of_the_mean_of_the_differences() -> None:
     found = paired_difference([0.5, 0.3, 0.4, 0.4], Spread(0.2, 3))
     assert found.value == pytest.approx(0.4)
-    assert found.error == pytest.approx(0.1)
+    assert found.margin == pytest.approx(3.18 * 0.1)
 
 
 @pytest.mark.parametrize(
     ("value", "verdict"),
     [(0.41, "better"), (-0.41, "worse"), (0.4, "no difference seen"), (-0.4, "no difference seen")],
 )
-def test_a_difference_is_claimed_beyond_two_standard_errors(value: float, verdict: str) -> None:
-    assert Difference(value, 0.2).verdict == verdict
+def test_a_difference_is_claimed_beyond_its_margin(value: float, verdict: str) -> None:
+    assert Difference(value, 0.4).verdict == verdict
 
 
 def test_without_a_spread_nothing_is_claimed() -> None:
@@ -49,4 +68,18 @@ def test_without_a_spread_nothing_is_claimed() -> None:
 
 
 def test_equal_scores_without_any_spread_are_no_difference() -> None:
-    assert Difference(0.0, 0.0).verdict == "no difference seen"
+    assert difference([2.0], [2.0], Spread(0.0, 2)).verdict == "no difference seen"
+
+
+@pytest.mark.parametrize(
+    ("groups", "which"),
+    [
+        ([[1.0, 2.0], [1.0, 1.5], [5.0, 9.0]], 2),
+        ([[1.0, 2.0], [5.0, 6.0]], None),  # half of it is not more than half
+        ([[1.0, 2.0], [5.0]], 0),
+        ([[1.0, 2.0]], None),  # there are no others
+        ([[1.0], [2.0, 2.0], []], None),
+    ],
+)
+def test_the_loudest_has_more_than_half_of_all_squares(groups: list[list[float]], which: int | None) -> None:
+    assert loudest(groups) == which

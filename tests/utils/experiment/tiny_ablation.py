@@ -21,6 +21,7 @@ switches:
   dropout:
     "0.3": {model.dropout: 0.3}
 """
+COMMIT = "0123456789abcdef" * 2 + "01234567"
 
 
 def tiny_ablation(folder: Path, spec: str = SPEC) -> Ablation:
@@ -39,7 +40,6 @@ def result(ablation: Ablation, alternative: Alternative, seed: int, dev_bleu: fl
         "dev_bleu": dev_bleu,
         "dev_chrf": 50.0,
         "test_bleu": dev_bleu + 1,
-        "dev_loss": 2.5,
         "steps": 4,
         "target_tokens": 2_000_000,
         "minutes": 6.0,
@@ -47,7 +47,9 @@ def result(ablation: Ablation, alternative: Alternative, seed: int, dev_bleu: fl
         "difference": {key: list(values) for key, values in ablation.changes(alternative).items()},
         "signatures": {"BLEU": "tok:13a"},
         "versions": "torch 9",
-        "trained": {"machine": "an abacus"},
+        "trained": {"machine": "an abacus", "commit": COMMIT},
+        "commit": COMMIT,
+        "run": ablation.config(alternative, seed).name,
         "config": ablation.config(alternative, seed).plain(portable),
         **other,
     }
