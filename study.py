@@ -4,8 +4,6 @@ import argparse
 import signal
 import sys
 from pathlib import Path
-from types import FrameType
-from typing import NoReturn
 
 from tqdm import tqdm
 
@@ -40,8 +38,9 @@ def build_parser() -> Parser:
   python study.py const/study/demo.yaml --trials 0             say what is known, and train nothing
   python study.py const/study/multi30k.yaml --json all.json    also write all trials
 
-The same command in a second terminal takes part. Ctrl-C or SIGTERM: the training that is under way saves, and the
-same command goes on with it. Exit status: 0, 2 after a mistake or three failures in a row, 130 after Ctrl-C.""",
+The same command in a second terminal takes part. After Ctrl-C, SIGTERM, or when the terminal is closed, the training
+that is under way saves, and the same command goes on with it.
+Exit status: 0, 2 after a mistake or three failures in a row, 130 after Ctrl-C.""",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("study", type=Path, metavar="STUDY.yaml", help="what is searched; see const/study/")
@@ -53,7 +52,11 @@ same command goes on with it. Exit status: 0, 2 after a mistake or three failure
         help="that are finished in the end, earlier ones included (default: 20)",
     )
     parser.add_argument(
-        "--best", type=Path, metavar="FILE", help="then write all settings of the best trial, for train.py --config"
+        "--best",
+        type=Path,
+        metavar="FILE",
+        help="then write all settings of the best trial, for train.py --config; it trains for as long as a trial did, "
+        "unless --training.max_steps or --training.max_epochs says otherwise",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="then write all trials")
     return parser
@@ -65,9 +68,13 @@ def main() -> None:
     if arguments.trials < 0:
         raise ValueError(f"--trials {arguments.trials}: give 0 or more")
     config = StudyConfig.load(arguments.study)
-    signal.signal(signal.SIGTERM, interrupted)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # not under nohup: the terminal was closed
+        signal.signal(signal.SIGHUP, signal.default_int_handler)
     study = Study(config)
-    print(f"{study.folder}: {len(study.trials(*FINISHED))} of {arguments.trials} trials are finished")
+    finished = len(study.trials(*FINISHED))
+    wanted = f" of {arguments.trials}" if finished < arguments.trials else ""
+    print(f"{study.folder}: {finished}{wanted} trials are finished", flush=True)
     try:
         search(study, arguments.trials)
     except KeyboardInterrupt:
@@ -104,11 +111,6 @@ def search(study: Study, n_trials: int) -> None:
             draw(study)
             bar.n = len(study.trials(*FINISHED))
             bar.set_description_str("")
-
-
-def interrupted(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001 (the signature is Python's)
-    """SIGTERM, as if it were Ctrl-C."""
-    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

@@ -57,9 +57,10 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
     monkeypatch.setenv("MIYAKO_CORPUS", str(tmp_path / "corpus"))
     monkeypatch.setenv("MIYAKO_PICKLES", str(tmp_path / "pickles"))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    before = signal.getsignal(signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     yield
-    signal.signal(signal.SIGTERM, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture
@@ -128,22 +129,32 @@ def test_a_line_for_each_trial_and_a_table_at_the_end(file: Path, command: Comma
     assert lines[0] == f"{tmp_path / 'pickles' / 'tiny-study'}: 0 of 4 trials are finished"
     assert [line.split()[1] for line in lines[1:5]] == ["0", "1", "2", "3"]
     assert lines[4].endswith("best 30.30 (trial 3)")
-    assert lines[-1].startswith(f"  python train.py --config {tmp_path / 'faults.yaml'} --optimizer.peak_lr=")
+    assert lines[-1].startswith(f"  python train.py --config {tmp_path / 'faults.yaml'} --training.select_by=bleu ")
     again = command(file, "--trials", "4", world=world)
+    assert again.out.splitlines()[0].endswith("tiny-study: 4 trials are finished")
     assert again.out.splitlines()[1:] == lines[5:]
     looked_at = command(file, "--trials", "0", "--best", tmp_path / "best.yaml", world=world)
+    assert looked_at.out.splitlines()[0].endswith("tiny-study: 4 trials are finished")
     assert looked_at.out.splitlines()[-1].endswith(f"for python train.py --config {tmp_path / 'best.yaml'}")
     assert Config.load(tmp_path / "best.yaml").training.select_by == "bleu"
 
 
-def test_an_interruption_says_how_to_go_on(file: Path, command: Command) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_an_interruption_says_how_to_go_on(file: Path, command: Command, number: signal.Signals) -> None:
     world = World(lambda at: at.step)
-    world.events["tiny-1", 20] = lambda: os.kill(os.getpid(), signal.SIGTERM)
+    world.events["tiny-1", 20] = lambda: os.kill(os.getpid(), number)
     ended = command(file, "--trials", "3", world=world)
     assert ended.status == INTERRUPTED
     assert ended.out.splitlines()[-1] == "stopped, and what was under way is saved; the same command goes on with it"
     assert command(file, "--trials", "3", world=world).status == 0
     assert len(world.options["tiny-1"]) == 2
+
+
+def test_under_nohup_a_closed_terminal_stops_nothing(file: Path, command: Command) -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    world = World(lambda at: at.step)
+    world.events["tiny-0", 20] = lambda: os.kill(os.getpid(), signal.SIGHUP)
+    assert command(file, "--trials", "1", world=world).status == 0
 
 
 def test_a_mistake_is_a_line(file: Path, command: Command, tmp_path: Path) -> None:

@@ -13,17 +13,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+import numpy as np
 import optuna
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from const.path import PICKLES
+from utils.config import AnyConfig, ClassificationConfig
+from utils.experiment.changed_setting import ABSENT, changed_settings
 from utils.experiment.search_space import drawn_values
 from utils.experiment.study_config import StudyConfig
 from utils.experiment.train_options import as_text
-from utils.experiment.training_process import BusyError, TrainingProcess
-from utils.training.plan import PlanConfig, Progress
+from utils.experiment.training_process import BusyError, TrainingProcess, run_named
+from utils.run import read_config
+from utils.training.plan import Progress
 
 RUNS = "runs"  # one folder a trial, out of the way of those that translate.py looks for
 PICTURE = "study.png"
@@ -102,8 +106,10 @@ class Study:
         theirs = self._optuna.user_attrs.get(_SETTINGS)
         if theirs is None:
             self._optuna.set_user_attr(_SETTINGS, ours)
-        elif found := _difference(theirs, ours):
-            raise ValueError(f"the study {self.config.name} was begun otherwise: {found}: give this one another name")
+        elif found := changed_settings(theirs, ours):
+            raise ValueError(
+                f"the study {self.config.name} was begun otherwise: {_first(found)}: give this one another name"
+            )
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -199,7 +205,8 @@ class Study:
             if len(self.trials(*FINISHED, TrialState.RUNNING)) >= n_trials:
                 return None
             # a seed for each trial: two processes that began with one seed would draw the same
-            self._optuna.sampler = self.config.sampler.build(self.config.seed + len(self.trials()))
+            (seed,) = np.random.SeedSequence((self.config.seed, len(self.trials()))).generate_state(1)
+            self._optuna.sampler = self.config.sampler.build(int(seed))
             trial = self._optuna.ask({option: domain.distribution for option, domain in self.config.space.items()})
             training = self._enter(self.trials()[trial.number], held)
             return None if training is None else (trial, training)
@@ -210,9 +217,18 @@ class Study:
         return Trial(self._optuna, self._storage.get_trial_id_from_study_id_trial_number(study_id, number))
 
     def _enter(self, trial: FrozenTrial, held: ExitStack) -> Training | None:
-        """Its training, unless another process is at it."""
-        name, options = self.run_name(trial), self.config.arguments(self.values(trial))
-        training = self._train(name, options, self.folder, self.folder / RUNS)
+        """Its training, unless another process is at it.
+
+        Raises:
+            ValueError: a run of this name has other settings, as where somebody has removed the journal.
+        """
+        name, values = self.run_name(trial), self.values(trial)
+        if (run := run_named(name, self.folder / RUNS)) is not None:
+            ours = self.config.settings(values)
+            found = changed_settings(read_config(run, type(ours)).plain(), ours.plain())
+            if found := {key: pair for key, pair in found.items() if not _is_filled_in(key, ours)}:
+                raise ValueError(f"{run} is no run of trial {trial.number}: {_first(found)}: remove that folder")
+        training = self._train(name, self.config.arguments(values), self.folder, self.folder / RUNS)
         try:
             return held.enter_context(training)
         except BusyError:
@@ -223,20 +239,24 @@ class Study:
     ) -> tuple[TrialState, float | None]:
         """Report each validation, and stop where it is not worth going on."""
         pick = min if self.config.minimised else max
-        score, best = self.config.scored, None
+        score, best, progress = self.config.scored, None, Progress()
         plan = self.config.settings(drawn_values(self.config.space, trial.params)).training
         known = set(self.trials()[trial.number].intermediate_values)  # of an earlier part
         try:
             for record in training.validations():
                 if record["step"] not in known:
                     trial.set_user_attr(MINUTES, record["minutes"])
-                if (value := record.get(score)) is None:  # not finite, or not scored
+                value = record.get(score)
+                progress.step, progress.epoch = record["step"], record["epoch"]
+                progress.seconds = 60 * record["minutes"]
+                progress.note(float("-inf") if value is None else -value if self.config.minimised else value)
+                if value is None:  # not finite
                     continue
                 best = value if best is None else pick(best, value)
                 on_validation(trial.number, record["step"], value)
                 if record["step"] not in known:
                     trial.report(value, record["step"])
-                over = training.has_ended or _is_over(record, plan)  # then there is nothing left to be given up
+                over = training.has_ended or progress.ended(plan)  # then there is nothing left to be given up
                 if not over and trial.should_prune():
                     training.stop()
                     return TrialState.PRUNED, None
@@ -249,24 +269,19 @@ class Study:
         return TrialState.COMPLETE, best
 
 
-def _is_over(record: Mapping[str, Any], plan: PlanConfig) -> bool:
-    """Whether this validation is a training's last one."""
-    return Progress(record["step"], record["epoch"], seconds=60 * record["minutes"]).ended(plan)
+def _first(differences: Mapping[str, tuple[Any, Any]]) -> str:
+    """The first of them, in words."""
+    name, (was, now) = next(iter(differences.items()))
+    if was is ABSENT:
+        return f"{name} is new"
+    return f"{name} was {as_text(was)} and is " + ("gone" if now is ABSENT else as_text(now))
 
 
-def _difference(old: Any, new: Any, name: str = "") -> str | None:
-    """The first setting that is not what it was, in words."""
-    if not isinstance(old, dict) or not isinstance(new, dict):
-        return None if old == new else f"{name} was {as_text(old)} and is {as_text(new)}"
-    for key in [*old, *(key for key in new if key not in old)]:
-        below = f"{name}.{key}".removeprefix(".")
-        if key not in new:
-            return f"{below} was {as_text(old[key])} and is gone"
-        if key not in old:
-            return f"{below} is new"
-        if found := _difference(old[key], new[key], below):
-            return found
-    return None
+def _is_filled_in(name: str, config: AnyConfig) -> bool:
+    """Whether a training gives itself this setting: its name, or the architecture of the BERT that it begins with."""
+    if isinstance(config, ClassificationConfig) and config.model.init_encoder is not None:
+        return name == "name" or name.removeprefix("model.") in config.model.architecture()
+    return name == "name" or f"{name}.".startswith("model.bert.")
 
 
 def _cut_torn_line(journal: Path) -> None:

@@ -9,31 +9,28 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 import yaml
-from optuna.pruners import BasePruner, MedianPruner, NopPruner, SuccessiveHalvingPruner
-from optuna.samplers import BaseSampler, RandomSampler, TPESampler
+from optuna.pruners import BasePruner, MedianPruner, NopPruner
+from optuna.samplers import BaseSampler, TPESampler
 
 from utils.command_line import Parser
 from utils.config import AnyConfig
 from utils.experiment.search_space import Domain, each_end, read_domain, unknown_key
+from utils.experiment.strict_yaml import read_yaml
 from utils.experiment.train_options import as_options, as_text, found_preset, settings
 
 
 @dataclass(frozen=True)
 class SamplerConfig:
-    """How the next values are chosen.
+    """How the next values are chosen: where good trials were, by TPE (Bergstra et al. 2011).
 
     Args:
-        kind: tpe looks where good trials were (Bergstra et al. 2011); random does not look.
-        startup_trials: of tpe, drawn at random before it looks.
+        startup_trials: drawn at random before it looks.
     """
 
-    kind: Literal["tpe", "random"] = "tpe"
     startup_trials: int = 10
 
     def build(self, seed: int) -> BaseSampler:
         """The same in Optuna's words."""
-        if self.kind == "random":
-            return RandomSampler(seed)
         return TPESampler(n_startup_trials=self.startup_trials, seed=seed)
 
 
@@ -42,30 +39,26 @@ class PrunerConfig:
     """When a training is given up.
 
     Args:
-        kind: median gives up what is worse than the median of the others was at that update; successive_halving lets
-            one of `reduction_factor` go on each time (Li et al. 2020); none gives up nothing.
-        startup_trials: of median, which all go to their end before it compares.
+        kind: median gives up a training whose best score so far is worse than the median of those that complete ones
+            had at that update; none gives up nothing.
+        startup_trials: that are complete before it compares.
         warmup_steps: updates before which none is given up.
-        reduction_factor: of successive_halving.
     """
 
-    kind: Literal["median", "successive_halving", "none"] = "median"
+    kind: Literal["median", "none"] = "median"
     startup_trials: int = 5
     warmup_steps: int = 0
-    reduction_factor: int = 3
 
     def build(self) -> BasePruner:
         """The same in Optuna's words."""
         if self.kind == "median":
             return MedianPruner(n_startup_trials=self.startup_trials, n_warmup_steps=self.warmup_steps)
-        if self.kind == "successive_halving":
-            return SuccessiveHalvingPruner(max(1, self.warmup_steps), self.reduction_factor)
         return NopPruner()
 
 
 @dataclass(frozen=True)
 class StudyConfig:
-    """What a study file says.
+    """What a study file says; a key without a value is as good as none.
 
     Args:
         name: of the study; its folder is pickles/<name>-study.
@@ -96,10 +89,11 @@ class StudyConfig:
         """
         if not path.is_file():
             raise ValueError(f"no study {path}: give a YAML file, const/study/demo.yaml say")
+        given = read_yaml(path)
         try:
-            study = cls._read(yaml.safe_load(path.read_text(encoding="utf-8")))
+            study = cls._read(given)
             study.check()
-        except (ValueError, yaml.YAMLError) as error:
+        except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
         return study
 
@@ -111,9 +105,15 @@ class StudyConfig:
         for key in given:
             if key not in known:
                 raise ValueError(unknown_key(key, known))
+        given = {key: value for key, value in given.items() if value is not None}
+        if isinstance(kind := given.get("pruner"), str):
+            given["pruner"] = {"kind": kind}
         for group in ("sampler", "pruner"):
-            if isinstance(given.get(group), str):
-                given[group] = {"kind": given[group]}
+            if not isinstance(settings_of := given.get(group, {}), dict):
+                raise ValueError(f"{group} is a group of settings, not {as_text(settings_of)}: give them below it")
+            for key, value in settings_of.items():
+                if value is None:
+                    raise ValueError(f"{group}.{key} cannot be null: give it a value, or leave it out")
         space = given.get("space")
         if not isinstance(space, dict) or not space:
             raise ValueError("a study without a space: name at least one option, with its range or choices")
@@ -134,6 +134,8 @@ class StudyConfig:
         """
         if not re.fullmatch(r"\w[\w.-]*", self.name):
             raise ValueError(f"name={self.name}: give letters, digits, - and _, for folders are named after it")
+        if self.seed < 0:
+            raise ValueError(f"seed={self.seed}: give 0 or more")
         for option in (*self.options, *self.space):
             if "." not in option:
                 raise ValueError(f"{option} is no setting of a training: give those with a dot, training.max_steps say")

@@ -10,7 +10,7 @@ from typing import Any
 from optuna.trial import FrozenTrial, TrialState
 
 from utils.experiment.study import FINISHED, MINUTES, PICTURE, RUNS, WHY, Study
-from utils.experiment.train_options import as_options, as_text
+from utils.experiment.train_options import as_text
 from utils.experiment.training_process import run_named
 from utils.file import atomic_file
 from utils.terminal.plain_text import aligned
@@ -95,15 +95,16 @@ def summary(study: Study) -> list[str]:
     if importance := study.importance():
         shares = (f"{names[option]} {share:.0%}" for option, share in importance.items())
         lines += ["", f"importance for being among the best: {', '.join(shares)}"]
-    return [*lines, "", "to train with the best of them:", f"  {best_command(study, best[0])}"]
+    if (picture := study.folder / PICTURE).is_file():
+        lines += ["", f"picture: {picture}"]
+    how = "to train as the best of them did (add --training.max_steps or --training.max_epochs to train longer):"
+    return [*lines, "", how, f"  {best_command(study, best[0])}"]
 
 
 def best_command(study: Study, trial: FrozenTrial) -> str:
-    """That trains with what a trial has drawn, and otherwise as the preset says."""
-    options = as_options(study.values(trial))
-    return shlex.join(
-        ["python", "train.py", "--config", str(study.config.preset), *options, "--name", f"{study.config.name}-best"]
-    )
+    """That trains as a trial did, and for as long."""
+    arguments = study.config.arguments(study.values(trial))
+    return shlex.join(["python", "train.py", *arguments, "--name", f"{study.config.name}-best"])
 
 
 def write_best(study: Study, path: Path) -> None:
@@ -129,7 +130,7 @@ def write_json(study: Study, path: Path) -> None:
         "trials": [_plain(study, trial) for trial in study.trials()],
     }
     with atomic_file(path) as draft:
-        draft.write_text(json.dumps(found, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
+        draft.write_text(json.dumps(found, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
 
 def _plain(study: Study, trial: FrozenTrial) -> dict[str, Any]:

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from optuna.trial import FrozenTrial, TrialState
 
+from models.bert import BertConfig
 from tests.utils.experiment.fake_training import At, FakeTraining, KilledError, World, raising
+from utils.config import AnyConfig, ClassificationConfig, Config
 from utils.experiment.search_space import Choices, Range
 from utils.experiment.study import Study
 from utils.experiment.study_config import PrunerConfig, SamplerConfig, StudyConfig
@@ -91,11 +93,8 @@ def test_the_highest_score_or_the_lowest_loss_is_the_best(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, KilledError])
-@pytest.mark.parametrize("kind", ["tpe", "random"])
-def test_an_interrupted_trial_is_gone_on_with_as_if_nothing_had_been(
-    tmp_path: Path, stop: type[BaseException], kind: Any
-) -> None:
-    sampler = SamplerConfig(kind, startup_trials=2)
+def test_an_interrupted_trial_is_gone_on_with_as_if_nothing_had_been(tmp_path: Path, stop: type[BaseException]) -> None:
+    sampler = SamplerConfig(startup_trials=2)
     pruner = PrunerConfig("median", startup_trials=2)
     undisturbed = World(rising)
     expected = list(study(tmp_path / "one", undisturbed, sampler=sampler, pruner=pruner).go_on(6))
@@ -140,15 +139,13 @@ def test_what_is_trained_to_its_end_is_complete(tmp_path: Path) -> None:
     assert trials[3].value == 20
 
 
-def test_successive_halving_lets_the_best_go_on(tmp_path: Path) -> None:
-    steps, pruner = (5, 10, 20, 40), PrunerConfig("successive_halving", warmup_steps=10, reduction_factor=2)
-    world = World(falling, steps)
-    trials = list(study(tmp_path, world, pruner=pruner).go_on(4))
-    assert trials[0].state == TrialState.COMPLETE
-    assert {trial.state for trial in trials[1:]} == {TrialState.PRUNED}
-    assert all(trial.last_step == 10 for trial in trials[1:])
-    unpruned = World(falling, steps)
-    assert {t.state for t in study(tmp_path / "other", unpruned).go_on(4)} == {TrialState.COMPLETE}
+def test_what_has_lost_its_patience_is_complete(tmp_path: Path) -> None:
+    """Its last validation is worse than the others', and its training has ended by then."""
+    world = World(lambda at: 9.0 if at.number < 3 else 8.0 if at.step == 10 else 7.0, steps=(10, 20))
+    patience = {"training.max_steps": 90, "training.patience": 1}
+    pruner = PrunerConfig("median", startup_trials=2, warmup_steps=20)
+    trials = list(study(tmp_path, world, options=patience, pruner=pruner).go_on(4))
+    assert [trial.state.name for trial in trials] == ["COMPLETE"] * 4
 
 
 def test_what_an_orphan_has_trained_to_its_end_is_complete(tmp_path: Path) -> None:
@@ -196,7 +193,7 @@ def test_a_training_without_a_finite_score_has_failed(tmp_path: Path) -> None:
 
 def test_two_processes_share_a_study(tmp_path: Path) -> None:
     """Neither trains what the other one does, nor draws the same, though both began with one seed."""
-    world, sampler = World(rising), SamplerConfig("random")
+    world, sampler = World(rising), SamplerConfig(startup_trials=99)
     alone = drawn(list(study(tmp_path / "alone", World(rising), sampler=sampler).go_on(4)))
     theirs: list[FrozenTrial] = []
 
@@ -255,8 +252,8 @@ def test_a_trial_that_was_never_drawn_whole_is_nobodys(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "difference"),
     [
-        ({"space": {"model.d_ff": Choices((16, 32))}}, "space.optimizer.peak_lr was .* and is gone"),
-        ({"space": CONFIG.space | {"model.dropout": Range(0.0, 0.1)}}, "space.model.dropout is new"),  # type: ignore[operator]
+        ({"space": {"model.d_ff": Choices((16, 32))}}, "space.optimizer.peak_lr.low was 0.001 and is gone"),
+        ({"space": CONFIG.space | {"model.dropout": Range(0.0, 0.1)}}, "space.model.dropout.low is new"),  # type: ignore[operator]
         (
             {"space": CONFIG.space | {"optimizer.peak_lr": Range(0.001, 0.2, log=True)}},  # type: ignore[operator]
             "space.optimizer.peak_lr.high was 0.1 and is 0.2",
@@ -275,8 +272,56 @@ def test_what_would_not_be_comparable_is_refused(tmp_path: Path, changed: dict[s
 
 def test_how_the_next_are_chosen_may_change(tmp_path: Path) -> None:
     list(study(tmp_path, World(rising)).go_on(1))
-    changed = study(tmp_path, World(rising), sampler=SamplerConfig("random"), pruner=PrunerConfig("median"), seed=7)
+    changed = study(
+        tmp_path, World(rising), sampler=SamplerConfig(startup_trials=99), pruner=PrunerConfig("median"), seed=7
+    )
     assert [trial.number for trial in changed.go_on(2)] == [1]
+
+
+def test_seeds_that_follow_each_other_draw_otherwise(tmp_path: Path) -> None:
+    first, second = (drawn(list(study(tmp_path / str(seed), World(rising), seed=seed).go_on(3))) for seed in (1, 2))
+    assert not any(params in first for params in second)
+    again = drawn(list(study(tmp_path / "again", World(rising), seed=1).go_on(3)))
+    assert again == first
+
+
+def save_run(root: Path, config: AnyConfig) -> Path:
+    """What a training of trial 0 has left, and the study knows nothing of."""
+    folder = root / "tiny-study" / "runs" / "tiny-0-20260101-000000"
+    (folder / "checkpoints").mkdir(parents=True)
+    (folder / "checkpoints" / "step-00000010.pt").touch()
+    replace(config, name="tiny-0").save(folder / "config.yaml")
+    return folder
+
+
+def test_the_run_of_another_trial_is_not_taken(tmp_path: Path) -> None:
+    searched = study(tmp_path, World(rising))
+    run = save_run(tmp_path, searched.config.settings({"optimizer.peak_lr": 0.5, "model.d_ff": 16}))
+    with pytest.raises(ValueError, match=r"no run of trial 0: .* was .* and is .*: remove that folder") as caught:
+        list(searched.go_on(1))
+    assert str(run) in str(caught.value)
+    assert "\n" not in str(caught.value)
+    run.rename(tmp_path / "elsewhere")
+    assert [trial.number for trial in study(tmp_path, World(rising)).go_on(1)] == [0]
+
+
+@pytest.mark.parametrize("preset", ["demo", "kftt_category_ja"])
+def test_the_run_of_a_trial_is_gone_on_with(tmp_path: Path, preset: str) -> None:
+    """Also where it has the architecture of a BERT, of which the study says only where it is."""
+    changed: dict[str, Any] = {
+        "preset": Path(f"const/preset/{preset}.yaml"),
+        "options": {"model.init_encoder": "pickles/bert"},
+        "space": {"optimizer.peak_lr": CONFIG.space["optimizer.peak_lr"]},
+    }
+    (before,) = study(tmp_path / "before", World(rising), **changed).go_on(1)
+    searched = study(tmp_path, World(rising), **changed)
+    config = searched.config.settings(searched.values(before))
+    if isinstance(config, ClassificationConfig):
+        save_run(tmp_path, replace(config, model=replace(config.model, d_model=48)))
+    else:
+        assert isinstance(config, Config)
+        save_run(tmp_path, replace(config, model=replace(config.model, bert=BertConfig(d_model=48))))
+    assert [trial.number for trial in searched.go_on(1)] == [0]
 
 
 def test_a_torn_line_of_the_journal_is_forgotten(tmp_path: Path) -> None:
@@ -289,7 +334,7 @@ def test_a_torn_line_of_the_journal_is_forgotten(tmp_path: Path) -> None:
 
 
 def test_what_decides_is_important(tmp_path: Path) -> None:
-    searched = study(tmp_path, World(rising), sampler=SamplerConfig("random"))
+    searched = study(tmp_path, World(rising), sampler=SamplerConfig(startup_trials=99))
     list(searched.go_on(3))
     assert searched.importance() == {}
     list(searched.go_on(30))

@@ -83,7 +83,15 @@ def test_the_summary_has_the_best_ones_and_how_to_train_with_them(
         name="tiny-best",
         optimizer=replace(preset.optimizer, peak_lr=best["optimizer.peak_lr"]),
         model=replace(preset.model, d_ff=best["model.d_ff"]),
+        training=replace(preset.training, max_steps=30, select_by="bleu"),
     )
+    assert "--training.select_by=bleu" in arguments
+
+
+def test_the_summary_says_where_the_picture_lies(study: Study) -> None:
+    assert not any("picture" in line for line in summary(study))
+    (study.folder / "study.png").touch()
+    assert f"picture: {study.folder / 'study.png'}" in summary(study)
 
 
 def test_train_reads_the_best_settings(study: Study, tmp_path: Path) -> None:
@@ -107,7 +115,9 @@ def test_of_a_study_without_a_complete_trial_nothing_is_the_best(tmp_path: Path)
 
 
 def test_all_trials_are_written(study: Study, tmp_path: Path) -> None:
-    (study.folder / "runs" / "tiny-2-20260101-000000" / "checkpoints" / "step-30").mkdir(parents=True)
+    checkpoints = study.folder / "runs" / "tiny-2-20260101-000000" / "checkpoints"
+    checkpoints.mkdir(parents=True)
+    (checkpoints / "step-00000030.pt").touch()
     write_json(study, tmp_path / "trials.json")
     found = json.loads((tmp_path / "trials.json").read_text(encoding="utf-8"))
     trials = found.pop("trials")
