@@ -91,6 +91,7 @@ def stop_when_it_validates(folder: Path) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
+@pytest.mark.slow
 def test_a_stopped_study_goes_on_where_it_was(tmp_path: Path, file: Path, command: Command) -> None:
     """Each validation saves, so that the second part begins with the fifth update or later."""
     threading.Thread(target=stop_when_it_validates, args=[tmp_path]).start()
