@@ -1,7 +1,6 @@
 """Search for settings: `python study.py STUDY.yaml [--trials N]`, each trial a training, chosen by earlier scores."""
 
 import argparse
-import signal
 import sys
 from pathlib import Path
 
@@ -9,6 +8,7 @@ from tqdm import tqdm
 
 from const.version import VERSION
 from utils.command_line import Parser, needing_group, run_command
+from utils.experiment.training_process import stop_as_by_ctrl_c
 
 with needing_group("study.py", "study"):
     from utils.experiment.study import FINISHED, Study
@@ -68,9 +68,7 @@ def main() -> None:
     if arguments.trials < 0:
         raise ValueError(f"--trials {arguments.trials}: give 0 or more")
     config = StudyConfig.load(arguments.study)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # not under nohup: the terminal was closed
-        signal.signal(signal.SIGHUP, signal.default_int_handler)
+    stop_as_by_ctrl_c()
     study = Study(config)
     finished = len(study.trials(*FINISHED))
     wanted = f" of {arguments.trials}" if finished < arguments.trials else ""

@@ -1,7 +1,6 @@
 """One switch at a time, each with several seeds: `python -m bench.ablation const/ablation/multi30k.yaml`."""
 
 import argparse
-import signal
 from pathlib import Path
 
 from bench.publish import Figure, add_json_option, publish
@@ -11,6 +10,7 @@ from utils.experiment.ablation import read_ablation
 from utils.experiment.ablation_result import Results
 from utils.experiment.ablation_table import Comparison, compare, draw, write_table
 from utils.experiment.ablation_work import Work
+from utils.experiment.training_process import stop_as_by_ctrl_c
 
 
 def build_parser() -> Parser:
@@ -38,13 +38,6 @@ def figures(found: Comparison) -> dict[str, Figure]:
     named: dict[str, Figure] = {"alternatives": len(found.rows), "missing": len(found.missing)}
     named |= {verdict.replace(" ", "_"): verdicts[verdict] for verdict in ("better", "worse", "no difference seen")}
     return named | ({} if found.trained is None else {"seed_deviation": found.trained.deviation})
-
-
-def stop_as_by_ctrl_c() -> None:
-    """SIGTERM, and a terminal that is closed, let the training that runs save; under nohup it goes on."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, signal.default_int_handler)
 
 
 def main() -> None:

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import signal
 import sys
 from pathlib import Path
 
@@ -91,19 +90,6 @@ def test_the_last_line_counts_the_verdicts(
     assert Path(table).is_file()
     assert Path(picture).is_file()
     assert not blank
-
-
-@pytest.mark.parametrize("before", [signal.SIG_DFL, signal.SIG_IGN])
-def test_a_closed_terminal_is_as_ctrl_c_unless_it_is_to_be_outlived(before: signal.Handlers) -> None:
-    """`nohup` has the signal ignored."""
-    found = {number: signal.signal(number, before) for number in (signal.SIGHUP, signal.SIGTERM)}
-    try:
-        ablation.stop_as_by_ctrl_c()
-        expected = signal.default_int_handler if before is signal.SIG_DFL else before
-        assert {signal.getsignal(number) for number in found} == {expected}
-    finally:
-        for number, handler in found.items():
-            signal.signal(number, handler)
 
 
 def test_a_mistake_in_the_file_is_one_line_and_nothing_is_trained(

@@ -1,1 +1,1 @@
-"""Many trainings that are compared: each is train.py in a process of its own."""
+"""Many trainings that are compared, each train.py in a process of its own, and results that are kept."""

@@ -31,6 +31,13 @@ class BusyError(Exception):
     """Another process is at this training."""
 
 
+def stop_as_by_ctrl_c() -> None:
+    """SIGTERM, and a terminal that is closed, let the training that runs save; under nohup it goes on."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler)
+
+
 class TrainingProcess:
     """Trains a run, goes on with it where it was begun before, and does nothing where it has ended.
 

@@ -9,7 +9,7 @@ import pytest
 
 from bench.tiny_training import TinyTraining
 from const.path import ROOT
-from utils.experiment.training_process import BusyError, TrainingProcess, run_named
+from utils.experiment.training_process import BusyError, TrainingProcess, run_named, stop_as_by_ctrl_c
 from utils.training.observer import LOG, read_log
 
 SETTINGS = """
@@ -126,3 +126,16 @@ def test_a_run_is_known_by_its_whole_name(tmp_path: Path) -> None:
     assert found is not None
     assert found.name == "trial-1-20260102-000000-2"
     assert run_named("trial-2", tmp_path) is None
+
+
+@pytest.mark.parametrize("before", [signal.SIG_DFL, signal.SIG_IGN])
+def test_a_closed_terminal_is_as_ctrl_c_unless_it_is_to_be_outlived(before: signal.Handlers) -> None:
+    """`nohup` has the signal ignored."""
+    found = {number: signal.signal(number, before) for number in (signal.SIGHUP, signal.SIGTERM)}
+    try:
+        stop_as_by_ctrl_c()
+        expected = signal.default_int_handler if before is signal.SIG_DFL else before
+        assert {signal.getsignal(number) for number in found} == {expected}
+    finally:
+        for number, handler in found.items():
+            signal.signal(number, handler)
