@@ -16,6 +16,7 @@ from tests import tiny
 from tests.outcome import Outcome, outcome
 from tests.utils.evaluation.texts import ENGLISH, JAPANESE, TOKENIZED
 from tests.utils.task.tiny_run import language_run
+from utils import scoring
 from utils.config import Config
 from utils.dataset.corpus import Corpus, DataConfig, prepare_corpus
 from utils.dataset.parallel_text import read_parallel
@@ -26,6 +27,7 @@ from utils.evaluation.metric import build_metrics, measure, sampling_seed
 from utils.evaluation.protocol import moses_words, multi_bleu
 from utils.evaluation.rescoring_weight import WeightTrial, best_weight
 from utils.run import CONFIG, find_run, load_run
+from utils.scoring.source_text import n_best
 from utils.search.translator import Translation, Translator
 from utils.task import rescore, rescoring_trial
 from utils.task.rescore import RescoringConfig, load_rescorer, saved_rescoring
@@ -55,7 +57,8 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         reported.append((evaluations, comparisons))
         return as_text(evaluations, comparisons)
 
-    monkeypatch.setattr(evaluate, "as_text", watched)
+    for module in (scoring.report, scoring.rescore):
+        monkeypatch.setattr(module, "as_text", watched)
 
     def run_it(*arguments: str | Path) -> Reported:
         monkeypatch.setattr(sys, "argv", ["evaluate.py", *map(str, arguments)])
@@ -94,8 +97,9 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tiny.run(tmp_path / "pickles")
     data = DataConfig(corpus="files", src=src, tgt=tgt, held_out=15)
     replace(Config.load(folder / CONFIG), data=data).save(folder / CONFIG)
-    monkeypatch.setattr(evaluate, "find_run", partial(find_run, root=folder.parent))
-    monkeypatch.setattr(evaluate, "prepare_corpus", partial(prepare_corpus, root=tmp_path / "split"))
+    for module in (scoring.heads, scoring.rescore, scoring.run, scoring.tune):
+        monkeypatch.setattr(module, "find_run", partial(find_run, root=folder.parent))
+        monkeypatch.setattr(module, "prepare_corpus", partial(prepare_corpus, root=tmp_path / "split"))
     return folder
 
 
@@ -372,7 +376,7 @@ def test_the_weight_of_a_language_model_is_found_on_dev_and_scored_on_test(
 ) -> None:
     translated: list[int] = []
     find_best: Callable[[Sequence[WeightTrial]], float] = best_weight
-    monkeypatch.setattr(evaluate, "n_best", watched_n_best(translated))
+    monkeypatch.setattr(scoring.rescore, "n_best", watched_n_best(translated))
     read: list[Path] = []
     monkeypatch.setattr(rescore, "load_language_model", watched_load(read))
     config = Config.load(run / CONFIG)
@@ -440,13 +444,12 @@ def watched_load(read: list[Path]) -> Callable[..., TrainedLanguageModel]:
 
 def watched_n_best(translated: list[int]) -> Callable[..., list[Translation]]:
     """Translates, and notes how much."""
-    translate = evaluate.n_best
 
-    def n_best(translator: Translator, sources: Sequence[str], n: int) -> list[Translation]:
+    def watched(translator: Translator, sources: Sequence[str], n: int) -> list[Translation]:
         translated.append(len(sources))
-        return translate(translator, sources, n)
+        return n_best(translator, sources, n)
 
-    return n_best
+    return watched
 
 
 def documents_of(path: Path, *sizes: int) -> tuple[str, str]:

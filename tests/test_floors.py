@@ -28,6 +28,7 @@ ROOMS = {
     "trained.py": 8,
     "task": 9,
     "experiment": 10,
+    "scoring": 10,
 }
 GROUND = 0  # a file that lies in utils and in no room: tools that every room may use, and that use no room
 NAMELESS = {"base", "common", "helper", "helpers", "misc", "shared", "tools", "util"}

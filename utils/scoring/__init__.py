@@ -1,0 +1,1 @@
+"""What evaluate.py can be asked for, a verb or two in a module."""

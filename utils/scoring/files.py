@@ -1,0 +1,136 @@
+"""evaluate.py file and compare: translations that anybody made, scored against references."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import get_args
+
+from jsonargparse import Namespace
+from tqdm import tqdm
+
+from utils.command_line import Parser
+from utils.dataset.parallel_text import read_lines
+from utils.evaluation.comparison import System, Test, compare
+from utils.evaluation.metric import TOKENIZERS, build_metrics, fitting_tokenizer
+from utils.evaluation.plausibility import looks_tokenized, refuse_other_language, refuse_same
+from utils.evaluation.reference_text import ReferenceText
+from utils.scoring.report import evaluate, report, report_options
+from utils.scoring.verb import Verb, warn
+
+
+def file_options(parser: Parser) -> None:
+    """Those of `file`."""
+    parser.add_argument("translations", type=Path, help="a translation a line, UTF-8")
+    parser.add_argument("references", type=Path, help="line by line, what they should be")
+    text_options(parser)
+    report_options(parser)
+
+
+def evaluate_file(arguments: Namespace) -> None:
+    """Score a file of translations."""
+    text, (system,) = read_text(arguments, {"TRANSLATIONS": arguments.translations})
+    report([evaluate(system, text, arguments.bootstrap)], [], arguments)
+
+
+def compare_options(parser: Parser) -> None:
+    """Those of `compare`."""
+    parser.add_argument("references", type=Path, help="what the translations should be, line by line, UTF-8")
+    parser.add_argument("baseline", type=Path, help="translations of the system to compare with")
+    parser.add_argument("systems", type=Path, nargs="+", help="translations of the others, a file each")
+    parser.add_argument(
+        "--test", type=str, choices=list(get_args(Test)), default="bootstrap", help="how chance is ruled out"
+    )
+    parser.add_argument(
+        "--samples", type=int, metavar="N", help="of the test (default: 1000 of bootstrap, 10000 of randomization)"
+    )
+    text_options(parser)
+    report_options(parser)
+
+
+def compare_files(arguments: Namespace) -> None:
+    """Score files of translations, and test whether they differ from the first by more than chance."""
+    files = {"BASELINE": arguments.baseline} | {f"SYSTEM {i}": file for i, file in enumerate(arguments.systems, 1)}
+    text, systems = read_text(arguments, files)
+    metrics = build_metrics(text.tgt_lang, text.tokenize)
+    with tqdm(total=len(metrics), desc="comparing", unit="metric", disable=None, leave=False) as bar:
+        scores, comparisons = compare(
+            systems, text.references, metrics, arguments.test, arguments.samples, arguments.bootstrap, bar.update
+        )
+    evaluations = [text.evaluation(system, found) for system, found in zip(systems, scores, strict=True)]
+    report(evaluations, comparisons, arguments)
+
+
+def text_options(parser: Parser) -> None:
+    """What must be known of texts that are given as files."""
+    parser.add_argument(
+        "--tgt_lang", type=str, metavar="CODE", help="language of the translations: en, ja, ...; needed"
+    )
+    parser.add_argument("--sources", type=Path, metavar="FILE", help="what was translated, for the report")
+    parser.add_argument(
+        "--training_text", type=Path, metavar="FILE", help="target side of the training text: F1 by word frequency"
+    )
+    parser.add_argument("--pre_tokenized", action="store_true", help="spaces part the words, in both files")
+    parser.add_argument(
+        "--tokenize", metavar="NAME", choices=list(TOKENIZERS), help="BLEU's tokenizer (default: the language's)"
+    )
+    parser.add_argument("--force", action="store_true", help="score what looks wrong, too")
+
+
+def read_text(arguments: Namespace, files: dict[str, Path]) -> tuple[ReferenceText, list[System]]:
+    """Read references, translations and what else is given; refuse what would make the score say nothing."""
+    if arguments.tgt_lang is None:
+        raise ValueError("--tgt_lang is missing: give the language of the translations, such as --tgt_lang en")
+    given = {"REFERENCES": arguments.references, **files}
+    if arguments.sources:
+        given["--sources"] = arguments.sources
+    lines = dict(zip(given, read_aligned(list(given.values())), strict=True))
+    if not arguments.force:
+        refuse_same({f"{role} {given[role]}": lines[role] for role in given})
+        refuse_other_language(lines["REFERENCES"], arguments.tgt_lang, f"REFERENCES {arguments.references}")
+    tokenize = fitting_tokenizer(arguments.tgt_lang, arguments.pre_tokenized, arguments.tokenize, arguments.force)
+    if tokenize != "none":
+        for role in given:
+            if role != "--sources" and looks_tokenized(lines[role]):
+                warn(f"{given[role]} looks tokenized: give --pre_tokenized if spaces part all words and marks in it")
+    if arguments.training_text and not arguments.training_text.is_file():
+        raise ValueError(f"no such file: {arguments.training_text}")
+    text = ReferenceText(
+        str(arguments.references),
+        arguments.tgt_lang,
+        tokenize,
+        lines.get("--sources", []),
+        lines["REFERENCES"],
+        arguments.training_text,
+    )
+    return text, [System(str(path), lines[role]) for role, path in files.items()]
+
+
+def read_aligned(files: Sequence[Path]) -> list[list[str]]:
+    """Read texts that belong together line by line.
+
+    Raises:
+        ValueError: a file is missing, empty or not UTF-8, or the line counts differ.
+    """
+    texts = [read_lines(file) for file in files]
+    for file, lines in zip(files, texts, strict=True):
+        if len(lines) != len(texts[0]):
+            raise ValueError(
+                f"{files[0]} has {len(texts[0]):,} lines but {file} has {len(lines):,}: "
+                "line i of one must belong to line i of the other"
+            )
+    return texts
+
+
+FILE = Verb(
+    "TRANSLATIONS REFERENCES --tgt_lang CODE [--sources FILE] [--pre_tokenized]",
+    "score a file of translations",
+    file_options,
+    evaluate_file,
+)
+
+
+COMPARE = Verb(
+    "REFERENCES BASELINE SYSTEM [SYSTEM ...] --tgt_lang CODE [--test bootstrap|randomization]",
+    "score files, and test whether they differ from a baseline by more than chance",
+    compare_options,
+    compare_files,
+)

@@ -1,0 +1,72 @@
+"""evaluate.py heads: what each attention head is worth."""
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from jsonargparse import Namespace
+from tqdm import tqdm
+
+from utils.command_line import Parser
+from utils.dataset.corpus import prepare_corpus
+from utils.dataset.parallel_text import read_parallel
+from utils.device import Device, pick_device
+from utils.evaluation.head_importance import bleu_without, count_heads, head_importance, text_batches
+from utils.evaluation.metric import build_metrics, fitting_tokenizer
+from utils.file import atomic_file
+from utils.run import find_run, load_run
+from utils.scoring.source_text import split_name
+from utils.scoring.verb import Verb, refuse_limit
+from utils.visualize.head_importance import draw_head_importance, importance_table
+
+
+def heads_options(parser: Parser) -> None:
+    """Those of `heads`."""
+    parser.add_argument("run", nargs="?", type=Path, help="folder of a run (default: the one trained last)")
+    parser.add_argument("--split", choices=["dev", "test"], default="dev", help="which text of the run's corpus")
+    parser.add_argument("--limit", type=int, metavar="N", help="read the first sentences only, this many")
+    parser.add_argument(
+        "--bleu",
+        action="store_true",
+        help="translate the text without each head, too, which takes many times longer than its loss",
+    )
+    parser.add_argument("--beam", type=int, metavar="N", help="of --bleu: beam width, 1 is greedy (default: the run's)")
+    parser.add_argument("--picture", type=Path, metavar="FILE", help="draw all heads to this PNG file")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all that was found to this file")
+    parser.add_argument("--device", type=Device, default="auto", help="cpu, cuda, or whichever is there")
+
+
+def weigh_heads(arguments: Namespace) -> None:
+    """Switch off one attention head after the other: how much the loss rises without it, and how widely it looks."""
+    refuse_limit(arguments.limit)
+    if arguments.beam is not None and not arguments.bleu:
+        raise ValueError(f"--beam {arguments.beam} is of translations: add --bleu")
+    device = pick_device(arguments.device)
+    run = load_run(find_run(arguments.run), device)
+    search = run.config.search if arguments.beam is None else replace(run.config.search, beam_size=arguments.beam)
+    corpus = prepare_corpus(run.config.data)
+    pairs = read_parallel(getattr(corpus, arguments.split))[: arguments.limit]
+    name = split_name(corpus, arguments.split, arguments.limit and len(pairs))
+    title, n_heads, signature = f"{run.folder.resolve().name}, {name}", count_heads(run.model), None
+    with tqdm(total=n_heads * (1 + arguments.bleu), unit="head", disable=None, leave=False) as bar:
+        found = head_importance(run.model, text_batches(pairs, run.tokenizers, device), bar.update)
+        if arguments.bleu:
+            bleu = build_metrics(corpus.tgt_lang, fitting_tokenizer(corpus.tgt_lang, corpus.pre_tokenized))["BLEU"]
+            found = found.with_bleu(*bleu_without(run.translator(search), pairs, bleu, bar.update))
+            signature = str(bleu.get_signature())
+    print("\n".join([title, "", *importance_table(found)]))
+    if arguments.picture:
+        draw_head_importance(found, title, arguments.picture)
+    if arguments.json:
+        about = {"run": run.folder.resolve().name, "text": name, "loss": found.loss, "bleu": found.bleu}
+        heads = [asdict(head) for head in found.heads]
+        with atomic_file(arguments.json) as draft:
+            draft.write_text(json.dumps({**about, "signature": signature, "heads": heads}, indent=1) + "\n")
+
+
+HEADS = Verb(
+    "[RUN] [--split dev|test] [--limit N] [--bleu] [--picture FILE] [--json FILE]",
+    "switch off each attention head, and see what it was worth",
+    heads_options,
+    weigh_heads,
+)

@@ -1,0 +1,51 @@
+"""evaluate.py nymwa: the protocol of nymwa/kftt_jaen_example."""
+
+from pathlib import Path
+
+from jsonargparse import Namespace
+
+from utils.command_line import Parser
+from utils.evaluation.plausibility import looks_tokenized, refuse_same
+from utils.evaluation.protocol import TEST_LINES, TEST_WORDS, is_published_test, moses_words, multi_bleu
+from utils.scoring.files import read_aligned
+from utils.scoring.verb import Verb, warn
+
+
+def nymwa_options(parser: Parser) -> None:
+    """Those of `nymwa`."""
+    parser.add_argument("translations", type=Path, help="translations of KFTT's test set, UTF-8")
+    parser.add_argument("references", type=Path, help="tok/kyoto-test.en of KFTT")
+    parser.add_argument(
+        "--plain", action="store_true", help="the translations are plain text: cut it as the references are, by Moses"
+    )
+    parser.add_argument("--force", action="store_true", help="score what looks wrong, too")
+
+
+def score_as_nymwa(arguments: Namespace) -> None:
+    """Print the line of multi-bleu.perl."""
+    translations, references = read_aligned([arguments.translations, arguments.references])
+    if not arguments.force:
+        refuse_same(
+            {f"TRANSLATIONS {arguments.translations}": translations, f"REFERENCES {arguments.references}": references}
+        )
+    if not is_published_test(references):
+        warn(
+            f"{arguments.references} is not tok/kyoto-test.en of KFTT ({TEST_LINES:,} lines, {TEST_WORDS:,} words): "
+            "the score cannot be set beside those of the test set"
+        )
+    if arguments.plain:
+        translations = moses_words(translations)
+    elif looks_tokenized(references) and not looks_tokenized(translations):
+        warn(
+            f"{arguments.translations} is not tokenized, and {arguments.references} is: "
+            "every word before a full stop or comma counts as wrong; give --plain to have it cut"
+        )
+    print(multi_bleu(translations, references))
+
+
+NYMWA = Verb(
+    "TRANSLATIONS REFERENCES [--plain]",
+    "score as nymwa/kftt_jaen_example does: multi-bleu.perl of lower-cased tokens",
+    nymwa_options,
+    score_as_nymwa,
+)

@@ -1,0 +1,110 @@
+"""evaluate.py rescore: a language model that chooses among translations."""
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from jsonargparse import Namespace
+
+from utils.command_line import Parser
+from utils.dataset.corpus import prepare_corpus
+from utils.device import Device, pick_device
+from utils.evaluation.metric import build_metrics, fitting_tokenizer
+from utils.evaluation.reference_text import ReferenceText
+from utils.file import atomic_file
+from utils.run import find_run, load_run
+from utils.scoring.source_text import n_best, split_name
+from utils.scoring.verb import Verb, refuse_limit
+from utils.task.rescore import RescoringConfig, load_rescorers, save_rescoring
+from utils.task.rescoring_trial import DocumentText, find_weights, score_choices
+from utils.visualize.report import as_json, as_text
+
+
+def rescore_options(parser: Parser) -> None:
+    """Those of `rescore`."""
+    parser.add_argument(
+        "run", nargs="?", type=Path, help="folder of a translator's run (default: the one trained last)"
+    )
+    parser.add_argument("--with", type=Path, metavar="RUN", help="folder of a language model's run; needed")
+    parser.add_argument(
+        "--weights",
+        type=float,
+        nargs="+",
+        metavar="W",
+        default=[0.05, 0.1, 0.2, 0.3, 0.5],
+        help="of the language model's log-probabilities (default: 0.05 0.1 0.2 0.3 0.5); 0 is always tried",
+    )
+    parser.add_argument("--memory", type=int, metavar="M", help="tokens that it remembers (default: as trained)")
+    parser.add_argument("--beam", type=int, metavar="N", help="candidates of each sentence (default: the run's)")
+    parser.add_argument(
+        "--dev_documents",
+        type=Path,
+        metavar="FILE",
+        help="documents of the dev set: the name and the number of lines of each (default: all is one)",
+    )
+    parser.add_argument("--test_documents", type=Path, metavar="FILE", help="documents of the test set")
+    parser.add_argument("--limit", type=int, metavar="N", help="translate the first sentences only, this many")
+    parser.add_argument("--samples", type=int, metavar="N", help="resamples of the paired bootstrap (default: 1000)")
+    parser.add_argument(
+        "--seed", type=int, metavar="N", help="of the samples (default: SACREBLEU_SEED, or sacreBLEU's)"
+    )
+    parser.add_argument("--save", action="store_true", help="keep the weight: translate.py takes it from now on")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all that was found to this file")
+    parser.add_argument("--device", type=Device, default="auto", help="cpu, cuda, or whichever is there")
+
+
+def rescore(arguments: Namespace) -> None:
+    """Choose among a beam's translations by a language model, too: find its weight on dev, score the choice on test.
+
+    What its memory is worth is shown by the same model without one, to which each sentence is a document of its own.
+    """
+    refuse_limit(arguments.limit)
+    if arguments["with"] is None:
+        raise ValueError("--with is missing: give the folder of a language model's run")
+    language_model = find_run(arguments["with"])
+    config = RescoringConfig(memory_length=arguments.memory)
+    weights = sorted({0.0, *(replace(config, weight=weight).weight for weight in arguments.weights)})
+    run = load_run(find_run(arguments.run), pick_device(arguments.device))
+    search = run.config.search if arguments.beam is None else replace(run.config.search, beam_size=arguments.beam)
+    if search.beam_size == 1:
+        raise ValueError("a beam of 1 leaves nothing to choose from: give --beam 8, say")
+    asked, without = load_rescorers(language_model, run, search, [config, replace(config, memory_length=0)])
+    rescorers = [asked, without] if asked.scorer.memory_length else [asked]
+    corpus = prepare_corpus(run.config.data)
+    dev, test = (
+        DocumentText.read(corpus, split, arguments[f"{split}_documents"], arguments.limit) for split in ("dev", "test")
+    )
+    dev_name, test_name = (
+        split_name(corpus, split, arguments.limit and len(text.pairs)) for split, text in (("dev", dev), ("test", test))
+    )
+    tokenize = fitting_tokenizer(corpus.tgt_lang, corpus.pre_tokenized)
+    metrics = build_metrics(corpus.tgt_lang, tokenize)
+    translator = run.translator(search)
+    on_dev = dev.candidates(n_best(translator, dev.pairs.src, search.beam_size))
+    print(f"{run.folder.resolve().name}, beam {search.beam_size}, {dev_name}")
+    trials = find_weights(rescorers, on_dev, weights, metrics["BLEU"])
+    print(f"\nbest: --rescore_weight {asked.weight:g}   {metrics['BLEU'].get_signature()}\n", flush=True)
+    on_test = test.candidates(n_best(translator, test.pairs.src, search.beam_size))
+    their_name = language_model.resolve().name
+    named = {f"{their_name}, weight {r.weight:g}, memory {r.scorer.memory_length}": r for r in reversed(rescorers)}
+    text = ReferenceText(test_name, corpus.tgt_lang, tokenize, test.pairs.src, test.pairs.tgt, None)
+    compared = {name: metrics[name] for name in ("BLEU", "chrF2")}
+    evaluations, comparisons = score_choices(named, on_test, text, compared, arguments.samples)
+    print(as_text(evaluations, comparisons).rstrip("\n"))
+    if arguments.json:
+        about = {"run": run.folder.resolve().name, "with": their_name, "search": asdict(search), "dev": dev_name}
+        tried = {"trials": [asdict(trial) for trial in trials]}
+        with atomic_file(arguments.json) as draft:
+            found = {**about, **tried, **json.loads(as_json(evaluations, comparisons))}
+            draft.write_text(json.dumps(found, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    if arguments.save:
+        kept = RescoringConfig(asked.weight, asked.scorer.memory_length)
+        print(f"saved in {save_rescoring(run.folder, language_model, kept)}")
+
+
+RESCORE = Verb(
+    "[RUN] --with RUN [--weights W ...] [--beam N] [--memory M] [--save] [--json FILE]",
+    "find the weight of a language model beside the translator on dev, and score it on test",
+    rescore_options,
+    rescore,
+)

@@ -1,0 +1,63 @@
+"""evaluate.py run: a run on a text of its own corpus."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from jsonargparse import Namespace
+
+from utils.command_line import Parser
+from utils.dataset.corpus import prepare_corpus
+from utils.dataset.parallel_text import read_parallel
+from utils.device import Device, pick_device
+from utils.evaluation.comparison import System
+from utils.evaluation.metric import fitting_tokenizer
+from utils.evaluation.reference_text import ReferenceText
+from utils.file import atomic_file
+from utils.run import find_run, load_run
+from utils.scoring.report import evaluate, report, report_options
+from utils.scoring.source_text import n_best, split_name
+from utils.scoring.verb import Verb, refuse_limit
+
+
+def run_options(parser: Parser) -> None:
+    """Those of `run`."""
+    parser.add_argument("run", nargs="?", type=Path, help="folder of a run (default: the one trained last)")
+    parser.add_argument("--split", choices=["dev", "test"], default="test", help="which text of the run's corpus")
+    parser.add_argument("--beam", type=int, metavar="N", help="beam width, 1 is greedy (default: the run's)")
+    parser.add_argument(
+        "--length_penalty", type=float, metavar="A", help="larger prefers longer translations (default: the run's)"
+    )
+    parser.add_argument("--limit", type=int, metavar="N", help="score the first sentences only, this many")
+    parser.add_argument("--translations", type=Path, metavar="FILE", help="write the translations to this file, too")
+    parser.add_argument("--device", type=Device, default="auto", help="cpu, cuda, or whichever is there")
+    report_options(parser)
+
+
+def evaluate_run(arguments: Namespace) -> None:
+    """Translate a text of a run's own corpus with the run, and score that."""
+    refuse_limit(arguments.limit)
+    run = load_run(find_run(arguments.run), pick_device(arguments.device))
+    search = run.config.search
+    if arguments.beam is not None:
+        search = replace(search, beam_size=arguments.beam)
+    if arguments.length_penalty is not None:
+        search = replace(search, length_penalty=arguments.length_penalty)
+    corpus = prepare_corpus(run.config.data)
+    pairs = read_parallel(getattr(corpus, arguments.split))[: arguments.limit]
+    translations = [translation.text for translation in n_best(run.translator(search), pairs.src, 1)]
+    if arguments.translations:
+        with atomic_file(arguments.translations) as draft:
+            draft.write_text("".join(line + "\n" for line in translations), encoding="utf-8")
+    name = split_name(corpus, arguments.split, arguments.limit and len(pairs))
+    tokenize = fitting_tokenizer(corpus.tgt_lang, corpus.pre_tokenized)
+    text = ReferenceText(name, corpus.tgt_lang, tokenize, pairs.src, pairs.tgt, corpus.train.tgt)
+    system = f"{run.folder.resolve().name}, beam {search.beam_size}, length penalty {search.length_penalty:g}"
+    report([evaluate(System(system, translations), text, arguments.bootstrap)], [], arguments)
+
+
+RUN = Verb(
+    "[RUN] [--split dev|test] [--beam N] [--limit N] [--translations FILE]",
+    "translate the test set of a run's corpus with the run, and score that",
+    run_options,
+    evaluate_run,
+)

@@ -1,0 +1,92 @@
+"""evaluate.py tune: which beam width and length penalty translate best."""
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from jsonargparse import Namespace
+from tqdm import tqdm
+
+from utils.command_line import Parser
+from utils.dataset.corpus import prepare_corpus
+from utils.dataset.parallel_text import read_parallel
+from utils.device import Device, pick_device
+from utils.evaluation.metric import build_metrics, fitting_tokenizer
+from utils.evaluation.tuning import Trial, best_trial, try_settings
+from utils.file import atomic_file
+from utils.run import CONFIG, find_run, load_run
+from utils.scoring.source_text import split_name
+from utils.scoring.verb import Verb, refuse_limit
+from utils.search.hypothesis import SearchConfig
+from utils.visualize.beam_width import draw_beam_width
+
+
+def tune_options(parser: Parser) -> None:
+    """Those of `tune`."""
+    parser.add_argument("run", nargs="?", type=Path, help="folder of a run (default: the one trained last)")
+    parser.add_argument("--split", choices=["dev", "test"], default="dev", help="which text of the run's corpus")
+    parser.add_argument(
+        "--beams", type=int, nargs="+", metavar="N", default=[1, 2, 4, 8], help="beam widths (default: 1 2 4 8)"
+    )
+    parser.add_argument(
+        "--length_penalties",
+        type=float,
+        nargs="+",
+        metavar="A",
+        default=[0.0, 0.6, 1.0, 1.4],
+        help="length penalties (default: 0 0.6 1 1.4)",
+    )
+    parser.add_argument("--limit", type=int, metavar="N", help="translate the first sentences only, this many")
+    parser.add_argument("--save", action="store_true", help="make the best ones the run's own settings")
+    parser.add_argument("--picture", type=Path, metavar="FILE", help="draw BLEU against beam width to this PNG file")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all trials to this file")
+    parser.add_argument("--device", type=Device, default="auto", help="cpu, cuda, or whichever is there")
+
+
+def tune(arguments: Namespace) -> None:
+    """Translate the development set with each beam width and length penalty, and say which are best."""
+    refuse_limit(arguments.limit)
+    run = load_run(find_run(arguments.run), pick_device(arguments.device))
+    for beam_size in arguments.beams:
+        replace(run.config.search, beam_size=beam_size)  # refuses what nothing can be found with
+    corpus = prepare_corpus(run.config.data)
+    pairs = read_parallel(getattr(corpus, arguments.split))[: arguments.limit]
+    translator = run.translator()
+    bleu = build_metrics(corpus.tgt_lang, fitting_tokenizer(corpus.tgt_lang, corpus.pre_tokenized))["BLEU"]
+    n_trials = len(arguments.beams) * len(arguments.length_penalties)
+    name = split_name(corpus, arguments.split, arguments.limit and len(pairs))
+    print(f"{run.folder.resolve().name}, {name}\n\n  beam  length penalty   BLEU  length ratio")
+    with tqdm(total=n_trials * len(pairs), unit="sentence", disable=None, leave=False) as bar:
+
+        def translate_with(search: SearchConfig) -> list[str]:
+            translator.search = search
+            return [translation.text for translation in translator.translate(pairs.src, bar.update)]
+
+        def show(trial: Trial) -> None:
+            scores = f"{trial.bleu:>5.2f}  {trial.length_ratio:>12.3f}"
+            with bar.external_write_mode():
+                print(f"{trial.beam_size:>6}  {trial.length_penalty:>14g}  {scores}", flush=True)
+
+        trials = try_settings(
+            translate_with, pairs.tgt, run.config.search, arguments.beams, arguments.length_penalties, bleu, show
+        )
+    best = best_trial(trials)
+    print(f"\nbest: --beam {best.beam_size} --length_penalty {best.length_penalty:g}   {bleu.get_signature()}")
+    if arguments.json:
+        found = {"run": run.folder.resolve().name, "text": name, "signature": str(bleu.get_signature())}
+        with atomic_file(arguments.json) as draft:
+            draft.write_text(json.dumps({**found, "trials": [asdict(trial) for trial in trials]}, indent=1) + "\n")
+    if arguments.picture:
+        draw_beam_width(trials, name, arguments.picture)
+    if arguments.save:
+        search = replace(run.config.search, beam_size=best.beam_size, length_penalty=best.length_penalty)
+        replace(run.config, search=search).save(run.folder / CONFIG)
+        print(f"saved in {run.folder / CONFIG}")
+
+
+TUNE = Verb(
+    "[RUN] [--beams N ...] [--length_penalties A ...] [--save] [--picture FILE]",
+    "find the beam width and the length penalty that translate the dev set best",
+    tune_options,
+    tune,
+)
