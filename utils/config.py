@@ -243,4 +243,6 @@ def to_config(parser: ArgumentParser, arguments: Namespace, tree: type[TreeT]) -
     """
     _require_values(tree, arguments)
     ready = parser.instantiate(arguments)
-    return tree(**{leaf.name: ready[leaf.name] for leaf in dataclasses.fields(tree)})
+    settings = {leaf.name: ready[leaf.name] for leaf in dataclasses.fields(tree)}
+    settings["optimizer"] = ready["optimizer"].ending_at(ready["training"].max_steps)
+    return tree(**settings)

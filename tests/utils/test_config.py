@@ -273,6 +273,17 @@ def test_every_leaf_is_an_option() -> None:
     assert to_config(parser, parser.parse_args(["--training.max_epochs", "null"]), Config).training.max_epochs is None
 
 
+def test_a_cosine_comes_down_where_the_training_ends(tmp_path: Path) -> None:
+    cosine = ["--optimizer.schedule", "cosine", "--optimizer.warmup_steps", "9"]
+    config = read_arguments([*cosine, "--training.max_steps", "30"]).config
+    assert config.optimizer.decay_steps == 21
+    config.save(tmp_path / "config.yaml")
+    longer = read_arguments(["--config", str(tmp_path / "config.yaml"), "--training.max_steps", "99"]).config
+    assert longer.optimizer == config.optimizer
+    with pytest.raises(ValueError, match=r"give training.max_steps, or optimizer.decay_steps"):
+        read_arguments(cosine)
+
+
 def test_a_config_does_not_change() -> None:
     config = Config()
     parts = [config, config.data.clean, *(getattr(config, leaf.name) for leaf in dataclasses.fields(config)[2:])]

@@ -1,8 +1,8 @@
 """Adam (Kingma & Ba 2015) with decoupled weight decay (Loshchilov & Hutter 2019), and all that says how it steps."""
 
 import math
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Literal, Self
 
 import torch
 from torch import nn
@@ -19,7 +19,8 @@ class OptimizerConfig:
         peak_lr: learning rate at the end of the warm-up (not noam).
         warmup_steps: updates of linear rise; 0 begins at the peak.
         noam_factor: the learning rate is as many times that of the paper (noam only).
-        decay_steps: updates from the end of the warm-up to final_lr (cosine only, which needs it).
+        decay_steps: updates from the end of the warm-up to final_lr (cosine only); null: as many as
+            training.max_steps leaves.
         final_lr: learning rate at the end (cosine only).
         betas: decay of the running means of gradient and squared gradient.
         eps: added to the denominator of each step.
@@ -58,13 +59,36 @@ class OptimizerConfig:
                 f"ema_decay={self.ema_decay}: give at least 0 and below 1, such as 0.999, or null for none"
             )
         if self.schedule == "cosine":
-            if self.decay_steps is None or self.decay_steps < 1:
+            if self.decay_steps is not None and self.decay_steps < 1:
                 raise ValueError(
                     f"schedule=cosine with decay_steps={self.decay_steps}: give the updates from the warm-up's end to "
-                    "that of the training"
+                    "that of the training, or null"
                 )
             if self.final_lr > self.peak_lr:
                 raise ValueError(f"final_lr={self.final_lr} is above peak_lr={self.peak_lr}: give at most as much")
+
+    def ending_at(self, max_steps: int | None) -> Self:
+        """The same with a cosine that has come down when the training ends, where nothing says when it has.
+
+        Args:
+            max_steps: updates of the training, where that is known.
+
+        Raises:
+            ValueError: it is not, or the warm-up takes them all.
+        """
+        if self.schedule != "cosine" or self.decay_steps is not None:
+            return self
+        if max_steps is None:
+            raise ValueError(
+                "schedule=cosine comes down to the end of a training whose length in updates is known: "
+                "give training.max_steps, or optimizer.decay_steps"
+            )
+        if max_steps <= self.warmup_steps:
+            raise ValueError(
+                f"warmup_steps={self.warmup_steps} leave none of max_steps={max_steps} for schedule=cosine: "
+                "give a shorter warm-up"
+            )
+        return replace(self, decay_steps=max_steps - self.warmup_steps)
 
 
 def build_adam(net: nn.Module, config: OptimizerConfig) -> torch.optim.Adam:

@@ -18,6 +18,9 @@ def learning_rate(step: int, config: OptimizerConfig, d_model: int) -> float:
         step: of the update that is about to be made, from 1.
         config: which course, and its numbers.
         d_model: D, width of the network (noam).
+
+    Raises:
+        ValueError: a cosine that nothing has said the length of, see `OptimizerConfig.ending_at`.
     """
     warmup = max(1, config.warmup_steps)
     peak = config.peak_lr
@@ -25,7 +28,9 @@ def learning_rate(step: int, config: OptimizerConfig, d_model: int) -> float:
         peak = config.noam_factor * (d_model * warmup) ** -0.5
     if step <= warmup:
         return peak * (step / warmup)
-    if config.schedule == "cosine" and config.decay_steps is not None:
+    if config.schedule == "cosine":
+        if config.decay_steps is None:
+            raise ValueError("schedule=cosine without decay_steps: give the updates from the warm-up's end")
         done = min(1.0, (step - warmup) / config.decay_steps)
         return config.final_lr + (peak - config.final_lr) * (1 + math.cos(math.pi * done)) / 2
     return peak if config.schedule == "constant" else peak * math.sqrt(warmup / step)

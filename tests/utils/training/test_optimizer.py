@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -108,12 +109,9 @@ def test_a_step_with_a_gradient_that_is_not_finite_moves_nothing(weight_decay: f
         ({"betas": (-0.1, 0.9)}, "betas=[-0.1, 0.9]: give two of at least 0 and below 1, such as [0.9, 0.98]"),
         ({"ema_decay": 1.0}, "ema_decay=1.0: give at least 0 and below 1, such as 0.999, or null for none"),
         (
-            {"schedule": "cosine"},
-            "schedule=cosine with decay_steps=None: give the updates from the warm-up's end to that of the training",
-        ),
-        (
             {"schedule": "cosine", "decay_steps": 0},
-            "schedule=cosine with decay_steps=0: give the updates from the warm-up's end to that of the training",
+            "schedule=cosine with decay_steps=0: give the updates from the warm-up's end to that of the training, "
+            "or null",
         ),
         (
             {"schedule": "cosine", "decay_steps": 9, "peak_lr": 0.1, "final_lr": 0.2},
@@ -124,6 +122,31 @@ def test_a_step_with_a_gradient_that_is_not_finite_moves_nothing(weight_decay: f
 def test_what_no_training_can_follow_is_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError) as caught:  # noqa: PT011 (the whole message is compared)
         OptimizerConfig(**settings)
+    assert str(caught.value) == message
+
+
+def test_a_cosine_comes_down_where_the_training_ends_unless_it_is_told_where() -> None:
+    cosine = OptimizerConfig(schedule="cosine", warmup_steps=20)
+    assert cosine.ending_at(100) == replace(cosine, decay_steps=80)
+    told = replace(cosine, decay_steps=7)
+    assert told.ending_at(100) == told.ending_at(None) == told
+    assert replace(cosine, schedule="constant").ending_at(None).decay_steps is None
+
+
+@pytest.mark.parametrize(
+    ("max_steps", "message"),
+    [
+        (
+            None,
+            "schedule=cosine comes down to the end of a training whose length in updates is known: "
+            "give training.max_steps, or optimizer.decay_steps",
+        ),
+        (20, "warmup_steps=20 leave none of max_steps=20 for schedule=cosine: give a shorter warm-up"),
+    ],
+)
+def test_a_cosine_without_an_end_is_refused(max_steps: int | None, message: str) -> None:
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 (the whole message is compared)
+        OptimizerConfig(schedule="cosine", warmup_steps=20).ending_at(max_steps)
     assert str(caught.value) == message
 
 

@@ -1,6 +1,7 @@
 """The learning rate against the papers' formulas and torch's schedulers, which walk it step by step."""
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 from typing import get_args, get_type_hints
 
@@ -87,6 +88,11 @@ def test_a_cosine_is_half_way_in_the_middle_and_stays_at_the_end() -> None:
     assert learning_rate(20 + 30, COSINE, D_MODEL) == pytest.approx((0.01 + 0.001) / 2)
     assert learning_rate(20 + 60, COSINE, D_MODEL) == learning_rate(10**6, COSINE, D_MODEL) == pytest.approx(0.001)
     assert learning_rate(20 + 59, COSINE, D_MODEL) > 0.001
+
+
+def test_a_cosine_of_unknown_length_has_no_rate() -> None:
+    with pytest.raises(ValueError, match="without decay_steps"):
+        learning_rate(21, replace(COSINE, decay_steps=None), D_MODEL)
 
 
 @pytest.mark.parametrize("warmup", WARMUPS)
