@@ -99,6 +99,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     replace(Config.load(folder / CONFIG), data=data).save(folder / CONFIG)
     for module in (scoring.heads, scoring.rescore, scoring.run, scoring.tune):
         monkeypatch.setattr(module, "find_run", partial(find_run, root=folder.parent))
+    for module in (scoring.rescore, scoring.source_text):
         monkeypatch.setattr(module, "prepare_corpus", partial(prepare_corpus, root=tmp_path / "split"))
     return folder
 

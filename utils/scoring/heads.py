@@ -8,14 +8,12 @@ from jsonargparse import Namespace
 from tqdm import tqdm
 
 from utils.command_line import Parser
-from utils.dataset.corpus import prepare_corpus
-from utils.dataset.parallel_text import read_parallel
 from utils.device import Device, pick_device
 from utils.evaluation.head_importance import bleu_without, count_heads, head_importance, text_batches
-from utils.evaluation.metric import build_metrics, fitting_tokenizer
+from utils.evaluation.metric import build_metrics
 from utils.file import atomic_file
 from utils.run import find_run, load_run
-from utils.scoring.source_text import split_name
+from utils.scoring.source_text import read_run_text
 from utils.scoring.verb import Verb, refuse_limit
 from utils.visualize.head_importance import draw_head_importance, importance_table
 
@@ -44,14 +42,12 @@ def weigh_heads(arguments: Namespace) -> None:
     device = pick_device(arguments.device)
     run = load_run(find_run(arguments.run), device)
     search = run.config.search if arguments.beam is None else replace(run.config.search, beam_size=arguments.beam)
-    corpus = prepare_corpus(run.config.data)
-    pairs = read_parallel(getattr(corpus, arguments.split))[: arguments.limit]
-    name = split_name(corpus, arguments.split, arguments.limit and len(pairs))
+    corpus, pairs, name, tokenize = read_run_text(run, arguments.split, arguments.limit)
     title, n_heads, signature = f"{run.folder.resolve().name}, {name}", count_heads(run.model), None
     with tqdm(total=n_heads * (1 + arguments.bleu), unit="head", disable=None, leave=False) as bar:
         found = head_importance(run.model, text_batches(pairs, run.tokenizers, device), bar.update)
         if arguments.bleu:
-            bleu = build_metrics(corpus.tgt_lang, fitting_tokenizer(corpus.tgt_lang, corpus.pre_tokenized))["BLEU"]
+            bleu = build_metrics(corpus.tgt_lang, tokenize)["BLEU"]
             found = found.with_bleu(*bleu_without(run.translator(search), pairs, bleu, bar.update))
             signature = str(bleu.get_signature())
     print("\n".join([title, "", *importance_table(found)]))

@@ -6,16 +6,13 @@ from pathlib import Path
 from jsonargparse import Namespace
 
 from utils.command_line import Parser
-from utils.dataset.corpus import prepare_corpus
-from utils.dataset.parallel_text import read_parallel
 from utils.device import Device, pick_device
 from utils.evaluation.comparison import System
-from utils.evaluation.metric import fitting_tokenizer
 from utils.evaluation.reference_text import ReferenceText
 from utils.file import atomic_file
 from utils.run import find_run, load_run
 from utils.scoring.report import evaluate, report, report_options
-from utils.scoring.source_text import n_best, split_name
+from utils.scoring.source_text import n_best, read_run_text
 from utils.scoring.verb import Verb, refuse_limit
 
 
@@ -42,14 +39,11 @@ def evaluate_run(arguments: Namespace) -> None:
         search = replace(search, beam_size=arguments.beam)
     if arguments.length_penalty is not None:
         search = replace(search, length_penalty=arguments.length_penalty)
-    corpus = prepare_corpus(run.config.data)
-    pairs = read_parallel(getattr(corpus, arguments.split))[: arguments.limit]
+    corpus, pairs, name, tokenize = read_run_text(run, arguments.split, arguments.limit)
     translations = [translation.text for translation in n_best(run.translator(search), pairs.src, 1)]
     if arguments.translations:
         with atomic_file(arguments.translations) as draft:
             draft.write_text("".join(line + "\n" for line in translations), encoding="utf-8")
-    name = split_name(corpus, arguments.split, arguments.limit and len(pairs))
-    tokenize = fitting_tokenizer(corpus.tgt_lang, corpus.pre_tokenized)
     text = ReferenceText(name, corpus.tgt_lang, tokenize, pairs.src, pairs.tgt, corpus.train.tgt)
     system = f"{run.folder.resolve().name}, beam {search.beam_size}, length penalty {search.length_penalty:g}"
     report([evaluate(System(system, translations), text, arguments.bootstrap)], [], arguments)

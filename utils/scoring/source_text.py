@@ -1,10 +1,14 @@
 """A text of a run's corpus, and what the run makes of it."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from tqdm import tqdm
 
-from utils.dataset.corpus import Corpus
+from utils.dataset.corpus import Corpus, prepare_corpus
+from utils.dataset.parallel_text import ParallelText, read_parallel
+from utils.evaluation.metric import fitting_tokenizer
+from utils.run import Run
 from utils.scoring.verb import warn
 from utils.search.translator import Translation, Translator
 
@@ -13,6 +17,30 @@ def split_name(corpus: Corpus, split: str, n_first: int | None) -> str:
     """What was translated, in words."""
     part = f", first {n_first} sentences" if n_first else ""
     return f"{corpus.name} {split}, {corpus.src_lang}-{corpus.tgt_lang}{part}"
+
+
+class RunText(NamedTuple):
+    """A text of the corpus that a run was trained on.
+
+    Args:
+        corpus: where it is from.
+        pairs: sources and references.
+        name: what it is, in words.
+        tokenize: how BLEU cuts it.
+    """
+
+    corpus: Corpus
+    pairs: ParallelText
+    name: str
+    tokenize: str
+
+
+def read_run_text(run: Run, split: str, limit: int | None) -> RunText:
+    """Read the dev or the test text of a run's corpus, or as many of its first sentences as `limit` says."""
+    corpus = prepare_corpus(run.config.data)
+    pairs = read_parallel(getattr(corpus, split))[:limit]
+    name = split_name(corpus, split, limit and len(pairs))
+    return RunText(corpus, pairs, name, fitting_tokenizer(corpus.tgt_lang, corpus.pre_tokenized))
 
 
 def n_best(translator: Translator, sources: Sequence[str], n: int) -> list[Translation]:

@@ -8,14 +8,12 @@ from jsonargparse import Namespace
 from tqdm import tqdm
 
 from utils.command_line import Parser
-from utils.dataset.corpus import prepare_corpus
-from utils.dataset.parallel_text import read_parallel
 from utils.device import Device, pick_device
-from utils.evaluation.metric import build_metrics, fitting_tokenizer
+from utils.evaluation.metric import build_metrics
 from utils.evaluation.tuning import Trial, best_trial, try_settings
 from utils.file import atomic_file
 from utils.run import CONFIG, find_run, load_run
-from utils.scoring.source_text import split_name
+from utils.scoring.source_text import read_run_text
 from utils.scoring.verb import Verb, refuse_limit
 from utils.search.hypothesis import SearchConfig
 from utils.visualize.beam_width import draw_beam_width
@@ -49,12 +47,10 @@ def tune(arguments: Namespace) -> None:
     run = load_run(find_run(arguments.run), pick_device(arguments.device))
     for beam_size in arguments.beams:
         replace(run.config.search, beam_size=beam_size)  # refuses what nothing can be found with
-    corpus = prepare_corpus(run.config.data)
-    pairs = read_parallel(getattr(corpus, arguments.split))[: arguments.limit]
+    corpus, pairs, name, tokenize = read_run_text(run, arguments.split, arguments.limit)
     translator = run.translator()
-    bleu = build_metrics(corpus.tgt_lang, fitting_tokenizer(corpus.tgt_lang, corpus.pre_tokenized))["BLEU"]
+    bleu = build_metrics(corpus.tgt_lang, tokenize)["BLEU"]
     n_trials = len(arguments.beams) * len(arguments.length_penalties)
-    name = split_name(corpus, arguments.split, arguments.limit and len(pairs))
     print(f"{run.folder.resolve().name}, {name}\n\n  beam  length penalty   BLEU  length ratio")
     with tqdm(total=n_trials * len(pairs), unit="sentence", disable=None, leave=False) as bar:
 
