@@ -76,15 +76,15 @@ def main() -> None:
     arguments = build_parser().parse_args()
     limits = Limits(**{field.name: arguments[field.name] for field in fields(Limits)})
     folders = [find_run(Path(name)) for name in arguments.run or []] or default_runs(PICKLES)
-    bound = bind(arguments.host, arguments.port)  # before the models are loaded, which takes longer
-    device = pick_device(arguments.device)
-    routes = [load_route(folder, device, arguments.precision) for folder in folders]
-    names = ", ".join(f"{route.name} ({route.direction})" for route in routes)
+    with bind(arguments.host, arguments.port) as bound:  # before the models are loaded, which takes longer
+        device = pick_device(arguments.device)
+        routes = [load_route(folder, device, arguments.precision) for folder in folders]
+        names = ", ".join(f"{route.name} ({route.direction})" for route in routes)
 
-    def announce() -> None:
-        print(f"{address(bound)} serves {names}; Ctrl-C ends", flush=True)
+        def announce() -> None:
+            print(f"{address(bound)} serves {names}; Ctrl-C ends", flush=True)
 
-    Server(create_app(routes, limits), announce).serve_until_told(bound)
+        Server(create_app(routes, limits), announce).serve_until_told(bound)
 
 
 def default_runs(root: Path) -> list[Path]:

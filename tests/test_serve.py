@@ -1,6 +1,7 @@
 """serve.py in this process, on runs that have learned nothing: what is served, and what is refused."""
 
 import asyncio
+import gc
 import os
 import socket
 import sys
@@ -84,6 +85,8 @@ def command(root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
             run_command("serve.py", serve.main)
         served.status = ended.value.code
         served.out, served.err = capsys.readouterr()
+        del ended
+        gc.collect()  # a socket that was left open is this test's failure, not some later one's
         return served
 
     return run_it

@@ -6,7 +6,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import FrameType
 
 import uvicorn
@@ -31,9 +31,11 @@ def bind(host: str, port: int) -> socket.socket:
         raise ValueError(f"there is no port {port}: give --port 0 (any that is free) to {_LAST_PORT}")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        bound = socket.socket(family, kind, protocol)
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # what was closed a minute ago is free
-        bound.bind(address)
+        with ExitStack() as until_bound:
+            bound = until_bound.enter_context(socket.socket(family, kind, protocol))
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # what was closed a minute ago is free
+            bound.bind(address)
+            until_bound.pop_all()
     except OSError as error:
         remedy = "--host 127.0.0.1 is this machine"
         if error.errno == errno.EADDRINUSE:

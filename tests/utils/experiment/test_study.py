@@ -33,6 +33,7 @@ CONFIG = StudyConfig(
 def no_warning() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.simplefilter("ignore", ResourceWarning)  # which may be of another test, collected late
         yield
 
 

@@ -22,7 +22,7 @@ LABELS = ["base", "norm", "last", "activation", "GELU", "京都 α = 5", "beam",
 
 @pytest.fixture(autouse=True)
 def _no_warning() -> None:
-    warnings.simplefilter("error")
+    warnings.simplefilter("error", UserWarning)
 
 
 def drawn(figures: list[Figure], picture: Path, recipes: list[Recipe] = RECIPES) -> Axes:

@@ -71,7 +71,7 @@ def test_the_picture_is_large_enough_and_has_a_glyph_for_every_token(tmp_path: P
     assert any("▁" in token for token in src_tokens)
     weights = torch.rand(2, 2, len(tgt_tokens), len(src_tokens))
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", UserWarning)
         for _ in range(2):
             draw_cross_attention(weights, src_tokens, tgt_tokens, picture)
     with Image.open(picture) as image:
@@ -152,7 +152,7 @@ def test_heads_are_legible_whatever_the_lengths(
 ) -> None:
     picture = tmp_path / "heads.png"
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # a glyph that is missing, a map that has no room
+        warnings.simplefilter("error", UserWarning)  # a glyph that is missing, a map that has no room
         draw_heads([attended(n_heads, *pair) for pair in lengths], picture)
     with Image.open(picture) as image:
         image.load()
@@ -206,7 +206,7 @@ def test_maps_are_legible_and_apart_whatever_the_lengths(
     tmp_path: Path, shown: list[Map], n_src: int, n_tgt: int
 ) -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # a glyph that is missing
+        warnings.simplefilter("error", UserWarning)  # a glyph that is missing
         draw_attention(whole(n_src, n_tgt, n_layers=1), tmp_path / "all.png")
     with Image.open(tmp_path / "all.png") as image:
         image.load()
@@ -231,7 +231,7 @@ def test_a_picture_of_very_long_sentences_ends_somewhere(
 ) -> None:
     monkeypatch.setattr(attention, "_MOST", 10)
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", UserWarning)
         draw_attention(whole(40, 30, n_layers=1), tmp_path / "all.png")
     with Image.open(tmp_path / "all.png") as image:
         assert image.width * image.height < 110**2 * 100

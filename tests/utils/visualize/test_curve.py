@@ -20,7 +20,7 @@ VALIDATION = Validation(2.0, {"bleu": 12.0, "chrf": 45.0}, {}, [Sample("都\u202
 
 @pytest.fixture(autouse=True)
 def _no_warning() -> None:
-    warnings.simplefilter("error")
+    warnings.simplefilter("error", UserWarning)
 
 
 def written(folder: Path, slope: float = 0.1) -> Path:
