@@ -23,6 +23,9 @@ from utils.run import CONFIG, WEIGHTS, create_run, find_run, load_run
 from utils.text.pair import TokenizerPair
 from utils.training.weight_store import write_weights
 
+# A socket that is left open is told in the test that left it, not where chance collects it.
+pytestmark = pytest.mark.filterwarnings("error::ResourceWarning", "error::pytest.PytestUnraisableExceptionWarning")
+
 
 def run_back(root: Path) -> Path:
     """A run that translates from English to Japanese."""
@@ -86,7 +89,7 @@ def command(root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         served.status = ended.value.code
         served.out, served.err = capsys.readouterr()
         del ended
-        gc.collect()  # a socket that was left open is this test's failure, not some later one's
+        gc.collect()
         return served
 
     return run_it
