@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import matplotlib.pyplot as plt
 import torch
 from tqdm import tqdm
 
@@ -29,6 +28,7 @@ from utils.trained import TrainedLanguageModel, load_language_model
 from utils.training.objective import Loss, mean_loss
 from utils.training.observer import perplexity
 from utils.training.recurrent_objective import RecurrentObjective
+from utils.visualize.sheet import drawing
 
 
 class Remembering(NamedTuple):
@@ -81,17 +81,15 @@ def titles(runs: Sequence[str]) -> list[str]:
 
 def draw(found: dict[str, Sequence[Remembering]], picture: Path) -> None:
     """Perplexity by the word against the length of the memory, a line for each model, as a PNG."""
-    figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
-    for title, points in zip(titles(list(found)), found.values(), strict=True):
-        axes.plot([p.memory_length for p in points], [p.word_ppl for p in points], marker="o", label=title)
-    axes.set_xscale("symlog", base=2, linthresh=8)
-    axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
-    axes.set(xlabel="positions that are remembered", ylabel="perplexity by the word")
-    axes.grid(alpha=0.3)
-    axes.legend(frameon=False)
-    with atomic_file(picture) as draft:
-        figure.savefig(draft, format="png", dpi=120)
-    plt.close(figure)
+    with drawing(picture, (7, 4.5), dpi=120) as figure:
+        axes = figure.subplots()
+        for title, points in zip(titles(list(found)), found.values(), strict=True):
+            axes.plot([p.memory_length for p in points], [p.word_ppl for p in points], marker="o", label=title)
+        axes.set_xscale("symlog", base=2, linthresh=8)
+        axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
+        axes.set(xlabel="positions that are remembered", ylabel="perplexity by the word")
+        axes.grid(alpha=0.3)
+        axes.legend(frameon=False)
 
 
 def build_parser() -> Parser:

@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import matplotlib.pyplot as plt
-import matplotlib_fontja
 import torch
 from jaxtyping import Float
 from matplotlib.axes import Axes
@@ -15,9 +13,9 @@ from matplotlib.image import AxesImage
 from torch import Tensor
 
 from models.transformer import Transformer
-from utils.file import atomic_file
 from utils.search.attention_map import KINDS, AttentionMap, Kind, attention_entropy, attention_weights
 from utils.terminal.plain_text import columns_of
+from utils.visualize.sheet import drawing
 
 _INCHES_PER_TOKEN = 0.27
 _HEADS_ABREAST = 4
@@ -48,15 +46,14 @@ def cross_attention(model: Transformer, src: Sequence[int], tgt: Sequence[int]) 
 
 def draw_cross_attention(weights: Tensor, src_tokens: Sequence[str], tgt_tokens: Sequence[str], picture: Path) -> None:
     """Draw weights (layers, H, T, S) as one heat map a layer, averaged over heads, source across, target down."""
-    _use_fonts()
     layers = weights.mean(1)
     n, rows, columns = layers.shape
     size = (1.5 + n * (1 + columns * _INCHES_PER_TOKEN), 1.6 + rows * _INCHES_PER_TOKEN)
-    figure, axes = plt.subplots(1, n, figsize=size, squeeze=False, sharey=True, layout="constrained")
-    for i, (ax, weight) in enumerate(zip(axes[0], layers, strict=True)):
-        image = _heat_map(ax, weight, src_tokens, tgt_tokens, f"decoder layer {i + 1}")
-    figure.colorbar(image, ax=axes[0], shrink=0.7, label="weight, mean over heads")
-    _save(figure, picture)
+    with drawing(picture, size, _DPI) as figure:
+        axes = figure.subplots(1, n, squeeze=False, sharey=True)
+        for i, (ax, weight) in enumerate(zip(axes[0], layers, strict=True)):
+            image = _heat_map(ax, weight, src_tokens, tgt_tokens, f"decoder layer {i + 1}")
+        figure.colorbar(image, ax=axes[0], shrink=0.7, label="weight, mean over heads")
 
 
 def draw_heads(sentences: Sequence[Attended], picture: Path) -> None:
@@ -66,7 +63,6 @@ def draw_heads(sentences: Sequence[Attended], picture: Path) -> None:
         sentences: source across, target down; with heads alike in number.
         picture: where to draw, as PNG.
     """
-    _use_fonts()
     n_heads = len(sentences[0].weights)
     columns = min(n_heads, _HEADS_ABREAST)
     rows = -(-n_heads // columns)
@@ -74,20 +70,21 @@ def draw_heads(sentences: Sequence[Attended], picture: Path) -> None:
     longest = max(len(sentence.src_tokens) for sentence in sentences)
     width = 2.5 + columns * (0.3 + longest * _INCHES_PER_TOKEN)
     heights = [1.3 + rows * (0.3 + len(sentence.tgt_tokens) * _INCHES_PER_TOKEN) for sentence in sentences]
-    figure = plt.figure(figsize=(width, sum(heights)), layout="constrained")
-    places = figure.add_gridspec(len(sentences), longest, height_ratios=heights)
-    for row, sentence in enumerate(sentences):
-        # beside a much longer one, a short sentence must still have room for its labels
-        part = figure.add_subfigure(places[row, : max(len(sentence.src_tokens), longest // 3)])
-        axes = part.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
-        for i, ax in enumerate(axes.flat):
-            if i < n_heads:
-                image = _heat_map(ax, sentence.weights[i], sentence.src_tokens, sentence.tgt_tokens, f"head {i + 1}")
-                ax.tick_params(labelbottom=i + columns >= n_heads)  # nothing but labels below it
-            else:
-                ax.set_axis_off()
-        part.colorbar(image, ax=axes[0], fraction=0.05, label="weight")
-    _save(figure, picture)
+    with drawing(picture, (width, sum(heights)), _DPI) as figure:
+        places = figure.add_gridspec(len(sentences), longest, height_ratios=heights)
+        for row, sentence in enumerate(sentences):
+            # beside a much longer one, a short sentence must still have room for its labels
+            part = figure.add_subfigure(places[row, : max(len(sentence.src_tokens), longest // 3)])
+            axes = part.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+            for i, ax in enumerate(axes.flat):
+                if i < n_heads:
+                    image = _heat_map(
+                        ax, sentence.weights[i], sentence.src_tokens, sentence.tgt_tokens, f"head {i + 1}"
+                    )
+                    ax.tick_params(labelbottom=i + columns >= n_heads)  # nothing but labels below it
+                else:
+                    ax.set_axis_off()
+            part.colorbar(image, ax=axes[0], fraction=0.05, label="weight")
 
 
 class _Block(NamedTuple):
@@ -134,7 +131,6 @@ def draw_attention(found: AttentionMap, picture: Path) -> None:
         found: rows look at columns.
         picture: where to draw, as PNG.
     """
-    _use_fonts()
     unit = _inches_per_token(found)
     points = min(_MOST_POINTS, 72 * unit * 0.82)
     if points < _LEAST_POINTS:
@@ -145,16 +141,15 @@ def draw_attention(found: AttentionMap, picture: Path) -> None:
     ]
     width = max(6.0, *(block.width + _GAP for block in blocks))
     height = _SCALE + sum(block.height for block in blocks)
-    figure = plt.figure(figsize=(width, height))
     top = height - _SCALE
-    for block in blocks:
-        image = _draw_block(figure, block, top)
-        top -= block.height
-    scale = figure.add_axes((0.45 / width, (height - 0.25) / height, 2 / width, 0.12 / height))
-    figure.colorbar(image, cax=scale, orientation="horizontal").ax.tick_params(labelsize=8)
-    note = "weight of the column's token for the row's   (above each map: mean entropy of its rows, in nats)"
-    figure.text(2.65 / width, (height - 0.19) / height, note, fontsize=9, va="center")
-    _save(figure, picture)
+    with drawing(picture, (width, height), _DPI, layout=None) as figure:
+        for block in blocks:
+            image = _draw_block(figure, block, top)
+            top -= block.height
+        scale = figure.add_axes((0.45 / width, (height - 0.25) / height, 2 / width, 0.12 / height))
+        figure.colorbar(image, cax=scale, orientation="horizontal").ax.tick_params(labelsize=8)
+        note = "weight of the column's token for the row's   (above each map: mean entropy of its rows, in nats)"
+        figure.text(2.65 / width, (height - 0.19) / height, note, fontsize=9, va="center")
 
 
 def _draw_block(figure: Figure, block: _Block, top: float) -> AxesImage:
@@ -185,12 +180,6 @@ def _length(tokens: Sequence[str], points: float) -> float:
     return max(map(columns_of, tokens)) * 0.58 * points / 72 + 0.1
 
 
-def _use_fonts() -> None:
-    """Those that have a glyph for Japanese, and for the ▁ of SentencePiece."""
-    matplotlib_fontja.japanize()
-    plt.rcParams["font.family"] = [*plt.rcParams["font.family"], "DejaVu Sans"]
-
-
 def _heat_map(
     ax: Axes,
     weight: Float[Tensor, "T S"],
@@ -205,9 +194,3 @@ def _heat_map(
     ax.set_yticks(range(len(tgt_tokens)), tgt_tokens, fontsize=points or None)
     ax.tick_params(length=0)
     return image
-
-
-def _save(figure: Figure, picture: Path) -> None:
-    with atomic_file(picture) as draft:
-        figure.savefig(draft, format="png", dpi=_DPI)
-    plt.close(figure)

@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 from matplotlib.ticker import NullFormatter, NullLocator, ScalarFormatter
 
 from utils.evaluation.tuning import Trial
-from utils.file import atomic_file
+from utils.visualize.sheet import drawing
 
 
 def draw_beam_width(trials: Sequence[Trial], text: str, picture: Path) -> None:
@@ -18,27 +17,25 @@ def draw_beam_width(trials: Sequence[Trial], text: str, picture: Path) -> None:
         text: the name of what was translated.
         picture: where to draw.
     """
-    figure, (quality, length) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
-    widths = sorted({trial.beam_size for trial in trials})
-    for penalty in sorted({trial.length_penalty for trial in trials}):
-        line = sorted((t for t in trials if t.length_penalty == penalty), key=lambda trial: trial.beam_size)
-        for axes, heights in ((quality, [t.bleu for t in line]), (length, [t.length_ratio for t in line])):
-            axes.plot([t.beam_size for t in line], heights, "o-", ms=3, label=f"length penalty {penalty:g}")
-    quality.set(title=f"BLEU of {text}", ylabel="BLEU")
-    length.set(title="Length", ylabel="length of translations / of references")
-    length.axhline(1, color="black", lw=0.8, ls=":")
-    for axes in (quality, length):
-        axes.set_xscale("log")
-        axes.set(xlabel="beam width")
-        axes.xaxis.set_major_formatter(ScalarFormatter())
-        axes.xaxis.set_minor_formatter(NullFormatter())
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.set_xticks(legible(widths))
-        axes.grid(alpha=0.3)
-    quality.legend(frameon=False)
-    with atomic_file(picture) as draft:
-        figure.savefig(draft, format="png", dpi=120)
-    plt.close(figure)
+    with drawing(picture, (10, 4), dpi=120) as figure:
+        quality, length = figure.subplots(1, 2)
+        widths = sorted({trial.beam_size for trial in trials})
+        for penalty in sorted({trial.length_penalty for trial in trials}):
+            line = sorted((t for t in trials if t.length_penalty == penalty), key=lambda trial: trial.beam_size)
+            for axes, heights in ((quality, [t.bleu for t in line]), (length, [t.length_ratio for t in line])):
+                axes.plot([t.beam_size for t in line], heights, "o-", ms=3, label=f"length penalty {penalty:g}")
+        quality.set(title=f"BLEU of {text}", ylabel="BLEU")
+        length.set(title="Length", ylabel="length of translations / of references")
+        length.axhline(1, color="black", lw=0.8, ls=":")
+        for axes in (quality, length):
+            axes.set_xscale("log")
+            axes.set(xlabel="beam width")
+            axes.xaxis.set_major_formatter(ScalarFormatter())
+            axes.xaxis.set_minor_formatter(NullFormatter())
+            axes.xaxis.set_minor_locator(NullLocator())
+            axes.set_xticks(legible(widths))
+            axes.grid(alpha=0.3)
+        quality.legend(frameon=False)
 
 
 def legible(widths: Sequence[int]) -> list[int]:

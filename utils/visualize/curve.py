@@ -5,14 +5,13 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.lines import Line2D
 
 from utils.command_line import Parser, run_command
-from utils.file import atomic_file
 from utils.training.observer import LOG, SCORES, StepReport, Validation, read_log
 from utils.training.plan import Progress
+from utils.visualize.sheet import drawing
 
 
 class Curve(NamedTuple):
@@ -47,34 +46,32 @@ def draw_curves(logs: Mapping[str, Path], picture: Path) -> None:
         logs: of the runs, by name; several are drawn over each other, a colour each.
         picture: where to draw.
     """
-    figure, panels = plt.subplots(2, 2, figsize=(11, 7), layout="constrained", sharex=True)
     runs = [[record for _, record in read_log(log)] for log in logs.values()]
     logged = {name for records in runs for record in records for name in record}
-    for axes, ((title, unit), known) in zip(panels.flat, _PANELS.items(), strict=True):
-        curves = [curve for curve in known if curve.field in logged or curve.field not in SCORES]
-        for i, records in enumerate(runs):
-            for j, curve in enumerate(curves):
-                points = [(r["step"], r.get(curve.field)) for r in records if r["kind"] == curve.kind]
-                # a null in the log is no point
-                steps, values = np.array(points, dtype=float).reshape(-1, 2).T
-                color = f"C{j if len(runs) == 1 else i}"
-                axes.plot(steps, values, color=color, label=curve.label, **curve.style)
-        axes.set(title=title, ylabel=unit)
-        axes.grid(alpha=0.3)
-        if len(curves) > 1:
-            handles = [Line2D([], [], color="black", label=curve.label, **curve.style) for curve in curves]
-            axes.legend(frameon=False, handles=axes.get_lines() if len(runs) == 1 else handles)
-    panels[0, 1].set(ylim=(0, None))
-    if np.isfinite(panels[1, 1].dataLim.minposy):  # no logarithm of nothing: not one gradient may have been finite
-        panels[1, 1].set(yscale="log")
-    for axes in panels[1]:
-        axes.set(xlabel="updates")
-    if len(runs) > 1:
-        handles = [Line2D([], [], color=f"C{i}", lw=3, label=name) for i, name in enumerate(logs)]
-        figure.legend(frameon=False, handles=handles, loc="outside upper center", ncols=min(len(runs), 3))
-    with atomic_file(picture) as draft:
-        figure.savefig(draft, format="png", dpi=120)
-    plt.close(figure)
+    with drawing(picture, (11, 7), dpi=120) as figure:
+        panels = figure.subplots(2, 2, sharex=True)
+        for axes, ((title, unit), known) in zip(panels.flat, _PANELS.items(), strict=True):
+            curves = [curve for curve in known if curve.field in logged or curve.field not in SCORES]
+            for i, records in enumerate(runs):
+                for j, curve in enumerate(curves):
+                    points = [(r["step"], r.get(curve.field)) for r in records if r["kind"] == curve.kind]
+                    # a null in the log is no point
+                    steps, values = np.array(points, dtype=float).reshape(-1, 2).T
+                    color = f"C{j if len(runs) == 1 else i}"
+                    axes.plot(steps, values, color=color, label=curve.label, **curve.style)
+            axes.set(title=title, ylabel=unit)
+            axes.grid(alpha=0.3)
+            if len(curves) > 1:
+                handles = [Line2D([], [], color="black", label=curve.label, **curve.style) for curve in curves]
+                axes.legend(frameon=False, handles=axes.get_lines() if len(runs) == 1 else handles)
+        panels[0, 1].set(ylim=(0, None))
+        if np.isfinite(panels[1, 1].dataLim.minposy):  # no logarithm of nothing: not one gradient may have been finite
+            panels[1, 1].set(yscale="log")
+        for axes in panels[1]:
+            axes.set(xlabel="updates")
+        if len(runs) > 1:
+            handles = [Line2D([], [], color=f"C{i}", lw=3, label=name) for i, name in enumerate(logs)]
+            figure.legend(frameon=False, handles=handles, loc="outside upper center", ncols=min(len(runs), 3))
 
 
 class CurvePicture:

@@ -2,16 +2,15 @@
 
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.image import AxesImage
 from numpy.typing import NDArray
 
 from utils.evaluation.head_importance import Head, Importance
-from utils.file import atomic_file
 from utils.search.attention_map import KINDS, Kind
 from utils.terminal.plain_text import aligned
+from utils.visualize.sheet import drawing
 
 _CELL = 0.55  # inches
 
@@ -49,19 +48,17 @@ def draw_head_importance(found: Importance, title: str, picture: Path) -> None:
     grids = {kind: [_grid(found, kind, field) for field in ("loss_rise", "entropy")] for kind in kinds}
     widths, depth = [grid.shape[1] for grid, _ in grids.values()], max(len(grid) for grid, _ in grids.values())
     size = (2.2 + _CELL * sum(widths) + 0.6 * len(kinds), 2.4 + 2 * _CELL * depth)
-    figure, axes = plt.subplots(2, len(kinds), figsize=size, squeeze=False, width_ratios=widths, layout="constrained")
     most_rise = max(abs(head.loss_rise) for head in found.heads) or 1.0
     most_entropy = max(head.entropy for head in found.heads) or 1.0
-    for column, (kind, (rise, entropy)) in enumerate(grids.items()):
-        above = _heat_map(axes[0, column], rise, ("RdBu_r", -most_rise, most_rise), "{:+.3f}")
-        below = _heat_map(axes[1, column], entropy, ("Greens", 0.0, most_entropy), "{:.2f}")
-        axes[0, column].set_title(KINDS[kind], fontsize=10)
-    figure.colorbar(above, ax=axes[0], label="rise of the loss without it\n(nats per target token)", pad=0.01)
-    figure.colorbar(below, ax=axes[1], label="entropy (nats)", pad=0.01)
-    figure.suptitle(title, fontsize=11)
-    with atomic_file(picture) as draft:
-        figure.savefig(draft, format="png", dpi=120)
-    plt.close(figure)
+    with drawing(picture, size, dpi=120) as figure:
+        axes = figure.subplots(2, len(kinds), squeeze=False, width_ratios=widths)
+        for column, (kind, (rise, entropy)) in enumerate(grids.items()):
+            above = _heat_map(axes[0, column], rise, ("RdBu_r", -most_rise, most_rise), "{:+.3f}")
+            below = _heat_map(axes[1, column], entropy, ("Greens", 0.0, most_entropy), "{:.2f}")
+            axes[0, column].set_title(KINDS[kind], fontsize=10)
+        figure.colorbar(above, ax=axes[0], label="rise of the loss without it\n(nats per target token)", pad=0.01)
+        figure.colorbar(below, ax=axes[1], label="entropy (nats)", pad=0.01)
+        figure.suptitle(title, fontsize=11)
 
 
 def _grid(found: Importance, kind: Kind, field: str) -> NDArray[np.float64]:
