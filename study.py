@@ -20,7 +20,7 @@ with needing_group("study.py", "study"):
         summary,
         trial_line,
         write_best,
-        write_json,
+        write_trials,
     )
 
 
@@ -83,7 +83,7 @@ def main() -> None:
         write_best(study, arguments.best)
         print(f"its settings: {arguments.best}, for python train.py --config {arguments.best}")
     if arguments.json is not None:
-        write_json(study, arguments.json)
+        write_trials(study, arguments.json)
 
 
 def search(study: Study, n_trials: int) -> None:

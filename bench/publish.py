@@ -1,11 +1,10 @@
 """How every benchmark ends: figures to a file for programs, and in one line."""
 
-import json
 from argparse import ArgumentParser
 from collections.abc import Mapping
 from pathlib import Path
 
-from utils.file import atomic_file
+from utils.file import write_json
 
 Figure = float | str
 
@@ -24,8 +23,7 @@ def publish(figures: Mapping[str, Figure], about: Mapping[str, object], file: Pa
         file: where to write; None: nowhere.
     """
     if file is not None:
-        with atomic_file(file) as draft:
-            draft.write_text(json.dumps({**about, "figures": figures}, indent=1) + "\n", encoding="utf-8")
+        write_json(file, {**about, "figures": figures})
     print("\n" + " ".join(f"{name}={_printed(value)}" for name, value in figures.items()))
 
 

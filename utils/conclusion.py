@@ -1,6 +1,5 @@
 """What is done when a training has ended: an average of its weights is tried, and the best ones are tested."""
 
-import json
 import os
 import shlex
 import sys
@@ -14,7 +13,7 @@ from utils.dataset.corpus import Corpus
 from utils.dataset.parallel_text import read_parallel
 from utils.dataset.training_data import AnyBatch
 from utils.evaluation.validator import Validator
-from utils.file import atomic_file
+from utils.file import atomic_file, write_json
 from utils.provenance import portable, provenance
 from utils.run import ATTENTION, CURVE, TEST, TRANSLATIONS, WEIGHTS, Run, load_weights
 from utils.training.observer import Sample, Validation
@@ -91,16 +90,15 @@ def test_best(
     """
     load_weights(trained.net, folder)
     scores = trained.test(test, judge)
-    with atomic_file(folder / TEST) as draft:
-        result = {
-            "name": config.name,
-            "seed": config.training.seed,
-            **about,
-            **_result(trained, scores),
-            **provenance(next(trained.net.parameters()).device),
-            "config": config.plain(portable),
-        }
-        draft.write_text(json.dumps(result, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    result = {
+        "name": config.name,
+        "seed": config.training.seed,
+        **about,
+        **_result(trained, scores),
+        **provenance(next(trained.net.parameters()).device),
+        "config": config.plain(portable),
+    }
+    write_json(folder / TEST, result)
     say("\n".join([f"test  {scores}", *(f"      {signature}" for signature in scores.signatures.values())]))
     return scores
 

@@ -1,6 +1,7 @@
 """Files that are either whole or not there: written under another name, synced, renamed."""
 
 import errno
+import json
 import os
 import re
 import shutil
@@ -9,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk is full, or what this user or process may write
 _DRAFT = re.compile(r"\..+\.(\d+)\.part")
@@ -61,6 +63,16 @@ def atomic_file(path: Path) -> Iterator[Path]:
         raise
     finally:
         draft.unlink(missing_ok=True)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write what `json` knows to a file that people can read, too.
+
+    Raises:
+        OSError: the disk is full, among others.
+    """
+    with atomic_file(path) as draft:
+        draft.write_text(json.dumps(value, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
 
 def sweep_drafts(folder: Path) -> list[Path]:

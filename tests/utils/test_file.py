@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from utils.file import atomic_file, atomic_folder, no_room, sweep_drafts
+from utils.file import atomic_file, atomic_folder, no_room, sweep_drafts, write_json
 
 
 def names(folder: Path) -> list[str]:
@@ -48,6 +48,15 @@ def test_a_broken_write_leaves_the_old_file_and_no_draft(tmp_path: Path, broken:
     with pytest.raises(broken):
         write()
     assert path.read_text() == "old"
+    assert names(tmp_path) == ["test.json"]
+
+
+def test_what_json_does_not_know_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "test.json"
+    write_json(path, {"bleu": 1.5, "place": "京都"})
+    with pytest.raises(TypeError):
+        write_json(path, {"bleu": 2.5, "place": tmp_path})
+    assert path.read_text(encoding="utf-8") == '{\n "bleu": 1.5,\n "place": "京都"\n}\n'
     assert names(tmp_path) == ["test.json"]
 
 

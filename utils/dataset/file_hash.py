@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from utils.file import atomic_file
+from utils.file import write_json
 
 _LARGE = 2**24  # bytes: below it, hashing takes less than looking up
 # Seconds within which two changes may get the same time stamp: a file that was hashed sooner after a change might be
@@ -36,8 +36,7 @@ def file_hash(path: Path, memory: Path) -> str:
     found = _hash(path)
     after = path.stat()
     if settled and stamp == [after.st_size, after.st_mtime_ns, after.st_ctime_ns, after.st_ino]:
-        with atomic_file(memory) as draft:
-            draft.write_text(json.dumps({**_read(memory), name: [*stamp, found]}, indent=1), encoding="utf-8")
+        write_json(memory, {**_read(memory), name: [*stamp, found]})
     return found
 
 

@@ -12,7 +12,7 @@ from utils.device import pick_device
 from utils.evaluation.metric import build_metrics, fitting_tokenizer, measure
 from utils.experiment.ablation import Ablation, Alternative, plain_differences, same_weights
 from utils.experiment.training_process import run_named
-from utils.file import atomic_file
+from utils.file import write_json
 from utils.provenance import portable, provenance
 from utils.run import TEST, load_run, read_config
 from utils.training.observer import LOG, read_log
@@ -38,8 +38,7 @@ class Results:
 
     def write(self, alternative: Alternative, seed: int, result: Result) -> None:
         """Keep a result."""
-        with atomic_file(self.file(alternative, seed)) as draft:
-            draft.write_text(json.dumps(result, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+        write_json(self.file(alternative, seed), result)
 
     def of(self, alternative: Alternative) -> dict[int, Result]:
         """All that are there, by seed.

@@ -1,6 +1,5 @@
 """What there is to say of a study: a line for each trial, the best ones, how to train with their settings."""
 
-import json
 import shlex
 from collections.abc import Iterable
 from dataclasses import replace
@@ -12,7 +11,7 @@ from optuna.trial import FrozenTrial, TrialState
 from utils.experiment.study import FINISHED, MINUTES, PICTURE, RUNS, WHY, Study
 from utils.experiment.train_options import as_text
 from utils.experiment.training_process import run_named
-from utils.file import atomic_file
+from utils.file import write_json
 from utils.terminal.plain_text import aligned
 from utils.training.observer import SCORES
 from utils.visualize.study import DrawnTrial, draw_study
@@ -118,7 +117,7 @@ def write_best(study: Study, path: Path) -> None:
     replace(study.config.settings(study.values(best)), name=f"{study.config.name}-best").save(path)
 
 
-def write_json(study: Study, path: Path) -> None:
+def write_trials(study: Study, path: Path) -> None:
     """All trials, with all that was reported of them."""
     best = study.best
     found = {
@@ -129,8 +128,7 @@ def write_json(study: Study, path: Path) -> None:
         "importance": study.importance(),
         "trials": [_plain(study, trial) for trial in study.trials()],
     }
-    with atomic_file(path) as draft:
-        draft.write_text(json.dumps(found, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    write_json(path, found)
 
 
 def _plain(study: Study, trial: FrozenTrial) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from layers.token_embedding import TokenEmbedding
 from models.bert import Bert, BertClassifier, BertConfig, BertForPreTraining, ClassifierConfig
 from models.transformer import Transformer, TransformerConfig
 from models.transformer_xl import TransformerXL, TransformerXLConfig
+from utils.file import write_json
 from utils.text.pair import TokenizerPair, load_tokenizers
 from utils.text.vocabulary import Vocabulary
 from utils.training.weight_store import read_weights, write_weights
@@ -54,7 +55,7 @@ def write_safetensors(net: Network, vocabulary: Vocabulary, facts: dict[str, Any
     architecture = type(net).__name__
     sizes = dict(zip(_SIZES[architecture], _sizes(net), strict=True))
     found = {"architecture": architecture, **facts, **settings, **sizes, **_SPECIAL}
-    (folder / CONFIG).write_text(json.dumps(found, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    write_json(folder / CONFIG, found)
     vocabulary.save(folder)
     write_weights(net.state_dict(), folder / WEIGHTS, score)
 

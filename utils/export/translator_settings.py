@@ -4,7 +4,7 @@ import json
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-from utils.file import atomic_file
+from utils.file import write_json
 from utils.search.hypothesis import SearchConfig
 
 SETTINGS = "miyako.json"
@@ -32,8 +32,7 @@ class TranslatorSettings:
 
     def save(self, folder: Path) -> None:
         """Write them into a folder."""
-        with atomic_file(folder / SETTINGS) as draft:
-            draft.write_text(json.dumps(asdict(self), ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+        write_json(folder / SETTINGS, asdict(self))
 
     @staticmethod
     def are_in(folder: Path) -> bool:

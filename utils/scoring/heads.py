@@ -1,6 +1,5 @@
 """evaluate.py heads: what each attention head is worth."""
 
-import json
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from utils.command_line import Parser
 from utils.device import Device, pick_device
 from utils.evaluation.head_importance import bleu_without, count_heads, head_importance, text_batches
 from utils.evaluation.metric import build_metrics
-from utils.file import atomic_file
+from utils.file import write_json
 from utils.run import find_run, load_run
 from utils.scoring.source_text import read_run_text
 from utils.scoring.verb import Verb, refuse_limit
@@ -56,8 +55,7 @@ def weigh_heads(arguments: Namespace) -> None:
     if arguments.json:
         about = {"run": run.folder.resolve().name, "text": name, "loss": found.loss, "bleu": found.bleu}
         heads = [asdict(head) for head in found.heads]
-        with atomic_file(arguments.json) as draft:
-            draft.write_text(json.dumps({**about, "signature": signature, "heads": heads}, indent=1) + "\n")
+        write_json(arguments.json, {**about, "signature": signature, "heads": heads})
 
 
 HEADS = Verb(

@@ -11,7 +11,7 @@ from utils.dataset.corpus import prepare_corpus
 from utils.device import Device, pick_device
 from utils.evaluation.metric import build_metrics, fitting_tokenizer
 from utils.evaluation.reference_text import ReferenceText
-from utils.file import atomic_file
+from utils.file import write_json
 from utils.run import find_run, load_run
 from utils.scoring.source_text import n_best, split_name
 from utils.scoring.verb import Verb, refuse_limit
@@ -94,9 +94,8 @@ def rescore(arguments: Namespace) -> None:
     if arguments.json:
         about = {"run": run.folder.resolve().name, "with": their_name, "search": asdict(search), "dev": dev_name}
         tried = {"trials": [asdict(trial) for trial in trials]}
-        with atomic_file(arguments.json) as draft:
-            found = {**about, **tried, **json.loads(as_json(evaluations, comparisons))}
-            draft.write_text(json.dumps(found, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+        found = {**about, **tried, **json.loads(as_json(evaluations, comparisons))}
+        write_json(arguments.json, found)
     if arguments.save:
         kept = RescoringConfig(asked.weight, asked.scorer.memory_length)
         print(f"saved in {save_rescoring(run.folder, language_model, kept)}")

@@ -1,6 +1,5 @@
 """evaluate.py tune: which beam width and length penalty translate best."""
 
-import json
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from utils.command_line import Parser
 from utils.device import Device, pick_device
 from utils.evaluation.metric import build_metrics
 from utils.evaluation.tuning import Trial, best_trial, try_settings
-from utils.file import atomic_file
+from utils.file import write_json
 from utils.run import CONFIG, find_run, load_run
 from utils.scoring.source_text import read_run_text
 from utils.scoring.verb import Verb, refuse_limit
@@ -70,8 +69,7 @@ def tune(arguments: Namespace) -> None:
     print(f"\nbest: --beam {best.beam_size} --length_penalty {best.length_penalty:g}   {bleu.get_signature()}")
     if arguments.json:
         found = {"run": run.folder.resolve().name, "text": name, "signature": str(bleu.get_signature())}
-        with atomic_file(arguments.json) as draft:
-            draft.write_text(json.dumps({**found, "trials": [asdict(trial) for trial in trials]}, indent=1) + "\n")
+        write_json(arguments.json, {**found, "trials": [asdict(trial) for trial in trials]})
     if arguments.picture:
         draw_beam_width(trials, name, arguments.picture)
     if arguments.save:

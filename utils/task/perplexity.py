@@ -4,7 +4,6 @@
 """
 
 import argparse
-import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -22,7 +21,7 @@ from utils.dataset.stream import SegmentBatch, StreamConfig, StreamSampler
 from utils.dataset.token_cache import Split
 from utils.device import autocast, pick_device
 from utils.evaluation.word_perplexity import WordPerplexity
-from utils.file import atomic_file
+from utils.file import write_json
 from utils.run import find_run
 from utils.trained import TrainedLanguageModel, load_language_model
 from utils.training.objective import Loss, mean_loss
@@ -149,8 +148,7 @@ def main() -> None:
         found[name] = points
     if arguments.json:
         table: dict[str, Any] = {name: [point._asdict() for point in points] for name, points in found.items()}
-        with atomic_file(arguments.json) as draft:
-            draft.write_text(json.dumps(table, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+        write_json(arguments.json, table)
     if arguments.picture:
         draw(found, arguments.picture)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from utils.evaluation.score import primary_language
-from utils.file import atomic_file
+from utils.file import write_json
 from utils.run import Run
 from utils.search.document_rescorer import DocumentRescorer
 from utils.search.hypothesis import SearchConfig
@@ -82,8 +82,7 @@ def saved_rescoring(run: Path, language_model: Path) -> RescoringConfig | None:
 def save_rescoring(run: Path, language_model: Path, config: RescoringConfig) -> Path:
     """Keep what was found with the translator; gives the file."""
     found = _read(run) | {language_model.resolve().name: asdict(config)}
-    with atomic_file(run / RESCORING) as draft:
-        draft.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_json(run / RESCORING, found)
     return run / RESCORING
 
 

@@ -15,7 +15,7 @@ from utils.experiment import study_report
 from utils.experiment.search_space import Choices, Range
 from utils.experiment.study import Study
 from utils.experiment.study_config import PrunerConfig, StudyConfig
-from utils.experiment.study_report import draw, short_names, summary, trial_line, write_best, write_json
+from utils.experiment.study_report import draw, short_names, summary, trial_line, write_best, write_trials
 from utils.task.arguments import read_arguments
 from utils.visualize.study import DrawnTrial
 
@@ -118,7 +118,7 @@ def test_all_trials_are_written(study: Study, tmp_path: Path) -> None:
     checkpoints = study.folder / "runs" / "tiny-2-20260101-000000" / "checkpoints"
     checkpoints.mkdir(parents=True)
     (checkpoints / "step-00000030.pt").touch()
-    write_json(study, tmp_path / "trials.json")
+    write_trials(study, tmp_path / "trials.json")
     found = json.loads((tmp_path / "trials.json").read_text(encoding="utf-8"))
     trials = found.pop("trials")
     assert sum(found.pop("importance").values()) == pytest.approx(1)
