@@ -144,6 +144,7 @@ def test_a_line_for_each_trial_and_a_table_at_the_end(file: Path, command: Comma
 def test_an_interruption_says_how_to_go_on(file: Path, command: Command, number: signal.Signals) -> None:
     world = World(lambda at: at.step)
     world.events["tiny-1", 20] = lambda: os.kill(os.getpid(), number)
+    signal.signal(number, signal.SIG_DFL)  # also where the tests themselves run under nohup
     ended = command(file, "--trials", "3", world=world)
     assert ended.status == INTERRUPTED
     assert ended.out.splitlines()[-1] == "stopped, and what was under way is saved; the same command goes on with it"
