@@ -27,7 +27,7 @@ from utils.trained import TrainedLanguageModel, load_language_model
 from utils.training.objective import Loss, mean_loss
 from utils.training.observer import perplexity
 from utils.training.recurrent_objective import RecurrentObjective
-from utils.visualize.sheet import drawing
+from utils.visualize.sheet import sheet
 
 
 class Remembering(NamedTuple):
@@ -80,8 +80,7 @@ def titles(runs: Sequence[str]) -> list[str]:
 
 def draw(found: dict[str, Sequence[Remembering]], picture: Path) -> None:
     """Perplexity by the word against the length of the memory, a line for each model, as a PNG."""
-    with drawing(picture, (7, 4.5), dpi=120) as figure:
-        axes = figure.subplots()
+    with sheet(picture, (7, 4.5), dpi=120) as (axes,):
         for title, points in zip(titles(list(found)), found.values(), strict=True):
             axes.plot([p.memory_length for p in points], [p.word_ppl for p in points], marker="o", label=title)
         axes.set_xscale("symlog", base=2, linthresh=8)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from jaxtyping import Float
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
 from matplotlib.image import AxesImage
 from torch import Tensor
 
@@ -75,16 +75,20 @@ def draw_heads(sentences: Sequence[Attended], picture: Path) -> None:
         for row, sentence in enumerate(sentences):
             # beside a much longer one, a short sentence must still have room for its labels
             part = figure.add_subfigure(places[row, : max(len(sentence.src_tokens), longest // 3)])
-            axes = part.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
-            for i, ax in enumerate(axes.flat):
-                if i < n_heads:
-                    image = _heat_map(
-                        ax, sentence.weights[i], sentence.src_tokens, sentence.tgt_tokens, f"head {i + 1}"
-                    )
-                    ax.tick_params(labelbottom=i + columns >= n_heads)  # nothing but labels below it
-                else:
-                    ax.set_axis_off()
-            part.colorbar(image, ax=axes[0], fraction=0.05, label="weight")
+            _draw_sentence(part, sentence, rows, columns)
+
+
+def _draw_sentence(part: SubFigure, sentence: Attended, rows: int, columns: int) -> None:
+    """Draw the heads of a sentence."""
+    n_heads = len(sentence.weights)
+    axes = part.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+    for i, ax in enumerate(axes.flat):
+        if i < n_heads:
+            image = _heat_map(ax, sentence.weights[i], sentence.src_tokens, sentence.tgt_tokens, f"head {i + 1}")
+            ax.tick_params(labelbottom=i + columns >= n_heads)  # nothing but labels below it
+        else:
+            ax.set_axis_off()
+    part.colorbar(image, ax=axes[0], fraction=0.05, label="weight")
 
 
 class _Block(NamedTuple):

@@ -6,7 +6,7 @@ from pathlib import Path
 from matplotlib.ticker import NullFormatter, NullLocator, ScalarFormatter
 
 from utils.evaluation.tuning import Trial
-from utils.visualize.sheet import drawing
+from utils.visualize.sheet import sheet
 
 
 def draw_beam_width(trials: Sequence[Trial], text: str, picture: Path) -> None:
@@ -17,8 +17,7 @@ def draw_beam_width(trials: Sequence[Trial], text: str, picture: Path) -> None:
         text: the name of what was translated.
         picture: where to draw.
     """
-    with drawing(picture, (10, 4), dpi=120) as figure:
-        quality, length = figure.subplots(1, 2)
+    with sheet(picture, (10, 4), columns=2, dpi=120) as (quality, length):
         widths = sorted({trial.beam_size for trial in trials})
         for penalty in sorted({trial.length_penalty for trial in trials}):
             line = sorted((t for t in trials if t.length_penalty == penalty), key=lambda trial: trial.beam_size)

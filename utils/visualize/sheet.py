@@ -47,7 +47,12 @@ def drawing(
 
 @contextmanager
 def sheet(
-    picture: Path, inches: tuple[float, float], rows: int = 1, columns: int = 1, widths: Sequence[float] | None = None
+    picture: Path,
+    inches: tuple[float, float],
+    rows: int = 1,
+    columns: int = 1,
+    widths: Sequence[float] | None = None,
+    dpi: float = _DPI,
 ) -> Iterator[list[Axes]]:
     """Yield the axes of a drawing, row by row.
 
@@ -57,6 +62,7 @@ def sheet(
         rows: of axes.
         columns: of axes.
         widths: of the columns, relative to each other; None: all alike.
+        dpi: pixels an inch.
     """
-    with drawing(picture, inches) as figure:
+    with drawing(picture, inches, dpi) as figure:
         yield list(figure.subplots(rows, columns, squeeze=False, width_ratios=widths).flat)

@@ -1,8 +1,6 @@
 """Of trainings that take no time: what a study draws, reports, gives up, goes on with, and leaves to others."""
 
 import time
-import warnings
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -12,6 +10,7 @@ import pytest
 from optuna.trial import FrozenTrial, TrialState
 
 from models.bert import BertConfig
+from tests.strict import no_warning
 from tests.utils.experiment.fake_training import At, FakeTraining, KilledError, World, raising
 from utils.config import AnyConfig, ClassificationConfig, Config
 from utils.experiment.search_space import Choices, Range
@@ -29,12 +28,7 @@ CONFIG = StudyConfig(
 )
 
 
-@pytest.fixture(autouse=True)
-def no_warning() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        warnings.simplefilter("ignore", ResourceWarning)  # which may be of another test, collected late
-        yield
+pytestmark = no_warning
 
 
 def rising(at: At) -> float:

@@ -1,4 +1,3 @@
-import warnings
 from itertools import pairwise
 from pathlib import Path
 
@@ -8,6 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from tests.strict import no_warning
 from utils.visualize.ablation import Recipe, draw_ablation
 
 BASE = [30.0, 31.0]
@@ -20,9 +20,7 @@ RECIPES = [
 LABELS = ["base", "norm", "last", "activation", "GELU", "京都 α = 5", "beam", "10"]
 
 
-@pytest.fixture(autouse=True)
-def _no_warning() -> None:
-    warnings.simplefilter("error", UserWarning)
+pytestmark = no_warning
 
 
 def drawn(figures: list[Figure], picture: Path, recipes: list[Recipe] = RECIPES) -> Axes:

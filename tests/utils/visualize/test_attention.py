@@ -1,4 +1,3 @@
-import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from PIL import Image
 from const.token import BOS_ID, EOS, EOS_ID
 from layers.recorded_weights import recorded_weights
 from models.transformer import Transformer
+from tests.strict import no_warning
 from tests.tiny import MODEL, TEXT, tokenizers, translating
 from utils.search.attention_map import AttentionMap, Kind, attention_entropy
 from utils.visualize import attention
@@ -63,6 +63,7 @@ def test_a_fused_network_shows_the_same() -> None:
     )
 
 
+@no_warning
 def test_the_picture_is_large_enough_and_has_a_glyph_for_every_token(tmp_path: Path) -> None:
     picture = tmp_path / "attention.png"
     src, tgt = tokenizers()
@@ -70,10 +71,8 @@ def test_the_picture_is_large_enough_and_has_a_glyph_for_every_token(tmp_path: P
     tgt_tokens = [*tgt.tokens(tgt.encode(TEXT.tgt[:1])[0]), EOS]
     assert any("▁" in token for token in src_tokens)
     weights = torch.rand(2, 2, len(tgt_tokens), len(src_tokens))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
-        for _ in range(2):
-            draw_cross_attention(weights, src_tokens, tgt_tokens, picture)
+    for _ in range(2):
+        draw_cross_attention(weights, src_tokens, tgt_tokens, picture)
     with Image.open(picture) as image:
         image.load()
         assert image.format == "PNG"
@@ -146,14 +145,13 @@ def test_heads_are_read_as_a_page_is(tmp_path: Path, shown: list[Map]) -> None:
     assert corners == sorted(corners, key=lambda corner: (-corner[1], corner[0]))
 
 
+@no_warning
 @pytest.mark.parametrize(("n_heads", "lengths"), [(8, [(5, 5)]), (8, [(1, 1)]), (4, [(2, 30), (30, 3)])], ids=str)
 def test_heads_are_legible_whatever_the_lengths(
     tmp_path: Path, shown: list[Map], n_heads: int, lengths: list[tuple[int, int]]
 ) -> None:
     picture = tmp_path / "heads.png"
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)  # a glyph that is missing, a map that has no room
-        draw_heads([attended(n_heads, *pair) for pair in lengths], picture)
+    draw_heads([attended(n_heads, *pair) for pair in lengths], picture)
     with Image.open(picture) as image:
         image.load()
         assert image.format == "PNG"
@@ -201,13 +199,12 @@ def test_every_head_of_every_layer_of_every_kind_has_a_map(tmp_path: Path, shown
     assert not plt.get_fignums()
 
 
+@no_warning
 @pytest.mark.parametrize(("n_src", "n_tgt"), [(2, 2), (5, 6), (60, 12), (12, 60)])
 def test_maps_are_legible_and_apart_whatever_the_lengths(
     tmp_path: Path, shown: list[Map], n_src: int, n_tgt: int
 ) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)  # a glyph that is missing
-        draw_attention(whole(n_src, n_tgt, n_layers=1), tmp_path / "all.png")
+    draw_attention(whole(n_src, n_tgt, n_layers=1), tmp_path / "all.png")
     with Image.open(tmp_path / "all.png") as image:
         image.load()
         size = image.size
@@ -226,13 +223,12 @@ def test_maps_are_legible_and_apart_whatever_the_lengths(
     assert not any(one.overlaps(other) for i, one in enumerate(boxes) for other in boxes[:i])
 
 
+@no_warning
 def test_a_picture_of_very_long_sentences_ends_somewhere(
     tmp_path: Path, shown: list[Map], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attention, "_MOST", 10)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
-        draw_attention(whole(40, 30, n_layers=1), tmp_path / "all.png")
+    draw_attention(whole(40, 30, n_layers=1), tmp_path / "all.png")
     with Image.open(tmp_path / "all.png") as image:
         assert image.width * image.height < 110**2 * 100
     assert not any(label.get_text() for ax, _ in shown for label in ax.get_xticklabels() if label.get_visible())

@@ -1,6 +1,5 @@
 import math
 import sys
-import warnings
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -9,6 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from PIL import Image
 
+from tests.strict import no_warning
 from utils.training.observer import JsonlLog, Sample, StepReport, Validation
 from utils.training.plan import Progress
 from utils.visualize import curve
@@ -18,9 +18,7 @@ from utils.visualize.curve import CurvePicture, draw_curves
 VALIDATION = Validation(2.0, {"bleu": 12.0, "chrf": 45.0}, {}, [Sample("都\u2028です", "capital", "capital")])
 
 
-@pytest.fixture(autouse=True)
-def _no_warning() -> None:
-    warnings.simplefilter("error", UserWarning)
+pytestmark = no_warning
 
 
 def written(folder: Path, slope: float = 0.1) -> Path:

@@ -1,4 +1,3 @@
-import warnings
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -6,6 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
+from tests.strict import no_warning
 from utils.visualize.attention import draw_cross_attention
 from utils.visualize.sheet import sheet
 
@@ -35,10 +35,9 @@ def test_settings_are_left_as_they_were(tmp_path: Path, monkeypatch: pytest.Monk
     assert plt.rcParams["lines.linewidth"] == 7.0
 
 
+@no_warning
 def test_every_character_has_a_glyph(tmp_path: Path) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
-        draw(tmp_path / "a.png")
+    draw(tmp_path / "a.png")
 
 
 def test_axes_come_row_by_row_and_as_wide_as_wanted(tmp_path: Path) -> None:
