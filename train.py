@@ -44,7 +44,7 @@ from utils.training.checkpoint_keeper import CheckpointKeeper
 from utils.training.checkpoint_store import CheckpointStore
 from utils.training.compiled import compile_blocks
 from utils.training.distributed import Processes, joined_processes, own_device
-from utils.training.guarded_adam import GuardedAdam
+from utils.training.guarded_optimizer import GuardedOptimizer
 from utils.training.interrupt import Interrupt, graceful_interrupt
 from utils.training.memory import explained_out_of_memory
 from utils.training.meter import Meter
@@ -83,7 +83,7 @@ class Trainer:
         self,
         net: nn.Module,
         objective: Objective,
-        optimizer: GuardedAdam,
+        optimizer: GuardedOptimizer,
         precision: Precision = "auto",
         seed: int = 0,
         processes: Processes | None = None,
@@ -359,7 +359,7 @@ def train(arguments: Arguments, processes: Processes, device: torch.device) -> N
     net = task.build().to(device)
     if plan.compile:
         compile_blocks(net)
-    optimizer = GuardedAdam(net, config.optimizer, config.model.d_model, half=plan.precision == "fp16")
+    optimizer = GuardedOptimizer(net, config.optimizer, config.model.d_model, plan.precision)
     trainer = Trainer(net, task.objective, optimizer, plan.precision, plan.seed, processes)
     kept = config.checkpoint
     checkpoints = None

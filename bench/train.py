@@ -41,7 +41,7 @@ from utils.device import Precision, keep_compiled_kernels, keep_freed_memory, pi
 from utils.text.pair import TokenizerConfig
 from utils.text.tokenizer import Tokenizer
 from utils.training.compiled import compile_blocks
-from utils.training.guarded_adam import GuardedAdam
+from utils.training.guarded_optimizer import GuardedOptimizer
 from utils.training.memory import peak_memory
 from utils.training.objective import TranslationObjective
 from utils.training.optimizer import OptimizerConfig
@@ -139,7 +139,7 @@ def our_step(setting: Setting, job: Job) -> Step:
     precision: Precision = "bf16" if setting.precision == "bf16" else "fp32"
     if setting.compiled:
         compile_blocks(model)
-    optimizer = GuardedAdam(model, OptimizerConfig(), job.model.d_model)
+    optimizer = GuardedOptimizer(model, OptimizerConfig(), job.model.d_model, precision)
     trainer = Trainer(model, TranslationObjective(SMOOTHING), optimizer, precision)
     return lambda batch: trainer.train_step([batch])
 

@@ -47,7 +47,7 @@ from utils.task.task import Task
 from utils.training.checkpoint_keeper import CheckpointKeeper
 from utils.training.checkpoint_store import CheckpointStore
 from utils.training.distributed import Processes
-from utils.training.guarded_adam import GuardedAdam
+from utils.training.guarded_optimizer import GuardedOptimizer
 from utils.training.interrupt import Interrupt
 from utils.training.objective import Loss, Objective, RDropObjective, TranslationObjective, mean_loss
 from utils.training.observer import JsonlLog, StepReport, Validation
@@ -106,7 +106,7 @@ def new_sampler(n: int = 40, tokens: int = 40) -> BucketSampler:
 def new_trainer(dropout: float = 0.0, optimizer: OptimizerConfig = FAST, objective: Objective | None = None) -> Trainer:
     torch.manual_seed(1)
     net = Transformer(replace(MODEL, dropout=dropout, attention_dropout=dropout, tie="all"), VOCAB, VOCAB)
-    return Trainer(net, objective or TranslationObjective(0.1), GuardedAdam(net, optimizer, MODEL.d_model), "fp32")
+    return Trainer(net, objective or TranslationObjective(0.1), GuardedOptimizer(net, optimizer, MODEL.d_model), "fp32")
 
 
 def gradients(trainer: Trainer) -> list[Tensor]:
@@ -336,7 +336,7 @@ def timeless(path: Path) -> list[dict[str, Any]]:
     return [{key: value for key, value in record.items() if key not in clocks} for record in records]
 
 
-EVERYTHING = replace(FAST, ema_decay=0.9, weight_decay=0.01)
+EVERYTHING = replace(FAST, kind="muon", ema_decay=0.9, weight_decay=0.01)
 
 
 def cut_anew(epoch: int) -> TokenPairs:
@@ -392,7 +392,7 @@ def test_resumed_is_uninterrupted_bit_for_bit(interrupt_at: int, tmp_path: Path)
     assert timeless(tmp_path / "broken.jsonl") == timeless(tmp_path / "straight.jsonl")
 
 
-def interrupting(optimizer: GuardedAdam, interrupt: Interrupt, at: int) -> Callable[[int, Tensor], Tensor]:
+def interrupting(optimizer: GuardedOptimizer, interrupt: Interrupt, at: int) -> Callable[[int, Tensor], Tensor]:
     """Its `step`, during one of which somebody asks to stop."""
     step = optimizer.step
 
@@ -483,7 +483,7 @@ def test_half_precision_learns_what_single_precision_does(precision: Precision) 
     for each in (precision, "fp32"):
         trainer = new_trainer()
         trainer.precision = each
-        trainer.optimizer = GuardedAdam(trainer.net, FAST, MODEL.d_model, half=each == "fp16")
+        trainer.optimizer = GuardedOptimizer(trainer.net, FAST, MODEL.d_model, each)
         for batch in batches:
             update = trainer.train_step([batch])
             trainer.progress.step += 1
@@ -500,8 +500,7 @@ def test_an_update_on_a_gpu_waits_for_nothing_and_is_that_of_a_cpu(precision: Pr
     here = new_trainer()
     torch.manual_seed(1)
     net = copy.deepcopy(here.net).cuda()
-    half = precision == "fp16"
-    there = Trainer(net, TranslationObjective(0.1), GuardedAdam(net, FAST, MODEL.d_model, half), precision)
+    there = Trainer(net, TranslationObjective(0.1), GuardedOptimizer(net, FAST, MODEL.d_model, precision), precision)
     for i, batch in enumerate(batches):
         expected = here.train_step([batch])
         on_device = batch.to(torch.device("cuda"))
@@ -810,7 +809,7 @@ def test_another_architecture_is_named(home: Path) -> None:
     config = Config.load(folder / "config.yaml")
     other = replace(config, model=replace(config.model, n_heads=4))
     net = Transformer(other.model, 48, 48)
-    trainer = Trainer(net, TranslationObjective(), GuardedAdam(net, FAST, MODEL.d_model), "fp32")
+    trainer = Trainer(net, TranslationObjective(), GuardedOptimizer(net, FAST, MODEL.d_model), "fp32")
     before = weights(trainer)
     wanted = train.architecture(cast(Task, SimpleNamespace(config=other, sizes={"source": 48, "target": 48})))
     differs = r"model\.n_heads is 2 in the checkpoint and 4 in the settings$"

@@ -2,13 +2,11 @@
 
 from torch import nn
 
-from layers.decoder_block import DecoderBlock
-from layers.encoder_block import EncoderBlock
-from layers.recurrent_block import RecurrentBlock
+from layers.block import Block
 
 
 def compile_blocks(net: nn.Module) -> None:
     """Have each block compiled at its first call, for batches of every shape."""
     for part in net.modules():
-        if isinstance(part, EncoderBlock | DecoderBlock | RecurrentBlock):
+        if isinstance(part, Block):
             part.compile(dynamic=True)

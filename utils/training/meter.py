@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from utils.dataset.training_data import AnyBatch
-from utils.training.guarded_adam import GuardedAdam
+from utils.training.guarded_optimizer import GuardedOptimizer
 from utils.training.observer import StepReport
 from utils.training.plan import Progress
 
@@ -63,7 +63,7 @@ class Meter:
             real, padded = batch.filling
             self._real, self._padded = self._real + real, self._padded + padded
 
-    def report(self, optimizer: GuardedAdam) -> StepReport:
+    def report(self, optimizer: GuardedOptimizer) -> StepReport:
         """The mean since the last report."""
         report = StepReport(
             loss=(self._nats / self._tokens).item(),

@@ -1,11 +1,14 @@
-"""Adam (Kingma & Ba 2015) with decoupled weight decay (Loshchilov & Hutter 2019), and all that says how it steps."""
+"""Adam (Kingma & Ba 2015) with decoupled weight decay (Loshchilov & Hutter 2019), and all that says how to step."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
 import torch
 from torch import nn
+
+OptimizerKind = Literal["adam", "muon"]
 
 
 @dataclass(frozen=True)
@@ -13,6 +16,8 @@ class OptimizerConfig:
     """How weights move; `utils.training.schedule` says what the learning rate is at each step.
 
     Args:
+        kind: adam, for all weights; muon, for the matrices of hidden layers, which then learn more from an update and
+            take longer for it, with adam for embeddings, output, biases and norms, at the same learning rate.
         schedule: course of the learning rate after its linear rise: falling with the inverse square root of the
             step, the same by Vaswani et al.'s formula (its peak follows from d_model and warmup_steps), half a
             cosine down to final_lr, or constant, which stays at the peak.
@@ -22,8 +27,9 @@ class OptimizerConfig:
         decay_steps: updates from the end of the warm-up to final_lr (cosine only); null: as many as
             training.max_steps leaves.
         final_lr: learning rate at the end (cosine only).
-        betas: decay of the running means of gradient and squared gradient.
-        eps: added to the denominator of each step.
+        betas: decay of the running means of gradient and squared gradient (adam).
+        eps: added to the denominator of each step (adam).
+        momentum: decay of the running mean of the gradient (muon).
         weight_decay: an update shrinks each matrix by this share times the learning rate; biases and norms are left
             alone.
         clip_norm: longest gradient, as a norm over all parameters; null clips none.
@@ -31,6 +37,7 @@ class OptimizerConfig:
             share, such as 0.999; null: the weights themselves.
     """
 
+    kind: OptimizerKind = "adam"
     schedule: Literal["inverse_sqrt", "noam", "cosine", "constant"] = "inverse_sqrt"
     peak_lr: float = 7e-4
     warmup_steps: int = 4000
@@ -39,6 +46,7 @@ class OptimizerConfig:
     final_lr: float = 0.0
     betas: tuple[float, float] = (0.9, 0.98)
     eps: float = 1e-9
+    momentum: float = 0.95
     weight_decay: float = 0.0
     clip_norm: float | None = 1.0
     ema_decay: float | None = None
@@ -54,6 +62,8 @@ class OptimizerConfig:
                 raise ValueError(f"{name}={getattr(self, name)}: give 0 or more")
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"betas={list(self.betas)}: give two of at least 0 and below 1, such as [0.9, 0.98]")
+        if not 0 <= self.momentum < 1:
+            raise ValueError(f"momentum={self.momentum}: give at least 0 and below 1, such as 0.95")
         if self.ema_decay is not None and not 0 <= self.ema_decay < 1:
             raise ValueError(
                 f"ema_decay={self.ema_decay}: give at least 0 and below 1, such as 0.999, or null for none"
@@ -91,12 +101,12 @@ class OptimizerConfig:
         return replace(self, decay_steps=max_steps - self.warmup_steps)
 
 
-def build_adam(net: nn.Module, config: OptimizerConfig) -> torch.optim.Adam:
-    """Adam over all parameters in one fused kernel; the rate of its groups is set before each step.
+def build_adam(parameters: Iterable[nn.Parameter], config: OptimizerConfig) -> torch.optim.Adam:
+    """Adam over some parameters in one fused kernel; the rate of its groups is set before each step.
 
     Without weight decay it is Adam and a single group; with it, matrices are the first group and the rest the second.
     """
-    parameters = list(net.parameters())
+    parameters = list(parameters)
     groups = [{"params": parameters, "weight_decay": 0.0}]
     if config.weight_decay:
         groups = [

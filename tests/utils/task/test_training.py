@@ -27,7 +27,7 @@ from utils.training.checkpoint_keeper import CheckpointKeeper
 from utils.training.checkpoint_store import CheckpointStore
 from utils.training.classification_objective import ClassificationObjective
 from utils.training.distributed import Processes
-from utils.training.guarded_adam import GuardedAdam
+from utils.training.guarded_optimizer import GuardedOptimizer
 from utils.training.masked_objective import MaskedLanguageObjective
 from utils.training.objective import Objective, mean_loss
 from utils.training.observer import JsonlLog
@@ -92,7 +92,7 @@ CASES = pytest.mark.parametrize("case_of", [bert, transformer_xl, classifier])
 def new_trainer(case: Case, processes: Processes | None = None) -> Trainer:
     torch.manual_seed(1)
     net = case.net()
-    return Trainer(net, case.objective, GuardedAdam(net, EVERYTHING, case.d_model), "fp32", processes=processes)
+    return Trainer(net, case.objective, GuardedOptimizer(net, EVERYTHING, case.d_model), "fp32", processes=processes)
 
 
 @CASES
@@ -292,7 +292,7 @@ def test_validation_reads_its_text_on_from_batch_to_batch() -> None:
     config = replace(XL, memory_length=4)
     torch.manual_seed(2)
     net = TransformerXL(config, VOCAB)
-    trainer = Trainer(net, RecurrentObjective(1000), GuardedAdam(net, FAST, 16), "fp32")
+    trainer = Trainer(net, RecurrentObjective(1000), GuardedOptimizer(net, FAST, 16), "fp32")
     losses = [
         mean_loss(trainer.val_step, StreamSampler(documents(8), StreamConfig(1, length)).all())
         for length in (5, 7, 1000)

@@ -5,7 +5,7 @@ from torch import nn
 from const.token import BOS_ID, EOS_ID, PAD_ID
 from utils.dataset.batch import Batch, padded
 from utils.training import meter as module
-from utils.training.guarded_adam import GuardedAdam
+from utils.training.guarded_optimizer import GuardedOptimizer
 from utils.training.meter import Meter
 from utils.training.optimizer import OptimizerConfig
 from utils.training.plan import Progress
@@ -30,9 +30,9 @@ def count(meter: Meter, batches: list[Batch], nats: float, norm: float) -> None:
     meter.count(n, batches, torch.tensor(nats), torch.tensor(float(n)), torch.tensor(norm))
 
 
-def optimizer(lr: float) -> GuardedAdam:
+def optimizer(lr: float) -> GuardedOptimizer:
     net = nn.Linear(1, 1)
-    made = GuardedAdam(net, OptimizerConfig(peak_lr=lr), 1)
+    made = GuardedOptimizer(net, OptimizerConfig(peak_lr=lr), 1)
     made.skipped += 3
     return made
 

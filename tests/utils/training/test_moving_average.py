@@ -87,7 +87,7 @@ def test_tied_weights_are_averaged_once_and_stay_tied() -> None:
 @pytest.mark.parametrize("fails", [False, True])
 def test_the_networks_own_weights_come_back_bit_for_bit_where_they_were(fails: bool) -> None:
     net = tied()
-    adam = build_adam(net, OptimizerConfig())
+    adam = build_adam(net.parameters(), OptimizerConfig())
     average = MovingAverage(net, 0.9)
     move(net)
     average.update()
@@ -124,7 +124,7 @@ class Training:
 
     def __init__(self, seed: int) -> None:
         self.net: Transformer = lively(replace(MODEL, dropout=0.2), VOCAB, VOCAB, seed)
-        self.adam = build_adam(self.net, OptimizerConfig(peak_lr=0.01))
+        self.adam = build_adam(self.net.parameters(), OptimizerConfig(peak_lr=0.01))
         self.average = MovingAverage(self.net, 0.97)
         self.objective = TranslationObjective(0.1)
 

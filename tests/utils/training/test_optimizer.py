@@ -31,7 +31,7 @@ def test_adam_moves_as_its_settings_say() -> None:
     """Kingma & Ba 2015, algorithm 1, two steps by hand."""
     config = OptimizerConfig(betas=(0.8, 0.9), eps=0.5)
     net = nn.Linear(1, 1, bias=False)
-    adam = build_adam(net, config)
+    adam = build_adam(net.parameters(), config)
     adam.param_groups[0]["lr"] = 0.1
     expected, mean, square = net.weight.item(), 0.0, 0.0
     for t, gradient in enumerate((2.0, -0.5), start=1):
@@ -45,7 +45,7 @@ def test_adam_moves_as_its_settings_say() -> None:
 def test_without_decay_it_is_torchs_adam_bit_for_bit() -> None:
     ours, theirs = network(), network()
     config = OptimizerConfig(betas=(0.8, 0.9), eps=1e-6)
-    mine = build_adam(ours, config)
+    mine = build_adam(ours.parameters(), config)
     adam = torch.optim.Adam(theirs.parameters(), betas=(0.8, 0.9), eps=1e-6, fused=True)
     for seed in range(5):
         step(ours, mine, seed)
@@ -56,7 +56,10 @@ def test_without_decay_it_is_torchs_adam_bit_for_bit() -> None:
 def test_decay_shrinks_matrices_by_its_share_of_the_rate_and_nothing_else() -> None:
     """Loshchilov & Hutter 2019, algorithm 2: beside the gradient's step, not through it."""
     decayed, free = network(), network()
-    adam, plain = build_adam(decayed, OptimizerConfig(weight_decay=0.25)), build_adam(free, OptimizerConfig())
+    adam, plain = (
+        build_adam(decayed.parameters(), OptimizerConfig(weight_decay=0.25)),
+        build_adam(free.parameters(), OptimizerConfig()),
+    )
     start = weights(decayed)
     step(decayed, adam, 1)  # at a rate of 0.05
     step(free, plain, 1)
@@ -71,7 +74,9 @@ def test_adam_has_every_parameter_once(weight_decay: float) -> None:
     net = network().append(tied)
     tied.weight = net[1].weight  # type: ignore[assignment]
     held = [
-        p for group in build_adam(net, OptimizerConfig(weight_decay=weight_decay)).param_groups for p in group["params"]
+        p
+        for group in build_adam(net.parameters(), OptimizerConfig(weight_decay=weight_decay)).param_groups
+        for p in group["params"]
     ]
     assert len(held) == len(list(net.parameters()))
     assert {id(p) for p in held} == {id(p) for p in net.parameters()}
@@ -81,7 +86,7 @@ def test_adam_has_every_parameter_once(weight_decay: float) -> None:
 def test_a_step_with_a_gradient_that_is_not_finite_moves_nothing(weight_decay: float) -> None:
     """What the kernel is told in `found_inf`: weights, means and the count of steps stay, weight decay rests."""
     net = network()
-    adam = build_adam(net, OptimizerConfig(weight_decay=weight_decay))
+    adam = build_adam(net.parameters(), OptimizerConfig(weight_decay=weight_decay))
     step(net, adam, 0)
     before = weights(net), [value.clone() for state in adam.state.values() for value in state.values()]
     adam.found_inf = torch.ones(())  # type: ignore[attr-defined]
@@ -107,6 +112,8 @@ def test_a_step_with_a_gradient_that_is_not_finite_moves_nothing(weight_decay: f
         ({"weight_decay": -0.1}, "weight_decay=-0.1: give 0 or more"),
         ({"betas": (0.9, 1.0)}, "betas=[0.9, 1.0]: give two of at least 0 and below 1, such as [0.9, 0.98]"),
         ({"betas": (-0.1, 0.9)}, "betas=[-0.1, 0.9]: give two of at least 0 and below 1, such as [0.9, 0.98]"),
+        ({"momentum": 1.0}, "momentum=1.0: give at least 0 and below 1, such as 0.95"),
+        ({"momentum": -0.1}, "momentum=-0.1: give at least 0 and below 1, such as 0.95"),
         ({"ema_decay": 1.0}, "ema_decay=1.0: give at least 0 and below 1, such as 0.999, or null for none"),
         (
             {"schedule": "cosine", "decay_steps": 0},

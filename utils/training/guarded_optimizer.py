@@ -1,4 +1,4 @@
-"""From a summed gradient to new weights: mean, clipping, Adam, moving average; what is not finite moves nothing."""
+"""From a summed gradient to new weights: mean, clipping, step, moving average; what is not finite moves nothing."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -7,7 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from utils.device import Precision, product_dtype
 from utils.training.moving_average import MovingAverage
+from utils.training.muon import Muon, hidden_matrices
 from utils.training.optimizer import OptimizerConfig, build_adam
 from utils.training.schedule import learning_rate
 
@@ -16,8 +18,8 @@ _FIRST_SCALE = 2.0**8
 _GROW_AFTER = 2000  # updates with a finite gradient
 
 
-class GuardedAdam:
-    """Adam for gradients of summed losses. It never waits for the device.
+class GuardedOptimizer:
+    """Adam, with or without Muon, for gradients of summed losses. It never waits for the device.
 
     Division by the tokens, clipping and the loss scale are one factor, which Adam's fused kernel applies on its way;
     an update whose gradient is not finite is skipped there, and counted.
@@ -26,16 +28,22 @@ class GuardedAdam:
         net: whose parameters learn.
         config: how.
         d_model: width of the network, which Noam's schedule asks for.
-        half: losses are scaled up before their backward pass, so that gradients in half precision do not vanish.
+        precision: of the matrix products of training, and of Muon's. With fp16, losses are scaled up before their
+            backward pass, so that gradients in half precision do not vanish.
     """
 
-    def __init__(self, net: nn.Module, config: OptimizerConfig, d_model: int, half: bool = False) -> None:
+    def __init__(self, net: nn.Module, config: OptimizerConfig, d_model: int, precision: Precision = "auto") -> None:
         self.config = config
-        self.adam = build_adam(net, config)
+        self.muon: Muon | None = None
+        matrices = hidden_matrices(net) if config.kind == "muon" else {}
+        if matrices:
+            dtype = product_dtype(next(net.parameters()).device, precision)
+            self.muon = Muon(matrices, config.momentum, config.weight_decay, dtype)
+        self.adam = build_adam([p for p in net.parameters() if p not in matrices], config)
         self.average = None if config.ema_decay is None else MovingAverage(net, config.ema_decay)
         self._parameters = list(net.parameters())
         self._d_model = d_model
-        self._half = half
+        self._half = half = precision == "fp16"
         device = self._parameters[0].device
         self.loss_scale = torch.full((), _FIRST_SCALE if half else 1.0, device=device)
         self.skipped = torch.zeros((), dtype=torch.int64, device=device)  # updates so far
@@ -49,7 +57,8 @@ class GuardedAdam:
 
     def zero_grad(self) -> None:
         """Forget the gradients."""
-        self.adam.zero_grad()
+        for parameter in self._parameters:
+            parameter.grad = None
 
     def gradients(self) -> list[Tensor]:
         """Summed over tokens, and scaled."""
@@ -76,11 +85,14 @@ class GuardedAdam:
         finite = norm.isfinite()
         too_long = (norm / self.config.clip_norm).clamp(min=1.0) if self.config.clip_norm is not None else 1.0
         # what torch.amp.GradScaler hands to fused optimizers
-        self.adam.grad_scale = divisor * too_long  # type: ignore[attr-defined]
+        divisor = divisor * too_long
+        self.adam.grad_scale = divisor  # type: ignore[attr-defined]
         self.adam.found_inf = (~finite).float()  # type: ignore[attr-defined]
         for group in self.adam.param_groups:
             group["lr"] = learning_rate(step, self.config, self._d_model)
         self.adam.step()
+        if self.muon is not None:
+            self.muon.step(self.learning_rate, divisor, finite)
         if self.average is not None:
             self.average.update()
         self._count(finite)
@@ -105,6 +117,7 @@ class GuardedAdam:
         """All that going on from here needs."""
         return {
             "adam": self.adam.state_dict(),
+            "muon": None if self.muon is None else self.muon.state_dict(),
             "average": None if self.average is None else self.average.state_dict(),
             "loss_scale": self.loss_scale,
             "skipped": self.skipped,
@@ -113,8 +126,20 @@ class GuardedAdam:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from what `state_dict` gave; a moving average that was not there before begins with the weights."""
+        """Go on from what `state_dict` gave; a moving average that was not there before begins with the weights.
+
+        Raises:
+            ValueError: it is of another kind of optimizer.
+        """
+        was = "adam" if state.get("muon") is None else "muon"  # states from before Muon do not speak of it
+        if was != (now := "adam" if self.muon is None else "muon"):
+            raise ValueError(
+                f"kind={now}, but the checkpoint is one of {was}: give --optimizer.kind {was}, or begin anew with its "
+                "weights by --init-from"
+            )
         self.adam.load_state_dict(state["adam"])
+        if self.muon is not None:
+            self.muon.load_state_dict(state["muon"])
         if self.average is not None and state["average"] is not None:
             self.average.load_state_dict(state["average"])
         self.skipped, self.skipped_in_a_row = state["skipped"].clone(), state["skipped_in_a_row"].clone()
