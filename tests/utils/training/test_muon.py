@@ -99,8 +99,8 @@ def test_a_step_is_a_fifth_of_the_rate_whatever_the_shape() -> None:
 
 def hidden_like(*matrices: Tensor) -> dict[Tensor, Cut]:
     """Cut as those of a feed-forward layer are."""
-    flat = next(cut for weight, cut in hidden_matrices(bert()).items() if weight.size(0) != weight.size(1))
-    return dict.fromkeys(matrices, flat)
+    net = bert()
+    return dict.fromkeys(matrices, hidden_matrices(net)[net.get_parameter("bert.encoder.0.feed_forward.widen.weight")])
 
 
 def bert() -> BertForPreTraining:
