@@ -34,18 +34,17 @@ class GuardedOptimizer:
 
     def __init__(self, net: nn.Module, config: OptimizerConfig, d_model: int, precision: Precision = "auto") -> None:
         self.config = config
+        self._parameters = list(net.parameters())
+        device = self._parameters[0].device
         self.muon: Muon | None = None
         matrices = hidden_matrices(net) if config.kind == "muon" else {}
         if matrices:
-            dtype = product_dtype(next(net.parameters()).device, precision)
-            self.muon = Muon(matrices, config.momentum, config.weight_decay, dtype)
-        self.adam = build_adam([p for p in net.parameters() if p not in matrices], config)
+            self.muon = Muon(matrices, config.momentum, config.weight_decay, product_dtype(device, precision))
+        self.adam = build_adam([p for p in self._parameters if p not in matrices], config)
         self.average = None if config.ema_decay is None else MovingAverage(net, config.ema_decay)
-        self._parameters = list(net.parameters())
         self._d_model = d_model
-        self._half = half = precision == "fp16"
-        device = self._parameters[0].device
-        self.loss_scale = torch.full((), _FIRST_SCALE if half else 1.0, device=device)
+        self._half = precision == "fp16"
+        self.loss_scale = torch.full((), _FIRST_SCALE if self._half else 1.0, device=device)
         self.skipped = torch.zeros((), dtype=torch.int64, device=device)  # updates so far
         self.skipped_in_a_row = torch.zeros((), dtype=torch.int64, device=device)
         self._finite_in_a_row = torch.zeros((), dtype=torch.int64, device=device)
