@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from utils.device import Precision, product_dtype
+from utils.training.distributed import Processes
 from utils.training.moving_average import MovingAverage
 from utils.training.muon import Muon, hidden_matrices
 from utils.training.optimizer import OptimizerConfig, build_adam
@@ -30,16 +31,25 @@ class GuardedOptimizer:
         d_model: width of the network, which Noam's schedule asks for.
         precision: of the matrix products of training, and of Muon's. With fp16, losses are scaled up before their
             backward pass, so that gradients in half precision do not vanish.
+        processes: those that train together, with the same gradients, and share the work of Muon.
     """
 
-    def __init__(self, net: nn.Module, config: OptimizerConfig, d_model: int, precision: Precision = "auto") -> None:
+    def __init__(
+        self,
+        net: nn.Module,
+        config: OptimizerConfig,
+        d_model: int,
+        precision: Precision = "auto",
+        processes: Processes | None = None,
+    ) -> None:
         self.config = config
         self._parameters = list(net.parameters())
         device = self._parameters[0].device
         self.muon: Muon | None = None
         matrices = hidden_matrices(net) if config.kind == "muon" else {}
         if matrices:
-            self.muon = Muon(matrices, config.momentum, config.weight_decay, product_dtype(device, precision))
+            dtype = product_dtype(device, precision)
+            self.muon = Muon(matrices, config.momentum, config.weight_decay, dtype, processes)
         self.adam = build_adam([p for p in self._parameters if p not in matrices], config)
         self.average = None if config.ema_decay is None else MovingAverage(net, config.ema_decay)
         self._d_model = d_model
@@ -128,7 +138,7 @@ class GuardedOptimizer:
         """Go on from what `state_dict` gave; a moving average that was not there before begins with the weights.
 
         Raises:
-            ValueError: it is of another kind of optimizer.
+            ValueError: it is of another kind of optimizer, or had weight decay where there is none now, or the reverse.
         """
         was = "adam" if state.get("muon") is None else "muon"  # states from before Muon do not speak of it
         if was != (now := "adam" if self.muon is None else "muon"):
@@ -136,12 +146,27 @@ class GuardedOptimizer:
                 f"kind={now}, but the checkpoint is one of {was}: give --optimizer.kind {was}, or begin anew with its "
                 "weights by --init-from"
             )
-        self.adam.load_state_dict(state["adam"])
+        self._load_adam(state["adam"])
         if self.muon is not None:
             self.muon.load_state_dict(state["muon"])
-        if self.average is not None and state["average"] is not None:
-            self.average.load_state_dict(state["average"])
+        if self.average is not None:
+            if state["average"] is None:
+                self.average.begin()
+            else:
+                self.average.load_state_dict(state["average"])
         self.skipped, self.skipped_in_a_row = state["skipped"].clone(), state["skipped_in_a_row"].clone()
         if self._half:
             self.loss_scale = state["loss_scale"].clone()
             self._finite_in_a_row = state["finite_in_a_row"].clone()
+
+    def _load_adam(self, state: dict[str, Any]) -> None:
+        """Its means; torch would take the settings of the state, too."""
+        own = [{name: group[name] for name in ("betas", "eps", "weight_decay")} for group in self.adam.param_groups]
+        if len(state["param_groups"]) != len(own):
+            raise ValueError(
+                f"weight_decay={self.config.weight_decay} cannot be switched on or off in a training that goes on: "
+                "give its old value, or begin anew with its weights by --init-from"
+            )
+        self.adam.load_state_dict(state)
+        for group, settings in zip(self.adam.param_groups, own, strict=True):
+            group.update(settings)

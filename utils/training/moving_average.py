@@ -20,8 +20,12 @@ class MovingAverage:
 
     def __init__(self, net: nn.Module, decay: float) -> None:
         self.decay = decay
-        self.n_updates = 0
         self._weights = dict(net.named_parameters())
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget all updates: the average is what the weights are now."""
+        self.n_updates = 0
         self._average = {name: weight.detach().clone() for name, weight in self._weights.items()}
 
     @torch.no_grad()

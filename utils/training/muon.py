@@ -14,12 +14,14 @@ from functools import partial
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from layers.block import Block
 from layers.multi_head_attention import MultiHeadAttention
 from layers.relative_position_bias import RelativePositionBias
+from utils.training.distributed import Processes
 
 # a, b, c of x ← a x + b x³ + c x⁵: the best polynomials for singular values down to 1/1000 of the whole, Amsel et al.
 # 2025 ("The Polar Express"), section 3.3
@@ -126,12 +128,21 @@ class Muon:
         momentum: share of the mean gradient that an update keeps.
         weight_decay: an update shrinks each matrix by this share times the learning rate.
         dtype: of the products.
+        processes: those that train together, with the same gradients: each makes some of the matrices orthogonal.
     """
 
-    def __init__(self, matrices: dict[Tensor, Cut], momentum: float, weight_decay: float, dtype: torch.dtype) -> None:
+    def __init__(
+        self,
+        matrices: dict[Tensor, Cut],
+        momentum: float,
+        weight_decay: float,
+        dtype: torch.dtype,
+        processes: Processes | None = None,
+    ) -> None:
         self.momentum = momentum
         self.weight_decay = weight_decay
         self.dtype = dtype
+        self.processes = processes or Processes()
         by_shape: dict[torch.Size, list[tuple[Tensor, Cut]]] = defaultdict(list)
         for parameter, cut in matrices.items():
             by_shape[cut(parameter).shape[1:]].append((parameter, cut))
@@ -150,14 +161,23 @@ class Muon:
             finite: whether they are; if not, nothing moves.
         """
         keeps, rate = (1 - self.momentum) * finite, learning_rate * finite
+        directions = []
         for alike in self._alike:
             gradient = alike.gradient().div_(divisor).masked_fill_(~finite, 0)
             alike.momentum.lerp_(gradient, keeps)
-            direction = orthogonal(gradient.lerp_(alike.momentum, self.momentum), self.dtype)
+            directions.append(self._orthogonal_together(gradient.lerp_(alike.momentum, self.momentum)))
+        self.processes.add_up(directions)
+        for alike, direction in zip(self._alike, directions, strict=True):
             size = _SIZE * math.sqrt(direction.size(2))
             if self.weight_decay:
                 alike.shrink(rate * self.weight_decay)
             alike.move(direction * (-rate * size).to(self.dtype))
+
+    def _orthogonal_together(self, x: Float[Tensor, "N R C"]) -> Float[Tensor, "N R C"]:
+        """This process's share of the matrices, and zero in place of what the others have."""
+        rank, size = self.processes.rank, self.processes.size
+        begin, end = len(x) * rank // size, len(x) * (rank + 1) // size
+        return F.pad(orthogonal(x[begin:end], self.dtype), (0, 0, 0, 0, begin, len(x) - end))
 
     def state_dict(self) -> dict[str, Any]:
         """All that going on from here needs."""

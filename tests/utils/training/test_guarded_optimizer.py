@@ -100,7 +100,8 @@ def test_a_state_brings_everything_back(monkeypatch: pytest.MonkeyPatch) -> None
     config = replace(FAST, ema_decay=0.9)
     batches = [torch.full((5, 4), 1e30), *inputs(5), torch.full((5, 4), 1e30), *inputs(2)]
     net, twin = network(), network()
-    go(net, GuardedOptimizer(net, config, 4, "fp16"), batches)
+    whole = GuardedOptimizer(net, config, 4, "fp16")
+    go(net, whole, batches)
     first = GuardedOptimizer(twin, config, 4, "fp16")
     go(twin, first, batches[:3])
     third = network()
@@ -109,9 +110,34 @@ def test_a_state_brings_everything_back(monkeypatch: pytest.MonkeyPatch) -> None
     second.load_state_dict(first.state_dict())
     go(third, second, batches[3:], 4)
     assert third.weight.equal(net.weight)
-    straight = GuardedOptimizer(net, config, 4, "fp16")
     assert int(second.skipped) == 2
-    assert second.loss_scale.item() != straight.loss_scale.item()
+    torch.testing.assert_close(second.state_dict(), whole.state_dict(), rtol=0, atol=0)
+
+
+def test_what_is_said_anew_holds_for_adam_too() -> None:
+    net = network()
+    first = GuardedOptimizer(net, replace(FAST, weight_decay=0.1), 4)
+    go(net, first, inputs(2))
+    again = GuardedOptimizer(net, replace(FAST, weight_decay=0.2, betas=(0.5, 0.75), eps=1e-3), 4)
+    again.load_state_dict(first.state_dict())
+    assert [(group["weight_decay"], group["betas"], group["eps"]) for group in again.adam.param_groups] == [
+        (0.2, (0.5, 0.75), 1e-3),
+        (0.0, (0.5, 0.75), 1e-3),
+    ]
+    without = GuardedOptimizer(net, FAST, 4)
+    with pytest.raises(ValueError, match=r"^weight_decay=0\.0 cannot be switched on or off .*: give its old value, or"):
+        without.load_state_dict(first.state_dict())
+
+
+def test_an_average_that_was_not_there_begins_with_the_weights() -> None:
+    net, other = network(), network()
+    with torch.no_grad():
+        other.weight.add_(1)
+    averaged = GuardedOptimizer(net, replace(FAST, ema_decay=0.9), 4)
+    net.load_state_dict(other.state_dict())
+    averaged.load_state_dict(GuardedOptimizer(other, FAST, 4).state_dict())
+    with averaged.averaged():
+        assert net.weight.equal(other.weight)
 
 
 def test_who_has_no_gradient_lends_a_zero() -> None:

@@ -1,6 +1,7 @@
 """Steps that are orthogonal: against the singular value decomposition, and against torch's own Muon."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -12,6 +13,7 @@ from models.transformer import Transformer
 from models.transformer_xl import TransformerXL, TransformerXLConfig
 from tests.tiny import MODEL
 from utils.training import muon as module
+from utils.training.distributed import Processes
 from utils.training.moving_average import MovingAverage
 from utils.training.muon import Cut, Muon, hidden_matrices, orthogonal
 
@@ -158,6 +160,32 @@ def test_every_matrix_takes_its_own_step() -> None:
     torch.testing.assert_close(together.state_dict(), alone.state_dict())
     moved = {p for p, before in zip(alone.parameters(), start, strict=True) if not p.equal(before)}
     assert moved == set(hidden_matrices(alone))
+
+
+class Recorder(Processes):
+    """One of three, who hears nothing of the others and writes down what it would tell them."""
+
+    def add_up(self, tensors: Sequence[Tensor]) -> None:
+        self.told = [tensor.clone() for tensor in tensors]
+
+
+def test_processes_share_the_work() -> None:
+    """Four, then two matrices of another shape for three: what each tells is its own, and together it is all."""
+
+    def told(processes: Recorder) -> list[Tensor]:
+        weights = [nn.Parameter(draw(8, 32, seed=i)) for i in range(4)] + [nn.Parameter(draw(6, 6)) for _ in range(2)]
+        muon = Muon(hidden_like(*weights), 0.9, 0.0, torch.float32, processes)
+        for i, weight in enumerate(weights):
+            weight.grad = draw(*weight.shape, seed=10 + i)
+        muon.step(0.1, ONE, FINITE)
+        return processes.told
+
+    alone, shares = told(Recorder()), [told(Recorder(rank, 3)) for rank in range(3)]
+    for whole, *parts in zip(alone, *shares, strict=True):
+        torch.testing.assert_close(sum(parts), whole)
+        made = torch.stack([part.flatten(1).any(1) for part in parts])
+        assert made.sum(0).eq(1).all()
+        assert made.sum(1).max() == math.ceil(len(whole) / 3)
 
 
 def test_what_is_not_finite_moves_nothing_and_is_forgotten() -> None:
