@@ -316,8 +316,8 @@ def go_on(trainer: Trainer, checkpoints: CheckpointStore, wanted: dict[str, Any]
         say("The text is cut into other streams than before: the epoch begins anew, with nothing to remember")
 
 
-def begin_with(trainer: Trainer, source: Path, config: AnyConfig, say: Callable[[str], None]) -> None:
-    """Give a trainer the best weights of a run of the same task.
+def begin_with(net: nn.Module, source: Path, config: AnyConfig, say: Callable[[str], None]) -> None:
+    """Give a network the best weights of a run of the same task.
 
     Raises:
         ValueError: it has none, or they are of another architecture.
@@ -325,7 +325,7 @@ def begin_with(trainer: Trainer, source: Path, config: AnyConfig, say: Callable[
     theirs = run_folder.read_config(source, type(config)).model.architecture()
     if differs := difference({"model": theirs}, {"model": config.model.architecture()}):
         raise ValueError(f"the weights of {source} cannot be begun with: {differs}")
-    run_folder.load_weights(trainer.net, source)
+    run_folder.load_weights(net, source)
     say(f"Beginning with the weights of {source}")
 
 
@@ -357,17 +357,18 @@ def train(arguments: Arguments, processes: Processes, device: torch.device) -> N
     config, plan = task.config, task.config.training
     torch.manual_seed(plan.seed)
     net = task.build().to(device)
+    if arguments.init_from is not None:
+        begin_with(net, arguments.init_from, config, say)
     if plan.compile:
         compile_blocks(net)
-    optimizer = GuardedOptimizer(net, config.optimizer, config.model.d_model, plan.precision)
+    schedule = config.optimizer.ending_at(plan.max_steps)
+    optimizer = GuardedOptimizer(net, schedule, config.model.d_model, plan.precision, processes)
     trainer = Trainer(net, task.objective, optimizer, plan.precision, plan.seed, processes)
     kept = config.checkpoint
     checkpoints = None
     if arguments.resume is not None:
         checkpoints = CheckpointStore(arguments.resume / run_folder.CHECKPOINTS, kept.keep_last)
         go_on(trainer, checkpoints, architecture(task), say)
-    elif arguments.init_from is not None:
-        begin_with(trainer, arguments.init_from, config, say)
     with processes.first_alone():
         epoch = task.sampler.epoch(trainer.progress.epoch)
     say(describe(trainer, epoch, config))

@@ -736,6 +736,7 @@ def test_two_processes_are_one(home: Path, tmp_path: Path) -> None:
     shutil.copytree(home / "corpus", tmp_path / "corpus")
     batch = ("--batch.accumulate", "2", "--batch.tokens_per_batch", "100", "--training.max_steps", "8")
     more = (*batch, "--training.report_every", "1", "--optimizer.ema_decay", "0.8", "--model.attention_dropout", "0.1")
+    more += ("--optimizer.kind", "muon")
     finished(run_python("train.py", *settings(home), *more, "--name", "one", home=tmp_path))
     torchrun = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "train.py")
     out = finished(run_python(*torchrun, *settings(home), *more, "--name", "two", home=tmp_path))
@@ -816,8 +817,17 @@ def test_another_architecture_is_named(home: Path) -> None:
     with pytest.raises(ValueError, match=differs):
         train.go_on(trainer, CheckpointStore(folder / "checkpoints", 2), wanted, print)
     with pytest.raises(ValueError, match=differs):
-        train.begin_with(trainer, folder, other, print)
+        train.begin_with(net, folder, other, print)
     assert same(weights(trainer), before, set())
+
+
+def test_a_training_that_goes_on_keeps_what_it_chooses_by(home: Path) -> None:
+    folder = only_run(home)
+    assert read_arguments(["--resume", str(folder), "--training.select_by", "bleu"]).resume == folder
+    told = f"select_by=loss, but the best weights of {folder} were chosen by bleu: give --training.select_by bleu, or"
+    with pytest.raises(ValueError, match=re.escape(told)):
+        read_arguments(["--resume", str(folder), "--training.select_by", "loss"])
+    assert read_arguments(["--init-from", str(folder), "--training.select_by", "loss"]).init_from == folder
 
 
 def complaint(capsys: pytest.CaptureFixture[str]) -> str:

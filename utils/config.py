@@ -201,7 +201,7 @@ def tree_of(path: Path) -> type[AnyConfig]:
     except (OSError, yaml.YAMLError, UnicodeDecodeError):
         return Config  # whose parser says what is wrong
     task = settings.get("task", "translation") if isinstance(settings, dict) else "translation"
-    if task not in TREES:
+    if not isinstance(task, str) or task not in TREES:
         raise ValueError(f"{path}: task={task} is none of {', '.join(TREES)}")
     return TREES[task]
 
@@ -244,5 +244,5 @@ def to_config(parser: ArgumentParser, arguments: Namespace, tree: type[TreeT]) -
     _require_values(tree, arguments)
     ready = parser.instantiate(arguments)
     settings = {leaf.name: ready[leaf.name] for leaf in dataclasses.fields(tree)}
-    settings["optimizer"] = ready["optimizer"].ending_at(ready["training"].max_steps)
+    settings["optimizer"].ending_at(settings["training"].max_steps)  # refuses a cosine of no known length
     return tree(**settings)

@@ -273,13 +273,12 @@ def test_every_leaf_is_an_option() -> None:
     assert to_config(parser, parser.parse_args(["--training.max_epochs", "null"]), Config).training.max_epochs is None
 
 
-def test_a_cosine_comes_down_where_the_training_ends(tmp_path: Path) -> None:
+def test_a_cosine_asks_how_long_the_training_is(tmp_path: Path) -> None:
     cosine = ["--optimizer.schedule", "cosine", "--optimizer.warmup_steps", "9"]
     config = read_arguments([*cosine, "--training.max_steps", "30"]).config
-    assert config.optimizer.decay_steps == 21
     config.save(tmp_path / "config.yaml")
     longer = read_arguments(["--config", str(tmp_path / "config.yaml"), "--training.max_steps", "99"]).config
-    assert longer.optimizer == config.optimizer
+    assert longer.optimizer == config.optimizer  # the length is the training's, which may still change
     with pytest.raises(ValueError, match=r"give training.max_steps, or optimizer.decay_steps"):
         read_arguments(cosine)
 

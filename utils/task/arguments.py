@@ -11,7 +11,7 @@ from const.version import VERSION
 from utils.command_line import Parser
 from utils.config import TREES, AnyConfig, Config, add_config, to_config, tree_of
 from utils.dataset.corpus import DataConfig
-from utils.run import CHECKPOINTS, CONFIG, find_run, newest_run
+from utils.run import CHECKPOINTS, CONFIG, find_run, newest_run, read_config
 
 
 class Arguments(NamedTuple):
@@ -68,7 +68,7 @@ def read_arguments(argv: Sequence[str]) -> Arguments:
     with or begun from come before the other arguments.
 
     Raises:
-        ValueError: no such run; a run to resume and another one to begin from.
+        ValueError: no such run; a run to resume and another one to begin from; another score to choose by.
     """
     argv = [_underscored(argument) for argument in argv]
     asked = _first_look(argv)
@@ -93,7 +93,19 @@ def read_arguments(argv: Sequence[str]) -> Arguments:
     parser = build_parser(tree)
     given = parser.parse_args(argv)
     config = to_config(parser, given, tree)
+    if resumed is not None:
+        _refuse_other_score(resumed, config)
     return Arguments(config, resumed, begun, given.dry_run, given.profile)
+
+
+def _refuse_other_score(run: Path, config: AnyConfig) -> None:
+    """What is best by one score says nothing of what is by another."""
+    was, now = read_config(run, type(config)).training.select_by, config.training.select_by
+    if was != now:
+        raise ValueError(
+            f"select_by={now}, but the best weights of {run} were chosen by {was}: give --training.select_by {was}, "
+            "or begin anew with them by --init-from"
+        )
 
 
 def _without_own_files(argv: Sequence[str]) -> list[str]:

@@ -28,6 +28,9 @@ from utils.task.task import Task
 from utils.task.translation import TranslationTask
 from utils.text.pair import load_tokenizers
 from utils.trained import load_bert, load_classifier, load_language_model
+from utils.training.observer import read_log
+from utils.training.optimizer import OptimizerConfig
+from utils.training.schedule import learning_rate
 
 CPU = torch.device("cpu")
 NOWHERE = Path("nowhere")
@@ -96,7 +99,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     translator = ["--task", "translation", "--name", "translator", *pairs, *SMALL, "--model.tie", "target"]
     depth = ["--model.n_encoder_layers", "0", "--model.n_decoder_layers", "1", "--training.bleu_sentences", "4"]
     streams = ["--batch.n_streams", "2", "--batch.segment_length", "8", "--batch.accumulate", "2"]
-    language = ["--task", "language", "--name", "xl", *texts, *SMALL, *layers, *streams, "--model.memory_length", "8"]
+    xl = ["--task", "language", "--name", "xl", "--model.memory_length", "8", "--optimizer.schedule", "cosine"]
+    language = [*xl, *texts, *SMALL, *layers, *streams]
     commands = [
         [*language, *COMMON],
         ["--resume", "@xl", "--training.max_steps", "6", "--batch.n_streams", "3"],
@@ -178,6 +182,17 @@ def test_other_streams_than_before_begin_an_epoch_anew(home: Path) -> None:
 def test_the_speed_is_of_what_is_predicted(home: Path) -> None:
     said = (home / "said.txt").read_text(encoding="utf-8")
     assert re.findall(r"^step .* [\d,]+ ([a-z ]+/s)", said, re.M) == ["masked tok/s", "texts/s"]
+
+
+def test_a_cosine_comes_down_where_the_training_ends(home: Path) -> None:
+    """First at 4 updates, and then, as the training goes on, at 6; one is of warm-up."""
+    log = read_log(run(home, "xl") / "log.jsonl")
+    rates = {record["step"]: record["learning_rate"] for _, record in log if record["kind"] == "train"}
+    ends = dict.fromkeys(range(1, 5), 4) | dict.fromkeys((5, 6), 6)
+    config = OptimizerConfig(schedule="cosine", warmup_steps=1)
+    expected = {step: learning_rate(step, config.ending_at(end), 16) for step, end in ends.items()}
+    assert rates == pytest.approx(expected)
+    assert expected[4] == expected[6] == 0 < expected[5]
 
 
 def test_what_was_trained_is_read_again(home: Path) -> None:
