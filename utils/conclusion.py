@@ -18,7 +18,7 @@ from utils.provenance import portable, provenance
 from utils.run import ATTENTION, CURVE, TEST, TRANSLATIONS, WEIGHTS, Run, load_weights
 from utils.training.observer import Sample, Validation
 from utils.training.plan import Progress
-from utils.training.weight_store import WeightStore, average, write_weights
+from utils.training.weight_store import WeightStore, average, read_score, write_weights
 from utils.visualize.attention import cross_attention, draw_cross_attention
 
 Judge = Callable[[float], Validation]
@@ -43,7 +43,9 @@ def try_average(
     judge: Judge,
     say: Callable[[str], None],
 ) -> None:
-    """Average the weights of the last validations; where they score better on dev than the best, they take its place.
+    """Average the weights of the last validations; where they score no worse on dev than the best, they take its place.
+
+    The best may be an average, too: that of a training that has ended before, and goes on.
 
     Args:
         trained: its network is left with the average.
@@ -58,13 +60,13 @@ def try_average(
     if not paths:
         return
     trained.net.load_state_dict(average(paths, say))
-    score, best = trained.test(dev, judge).score(select_by), trained.progress.best_score
-    better = score > best
-    if better:
+    score, best = trained.test(dev, judge).score(select_by), read_score(folder / WEIGHTS)
+    good = score >= best
+    if good:
         write_weights(trained.net.state_dict(), folder / WEIGHTS, score)
     say(
         f"\nAverage of the weights of the last {len(paths)} validations: dev {select_by} {score:.2f} against {best:.2f}"
-        f" of the best: {'used' if better else 'not used'}"
+        f" of the best: {'used' if good else 'not used'}"
     )
 
 

@@ -10,7 +10,7 @@ from utils.file import sweep_drafts
 from utils.training.checkpoint_store import CheckpointStore
 from utils.training.observer import StepReport, Validation
 from utils.training.plan import Progress
-from utils.training.weight_store import WeightStore, write_weights
+from utils.training.weight_store import WeightStore, read_score, write_weights
 
 
 class CheckpointKeeper:
@@ -52,7 +52,8 @@ class CheckpointKeeper:
         """Save."""
         learned, score = self._learned(), validation.score(self._select_by)
         self._weights.save(learned, progress.step, score)
-        if progress.best_step == progress.step:
+        # an average that a training ended with, before it went on, may be better than all validations so far
+        if progress.best_step == progress.step and score >= read_score(self._best):
             write_weights(learned, self._best, score)
         self.save(progress.step)
 

@@ -9,7 +9,7 @@ from utils.training.checkpoint_keeper import CheckpointKeeper
 from utils.training.checkpoint_store import CheckpointStore
 from utils.training.observer import Validation
 from utils.training.plan import Progress
-from utils.training.weight_store import WeightStore, read_score, read_weights
+from utils.training.weight_store import WeightStore, read_score, read_weights, write_weights
 
 CPU = torch.device("cpu")
 
@@ -55,6 +55,16 @@ def test_each_validation_is_saved_and_the_best_apart(tmp_path: Path) -> None:
         "checkpoints": ["step-00000030.pt", "step-00000040.pt"],
         "weights": [f"step-{step:08d}.safetensors" for step in (20, 30, 40)],
     }
+
+
+def test_a_better_average_of_an_earlier_end_stays(tmp_path: Path) -> None:
+    """A training has ended with an average of 9, and goes on: a validation of 8 is its best, and worse."""
+    training = Training(tmp_path)
+    write_weights({"w": torch.tensor([-1.0])}, training.best, 9.0)
+    training.go()
+    assert read_weights(training.best)["w"].item() == -1
+    training.validate(50, 9.5)
+    assert read_weights(training.best)["w"].item() == 50
 
 
 def test_between_validations_only_the_training_is_saved(tmp_path: Path) -> None:

@@ -1,0 +1,62 @@
+"""What is done when a training has ended."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from utils.conclusion import Judge, try_average
+from utils.dataset.training_data import AnyBatch
+from utils.run import WEIGHTS
+from utils.training.observer import Validation
+from utils.training.plan import Progress
+from utils.training.weight_store import WeightStore, read_score, read_weights, write_weights
+
+
+class Trained:
+    """A single weight, scored by how near 3 it is."""
+
+    def __init__(self) -> None:
+        self.net = nn.Linear(1, 1, bias=False)
+        self.progress = Progress()
+
+    def test(self, batches: Sequence[AnyBatch], judge: Judge) -> Validation:
+        assert not batches
+        return judge(abs(self.net.weight.item() - 3))
+
+
+def concluded(folder: Path, weights: Sequence[float], best: float) -> str:
+    """Validations with these weights, the best of which, or what was best before, has this score."""
+    store = WeightStore(folder / "weights", 0, 3, 0)
+    for step, weight in enumerate(weights, 1):
+        store.save({"weight": torch.tensor([[weight]])}, step, 10 - abs(weight - 3))
+    write_weights({"weight": torch.tensor([[99.0]])}, folder / WEIGHTS, best)
+    said: list[str] = []
+    try_average(Trained(), store, folder, "bleu", [], lambda loss: Validation(loss, {"bleu": 10 - loss}), said.append)
+    return "".join(said)
+
+
+@pytest.mark.parametrize(
+    ("best", "weight"),
+    [
+        (9.0, 3.0),  # of the three, which were 2, 3.5 and 3.5
+        (10.0, 3.0),  # that which was found before, and is found again
+        (10.5, 99.0),
+    ],
+)
+def test_an_average_takes_the_place_of_what_is_no_better(tmp_path: Path, best: float, weight: float) -> None:
+    said = concluded(tmp_path, (7.0, 2.0, 3.5, 3.5), best)
+    assert read_weights(tmp_path / WEIGHTS)["weight"].item() == weight
+    assert read_score(tmp_path / WEIGHTS) == max(best, 10.0)
+    used = "not used" if weight == 99 else "used"
+    assert (
+        said
+        == f"\nAverage of the weights of the last 3 validations: dev bleu 10.00 against {best:.2f} of the best: {used}"
+    )
+
+
+def test_without_kept_weights_nothing_is_averaged(tmp_path: Path) -> None:
+    assert not concluded(tmp_path, (), 5.0)
+    assert read_score(tmp_path / WEIGHTS) == 5.0
