@@ -11,6 +11,7 @@ from utils.experiment.ablation_result import Results
 from utils.experiment.ablation_table import Comparison, compare, draw, write_table
 from utils.experiment.ablation_work import Work
 from utils.experiment.training_process import stop_as_by_ctrl_c
+from utils.provenance import own_commit
 
 
 def build_parser() -> Parser:
@@ -44,6 +45,7 @@ def main() -> None:
     """Train, score, write, draw."""
     arguments = build_parser().parse_args()
     stop_as_by_ctrl_c()
+    own_commit()  # before hours pass
     ablation = read_ablation(arguments.file)
     results = Results(ablation, arguments.folder / "ablation" / ablation.spec.name)
     if not arguments.table:

@@ -41,14 +41,14 @@ def portable(path: Path) -> str:
 
 
 def commit(folder: Path) -> str:
-    """The commit that a checkout stands at, and whether tracked files differ from it; else the version."""
+    """The commit that a checkout stands at, and whether its code or settings differ from it; else the version."""
     try:
         top, revision, changed = (
             subprocess.run(["git", "-C", folder, *words], capture_output=True, text=True, check=True).stdout.strip()
             for words in (
                 ("rev-parse", "--show-toplevel"),
                 ("rev-parse", "HEAD"),
-                ("status", "--porcelain", "--untracked-files=no"),
+                ("status", "--porcelain", "--untracked-files=no", "--", ":!*.md", ":!figure"),
             )
         )
     except (OSError, subprocess.CalledProcessError):  # no git, or no checkout

@@ -23,6 +23,14 @@ def test_a_commit_is_named_and_so_is_that_files_differ_from_it(tmp_path: Path) -
     revision = git(tmp_path, "rev-parse", "HEAD").strip()
     (tmp_path / "new").write_text("no part of it")
     assert commit(tmp_path) == revision
+    for text in ("README.md", "docs/page.md", "figure/results/run.json"):  # they say what comes out, and change nothing
+        (tmp_path / text).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / text).write_text("before")
+        git(tmp_path, "add", text)
+        git(tmp_path, "commit", "-m", "text")
+        (tmp_path / text).write_text("after")
+    revision = git(tmp_path, "rev-parse", "HEAD").strip()
+    assert commit(tmp_path) == revision
     (tmp_path / "a").write_text("2")
     assert commit(tmp_path) == f"{revision}, changed"
     (tmp_path / "copy").mkdir()

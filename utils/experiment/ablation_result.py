@@ -11,6 +11,7 @@ from utils.dataset.parallel_text import ParallelFiles, read_parallel
 from utils.device import pick_device
 from utils.evaluation.metric import build_metrics, fitting_tokenizer, measure
 from utils.experiment.ablation import Ablation, Alternative, plain_differences, same_weights
+from utils.experiment.changed_setting import flat
 from utils.experiment.training_process import run_named
 from utils.file import write_json
 from utils.provenance import portable, provenance
@@ -51,8 +52,10 @@ class Results:
             file = self.file(alternative, seed)
             if file.is_file():
                 found[seed] = _read(file)
+                # what is newer than the result stood at its default then
+                known = flat(Config().plain(portable)) | flat(found[seed]["config"])
                 expected = self.ablation.config(alternative, seed).plain(portable)
-                _refuse_other(file, plain_differences(found[seed]["config"], expected))
+                _refuse_other(file, plain_differences(known, expected))
         return found
 
     def run(self, alternative: Alternative, seed: int) -> str | None:
@@ -120,6 +123,7 @@ def score_run(folder: Path, ablation: Ablation, alternative: Alternative, seed: 
     corpus = prepare_corpus(config.data)
     metrics = build_metrics(corpus.tgt_lang, fitting_tokenizer(corpus.tgt_lang, corpus.pre_tokenized))
     del metrics["TER"]
+    course = _course(folder)
 
     def score(files: ParallelFiles) -> _Scores:
         pairs = read_parallel(files)
@@ -138,7 +142,7 @@ def score_run(folder: Path, ablation: Ablation, alternative: Alternative, seed: 
         "dev_chrf": dev.chrf,
         "test_bleu": test.bleu,
         "test_chrf": test.chrf,
-        **_course(folder),
+        **course,
         "run": folder.name,
         "options": dict(alternative.options),
         "difference": {key: list(values) for key, values in ablation.changes(alternative).items()},
@@ -152,11 +156,12 @@ def _course(folder: Path) -> Result:
     """What the training was like."""
     ended = json.loads((folder / TEST).read_text(encoding="utf-8"))
     records = [record for _, record in read_log(folder / LOG)]
+    speeds = [record["tokens_per_second"] for record in records if record["kind"] == "train"]
     return {
         "best_step": ended["best_step"],
         "steps": ended["steps"],
         "target_tokens": ended["target_tokens"],
-        "target_tokens_per_s": round(median(r["tokens_per_second"] for r in records if r["kind"] == "train"), 1),
+        "target_tokens_per_s": round(median(speeds), 1) if speeds else None,
         "minutes": max(record["minutes"] for record in records),
         "parameters": ended["parameters"],
         "trained": {name: ended[name] for name in ("finished", "commit", "machine")},

@@ -13,10 +13,11 @@ from utils.experiment.ablation_result import Result, Results
 from utils.experiment.seed_spread import (
     Difference,
     Spread,
+    beyond_blocks,
+    blocked,
     claimed,
     difference,
     loudest,
-    paired_difference,
     pooled,
 )
 from utils.experiment.train_options import as_text
@@ -52,8 +53,8 @@ class Comparison(NamedTuple):
         rows: the alternatives that have results.
         missing: those that have none.
         trained: what seeds do to everything that was trained.
-        translated: what they do to differences on the same weights.
-        loud: alternatives that are most of either spread.
+        translated: what they do to everything that translates with the same weights, beyond what they do to these.
+        loud: alternatives that are most of either spread, and among whom that is, in words.
     """
 
     ablation: Ablation
@@ -62,7 +63,7 @@ class Comparison(NamedTuple):
     missing: Sequence[Alternative]
     trained: Spread | None
     translated: Spread | None
-    loud: Sequence[Alternative]
+    loud: Sequence[tuple[Alternative, str]]
 
     def verdicts(self) -> Counter[str]:
         """How many alternatives are better, worse, ..."""
@@ -73,7 +74,8 @@ def compare(results: Results) -> Comparison:
     """What the files say.
 
     Raises:
-        ValueError: there is none of the base, or one is of other settings or, where they ought to be the same, weights.
+        ValueError: there is none of the base, or one is of other settings or, where they ought to be the same, weights,
+            or those that share weights share no seed.
     """
     ablation = results.ablation
     found = {alternative: results.of(alternative) for alternative in ablation.everything}
@@ -87,14 +89,24 @@ def compare(results: Results) -> Comparison:
             found[alternative] = {seed: result for seed, result in of.items() if seed in base.results}
             _require_same_weights(results, alternative, found[alternative], base)
     rows = [Row(alternative, of, None) for alternative, of in found.items() if of]
-    shared = {row.alternative: _changes(row, base) for row in rows if ablation.shares_weights(row.alternative)}
-    own = {row.alternative: row.values(_MAIN) for row in (base, *rows) if row.alternative not in shared}
-    trained, translated = pooled(list(own.values())), pooled(list(shared.values()))
-    loud = [list(groups)[i] for groups in (own, shared) if (i := loudest(list(groups.values()))) is not None]
+    own = [row for row in (base, *rows) if not ablation.shares_weights(row.alternative)]
+    shared = _on_the_same_seeds([base, *(row for row in rows if row not in own)])
+    scores = [row.values(_MAIN) for row in shared]
+    trained, translated = pooled([row.values(_MAIN) for row in own]), blocked(scores)
+    loud = [
+        (among[i].alternative, whom)
+        for whom, among, groups in (
+            ("that were trained", own, [row.values(_MAIN) for row in own]),
+            ("on the same weights", shared, beyond_blocks(scores)),
+        )
+        if (i := loudest(groups)) is not None
+    ]
+    same = {row.alternative: row for row in shared[1:]}
 
     def judged(row: Row) -> Row:
-        if changes := shared.get(row.alternative):
-            return row._replace(difference=paired_difference(changes, translated))
+        if row.alternative in same:
+            ours, theirs = same[row.alternative], shared[0]
+            return row._replace(difference=difference(ours.values(_MAIN), theirs.values(_MAIN), translated))
         return row._replace(difference=difference(row.values(_MAIN), base.values(_MAIN), trained))
 
     missing = [alternative for alternative, of in found.items() if not of]
@@ -111,9 +123,15 @@ def _require_same_weights(results: Results, alternative: Alternative, translated
             )
 
 
-def _changes(row: Row, base: Row) -> list[float]:
-    """Seed by seed: the same weights, translated in another way."""
-    return [row.results[seed][_MAIN] - base.results[seed][_MAIN] for seed in row.results]
+def _on_the_same_seeds(rows: Sequence[Row]) -> list[Row]:
+    """The rows with the seeds that all of them have."""
+    seeds = set.intersection(*(set(row.results) for row in rows))
+    if not seeds:
+        raise ValueError(
+            f"no seed has results of {', '.join(str(row.alternative) for row in rows)} alike: "
+            "python -m bench.ablation scores what is missing"
+        )
+    return [row._replace(results={seed: row.results[seed] for seed in sorted(seeds)}) for row in rows]
 
 
 def write_table(found: Comparison, file: Path, picture: Path) -> None:
@@ -223,11 +241,13 @@ def _how_to_read(found: Comparison) -> str:
         f"pooled, is {_pooled(found.trained)}. "
     )
     if found.translated is not None:
-        text += f"For differences on the same weights it is {_pooled(found.translated)}. "
-    for alternative in found.loud:
-        kind = "on the same weights" if found.ablation.shares_weights(alternative) else "that were trained"
         text += (
-            f"**{alternative}** alone varies more than all others {kind} together, and so hides differences of these. "
+            "Where weights are the same, what a seed does to all that translates with them is left out, and it is "
+            f"{_pooled(found.translated)}. "
+        )
+    for alternative, whom in found.loud:
+        text += (
+            f"**{alternative}** alone varies more than all others {whom} together, and so hides differences of these. "
         )
     compared = len(found.rows)
     return text + (

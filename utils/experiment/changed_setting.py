@@ -9,7 +9,7 @@ ABSENT: Final = object()  # in place of a value that one side does not have
 
 def changed_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Both values of each, by its dotted name, those that only `new` has last; 1 and 1.0 differ."""
-    before, after = _flat(old), _flat(new)
+    before, after = flat(old), flat(new)
     pairs = {name: (before.get(name, ABSENT), after.get(name, ABSENT)) for name in before | after}
     return {name: (was, now) for name, (was, now) in pairs.items() if _differ(was, now)}
 
@@ -18,8 +18,9 @@ def _differ(one: Any, other: Any) -> bool:
     return one is ABSENT or other is ABSENT or json.dumps(one, sort_keys=True) != json.dumps(other, sort_keys=True)
 
 
-def _flat(settings: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+def flat(settings: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """All of them in one level, by their dotted names."""
     found: dict[str, Any] = {}
     for key, value in settings.items():
-        found |= _flat(value, f"{above}{key}.") if isinstance(value, Mapping) else {above + key: value}
+        found |= flat(value, f"{above}{key}.") if isinstance(value, Mapping) else {above + key: value}
     return found

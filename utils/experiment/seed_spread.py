@@ -5,9 +5,14 @@ own mean (the residual of a one-way analysis of variance, Fisher 1925, ch. VII):
 
     s² = Σᵢ Σⱼ (yᵢⱼ - ȳᵢ)² / Σᵢ (nᵢ - 1)
 
-A difference of two means then has the standard error s √(1/n + 1/m); where both recipes share their weights seed by
-seed, that of the mean of the n differences, s √(1/n), with the s of such differences. A difference is claimed beyond
-t of them, Student's at the degrees of freedom of s: so is one of twenty where there is none.
+A difference of two means then has the standard error s √(1/n + 1/m). Recipes that share their weights seed by seed
+share what a seed does to these, too; each seed is a block then (Fisher 1935, ch. IV), and s is what k recipes vary by
+beyond their own means and those of their n seeds:
+
+    s² = Σᵢ Σⱼ (yᵢⱼ - ȳᵢ - ȳⱼ + ȳ)² / (k - 1) (n - 1)
+
+A difference is claimed beyond t standard errors, Student's at the degrees of freedom of s: so is one of twenty where
+there is none.
 """
 
 import math
@@ -68,10 +73,30 @@ def pooled(groups: Sequence[Sequence[float]]) -> Spread | None:
     return Spread(math.sqrt(sum(map(_squares, groups)) / freedom), freedom)
 
 
+def beyond_blocks(recipes: Sequence[Sequence[float]]) -> list[list[float]]:
+    """What each value is beyond the means of its recipe and its seed.
+
+    Args:
+        recipes: the scores of each, one for each seed, all with the same seeds.
+    """
+    seeds, whole = [mean(scores) for scores in zip(*recipes, strict=True)], mean(map(mean, recipes))
+    return [[score - mean(own) - seed + whole for score, seed in zip(own, seeds, strict=True)] for own in recipes]
+
+
+def blocked(recipes: Sequence[Sequence[float]]) -> Spread | None:
+    """s of recipes that share their weights seed by seed; None for one recipe or one seed."""
+    freedom = (len(recipes) - 1) * (len(recipes[0]) - 1)
+    if freedom < 1:
+        return None
+    return Spread(math.sqrt(sum(x * x for own in beyond_blocks(recipes) for x in own) / freedom), freedom)
+
+
 def loudest(groups: Sequence[Sequence[float]]) -> int | None:
-    """Which of several has more than half of all squares, and so hides the differences of the others."""
+    """Which of three or more that vary has over half of all squares, and so hides the differences of the others."""
     squares = [_squares(group) for group in groups]
-    return next((i for i, own in enumerate(squares) if own > sum(squares) / 2), None) if len(groups) > 1 else None
+    if sum(len(group) > 1 for group in groups) < 3:  # of two, one has more than half
+        return None
+    return next((i for i, own in enumerate(squares) if own > sum(squares) / 2), None)
 
 
 def _squares(group: Sequence[float]) -> float:
@@ -79,15 +104,6 @@ def _squares(group: Sequence[float]) -> float:
 
 
 def difference(ours: Sequence[float], base: Sequence[float], spread: Spread | None) -> Difference:
-    """Of two means over seeds that have nothing in common, one spread for both."""
-    return _difference(mean(ours) - mean(base), 1 / len(ours) + 1 / len(base), spread)
-
-
-def paired_difference(changes: Sequence[float], spread: Spread | None) -> Difference:
-    """The mean of differences that were made on the same weights each; the spread is one of such differences."""
-    return _difference(mean(changes), 1 / len(changes), spread)
-
-
-def _difference(value: float, share: float, spread: Spread | None) -> Difference:
-    """With the share of s² that is its error's square."""
-    return Difference(value, spread and claimed(spread.freedom) * spread.deviation * math.sqrt(share))
+    """Of two means over seeds, one spread for both."""
+    error = math.sqrt(1 / len(ours) + 1 / len(base))
+    return Difference(mean(ours) - mean(base), spread and claimed(spread.freedom) * spread.deviation * error)

@@ -124,5 +124,5 @@ def test_the_ablations_of_the_repository_turn_one_switch_at_a_time(file: Path) -
     assert len(ablation.spec.seeds) >= 2 or file.stem.endswith("_size")  # a first look, before a long training
     for alternative in ablation.alternatives:
         several = len(ablation.changes(alternative)) > 1
-        # a moving average takes the place of the other, more heads keep their width, and a cosine has a length
-        assert not several or re.search("average|width|learning rate", alternative.switch)
+        # an average takes the place of the other, heads keep their width, a cosine has a length, an optimizer its rate
+        assert not several or re.search("average|width|learning rate|optimizer", alternative.switch)

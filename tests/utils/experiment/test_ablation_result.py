@@ -64,6 +64,10 @@ def test_a_setting_that_came_later_makes_no_result_another(results: Results, tmp
     del found["config"]["model"]["positions"]
     file.write_text(json.dumps(found))
     results.require_same(tmp_path)
+    del found["config"]["optimizer"]["clip_norm"]  # without which the base trains
+    file.write_text(json.dumps(found))
+    with pytest.raises(ValueError, match=r"of other settings \(optimizer\.clip_norm 1\.0 and not None\): remove it"):
+        results.require_same(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ from utils.experiment.ablation_result import Results
 from utils.experiment.ablation_table import Comparison, compare, draw, page, write_table
 
 # dev BLEU by seed. Around their means, what was trained varies by 0.2² + 0.2² + 0.1² + 0.1² + 0.3² + 0.3² with three
-# degrees of freedom; what translates with the base's weights differs from it by -0.5, -0.7 and 0.5, 0.5.
+# degrees of freedom; what translates with the same weights varies by 0.1/3, 0.2/3 and 0.1/3 to either side beyond its
+# own means and those of the seeds.
 SCORES = {
     "base": (30.2, 29.8),
     "norm-last": (28.1, 27.9),
@@ -21,7 +22,7 @@ SCORES = {
     "beam-2": (30.7, 30.3),
 }
 DEVIATION = (0.28 / 3) ** 0.5
-PAIRED = (0.02 / 2) ** 0.5
+SHARED = (2 * (0.01 + 0.04 + 0.01) / 9 / 2) ** 0.5
 
 
 @pytest.fixture(scope="module")
@@ -49,14 +50,14 @@ def found(ablation: Ablation, tmp_path: Path) -> Comparison:
 
 
 def test_differences_and_their_errors_are_those_by_hand(found: Comparison) -> None:
-    """What was trained has its errors from all that was trained; what only translates, from pairs of one seed."""
+    """What was trained has its errors from all that was trained; what only translates, from all on the same weights."""
     judged = {row.alternative.slug: row.difference for row in found.rows}
     trained = 3.18 * DEVIATION * (1 / 2 + 1 / 2) ** 0.5
-    paired = 4.30 * PAIRED * (1 / 2) ** 0.5
+    shared = 4.30 * SHARED * (1 / 2 + 1 / 2) ** 0.5
     expected = {
         "norm-last": (-2.0, trained, "worse"),
-        "beam-1-greedy": (-0.6, paired, "worse"),
-        "beam-2": (0.5, paired, "better"),
+        "beam-1-greedy": (-0.6, shared, "worse"),
+        "beam-2": (0.5, shared, "better"),
         "dropout-0.3": (1.5, trained, "better"),
     }
     assert list(judged) == list(expected)
@@ -85,14 +86,14 @@ def test_a_line_tells_what_differs_and_what_came_out(found: Comparison) -> None:
         *("norm", "last", "`model.norm_first` true → false", "**28.00 ± 0.14**", "-2.00 (± 0.97)", "worse"),
         *("29.00 ± 0.14", "50.00 ± 0.00", "1.23 M", "6.0 |"),
     ]
-    assert cells["2"][2:6] == ["`search.beam_size` 4 → 2", "**30.50 ± 0.28**", "+0.50 (± 0.30)", "better"]
+    assert cells["2"][2:6] == ["`search.beam_size` 4 → 2", "**30.50 ± 0.28**", "+0.50 (± 0.35)", "better"]
 
 
 def test_the_page_says_how_it_is_read_and_made(found: Comparison) -> None:
     text = page(found, "tiny.png")
     for told in (
         "pooled, is 0.31 (3 degrees of freedom: 3.18 standard errors)",
-        "on the same weights it is 0.10 (2 degrees of freedom: 4.30 standard errors)",
+        "is left out, and it is 0.08 (2 degrees of freedom: 4.30 standard errors)",
         "**dropout 0.3** alone varies more than all others that were trained together",
         "**beam 1, greedy** alone varies more than all others on the same weights together",
         "means over 2 seeds",
@@ -153,6 +154,19 @@ def test_the_same_weights_are_compared_seed_by_seed(ablation: Ablation, tmp_path
     assert norm.difference.value == -1.5
     assert beam.difference == (0.5, None)
     assert beam.values("dev_bleu") == [30.5]
+
+
+def test_who_share_weights_are_compared_on_the_seeds_that_all_have(ablation: Ablation, tmp_path: Path) -> None:
+    scores = {"base": (30.2, 29.8), "beam-1-greedy": (29.7,), "beam-2": (30.7, 39.9)}
+    beam = next(row for row in compare(written(ablation, tmp_path, scores)).rows if row.alternative.slug == "beam-2")
+    assert beam.difference is not None
+    assert beam.difference.value == pytest.approx(0.5)
+    assert beam.difference.margin is None
+    assert beam.values("dev_bleu") == [30.7, 39.9]
+    results = written(ablation, tmp_path, scores)
+    results.file(beam.alternative, 1).unlink()
+    with pytest.raises(ValueError, match="no seed has results of base, beam 1, greedy, beam 2 alike: python -m bench"):
+        compare(results)
 
 
 def test_one_seed_claims_nothing(ablation: Ablation, tmp_path: Path) -> None:

@@ -200,7 +200,8 @@ def test_who_stops_it_stops_the_training_that_runs_and_begins_no_other(world: Wo
 
 def test_results_of_other_settings_are_refused_before_anything_is_trained(world: World) -> None:
     last = world.ablation.alternatives[-1]
-    other = result(world.ablation, last, 2, 30.0) | {"config": {"model": {"dropout": 0.9}}}
+    other = result(world.ablation, last, 2, 30.0)
+    other["config"]["model"]["dropout"] = 0.9
     world.results.write(last, 2, other)
     with pytest.raises(ValueError, match=r"dropout-0\.3-2\.json is of other settings \(model\.dropout 0\.9 and not"):
         world.work().finish()
