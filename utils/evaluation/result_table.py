@@ -19,13 +19,26 @@ _OTHER_HEAD = "| run | task | text | parameters | training | test PPL | scores |
 
 
 def _results(folder: Path, of_translators: bool) -> Iterator[list[dict[str, Any]]]:
-    """What the `test.json` of runs say, those of one name together, in the order of the first file's name."""
+    """What the `test.json` of runs say, those of one name together, in the order of the first file's name.
+
+    Raises:
+        ValueError: those of one name are of several recipes.
+    """
     runs: dict[str, list[dict[str, Any]]] = {}
     for file in sorted(folder.glob("*.json")):
         result = json.loads(file.read_text(encoding="utf-8"))
         if ("bleu" in result) is of_translators:
-            runs.setdefault(result["name"], []).append(result)
+            others = runs.setdefault(result["name"], [])
+            if others and _recipe(others[0]) != _recipe(result):
+                raise ValueError(f"{file} is of other settings than others of {result['name']}: keep those of one")
+            others.append(result)
     yield from runs.values()
+
+
+def _recipe(result: dict[str, Any]) -> dict[str, Any] | None:
+    """All settings but the seed, where the result tells them."""
+    config = result.get("config")
+    return config and config | {"training": config["training"] | {"seed": None}}
 
 
 def _mean(runs: list[dict[str, Any]], figure: str) -> str:

@@ -43,6 +43,22 @@ def test_runs_of_one_name_share_a_row_of_means(tmp_path: Path) -> None:
     assert result_table(tmp_path).splitlines()[2:] == [row + "| **13.00 ± 3.61** | 39.00 ± 10.82 |"]
 
 
+def test_a_mean_is_of_one_recipe(tmp_path: Path) -> None:
+    same = {"name": "few", "corpus": "tanaka", "direction": "ja-en", "parameters": 1e6, "target_tokens": 2e6}
+    scores = {"minutes": 5, "perplexity": 4.0, "bleu": 10.0, "chrf": 30.0}
+
+    def keep(seed: int, d_model: int) -> None:
+        result = same | scores | {"config": {"model": {"d_model": d_model}, "training": {"seed": seed}}}
+        (tmp_path / f"few_{seed}.json").write_text(json.dumps(result), encoding="utf-8")
+
+    keep(1, 128)
+    keep(2, 128)
+    assert "2 seeds" in result_table(tmp_path)
+    keep(2, 256)
+    with pytest.raises(ValueError, match=r"few_2\.json is of other settings than others of few: keep"):
+        result_table(tmp_path)
+
+
 def test_other_tasks_have_a_table_of_their_own(tmp_path: Path) -> None:
     result = {
         "name": "bert",
