@@ -5,6 +5,7 @@ import argparse
 from const.version import VERSION
 from utils.command_line import Parser, run_command
 from utils.evaluation.metric import sampling_seed
+from utils.file import require_file
 from utils.scoring.files import COMPARE, FILE
 from utils.scoring.heads import HEADS
 from utils.scoring.nymwa import NYMWA
@@ -48,8 +49,12 @@ def build_parser() -> Parser:
 def main() -> None:
     """Read the arguments and do what the verb says."""
     arguments = build_parser().parse_args()
-    with sampling_seed(arguments[arguments.verb].get("seed")):
-        VERBS[arguments.verb].act(arguments[arguments.verb])
+    asked = arguments[arguments.verb]
+    for option in ("json", "html", "picture"):
+        if asked.get(option):
+            require_file(asked[option])
+    with sampling_seed(asked.get("seed")):
+        VERBS[arguments.verb].act(asked)
 
 
 if __name__ == "__main__":

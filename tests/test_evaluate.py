@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 import torch
@@ -349,11 +350,32 @@ def test_tuning_finds_what_scores_best_and_saves_it(command: Command, run: Path,
     assert scored.metrics[0].score == pytest.approx(best["bleu"])
 
 
-@pytest.mark.parametrize("words", [("--beams", "0"), ("--limit", "0"), ("--length_penalties", "nan")])
-def test_tuning_refuses_what_finds_nothing(command: Command, run: Path, words: tuple[str, str]) -> None:
+def never(*_: object) -> NoReturn:
+    raise AssertionError("translated in vain")
+
+
+@pytest.mark.parametrize(
+    "words", [("--beams", "1", "0"), ("--limit", "0"), ("--length_penalties", "nan"), ("--length_penalties", "1", "20")]
+)
+def test_tuning_refuses_what_finds_nothing_before_it_looks(
+    command: Command, run: Path, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Translator, "translate", never)
     before = (run / CONFIG).read_text(encoding="utf-8")
-    assert words[1] in command("tune", "--save", *words).err
+    assert words[-1] in command("tune", "--save", *words).complaint
     assert (run / CONFIG).read_text(encoding="utf-8") == before
+
+
+def test_what_cannot_be_counted_or_written_is_refused_before_anything_is_translated(
+    command: Command, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Translator, "translate", never)
+    assert "--bootstrap 5: give 100 or more" in command("run", run, "--bootstrap", "5").complaint
+    language_model = language_run(tmp_path / "pickles")
+    assert "--samples 5: give" in command("rescore", run, "--with", language_model, "--samples", "5").complaint
+    for verb, option in (("run", "translations"), ("run", "html"), ("tune", "picture"), ("heads", "json")):
+        found = command(verb, run, f"--{option}", tmp_path)
+        assert f"{tmp_path} is there and is no file: give another name" in found.complaint
 
 
 def own_corpus(run: Path) -> Corpus:

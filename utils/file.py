@@ -43,13 +43,25 @@ def no_room(path: Path, draft: Path, size: int | None, reason: str) -> OSError:
     )
 
 
+def require_file(path: Path) -> None:
+    """Refuse a place that no file can take: a folder, a device, a pipe. Worth asking before hours of work.
+
+    Raises:
+        ValueError: it is one.
+    """
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path} is there and is no file: give another name")
+
+
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
     """Yield a name to write to; what was written there takes the place of `path` if the block ends well.
 
     Raises:
+        ValueError: what stands there is no file.
         OSError: the disk is full, among others; the message says what is missing.
     """
+    require_file(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
@@ -73,6 +85,18 @@ def write_json(path: Path, value: Any) -> None:
     """
     with atomic_file(path) as draft:
         draft.write_text(json.dumps(value, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+
+
+def read_json(path: Path) -> Any:
+    """What `write_json` wrote.
+
+    Raises:
+        ValueError: the file is damaged.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged ({error}): copy it anew, or remove it") from error
 
 
 def sweep_drafts(folder: Path) -> list[Path]:

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from utils.file import atomic_file, atomic_folder, no_room, sweep_drafts, write_json
+from utils.file import atomic_file, atomic_folder, no_room, read_json, require_file, sweep_drafts, write_json
 
 
 def names(folder: Path) -> list[str]:
@@ -99,6 +99,27 @@ def test_what_appears_has_reached_the_disk(tmp_path: Path, monkeypatch: pytest.M
         (folder / "inner").mkdir()
         (folder / "inner" / "c").touch()
     assert set(synced) == {folder, folder / "inner", folder / "inner" / "c", tmp_path}
+
+
+def test_what_is_no_file_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("folder", "pipe"):
+        with (
+            pytest.raises(ValueError, match=rf"/{name} is there and is no file: give another name"),
+            atomic_file(tmp_path / name),
+        ):
+            pytest.fail("begun")
+    assert {path.name for path in tmp_path.iterdir()} == {"folder", "pipe"}
+    require_file(tmp_path / "new")
+
+
+def test_damaged_json_is_named(tmp_path: Path) -> None:
+    write_json(tmp_path / "a.json", {"都": 1})
+    assert read_json(tmp_path / "a.json") == {"都": 1}
+    (tmp_path / "a.json").write_text('{"都": ', encoding="utf-8")
+    with pytest.raises(ValueError, match=r"/a\.json is damaged \(Expecting value.*\): copy it anew, or remove it"):
+        read_json(tmp_path / "a.json")
 
 
 def test_a_folder_appears_when_it_is_whole(tmp_path: Path) -> None:

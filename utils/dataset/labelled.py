@@ -20,7 +20,7 @@ from utils.dataset.last_made import LastMade
 from utils.dataset.line_cache import cached_lines
 from utils.dataset.parallel_text import read_lines
 from utils.dataset.token_array import TokenArray
-from utils.file import atomic_file
+from utils.file import atomic_file, read_json
 from utils.text.tokenizer import Tokenizer
 
 _SHOWN = 20  # labels in an error
@@ -80,7 +80,7 @@ class LabelNames(tuple[str, ...]):
     @classmethod
     def load(cls, path: Path) -> "LabelNames":
         """Read what `save` wrote."""
-        return cls(json.loads(path.read_text(encoding="utf-8")))
+        return cls(read_json(path))
 
     def save(self, path: Path) -> None:
         """Write the labels as a list in JSON."""

@@ -56,11 +56,7 @@ def compare(
     Raises:
         ValueError: too few samples, or more than memory holds.
     """
-    if n_samples is None:
-        n_samples = DEFAULT_SAMPLES[test]
-    elif n_samples == 0:
-        raise ValueError("--samples 0: a test needs some; leave the option out for sacreBLEU's default")
-    refuse_samples(n_samples, len(references), "--samples")
+    n_samples = samples_of(test, n_samples, len(references))
     refuse_samples(n_bootstrap, len(references), "--bootstrap")
     # what sacreBLEU calls confidence belongs to randomisation alone: given to a bootstrap, it falsifies the signature
     n_confidence = n_bootstrap if n_bootstrap and test == "randomization" else -1
@@ -91,6 +87,19 @@ def compare(
             )
         on_progress(1)
     return scores, comparisons
+
+
+def samples_of(test: Test, asked: int | None, n_lines: int) -> int:
+    """How many a test takes: as many as are asked for, or as sacreBLEU does.
+
+    Raises:
+        ValueError: too few, or more than memory holds.
+    """
+    if asked == 0:
+        raise ValueError("--samples 0: a test needs some; leave the option out for sacreBLEU's default")
+    n_samples = DEFAULT_SAMPLES[test] if asked is None else asked
+    refuse_samples(n_samples, n_lines, "--samples")
+    return n_samples
 
 
 def _p_value(result: Result, difference: float, test: Test, n_different: int) -> float:

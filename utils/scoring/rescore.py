@@ -9,6 +9,7 @@ from jsonargparse import Namespace
 from utils.command_line import Parser
 from utils.dataset.corpus import prepare_corpus
 from utils.device import Device, pick_device
+from utils.evaluation.comparison import samples_of
 from utils.evaluation.metric import build_metrics, fitting_tokenizer
 from utils.evaluation.reference_text import ReferenceText
 from utils.file import write_json
@@ -74,6 +75,7 @@ def rescore(arguments: Namespace) -> None:
     dev, test = (
         DocumentText.read(corpus, split, arguments[f"{split}_documents"], arguments.limit) for split in ("dev", "test")
     )
+    samples_of("bootstrap", arguments.samples, len(test.pairs))
     dev_name, test_name = (
         split_name(corpus, split, arguments.limit and len(text.pairs)) for split, text in (("dev", dev), ("test", test))
     )

@@ -1,6 +1,7 @@
 """evaluate.py tune: which beam width and length penalty translate best."""
 
 from dataclasses import asdict, replace
+from itertools import product
 from pathlib import Path
 
 from jsonargparse import Namespace
@@ -44,8 +45,8 @@ def tune(arguments: Namespace) -> None:
     """Translate the development set with each beam width and length penalty, and say which are best."""
     refuse_limit(arguments.limit)
     run = load_run(find_run(arguments.run), pick_device(arguments.device))
-    for beam_size in arguments.beams:
-        replace(run.config.search, beam_size=beam_size)  # refuses what nothing can be found with
+    for beam_size, length_penalty in product(arguments.beams, arguments.length_penalties):
+        replace(run.config.search, beam_size=beam_size, length_penalty=length_penalty)  # refuses what finds nothing
     corpus, pairs, name, tokenize = read_run_text(run, arguments.split, arguments.limit)
     translator = run.translator()
     bleu = build_metrics(corpus.tgt_lang, tokenize)["BLEU"]

@@ -78,8 +78,18 @@ class SentencePieceTokenizer:
 
     @classmethod
     def load(cls, path: Path) -> "SentencePieceTokenizer":
-        """Read what `save` wrote."""
-        return cls(path.read_bytes())
+        """Read what `save` wrote.
+
+        Raises:
+            ValueError: it is damaged.
+        """
+        model = path.read_bytes()
+        try:
+            if model:  # SentencePiece takes nothing for a model without pieces
+                return cls(model)
+        except RuntimeError:
+            pass  # which names its own source file
+        raise ValueError(f"{path} is damaged: copy it anew")
 
     def save(self, path: Path) -> None:
         """Write the model; any program that speaks SentencePiece can read it."""

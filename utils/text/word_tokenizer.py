@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from const.token import BOS_ID, EOS_ID, PAD_ID, SPECIAL_TOKENS, UNK_ID
-from utils.file import atomic_file
+from utils.file import atomic_file, read_json
 
 SUFFIX = ".json"
 
@@ -36,7 +36,7 @@ class WordTokenizer:
     @classmethod
     def load(cls, path: Path) -> "WordTokenizer":
         """Read what `save` wrote."""
-        saved = json.loads(path.read_text(encoding="utf-8"))
+        saved = read_json(path)
         return cls(saved["words"], saved["lowercase"])
 
     def save(self, path: Path) -> None:

@@ -129,6 +129,13 @@ def test_saved_and_loaded_it_is_the_same(tmp_path: Path, tokenizer: SentencePiec
     assert loaded.decode(loaded.encode(LINES)) == LINES
 
 
+@pytest.mark.parametrize("content", [b"", b"\x0a\xff"])
+def test_a_damaged_model_is_named(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "tokenizer.model").write_bytes(content)
+    with pytest.raises(ValueError, match=r"/tokenizer\.model is damaged: copy it anew$"):
+        SentencePieceTokenizer.load(tmp_path / "tokenizer.model")
+
+
 def test_coverage_leaves_rare_characters_unknown() -> None:
     lines = ["abcd" * 50] * 10 + ["都"]
     all_of_it = SentencePieceTokenizer.train(lines, "bpe", 12, 1.0, "identity")
