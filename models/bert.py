@@ -17,6 +17,7 @@ from layers.multi_head_attention import MultiHeadAttention
 from layers.positional_encoding import LearnedPositionalEncoding
 from layers.scaled_dot_product_attention import attention_kernel
 from layers.token_embedding import TokenEmbedding
+from models.size import require_at_least
 from models.weight import initialise_truncated, tie
 
 _STD = 0.02  # of every matrix and embedding at the beginning, as in the paper's code
@@ -56,8 +57,7 @@ class BertConfig:
 
     def __post_init__(self) -> None:
         """Refuse what makes no network."""
-        if self.n_segments < 1:
-            raise ValueError(f"n_segments={self.n_segments}: give at least 1")
+        require_at_least(self, d_model=1, n_heads=1, d_ff=1, n_layers=1, max_length=2, n_segments=1)
 
     def architecture(self) -> dict[str, object]:
         """The settings that weights are made for; with other values of the rest they are as good."""

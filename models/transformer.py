@@ -17,6 +17,7 @@ from layers.positional_encoding import LearnedPositionalEncoding, SinusoidalPosi
 from layers.scaled_dot_product_attention import attention_kernel
 from layers.token_embedding import TokenEmbedding
 from models.bert import Bert, BertConfig
+from models.size import require_at_least
 from models.weight import Initialisation, initialise, tie
 
 
@@ -43,6 +44,9 @@ class TransformerConfig:
         bert: a BERT in place of the source's embedding and positions; null: those of the paper.
         init_encoder: a run whose BERT, with its vocabulary and architecture, this one is at first; null: all begins
             anew.
+
+    Raises:
+        ValueError: a size that makes no network.
     """
 
     d_model: int = 512
@@ -61,6 +65,10 @@ class TransformerConfig:
     fused: bool = True
     bert: BertConfig | None = None
     init_encoder: Path | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what makes no network."""
+        require_at_least(self, d_model=1, n_heads=1, d_ff=1, n_encoder_layers=0, n_decoder_layers=1, max_length=2)
 
     def architecture(self) -> dict[str, object]:
         """The settings that weights are made for; with other values of the rest they are as good."""

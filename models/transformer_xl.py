@@ -16,6 +16,7 @@ from layers.recurrent_block import RecurrentBlock
 from layers.relative_position_bias import RelativePositionBias
 from layers.scaled_dot_product_attention import attention_kernel
 from layers.token_embedding import TokenEmbedding
+from models.size import require_at_least
 from models.weight import initialise, tie
 
 
@@ -37,7 +38,7 @@ class TransformerXLConfig:
         fused: attention by torch's fused kernel (fast) or written out (readable, gives weights); equal results.
 
     Raises:
-        ValueError: a negative memory_length.
+        ValueError: a size that makes no network, or a negative memory_length.
     """
 
     d_model: int = 410
@@ -53,8 +54,7 @@ class TransformerXLConfig:
 
     def __post_init__(self) -> None:
         """Refuse what makes no network."""
-        if self.n_heads < 1:
-            raise ValueError(f"n_heads={self.n_heads}: give at least 1")
+        require_at_least(self, d_model=1, n_heads=1, d_ff=1, n_layers=1)
         if self.memory_length < 0:
             raise ValueError(f"memory_length={self.memory_length}: give 0 (no memory) or more")
 

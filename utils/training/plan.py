@@ -82,6 +82,14 @@ class TrainingConfig(PlanConfig):
     label_smoothing: float = 0.1
     r_drop: float = 0.0
 
+    def __post_init__(self) -> None:
+        """Refuse what no training can follow."""
+        super().__post_init__()
+        if self.bleu_sentences is not None and self.bleu_sentences < 1:
+            raise ValueError(f"bleu_sentences={self.bleu_sentences}: give at least 1, or null for all")
+        if self.n_samples < 0:
+            raise ValueError(f"n_samples={self.n_samples}: give 0 or more")
+
 
 @dataclass
 class Progress:

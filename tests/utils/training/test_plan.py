@@ -37,6 +37,12 @@ def test_a_period_of_nothing_is_refused(name: str) -> None:
         replace(TrainingConfig(), **{name: 0})  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(("name", "value", "remedy"), [("bleu_sentences", 0, "1, or null"), ("n_samples", -1, "0 or")])
+def test_fewer_translations_than_none_are_refused(name: str, value: int, remedy: str) -> None:
+    with pytest.raises(ValueError, match=f"^{name}={value}: give (at least )?{remedy}"):
+        replace(TrainingConfig(), **{name: value})  # type: ignore[arg-type]
+
+
 def test_weights_are_chosen_by_the_loss_or_by_what_is_scored() -> None:
     for known in ((), ("accuracy",), ("bleu", "chrf")):
         TrainingConfig(select_by="loss").require_score(*known)
