@@ -11,9 +11,9 @@ from models.transformer import TransformerConfig
 from models.transformer_xl import TransformerXL
 from utils.config import ClassificationConfig, LanguageConfig, MaskedLanguageConfig
 from utils.dataset.labelled import LabelNames
-from utils.evaluation.score import primary_language
 from utils.run import load_weights, read_config
 from utils.text.pair import TokenizerPair, load_tokenizers
+from utils.text.script import primary_language
 from utils.text.tokenizer import Tokenizer
 
 LABELS = "labels.json"  # of a classifier's run

@@ -13,7 +13,8 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
 from utils.evaluation.evaluation import Metric
-from utils.evaluation.score import OWN_TOKENIZER, bleu_tokenizer, primary_language
+from utils.evaluation.score import OWN_TOKENIZER, bleu_tokenizer
+from utils.text.script import primary_language
 
 NEED_SPACES = ("13a", "intl", "none")
 NEED_NOTHING = ("char", "spm", "flores101", "flores200", "spBLEU-1K")

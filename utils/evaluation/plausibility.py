@@ -3,8 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 
-from utils.evaluation.score import primary_language
-from utils.text.script import HAN, HANGUL, KANA, LETTER
+from utils.text.script import HAN, HANGUL, KANA, LETTER, primary_language
 
 _EAST_ASIAN = f"{KANA}{HAN}{HANGUL}"
 _SCRIPTS = {"ja": f"{KANA}{HAN}", "zh": HAN, "ko": HANGUL}

@@ -6,6 +6,8 @@ from typing import NamedTuple
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
+from utils.text.script import primary_language
+
 OWN_TOKENIZER = {"ja": "ja-mecab", "zh": "zh", "ko": "ko-mecab"}  # of languages whose words 13a does not find
 
 
@@ -16,11 +18,6 @@ class Scores(NamedTuple):
     chrf: float
     bleu_signature: str
     chrf_signature: str
-
-
-def primary_language(tgt_lang: str) -> str:
-    """`zh` of `zh-CN` or `zh_Hant`."""
-    return tgt_lang.replace("_", "-").partition("-")[0].lower()
 
 
 def bleu_tokenizer(tgt_lang: str, pre_tokenized: bool) -> str:

@@ -4,10 +4,9 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from utils.text.script import HAN, KANA, LETTER, unspaced_language
+from utils.text.script import HAN, KANA, LETTER, UNSPACED, primary_language, unspaced_language
 
 _NAMES = {"de": "German", "en": "English", "fr": "French", "ja": "Japanese", "zh": "Chinese"}
-_UNSPACED = ("ja", "zh")
 
 
 class Detected(NamedTuple):
@@ -37,8 +36,9 @@ def detect(text: str, languages: Sequence[str]) -> Detected | None:
     share = n_unspaced / n_letters
     if found := unspaced_language([text]):
         # a few kanji without kana are as much Japanese as Chinese
-        fitting = [found] if found in languages else [code for code in _UNSPACED if code in languages]
+        fitting = [code for code in languages if primary_language(code) == found]
+        fitting = fitting or [code for code in languages if primary_language(code) in UNSPACED]
     else:
         share = 1 - share
-        fitting = [code for code in languages if code not in _UNSPACED]
+        fitting = [code for code in languages if primary_language(code) not in UNSPACED]
     return Detected(fitting[0], round(100 * share / len(fitting), 1)) if fitting else None

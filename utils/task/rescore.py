@@ -1,18 +1,17 @@
 """A language model beside a translator: reading it, and the weight that was found for the two."""
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from utils.evaluation.score import primary_language
-from utils.file import write_json
+from utils.file import read_json, write_json
 from utils.run import Run
 from utils.search.document_rescorer import DocumentRescorer
 from utils.search.hypothesis import SearchConfig
 from utils.search.rescoring import DocumentScorer
+from utils.text.script import primary_language
 from utils.trained import load_language_model
 
 RESCORING = "rescoring.json"  # in the folder of a translator's run: the weights found for it
@@ -88,4 +87,4 @@ def save_rescoring(run: Path, language_model: Path, config: RescoringConfig) -> 
 
 def _read(run: Path) -> dict[str, dict[str, Any]]:
     file = run / RESCORING
-    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    return read_json(file) if file.is_file() else {}

@@ -1,4 +1,4 @@
-"""Which language that puts no spaces between words a text is in, told by its letters."""
+"""Codes of languages, and which that puts no spaces between words a text is in, told by its letters."""
 
 import re
 from collections.abc import Iterable
@@ -9,9 +9,15 @@ KANA, HAN, HANGUL = (
     "\u3400-\u4dbf\u4e00-\u9fff",
     "\u1100-\u11ff\uac00-\ud7af",
 )
+UNSPACED = ("ja", "zh")
 LETTER = r"^\W\d_"
 _MOSTLY = 0.5  # of the letters: names and quotations of another script are common on both sides
 _LEAST_KANA = 0.05  # Chinese quotes some; Japanese has a third or more, and some even in a list of headlines
+
+
+def primary_language(code: str) -> str:
+    """`zh` of `zh-CN` or `zh_Hant`."""
+    return code.replace("_", "-").partition("-")[0].lower()
 
 
 def unspaced_language(lines: Iterable[str]) -> str:

@@ -2,8 +2,9 @@
 
 import re
 
+from utils.text.script import UNSPACED, primary_language
+
 _END = re.compile(r"(?<=[。！？])(?![。！？」』）])|(?<=[.!?])\s+")
-_UNSPACED = ("ja", "zh")
 
 
 def split_sentences(text: str) -> list[str]:
@@ -13,4 +14,4 @@ def split_sentences(text: str) -> list[str]:
 
 def join_sentences(sentences: list[str], language: str) -> str:
     """One text again: by spaces, or by nothing where the language has none."""
-    return ("" if language in _UNSPACED else " ").join(sentences)
+    return ("" if primary_language(language) in UNSPACED else " ").join(sentences)

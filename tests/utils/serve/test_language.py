@@ -17,6 +17,8 @@ from utils.serve.language import detect, language_name
         ("寺は庭zen", ["en", "ja"], ("en", 50.0)),
         ("寺は庭だzen", ["en", "ja"], ("ja", 57.1)),
         ("1603 – 1868", ["de", "en"], ("de", 0.0)),
+        ("我是学生。", ["zh-CN", "en"], ("zh-CN", 100.0)),
+        ("Where?", ["zh_CN", "en-GB"], ("en-GB", 100.0)),
         ("", ["ja"], ("ja", 0.0)),
     ],
 )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from utils.text.script import unspaced_language
+from utils.text.script import primary_language, unspaced_language
 
 
 @pytest.mark.parametrize(
@@ -25,3 +25,8 @@ def test_language(text: str, language: str) -> None:
 
 def test_many_lines_decide_together() -> None:
     assert unspaced_language(["Windows Vista", "京都の寺", "大和朝廷と飛鳥時代", "東京都知事"]) == "ja"
+
+
+@pytest.mark.parametrize(("code", "primary"), [("ja", "ja"), ("zh-CN", "zh"), ("ZH_Hant", "zh")])
+def test_a_region_is_no_other_language(code: str, primary: str) -> None:
+    assert primary_language(code) == primary

@@ -45,7 +45,8 @@ def test_a_sentence_is_not_cut_again(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("language", "joined"), [("ja", "都。橋。"), ("zh", "都。橋。"), ("en", "都。 橋。"), ("de", "都。 橋。")]
+    ("language", "joined"),
+    [("ja", "都。橋。"), ("zh", "都。橋。"), ("ja-JP", "都。橋。"), ("en", "都。 橋。"), ("de", "都。 橋。")],
 )
 def test_sentences_are_joined_as_the_language_writes(language: str, joined: str) -> None:
     assert join_sentences(["都。", "橋。"], language) == joined
