@@ -55,7 +55,7 @@ def show_attention(
     (source,) = _sources(run, [text])
     if given is None:
         (translation,) = translator.translate([text], prefixes=[prefix] if prefix else None, first=1)
-        if translation.unknown:
+        if not translation.n_pieces:
             raise ValueError(f"nothing of {text!r} is in the vocabulary: give a sentence that the run can read")
         given, places = translation.text, id_of_each(tgt)
         target = [places[token] for token in translation.candidates[0].tokens]

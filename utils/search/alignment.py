@@ -23,8 +23,8 @@ def align(
 ) -> list[Links]:
     """Link each target token to the source token that the decoder's last layer looks at most while it writes it.
 
-    Attention is no alignment, but its mean over the heads of the last layer comes near one (Garg et al. 2019).
-    The </s> of the source, where heads rest that have nothing to look for, is no choice.
+    Attention is no alignment, but its mean over the heads of a layer can come near one. The </s> of the source, where
+    heads rest that have nothing to look for, is no choice.
 
     Args:
         models: in eval mode; of several, the mean.

@@ -9,7 +9,16 @@ from torch import Tensor
 from const.token import EOS_ID, PAD_ID
 from utils.search.constraint import NEVER, Constraint
 from utils.search.coverage import coverage
-from utils.search.hypothesis import Bounds, Hypothesis, Searchable, SearchConfig, StateT, bos_rows, next_log_probs
+from utils.search.hypothesis import (
+    NO_NUMBERS,
+    Bounds,
+    Hypothesis,
+    Searchable,
+    SearchConfig,
+    StateT,
+    bos_rows,
+    next_log_probs,
+)
 from utils.search.largest import largest
 from utils.search.staying import who_stays
 
@@ -52,7 +61,7 @@ def beam_search(
 ) -> list[list[Hypothesis]]:
     """Translate N sources.
 
-    A beginning ends where </s> is among the W likeliest ways to go on from all W beginnings. A sentence is done
+    A beginning ends where </s> is at least as likely as the W-th best of all other ways to go on. A sentence is done
     when no beginning can still overtake its best finished translations: a log-probability only falls, so that a
     beginning never scores above its present one divided by the largest penalty that it may yet meet.
 
@@ -67,6 +76,9 @@ def beam_search(
 
     Returns:
         For each source, in order, up to W hypotheses, best first.
+
+    Raises:
+        ValueError: what the model says are no numbers.
     """
     device, width = src.device, config.beam_size
     n_wanted = width if n_best is None else min(n_best, width)
@@ -119,6 +131,8 @@ def beam_search(
                 finished.select(stay)
         state = state.select(rows)
         tokens = chosen.flatten()
+    if not all(found):
+        raise ValueError(NO_NUMBERS)
     return found
 
 

@@ -55,8 +55,8 @@ class SearchConfig:
             raise ValueError(f"beam_size={self.beam_size}: give 1 (greedy) or more")
         if not -10 <= self.length_penalty <= 10:
             raise ValueError(f"length_penalty={self.length_penalty}: give -10 to 10")
-        if not self.coverage_penalty >= 0:
-            raise ValueError(f"coverage_penalty={self.coverage_penalty} would reward what is left out: give 0 or more")
+        if not 0 <= self.coverage_penalty <= 100:
+            raise ValueError(f"coverage_penalty={self.coverage_penalty}: give 0 to 100 (less would reward gaps)")
         if self.no_repeat_ngram < 0:
             raise ValueError(f"no_repeat_ngram={self.no_repeat_ngram}: give 0 (repeat freely) or more")
         if not 0 <= self.min_length <= self.max_length:
@@ -101,6 +101,9 @@ class Hypothesis(NamedTuple):
 
     ids: list[int]
     score: float
+
+
+NO_NUMBERS = "the network gives probabilities that are no numbers: compute with precision fp32, or train it anew"
 
 
 def next_log_probs(logits: Float[Tensor, "R V"]) -> Float[Tensor, "R V"]:

@@ -204,7 +204,8 @@ class Translator:
     def _is_known(self, ids: list[int]) -> bool:
         """Whether anything but spaces and unknown characters is in it."""
         return any(
-            i != UNK_ID and token.strip("▁") for i, token in zip(ids, self.tokenizers.src.tokens(ids), strict=True)
+            i != UNK_ID and token.strip("▁").strip()
+            for i, token in zip(ids, self.tokenizers.src.tokens(ids), strict=True)
         )
 
     def _cut(self, ids: list[int], text: str) -> tuple[list[list[int]], int]:

@@ -1,5 +1,6 @@
 """One token after the other, never looking back: what greedy search and sampling share."""
 
+import math
 from collections.abc import Callable, Sequence
 
 import torch
@@ -8,7 +9,16 @@ from torch import Tensor
 
 from const.token import EOS_ID, PAD_ID
 from utils.search.constraint import Constraint
-from utils.search.hypothesis import Bounds, Hypothesis, Searchable, SearchConfig, StateT, bos_rows, next_log_probs
+from utils.search.hypothesis import (
+    NO_NUMBERS,
+    Bounds,
+    Hypothesis,
+    Searchable,
+    SearchConfig,
+    StateT,
+    bos_rows,
+    next_log_probs,
+)
 from utils.search.staying import who_stays
 
 # log-probabilities (N, W, V), the numbers of these sentences (N,), and how many tokens were said -> tokens (N, W)
@@ -38,6 +48,9 @@ def walk(
 
     Returns:
         For each source, in order, its hypotheses in the order of their rows.
+
+    Raises:
+        ValueError: what the model says are no numbers.
     """
     device = src.device
     n = len(src)
@@ -73,5 +86,7 @@ def walk(
 
 
 def _hypothesis(ids: list[int], log_prob: float, config: SearchConfig) -> Hypothesis:
+    if not math.isfinite(log_prob):
+        raise ValueError(NO_NUMBERS)
     end = ids.index(EOS_ID)
     return Hypothesis(ids[:end], log_prob / config.penalty(end + 1))

@@ -50,7 +50,8 @@ def test_penalties_are_those_of_gnmt_and_of_the_length() -> None:
     ("settings", "message"),
     [
         ({"beam_size": 0}, "beam_size=0: give 1 (greedy) or more"),
-        ({"coverage_penalty": -0.1}, "coverage_penalty=-0.1 would reward what is left out: give 0 or more"),
+        ({"coverage_penalty": -0.1}, "coverage_penalty=-0.1: give 0 to 100 (less would reward gaps)"),
+        ({"coverage_penalty": float("inf")}, "coverage_penalty=inf: give 0 to 100"),
         ({"no_repeat_ngram": -1}, "no_repeat_ngram=-1: give 0 (repeat freely) or more"),
         ({"min_length": -1}, "min_length=-1: give 0 to max_length=1024"),
         ({"min_length": 9, "max_length": 8}, "min_length=9: give 0 to max_length=8"),

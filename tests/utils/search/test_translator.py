@@ -124,6 +124,15 @@ def test_blank_texts_stay_empty_and_what_is_unknown_comes_back() -> None:
     assert translator().translate([]) == []
 
 
+def test_a_space_that_is_a_piece_of_its_own_is_no_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in KFTT, whose titles are set with ideographic spaces."""
+    ours = translator()
+    spaces = tokenizers().src.encode(["寺"])[0]
+    monkeypatch.setattr(ours.tokenizers.src, "tokens", lambda ids: ["\u3000" if i in spaces else "a" for i in ids])
+    found = ours.translate(["寺", LINE])
+    assert [t.n_pieces for t in found] == [0, 1]
+
+
 # batches
 
 

@@ -1,14 +1,19 @@
 """Token after token by any choice: a choice that always takes what ranks the same is one whose end is known."""
 
+import math
+
 import pytest
 import torch
 from torch import Tensor
 
 from const.token import BOS_ID, EOS_ID, PAD_ID
 from tests.tiny import sources
-from tests.utils.search.tree import Ids, Tree, real, repeats, up_to
+from tests.utils.search.tree import Ids, Tree, TreeState, real, repeats, up_to
+from utils.search.beam import beam_search
 from utils.search.constraint import NEVER
+from utils.search.greedy import greedy_search
 from utils.search.hypothesis import Bounds, Hypothesis, SearchConfig
+from utils.search.sampling import SamplingConfig, sample
 from utils.search.walk import walk
 
 SRC = sources(5, 2, 7, 1, 3)
@@ -47,6 +52,24 @@ def test_each_row_goes_its_own_way_by_the_rules_of_its_sentence(seed: int, ngram
             assert ours.ids == theirs.ids
             assert ours.score == pytest.approx(theirs.score, abs=1e-5)
         assert len(hypotheses) == WIDTH
+
+
+class Nobody(Tree):
+    """Says what no number is."""
+
+    def step(self, tokens: Tensor, state: TreeState) -> tuple[Tensor, TreeState]:
+        logits, state = super().step(tokens, state)
+        return logits * math.nan, state
+
+
+def test_what_is_no_number_is_no_translation() -> None:
+    told = r"^the network gives probabilities that are no numbers: compute with precision fp32"
+    with pytest.raises(ValueError, match=told):
+        greedy_search(Nobody(8), SRC, BOUNDS, SearchConfig())
+    with pytest.raises(ValueError, match=told):
+        sample(Nobody(8), SRC, BOUNDS, SearchConfig(), SamplingConfig(n_samples=2), range(len(SRC)))
+    with pytest.raises(ValueError, match=told):
+        beam_search(Nobody(8), SRC, BOUNDS, SearchConfig(beam_size=2))
 
 
 def test_a_sentence_leaves_with_the_last_of_its_rows() -> None:
