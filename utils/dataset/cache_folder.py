@@ -35,6 +35,12 @@ def cached_folder(path: Path, make: Callable[[Path], None], say: Callable[[str],
     return path
 
 
+def remove_cached(path: Path) -> None:
+    """Remove a folder that `cached_folder` has made, when nobody makes or checks it."""
+    with _alone(path):
+        shutil.rmtree(path, ignore_errors=True)
+
+
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
     lock = path.parent / ".locks" / path.name

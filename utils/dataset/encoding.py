@@ -6,7 +6,7 @@ import struct
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -57,6 +57,12 @@ class Ids(NamedTuple):
     ids: NDArray[np.int32]
     lengths: NDArray[np.int32]
 
+    @classmethod
+    def of(cls, sequences: Sequence[Sequence[int]]) -> "Ids":
+        """Those of each line put behind one another."""
+        lengths = np.fromiter(map(len, sequences), np.int32, len(sequences))
+        return cls(np.fromiter(chain.from_iterable(sequences), np.int32, int(lengths.sum())), lengths)
+
 
 def encode_block(text: TextBlocks, i: int, tokenizers: TokenizerPair, sampling: Sampling | None) -> tuple[Ids, Ids]:
     """Source and target ids of a block."""
@@ -66,8 +72,7 @@ def encode_block(text: TextBlocks, i: int, tokenizers: TokenizerPair, sampling: 
             sequences = tokenizer.encode(lines)
         else:
             sequences = tokenizer.sample(lines, sampling.rate, sampling.block_seed(i, side))
-        lengths = np.fromiter(map(len, sequences), np.int32, len(sequences))
-        found.append(Ids(np.fromiter(chain.from_iterable(sequences), np.int32, int(lengths.sum())), lengths))
+        found.append(Ids.of(sequences))
     return found[0], found[1]
 
 

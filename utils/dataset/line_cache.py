@@ -3,15 +3,15 @@
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 
-import numpy as np
 from tqdm import tqdm
 
 from const.path import CORPUS
 from utils.dataset.cache_folder import cached_folder
 from utils.dataset.cache_key import cache_key, saved_hashes
+from utils.dataset.encoding import Ids
 from utils.dataset.file_hash import file_hash
 from utils.dataset.parallel_text import BLOCK, decoded_lines
 from utils.dataset.token_array import TokenArray, TokenWriter
@@ -110,7 +110,5 @@ def _encode(lines: TextLines, tokenizer: Tokenizer, stem: Path) -> None:
     rest = iter(lines)
     with bar, TokenWriter(stem, len(tokenizer)) as writer:
         while block := list(islice(rest, BLOCK)):
-            sequences = tokenizer.encode(block)
-            lengths = np.fromiter(map(len, sequences), np.int32, len(sequences))
-            writer.write(np.fromiter(chain.from_iterable(sequences), np.int32, int(lengths.sum())), lengths)
+            writer.write(*Ids.of(tokenizer.encode(block)))
             bar.update(len(block))

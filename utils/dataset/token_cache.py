@@ -1,6 +1,5 @@
 """Token ids of a corpus, encoded once and memory-mapped ever after; with sub-word sampling once an epoch."""
 
-import shutil
 import sys
 import textwrap
 from collections.abc import Callable
@@ -11,7 +10,7 @@ from typing import Literal
 from tqdm import tqdm
 
 from const.path import CORPUS
-from utils.dataset.cache_folder import cached_folder
+from utils.dataset.cache_folder import cached_folder, remove_cached
 from utils.dataset.cache_key import cache_key, saved_hashes
 from utils.dataset.cleaning import clean
 from utils.dataset.corpus import Corpus, DataConfig
@@ -115,10 +114,15 @@ def training_tokens(
             say(f"Cutting {len(text):,} pairs of {corpus.name} anew for epoch {epoch + 1}")
             _encode(text, tokenizers, Sampling(sampling, seed, epoch), folder)
 
-        pairs = TokenPairs.load(cached_folder(root / "cache" / f"{stem}{epoch}", make, say))
+        while True:
+            try:
+                pairs = TokenPairs.load(cached_folder(root / "cache" / f"{stem}{epoch}", make, say))
+                break
+            except FileNotFoundError:  # another training, epochs ahead, has just removed it
+                continue
         for older in (root / "cache").glob(f"{stem}*"):
             if int(older.name.removeprefix(stem)) < epoch:
-                shutil.rmtree(older, ignore_errors=True)  # who has mapped its files keeps them
+                remove_cached(older)  # who has mapped its files keeps them
         return pairs
 
     return tokens
