@@ -29,7 +29,7 @@ class Dropout(nn.Module):
     Eight bits do, so one draw of 64 serves eight components, and p is rounded to what eight bits can say.
 
     Args:
-        p: probability of dropping a component, 0 <= p < 1.
+        p: probability of dropping a component, 0 to 0.998: what is rounded to 1 would leave nothing.
 
     Raises:
         ValueError: p is no such probability.
@@ -38,7 +38,7 @@ class Dropout(nn.Module):
     def __init__(self, p: float = 0.0) -> None:
         super().__init__()
         if not 0 <= p < 1 - 0.5 / _LEVELS:
-            raise ValueError(f"dropout={p} is no probability below 1: give 0 <= dropout < 1")
+            raise ValueError(f"dropout={p} leaves nothing, or is no probability: give 0 to 0.998")
         self.p = round(p * _LEVELS) / _LEVELS
 
     def forward(self, x: Tensor) -> Tensor:

@@ -45,7 +45,13 @@ class SinusoidalPositionalEncoding(nn.Module):
 
 
 class LearnedPositionalEncoding(nn.Module):
-    """dropout(x + P) with a trained table P, as in BERT (Devlin et al. 2019). Arguments as for the sinusoid."""
+    """dropout(x + P) with a trained table P, as in BERT (Devlin et al. 2019).
+
+    Args:
+        d_model: width.
+        max_length: how many positions there are.
+        dropout: probability of dropping a component of the sum.
+    """
 
     def __init__(self, d_model: int, max_length: int, dropout: float = 0.0) -> None:
         super().__init__()
