@@ -36,10 +36,12 @@ def bind(host: str, port: int) -> socket.socket:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # what was closed a minute ago is free
             bound.bind(address)
             until_bound.pop_all()
+    except UnicodeError:  # of a name that no machine can have
+        raise ValueError(f"{host!r} is no host: --host 127.0.0.1 is this machine") from None
     except OSError as error:
         remedy = "--host 127.0.0.1 is this machine"
         if error.errno == errno.EADDRINUSE:
-            remedy = f"another program has it: give another, --port {port + 1}"
+            remedy = "another program has it: give another, or --port 0 for any that is free"
         elif error.errno == errno.EACCES:
             remedy = "ports below 1024 are the system's: give another, --port 8000"
         raise ValueError(f"cannot listen on {host}, port {port} ({error.strerror}): {remedy}") from None

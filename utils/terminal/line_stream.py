@@ -19,7 +19,7 @@ class LineStream:
     def __init__(self, file: BufferedIOBase) -> None:
         self._file = file
         self._lines: deque[bytes] = deque()
-        self._rest = b""
+        self._rest: list[bytes] = []  # of a line that has not ended; joined once, however long it gets
         self._ended = False
 
     def __iter__(self) -> Iterator[bytes]:
@@ -41,12 +41,16 @@ class LineStream:
     def _read(self) -> None:
         """Take what is there; wait for something where nothing is."""
         chunk = self._file.read1(_CHUNK)
-        *lines, self._rest = (self._rest + chunk).split(b"\n")
-        self._lines += [line + b"\n" for line in lines]
+        *ends, rest = chunk.split(b"\n")
+        for end in ends:
+            self._lines.append(b"".join([*self._rest, end, b"\n"]))
+            self._rest.clear()
+        if rest:
+            self._rest.append(rest)
         if not chunk:
             self._ended = True
             if self._rest:
-                self._lines.append(self._rest)
+                self._lines.append(b"".join(self._rest))
 
     def _has_more(self) -> bool:
         try:

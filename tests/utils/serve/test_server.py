@@ -18,7 +18,7 @@ from utils.serve.service import Limits
 def test_a_taken_port_is_named_with_another() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(ValueError, match=rf"cannot listen on 127.0.0.1, port {port} .*--port {port + 1}"):
+        with pytest.raises(ValueError, match=rf"cannot listen on 127.0.0.1, port {port} .*--port 0 for any"):
             bind("127.0.0.1", port)
 
 
@@ -26,6 +26,12 @@ def test_a_taken_port_is_named_with_another() -> None:
 def test_a_port_that_there_is_not_is_refused(port: int) -> None:
     with pytest.raises(ValueError, match=rf"port {port}\b"):
         bind("127.0.0.1", port)
+
+
+@pytest.mark.parametrize("host", ["..", "a" * 70 + ".org"])
+def test_a_name_that_no_machine_can_have_is_refused(host: str) -> None:
+    with pytest.raises(ValueError, match=r"is no host: --host 127\.0\.0\.1 is this machine"):
+        bind(host, 0)
 
 
 def test_an_address_that_is_not_ours_is_refused() -> None:

@@ -41,7 +41,7 @@ def test_every_option_reaches_its_setting() -> None:
     ("words", "message"),
     [
         ("--beam 0", "--beam 0: give 1 (greedy) or more"),
-        ("--coverage_penalty -1", "--coverage_penalty -1.0 would reward"),
+        ("--coverage_penalty -1", "--coverage_penalty -1.0: give 0 to 100"),
         ("--min_length 5 --max_length 3", "--min_length 5: give 0 to --max_length 3"),
         ("--min_ratio 5", "--min_ratio 5.0: give 0 to --max_ratio 3.0"),
         ("--minimum_bayes_risk --beam 1", "--minimum_bayes_risk has nothing to choose from: give --beam"),
