@@ -1,11 +1,13 @@
 import ctypes
 import os
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
 
+from const.path import ROOT
 from utils import device as device_module
 from utils.device import (
     Device,
@@ -136,6 +138,34 @@ def test_freed_memory_is_kept_in_the_process_until_it_is_returned() -> None:
     assert resident_bytes() > full - 32 * 2**20  # 64 MB were freed
     return_freed_memory()
     assert resident_bytes() < full - 32 * 2**20
+
+
+HUGE = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+
+
+def test_the_heap_has_large_pages_where_they_are_to_be_asked_for() -> None:
+    """In a process of its own: the heap of this one may have grown before."""
+    if not HUGE.is_file() or "[madvise]" not in HUGE.read_text():
+        pytest.skip("this Linux gives large pages to all or to none")
+    code = """
+import torch
+from utils.device import keep_freed_memory, return_freed_memory
+def large() -> int:
+    (line,) = (line for line in open("/proc/self/smaps_rollup") if line.startswith("AnonHugePages"))
+    return int(line.split()[1]) // 1024
+keep_freed_memory()
+for _ in range(2):
+    print(large(), end=" ")
+    held = torch.ones(32 * 2**20)
+    print(large(), end=" ")
+    del held
+    return_freed_memory()
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    before, first, between, second = map(int, found.split())
+    assert first - before >= 120  # of 128 MB
+    assert between < first - 100  # given back
+    assert second - between >= 120
 
 
 def test_kernels_are_remembered_unless_the_user_says_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
