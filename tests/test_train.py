@@ -735,8 +735,8 @@ def test_two_processes_are_one(home: Path, tmp_path: Path) -> None:
     """Dropout too: a batch's draws are its own, whichever process learns from it."""
     shutil.copytree(home / "corpus", tmp_path / "corpus")
     batch = ("--batch.accumulate", "2", "--batch.tokens_per_batch", "100", "--training.max_steps", "8")
-    more = (*batch, "--training.report_every", "1", "--optimizer.ema_decay", "0.8", "--model.attention_dropout", "0.1")
-    more += ("--optimizer.kind", "muon")
+    moves = ("--optimizer.kind", "muon", "--optimizer.ema_decay", "0.8")
+    more = (*batch, *moves, "--training.report_every", "1", "--model.attention_dropout", "0.1")
     finished(run_python("train.py", *settings(home), *more, "--name", "one", home=tmp_path))
     torchrun = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "train.py")
     out = finished(run_python(*torchrun, *settings(home), *more, "--name", "two", home=tmp_path))
