@@ -1,12 +1,12 @@
 """The READMEs' table of decoding speed, made from the files in figure/bench: `python -m bench.decode_table`."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 from bench.decode import CTRANSLATE2, OURS, RECOMPUTING
 from const.path import FIGURE
 from utils.evaluation.result_table import rewrite_readmes
+from utils.file import read_json
 
 FOLDER = FIGURE / "bench"
 
@@ -20,7 +20,7 @@ def decode_table(folder: Path) -> str:
     """A row of Markdown for each search that a `decode_*.json` holds: sentences a second, and the ratio."""
     rows = []
     for file in sorted(folder.glob("decode_*.json")):
-        result = json.loads(file.read_text(encoding="utf-8"))
+        result = read_json(file)
         found = {tuple(row["setting"].values()): row["sentences_per_s"] for row in result["measurements"]}
         for beam, batched in sorted({(beam, batched) for _, _, beam, batched in found}, key=lambda s: (not s[1], s[0])):
             base = found[CTRANSLATE2, "float32", beam, batched]

@@ -1,12 +1,12 @@
 """The READMEs' table of training speed, made from the files in figure/bench: `python -m bench.train_table`."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 from bench.train import OURS, PARTS
 from const.path import FIGURE
 from utils.evaluation.result_table import rewrite_readmes
+from utils.file import read_json
 
 FOLDER = FIGURE / "bench"
 
@@ -20,7 +20,7 @@ def train_table(folder: Path) -> str:
     """A row of Markdown for each setting that a `train_*.json` holds; "ours is": the fastest of ours, as a ratio."""
     rows = []
     for file in sorted(folder.glob("train_*.json")):
-        result = json.loads(file.read_text(encoding="utf-8"))
+        result = read_json(file)
         measurements = result["measurements"]
         ours = max(found["tokens_per_s"] for found in measurements if found["setting"]["system"] == OURS)
         rows += [_row(result, found, ours) for found in measurements]

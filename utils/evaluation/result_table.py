@@ -1,13 +1,12 @@
 """The READMEs' tables of results, made from the files in figure/results."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
 from const.path import ROOT
-from utils.file import atomic_file
+from utils.file import atomic_file, read_json
 from utils.training.observer import SCORES
 
 READMES = (ROOT / "README.md", ROOT / "README.ja.md")
@@ -26,7 +25,7 @@ def _results(folder: Path, of_translators: bool) -> Iterator[list[dict[str, Any]
     """
     runs: dict[str, list[dict[str, Any]]] = {}
     for file in sorted(folder.glob("*.json")):
-        result = json.loads(file.read_text(encoding="utf-8"))
+        result = read_json(file)
         if ("bleu" in result) is of_translators:
             others = runs.setdefault(result["name"], [])
             if others and _recipe(others[0]) != _recipe(result):

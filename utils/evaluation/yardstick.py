@@ -1,9 +1,10 @@
 """Published scores of others, and what stands beside each of them here."""
 
-import json
 from pathlib import Path
 from statistics import mean
 from typing import NamedTuple
+
+from utils.file import read_json
 
 
 class Yardstick(NamedTuple):
@@ -59,7 +60,7 @@ def yardstick_table(folder: Path) -> str:
     """
     ours: dict[str, list[float]] = {}
     for file in sorted(folder.glob("*.json")):
-        result = json.loads(file.read_text(encoding="utf-8"))
+        result = read_json(file)
         if "bleu" in result:
             ours.setdefault(result["name"], []).append(result["bleu"])
     rows = [

@@ -13,7 +13,7 @@ from utils.evaluation.metric import build_metrics, fitting_tokenizer, measure
 from utils.experiment.ablation import Ablation, Alternative, plain_differences, same_weights
 from utils.experiment.changed_setting import flat
 from utils.experiment.training_process import run_named
-from utils.file import write_json
+from utils.file import read_json, write_json
 from utils.provenance import portable, provenance
 from utils.run import TEST, load_run, read_config
 from utils.training.observer import LOG, read_log
@@ -154,7 +154,7 @@ def score_run(folder: Path, ablation: Ablation, alternative: Alternative, seed: 
 
 def _course(folder: Path) -> Result:
     """What the training was like."""
-    ended = json.loads((folder / TEST).read_text(encoding="utf-8"))
+    ended = read_json(folder / TEST)
     records = [record for _, record in read_log(folder / LOG)]
     speeds = [record["tokens_per_second"] for record in records if record["kind"] == "train"]
     return {
