@@ -164,7 +164,9 @@ def test_limits_are_options(command: Command) -> None:
 def test_a_taken_port_is_one_line(command: Command) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        assert f"port {port} (Address already in use): another program has it" in complaint(command("--port", port))
+        assert f"port {port} (Address already in use): another program has it: give another, or --port 0" in complaint(
+            command("--port", port)
+        )
 
 
 @pytest.mark.parametrize(
