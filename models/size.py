@@ -1,4 +1,4 @@
-"""Refusing sizes that make no network."""
+"""Refusing sizes that make no network, and no batch."""
 
 
 def require_at_least(config: object, **fewest: int) -> None:

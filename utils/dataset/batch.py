@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from const.token import BOS_ID, EOS_ID, PAD_ID
+from models.size import require_at_least
 
 
 @dataclass(frozen=True)
@@ -36,9 +37,7 @@ class BatchConfig:
 
     def __post_init__(self) -> None:
         """Refuse what makes no batch."""
-        for name in ("tokens_per_batch", "accumulate", "max_tokens", "length_multiple"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)}: give at least 1")
+        require_at_least(self, tokens_per_batch=1, accumulate=1, max_tokens=1, length_multiple=1)
         if self.sentences_per_batch is not None and self.sentences_per_batch < 1:
             raise ValueError(f"sentences_per_batch={self.sentences_per_batch}: give at least 1, or null for no bound")
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from const.token import BOS_ID, EOS_ID, PAD_ID
+from models.size import require_at_least
 from utils.dataset.documents import DocumentTokens
 from utils.dataset.last_made import LastMade
 
@@ -34,9 +35,7 @@ class StreamConfig:
 
     def __post_init__(self) -> None:
         """Refuse what makes no batch."""
-        for name in ("n_streams", "segment_length", "accumulate"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)}: give at least 1")
+        require_at_least(self, n_streams=1, segment_length=1, accumulate=1)
 
     def remedy(self) -> str:
         """What to change where the memory does not hold a batch: half of it at once, an update as large as before."""
