@@ -115,11 +115,14 @@ def training_tokens(
             _encode(text, tokenizers, Sampling(sampling, seed, epoch), folder)
 
         while True:
+            folder = cached_folder(root / "cache" / f"{stem}{epoch}", make, say)
             try:
-                pairs = TokenPairs.load(cached_folder(root / "cache" / f"{stem}{epoch}", make, say))
+                pairs = TokenPairs.load(folder)
                 break
-            except FileNotFoundError:  # another training, epochs ahead, has just removed it
-                continue
+            except FileNotFoundError:
+                if folder.exists():
+                    raise
+                # another training, epochs ahead, has just removed it: made anew
         for older in (root / "cache").glob(f"{stem}*"):
             if int(older.name.removeprefix(stem)) < epoch:
                 remove_cached(older)  # who has mapped its files keeps them

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from utils.dataset import cleaning, encoding, parallel_text, text_blocks
+from utils.dataset.cache_folder import remove_cached
 from utils.dataset.cleaning import CleanConfig
 from utils.dataset.corpus import Corpus, DataConfig
 from utils.dataset.parallel_text import ParallelFiles
@@ -380,6 +381,35 @@ def test_a_damaged_epoch_is_cut_anew_and_the_same(long_corpus: Corpus, root: Pat
     (ids,) = (root / "cache").glob("toy-sampled-*-3/src.ids.npy")
     flip(ids)
     assert ids_of(tokens(3).src) == expected
+
+
+def test_an_epoch_that_another_training_removes_meanwhile_is_cut_again(
+    long_corpus: Corpus, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, tokens = sampled(long_corpus, root)
+    expected, load, removed = ids_of(tokens(3).src), TokenPairs.load, list[Path]()
+
+    def removed_first(folder: Path) -> TokenPairs:
+        if not removed:
+            removed.append(folder)
+            remove_cached(folder)
+        return load(folder)
+
+    monkeypatch.setattr(TokenPairs, "load", removed_first)
+    assert ids_of(tokens(3).src) == expected
+    assert len(removed) == 1
+
+
+def test_a_file_that_is_not_there_is_not_looked_for_for_ever(
+    long_corpus: Corpus, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(_: Path) -> NoReturn:
+        raise FileNotFoundError("src.ids.npy")
+
+    _, tokens = sampled(long_corpus, root)
+    monkeypatch.setattr(TokenPairs, "load", missing)
+    with pytest.raises(FileNotFoundError, match=r"src\.ids\.npy"):
+        tokens(3)
 
 
 def test_without_sampling_every_epoch_has_the_same_ids(corpus: Corpus, tokenizers: TokenizerPair, root: Path) -> None:
