@@ -1,5 +1,7 @@
 import ctypes
 import os
+import platform
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -143,29 +145,51 @@ def test_freed_memory_is_kept_in_the_process_until_it_is_returned() -> None:
 HUGE = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
-def test_the_heap_has_large_pages_where_they_are_to_be_asked_for() -> None:
-    """In a process of its own: the heap of this one may have grown before."""
+def megabytes_in_large_pages(code: str) -> list[int]:
+    """What `show()` finds in a process of its own: the heap of this one may have grown before."""
     if not HUGE.is_file() or "[madvise]" not in HUGE.read_text():
         pytest.skip("this Linux gives large pages to all or to none")
-    code = """
+    begin = """
 import torch
 from utils.device import keep_freed_memory, return_freed_memory
-def large() -> int:
+def show() -> None:
     (line,) = (line for line in open("/proc/self/smaps_rollup") if line.startswith("AnonHugePages"))
-    return int(line.split()[1]) // 1024
+    print(int(line.split()[1]) // 1024)
 keep_freed_memory()
+"""
+    command = [sys.executable, "-c", begin + code]
+    found = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    return [int(megabytes) for megabytes in found.split()]
+
+
+def test_the_heap_has_large_pages_where_they_are_to_be_asked_for() -> None:
+    before, first, between, second = megabytes_in_large_pages("""
+return_freed_memory()  # what Python took before is in large pages now
 for _ in range(2):
-    print(large(), end=" ")
+    show()
     held = torch.ones(32 * 2**20)
-    print(large(), end=" ")
+    show()
     del held
     return_freed_memory()
-"""
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT).stdout
-    before, first, between, second = map(int, found.split())
+""")
     assert first - before >= 120  # of 128 MB
     assert between < first - 100  # given back
     assert second - between >= 120
+
+
+def test_a_heap_with_gaps_has_large_pages_again() -> None:
+    if tuple(map(int, re.findall(r"\d+", platform.release())[:2])) < (6, 1):
+        pytest.skip("this Linux cannot be asked to put small pages together")
+    before, full, with_gaps = megabytes_in_large_pages("""
+show()
+held = [torch.ones(2**15) for _ in range(1024)]  # 128 KB each
+show()
+del held[::2]
+return_freed_memory()
+show()
+""")
+    assert full - before >= 120
+    assert with_gaps - before >= 110
 
 
 def test_kernels_are_remembered_unless_the_user_says_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
