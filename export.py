@@ -1,6 +1,7 @@
 """Hand a trained run on: `python export.py [RUN] --to ctranslate2|safetensors --output FOLDER`."""
 
 import argparse
+import shlex
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -78,13 +79,14 @@ def main() -> None:
     folder = find_run(arguments.run)
     if arguments.to == "ctranslate2":
         export_ctranslate2(folder, output, quantization)
-        remedy = f'python translate.py "TEXT" --engine ctranslate2 --run {output}'
+        remedy = f'python translate.py "TEXT" --engine ctranslate2 --run {shlex.quote(str(output))}'
         made = output / "model.bin"
     else:
         export_safetensors(folder, output)
         remedy = f"utils.export.to_safetensors.load_safetensors, as {output / CARD} shows"
         made = output / WEIGHTS
-    print(f"{output}: weights of {megabytes(made)}; those of {folder.name}: {megabytes(folder / WEIGHTS)}")
+    name = folder.resolve().name
+    print(f"{output}: weights of {megabytes(made)}; those of {name}: {megabytes(folder / WEIGHTS)}")
     print(f"to use it: {remedy}")
 
 

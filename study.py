@@ -9,6 +9,7 @@ from tqdm import tqdm
 from const.version import VERSION
 from utils.command_line import Parser, needing_group, run_command
 from utils.experiment.training_process import stop_as_by_ctrl_c
+from utils.file import require_file
 
 with needing_group("study.py", "study"):
     from utils.experiment.study import FINISHED, Study
@@ -67,6 +68,9 @@ def main() -> None:
     arguments = build_parser().parse_args()
     if arguments.trials < 0:
         raise ValueError(f"--trials {arguments.trials}: give 0 or more")
+    for file in (arguments.best, arguments.json):
+        if file is not None:
+            require_file(file)
     config = StudyConfig.load(arguments.study)
     stop_as_by_ctrl_c()
     study = Study(config)

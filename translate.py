@@ -28,6 +28,7 @@ from utils.task.rescore import RescoringConfig, load_rescorer, saved_rescoring
 from utils.terminal.contradiction import refuse_contradictions
 from utils.terminal.conversation import Conversation
 from utils.terminal.document_presenter import DocumentPresenter
+from utils.terminal.given_text import ask_for_lines
 from utils.terminal.line_stream import LineStream, count_lines, in_lots, paired
 from utils.terminal.option import (
     add_rescoring_options,
@@ -235,8 +236,7 @@ def write(presenter: Presenter, arguments: Namespace) -> None:
             with arguments.input.open("rb") as file:
                 write_stream(presenter, file, str(arguments.input), count_lines(arguments.input), score, out)
         else:
-            if sys.stdin.isatty():
-                say("type lines; Ctrl-D ends")
+            ask_for_lines()
             write_stream(presenter, cast(BufferedIOBase, sys.stdin.buffer), "standard input", None, score, out)
 
 

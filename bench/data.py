@@ -27,6 +27,7 @@ from utils.text.pair import TokenizerConfig
 
 N_WORDS = 50_000
 N_BATCHES = 1000
+_FEWEST_PAIRS = 2000
 _CHUNK = 100_000  # lines
 _LOOK_EVERY = 0.1  # seconds
 _MIB = 2**20
@@ -221,11 +222,13 @@ def build_parser() -> Parser:
 def main() -> None:
     """Write the text, prepare it twice, print what it took."""
     arguments = build_parser().parse_args()
+    if arguments.pairs < _FEWEST_PAIRS:
+        raise ValueError(f"--pairs {arguments.pairs}: give {_FEWEST_PAIRS:,} or more, fewer make no vocabulary")
+    tokenizer = TokenizerConfig(vocab_size=arguments.vocab_size, sampling=arguments.sampling)
     root = arguments.folder / f"corpus-{arguments.pairs}"
     if root.exists():
         raise ValueError(f"{root} is left from an earlier run: delete it, or give another --folder")
     files = synthetic(arguments.folder, arguments.pairs)
-    tokenizer = TokenizerConfig(vocab_size=arguments.vocab_size, sampling=arguments.sampling)
     cold, memory = measure(files, root, tokenizer)
     warm, warm_memory = measure(files, root, tokenizer)
     for name, found in ("from nothing", cold), ("from the cache", warm):

@@ -179,7 +179,7 @@ def measure(setting: Setting, job: Job) -> Measurement:
     torch.set_num_threads(job.threads)
     keep_freed_memory()
     sources = job.sources if setting.batched else job.sources[:: -(-len(job.sources) // ONE_BY_ONE)]
-    best: Measurement | None = None
+    found = []
     for batch, decode in decoders(setting, job):
         decode(sources[: len(sources) // 8 + 1])
         begin = time.perf_counter()
@@ -187,12 +187,9 @@ def measure(setting: Setting, job: Job) -> Measurement:
         seconds = time.perf_counter() - begin
         n_tokens = sum(len(ids) for ids in translations)
         peak = peak_memory(torch.device("cpu")) / 2**20
-        found = Measurement(setting, batch, len(sources) / seconds, n_tokens / seconds, peak, translations)
-        if best is None or found.sentences_per_s > best.sentences_per_s:
-            best = found
-    if best is None:
-        raise ValueError("no sentences: give --sentences 1 or more")
-    return best
+        speeds = len(sources) / seconds, n_tokens / seconds
+        found.append(Measurement(setting, batch, *speeds, peak, translations))
+    return max(found, key=lambda measurement: measurement.sentences_per_s)
 
 
 def measure_all(settings: Sequence[Setting], job: Job, rounds: int) -> list[Measurement]:
@@ -304,6 +301,9 @@ def build_parser() -> Parser:
 def main() -> None:
     """Measure, print, write."""
     arguments = build_parser().parse_args()
+    for option, least in (("sentences", 1), ("rounds", 1), ("threads", 1), ("tokens", 0)):
+        if arguments[option] < least:
+            raise ValueError(f"--{option} {arguments[option]}: give {least} or more")
     run = load_run(find_run(arguments.run), torch.device("cpu"))
     corpus = prepare_corpus(run.config.data)
     text = read_parallel(corpus.test)[: arguments.sentences]

@@ -8,7 +8,6 @@ import argparse
 import random
 import resource
 import shutil
-import signal
 import subprocess
 import tempfile
 import time
@@ -286,7 +285,6 @@ def build_parser() -> Parser:
 def main() -> None:
     """Train undisturbed, disturb, compare, print, write."""
     arguments = build_parser().parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the small disk is given back
     with tempfile.TemporaryDirectory(prefix="faults-") as name:
         folder = Path(name)
         training = TinyTraining(folder / "reference")

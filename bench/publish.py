@@ -15,16 +15,16 @@ def add_json_option(parser: ArgumentParser) -> None:
 
 
 def publish(figures: Mapping[str, Figure], about: Mapping[str, object], file: Path | None) -> None:
-    """Write figures with what belongs to them, where a file is wanted, and print them as `name=value name=value`.
+    """Print figures as `name=value name=value`, and write them with what belongs to them, where a file is wanted.
 
     Args:
         figures: by name; fractions are printed with three digits.
         about: what else the file shall tell.
         file: where to write; None: nowhere.
     """
+    print("\n" + " ".join(f"{name}={_printed(value)}" for name, value in figures.items()))
     if file is not None:
         write_json(file, {**about, "figures": figures})
-    print("\n" + " ".join(f"{name}={_printed(value)}" for name, value in figures.items()))
 
 
 def _printed(value: Figure) -> str:

@@ -107,14 +107,34 @@ def test_a_file_becomes_a_file(command: Command, expected: list[str], tmp_path: 
     assert {file.name for file in tmp_path.iterdir()} == {"in", "out"}
 
 
+def test_a_text_may_begin_with_a_minus(command: Command) -> None:
+    assert command("--", "-5 寺").out == command(stdin="-5 寺\n".encode()).out
+
+
+def test_lines_and_their_translations_may_come_through_pipes(command: Command, tmp_path: Path) -> None:
+    source, given = tmp_path / "in", tmp_path / "given"
+    source.write_text("寺\n", encoding="utf-8")
+    given.write_text("temple\n", encoding="utf-8")
+    expected = command("--input", source, "--score", given).out
+    with source.open() as a, given.open() as b:
+        assert command("--input", f"/dev/fd/{a.fileno()}", "--score", f"/dev/fd/{b.fileno()}").out == expected
+
+
+@pytest.mark.parametrize("words", [["\udcff"], ["寺", "--prefix", "\udcff"], ["寺", "--score", "\udcff"]], ids=repr)
+def test_bytes_that_are_not_utf_8_are_refused(command: Command, words: list[str]) -> None:
+    assert "'\\udcff' is not UTF-8: give the text in UTF-8" in command(*words).complaint
+
+
 def test_an_unusual_line_separator_ends_no_line(command: Command) -> None:
     found = command(stdin="寺\u2028がある\n橋\n".encode())
     assert found.out.count("\n") == 2
 
 
-def test_many_lines_come_in_lots_and_in_order(command: Command, expected: list[str]) -> None:
-    translate_lots = command(stdin=as_file(LINES * 3).encode())
-    assert translate_lots.out == as_file(expected * 3)
+def test_many_lines_come_in_lots_and_in_order(
+    command: Command, expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(translate, "LINES_AT_ONCE", 4)
+    assert command(stdin=as_file(LINES * 3).encode()).out == as_file(expected * 3)
 
 
 def test_what_is_before_a_wrong_line_is_translated(
@@ -123,7 +143,6 @@ def test_what_is_before_a_wrong_line_is_translated(
     broken = command(stdin=as_file(LINES[:3]).encode() + b"\xff\n")
     assert (broken.status, broken.out) == (2, as_file(expected[:3]))
     monkeypatch.setattr(translate, "LINES_AT_ONCE", 2)
-    assert command(stdin=as_file(LINES * 2).encode()).out == as_file(expected * 2)
     broken = command(stdin=as_file(LINES[:3]).encode() + b"\xff\n")
     assert (broken.status, broken.out) == (2, as_file(expected[:3]))
 
@@ -407,7 +426,11 @@ def test_drawn_translations_are_those_of_their_seed(command: Command) -> None:
         (["寺", "--rescore-with", "x", "--score", "temple"], "--rescore-with and --score at once"),
         (["寺", "--rescore-with", "x", "--beam", "1"], "--rescore-with has nothing to choose from: give --beam 8"),
         (["寺", "--format", "xml"], "xml"),
-        (["--input", "."], "no such file: ."),
+        (["--input", "."], ". is a folder: give a file"),
+        (["寺", "--beam", "2000"], "--beam 2000: give 1 (greedy) to 1000"),
+        (["寺", "--sample", "--samples", "20000"], "--samples 20000: give 1 to 10000"),
+        (["寺", "--sample", "--temperature", "1e-30"], "--temperature 1e-30: give 1e-05 or more"),
+        (["-5度です"], "unrecognized arguments: -5度です: put -- before a text that begins with -"),
     ],
     ids=lambda words: " ".join(words) if isinstance(words, list) else "",
 )

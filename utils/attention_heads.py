@@ -6,6 +6,7 @@ from pathlib import Path
 from const.token import EOS
 from utils.command_line import Parser, run_command
 from utils.device import pick_device
+from utils.file import require_file
 from utils.run import Run, find_run, load_run
 from utils.search.attention_map import AttentionMap, attention_weights
 from utils.search.translator import Translator
@@ -117,6 +118,7 @@ def main() -> None:
         ValueError: no such run, or a sentence that it cannot translate at once.
     """
     arguments = build_parser().parse_args()
+    require_file(arguments.picture)
     run = load_run(find_run(arguments.run), pick_device("auto"))
     draw_heads(last_cross_attention(run, arguments.sentences), arguments.picture)
 

@@ -1,16 +1,20 @@
 """What all commands share: errors of one line that name the remedy, exit statuses that a shell understands."""
 
 import difflib
+import os
 import re
+import signal
 import sys
 from argparse import ArgumentError
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
 from typing import Any, NoReturn
 
 from jsonargparse import ArgumentParser
 
-INTERRUPTED = 130  # 128 + SIGINT, as shells count it
+INTERRUPTED, TERMINATED = 130, 143  # 128 + SIGINT, 128 + SIGTERM, as shells count them
 
 
 def fail(program: str, message: str) -> NoReturn:
@@ -32,12 +36,17 @@ class Parser(ArgumentParser):
         """No option may be abbreviated: a `--resum` that trains would surprise."""
         return []
 
+    def _takes_texts(self) -> bool:
+        return any(action.nargs == "*" and not action.option_strings for action in self._actions)
+
     def explain(self, message: str) -> str:
         """The message on one line, with the option that was probably meant."""
         line = re.sub(r"\s+", " ", message.strip())
         if pair := re.search(r"Group '(.+?)' does not accept option '(.+?)'", line):
             wrong = f"{pair[1]}.{pair[2]}"
         elif (single := re.search(r"[Uu]nrecognized arguments: --(\S+)|Option '(.+?)' is not accepted", line)) is None:
+            if re.search(r"[Uu]nrecognized arguments: -", line) and self._takes_texts():
+                line += ": put -- before a text that begins with -"
             return line
         else:
             wrong = single[1] or single[2]
@@ -56,10 +65,34 @@ def needing_group(program: str, group: str) -> Iterator[None]:
         fail(program, f"{error.name} is not installed: poetry install --with {group}")
 
 
-def run_command(program: str, main: Callable[[], None]) -> NoReturn:
-    """Run a command and exit: 0 when it went well, 2 after a user's mistake, 130 after Ctrl-C; no traceback."""
+@contextmanager
+def ending_at_sigterm() -> Iterator[None]:
+    """Inside, SIGTERM raises SystemExit where it would kill: what stands in `finally` is done."""
+
+    def end(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001 (the signature is Python's)
+        sys.exit(TERMINATED)
+
+    if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, end)
     try:
-        main()
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def run_command(program: str, main: Callable[[], None]) -> NoReturn:
+    """Run a command and exit: 0 when it went well, 2 after a user's mistake, 130 after Ctrl-C; no traceback.
+
+    SIGTERM ends it like Ctrl-C, with 143, so that nothing half-written stays; a command may handle it otherwise.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # `translate.py <&-`: closed by who called
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 (open to the end)
+    try:
+        with ending_at_sigterm():
+            main()
     except KeyboardInterrupt:
         print(f"{program}: interrupted", file=sys.stderr)
         sys.exit(INTERRUPTED)

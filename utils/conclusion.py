@@ -70,7 +70,7 @@ def try_average(
     )
 
 
-def test_best(
+def score_best(
     trained: Trained,
     folder: Path,
     config: AnyConfig,
@@ -105,7 +105,7 @@ def test_best(
     return scores
 
 
-def test_translator(
+def score_translator(
     trained: Trained, run: Run, corpus: Corpus, test: Sequence[AnyBatch], say: Callable[[str], None]
 ) -> None:
     """Score the best weights of a translator, show some translations, draw what the decoder looked at.
@@ -125,7 +125,7 @@ def test_translator(
         "direction": f"{corpus.src_lang}-{corpus.tgt_lang}",
         "beam": config.search.beam_size,
     }
-    scores = test_best(trained, folder, config, about, test, validator, say)
+    scores = score_best(trained, folder, config, about, test, validator, say)
     with atomic_file(folder / TRANSLATIONS) as draft:
         draft.write_text("".join(line + "\n" for line in validator.translations), encoding="utf-8")
     say("")
@@ -146,9 +146,11 @@ def what_next(folder: Path, sentence: str) -> list[str]:
     if python.startswith(os.pardir):
         python = sys.executable
     run, text = shlex.quote(str(folder)), shlex.quote(sentence)
+    if text.startswith(("-", "'-")):
+        text = f"-- {text}"
     wishes = [
         ("translate", f"translate.py --run {run} {text}"),
-        ("see what every head looks at meanwhile", f"translate.py --run {run} {text} --attention attention.html"),
+        ("see what every head looks at meanwhile", f"translate.py --run {run} --attention attention.html {text}"),
         ("talk with it", f"translate.py --run {run}"),
         ("do so in a browser", f"serve.py --run {run}"),
         ("see where it is wrong", f"evaluate.py run {run} --html report.html"),

@@ -57,15 +57,20 @@ def require_file(path: Path) -> None:
 def atomic_file(path: Path) -> Iterator[Path]:
     """Yield a name to write to; what was written there takes the place of `path` if the block ends well.
 
+    A file that is there already leaves its permissions to the new one; a link goes on pointing to where it does.
+
     Raises:
         ValueError: what stands there is no file.
         OSError: the disk is full, among others; the message says what is missing.
     """
     require_file(path)
+    path = path.resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         yield draft
+        if path.exists():
+            shutil.copymode(path, draft)
         _sync(draft)
         draft.replace(path)
         _sync(path.parent)

@@ -91,6 +91,13 @@ def test_the_examples_of_the_help_are_understood() -> None:
         module.build_parser().parse_args(re.split(r" {3,}", example)[0].split())
 
 
+@pytest.mark.parametrize(("option", "value"), [("sentences", 0), ("rounds", 0), ("threads", 0), ("tokens", -1)])
+def test_numbers_that_measure_nothing_are_refused(option: str, value: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["bench.decode", f"--{option}", str(value)])
+    with pytest.raises(ValueError, match=f"^--{option} {value}: give {value + 1} or more$"):
+        module.main()
+
+
 def test_a_run_that_is_not_there_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["bench.decode", "--run", "nowhere"])
     with pytest.raises(ValueError, match="no run nowhere"):

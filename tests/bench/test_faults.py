@@ -2,6 +2,7 @@
 
 import copy
 import random
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -143,5 +144,7 @@ def test_a_small_disk_is_small_where_it_may_be_mounted(tmp_path: Path) -> None:
 
 
 def test_the_examples_of_the_help_are_understood() -> None:
-    for line in ("", "--kills 2 --damages 20", "--seed 3 --json out.json"):
-        build_parser().parse_args(line.split())
+    examples = re.findall(r"^ +python -m bench.faults(.*)$", build_parser().format_help(), re.M)
+    assert len(examples) == 2
+    for example in examples:
+        build_parser().parse_args(re.split(r" {3,}", example)[0].split())

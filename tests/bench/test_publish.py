@@ -16,4 +16,8 @@ def test_figures_are_a_line_for_people_and_a_file_for_programs(
     assert capsys.readouterr().out == "\nspeed=2.000 kills=30 full_disk=tmpfs\n"
     assert json.loads(file.read_text(encoding="utf-8")) == {"name": "demo", "figures": FIGURES}
     publish(FIGURES, {}, None)
+    capsys.readouterr()
+    with pytest.raises(ValueError, match="is no file"):
+        publish(FIGURES, {}, tmp_path)
+    assert capsys.readouterr().out  # what was measured is not lost
     assert list(tmp_path.iterdir()) == [file]

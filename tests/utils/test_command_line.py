@@ -1,13 +1,16 @@
 import io
+import signal
 import subprocess
 import sys
 from argparse import ArgumentError
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from const.path import ROOT
 from utils.command_line import Parser, needing_group, run_command
+from utils.file import atomic_file
 
 
 def raising(error: BaseException) -> Callable[[], None]:
@@ -70,6 +73,32 @@ def test_a_reader_that_has_enough_is_no_error(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(SystemExit) as caught:
         run_command("verb.py", raising(BrokenPipeError()))
     assert caught.value.code == 0
+
+
+@pytest.mark.parametrize("name", ["stdin", "stdout", "stderr"])
+def test_what_the_caller_has_closed_is_empty(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def main() -> None:
+        assert sys.stdin.isatty() is False
+        print("said", file=sys.stderr)
+        print("said")
+
+    monkeypatch.setattr(sys, name, None)
+    with pytest.raises(SystemExit) as caught:
+        run_command("verb.py", main)
+    assert caught.value.code == 0
+
+
+def test_sigterm_leaves_nothing_half_written(tmp_path: Path) -> None:
+    def main() -> None:
+        with atomic_file(tmp_path / "out") as draft:
+            draft.write_text("half")
+            signal.raise_signal(signal.SIGTERM)
+
+    with pytest.raises(SystemExit) as caught:
+        run_command("verb.py", main)
+    assert caught.value.code == 143
+    assert not list(tmp_path.iterdir())
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 def test_a_pipe_that_closes_leaves_no_trace() -> None:

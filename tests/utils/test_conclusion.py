@@ -1,5 +1,6 @@
 """What is done when a training has ended."""
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -7,7 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from utils.conclusion import Judge, try_average
+from evaluate import build_parser as evaluate_parser
+from serve import build_parser as serve_parser
+from translate import build_parser as translate_parser
+from utils.conclusion import Judge, try_average, what_next
 from utils.dataset.training_data import AnyBatch
 from utils.run import WEIGHTS
 from utils.training.observer import Validation
@@ -60,3 +64,14 @@ def test_an_average_takes_the_place_of_what_is_no_better(tmp_path: Path, best: f
 def test_without_kept_weights_nothing_is_averaged(tmp_path: Path) -> None:
     assert not concluded(tmp_path, (), 5.0)
     assert read_score(tmp_path / WEIGHTS) == 5.0
+
+
+@pytest.mark.parametrize("sentence", ["寺がある", "-5 度", "it's"])
+def test_what_is_proposed_works_as_it_stands(sentence: str) -> None:
+    parsers = {"translate.py": translate_parser(), "serve.py": serve_parser(), "evaluate.py": evaluate_parser()}
+    _, *wishes = what_next(Path("pickles/my run"), sentence)
+    commands = [shlex.split(wish.split("\n")[1]) for wish in wishes]
+    asked = [parsers[program].parse_args(words) for _, program, *words in commands]
+    assert [translation.texts for translation in asked[:3]] == [[sentence], [sentence], []]
+    assert [translation.run for translation in asked[:3]] == [["pickles/my run"]] * 3
+    assert len(asked) == 5

@@ -26,6 +26,18 @@ def test_a_file_appears_when_it_is_whole(tmp_path: Path) -> None:
     assert names(path.parent) == ["test.json"]
 
 
+def test_a_link_and_permissions_stay_as_they_were(tmp_path: Path) -> None:
+    real, link = tmp_path / "real", tmp_path / "link"
+    real.write_text("old")
+    real.chmod(0o600)
+    link.symlink_to(real)
+    with atomic_file(link) as draft:
+        draft.write_text("new")
+    assert link.is_symlink()
+    assert real.read_text() == "new"
+    assert real.stat().st_mode & 0o777 == 0o600
+
+
 def test_the_old_file_stays_until_then_and_goes_then(tmp_path: Path) -> None:
     path = tmp_path / "test.json"
     path.write_text("old")

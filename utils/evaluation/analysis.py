@@ -17,20 +17,18 @@ def analyse(
     sources: Sequence[str],
     translations: Sequence[str],
     references: Sequence[str],
-    tgt_lang: str,
+    tokenizer: str,
     *,
-    pre_tokenized: bool = False,
     training_text: Iterable[str] | None = None,
     n_shown: int = 10,
 ) -> Analysis:
-    """Look closer at translations; a word is what BLEU's tokenizer for the language makes one.
+    """Look closer at translations; a word is what BLEU's tokenizer makes one.
 
     Args:
         sources: one for each reference, or none at all: then length is the reference's.
         translations: one for each reference.
         references: one a sentence.
-        tgt_lang: language code of the target.
-        pre_tokenized: spaces part the words, in all of these texts.
+        tokenizer: sacreBLEU's name of it; none: spaces part the words, in all of these texts.
         training_text: lines of the target language that the system learned from; read once.
         n_shown: how many of the best and of the worst sentences.
 
@@ -42,12 +40,11 @@ def analyse(
             f"{len(sources)} sources and {len(translations)} translations against {len(references)} references: "
             "one for each is needed (or no sources at all)"
         )
-    tokenizer = bleu_tokenizer(tgt_lang, pre_tokenized)
     cut = _cutter(tokenizer)
     ours, theirs = ([cut(line) for line in side] for side in (translations, references))
     if sources:
         # the language of the sources is not told; only one without spaces needs to be known
-        cut_source = _cutter(bleu_tokenizer(unspaced_language(sources), pre_tokenized))
+        cut_source = _cutter(bleu_tokenizer(unspaced_language(sources), tokenizer == "none"))
         lengths, unit = [len(cut_source(line)) for line in sources], "source tokens"
     else:
         lengths, unit = [len(words) for words in theirs], "reference tokens"

@@ -87,12 +87,18 @@ def measure(
         on_progress: is told of each metric that is done.
 
     Raises:
-        ValueError: more is asked for than fits into memory.
+        ValueError: more is asked for than fits into memory, or an interval of lines that are nearly all empty.
     """
     refuse_samples(n_bootstrap, len(references), "--bootstrap")
     found = []
     for name, metric in metrics.items():
-        score = metric.corpus_score(list(translations), [list(references)], n_bootstrap)
+        try:
+            score = metric.corpus_score(list(translations), [list(references)], n_bootstrap)
+        except TypeError as error:  # sacreBLEU cannot take the mean of resamples that have no words at all
+            raise ValueError(
+                f"{len(references)} lines with empty ones among them are too few for an interval of {name}: "
+                "give --bootstrap 0"
+            ) from error
         mean, half = (score._mean, score._ci) if n_bootstrap else (score.score, 0.0)
         found.append(with_interval(name, score.score, mean, half, str(metric.get_signature())))
         on_progress(1)

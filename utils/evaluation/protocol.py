@@ -11,7 +11,7 @@ _SPACE_TO_PYTHON_ALONE = re.compile(r"[^\S \t\n\r\f\v]")
 
 
 def multi_bleu(translations: Sequence[str], references: Sequence[str]) -> str:
-    """The line that `multi-bleu.perl -lc` prints: BLEU-4 of words between spaces, without smoothing.
+    """The line that `multi-bleu.perl` prints of lower-cased text: BLEU-4 of words between spaces, without smoothing.
 
     Args:
         translations: tokenized, one a line.

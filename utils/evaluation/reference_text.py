@@ -26,8 +26,7 @@ class ReferenceText(NamedTuple):
             self.sources,
             system.translations,
             self.references,
-            self.tgt_lang,
-            pre_tokenized=self.tokenize == "none",
+            self.tokenize,
             training_text=_lines(self.training_text) if self.training_text else None,
         )
         return Evaluation(system.name, self.name, self.tgt_lang, len(self.references), metrics, analysis)

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 from const.path import PICKLES, ROOT
-from utils.command_line import INTERRUPTED
+from utils.command_line import INTERRUPTED, TERMINATED
 from utils.run import CHECKPOINTS, TEST
 from utils.training.observer import LOG, read_log
 from utils.training.step_file import step_files
@@ -138,7 +138,7 @@ class TrainingProcess:
 
     def _require_success(self) -> None:
         status = 0 if self._process is None else self._process.returncode
-        if status in (INTERRUPTED, -signal.SIGINT, -signal.SIGTERM):
+        if status in (INTERRUPTED, TERMINATED, -signal.SIGINT, -signal.SIGTERM):
             raise KeyboardInterrupt
         if not status:
             return

@@ -78,6 +78,8 @@ class CTranslate2Model:
             )
         except RuntimeError as error:
             raise ValueError(f"CTranslate2 cannot load {folder} ({error}): export the run anew") from error
+        except ValueError as error:
+            raise ValueError(f"precision={precision}: {error}: give fp32, or leave it out") from error
         self._src, self._tgt = (every_token(tokenizer) for tokenizer in tokenizers)
         self._ids = {token: i for i, token in enumerate(self._tgt)}
 

@@ -62,16 +62,13 @@ class CTranslate2Translator(Translator):
         """As for our own search, and always as many hypotheses as the beam has found; nothing is drawn.
 
         Raises:
-            ValueError: a coverage penalty, or a prefix that the model cannot hold.
+            ValueError: a coverage penalty.
         """
         if self.search.coverage_penalty and self.search.beam_size > 1:
             raise ValueError(
                 f"coverage_penalty={self.search.coverage_penalty} asks where the model looks, which CTranslate2 does "
                 "not tell as our search does: give 0, or use the run itself"
             )
-        for prefix in prefixes or []:
-            if len(prefix) >= self.longest:
-                raise ValueError(f"the prefix has {len(prefix)} tokens, and the model holds {self.longest - 1}: cut it")
         found: list[list[Hypothesis]] = [[] for _ in sources]
         for rows in within_budget([len(source) + 1 for source in sources], _TOKENS_PER_BATCH // self.search.beam_size):
             bounds = [self.search.bounds(len(sources[i]) + 1, self.longest) for i in rows]

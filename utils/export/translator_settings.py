@@ -3,6 +3,7 @@
 import json
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import cast
 
 from utils.file import write_json
 from utils.search.hypothesis import SearchConfig
@@ -55,7 +56,11 @@ class TranslatorSettings:
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
             search = SearchConfig(**found.pop("search"))
-            return cls(search=search, **found)
+            settings = cls(search=search, **found)
+            for leaf in fields(cls):
+                if not isinstance(value := getattr(settings, leaf.name), cast(type, leaf.type)):
+                    raise TypeError(f"{leaf.name} is {value!r}")
+            return settings
         except (ValueError, TypeError, AttributeError, KeyError) as error:
             known = ", ".join(leaf.name for leaf in fields(cls))
             raise ValueError(f"{path} does not hold {known} ({error}): export the run anew") from error

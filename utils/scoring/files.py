@@ -13,7 +13,7 @@ from utils.evaluation.comparison import System, Test, compare
 from utils.evaluation.metric import TOKENIZERS, build_metrics, fitting_tokenizer
 from utils.evaluation.plausibility import looks_tokenized, refuse_other_language, refuse_same
 from utils.evaluation.reference_text import ReferenceText
-from utils.scoring.report import evaluate, report, report_options
+from utils.scoring.report import N_BOOTSTRAP, evaluate, report, report_options
 from utils.scoring.verb import Verb, warn
 
 
@@ -44,16 +44,23 @@ def compare_options(parser: Parser) -> None:
     )
     text_options(parser)
     report_options(parser)
+    parser.set_defaults(bootstrap=None)  # of the default test, whose own samples give the intervals
 
 
 def compare_files(arguments: Namespace) -> None:
     """Score files of translations, and test whether they differ from the first by more than chance."""
+    if arguments.test == "bootstrap" and arguments.bootstrap is not None:
+        raise ValueError(
+            f"--bootstrap {arguments.bootstrap} and --test bootstrap at once: intervals come from the samples of the "
+            "test; give --samples"
+        )
+    n_bootstrap = N_BOOTSTRAP if arguments.bootstrap is None else arguments.bootstrap
     files = {"BASELINE": arguments.baseline} | {f"SYSTEM {i}": file for i, file in enumerate(arguments.systems, 1)}
     text, systems = read_text(arguments, files)
     metrics = build_metrics(text.tgt_lang, text.tokenize)
     with tqdm(total=len(metrics), desc="comparing", unit="metric", disable=None, leave=False) as bar:
         scores, comparisons = compare(
-            systems, text.references, metrics, arguments.test, arguments.samples, arguments.bootstrap, bar.update
+            systems, text.references, metrics, arguments.test, arguments.samples, n_bootstrap, bar.update
         )
     evaluations = [text.evaluation(system, found) for system, found in zip(systems, scores, strict=True)]
     report(evaluations, comparisons, arguments)
@@ -85,7 +92,8 @@ def read_text(arguments: Namespace, files: dict[str, Path]) -> tuple[ReferenceTe
     lines = dict(zip(given, read_aligned(list(given.values())), strict=True))
     if not arguments.force:
         refuse_same({f"{role} {given[role]}": lines[role] for role in given})
-        refuse_other_language(lines["REFERENCES"], arguments.tgt_lang, f"REFERENCES {arguments.references}")
+        for role in ("REFERENCES", *files):
+            refuse_other_language(lines[role], arguments.tgt_lang, f"{role} {given[role]}")
     tokenize = fitting_tokenizer(arguments.tgt_lang, arguments.pre_tokenized, arguments.tokenize, arguments.force)
     if tokenize != "none":
         for role in given:

@@ -14,13 +14,15 @@ from utils.evaluation.reference_text import ReferenceText
 from utils.file import atomic_file
 from utils.visualize.report import as_json, as_text, write_html
 
+N_BOOTSTRAP = 1000  # as sacreBLEU's command line
+
 
 def report_options(parser: Parser) -> None:
     """What all reports have in common."""
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the report to this file, as JSON")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write the report to this file, as a page")
     parser.add_argument(
-        "--bootstrap", type=int, metavar="N", default=1000, help="resamples for 95 %% intervals; 0: none"
+        "--bootstrap", type=int, metavar="N", default=N_BOOTSTRAP, help="resamples for 95 %% intervals; 0: none"
     )
     parser.add_argument(
         "--seed", type=int, metavar="N", help="of the samples (default: SACREBLEU_SEED, or sacreBLEU's own)"

@@ -10,6 +10,7 @@ from torch import Tensor
 from const.token import BOS_ID, EOS_ID
 
 SPARE_TOKENS = 10  # a short source may need a translation much longer than itself
+_WIDEST_BEAM = 1000  # more helps nobody, and a slip of the finger would take all memory
 
 
 class Bounds(NamedTuple):
@@ -30,7 +31,7 @@ class SearchConfig:
         normalization: gnmt divides by ((5 + length) / 6)^α (Wu et al. 2016, eq. 14), length by length^α.
         coverage_penalty: β of Wu et al. 2016, eq. 14: how much it costs to leave parts of the source unattended;
             greedy search and sampling, which have nothing to rank, pass over it.
-        min_length: fewest tokens of a translation.
+        min_length: fewest tokens of a translation, as far as `max_length`, `max_ratio` and the model allow.
         min_ratio: fewest tokens for each token of the source.
         max_length: most tokens of a translation.
         max_ratio: most tokens for each token of the source, to which ten are added.
@@ -51,8 +52,8 @@ class SearchConfig:
     no_repeat_ngram: int = 0
 
     def __post_init__(self) -> None:
-        if self.beam_size < 1:
-            raise ValueError(f"beam_size={self.beam_size}: give 1 (greedy) or more")
+        if not 1 <= self.beam_size <= _WIDEST_BEAM:
+            raise ValueError(f"beam_size={self.beam_size}: give 1 (greedy) to {_WIDEST_BEAM}")
         if not -10 <= self.length_penalty <= 10:
             raise ValueError(f"length_penalty={self.length_penalty}: give -10 to 10")
         if not 0 <= self.coverage_penalty <= 100:

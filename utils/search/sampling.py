@@ -14,6 +14,8 @@ from utils.search.hypothesis import Bounds, Hypothesis, Searchable, SearchConfig
 from utils.search.largest import largest
 from utils.search.walk import walk
 
+_MOST_SAMPLES = 10_000  # of a sentence; a slip of the finger would take all memory
+_LEAST_TEMPERATURE = 1e-5  # at which the likeliest token is drawn; log-probabilities over much less are no numbers
 _FIRST_TRY = 64  # tokens that hold most of the probability, most of the time
 
 
@@ -40,10 +42,12 @@ class SamplingConfig:
     seed: int = 1
 
     def __post_init__(self) -> None:
-        if self.n_samples < 1:
-            raise ValueError(f"n_samples={self.n_samples}: give at least 1")
-        if not 0 < self.temperature < math.inf:
-            raise ValueError(f"temperature={self.temperature}: give more than 0, or use greedy search (beam_size=1)")
+        if not 1 <= self.n_samples <= _MOST_SAMPLES:
+            raise ValueError(f"n_samples={self.n_samples}: give 1 to {_MOST_SAMPLES}")
+        if not _LEAST_TEMPERATURE <= self.temperature < math.inf:
+            raise ValueError(
+                f"temperature={self.temperature}: give {_LEAST_TEMPERATURE} or more, or use greedy search (beam_size=1)"
+            )
         if self.top_k < 0:
             raise ValueError(f"top_k={self.top_k}: give 0 (all tokens) or more")
         if not 0 < self.top_p <= 1:

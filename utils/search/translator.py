@@ -1,6 +1,7 @@
 """From texts to translations: cut, batch by length, search, join, in the order of the input."""
 
 from collections.abc import Callable, Sequence
+from itertools import compress
 from typing import Any, NamedTuple
 
 import torch
@@ -93,6 +94,8 @@ class Translator:
     ) -> list[Translation]:
         """Translate texts; an empty one (or one of spaces) stays empty, one of unknown characters alone as it is.
 
+        So does a sentence of unknown characters alone in a text that is translated sentence by sentence.
+
         Args:
             texts: one a line.
             on_progress: is told how many more texts are done.
@@ -101,23 +104,25 @@ class Translator:
             first: number of the first text, where they are part of a longer input; what is drawn depends on it.
 
         Raises:
-            ValueError: a prefix with characters that the vocabulary lacks.
+            ValueError: a prefix with characters that the vocabulary lacks, or longer than the model holds.
         """
         forced = self._encode_prefixes(prefixes) if prefixes is not None else [[] for _ in texts]
         pieces: list[list[int]] = []
         numbers: list[int] = []
         starts: list[list[int]] = []
-        places: list[range] = []
+        places: list[list[int | str]] = []  # where the pieces of each text are, and what of it is handed back
         lost: list[int] = []
         sources = self.tokenizers.src.encode(texts)
         for line, (ids, text, start) in enumerate(zip(sources, texts, forced, strict=True), first):
-            cut, n_lost = self._cut(ids, text) if self._is_known(ids) else ([], 0)
-            places.append(range(len(pieces), len(pieces) + len(cut)))
-            pieces += cut
-            numbers += range(line * _MOST_PIECES, line * _MOST_PIECES + len(cut))
-            starts += [start, *[[]] * (len(cut) - 1)][: len(cut)]
+            cut, n_lost = self._cut(ids, text)
+            known = [piece for piece in cut if not isinstance(piece, str)]
+            of_known = iter(range(len(pieces), len(pieces) + len(known)))
+            places.append([piece if isinstance(piece, str) else next(of_known) for piece in cut] if known else [])
+            pieces += known
+            numbers += range(line * _MOST_PIECES, line * _MOST_PIECES + len(known))
+            starts += [start, *[[]] * (len(known) - 1)][: len(known)]
             lost.append(n_lost)
-        last = {place[-1] for place in places if place}
+        last = {max(i for i in place if not isinstance(i, str)) for place in places if place}
         on_progress(sum(not place for place in places))
         n_wanted = None if self.minimum_bayes_risk else n_best
         found = self.search_ids(
@@ -126,7 +131,9 @@ class Translator:
         candidates = self._decode(found, n_best)
         return [
             Translation(
-                self._join([candidates[i] for i in place]) if place else [Candidate(text.strip() and text, 0.0, [])],
+                self._join([_unchanged(i) if isinstance(i, str) else candidates[i] for i in place])
+                if place
+                else _unchanged(text.strip() and text),
                 len(place),
                 n_lost,
                 unknown=not place and bool(text.strip()),
@@ -199,6 +206,8 @@ class Translator:
         for ids, prefix in zip(encoded, prefixes, strict=True):
             if UNK_ID in ids:
                 raise ValueError(f"the prefix {prefix!r} has characters outside the vocabulary: leave them out")
+            if len(ids) >= self.longest:
+                raise ValueError(f"the prefix has {len(ids)} tokens, and the model holds {self.longest - 1}: cut it")
         return encoded
 
     def _is_known(self, ids: list[int]) -> bool:
@@ -208,10 +217,22 @@ class Translator:
             for i, token in zip(ids, self.tokenizers.src.tokens(ids), strict=True)
         )
 
-    def _cut(self, ids: list[int], text: str) -> tuple[list[list[int]], int]:
-        """A text that fits the window, or else its sentences, since models learn from those; and what fits nowhere."""
+    def _cut(self, ids: list[int], text: str) -> tuple[list[list[int] | str], int]:
+        """A text that fits the window, or else its sentences, since models learn from those; and what fits nowhere.
+
+        A sentence of which nothing is known stays as it is; of a text of which nothing is known, nothing is given.
+        """
         room = self.window - 1
+        if not self._is_known(ids):
+            return [], 0
         if len(ids) <= room:
-            return ([ids] if ids else []), 0
-        sentences = self.tokenizers.src.encode(split_sentences(text))
-        return [ids[:room] for ids in sentences], sum(max(0, len(ids) - room) for ids in sentences)
+            return [ids], 0
+        sentences = split_sentences(text)
+        encoded = self.tokenizers.src.encode(sentences)
+        known = [self._is_known(ids) for ids in encoded]
+        lost = sum(max(0, len(ids) - room) for ids in compress(encoded, known))
+        return [ids[:room] if k else said for ids, said, k in zip(encoded, sentences, known, strict=True)], lost
+
+
+def _unchanged(text: str) -> list[Candidate]:
+    return [Candidate(text, 0.0, [])]

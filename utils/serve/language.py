@@ -1,10 +1,9 @@
 """Which of the languages at hand a text is in, told by its letters, and what they are called."""
 
-import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from utils.text.script import HAN, KANA, LETTER, UNSPACED, primary_language, unspaced_language
+from utils.text.script import UNSPACED, count_letters, primary_language, unspaced_language
 
 _NAMES = {"de": "German", "en": "English", "fr": "French", "ja": "Japanese", "zh": "Chinese"}
 
@@ -30,10 +29,10 @@ def detect(text: str, languages: Sequence[str]) -> Detected | None:
         text: to look at; without a letter it may be in any language.
         languages: codes, at least one.
     """
-    n_letters, n_unspaced = (len(re.findall(f"[{script}]", text)) for script in (LETTER, KANA + HAN))
-    if not n_letters:
+    counts = count_letters(text)
+    if not counts.letters:
         return Detected(languages[0], 0.0)
-    share = n_unspaced / n_letters
+    share = (counts.kana + counts.han) / counts.letters
     if found := unspaced_language([text]):
         # a few kanji without kana are as much Japanese as Chinese
         fitting = [code for code in languages if primary_language(code) == found]

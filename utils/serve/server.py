@@ -18,7 +18,7 @@ _LAST_S = 60  # for answers that are under way when it is told to stop; a client
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A socket that has its address already, but does not listen yet.
+    """A socket that has its address: who asks it before the server is ready waits.
 
     Args:
         host: name or address of this machine; 127.0.0.1 is reached from itself alone.
@@ -35,6 +35,7 @@ def bind(host: str, port: int) -> socket.socket:
             bound = until_bound.enter_context(socket.socket(family, kind, protocol))
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # what was closed a minute ago is free
             bound.bind(address)
+            bound.listen()  # else another process that binds now would have the address as well
             until_bound.pop_all()
     except UnicodeError:  # of a name that no machine can have
         raise ValueError(f"{host!r} is no host: --host 127.0.0.1 is this machine") from None

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from models.bert import BertClassifier
-from utils.conclusion import Judge, Trained, test_best
+from utils.conclusion import Judge, Trained, score_best
 from utils.config import ClassificationConfig
 from utils.dataset.labelled import LabelledBatch, LabelledSampler, LabelledText, LabelNames
 from utils.dataset.line_cache import cached_tokenizer
@@ -82,5 +82,5 @@ class ClassificationTask:
         test = self._test.all()
         text = f"{self.config.data.text.parent.name}, {len(self.vocabulary.labels)} labels"
         about = {"task": self.config.task, "text": text}
-        test_best(trained, folder, self.config, about, test, ClassAccuracy(trained.net, test), say)
+        score_best(trained, folder, self.config, about, test, ClassAccuracy(trained.net, test), say)
         say(f'\nClassify with it: python -m utils.task.classify --run {folder} "TEXT"')

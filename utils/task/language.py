@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from models.transformer_xl import TransformerXL
-from utils.conclusion import Judge, Trained, test_best
+from utils.conclusion import Judge, Trained, score_best
 from utils.config import LanguageConfig
 from utils.dataset.monolingual import prepare_monolingual
 from utils.dataset.stream import SegmentBatch, StreamSampler
@@ -56,5 +56,5 @@ class LanguageTask:
         test, judge = self._judged("test", self._test)
         text = f"{self.corpus.name} {self.corpus.language}"
         about = {"task": self.config.task, "text": text}
-        test_best(trained, folder, self.config, about, test, judge, say)
+        score_best(trained, folder, self.config, about, test, judge, say)
         say(f'\nGo on with it: python -m utils.task.generate --run {folder} "TEXT"')

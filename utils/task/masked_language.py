@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from models.bert import BertForPreTraining
-from utils.conclusion import Judge, Trained, test_best
+from utils.conclusion import Judge, Trained, score_best
 from utils.config import MaskedLanguageConfig
 from utils.dataset.masked import MaskedBatch, MaskedSampler
 from utils.dataset.monolingual import prepare_monolingual
@@ -72,6 +72,6 @@ class MaskedLanguageTask:
         judge = MaskedAccuracy(trained.net, test, self.vocabulary.src, n_samples=5)
         text = f"{self.corpus.name} {self.corpus.language}"
         about = {"task": self.config.task, "text": text}
-        for sample in test_best(trained, folder, self.config, about, test, judge, say).samples:
+        for sample in score_best(trained, folder, self.config, about, test, judge, say).samples:
             say("".join(f"\n  {line}" for line in sample.lines()))
         say(f'\nFill in with it: python -m utils.task.fill_in --run {folder} "TEXT WITH A [MASK]"')

@@ -4,7 +4,6 @@
 """
 
 import argparse
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,12 +20,13 @@ from utils.dataset.stream import SegmentBatch, StreamConfig, StreamSampler
 from utils.dataset.token_cache import Split
 from utils.device import autocast, pick_device
 from utils.evaluation.word_perplexity import WordPerplexity
-from utils.file import write_json
+from utils.file import require_file, write_json
 from utils.run import find_run
 from utils.trained import TrainedLanguageModel, load_language_model
 from utils.training.objective import Loss, mean_loss
 from utils.training.observer import perplexity
 from utils.training.recurrent_objective import RecurrentObjective
+from utils.visualize.run_title import distinct_names, titles
 from utils.visualize.sheet import sheet
 
 
@@ -70,12 +70,6 @@ def remember(
     for memory_length in memory_lengths:
         loss = foretold(model, batches, memory_length)
         yield Remembering(memory_length, perplexity(loss), by_word(loss).scores["word_ppl"])
-
-
-def titles(runs: Sequence[str]) -> list[str]:
-    """Names of folders without the time at their end, where that tells them apart."""
-    short = [re.sub(r"-\d{8}-\d{6}(-\d+)?$", "", run) for run in runs]
-    return [title if short.count(title) == 1 else run for title, run in zip(short, runs, strict=True)]
 
 
 def draw(found: dict[str, Sequence[Remembering]], picture: Path) -> None:
@@ -124,16 +118,16 @@ def main() -> None:
         ValueError: no such run, two of the same name, or a length that is none.
     """
     arguments = build_parser().parse_args()
+    for file in (arguments.json, arguments.picture):
+        if file:
+            require_file(file)
     for length in arguments.memory_lengths:
         if length < 0:
             raise ValueError(f"--memory_lengths {length}: give 0 (nothing is remembered) or more")
     if arguments.segment_length is not None and arguments.segment_length < 1:
         raise ValueError(f"--segment_length {arguments.segment_length}: give 1 or more, or leave it out")
     folders = [find_run(name, LanguageConfig) for name in arguments.run or [None]]
-    names = [folder.resolve().name for folder in folders]
-    for name in names:
-        if names.count(name) > 1:
-            raise ValueError(f"two runs of --run are named {name}: give one of them, or rename the folder of the other")
+    names = distinct_names(folders)
     device = pick_device("auto")
     found: dict[str, Sequence[Remembering]] = {}
     for name, folder in zip(names, folders, strict=True):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from models.bert import BertConfig
 from models.transformer import Transformer
-from utils.conclusion import Judge, Trained, test_translator
+from utils.conclusion import Judge, Trained, score_translator
 from utils.config import Config
 from utils.dataset.batch import Batch
 from utils.dataset.bucket_sampler import BucketSampler, require_positions
@@ -106,4 +106,4 @@ class TranslationTask:
     def conclude(self, trained: Trained, folder: Path, say: Say) -> None:
         """Scores of the test set, some translations, and a picture of what the decoder looked at."""
         best = load_run(folder, next(trained.net.parameters()).device)
-        test_translator(trained, best, self.corpus, self._test.all(), say)
+        score_translator(trained, best, self.corpus, self._test.all(), say)

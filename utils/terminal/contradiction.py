@@ -18,8 +18,8 @@ def refuse_contradictions(arguments: Namespace) -> None:
     texts, file = arguments.texts, arguments.input
     if texts and file:
         raise ValueError(f"texts and --input {file} at once: give one of them")
-    if file and (file.is_dir() or not file.exists()):
-        raise ValueError(f"no such file: {file}")
+    if file:
+        _require_readable(file)
     for option in ("n_best", "alternatives"):
         if (value := arguments[option]) is not None and value < 1:
             raise ValueError(f"--{option} {value}: give 1 or more")
@@ -35,14 +35,22 @@ def refuse_contradictions(arguments: Namespace) -> None:
     if arguments.score is not None:
         if len(texts) > 1:
             raise ValueError(f"--score and {len(texts)} texts: give one, or two files, --input FILE --score FILE")
-        if not texts and not Path(arguments.score).is_file():
-            raise ValueError(f"no such file: {arguments.score} (--score takes the translations of lines from a file)")
+        if not texts:
+            _require_readable(Path(arguments.score), " (--score takes the translations of lines from a file)")
         for option in ("alternatives", "prefix"):
             if arguments[option]:
                 raise ValueError(f"--score and --{option} at once: give one of them")
     refuse_rescoring(arguments)
     if arguments.engine == "ctranslate2":
         _beyond_ctranslate2(arguments)
+
+
+def _require_readable(file: Path, hint: str = "") -> None:
+    """A file or a pipe, `<(...)` of a shell among them."""
+    if file.is_dir():
+        raise ValueError(f"{file} is a folder: give a file{hint}")
+    if not file.exists():
+        raise ValueError(f"no such file: {file}{hint}")
 
 
 def _beside_links(arguments: Namespace) -> None:

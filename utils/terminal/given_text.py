@@ -15,6 +15,11 @@ def given_texts(texts: Sequence[str]) -> Iterator[str]:
     if texts:
         yield from texts
         return
+    ask_for_lines()
+    yield from decoded_lines(sys.stdin.buffer, "standard input")
+
+
+def ask_for_lines() -> None:
+    """Tell whoever sits at standard input that it is waited for."""
     if sys.stdin.isatty():
         print("type lines; Ctrl-D ends", file=sys.stderr)
-    yield from decoded_lines(sys.stdin.buffer, "standard input")

@@ -40,7 +40,9 @@ def add_search_options(parser: ArgumentParser) -> None:
         help="the score is divided by ((5 + length) / 6)^A, or by length^A",
     )
     search.add_argument("--coverage_penalty", type=float, metavar="B", help="cost of leaving parts of the source out")
-    search.add_argument("--min_length", type=int, metavar="N", help="fewest tokens of a translation")
+    search.add_argument(
+        "--min_length", type=int, metavar="N", help="fewest tokens of a translation, if --max_ratio allows"
+    )
     search.add_argument("--max_length", type=int, metavar="N", help="most tokens of a translation")
     search.add_argument("--min_ratio", type=float, metavar="R", help="fewest tokens for each of the source")
     search.add_argument("--max_ratio", type=float, metavar="R", help="most tokens for each of the source, plus 10")

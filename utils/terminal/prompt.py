@@ -9,14 +9,17 @@ from pathlib import Path
 _MOST_LINES = 1000  # kept in the history
 
 
-def history_file() -> Path:
-    """Where the XDG Base Directory Specification wants a history: below $XDG_STATE_HOME."""
+def history_file() -> Path | None:
+    """Where the XDG Base Directory Specification wants a history: below $XDG_STATE_HOME; None: nobody is at home."""
     root = os.environ.get("XDG_STATE_HOME")
-    return (Path(root) if root else Path.home() / ".local" / "state") / "miyako" / "history"
+    try:
+        return (Path(root) if root else Path.home() / ".local" / "state") / "miyako" / "history"
+    except RuntimeError:  # a user without a home, in a container say
+        return None
 
 
 @contextmanager
-def kept_history(file: Path) -> Iterator[None]:
+def kept_history(file: Path | None) -> Iterator[None]:
     """Inside, `input` has the lines of earlier prompts behind the arrow keys; what cannot be kept is not."""
     try:
         import readline
@@ -24,6 +27,9 @@ def kept_history(file: Path) -> Iterator[None]:
         yield
         return
     readline.set_auto_history(True)
+    if file is None:
+        yield
+        return
     with suppress(OSError):
         readline.read_history_file(file)
     try:

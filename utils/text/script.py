@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from typing import NamedTuple
 
 # inside the brackets of a regular expression
 KANA, HAN, HANGUL = (
@@ -20,10 +21,23 @@ def primary_language(code: str) -> str:
     return code.replace("_", "-").partition("-")[0].lower()
 
 
+class LetterCounts(NamedTuple):
+    """How many letters a text has."""
+
+    letters: int
+    kana: int
+    han: int
+
+
+def count_letters(text: str) -> LetterCounts:
+    """Those of all scripts, and of two; the dot between katakana is none."""
+    letters = "".join(re.findall(f"[{LETTER}]", text))
+    return LetterCounts(len(letters), *(len(re.findall(f"[{script}]", letters)) for script in (KANA, HAN)))
+
+
 def unspaced_language(lines: Iterable[str]) -> str:
     """`ja` or `zh` where most letters are kana and kanji, by whether there are kana; "" for any other text."""
-    text = "".join(lines)
-    n_letters, n_kana, n_han = (len(re.findall(f"[{script}]", text)) for script in (LETTER, KANA, HAN))
-    if n_kana + n_han <= _MOSTLY * n_letters:
+    counts = count_letters("".join(lines))
+    if counts.kana + counts.han <= _MOSTLY * counts.letters:
         return ""
-    return "ja" if n_kana > _LEAST_KANA * n_letters else "zh"
+    return "ja" if counts.kana > _LEAST_KANA * counts.letters else "zh"

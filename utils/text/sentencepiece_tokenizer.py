@@ -101,8 +101,18 @@ class SentencePieceTokenizer:
         return int(self._processor.get_piece_size())
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of each text, on one core: long texts are given to several processes."""
-        return self._processor.encode(list(texts), num_threads=1)
+        """Ids of each text, on one core: long texts are given to several processes.
+
+        Raises:
+            ValueError: a text that came as bytes of another encoding than UTF-8.
+        """
+        try:
+            return self._processor.encode(list(texts), num_threads=1)
+        except TypeError:  # which is all that it says of the characters that Python puts for such bytes
+            for text in texts:
+                if not _is_unicode(text):
+                    raise ValueError(f"{text!r} is not UTF-8: give the text in UTF-8") from None
+            raise
 
     def sample(self, texts: Sequence[str], rate: float, seed: int) -> list[list[int]]:
         """Ids of each text, cut at random as utils/text/subword_sampling.py does."""
@@ -131,3 +141,11 @@ class SentencePieceTokenizer:
     def tokens(self, ids: Sequence[int]) -> list[str]:
         """The pieces; ▁ marks the beginning of a word."""
         return [self._processor.id_to_piece(int(i)) for i in ids]
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True

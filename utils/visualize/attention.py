@@ -26,6 +26,7 @@ _WIDEST, _NARROWEST = 0.2, 0.1  # of a token, in a short sentence and in one of 
 _MOST = 4500  # square inches of all maps
 _LEAST_POINTS, _MOST_POINTS = 4, 9  # of letters; below the least nobody could read them
 _GAP, _TITLE, _HEADING, _SCALE = 0.14, 0.24, 0.55, 0.75
+_LEAST_WIDTH = 6.5  # room for the note above all
 
 
 class Attended(NamedTuple):
@@ -143,7 +144,7 @@ def draw_attention(found: AttentionMap, picture: Path) -> None:
         _Block(kind, layers, found.rows(kind), found.columns(kind), unit, points)
         for kind, layers in found.weights.items()
     ]
-    width = max(6.0, *(block.width + _GAP for block in blocks))
+    width = max(_LEAST_WIDTH, *(block.width + _GAP for block in blocks))
     height = _SCALE + sum(block.height for block in blocks)
     top = height - _SCALE
     with drawing(picture, (width, height), _DPI, layout=None) as figure:
@@ -152,8 +153,8 @@ def draw_attention(found: AttentionMap, picture: Path) -> None:
             top -= block.height
         scale = figure.add_axes((0.45 / width, (height - 0.25) / height, 2 / width, 0.12 / height))
         figure.colorbar(image, cax=scale, orientation="horizontal").ax.tick_params(labelsize=8)
-        note = "weight of the column's token for the row's   (above each map: mean entropy of its rows, in nats)"
-        figure.text(2.65 / width, (height - 0.19) / height, note, fontsize=9, va="center")
+        note = "weight of the column's token for the row's\n(above each map: mean entropy of its rows, in nats)"
+        figure.text(2.65 / width, (height - 0.22) / height, note, fontsize=9, va="center")
 
 
 def _draw_block(figure: Figure, block: _Block, top: float) -> AxesImage:
@@ -181,7 +182,14 @@ def _inches_per_token(found: AttentionMap) -> float:
 
 def _length(tokens: Sequence[str], points: float) -> float:
     """Inches of the longest token in letters of this size, and of the space before it."""
-    return max(map(columns_of, tokens)) * 0.58 * points / 72 + 0.1
+    return max(sum(map(_ems, token)) for token in tokens) * points / 72 + 0.1
+
+
+def _ems(letter: str) -> float:
+    """About how wide a letter is, in sizes of its font."""
+    if letter in "mwMW@%":
+        return 1.0
+    return 0.8 if letter.isupper() else 0.58 * columns_of(letter)
 
 
 def _heat_map(
@@ -194,7 +202,8 @@ def _heat_map(
 ) -> AxesImage:
     image = ax.imshow(weight.numpy(), cmap="Blues", vmin=0, vmax=1, aspect="auto")
     ax.set_title(title, fontsize=10)
-    ax.set_xticks(range(len(src_tokens)), src_tokens, rotation=90, fontsize=points or None)
-    ax.set_yticks(range(len(tgt_tokens)), tgt_tokens, fontsize=points or None)
+    across, down = ([token.replace("$", r"\$") for token in tokens] for tokens in (src_tokens, tgt_tokens))
+    ax.set_xticks(range(len(across)), across, rotation=90, fontsize=points or None)  # between two $ is mathematics
+    ax.set_yticks(range(len(down)), down, fontsize=points or None)
     ax.tick_params(length=0)
     return image

@@ -9,8 +9,10 @@ import numpy as np
 from matplotlib.lines import Line2D
 
 from utils.command_line import Parser, run_command
+from utils.file import require_file
 from utils.training.observer import LOG, SCORES, StepReport, Validation, read_log
 from utils.training.plan import Progress
+from utils.visualize.run_title import distinct_names, titles
 from utils.visualize.sheet import drawing
 
 
@@ -23,10 +25,12 @@ class Curve(NamedTuple):
     style: dict[str, Any]  # matplotlib's words
 
 
+_MOST_RUNS = 10
+_LEGEND_LETTERS = 100  # as many stand side by side above the panels
 _FINE: dict[str, Any] = {"lw": 0.7, "alpha": 0.8}
 _DOTTED: dict[str, Any] = {"marker": "o", "ms": 3}
 _PANELS = {
-    ("Loss", "nats per target token"): [
+    ("Loss", "nats"): [
         Curve("train", "loss", "train, as minimised", _FINE),
         Curve("dev", "loss", "dev", _DOTTED),
     ],
@@ -71,7 +75,8 @@ def draw_curves(logs: Mapping[str, Path], picture: Path) -> None:
             axes.set(xlabel="updates")
         if len(runs) > 1:
             handles = [Line2D([], [], color=f"C{i}", lw=3, label=name) for i, name in enumerate(logs)]
-            figure.legend(frameon=False, handles=handles, loc="outside upper center", ncols=min(len(runs), 3))
+            abreast = max(1, min(len(runs), 3, _LEGEND_LETTERS // max(map(len, logs))))
+            figure.legend(frameon=False, handles=handles, loc="outside upper center", ncols=abreast)
 
 
 class CurvePicture:
@@ -113,10 +118,14 @@ def main() -> None:
     """Draw.
 
     Raises:
-        ValueError: no run, or one without a log.
+        ValueError: no run, one without a log, two of the same name, or too many.
     """
     arguments = build_parser().parse_args()
-    logs = {run.resolve().name: run / LOG for run in arguments.runs}
+    require_file(arguments.picture)
+    names = distinct_names(arguments.runs)
+    if len(names) > _MOST_RUNS:
+        raise ValueError(f"{len(names)} runs: give at most {_MOST_RUNS}, more have no colours that can be told apart")
+    logs = {title: run / LOG for title, run in zip(titles(names), arguments.runs, strict=True)}
     for log in logs.values():
         if not log.is_file():
             raise ValueError(f"no {LOG} in {log.parent}: give the folder of a run, of those under pickles/ say")

@@ -25,7 +25,14 @@ def test_a_run_is_told_from_what_was_exported_of_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"search": {"beam_size": 0}}, {"search": {"beams": 2}}, {"search": None}, {"longest_of_all": 1}, None],
+    [
+        {"search": {"beam_size": 0}},
+        {"search": {"beams": 2}},
+        {"search": None},
+        {"longest_of_all": 1},
+        {"window": "32"},
+        None,
+    ],
     ids=str,
 )
 def test_a_damaged_file_is_named(change: dict[str, object] | None, tmp_path: Path) -> None:

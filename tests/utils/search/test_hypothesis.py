@@ -49,7 +49,8 @@ def test_penalties_are_those_of_gnmt_and_of_the_length() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"beam_size": 0}, "beam_size=0: give 1 (greedy) or more"),
+        ({"beam_size": 0}, "beam_size=0: give 1 (greedy) to 1000"),
+        ({"beam_size": 1001}, "beam_size=1001: give 1 (greedy) to 1000"),
         ({"coverage_penalty": -0.1}, "coverage_penalty=-0.1: give 0 to 100 (less would reward gaps)"),
         ({"coverage_penalty": float("inf")}, "coverage_penalty=inf: give 0 to 100"),
         ({"no_repeat_ngram": -1}, "no_repeat_ngram=-1: give 0 (repeat freely) or more"),

@@ -312,9 +312,10 @@ def test_a_source_is_read_once_for_all_its_samples() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"n_samples": 0}, r"n_samples=0: give at least 1"),
-        ({"temperature": 0.0}, r"temperature=0\.0: give more than 0, or use greedy search \(beam_size=1\)"),
-        ({"temperature": -1.0}, r"temperature=-1\.0: give more than 0"),
+        ({"n_samples": 0}, r"n_samples=0: give 1 to 10000"),
+        ({"n_samples": 10_001}, r"n_samples=10001: give 1 to 10000"),
+        ({"temperature": 0.0}, r"temperature=0\.0: give 1e-05 or more, or use greedy search \(beam_size=1\)"),
+        ({"temperature": -1.0}, r"temperature=-1\.0: give 1e-05 or more"),
         ({"temperature": math.inf}, r"temperature=inf: "),
         ({"temperature": math.nan}, r"temperature=nan: "),
         ({"top_k": -1}, r"top_k=-1: give 0 \(all tokens\) or more"),

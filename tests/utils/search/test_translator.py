@@ -218,6 +218,21 @@ def test_a_sentence_longer_than_the_window_says_what_it_loses(monkeypatch: pytes
     assert max(src.size(1) for src in read) == 16
 
 
+def test_a_sentence_of_which_nothing_is_known_stays_where_it_was() -> None:
+    ours = translator(window=n_tokens(LINE) + 1)
+    first, last = (found.text for found in ours.translate([LINE, TEXT.src[50]]))
+    (found,) = ours.translate([f"{LINE}😀😀！{TEXT.src[50]}"])
+    assert found.text == f"{first} 😀😀！ {last}"
+    assert (found.n_pieces, found.lost_tokens, found.unknown) == (3, 0, False)
+    (emoji,) = ours.translate(["😀！" * 30])
+    assert (emoji.text, emoji.n_pieces, emoji.unknown) == ("😀！" * 30, 0, True)
+
+
+def test_a_prefix_longer_than_the_model_holds_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"the prefix has \d+ tokens, and the model holds 7: cut it"):
+        translator(longest=8).translate([LINE], prefixes=["old temple " * 8])
+
+
 def test_each_text_is_told_of_once_however_many_pieces_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_TOKENS_PER_BATCH", 60)
     progress: list[int] = []

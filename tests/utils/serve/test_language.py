@@ -16,6 +16,8 @@ from utils.serve.language import detect, language_name
         ("寺はzen", ["en", "ja"], ("en", 60.0)),
         ("寺は庭zen", ["en", "ja"], ("en", 50.0)),
         ("寺は庭だzen", ["en", "ja"], ("ja", 57.1)),
+        ("トム・クルーズ", ["en", "ja"], ("ja", 100.0)),  # the dot is no letter
+        ("・・・ abc", ["ja", "en"], ("en", 100.0)),
         ("1603 – 1868", ["de", "en"], ("de", 0.0)),
         ("我是学生。", ["zh-CN", "en"], ("zh-CN", 100.0)),
         ("Where?", ["zh_CN", "en-GB"], ("en-GB", 100.0)),

@@ -22,6 +22,11 @@ def test_a_taken_port_is_named_with_another() -> None:
             bind("127.0.0.1", port)
 
 
+def test_of_two_that_begin_at_once_one_has_the_port() -> None:
+    with bind("127.0.0.1", 0) as first, pytest.raises(ValueError, match="another program has it"):
+        bind("127.0.0.1", first.getsockname()[1])
+
+
 @pytest.mark.parametrize("port", [65536, 99999999, -1])
 def test_a_port_that_there_is_not_is_refused(port: int) -> None:
     with pytest.raises(ValueError, match=rf"port {port}\b"):

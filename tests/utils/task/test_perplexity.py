@@ -16,7 +16,7 @@ from tests.utils.task.tiny_run import language_run
 from utils.dataset.monolingual import MonolingualConfig, prepare_monolingual
 from utils.dataset.stream import StreamConfig, StreamSampler
 from utils.task import perplexity
-from utils.task.perplexity import foretold, remember, titles
+from utils.task.perplexity import foretold, remember
 from utils.trained import TrainedLanguageModel, load_language_model
 
 
@@ -79,19 +79,14 @@ def test_the_command_prints_writes_and_draws(
         assert image.width > 400
 
 
-def test_runs_are_named_by_their_time_only_where_nothing_else_tells_them_apart() -> None:
-    assert titles(["xl-20260102-030405", "vanilla-20260102-030405-2", "mine"]) == ["xl", "vanilla", "mine"]
-    same = ["xl-20260102-030405", "xl-20260102-030405-2"]
-    assert titles([*same, "no-20260102"]) == [*same, "no-20260102"]
-
-
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
         (["--memory_lengths", "-1"], r"^--memory_lengths -1: give 0"),
         (["--segment_length", "0"], r"^--segment_length 0: give 1 or more"),
-        (["--run", "one/xl", "other/xl"], r"^two runs of --run are named xl: give one of them"),
-        (["--run", "one/xl", "one/xl"], r"^two runs of --run are named xl: give one of them"),
+        (["--run", "one/xl", "other/xl"], r"^two runs are named xl: give one of them"),
+        (["--json", "one"], r"^one is there and is no file: give another name"),
+        (["--run", "one/xl", "one/xl"], r"^two runs are named xl: give one of them"),
     ],
 )
 def test_what_says_nothing_is_refused(

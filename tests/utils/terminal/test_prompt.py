@@ -25,6 +25,18 @@ def test_the_history_lies_where_the_specification_wants_it(monkeypatch: pytest.M
         assert history_file() == tmp_path / "home" / ".local" / "state" / "miyako" / "history"
 
 
+def test_who_has_no_home_has_no_history(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", nowhere)
+    assert history_file() is None
+    with kept_history(None):
+        readline.add_history("京都は")
+        assert readline.get_history_item(1) == "京都は"
+
+
 def test_what_was_typed_is_there_the_next_time(tmp_path: Path) -> None:
     file = tmp_path / "state" / "history"
     with kept_history(file):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -179,6 +180,27 @@ def whole(n_src: int, n_tgt: int, n_layers: int = 2, n_heads: int = 3) -> Attent
             for kind, size in sizes.items()
         },
     )
+
+
+@no_warning
+@pytest.mark.parametrize("longest", ["a", "▁mmmmmmmmmm", "▁WWWWWWWW", "▁KWMMWM", "▁UNESCO", "京都御所紫宸殿"])
+def test_nothing_leaves_the_picture(tmp_path: Path, figures: list[Figure], longest: str) -> None:
+    found = whole(3, 3, n_layers=1, n_heads=4)
+    draw_attention(found._replace(src_tokens=[longest, "b", EOS], tgt_tokens=[longest, "c", EOS]), tmp_path / "all.png")
+    (figure,) = figures
+    labels = [label for ax in figure.axes for label in (*ax.get_xticklabels(), *ax.get_yticklabels())]
+    for text in (*figure.texts, *(label for label in labels if label.get_visible() and label.get_text())):
+        box = text.get_window_extent()
+        assert min(box.x0, box.y0) >= 0, text
+        assert box.x1 <= figure.bbox.x1, text
+        assert box.y1 <= figure.bbox.y1, text
+
+
+@pytest.mark.parametrize("token", ["$$", "$_$", "US$5$x_1"])
+def test_a_dollar_is_a_dollar(tmp_path: Path, figures: list[Figure], token: str) -> None:
+    draw_heads([Attended(torch.rand(1, 2, 2), [token, EOS], [token, EOS])], tmp_path / "heads.png")
+    label = figures[0].subfigs[0].axes[0].get_xticklabels()[0]
+    assert label._preprocess_math(label.get_text()) == (token, False)  # type: ignore[attr-defined]
 
 
 def test_every_head_of_every_layer_of_every_kind_has_a_map(tmp_path: Path, shown: list[Map]) -> None:

@@ -73,6 +73,16 @@ def test_several_runs_have_a_colour_each_and_are_named(tmp_path: Path, figures: 
     }
 
 
+def test_long_names_have_room(tmp_path: Path, figures: list[Figure]) -> None:
+    log = written(tmp_path)
+    for length in (5, 30, 45, 90):
+        draw_curves({f"{'n' * length}{i}": log for i in range(4)}, tmp_path / "curve.png")
+        figure = figures[-1]
+        box = figure.legends[0].get_window_extent()
+        assert box.x0 >= 0
+        assert box.x1 <= figure.bbox.x1
+
+
 def test_what_is_null_in_the_log_is_a_gap(tmp_path: Path, figures: list[Figure]) -> None:
     observer = JsonlLog(tmp_path / "log.jsonl", 0)
     for step, loss in ((10, 3.0), (20, math.nan), (30, 2.0)):
@@ -112,10 +122,12 @@ def test_a_line_that_is_only_half_written_is_left_out(log: Path, tmp_path: Path)
 def test_the_command_draws_runs_by_the_names_of_their_folders(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, figures: list[Figure]
 ) -> None:
-    for name in ("wide", "deep"):
+    for name in ("wide-20260102-030405", "deep"):
         written(tmp_path / name)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["curve", "wide/", str(tmp_path / "deep"), "--picture", "both.png"])
+    monkeypatch.setattr(
+        sys, "argv", ["curve", "wide-20260102-030405/", str(tmp_path / "deep"), "--picture", "both.png"]
+    )
     curve.main()
     assert [text.get_text() for text in figures[0].legends[0].get_texts()] == ["wide", "deep"]
     assert (tmp_path / "both.png").stat().st_size > 1000
@@ -126,3 +138,19 @@ def test_a_folder_that_is_no_run_is_named(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(ValueError, match=rf"no log\.jsonl in {tmp_path}: give the folder of a run"):
         curve.main()
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("runs", "complaint"),
+    [
+        (["a/run", "b/run"], "two runs are named run"),
+        ([f"run{i}" for i in range(11)], "11 runs: give at most 10"),
+    ],
+)
+def test_runs_that_could_not_be_told_apart_are_refused(
+    runs: list[str], complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["curve", *runs, "--picture", "curve.png"])
+    with pytest.raises(ValueError, match=complaint):
+        curve.main()
