@@ -6,7 +6,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ from tests.utils.task.tiny_run import language_run
 from utils.command_line import run_command
 from utils.config import Config
 from utils.run import CONFIG, WEIGHTS, create_run, find_run, load_run
+from utils.serve.service import Limits
 from utils.text.pair import TokenizerPair
 from utils.training.weight_store import write_weights
 
@@ -159,6 +160,16 @@ def test_limits_are_options(command: Command) -> None:
             ]
 
     assert asyncio.run(ask()) == [200, 400, 200, 400]
+
+
+def test_every_limit_and_the_address_are_options(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[Limits] = []
+    monkeypatch.setattr(serve, "create_app", lambda _, limits: found.append(limits))
+    limits = Limits(7, 2, 3, 4.5, 6, 7.5)
+    options = [word for name, value in asdict(limits).items() for word in (f"--{name}", value)]
+    said = command("--host", "::1", "--port", "0", "--device", "cpu", *options).out
+    assert found == [limits]
+    assert said.startswith("http://[::1]:")
 
 
 def test_a_taken_port_is_one_line(command: Command) -> None:

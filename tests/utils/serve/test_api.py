@@ -3,6 +3,7 @@
 import asyncio
 import json
 import random
+import socket
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -12,6 +13,7 @@ import pytest
 from tests.tiny import TEXT
 from tests.utils.serve.served import Scribe, asking, eventually, interpreter, route, serving, translator
 from tests.utils.serve.test_metrics import figures
+from utils.serve import request
 from utils.serve.api import create_app
 from utils.serve.interpreter import Asked
 from utils.serve.service import Limits, Route
@@ -471,3 +473,29 @@ def test_who_hangs_up_is_not_worked_for(scribe: Scribe) -> None:
         assert client.post("/translate", json={"q": "cd", "source": "ja", "target": "en"}).status_code == 200
         assert 'status="499"' in client.get("/metrics").text
     assert scribe.calls == [["ab"], ["cd"]]
+
+
+def half_a_request(url: str) -> socket.socket:
+    """A client that has announced more than it sends."""
+    host, port = url.removeprefix("http://").split(":")
+    client = socket.create_connection((host, int(port)), 20)
+    head = "POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 50\r\n\r\n"
+    client.sendall(head.encode() + b'{"q": "ab", ')
+    return client
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(scribe: Scribe, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request, "_READING_S", 0.2)
+    with serving([scribe.route()], LIMITS) as url, half_a_request(url) as client:
+        answer = b"".join(iter(lambda: client.recv(4096), b""))  # to the end: the connection is closed
+    head, _, body = answer.decode().partition("\r\n\r\n")
+    assert head.startswith("HTTP/1.1 408 ")
+    assert json.loads(body) == {"error": "the request did not come in time"}
+    assert scribe.calls == []
+
+
+def test_who_hangs_up_while_asking_is_counted(scribe: Scribe) -> None:
+    with serving([scribe.route()], LIMITS) as url, httpx.Client(base_url=url) as client:
+        half_a_request(url).close()
+        assert eventually(lambda: 'status="499"} 1' in client.get("/metrics").text)
+    assert scribe.calls == []

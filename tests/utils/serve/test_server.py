@@ -56,6 +56,14 @@ def test_it_is_reached_through_its_socket() -> None:
         httpx.get(f"{url}/health")
 
 
+@pytest.fixture(autouse=True)
+def left(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Statuses that the process was to be left with at once: not even a visitor in trouble ends the tests."""
+    left: list[int] = []
+    monkeypatch.setattr(os, "_exit", left.append)
+    return left
+
+
 class Visitor(threading.Thread):
     """Asks the server from another thread, as this one has to serve: only it gets signals."""
 
@@ -132,10 +140,7 @@ def test_what_has_begun_or_waits_is_finished_and_nothing_new_is_taken(number: si
     assert signal.getsignal(number) is before
 
 
-def test_the_second_signal_ends_it_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    left: list[int] = []
-    monkeypatch.setattr(os, "_exit", left.append)
-
+def test_the_second_signal_ends_it_at_once(left: list[int]) -> None:
     def end_twice(visitor: Visitor) -> None:
         visitor.ask("ab")
         assert visitor.scribe.has_begun.wait(20)
