@@ -50,7 +50,7 @@ def main() -> None:
     """Read the arguments and do what the verb says."""
     arguments = build_parser().parse_args()
     asked = arguments[arguments.verb]
-    for option in ("json", "html", "picture", "translations"):
+    for option in ("json", "html", "picture"):
         if asked.get(option):
             require_file(asked[option])
     with sampling_seed(asked.get("seed")):

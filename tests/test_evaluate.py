@@ -255,6 +255,7 @@ def wrong(english: dict[str, Path], japanese: dict[str, Path], case: str) -> tup
         "twice": ([references, references], f"REFERENCES {references} and TRANSLATIONS {references} hold the same 40"),
         "echo": ([sources, references, "--sources", sources], f"TRANSLATIONS {sources} and --sources {sources} hold"),
         "language": ([good, japanese["references"]], f"REFERENCES {japanese['references']} is not in en: "),
+        "script": ([japanese["good"], references], f"TRANSLATIONS {japanese['good']} is not in en: "),
         "few": ([good, references, "--bootstrap", "5"], "--bootstrap 5: give 100 or more"),
         "seed": ([good, references, "--seed", "0"], "seed 0: give 1 or more"),
         "tokenizer": ([good, references, "--tokenize", "zh"], "--tokenize zh does not find the words of en"),
@@ -264,7 +265,19 @@ def wrong(english: dict[str, Path], japanese: dict[str, Path], case: str) -> tup
     return cases[case]
 
 
-INPUTS = ["lengths", "sources", "missing", "training", "folder", "empty", "latin", "twice", "echo", "language"]
+INPUTS = [
+    "lengths",
+    "sources",
+    "missing",
+    "training",
+    "folder",
+    "empty",
+    "latin",
+    "twice",
+    "echo",
+    "language",
+    "script",
+]
 OPTIONS = ["few", "seed", "tokenizer", "option", "type"]
 
 
@@ -276,7 +289,7 @@ def test_what_says_nothing_is_refused(
     assert message in command("file", *arguments, "--tgt_lang", "en").complaint
 
 
-@pytest.mark.parametrize("case", ["twice", "echo", "language", "tokenizer"])
+@pytest.mark.parametrize("case", ["twice", "echo", "language", "script", "tokenizer"])
 def test_who_insists_is_served(
     command: Command, english: dict[str, Path], japanese: dict[str, Path], case: str
 ) -> None:
@@ -296,6 +309,17 @@ def test_japanese_is_not_cut_at_spaces(command: Command, japanese: dict[str, Pat
 
 def test_the_language_must_be_named(command: Command, english: dict[str, Path]) -> None:
     assert "such as --tgt_lang en" in command("file", english["good"], english["references"]).complaint
+
+
+def test_a_bootstrap_test_has_intervals_of_its_own(command: Command, english: dict[str, Path]) -> None:
+    files = "compare", english["references"], english["good"], english["references"], "--tgt_lang", "en", "--force"
+    assert "--bootstrap 0 and --test bootstrap at once" in command(*files, "--bootstrap", "0").complaint
+    by_swapping = "--test", "randomization", "--samples", "100"
+    with_interval, without = (
+        command(*files, *by_swapping, *words).evaluations[0].metrics[0] for words in ([], ["--bootstrap", "0"])
+    )
+    assert with_interval.low < with_interval.high
+    assert without.low == without.high
 
 
 def test_two_systems_that_say_the_same_are_not_compared(command: Command, english: dict[str, Path]) -> None:

@@ -276,7 +276,7 @@ def test_a_run_without_weights_says_when_they_come(command: Command, folder: Pat
 
 @pytest.mark.parametrize("width", ["0", "-2"])
 def test_a_beam_of_nothing_is_refused(command: Command, width: str) -> None:
-    assert f"--beam {width}: give 1 (greedy) or more" in command("寺", "--beam", width).complaint
+    assert f"--beam {width}: give 1 (greedy) to 1000" in command("寺", "--beam", width).complaint
 
 
 def test_texts_and_a_file_at_once_are_refused(command: Command, tmp_path: Path) -> None:

@@ -361,7 +361,7 @@ def test_nothing_where_something_belongs_is_named(tmp_path: Path, text: str, mes
     ("text", "message"),
     [
         ("data:\n  clean:\n    max_length_ratio: 0.5\n", "max_length_ratio=0.5 drops every pair"),
-        ("search: {beam_size: 0}\n", "beam_size=0: give 1 (greedy) or more"),
+        ("search: {beam_size: 0}\n", "beam_size=0: give 1 (greedy) to 1000"),
         ("search: {min_length: 9, max_length: 8}\n", "min_length=9: give 0 to max_length=8"),
     ],
 )

@@ -10,7 +10,7 @@ from utils.device import Device, pick_device
 from utils.evaluation.comparison import System
 from utils.evaluation.metric import refuse_samples
 from utils.evaluation.reference_text import ReferenceText
-from utils.file import atomic_file
+from utils.file import atomic_file, require_file
 from utils.run import find_run, load_run
 from utils.scoring.report import evaluate, report, report_options
 from utils.scoring.source_text import n_best, read_run_text
@@ -34,6 +34,8 @@ def run_options(parser: Parser) -> None:
 def evaluate_run(arguments: Namespace) -> None:
     """Translate a text of a run's own corpus with the run, and score that."""
     refuse_limit(arguments.limit)
+    if arguments.translations:
+        require_file(arguments.translations)
     run = load_run(find_run(arguments.run), pick_device(arguments.device))
     search = run.config.search
     if arguments.beam is not None:

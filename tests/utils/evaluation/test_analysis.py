@@ -76,6 +76,12 @@ def test_a_group_is_scored_as_a_text_of_its_own() -> None:
     assert as_they_are.score < 90
 
 
+def test_a_group_of_all_has_the_score_of_all_whatever_the_tokenizer() -> None:
+    translations, references = ["古い寺が京都にある。", "庭は広くない。"], ["古い寺は京都にある。", "庭は広い。"]
+    (group,) = analyse([], translations, references, "char").bleu_by_length
+    assert group.score == pytest.approx(sacrebleu.corpus_bleu(translations, [references], tokenize="char").score)
+
+
 def test_short_sentences_can_be_perfect() -> None:
     (group,) = analyse(["はい。"], ["Yes."], ["Yes."], "13a").bleu_by_length
     assert group == Group("0-5 source tokens", 1, pytest.approx(100))  # type: ignore[arg-type]

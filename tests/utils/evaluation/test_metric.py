@@ -194,6 +194,15 @@ def test_a_tokenizer_of_another_language_is_refused() -> None:
         fitting_tokenizer("ja", False, "zh")
 
 
+@pytest.mark.parametrize(
+    ("translations", "references"), [(["x", ""], ["", "He is home ."]), (["", "He is home ."], ["x", "He is home ."])]
+)
+def test_an_interval_of_next_to_nothing_is_refused(translations: list[str], references: list[str]) -> None:
+    with pytest.raises(ValueError, match=r"2 lines with empty ones .* give --bootstrap 0$"):
+        measure(translations, references, build_metrics("en", "13a"), 1000)
+    assert len(measure(translations, references, build_metrics("en", "13a"))) == 3
+
+
 def test_cutting_what_is_cut_is_refused() -> None:
     with pytest.raises(ValueError, match="cut already"):
         fitting_tokenizer("en", True, "13a")

@@ -110,7 +110,7 @@ def test_every_option_of_sampling_is_heard(
     [
         (["--tokens", 0], "--tokens 0: give at least 1"),
         (["--sentences", 0], "--sentences 0: give at least 1"),
-        (["--samples", 0], "--samples 0: give at least 1"),
+        (["--samples", 0], "--samples 0: give 1 to 10000"),
         (["--temperature", 0], "--temperature 0.0: give more than 0, or say --greedy instead"),
         (["--memory_length", -1], "--memory_length -1: give 0 (no memory) or more"),
         (["--top_p", 1.5], "--top_p 1.5: give more than 0 and at most 1 (all tokens)"),

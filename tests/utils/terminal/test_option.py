@@ -40,7 +40,7 @@ def test_every_option_reaches_its_setting() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--beam 0", "--beam 0: give 1 (greedy) or more"),
+        ("--beam 0", "--beam 0: give 1 (greedy) to 1000"),
         ("--coverage_penalty -1", "--coverage_penalty -1.0: give 0 to 100"),
         ("--min_length 5 --max_length 3", "--min_length 5: give 0 to --max_length 3"),
         ("--min_ratio 5", "--min_ratio 5.0: give 0 to --max_ratio 3.0"),
@@ -56,8 +56,8 @@ def test_a_refusal_speaks_of_options(words: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--sample --temperature 0", "--temperature 0.0: give more than 0, or use greedy search (--beam 1)"),
-        ("--sample --samples 0", "--samples 0: give at least 1"),
+        ("--sample --temperature 0", "--temperature 0.0: give 1e-05 or more, or use greedy search (--beam 1)"),
+        ("--sample --samples 0", "--samples 0: give 1 to 10000"),
         ("--top_k 5", "--top_k 5 is for drawn translations: add --sample"),
         ("--seed 0", "--seed 0 is for drawn translations: add --sample"),
     ],
