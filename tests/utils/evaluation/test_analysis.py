@@ -77,7 +77,7 @@ def test_a_group_is_scored_as_a_text_of_its_own() -> None:
 
 
 def test_a_group_of_all_has_the_score_of_all_whatever_the_tokenizer() -> None:
-    translations, references = ["古い寺が京都にある。", "庭は広くない。"], ["古い寺は京都にある。", "庭は広い。"]
+    translations, references = ["古い寺が京都にある。", "庭は広くない。"], ["古い寺は京都にある。", "庭は広いです。"]
     (group,) = analyse([], translations, references, "char").bleu_by_length
     assert group.score == pytest.approx(sacrebleu.corpus_bleu(translations, [references], tokenize="char").score)
 
