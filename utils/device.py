@@ -113,9 +113,9 @@ def _restore_large_pages(libc: ctypes.CDLL) -> None:
     too: a training was a quarter slower after its first validation. What is wholly empty stays with the kernel.
     """
     if _large_pages() in ("always", "madvise"):
-        for area in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines():
-            if area.endswith("[heap]"):
-                begin, end = (int(address, 16) for address in area.split()[0].split("-"))
+        for area in Path("/proc/self/maps").read_bytes().splitlines():
+            if area.endswith(b"[heap]"):
+                begin, end = (int(address, 16) for address in area.split()[0].split(b"-"))
                 libc.madvise(begin, end - begin, _MADV_COLLAPSE)
 
 

@@ -75,6 +75,14 @@ def test_the_memory_of_processes_that_a_process_starts_is_seen(monkeypatch: pyte
     assert watch.workers == {2, 3}
 
 
+@pytest.mark.parametrize("pairs", [-5, 0, 1999])
+def test_too_few_pairs_are_refused(pairs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["bench.data", "--folder", str(tmp_path), "--pairs", str(pairs)])
+    with pytest.raises(ValueError, match=f"^--pairs {pairs}: give 2,000 or more"):
+        module.main()
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_failure_is_said_in_one_line(tmp_path: Path) -> None:
     nowhere = ParallelFiles(tmp_path / "no", tmp_path / "where")
     with pytest.raises(ValueError, match=r"^the process that prepares failed: see above$"):

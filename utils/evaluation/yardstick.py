@@ -27,6 +27,27 @@ class Yardstick(NamedTuple):
 
 YARDSTICKS = (
     Yardstick(
+        "kftt_ja_en_small",
+        22.29,
+        "[nymwa](https://github.com/nymwa/kftt_jaen_example), fairseq's Transformer base, 20 epochs on a GPU",
+        "lower-cased tokens, multi-bleu.perl",
+        same=False,
+    ),
+    Yardstick(
+        "kftt_ja_en_small",
+        21.79,
+        "[SentencePiece](https://github.com/google/sentencepiece/blob/master/doc/experiments.md), LSTMs of GNMT's kind",
+        "cased words, detokenized; scorer not stated",
+        same=False,
+    ),
+    Yardstick(
+        "kftt_en_ja_small",
+        29.55,
+        "[SentencePiece](https://github.com/google/sentencepiece/blob/master/doc/experiments.md), LSTMs of GNMT's kind",
+        "words cut by KyTea",
+        same=False,
+    ),
+    Yardstick(
         "multi30k_en_de",
         41.02,
         "[Wu et al. 2021](https://aclanthology.org/2021.acl-long.480), fairseq's Transformer with 4 + 4 layers of 128",

@@ -1,6 +1,7 @@
 """What the README's tables say can be counted anew from the translations that lie beside it."""
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -8,11 +9,14 @@ from typing import Any
 import pytest
 
 from const.corpora import CORPORA
+from const.path import ROOT
 from tests.outcome import outcome
 from utils.dataset.archive import take
 from utils.dataset.corpus import DataConfig, prepare_corpus
 from utils.dataset.parallel_text import read_lines
 from utils.evaluation import result_table
+from utils.evaluation.protocol import moses_words, multi_bleu
+from utils.evaluation.result_table import READMES
 from utils.evaluation.score import score
 from utils.experiment import kept_result
 from utils.experiment.kept_result import RESULTS, keep_result
@@ -55,6 +59,18 @@ def test_scores_are_those_of_the_translations(
     assert found.bleu == pytest.approx(result["bleu"], abs=1e-9)
     assert found.chrf == pytest.approx(result["chrf"], abs=1e-9)
     assert found.bleu_signature == result["bleu_signature"]
+
+
+@pytest.mark.parametrize("readme", READMES, ids=lambda readme: readme.name)
+def test_what_the_readme_says_of_nymwas_protocol_is_counted_so(
+    readme: Path, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    told = re.findall(r"nymwa (figure/\S+) corpus/kftt/(\S+) --plain +# (BLEU = [\d.]+)", readme.read_text("utf-8"))
+    assert told
+    for translations, path, line in told:
+        take(request.getfixturevalue("shared_data") / ARCHIVES["kftt"], {path}, tmp_path)
+        words = moses_words(read_lines(ROOT / translations))
+        assert multi_bleu(words, read_lines(tmp_path / path)).startswith(f"{line}, ")
 
 
 def test_a_result_that_says_how_it_was_made_lies_under_its_name_and_seed() -> None:
