@@ -69,7 +69,7 @@ configs = st.builds(
     ),
     search=st.builds(
         SearchConfig,
-        beam_size=counts,
+        beam_size=st.integers(1, 1000),
         length_penalty=st.floats(-10, 10),
         normalization=st.sampled_from(["gnmt", "length"]),
         coverage_penalty=st.floats(0, 9),
