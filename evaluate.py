@@ -50,9 +50,7 @@ def main() -> None:
     """Read the arguments and do what the verb says."""
     arguments = build_parser().parse_args()
     asked = arguments[arguments.verb]
-    for option in ("json", "html", "picture"):
-        if asked.get(option):
-            require_file(asked[option])
+    require_file(*(asked.get(option) for option in ("json", "html", "picture")))
     with sampling_seed(asked.get("seed")):
         VERBS[arguments.verb].act(asked)
 

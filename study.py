@@ -68,9 +68,7 @@ def main() -> None:
     arguments = build_parser().parse_args()
     if arguments.trials < 0:
         raise ValueError(f"--trials {arguments.trials}: give 0 or more")
-    for file in (arguments.best, arguments.json):
-        if file is not None:
-            require_file(file)
+    require_file(arguments.best, arguments.json)
     config = StudyConfig.load(arguments.study)
     stop_as_by_ctrl_c()
     study = Study(config)

@@ -43,14 +43,18 @@ def no_room(path: Path, draft: Path, size: int | None, reason: str) -> OSError:
     )
 
 
-def require_file(path: Path) -> None:
-    """Refuse a place that no file can take: a folder, a device, a pipe. Worth asking before hours of work.
+def require_file(*paths: Path | None) -> None:
+    """Refuse places that no file can take: a folder, a device, a pipe. Worth asking before hours of work.
+
+    Args:
+        paths: where something is to be written; None: it is not.
 
     Raises:
-        ValueError: it is one.
+        ValueError: one is such a place.
     """
-    if path.exists() and not path.is_file():
-        raise ValueError(f"{path} is there and is no file: give another name")
+    for path in paths:
+        if path is not None and path.exists() and not path.is_file():
+            raise ValueError(f"{path} is there and is no file: give another name")
 
 
 @contextmanager

@@ -34,8 +34,7 @@ def run_options(parser: Parser) -> None:
 def evaluate_run(arguments: Namespace) -> None:
     """Translate a text of a run's own corpus with the run, and score that."""
     refuse_limit(arguments.limit)
-    if arguments.translations:
-        require_file(arguments.translations)
+    require_file(arguments.translations)
     run = load_run(find_run(arguments.run), pick_device(arguments.device))
     search = run.config.search
     if arguments.beam is not None:

@@ -118,9 +118,7 @@ def main() -> None:
         ValueError: no such run, two of the same name, or a length that is none.
     """
     arguments = build_parser().parse_args()
-    for file in (arguments.json, arguments.picture):
-        if file:
-            require_file(file)
+    require_file(arguments.json, arguments.picture)
     for length in arguments.memory_lengths:
         if length < 0:
             raise ValueError(f"--memory_lengths {length}: give 0 (nothing is remembered) or more")
