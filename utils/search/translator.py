@@ -1,7 +1,7 @@
 """From texts to translations: cut, batch by length, search, join, in the order of the input."""
 
 from collections.abc import Callable, Sequence
-from itertools import compress
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import torch
@@ -45,6 +45,20 @@ class Translation(NamedTuple):
     def score(self) -> float:
         """Of the best."""
         return self.candidates[0].score
+
+
+class _Piece(NamedTuple):
+    """What is searched for at a time: a text or a sentence of it."""
+
+    text: str
+    ids: list[int]  # that fit the window; none where nothing of it is known, so that it stays as it is
+
+
+class _Cut(NamedTuple):
+    """A text in pieces."""
+
+    pieces: list[_Piece]  # none where nothing of the whole text is known
+    lost_tokens: int
 
 
 class Translator:
@@ -107,38 +121,28 @@ class Translator:
             ValueError: a prefix with characters that the vocabulary lacks, or longer than the model holds.
         """
         forced = self._encode_prefixes(prefixes) if prefixes is not None else [[] for _ in texts]
-        pieces: list[list[int]] = []
-        numbers: list[int] = []
-        starts: list[list[int]] = []
-        places: list[list[int | str]] = []  # where the pieces of each text are, and what of it is handed back
-        lost: list[int] = []
-        sources = self.tokenizers.src.encode(texts)
-        for line, (ids, text, start) in enumerate(zip(sources, texts, forced, strict=True), first):
-            cut, n_lost = self._cut(ids, text)
-            known = [piece for piece in cut if not isinstance(piece, str)]
-            of_known = iter(range(len(pieces), len(pieces) + len(known)))
-            places.append([piece if isinstance(piece, str) else next(of_known) for piece in cut] if known else [])
-            pieces += known
-            numbers += range(line * _MOST_PIECES, line * _MOST_PIECES + len(known))
-            starts += [start, *[[]] * (len(known) - 1)][: len(known)]
-            lost.append(n_lost)
-        last = {max(i for i in place if not isinstance(i, str)) for place in places if place}
-        on_progress(sum(not place for place in places))
+        cuts = [self._cut(ids, text) for ids, text in zip(self.tokenizers.src.encode(texts), texts, strict=True)]
+        known = [[piece.ids for piece in cut.pieces if piece.ids] for cut in cuts]
+        sources = [ids for of_text in known for ids in of_text]
+        starts = [[] if i else start for of_text, start in zip(known, forced, strict=True) for i in range(len(of_text))]
+        numbers = [line * _MOST_PIECES + i for line, of_text in enumerate(known, first) for i in range(len(of_text))]
+        last = {end - 1 for of_text, end in zip(known, accumulate(map(len, known)), strict=True) if of_text}
+        on_progress(len(texts) - len(last))
         n_wanted = None if self.minimum_bayes_risk else n_best
         found = self.search_ids(
-            pieces, starts, lambda rows: on_progress(len(last.intersection(rows))), n_wanted, numbers
+            sources, starts, lambda rows: on_progress(len(last.intersection(rows))), n_wanted, numbers
         )
-        candidates = self._decode(found, n_best)
+        candidates = iter(self._decode(found, n_best))
         return [
             Translation(
-                self._join([_unchanged(i) if isinstance(i, str) else candidates[i] for i in place])
-                if place
+                self._join([next(candidates) if piece.ids else _unchanged(piece.text) for piece in cut.pieces])
+                if cut.pieces
                 else _unchanged(text.strip() and text),
-                len(place),
-                n_lost,
-                unknown=not place and bool(text.strip()),
+                len(cut.pieces),
+                cut.lost_tokens,
+                unknown=not cut.pieces and bool(text.strip()),
             )
-            for text, place, n_lost in zip(texts, places, lost, strict=True)
+            for text, cut in zip(texts, cuts, strict=True)
         ]
 
     def search_ids(
@@ -217,21 +221,17 @@ class Translator:
             for i, token in zip(ids, self.tokenizers.src.tokens(ids), strict=True)
         )
 
-    def _cut(self, ids: list[int], text: str) -> tuple[list[list[int] | str], int]:
-        """A text that fits the window, or else its sentences, since models learn from those; and what fits nowhere.
-
-        A sentence of which nothing is known stays as it is; of a text of which nothing is known, nothing is given.
-        """
+    def _cut(self, ids: list[int], text: str) -> _Cut:
+        """A text that fits the window, or else its sentences, since models learn from those."""
         room = self.window - 1
         if not self._is_known(ids):
-            return [], 0
+            return _Cut([], 0)
         if len(ids) <= room:
-            return [ids], 0
+            return _Cut([_Piece(text, ids)], 0)
         sentences = split_sentences(text)
-        encoded = self.tokenizers.src.encode(sentences)
-        known = [self._is_known(ids) for ids in encoded]
-        lost = sum(max(0, len(ids) - room) for ids in compress(encoded, known))
-        return [ids[:room] if k else said for ids, said, k in zip(encoded, sentences, known, strict=True)], lost
+        encoded = [ids if self._is_known(ids) else [] for ids in self.tokenizers.src.encode(sentences)]
+        lost = sum(max(0, len(ids) - room) for ids in encoded)
+        return _Cut([_Piece(said, ids[:room]) for said, ids in zip(sentences, encoded, strict=True)], lost)
 
 
 def _unchanged(text: str) -> list[Candidate]:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from utils.text.script import UNSPACED, count_letters, primary_language, unspaced_language
+from utils.text.script import UNSPACED, count_letters, primary_language
 
 _NAMES = {"de": "German", "en": "English", "fr": "French", "ja": "Japanese", "zh": "Chinese"}
 
@@ -33,7 +33,7 @@ def detect(text: str, languages: Sequence[str]) -> Detected | None:
     if not counts.letters:
         return Detected(languages[0], 0.0)
     share = (counts.kana + counts.han) / counts.letters
-    if found := unspaced_language([text]):
+    if found := counts.unspaced_language:
         # a few kanji without kana are as much Japanese as Chinese
         fitting = [code for code in languages if primary_language(code) == found]
         fitting = fitting or [code for code in languages if primary_language(code) in UNSPACED]

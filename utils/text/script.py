@@ -28,6 +28,13 @@ class LetterCounts(NamedTuple):
     kana: int
     han: int
 
+    @property
+    def unspaced_language(self) -> str:
+        """`ja` or `zh` where most letters are kana and kanji, by whether there are kana; "" for any other text."""
+        if self.kana + self.han <= _MOSTLY * self.letters:
+            return ""
+        return "ja" if self.kana > _LEAST_KANA * self.letters else "zh"
+
 
 def count_letters(text: str) -> LetterCounts:
     """Those of all scripts, and of two; the dot between katakana is none."""
@@ -36,8 +43,5 @@ def count_letters(text: str) -> LetterCounts:
 
 
 def unspaced_language(lines: Iterable[str]) -> str:
-    """`ja` or `zh` where most letters are kana and kanji, by whether there are kana; "" for any other text."""
-    counts = count_letters("".join(lines))
-    if counts.kana + counts.han <= _MOSTLY * counts.letters:
-        return ""
-    return "ja" if counts.kana > _LEAST_KANA * counts.letters else "zh"
+    """`LetterCounts.unspaced_language` of all lines together."""
+    return count_letters("".join(lines)).unspaced_language
