@@ -7,21 +7,19 @@ from jsonargparse import Namespace
 from tqdm import tqdm
 
 from utils.command_line import Parser
-from utils.device import Device, pick_device
+from utils.device import pick_device
 from utils.evaluation.head_importance import bleu_without, count_heads, head_importance, text_batches
 from utils.evaluation.metric import build_metrics
 from utils.file import write_json
 from utils.run import find_run, load_run
 from utils.scoring.source_text import read_run_text
-from utils.scoring.verb import Verb, refuse_limit
+from utils.scoring.verb import Verb, refuse_limit, run_text_options
 from utils.visualize.head_importance import draw_head_importance, importance_table
 
 
 def heads_options(parser: Parser) -> None:
     """Those of `heads`."""
-    parser.add_argument("run", nargs="?", type=Path, help="folder of a run (default: the one trained last)")
-    parser.add_argument("--split", choices=["dev", "test"], default="dev", help="which text of the run's corpus")
-    parser.add_argument("--limit", type=int, metavar="N", help="read the first sentences only, this many")
+    run_text_options(parser, "read", "dev")
     parser.add_argument(
         "--bleu",
         action="store_true",
@@ -30,7 +28,6 @@ def heads_options(parser: Parser) -> None:
     parser.add_argument("--beam", type=int, metavar="N", help="of --bleu: beam width, 1 is greedy (default: the run's)")
     parser.add_argument("--picture", type=Path, metavar="FILE", help="draw all heads to this PNG file")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all that was found to this file")
-    parser.add_argument("--device", type=Device, default="auto", help="cpu, cuda, or whichever is there")
 
 
 def weigh_heads(arguments: Namespace) -> None:

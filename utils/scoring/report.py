@@ -11,8 +11,8 @@ from utils.evaluation.comparison import System
 from utils.evaluation.evaluation import Comparison, Evaluation
 from utils.evaluation.metric import build_metrics, measure
 from utils.evaluation.reference_text import ReferenceText
-from utils.file import atomic_file
-from utils.visualize.report import as_json, as_text, write_html
+from utils.file import write_json
+from utils.visualize.report import as_dict, as_text, write_html
 
 N_BOOTSTRAP = 1000  # as sacreBLEU's command line
 
@@ -41,7 +41,6 @@ def report(evaluations: Sequence[Evaluation], comparisons: Sequence[Comparison],
     """Print what was found, and write it to the files that are asked for."""
     print(as_text(evaluations, comparisons).rstrip("\n"))
     if arguments.json:
-        with atomic_file(arguments.json) as draft:
-            draft.write_text(as_json(evaluations, comparisons).rstrip("\n") + "\n", encoding="utf-8")
+        write_json(arguments.json, as_dict(evaluations, comparisons))
     if arguments.html:
         write_html(evaluations, comparisons, arguments.html)

@@ -1,6 +1,5 @@
 """evaluate.py rescore: a language model that chooses among translations."""
 
-import json
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -8,24 +7,22 @@ from jsonargparse import Namespace
 
 from utils.command_line import Parser
 from utils.dataset.corpus import prepare_corpus
-from utils.device import Device, pick_device
+from utils.device import pick_device
 from utils.evaluation.comparison import samples_of
 from utils.evaluation.metric import build_metrics, fitting_tokenizer
 from utils.evaluation.reference_text import ReferenceText
 from utils.file import write_json
 from utils.run import find_run, load_run
 from utils.scoring.source_text import n_best, split_name
-from utils.scoring.verb import Verb, refuse_limit
+from utils.scoring.verb import Verb, refuse_limit, run_text_options
 from utils.task.rescore import RescoringConfig, load_rescorers, save_rescoring
 from utils.task.rescoring_trial import DocumentText, find_weights, score_choices
-from utils.visualize.report import as_json, as_text
+from utils.visualize.report import as_dict, as_text
 
 
 def rescore_options(parser: Parser) -> None:
     """Those of `rescore`."""
-    parser.add_argument(
-        "run", nargs="?", type=Path, help="folder of a translator's run (default: the one trained last)"
-    )
+    run_text_options(parser, "translate")
     parser.add_argument("--with", type=Path, metavar="RUN", help="folder of a language model's run; needed")
     parser.add_argument(
         "--weights",
@@ -44,14 +41,12 @@ def rescore_options(parser: Parser) -> None:
         help="documents of the dev set: the name and the number of lines of each (default: all is one)",
     )
     parser.add_argument("--test_documents", type=Path, metavar="FILE", help="documents of the test set")
-    parser.add_argument("--limit", type=int, metavar="N", help="translate the first sentences only, this many")
     parser.add_argument("--samples", type=int, metavar="N", help="resamples of the paired bootstrap (default: 1000)")
     parser.add_argument(
         "--seed", type=int, metavar="N", help="of the samples (default: SACREBLEU_SEED, or sacreBLEU's)"
     )
     parser.add_argument("--save", action="store_true", help="keep the weight: translate.py takes it from now on")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all that was found to this file")
-    parser.add_argument("--device", type=Device, default="auto", help="cpu, cuda, or whichever is there")
 
 
 def rescore(arguments: Namespace) -> None:
@@ -96,7 +91,7 @@ def rescore(arguments: Namespace) -> None:
     if arguments.json:
         about = {"run": run.folder.resolve().name, "with": their_name, "search": asdict(search), "dev": dev_name}
         tried = {"trials": [asdict(trial) for trial in trials]}
-        found = {**about, **tried, **json.loads(as_json(evaluations, comparisons))}
+        found = {**about, **tried, **as_dict(evaluations, comparisons)}
         write_json(arguments.json, found)
     if arguments.save:
         kept = RescoringConfig(asked.weight, asked.scorer.memory_length)

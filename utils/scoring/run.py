@@ -6,7 +6,7 @@ from pathlib import Path
 from jsonargparse import Namespace
 
 from utils.command_line import Parser
-from utils.device import Device, pick_device
+from utils.device import pick_device
 from utils.evaluation.comparison import System
 from utils.evaluation.metric import refuse_samples
 from utils.evaluation.reference_text import ReferenceText
@@ -14,20 +14,17 @@ from utils.file import atomic_file, require_file
 from utils.run import find_run, load_run
 from utils.scoring.report import evaluate, report, report_options
 from utils.scoring.source_text import n_best, read_run_text
-from utils.scoring.verb import Verb, refuse_limit
+from utils.scoring.verb import Verb, refuse_limit, run_text_options
 
 
 def run_options(parser: Parser) -> None:
     """Those of `run`."""
-    parser.add_argument("run", nargs="?", type=Path, help="folder of a run (default: the one trained last)")
-    parser.add_argument("--split", choices=["dev", "test"], default="test", help="which text of the run's corpus")
+    run_text_options(parser, "score", "test")
     parser.add_argument("--beam", type=int, metavar="N", help="beam width, 1 is greedy (default: the run's)")
     parser.add_argument(
         "--length_penalty", type=float, metavar="A", help="larger prefers longer translations (default: the run's)"
     )
-    parser.add_argument("--limit", type=int, metavar="N", help="score the first sentences only, this many")
     parser.add_argument("--translations", type=Path, metavar="FILE", help="write the translations to this file, too")
-    parser.add_argument("--device", type=Device, default="auto", help="cpu, cuda, or whichever is there")
     report_options(parser)
 
 

@@ -8,21 +8,20 @@ from jsonargparse import Namespace
 from tqdm import tqdm
 
 from utils.command_line import Parser
-from utils.device import Device, pick_device
+from utils.device import pick_device
 from utils.evaluation.metric import build_metrics
 from utils.evaluation.tuning import Trial, best_trial, try_settings
 from utils.file import write_json
 from utils.run import CONFIG, find_run, load_run
 from utils.scoring.source_text import read_run_text
-from utils.scoring.verb import Verb, refuse_limit
+from utils.scoring.verb import Verb, refuse_limit, run_text_options
 from utils.search.hypothesis import SearchConfig
 from utils.visualize.beam_width import draw_beam_width
 
 
 def tune_options(parser: Parser) -> None:
     """Those of `tune`."""
-    parser.add_argument("run", nargs="?", type=Path, help="folder of a run (default: the one trained last)")
-    parser.add_argument("--split", choices=["dev", "test"], default="dev", help="which text of the run's corpus")
+    run_text_options(parser, "translate", "dev")
     parser.add_argument(
         "--beams", type=int, nargs="+", metavar="N", default=[1, 2, 4, 8], help="beam widths (default: 1 2 4 8)"
     )
@@ -34,11 +33,9 @@ def tune_options(parser: Parser) -> None:
         default=[0.0, 0.6, 1.0, 1.4],
         help="length penalties (default: 0 0.6 1 1.4)",
     )
-    parser.add_argument("--limit", type=int, metavar="N", help="translate the first sentences only, this many")
     parser.add_argument("--save", action="store_true", help="make the best ones the run's own settings")
     parser.add_argument("--picture", type=Path, metavar="FILE", help="draw BLEU against beam width to this PNG file")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all trials to this file")
-    parser.add_argument("--device", type=Device, default="auto", help="cpu, cuda, or whichever is there")
 
 
 def tune(arguments: Namespace) -> None:

@@ -1,13 +1,12 @@
-"""What evaluations found: plain text for the terminal, JSON for programs, one HTML file to look at."""
+"""What evaluations found: plain text for the terminal, a dictionary for programs, one HTML file to look at."""
 
-import json
 import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from string import ascii_uppercase
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from utils.evaluation.evaluation import Comparison, Evaluation, Group, Metric, SentenceScore
 from utils.file import atomic_file
@@ -41,10 +40,9 @@ class Chart(NamedTuple):
     rows: dict[str, list[tuple[int, Group]]]
 
 
-def as_json(evaluations: Sequence[Evaluation], comparisons: Sequence[Comparison] = ()) -> str:
-    """All of it, under the names of the fields."""
-    found = {"evaluations": [asdict(e) for e in evaluations], "comparisons": [asdict(c) for c in comparisons]}
-    return json.dumps(found, ensure_ascii=False, indent=2)
+def as_dict(evaluations: Sequence[Evaluation], comparisons: Sequence[Comparison] = ()) -> dict[str, Any]:
+    """All of it, under the names of the fields; what `json` knows."""
+    return {"evaluations": [asdict(e) for e in evaluations], "comparisons": [asdict(c) for c in comparisons]}
 
 
 def as_text(evaluations: Sequence[Evaluation], comparisons: Sequence[Comparison] = ()) -> str:

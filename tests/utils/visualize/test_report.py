@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from utils.evaluation.evaluation import Analysis, Comparison, Evaluation, Group, Metric, SentenceScore
+from utils.file import write_json
 from utils.terminal.plain_text import aligned, bar, columns_of, wrapped
-from utils.visualize.report import as_json, as_text, end_of_scale, verdict, write_html
+from utils.visualize.report import as_dict, as_text, end_of_scale, verdict, write_html
 from utils.visualize.word_difference import word_difference
 
 HOSTILE = '<script>alert("1")</script> & \x1b[31m"x" <img src=https://example.org/x.png>'
@@ -170,8 +171,9 @@ def test_without_intervals_none_are_told(tmp_path: Path) -> None:
     assert not Page(tmp_path / "report.html").all("line")
 
 
-def test_json_round_trips() -> None:
-    told = as_json([OURS, INTO_JAPANESE], [COMPARISON])
+def test_json_round_trips(tmp_path: Path) -> None:
+    write_json(tmp_path / "report.json", as_dict([OURS, INTO_JAPANESE], [COMPARISON]))
+    told = (tmp_path / "report.json").read_text(encoding="utf-8")
     assert "京都に寺がある。" in told
     found = json.loads(told)
     assert set(found) == {"evaluations", "comparisons"}
@@ -185,7 +187,7 @@ def test_json_round_trips() -> None:
         evaluations.append(Evaluation(**e | {"metrics": metrics, "analysis": Analysis(**a)}))
     assert evaluations == [OURS, INTO_JAPANESE]
     assert [Comparison(**c) for c in found["comparisons"]] == [COMPARISON]
-    assert json.loads(as_json([OURS]))["comparisons"] == []
+    assert as_dict([OURS])["comparisons"] == []
 
 
 def test_hostile_text_stays_text(page: Page, tmp_path: Path) -> None:
