@@ -7,6 +7,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from const.version import VERSION
+from utils.above_bars import print_above_bars
 from utils.command_line import Parser, needing_group, run_command
 from utils.experiment.training_process import stop_as_by_ctrl_c
 from utils.file import require_file
@@ -99,15 +100,11 @@ def search(study: Study, n_trials: int) -> None:
         disable=not sys.stderr.isatty(),
     ) as bar:
 
-        def say(text: str) -> None:
-            bar.write(text, file=sys.stdout)
-            sys.stdout.flush()
-
         def on_validation(number: int, step: int, value: float) -> None:
             bar.set_description_str(f"trial {number}, step {step:,}: {label(study)} {shown_score(study, value)}")
 
-        for trial in study.go_on(n_trials, say, on_validation):
-            say(trial_line(study, trial))
+        for trial in study.go_on(n_trials, print_above_bars, on_validation):
+            print_above_bars(trial_line(study, trial))
             draw(study)
             bar.n = len(study.trials(*FINISHED))
             bar.set_description_str("")

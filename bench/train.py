@@ -29,6 +29,7 @@ from bench.publish import add_json_option, publish
 from const.token import BOS, EOS, PAD, UNK
 from models.transformer import Transformer, TransformerConfig
 from train import Trainer
+from utils.above_bars import print_above_bars
 from utils.command_line import Parser, run_command
 from utils.dataset.batch import Batch
 from utils.dataset.bucket_sampler import BucketSampler
@@ -254,19 +255,21 @@ def measure_all(settings: Sequence[Setting], job: Job, rounds: int) -> list[Meas
     best: dict[Setting, Measurement] = {}
     going = list(settings)
     with tqdm(total=rounds * len(settings), unit="measurement", disable=None) as bar:
-        bar.write("target tokens a second, as they are measured:")
+        print_above_bars("target tokens a second, as they are measured:")
         for _ in range(rounds):
             for setting in tuple(going):
                 bar.set_postfix_str(str(setting))
                 try:
                     found = in_own_process(setting, job)
                     best[setting] = better(best[setting], found) if setting in best else found
-                    bar.write(f"{setting}, {setting.tokens_per_batch:,} tokens a batch: {found.tokens_per_s:,.0f}")
+                    print_above_bars(
+                        f"{setting}, {setting.tokens_per_batch:,} tokens a batch: {found.tokens_per_s:,.0f}"
+                    )
                 except RuntimeError as error:
                     if not setting.compiled and job.device.type == "cpu":
                         raise
                     going.remove(setting)
-                    bar.write(f"{setting}, {setting.tokens_per_batch:,} tokens a batch: left out, {error}")
+                    print_above_bars(f"{setting}, {setting.tokens_per_batch:,} tokens a batch: left out, {error}")
                 bar.update()
     return [best[setting] for setting in settings if setting in best]
 

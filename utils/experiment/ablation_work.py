@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from tqdm import tqdm
 
 from const.path import PICKLES
+from utils.above_bars import print_above_bars
 from utils.experiment.ablation import Ablation, Alternative, Training
 from utils.experiment.ablation_result import Result, Results, score_run
 from utils.experiment.training_process import BusyError, TrainingProcess
@@ -71,7 +72,7 @@ class Work:
         waiting = [training for training in self._ablation.trainings() if not self._is_done(training)]
         n_all, failures = len(self._ablation.trainings()), []
         with tqdm(total=n_all, initial=n_all - len(waiting), unit="training", dynamic_ncols=True, disable=None) as bar:
-            say = Said(bar)
+            say = Said()
             while waiting:
                 busy = []
                 for training in waiting:
@@ -126,21 +127,15 @@ def _failure(training: Training, error: Exception) -> str:
 
 
 class Said:
-    """Lines above a bar, or in a log.
+    """Lines above a bar, or in a log."""
 
-    Args:
-        bar: that stays below them.
-    """
-
-    def __init__(self, bar: "tqdm[Any]") -> None:
-        self._bar = bar
+    def __init__(self) -> None:
         self._last = ""
 
     def __call__(self, line: str) -> None:
         """Say it."""
         self._last = line
-        with self._bar.external_write_mode():
-            print(line, flush=True)
+        print_above_bars(line)
 
     def once(self, line: str) -> None:
         """Say it, unless nothing else was said since."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from jsonargparse import Namespace
 from tqdm import tqdm
 
+from utils.above_bars import print_above_bars
 from utils.command_line import Parser
 from utils.device import pick_device
 from utils.evaluation.metric import build_metrics
@@ -57,8 +58,7 @@ def tune(arguments: Namespace) -> None:
 
         def show(trial: Trial) -> None:
             scores = f"{trial.bleu:>5.2f}  {trial.length_ratio:>12.3f}"
-            with bar.external_write_mode():
-                print(f"{trial.beam_size:>6}  {trial.length_penalty:>14g}  {scores}", flush=True)
+            print_above_bars(f"{trial.beam_size:>6}  {trial.length_penalty:>14g}  {scores}")
 
         trials = try_settings(
             translate_with, pairs.tgt, run.config.search, arguments.beams, arguments.length_penalties, bleu, show

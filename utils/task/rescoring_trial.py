@@ -8,6 +8,7 @@ from typing import NamedTuple
 from sacrebleu.metrics import base
 from tqdm import tqdm
 
+from utils.above_bars import print_above_bars
 from utils.dataset.corpus import Corpus
 from utils.dataset.documents import Document, read_documents
 from utils.dataset.parallel_text import ParallelText, read_parallel
@@ -93,8 +94,7 @@ def _try_weights(
 
         def show(trial: WeightTrial) -> None:
             scores = f"{trial.bleu:>5.2f}  {trial.length_ratio:>12.3f}  {trial.n_changed:>7}"
-            with bar.external_write_mode():
-                print(f"{trial.memory_length:>8}  {trial.weight:>6g}  {scores}", flush=True)
+            print_above_bars(f"{trial.memory_length:>8}  {trial.weight:>6g}  {scores}")
 
         memory_length = rescorer.scorer.memory_length
         return try_weights(choose_with, on_dev.unchanged, on_dev.pairs.tgt, memory_length, weights, bleu, show)

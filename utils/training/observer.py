@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 from tqdm import tqdm
 
+from utils.above_bars import print_above_bars
 from utils.file import atomic_file
 from utils.training.plan import PlanConfig, Progress
 
@@ -202,8 +203,7 @@ class Terminal:
 
     def say(self, text: str) -> None:
         """Print above the bar."""
-        self._bar.write(text, file=sys.stdout)
-        sys.stdout.flush()
+        print_above_bars(text)
 
     def close(self) -> None:
         """Let the bar go."""
