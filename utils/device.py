@@ -11,6 +11,7 @@ from typing import Literal
 import torch
 
 _MADV_HUGEPAGE, _MADV_COLLAPSE = 14, 25  # of mman.h; Python's mmap knows the first too, but only for maps of its own
+_LARGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage")
 
 Precision = Literal["auto", "fp32", "bf16", "fp16"]
 Device = Literal["auto", "cpu", "cuda"]
@@ -110,18 +111,22 @@ def _restore_large_pages(libc: ctypes.CDLL) -> None:
     """Have Linux put the heap into large pages again where gaps have been given back; before Linux 6.1: nothing.
 
     A large page that has lost its gaps is five hundred small ones, and what is taken there later comes in small ones
-    too: a training was a quarter slower after its first validation. What is wholly empty stays with the kernel.
+    too: a training was a quarter slower after its first validation. What is wholly empty stays with the kernel, and
+    ends what it does for one call: hence a call for each page.
     """
-    if _large_pages() in ("always", "madvise"):
-        for area in Path("/proc/self/maps").read_bytes().splitlines():
-            if area.endswith(b"[heap]"):
-                begin, end = (int(address, 16) for address in area.split()[0].split(b"-"))
-                libc.madvise(begin, end - begin, _MADV_COLLAPSE)
+    if _large_pages() not in ("always", "madvise"):
+        return
+    size = int((_LARGE_PAGES / "hpage_pmd_size").read_text(encoding="ascii"))
+    for area in Path("/proc/self/maps").read_bytes().splitlines():
+        if area.endswith(b"[heap]"):
+            begin, end = (int(address, 16) for address in area.split()[0].split(b"-"))
+            for page in range(-(-begin // size) * size, end - size + 1, size):
+                libc.madvise(page, size, _MADV_COLLAPSE)
 
 
 def _large_pages() -> str | None:
     """To whom Linux gives large pages: always, to those who ask (madvise), or never; None where it has none."""
-    enabled = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    enabled = _LARGE_PAGES / "enabled"
     chosen = re.search(r"\[(\w+)\]", enabled.read_text(encoding="ascii")) if enabled.is_file() else None
     return chosen[1] if chosen else None
 
