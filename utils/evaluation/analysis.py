@@ -7,8 +7,8 @@ from sacrebleu.metrics.chrf import CHRF
 
 from utils.evaluation.evaluation import Analysis, SentenceScore
 from utils.evaluation.length import bleu_by_length, under_translated
+from utils.evaluation.metric import bleu_tokenizer
 from utils.evaluation.repetition import repeats
-from utils.evaluation.score import bleu_tokenizer
 from utils.evaluation.word_f1 import f1_by_frequency, word_counts
 from utils.text.script import unspaced_language
 

@@ -13,9 +13,9 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
 from utils.evaluation.evaluation import Metric
-from utils.evaluation.score import OWN_TOKENIZER, bleu_tokenizer
 from utils.text.script import primary_language
 
+OWN_TOKENIZER = {"ja": "ja-mecab", "zh": "zh", "ko": "ko-mecab"}  # of languages whose words 13a does not find
 NEED_SPACES = ("13a", "intl", "none")
 NEED_NOTHING = ("char", "spm", "flores101", "flores200", "spBLEU-1K")
 TOKENIZERS = (*NEED_SPACES, *OWN_TOKENIZER.values(), *NEED_NOTHING)
@@ -23,6 +23,13 @@ TOKENIZERS = (*NEED_SPACES, *OWN_TOKENIZER.values(), *NEED_NOTHING)
 _KANJI_TO_CHARACTERS = ("ja", "zh")
 _MOST_DRAWN = 50_000_000  # lines x resamples: sacreBLEU holds all of them at once, 80 bytes each
 _FEWEST_RESAMPLES = 100
+
+
+def bleu_tokenizer(tgt_lang: str, pre_tokenized: bool) -> str:
+    """sacreBLEU's name of the tokenizer: words of Japanese are not found by spaces, so 13a never fits it."""
+    if pre_tokenized:
+        return "none"
+    return OWN_TOKENIZER.get(primary_language(tgt_lang), "13a")
 
 
 def fitting_tokenizer(tgt_lang: str, pre_tokenized: bool, wanted: str | None = None, force: bool = False) -> str:
@@ -87,8 +94,13 @@ def measure(
         on_progress: is told of each metric that is done.
 
     Raises:
-        ValueError: more is asked for than fits into memory, or an interval of lines that are nearly all empty.
+        ValueError: there is not one reference for each translation, or none at all; more is asked for than fits into
+            memory, or an interval of lines that are nearly all empty.
     """
+    if len(translations) != len(references) or not references:
+        raise ValueError(
+            f"{len(translations)} translations against {len(references)} references: one for each is needed"
+        )
     refuse_samples(n_bootstrap, len(references), "--bootstrap")
     found = []
     for name, metric in metrics.items():

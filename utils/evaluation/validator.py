@@ -4,9 +4,11 @@ from collections.abc import Callable, Sequence
 
 from utils.dataset.corpus import Corpus
 from utils.dataset.parallel_text import ParallelText
-from utils.evaluation.score import score
+from utils.evaluation.metric import bleu_tokenizer, build_metrics, measure
 from utils.search.translator import Translator
 from utils.training.observer import Sample, Validation
+
+SCORED = {"bleu": "BLEU", "chrf": "chrF2"}  # names in logs and settings, and those of `build_metrics`
 
 
 class Validator:
@@ -31,11 +33,15 @@ class Validator:
     def __call__(self, loss: float) -> Validation:
         """Scores and samples, beside a loss that is already known (nats per token)."""
         self.translations = [found.text for found in self._translator().translate(self._text.src)]
-        scores = score(self.translations, self._text.tgt, self._corpus.tgt_lang, self._corpus.pre_tokenized)
+        tgt_lang, pre_tokenized = self._corpus.tgt_lang, self._corpus.pre_tokenized
+        metrics = build_metrics(tgt_lang, bleu_tokenizer(tgt_lang, pre_tokenized))
+        scored = {name: metrics[metric] for name, metric in SCORED.items()}
+        found = measure(self.translations, self._text.tgt, scored)
         stride = max(1, len(self._text) // max(1, self._n_samples))
         samples = [
             Sample(self._text.src[i], self._text.tgt[i], self.translations[i])
             for i in range(0, len(self._text), stride)
         ]
-        signatures = {"bleu": scores.bleu_signature, "chrf": scores.chrf_signature}
-        return Validation(loss, {"bleu": scores.bleu, "chrf": scores.chrf}, signatures, samples[: self._n_samples])
+        scores = {metric.name: metric.score for metric in found}
+        signatures = {metric.name: metric.signature for metric in found}
+        return Validation(loss, scores, signatures, samples[: self._n_samples])

@@ -8,7 +8,7 @@ from utils.dataset.line_cache import TextLines
 from utils.dataset.monolingual import MonolingualCorpus
 from utils.dataset.stream import SegmentBatch
 from utils.dataset.token_cache import Split
-from utils.evaluation.score import bleu_tokenizer
+from utils.evaluation.metric import bleu_tokenizer
 from utils.training.observer import Validation, perplexity
 
 

@@ -9,7 +9,7 @@ from utils.config import Config
 from utils.dataset.corpus import prepare_corpus
 from utils.dataset.parallel_text import ParallelFiles, read_parallel
 from utils.device import pick_device
-from utils.evaluation.metric import build_metrics, fitting_tokenizer, measure
+from utils.evaluation.metric import bleu_tokenizer, build_metrics, measure
 from utils.experiment.ablation import Ablation, Alternative, plain_differences, same_weights
 from utils.experiment.changed_setting import flat
 from utils.experiment.training_process import run_named
@@ -121,14 +121,13 @@ def score_run(folder: Path, ablation: Ablation, alternative: Alternative, seed: 
     device = pick_device(config.training.device)
     run = load_run(folder, device)
     corpus = prepare_corpus(config.data)
-    metrics = build_metrics(corpus.tgt_lang, fitting_tokenizer(corpus.tgt_lang, corpus.pre_tokenized))
-    del metrics["TER"]
+    metrics = build_metrics(corpus.tgt_lang, bleu_tokenizer(corpus.tgt_lang, corpus.pre_tokenized))
     course = _course(folder)
 
     def score(files: ParallelFiles) -> _Scores:
         pairs = read_parallel(files)
         translations = [found.text for found in run.translator(config.search).translate(pairs.src)]
-        bleu, chrf = measure(translations, pairs.tgt, metrics)
+        bleu, chrf = measure(translations, pairs.tgt, {name: metrics[name] for name in ("BLEU", "chrF2")})
         return _Scores(bleu.score, chrf.score, {bleu.name: bleu.signature, chrf.name: chrf.signature})
 
     dev, test = score(corpus.dev), score(corpus.test)

@@ -9,7 +9,7 @@ from utils.command_line import Parser
 from utils.dataset.corpus import prepare_corpus
 from utils.device import pick_device
 from utils.evaluation.comparison import samples_of
-from utils.evaluation.metric import build_metrics, fitting_tokenizer
+from utils.evaluation.metric import bleu_tokenizer, build_metrics
 from utils.evaluation.reference_text import ReferenceText
 from utils.file import write_json
 from utils.run import find_run, load_run
@@ -74,7 +74,7 @@ def rescore(arguments: Namespace) -> None:
     dev_name, test_name = (
         split_name(corpus, split, arguments.limit and len(text.pairs)) for split, text in (("dev", dev), ("test", test))
     )
-    tokenize = fitting_tokenizer(corpus.tgt_lang, corpus.pre_tokenized)
+    tokenize = bleu_tokenizer(corpus.tgt_lang, corpus.pre_tokenized)
     metrics = build_metrics(corpus.tgt_lang, tokenize)
     translator = run.translator(search)
     on_dev = dev.candidates(n_best(translator, dev.pairs.src, search.beam_size))

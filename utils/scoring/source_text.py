@@ -7,7 +7,7 @@ from tqdm import tqdm
 
 from utils.dataset.corpus import Corpus, prepare_corpus
 from utils.dataset.parallel_text import ParallelText, read_parallel
-from utils.evaluation.metric import fitting_tokenizer
+from utils.evaluation.metric import bleu_tokenizer
 from utils.run import Run
 from utils.scoring.verb import warn
 from utils.search.translator import Translation, Translator
@@ -40,7 +40,7 @@ def read_run_text(run: Run, split: str, limit: int | None) -> RunText:
     corpus = prepare_corpus(run.config.data)
     pairs = read_parallel(getattr(corpus, split))[:limit]
     name = split_name(corpus, split, limit and len(pairs))
-    return RunText(corpus, pairs, name, fitting_tokenizer(corpus.tgt_lang, corpus.pre_tokenized))
+    return RunText(corpus, pairs, name, bleu_tokenizer(corpus.tgt_lang, corpus.pre_tokenized))
 
 
 def n_best(translator: Translator, sources: Sequence[str], n: int) -> list[Translation]:

@@ -75,7 +75,7 @@ class Validation(NamedTuple):
 
     def __str__(self) -> str:
         """Perplexity and scores in a line."""
-        scores = (f"{SCORES[name]} {value:.2f}" for name, value in self.scores.items())
+        scores = (f"{SCORES.get(name, name)} {value:.2f}" for name, value in self.scores.items())
         return "  ".join([f"PPL {self.perplexity:.2f}", *scores])
 
 

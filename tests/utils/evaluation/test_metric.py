@@ -131,6 +131,42 @@ def test_no_end_of_an_interval_leaves_the_scale() -> None:
     assert with_interval("BLEU", 1, 1, 3, "").low == 0
 
 
+def bleu_and_chrf(translations: list[str], references: list[str]) -> tuple[float, float]:
+    metrics = build_metrics("en", "13a")
+    bleu, chrf = measure(translations, references, {name: metrics[name] for name in ("BLEU", "chrF2")})
+    return bleu.score, chrf.score
+
+
+def test_neither_side_is_changed_before_it_is_counted() -> None:
+    assert bleu_and_chrf(["THE OLD TEMPLE IN KYOTO"], ["the old temple in kyoto"])[0] < 1
+    assert bleu_and_chrf(["ＡＢＣ ＤＥＦ ＧＨＩ ＪＫＬ"], ["ABC DEF GHI JKL"])[1] < 1
+
+
+def test_translations_and_references_cannot_be_swapped() -> None:
+    shorter = [line.rpartition(" ")[0] for line in ENGLISH.good]
+    both = bleu_and_chrf(shorter, ENGLISH.references), bleu_and_chrf(ENGLISH.references, shorter)
+    for ours, swapped in zip(*both, strict=True):
+        assert abs(ours - swapped) > 1
+
+
+def test_an_empty_translation_is_one_of_the_translations() -> None:
+    lost = bleu_and_chrf(["", *ENGLISH.good[1:]], ENGLISH.references)
+    assert lost < bleu_and_chrf(ENGLISH.good, ENGLISH.references)
+
+
+@pytest.mark.parametrize(
+    ("translations", "references", "message"),
+    [
+        (["a"], ["a", "b"], "1 translations against 2 references"),
+        (["a", "b"], ["a"], "2 translations against 1 references"),
+        ([], [], "0 translations against 0 references"),
+    ],
+)
+def test_there_must_be_a_reference_for_each(translations: list[str], references: list[str], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{message}: one for each is needed$"):
+        bleu_and_chrf(translations, references)
+
+
 def test_each_metric_is_told_of() -> None:
     told: list[int] = []
     measure(ENGLISH.good, ENGLISH.references, build_metrics("en", "13a"), 0, told.append)

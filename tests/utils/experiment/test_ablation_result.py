@@ -1,5 +1,6 @@
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from utils.config import Config
 from utils.dataset.corpus import prepare_corpus
 from utils.dataset.parallel_text import read_parallel
 from utils.device import pick_device
-from utils.evaluation.score import score
+from utils.evaluation.validator import Validator
 from utils.experiment.ablation import Ablation
 from utils.experiment.ablation_result import Results, score_run
 from utils.run import CONFIG, load_run
@@ -149,12 +150,11 @@ def test_a_result_is_what_the_weights_translate_as_the_alternative_searches(trai
         found = score_run(folder, ablation, alternative, 1)
         for split in ("dev", "test"):
             pairs = read_parallel(getattr(corpus, split))
-            translations = ours.translator(alternative.config.search).translate(pairs.src)
-            expected = score([t.text for t in translations], pairs.tgt, "en", pre_tokenized=False)
-            assert found[f"{split}_bleu"] == expected.bleu
-            assert found[f"{split}_chrf"] == expected.chrf
-            assert found["signatures"]["BLEU"] == expected.bleu_signature
-            told.add(expected.chrf)
+            expected = Validator(partial(ours.translator, alternative.config.search), pairs, corpus, 0)(1.0)
+            assert found[f"{split}_bleu"] == expected.scores["bleu"]
+            assert found[f"{split}_chrf"] == expected.scores["chrf"]
+            assert found["signatures"]["BLEU"] == expected.signatures["bleu"]
+            told.add(expected.scores["chrf"])
     assert len(told) == 4  # no two are alike, so that none could be taken for another
 
 

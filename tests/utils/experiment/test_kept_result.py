@@ -15,9 +15,9 @@ from utils.dataset.archive import take
 from utils.dataset.corpus import DataConfig, prepare_corpus
 from utils.dataset.parallel_text import read_lines
 from utils.evaluation import result_table
+from utils.evaluation.metric import bleu_tokenizer, build_metrics, measure
 from utils.evaluation.protocol import moses_words, multi_bleu
 from utils.evaluation.result_table import READMES
-from utils.evaluation.score import score
 from utils.experiment import kept_result
 from utils.experiment.kept_result import RESULTS, keep_result
 
@@ -55,10 +55,11 @@ def test_scores_are_those_of_the_translations(
     result = json.loads(translations.with_suffix(".json").read_text(encoding="utf-8"))
     tgt_lang = result["direction"].partition("-")[2]
     right = references(result["corpus"], tgt_lang, request, tmp_path)
-    found = score(read_lines(translations), right, tgt_lang, result["bleu_signature"].find("tok:none") >= 0)
-    assert found.bleu == pytest.approx(result["bleu"], abs=1e-9)
-    assert found.chrf == pytest.approx(result["chrf"], abs=1e-9)
-    assert found.bleu_signature == result["bleu_signature"]
+    metrics = build_metrics(tgt_lang, bleu_tokenizer(tgt_lang, "tok:none" in result["bleu_signature"]))
+    bleu, chrf = measure(read_lines(translations), right, {name: metrics[name] for name in ("BLEU", "chrF2")})
+    assert bleu.score == pytest.approx(result["bleu"], abs=1e-9)
+    assert chrf.score == pytest.approx(result["chrf"], abs=1e-9)
+    assert bleu.signature == result["bleu_signature"]
 
 
 @pytest.mark.parametrize("readme", READMES, ids=lambda readme: readme.name)

@@ -271,6 +271,10 @@ def test_updates_that_were_skipped_are_told_once(capsys: pytest.CaptureFixture[s
     ]
 
 
+def test_a_score_without_a_name_for_people_is_shown_by_its_own() -> None:
+    assert str(Validation(0.0, {"bleu": 12.5, "exact_match": 3.0})) == "PPL 1.00  BLEU 12.50  exact_match 3.00"
+
+
 def test_a_validation_shows_scores_signature_and_samples(capsys: pytest.CaptureFixture[str]) -> None:
     terminal = Terminal(TrainingConfig(), steps_per_epoch=8)
     terminal.on_validation(at(1000, best=1000), VALIDATION)
