@@ -85,7 +85,12 @@ class MultiHeadAttention(nn.Module):
         self, x: Float[Tensor, "B T D"], kv: KeyValue, mask: Bool[Tensor, "..."] | None = None
     ) -> Float[Tensor, "B T D"]:
         """Attend from x to keys and values that are already projected."""
-        query = self._split(self.query(x))
+        return self.mix(self._split(self.query(x)), kv, mask)
+
+    def mix(
+        self, query: Float[Tensor, "B H T K"], kv: KeyValue, mask: Bool[Tensor, "..."] | None = None
+    ) -> Float[Tensor, "B T D"]:
+        """The same from projected queries."""
         bias = self.score_bias(query, kv.key) if self.score_bias is not None else None
         mixed, _ = self.attention(query, kv.key, kv.value, mask, bias)
         return self.output(mixed.transpose(1, 2).flatten(2))

@@ -7,8 +7,13 @@ import torch
 from torch import nn
 
 from layers.decoder_block import DecoderBlock
+from layers.feed_forward import FeedForward
+from layers.multi_head_attention import MultiHeadAttention
 from layers.packed_decoder_block import packed_block
 from layers.packed_linear import PackedLinear
+from layers.residual import Residual
+
+_KNOWN = {MultiHeadAttention, FeedForward, Residual, nn.LayerNorm}  # what `PackedDecoderBlock.step` does in their place
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
@@ -16,7 +21,8 @@ ModuleT = TypeVar("ModuleT", bound=nn.Module)
 def packed(module: ModuleT, dtype: torch.dtype) -> ModuleT:
     """A copy to infer with: linear layers and the decoder blocks inside are packed, all else is as it was.
 
-    Nothing is shared with the original, which may go on learning.
+    Nothing is shared with the original, which may go on learning. A decoder block of another kind, or with an
+    attention, a feed-forward layer or a norm of another kind in it, takes steps of its own.
 
     Args:
         module: a network.
@@ -25,7 +31,13 @@ def packed(module: ModuleT, dtype: torch.dtype) -> ModuleT:
     linears = (part for part in module.modules() if isinstance(part, nn.Linear))
     twin = copy.deepcopy(module, {id(linear): PackedLinear(linear, dtype) for linear in linears})
     for name, part in module.named_modules():
-        if name and isinstance(part, DecoderBlock) and part.self_attention.score_bias is None:
+        if name and _is_known(part):
             block = cast(DecoderBlock, twin.get_submodule(name))
             twin.set_submodule(name, packed_block(block, part.self_attention, dtype))
     return twin.eval()
+
+
+def _is_known(part: nn.Module) -> bool:
+    layers = list(part.children())
+    layers += [layer.norm for layer in layers if isinstance(layer, Residual)]
+    return type(part) is DecoderBlock and {type(layer) for layer in layers} == _KNOWN

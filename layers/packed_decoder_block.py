@@ -41,12 +41,10 @@ class PackedDecoderBlock(DecoderBlock):
         three = self.query_key_value(_enter(self.around_self, x)).view(n_rows, 1, 3, attention.n_heads, -1)
         query, key, value = three.permute(2, 0, 3, 1, 4).unbind(0)
         past = past.append(KeyValue(key, value))
-        mixed, _ = attention.attention(query, past.key, past.value)
-        x = _leave(self.around_self, x, attention.output(mixed.view_as(x)))
+        x = _leave(self.around_self, x, attention.mix(query, past))
 
         beams = cross.query(_enter(self.around_cross, x)).view(n_sentences, -1, cross.n_heads, source.key.size(-1))
-        mixed, _ = cross.attention(beams.transpose(1, 2), source.key, source.value, source_mask)
-        x = _leave(self.around_cross, x, cross.output(mixed.transpose(1, 2).reshape(x.shape)))
+        x = _leave(self.around_cross, x, cross.mix(beams.transpose(1, 2), source, source_mask).view_as(x))
 
         bent = feed_forward.activation(feed_forward.widen(_enter(self.around_feed, x)))
         return _leave(self.around_feed, x, feed_forward.narrow(bent)), past

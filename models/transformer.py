@@ -73,7 +73,7 @@ class TransformerConfig:
     def architecture(self) -> dict[str, object]:
         """The settings that weights are made for; with other values of the rest they are as good."""
         free = {"dropout", "attention_dropout", "fused", "init_encoder", "bert", "initialisation"}
-        free |= {"max_length"} if self.positions == "sinusoidal" else set()
+        free |= set() if self.positions == "learned" else {"max_length"}
         own = {name: value for name, value in asdict(self).items() if name not in free}
         return own | ({} if self.bert is None else {"bert": self.bert.architecture()})
 

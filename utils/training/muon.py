@@ -80,8 +80,9 @@ def hidden_matrices(net: nn.Module) -> dict[Tensor, Cut]:
             continue
         for part in block.modules():
             if isinstance(part, MultiHeadAttention):
-                cuts[part.query.weight] = partial(_by_rows, part.n_heads)
-                cuts[part.key_value.weight] = partial(_by_rows, 2 * part.n_heads)
+                width = part.query.out_features // part.n_heads
+                for projection in (part.query, part.key_value):
+                    cuts[projection.weight] = partial(_by_rows, projection.out_features // width)
                 cuts[part.output.weight] = partial(_by_columns, part.n_heads)
             elif isinstance(part, RelativePositionBias):
                 cuts[part.distance_key.weight] = partial(_by_rows, part.n_heads)
