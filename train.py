@@ -374,7 +374,7 @@ def train(arguments: Arguments, processes: Processes, device: torch.device) -> N
     say(describe(trainer, epoch, config))
     if arguments.dry_run:
         with explained_out_of_memory([epoch[epoch.largest()]], config.batch):
-            rehearse(trainer, epoch, accumulate, say)
+            rehearse(trainer, epoch, accumulate, say, processes.size)
         return
     if not processes.is_first:
         with graceful_interrupt() as interrupt:

@@ -61,12 +61,12 @@ def try_average(
         return
     trained.net.load_state_dict(average(paths, say))
     score, best = trained.test(dev, judge).score(select_by), read_score(folder / WEIGHTS)
-    good = score >= best
+    good, sign = score >= best, -1 if select_by == "loss" else 1
     if good:
         write_weights(trained.net.state_dict(), folder / WEIGHTS, score)
     say(
-        f"\nAverage of the weights of the last {len(paths)} validations: dev {select_by} {score:.2f} against {best:.2f}"
-        f" of the best: {'used' if good else 'not used'}"
+        f"\nAverage of the weights of the last {len(paths)} validations: dev {select_by} {sign * score:.2f} against "
+        f"{sign * best:.2f} of the best: {'used' if good else 'not used'}"
     )
 
 

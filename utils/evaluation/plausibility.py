@@ -1,12 +1,9 @@
 """What makes a score say nothing: the wrong file, the same file twice, a text that is not what it is taken for."""
 
-import re
 from collections.abc import Mapping, Sequence
 
-from utils.text.script import HAN, HANGUL, KANA, LETTER, primary_language
+from utils.text.script import count_letters, primary_language
 
-_EAST_ASIAN = f"{KANA}{HAN}{HANGUL}"
-_SCRIPTS = {"ja": f"{KANA}{HAN}", "zh": HAN, "ko": HANGUL}
 _LEAST_OWN = 0.1  # of the letters; names and quotations in another script are common
 _MOST_FOREIGN = 0.5
 
@@ -22,11 +19,10 @@ def refuse_other_language(lines: Sequence[str], language: str, name: str) -> Non
     Raises:
         ValueError: it is Japanese, say, and should be English.
     """
-    text = "".join(lines)
-    n_letters = len(re.findall(f"[{LETTER}]", text))
-    code = primary_language(language)
-    share = len(re.findall(f"[{_SCRIPTS.get(code, _EAST_ASIAN)}]", text)) / max(1, n_letters)
-    if n_letters and (share < _LEAST_OWN if code in _SCRIPTS else share > _MOST_FOREIGN):
+    counts, code = count_letters("".join(lines)), primary_language(language)
+    own = {"ja": counts.kana + counts.han, "zh": counts.han, "ko": counts.hangul}
+    share = own.get(code, counts.kana + counts.han + counts.hangul) / max(1, counts.letters)
+    if counts.letters and (share < _LEAST_OWN if code in own else share > _MOST_FOREIGN):
         script = {"ja": "kana and kanji", "zh": "Chinese characters", "ko": "Hangul"}.get(code, "kana, kanji or Hangul")
         raise ValueError(
             f"{name} is not in {language}: {share:.0%} of its letters are {script}; wrong file, or wrong --tgt_lang? "

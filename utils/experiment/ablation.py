@@ -172,6 +172,8 @@ def read_ablation(file: Path) -> Ablation:
     ]
     slugs = [alternative.slug for alternative in (base, *found)]
     for i, alternative in enumerate(found, 1):
+        if not alternative.slug:
+            raise ValueError(f"{file}: {alternative} has no letter that names of files have (a to z): rename it")
         if alternative.slug in slugs[:i]:
             raise ValueError(f"{file}: {alternative} has the short name of another one, {alternative.slug}: rename it")
         if not differences(base.config, alternative.config):

@@ -4,7 +4,6 @@ A result goes there as its run's `test.json`, with its translations beside it, s
 the tables of both READMEs are made from what lies there.
 """
 
-import json
 from argparse import RawDescriptionHelpFormatter
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from const.path import FIGURE
 from utils.command_line import Parser, run_command
 from utils.evaluation.result_table import other_table, result_table, rewrite_readmes
 from utils.evaluation.yardstick import yardstick_table
-from utils.file import atomic_file
+from utils.file import atomic_file, read_json, write_json
 from utils.run import TEST, TRANSLATIONS, find_run
 
 RESULTS = FIGURE / "results"
@@ -31,8 +30,7 @@ def keep_result(run: Path, folder: Path) -> Path:
     test, translations = run / TEST, run / TRANSLATIONS
     if not test.is_file():
         raise ValueError(f"{run} has no {TEST} yet: it is written when the training has ended")
-    text = test.read_text(encoding="utf-8")
-    result = json.loads(text)
+    result = read_json(test)
     if "seed" not in result:
         raise ValueError(f"{test} does not say its seed: test the run anew, python train.py --resume {run}")
     if "bleu" in result and not translations.is_file():
@@ -41,8 +39,7 @@ def keep_result(run: Path, folder: Path) -> Path:
     if translations.is_file():
         with atomic_file(kept.with_suffix(".txt")) as draft:
             draft.write_bytes(translations.read_bytes())
-    with atomic_file(kept) as draft:
-        draft.write_text(text, encoding="utf-8")
+    write_json(kept, result)
     return kept
 
 

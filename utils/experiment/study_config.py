@@ -187,7 +187,9 @@ class StudyConfig:
         return {"preset": preset, "options": self.options, "space": space, "score": self.scored}
 
 
-_UPDATE = ("batch.tokens_per_batch", "batch.accumulate")
+_UPDATE = {
+    f"batch.{name}" for name in ("tokens_per_batch", "sentences_per_batch", "accumulate", "n_streams", "segment_length")
+}
 
 
 def _domain_of(option: object, given: Any) -> Domain:

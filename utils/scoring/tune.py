@@ -48,9 +48,9 @@ def tune(arguments: Namespace) -> None:
     corpus, pairs, name, tokenize = read_run_text(run, arguments.split, arguments.limit)
     translator = run.translator()
     bleu = build_metrics(corpus.tgt_lang, tokenize)["BLEU"]
-    n_trials = len(arguments.beams) * len(arguments.length_penalties)
+    n_searches = sum(1 if beam == 1 else len(arguments.length_penalties) for beam in arguments.beams)
     print(f"{run.folder.resolve().name}, {name}\n\n  beam  length penalty   BLEU  length ratio")
-    with tqdm(total=n_trials * len(pairs), unit="sentence", disable=None, leave=False) as bar:
+    with tqdm(total=n_searches * len(pairs), unit="sentence", disable=None, leave=False) as bar:
 
         def translate_with(search: SearchConfig) -> list[str]:
             translator.search = search

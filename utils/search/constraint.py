@@ -19,7 +19,7 @@ class Constraint:
         bounds: shortest and longest translation of each sentence.
         device: where the scores are.
         prefixes: tokens that each translation begins with; one longer than its bounds stretches them.
-        no_repeat_ngram: no sequence of so many tokens twice in a row; 0 allows all. A row that is left with nothing
+        no_repeat_ngram: no row has a sequence of so many tokens twice; 0 allows all. One that is left with nothing
             to say ends.
     """
 

@@ -1,7 +1,7 @@
 """From texts to translations: cut, batch by length, search, join, in the order of the input."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
-from itertools import accumulate
 from typing import Any, NamedTuple
 
 import torch
@@ -32,7 +32,7 @@ class Translation(NamedTuple):
     """A translated text."""
 
     candidates: list[Candidate]  # the best first; as many as were asked for and found, at least one
-    n_pieces: int  # pieces that the text was translated in; 0 for an empty one
+    n_pieces: int  # that the text was translated in; 0 for an empty or an unknown one
     lost_tokens: int  # source tokens that no piece could hold
     unknown: bool  # the vocabulary has nothing of the text, which is handed back as it came
 
@@ -126,12 +126,16 @@ class Translator:
         sources = [ids for of_text in known for ids in of_text]
         starts = [[] if i else start for of_text, start in zip(known, forced, strict=True) for i in range(len(of_text))]
         numbers = [line * _MOST_PIECES + i for line, of_text in enumerate(known, first) for i in range(len(of_text))]
-        last = {end - 1 for of_text, end in zip(known, accumulate(map(len, known)), strict=True) if of_text}
-        on_progress(len(texts) - len(last))
+        owner = [place for place, of_text in enumerate(known) for _ in of_text]
+        left = Counter(owner)
+        on_progress(len(texts) - len(left))
+
+        def count_done(rows: Sequence[int]) -> None:
+            left.subtract(owner[row] for row in rows)
+            on_progress(sum(left[place] == 0 for place in {owner[row] for row in rows}))
+
         n_wanted = None if self.minimum_bayes_risk else n_best
-        found = self.search_ids(
-            sources, starts, lambda rows: on_progress(len(last.intersection(rows))), n_wanted, numbers
-        )
+        found = self.search_ids(sources, starts, count_done, n_wanted, numbers)
         candidates = iter(self._decode(found, n_best))
         return [
             Translation(

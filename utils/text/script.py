@@ -22,11 +22,12 @@ def primary_language(code: str) -> str:
 
 
 class LetterCounts(NamedTuple):
-    """How many letters a text has."""
+    """How many letters a text has, of all scripts and of three."""
 
     letters: int
     kana: int
     han: int
+    hangul: int
 
     @property
     def unspaced_language(self) -> str:
@@ -37,9 +38,9 @@ class LetterCounts(NamedTuple):
 
 
 def count_letters(text: str) -> LetterCounts:
-    """Those of all scripts, and of two; the dot between katakana is none."""
+    """Those of a text; the dot between katakana is none."""
     letters = "".join(re.findall(f"[{LETTER}]", text))
-    return LetterCounts(len(letters), *(len(re.findall(f"[{script}]", letters)) for script in (KANA, HAN)))
+    return LetterCounts(len(letters), *(len(re.findall(f"[{script}]", letters)) for script in (KANA, HAN, HANGUL)))
 
 
 def unspaced_language(lines: Iterable[str]) -> str:

@@ -35,9 +35,16 @@ class WordTokenizer:
 
     @classmethod
     def load(cls, path: Path) -> "WordTokenizer":
-        """Read what `save` wrote."""
+        """Read what `save` wrote.
+
+        Raises:
+            ValueError: it is damaged.
+        """
         saved = read_json(path)
-        return cls(saved["words"], saved["lowercase"])
+        try:
+            return cls(saved["words"], saved["lowercase"])
+        except (TypeError, LookupError) as error:
+            raise ValueError(f"{path} is damaged (words or lowercase is missing): copy it anew") from error
 
     def save(self, path: Path) -> None:
         """Write the words as JSON."""

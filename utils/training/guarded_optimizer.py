@@ -103,7 +103,7 @@ class GuardedOptimizer:
         if self.muon is not None:
             self.muon.step(self.learning_rate, divisor, finite)
         if self.average is not None:
-            self.average.update()
+            self.average.update(finite)
         self._count(finite)
         return norm
 
@@ -132,6 +132,7 @@ class GuardedOptimizer:
             "skipped": self.skipped,
             "skipped_in_a_row": self.skipped_in_a_row,
             "finite_in_a_row": self._finite_in_a_row,
+            "half": self._half,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -155,7 +156,7 @@ class GuardedOptimizer:
             else:
                 self.average.load_state_dict(state["average"])
         self.skipped, self.skipped_in_a_row = state["skipped"].clone(), state["skipped_in_a_row"].clone()
-        if self._half:
+        if self._half and state["half"]:
             self.loss_scale = state["loss_scale"].clone()
             self._finite_in_a_row = state["finite_in_a_row"].clone()
 

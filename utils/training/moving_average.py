@@ -5,13 +5,14 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 
 class MovingAverage:
     """x̄ ← d x̄ + (1 - d) x after each update.
 
-    d is min(decay, (1 + n) / (10 + n)) after n updates, so that the weights of the beginning are soon forgotten.
+    d is min(decay, (1 + n) / (10 + n)) after n updates, so that the weights of the beginning are soon forgotten; those
+    that were left out are counted, too.
 
     Args:
         net: its parameters are averaged, tied ones once; its buffers are not.
@@ -29,11 +30,16 @@ class MovingAverage:
         self._average = {name: weight.detach().clone() for name, weight in self._weights.items()}
 
     @torch.no_grad()
-    def update(self) -> None:
-        """After an update of the weights; the device is not waited for."""
+    def update(self, moved: Tensor) -> None:
+        """After an update of the weights; the device is not waited for.
+
+        Args:
+            moved: whether it was one; if not, the average stays.
+        """
         decay = min(self.decay, (1 + self.n_updates) / (10 + self.n_updates))
         self.n_updates += 1
-        torch._foreach_lerp_(list(self._average.values()), list(self._weights.values()), 1 - decay)
+        averages, share = list(self._average.values()), (1 - decay) * moved
+        torch._foreach_lerp_(averages, list(self._weights.values()), [share] * len(averages))
 
     @contextmanager
     def swapped(self) -> Iterator[None]:

@@ -229,10 +229,11 @@ def read_log(path: Path) -> list[tuple[str, dict[str, Any]]]:
         try:
             text = line.decode()
             record = json.loads(text)
-            int(record["step"]), str(record["kind"])
+            step, _ = record["step"], record["kind"]
         except (ValueError, TypeError, LookupError):
             continue
-        found.append((text + "\n", record))
+        if type(step) is int:
+            found.append((text + "\n", record))
     return found
 
 

@@ -18,7 +18,8 @@ class PlanConfig:
         select_by: the dev score that says which weights are the best.
         validate_every: updates between two validations, each of which also saves the run.
         report_every: updates between two lines of the log and moves of the progress bar.
-        max_skipped: updates in a row whose gradient may be infinite or no number; then the training stops.
+        max_skipped: after so many updates in a row whose gradient was infinite or no number, the next report ends the
+            training.
         precision: of matrix products; auto takes bf16 where the machine is fast at it.
         compile: have torch.compile make one kernel of many operations; takes minutes at the start.
         device: cpu, cuda, or whichever is there.

@@ -28,7 +28,9 @@ class Learner(Protocol):
         """One update."""
 
 
-def rehearse(trainer: Learner, epoch: AnyEpoch, accumulate: int, say: Callable[[str], None]) -> None:
+def rehearse(
+    trainer: Learner, epoch: AnyEpoch, accumulate: int, say: Callable[[str], None], n_processes: int = 1
+) -> None:
     """Say what the training will take. Weights move meanwhile; nothing is written.
 
     Args:
@@ -36,6 +38,7 @@ def rehearse(trainer: Learner, epoch: AnyEpoch, accumulate: int, say: Callable[[
         epoch: a pass over the training text.
         accumulate: batches an update.
         say: is told.
+        n_processes: that share them.
     """
     n_updates = -(-len(epoch) // accumulate)
     smallest, median = _smallest_and_median(epoch)
@@ -49,8 +52,9 @@ def rehearse(trainer: Learner, epoch: AnyEpoch, accumulate: int, say: Callable[[
         f"  largest batch   {largest.size}"
     )
     forget_peak(trainer.device)
-    slowest = _seconds(trainer, [largest] * accumulate, 1)
-    usual = _seconds(trainer, [median] * accumulate, TIMED)
+    own = accumulate // n_processes
+    slowest = _seconds(trainer, [largest] * own, 1)
+    usual = _seconds(trainer, [median] * own, TIMED)
     peak, total = (n / MIB for n in (peak_memory(trainer.device), total_memory(trainer.device)))
     say(
         f"an update: {usual:.3g} s at the median batch, {slowest:.3g} s at the largest\n"

@@ -1,6 +1,7 @@
 """Weights of past validations, as safetensors with a checksum: the best, the last, and their average."""
 
 import hashlib
+import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -69,12 +70,13 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 
 def read_score(path: Path) -> float:
-    """The dev score of the weights in a file; minus infinity where it cannot be read."""
+    """The dev score of the weights in a file; minus infinity where it cannot be read, or is no number."""
     try:
         with safe_open(path, "pt") as file:
-            return float((file.metadata() or {})[_SCORE])
+            score = float((file.metadata() or {})[_SCORE])
     except (SafetensorError, OSError, RuntimeError, ValueError, LookupError):
-        return float("-inf")
+        return -math.inf
+    return -math.inf if math.isnan(score) else score
 
 
 def _digest(tensors: Mapping[str, Tensor], facts: Mapping[str, str]) -> str:

@@ -18,6 +18,7 @@ from utils.training.objective import TranslationObjective
 from utils.training.optimizer import OptimizerConfig, build_adam
 
 VOCAB = 13
+MOVED = torch.tensor(True)
 BATCH = Batch(padded([[4, 5, 6, 7], [10]]), padded([[8, 9], [4, 5, 6]], bos=True))
 
 
@@ -53,22 +54,33 @@ def test_the_first_updates_are_soon_forgotten_and_then_it_keeps_its_decay() -> N
     average, expected = MovingAverage(net, 0.4), 5.0
     for n, value in enumerate([1.0, -2.0, 3.0, 0.5, 7.0, 2.0, -1.0]):
         nn.init.constant_(net.weight, value)
-        average.update()
+        average.update(MOVED)
         decay = min(0.4, (1 + n) / (10 + n))  # 0.1, 0.18, ..., 0.36, and 0.4 from the sixth
         expected = decay * expected + (1 - decay) * value
         assert averaged(net, average)[0].item() == pytest.approx(expected, rel=1e-6)
+
+
+def test_after_an_update_that_was_left_out_it_stays() -> None:
+    net = tied()
+    average = MovingAverage(net, 0.5)
+    move(net)
+    average.update(MOVED)
+    before = averaged(net, average)
+    move(net)
+    average.update(~MOVED)
+    assert equal(averaged(net, average), before)
 
 
 def test_it_is_torchs_average_once_the_start_is_over() -> None:
     net = tied()
     average = MovingAverage(net, 0.5)
     for _ in range(8):  # from here (1 + n) / (10 + n) is above the decay
-        average.update()
+        average.update(MOVED)
     theirs = AveragedModel(net, multi_avg_fn=get_ema_multi_avg_fn(0.5))
     theirs.update_parameters(net)  # torch's first only copies
     for _ in range(10):
         move(net)
-        average.update()
+        average.update(MOVED)
         theirs.update_parameters(net)
     assert equal(averaged(net, average), weights(theirs.module))
 
@@ -78,7 +90,7 @@ def test_tied_weights_are_averaged_once_and_stay_tied() -> None:
     average, start = MovingAverage(net, 0.9), weights(net)[0]
     assert len(average.state_dict()["average"]) == len(list(net.parameters())) == 4
     nn.init.zeros_(next(net.parameters()))
-    average.update()
+    average.update(MOVED)
     with average.swapped():
         assert net[0].weight is net[1].weight
         torch.testing.assert_close(weights(net)[0], 0.1 * start)
@@ -90,7 +102,7 @@ def test_the_networks_own_weights_come_back_bit_for_bit_where_they_were(fails: b
     adam = build_adam(net.parameters(), OptimizerConfig())
     average = MovingAverage(net, 0.9)
     move(net)
-    average.update()
+    average.update(MOVED)
     mean = [value.clone() for value in average.state_dict()["average"].values()]
     before, identities = weights(net), [(id(weight), weight.data_ptr()) for weight in net.parameters()]
     end: AbstractContextManager[object] = pytest.raises(RuntimeError, match="inside") if fails else nullcontext()
@@ -135,7 +147,7 @@ class Training:
             nats, tokens, _ = self.objective(self.net.train(), BATCH)
             (nats / tokens).backward()
             self.adam.step()
-            self.average.update()
+            self.average.update(MOVED)
             if step % look_every == 0:  # a validation between two updates changes neither
                 with self.average.swapped(), torch.no_grad():
                     self.objective(self.net.eval(), BATCH)
@@ -166,7 +178,7 @@ def test_what_is_loaded_is_a_copy() -> None:
     loaded.load_state_dict(saved.state_dict())
     before = averaged(net, saved)
     move(net)
-    loaded.update()
+    loaded.update(MOVED)
     assert equal(averaged(net, saved), before)
 
 
@@ -177,7 +189,7 @@ def test_the_device_is_not_waited_for() -> None:
     torch.cuda.synchronize()
     torch.cuda.set_sync_debug_mode("error")
     try:
-        average.update()
+        average.update(MOVED)
         with average.swapped():
             pass
     finally:
