@@ -300,13 +300,14 @@ def architecture(task: Task) -> dict[str, Any]:
     }
 
 
-def go_on(trainer: Trainer, checkpoints: CheckpointStore, wanted: dict[str, Any], say: Callable[[str], None]) -> None:
-    """Put a trainer where the newest whole checkpoint stands.
+def go_on(trainer: Trainer, checkpoints: CheckpointStore, task: Task, say: Callable[[str], None]) -> None:
+    """Put a trainer where the newest whole checkpoint stands; an option that is newer than that had its default then.
 
     Raises:
         ValueError: there is none, or it is of another architecture.
     """
-    state = checkpoints.load(trainer.device, say)
+    state, wanted = checkpoints.load(trainer.device, say), architecture(task)
+    state["model"] = type(task.config.model)().architecture() | state["model"]
     if differs := difference(state, {name: value for name, value in wanted.items() if name != "streams"}):
         raise ValueError(f"the run cannot be gone on with: {differs}")
     trainer.restore(state)
@@ -368,7 +369,7 @@ def train(arguments: Arguments, processes: Processes, device: torch.device) -> N
     checkpoints = None
     if arguments.resume is not None:
         checkpoints = CheckpointStore(arguments.resume / run_folder.CHECKPOINTS, kept.keep_last)
-        go_on(trainer, checkpoints, architecture(task), say)
+        go_on(trainer, checkpoints, task, say)
     with processes.first_alone():
         epoch = task.sampler.epoch(trainer.progress.epoch)
     say(describe(trainer, epoch, config))

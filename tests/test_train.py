@@ -301,6 +301,13 @@ def test_minutes_count_training_and_validation(monkeypatch: pytest.MonkeyPatch) 
     assert witness.validated() == [10, 20, 28]
 
 
+def test_time_before_a_training_is_not_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer, now = new_trainer(), time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now + 1000)
+    fit(trainer, TrainingConfig(max_steps=1, max_epochs=None), Witness())
+    assert trainer.progress.seconds == 0
+
+
 def test_the_best_step_is_that_of_the_first_best_bleu() -> None:
     trainer = new_trainer()
     witness = Witness(bleu=[0.0, 3.0, 2.0, 3.0, 1.0])
@@ -812,13 +819,29 @@ def test_another_architecture_is_named(home: Path) -> None:
     net = Transformer(other.model, 48, 48)
     trainer = Trainer(net, TranslationObjective(), GuardedOptimizer(net, FAST, MODEL.d_model), "fp32")
     before = weights(trainer)
-    wanted = train.architecture(cast(Task, SimpleNamespace(config=other, sizes={"source": 48, "target": 48})))
+    task = cast(Task, SimpleNamespace(config=other, sizes={"source": 48, "target": 48}))
     differs = r"model\.n_heads is 2 in the checkpoint and 4 in the settings$"
     with pytest.raises(ValueError, match=differs):
-        train.go_on(trainer, CheckpointStore(folder / "checkpoints", 2), wanted, print)
+        train.go_on(trainer, CheckpointStore(folder / "checkpoints", 2), task, print)
     with pytest.raises(ValueError, match=differs):
         train.begin_with(net, folder, other, print)
     assert same(weights(trainer), before, set())
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
+def test_a_checkpoint_from_before_an_option_is_of_its_default(tmp_path: Path, positions: str) -> None:
+    trainer = new_trainer()
+    config = Config(model=replace(MODEL, positions=positions))
+    task = cast(Task, SimpleNamespace(config=config, sizes={}))
+    state = train.architecture(task) | trainer.state()
+    del state["model"]["positions"]
+    CheckpointStore(tmp_path, 1).save(state, 1)
+    going_on = partial(train.go_on, new_trainer(), CheckpointStore(tmp_path, 1), task, print)
+    if positions == "sinusoidal":
+        going_on()
+    else:
+        with pytest.raises(ValueError, match=r"model\.positions is sinusoidal in the checkpoint and learned in the"):
+            going_on()
 
 
 def test_a_training_that_goes_on_keeps_what_it_chooses_by(home: Path) -> None:

@@ -17,6 +17,7 @@ from utils.config import AnyConfig
 from utils.experiment.search_space import Domain, each_end, read_domain, unknown_key
 from utils.experiment.strict_yaml import read_yaml
 from utils.experiment.train_options import as_options, as_text, found_preset, settings
+from utils.training.plan import Criterion
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ class StudyConfig:
     options: dict[str, Any] = field(default_factory=dict)
     sampler: SamplerConfig = field(default_factory=SamplerConfig)
     pruner: PrunerConfig = field(default_factory=PrunerConfig)
-    score: Literal["bleu", "chrf", "loss", "accuracy"] | None = None
+    score: Criterion | None = None
     seed: int = 1
 
     @classmethod

@@ -5,6 +5,8 @@ from typing import Literal
 
 from utils.device import Device, Precision
 
+Criterion = Literal["bleu", "chrf", "loss", "accuracy"]  # that says which weights are the best
+
 
 @dataclass(frozen=True)
 class PlanConfig:
@@ -30,7 +32,7 @@ class PlanConfig:
     max_epochs: int | None = 20
     max_minutes: float | None = None
     patience: int | None = None
-    select_by: Literal["bleu", "chrf", "loss", "accuracy"] = "loss"
+    select_by: Criterion = "loss"
     validate_every: int = 1000
     report_every: int = 10
     max_skipped: int = 20
@@ -77,7 +79,7 @@ class TrainingConfig(PlanConfig):
         r_drop: α of R-Drop, which takes two passes a batch; 0: none.
     """
 
-    select_by: Literal["bleu", "chrf", "loss", "accuracy"] = "bleu"
+    select_by: Criterion = "bleu"
     bleu_sentences: int | None = None
     n_samples: int = 3
     label_smoothing: float = 0.1
