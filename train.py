@@ -307,7 +307,7 @@ def go_on(trainer: Trainer, checkpoints: CheckpointStore, task: Task, say: Calla
         ValueError: there is none, or it is of another architecture.
     """
     state, wanted = checkpoints.load(trainer.device, say), architecture(task)
-    state["model"] = type(task.config.model)().architecture() | state["model"]
+    state["model"] = type(task.config.model)().architecture() | state.get("model", {})
     if differs := difference(state, {name: value for name, value in wanted.items() if name != "streams"}):
         raise ValueError(f"the run cannot be gone on with: {differs}")
     trainer.restore(state)
