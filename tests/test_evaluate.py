@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, Self
 
 import pytest
 import torch
 from PIL import Image
+from sacrebleu.metrics.base import Metric
 
 import evaluate
 from tests import tiny
@@ -20,10 +21,10 @@ from tests.utils.task.tiny_run import language_run
 from utils import scoring
 from utils.config import Config
 from utils.dataset.corpus import Corpus, DataConfig, prepare_corpus
-from utils.dataset.parallel_text import read_parallel
+from utils.dataset.parallel_text import ParallelText, read_parallel
 from utils.evaluation.comparison import System, Test, compare
 from utils.evaluation.evaluation import Comparison, Evaluation
-from utils.evaluation.head_importance import head_importance, text_batches
+from utils.evaluation.head_importance import count_heads, head_importance, text_batches
 from utils.evaluation.metric import build_metrics, measure, sampling_seed
 from utils.evaluation.protocol import moses_words, multi_bleu
 from utils.evaluation.rescoring_weight import WeightTrial, best_weight
@@ -231,11 +232,21 @@ def test_nymwas_line_is_all_that_is_printed(command: Command, tmp_path: Path) ->
     assert command("nymwa", files[0], files[0], "--force").out.startswith("BLEU = 100.00")
 
 
+def test_plain_text_against_plain_references_is_no_mistake(command: Command, english: dict[str, Path]) -> None:
+    assert "is not tokenized" not in command("nymwa", english["good"], english["references"]).err
+
+
 def test_tokenized_text_is_noticed(command: Command, english: dict[str, Path], tmp_path: Path) -> None:
     tokenized = write(tmp_path / "tok", TOKENIZED.good)
     arguments = "file", tokenized, english["references"], "--tgt_lang", "en", "--bootstrap", "0"
     assert f"warning: {tokenized} looks tokenized: give --pre_tokenized" in command(*arguments).err
     assert command(*arguments, "--pre_tokenized").err == ""
+
+
+def test_sources_may_be_tokenized(command: Command, english: dict[str, Path], tmp_path: Path) -> None:
+    sources = write(tmp_path / "tok", TOKENIZED.bad)
+    files = "file", english["good"], english["references"], "--tgt_lang", "en", "--bootstrap", "0"
+    assert command(*files, "--sources", sources).err == ""
 
 
 def wrong(english: dict[str, Path], japanese: dict[str, Path], case: str) -> tuple[list[str | Path], str]:
@@ -372,6 +383,39 @@ def test_tuning_finds_what_scores_best_and_saves_it(command: Command, run: Path,
     assert (tmp_path / "tuned.png").is_file()
     scored = command("run", "--split", "dev", "--limit", "9", "--bootstrap", "0").evaluations[0]
     assert scored.metrics[0].score == pytest.approx(best["bleu"])
+
+
+class Bar:
+    """In the place of tqdm's: keeps how far it came, and of how much."""
+
+    seen: list[tuple[int, int]]
+
+    def __init__(self, total: int, **_: object) -> None:
+        self.n, self.total = 0, total
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.seen.append((self.n, self.total))
+
+    def update(self, n: int) -> None:
+        self.n += n
+
+
+def test_the_bar_of_tuning_counts_what_is_translated(
+    command: Command, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Greedy search translates once, whatever the length penalties are."""
+    monkeypatch.setattr(Bar, "seen", [], raising=False)
+    monkeypatch.setattr(scoring.tune, "tqdm", Bar)
+    assert command("tune", run, "--beams", "1", "3", "--length_penalties", "0", "1", "2", "--limit", "5").status == 0
+    assert Bar.seen == [(20, 20)]
+
+
+def test_another_text_may_be_tuned_on(command: Command, run: Path) -> None:
+    found = command("tune", run, "--split", "test", "--beams", "1", "--length_penalties", "0", "--limit", "3")
+    assert "files test, ja-en, first 3 sentences" in found.out
 
 
 def never(*_: object) -> NoReturn:
@@ -579,6 +623,23 @@ def test_heads_are_weighed_on_another_text_and_by_bleu(command: Command, run: Pa
     assert "tok:13a" in told["signature"]
     assert all(head["bleu_change"] is not None for head in told["heads"])
     assert f"BLEU {told['bleu']:.2f}" in found.out
+
+
+def test_heads_are_weighed_with_the_beam_that_is_asked_for(
+    command: Command, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    n_heads, beams = count_heads(load_run(run, torch.device("cpu")).model), list[int]()
+
+    def watched(
+        translator: Translator, pairs: ParallelText, bleu: Metric, _: Callable[[int], object]
+    ) -> tuple[float, list[float]]:
+        beams.append(translator.search.beam_size)
+        return bleu.corpus_score(pairs.tgt, [pairs.tgt]).score, [0.0] * n_heads
+
+    monkeypatch.setattr(scoring.heads, "bleu_without", watched)
+    for beam in ("3", "1"):
+        assert command("heads", run, "--limit", "3", "--bleu", "--beam", beam).err == ""
+    assert beams == [3, 1]
 
 
 @pytest.mark.parametrize(

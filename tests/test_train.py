@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import pytest
@@ -829,7 +829,9 @@ def test_another_architecture_is_named(home: Path) -> None:
 
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
-def test_a_checkpoint_from_before_an_option_is_of_its_default(tmp_path: Path, positions: str) -> None:
+def test_a_checkpoint_from_before_an_option_is_of_its_default(
+    tmp_path: Path, positions: Literal["sinusoidal", "learned"]
+) -> None:
     trainer = new_trainer()
     config = Config(model=replace(MODEL, positions=positions))
     task = cast(Task, SimpleNamespace(config=config, sizes={}))

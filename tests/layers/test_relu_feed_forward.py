@@ -33,9 +33,13 @@ def twins(dtype: torch.dtype, p: float = 0.25, autocast: bool = False) -> tuple[
 
 
 @pytest.mark.parametrize("p", [0.0, 0.25])
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_it_is_the_module_step_by_step(dtype: torch.dtype, p: float) -> None:
-    for quick, steps in zip(*twins(dtype, p), strict=True):
+@pytest.mark.parametrize(
+    ("dtype", "autocast"),
+    [(torch.float64, False), (torch.float32, False), (torch.float64, True)],  # double precision is never lowered
+)
+def test_it_is_the_module_step_by_step(dtype: torch.dtype, autocast: bool, p: float) -> None:
+    for quick, steps in zip(*twins(dtype, p, autocast), strict=True):
+        assert quick.dtype == steps.dtype == dtype
         torch.testing.assert_close(quick, steps)
 
 

@@ -4,7 +4,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import cycle, product
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from layers.feed_forward import ACTIVATION, Activation
 from layers.packed import packed
 from layers.positional_encoding import sinusoid
 from layers.scaled_dot_product_attention import FusedScaledDotProductAttention
+from models.bert import Bert, BertConfig
 from models.transformer import Transformer, TransformerConfig
 from models.weight import Initialisation, initialise
 from tests.oracle import block_state
@@ -26,6 +28,7 @@ from tests.oracle import block_state
 TINY = TransformerConfig(
     d_model=8, n_heads=2, d_ff=12, n_encoder_layers=2, n_decoder_layers=2, dropout=0.0, max_length=12
 )
+BERT = BertConfig(d_model=8, n_heads=2, d_ff=12, n_layers=1, max_length=12)
 VOCAB = 11
 
 # lengths differ from each other, from row to row, and from the number of heads
@@ -454,6 +457,34 @@ def test_errors_name_the_numbers() -> None:
     short = Transformer(replace(TINY, positions="learned", max_length=6), VOCAB, VOCAB)
     with pytest.raises(ValueError, match=r"7 positions .* table of 6"):
         short(SRC, TGT)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"tie": "all"}, {"tie": "target", "d_model": 16}], ids=["one vocabulary", "another width"]
+)
+def test_a_bert_that_cannot_read_for_the_model_is_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"^a BERT of d_model=8 cannot read for .*: give both the same width, and"):
+        Transformer(replace(TINY, bert=BERT, **changes), VOCAB, VOCAB)
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_a_bert_that_reads_the_source_has_the_kernel_of_the_whole(fused: bool) -> None:
+    settings = replace(TINY, tie="target", fused=fused, bert=replace(BERT, fused=not fused))
+    reader = Transformer(settings, VOCAB, VOCAB).src_embedding
+    assert isinstance(reader, Bert)
+    assert reader.config.fused is fused
+
+
+def test_only_what_weights_are_made_for_is_architecture() -> None:
+    free = replace(TINY, dropout=0.5, attention_dropout=0.5, fused=False, init_encoder=Path("a"))
+    free = replace(free, initialisation="xavier_uniform", max_length=9)
+    assert free.architecture() == TINY.architecture()
+    others = TransformerConfig(32, 4, 64, 1, 1, 0.0, 0.0, False, "gelu", "learned", 48, tie="none").architecture()
+    mine = TINY.architecture()
+    assert len(mine) == 9
+    assert others.keys() - mine.keys() == {"max_length"}
+    assert all(mine[name] != others[name] for name in mine)
+    assert replace(TINY, bert=BERT).architecture() == mine | {"bert": BERT.architecture()}
 
 
 @pytest.mark.parametrize("config", [replace(TINY, tie="none"), replace(TINY, tie="target")], ids=["none", "target"])

@@ -158,3 +158,20 @@ def test_a_group_that_is_not_installed_is_named(capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().err == (
         "verb.py: error: no_such_package is not installed: poetry install --with extra\n"
     )
+
+
+def test_who_handles_sigterm_otherwise_goes_on_doing_so() -> None:
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        with pytest.raises(SystemExit) as caught:
+            run_command("verb.py", lambda: signal.raise_signal(signal.SIGTERM))
+        assert caught.value.code == 0
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_two_dashes_help_only_where_texts_are_taken(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        options().parse_args(["-x"])
+    assert capsys.readouterr().err == "verb.py: error: unrecognized arguments: -x\n"

@@ -31,14 +31,18 @@ class Trained:
         return judge(abs(self.net.weight.item() - 3))
 
 
-def concluded(folder: Path, weights: Sequence[float], best: float) -> str:
+def concluded(folder: Path, weights: Sequence[float], best: float, select_by: str = "bleu") -> str:
     """Validations with these weights, the best of which, or what was best before, has this score."""
     store = WeightStore(folder / "weights", 0, 3, 0)
     for step, weight in enumerate(weights, 1):
         store.save({"weight": torch.tensor([[weight]])}, step, 10 - abs(weight - 3))
     write_weights({"weight": torch.tensor([[99.0]])}, folder / WEIGHTS, best)
     said: list[str] = []
-    try_average(Trained(), store, folder, "bleu", [], lambda loss: Validation(loss, {"bleu": 10 - loss}), said.append)
+
+    def judge(loss: float) -> Validation:
+        return Validation(loss, {"bleu": 10 - loss})
+
+    try_average(Trained(), store, folder, select_by, [], judge, said.append)
     return "".join(said)
 
 
@@ -59,6 +63,12 @@ def test_an_average_takes_the_place_of_what_is_no_better(tmp_path: Path, best: f
         said
         == f"\nAverage of the weights of the last 3 validations: dev bleu 10.00 against {best:.2f} of the best: {used}"
     )
+
+
+@pytest.mark.parametrize(("best", "used"), [(-0.75, "used"), (-0.25, "not used")])
+def test_a_loss_is_shown_as_one_and_the_lower_is_the_better(tmp_path: Path, best: float, used: str) -> None:
+    said = concluded(tmp_path, (2.0, 3.0, 5.5), best, "loss")
+    assert said.endswith(f": dev loss 0.50 against {-best:.2f} of the best: {used}")
 
 
 def test_without_kept_weights_nothing_is_averaged(tmp_path: Path) -> None:

@@ -70,6 +70,12 @@ def test_matrix_products_run_in_the_precision_that_is_wanted(
     assert (x @ x).dtype == torch.float32
 
 
+def test_single_precision_inside_a_lower_one_is_single() -> None:
+    x = torch.ones(2, 2)
+    with autocast(CPU, "bf16"), autocast(CPU, "fp32"):
+        assert (x @ x).dtype == torch.float32
+
+
 @pytest.mark.parametrize(
     ("precision", "where", "fast", "dtype"),
     [
@@ -124,42 +130,47 @@ def test_a_gpu_is_fast_in_bf16_from_ampere_on(
     assert has_fast_bf16(torch.device("cuda")) is fast
 
 
-def resident_bytes() -> int:
-    pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
-    return int(pages) * 4096
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc is Linux's")
-def test_freed_memory_is_kept_in_the_process_until_it_is_returned() -> None:
-    if not hasattr(ctypes.CDLL(None), "mallopt"):
-        pytest.skip("this C library is not glibc")
-    keep_freed_memory()
-    held = torch.ones(16 * 2**20)
-    full = resident_bytes()
-    del held
-    assert resident_bytes() > full - 32 * 2**20  # 64 MB were freed
-    return_freed_memory()
-    assert resident_bytes() < full - 32 * 2**20
-
-
 HUGE = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
-def megabytes_in_large_pages(code: str) -> list[int]:
-    """What `show()` finds in a process of its own: the heap of this one may have grown before."""
-    if not HUGE.is_file() or "[madvise]" not in HUGE.read_text():
-        pytest.skip("this Linux gives large pages to all or to none")
-    begin = """
+def megabytes(field: str, code: str) -> list[int]:
+    """What `show()` finds of this field in a process of its own: the heap of this one has gaps from before."""
+    if not hasattr(ctypes.CDLL(None), "mallopt"):
+        pytest.skip("this C library is not glibc")
+    begin = f"""
 import torch
 from utils.device import keep_freed_memory, return_freed_memory
 def show() -> None:
-    (line,) = (line for line in open("/proc/self/smaps_rollup") if line.startswith("AnonHugePages"))
+    (line,) = (line for line in open("/proc/self/smaps_rollup") if line.startswith("{field}:"))
     print(int(line.split()[1]) // 1024)
 keep_freed_memory()
 """
     command = [sys.executable, "-c", begin + code]
     found = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
-    return [int(megabytes) for megabytes in found.split()]
+    return [int(each) for each in found.split()]
+
+
+def megabytes_in_large_pages(code: str) -> list[int]:
+    """The same of large pages."""
+    if not HUGE.is_file() or "[madvise]" not in HUGE.read_text():
+        pytest.skip("this Linux gives large pages to all or to none")
+    return megabytes("AnonHugePages", code)
+
+
+def test_freed_memory_is_kept_in_the_process_until_it_is_returned() -> None:
+    full, kept, returned = megabytes(
+        "Rss",
+        """
+held = torch.ones(32 * 2**20)  # 128 MB
+show()
+del held
+show()
+return_freed_memory()
+show()
+""",
+    )
+    assert kept > full - 32
+    assert returned < full - 32
 
 
 def test_the_heap_has_large_pages_where_they_are_to_be_asked_for() -> None:

@@ -301,3 +301,11 @@ def test_what_is_swept_are_the_drafts_of_this_module(tmp_path: Path) -> None:
         assert set(sweep_drafts(tmp_path)) == {file, folder}
         file.touch()
         folder.mkdir()
+
+
+def test_the_system_is_asked_to_write_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: written.append(os.fstat(descriptor).st_ino))
+    with atomic_file(tmp_path / "a") as draft:
+        draft.touch()
+    assert written == [(tmp_path / "a").stat().st_ino, tmp_path.stat().st_ino]

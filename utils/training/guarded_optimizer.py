@@ -156,7 +156,7 @@ class GuardedOptimizer:
             else:
                 self.average.load_state_dict(state["average"])
         self.skipped, self.skipped_in_a_row = state["skipped"].clone(), state["skipped_in_a_row"].clone()
-        if self._half and state["half"]:
+        if self._half and state.get("half", True):  # states from before this one do not speak of it
             self.loss_scale = state["loss_scale"].clone()
             self._finite_in_a_row = state["finite_in_a_row"].clone()
 

@@ -90,6 +90,12 @@ def test_what_is_no_archive_is_refused_in_one_line(tmp_path: Path, into: Path) -
         take(tmp_path / "nowhere.tar.gz", ["train.ja"], into)
 
 
+def test_what_is_no_gzip_is_refused_in_one_line(tmp_path: Path, into: Path, write_tree: Write) -> None:
+    given = write_tree(tmp_path / "given", {"train.ja.gz": "都\n".encode()})
+    with pytest.raises(ValueError, match=r"given is truncated, damaged or not a tar archive; get it anew$"):
+        take(given, ["train.ja"], into)
+
+
 @pytest.mark.parametrize(
     "evil",
     [
@@ -125,3 +131,14 @@ def test_an_absolute_path_is_not_followed(tmp_path: Path, into: Path) -> None:
     take(tar_of(tmp_path / "toy.tar.gz", member(str(outside))), ["train.ja"], into)
     assert files_in(into) == {"train.ja": b"x"}
     assert not outside.exists()
+
+
+def test_of_equal_names_in_a_folder_the_nearest_is_taken(tmp_path: Path, into: Path, write_tree: Write) -> None:
+    files = {"data/old/train.ja": b"3", "old/train.ja": b"2", "train.ja": b"1"}
+    take(write_tree(tmp_path / "given", files), ["train.ja"], into)
+    assert files_in(into) == {"train.ja": b"1"}
+
+
+def test_a_plain_file_comes_before_a_gzipped_one(tmp_path: Path, into: Path, write_tree: Write) -> None:
+    take(write_tree(tmp_path / "given", {"train.ja.gz": gzip.compress(b"2"), "train.ja": b"1"}), ["train.ja"], into)
+    assert files_in(into) == {"train.ja": b"1"}

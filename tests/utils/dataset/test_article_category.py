@@ -104,3 +104,17 @@ def test_the_command_writes_and_shows_the_numbers(
     assert rows[0] == ["train", "dev", "test"]
     assert [row[0] for row in rows[1:3]] == ["BDS", "HST"]
     assert rows[3] == ["all", *(f"{n[split]:,}" for split in n)]
+
+
+def test_the_corpus_and_its_archive_are_the_users(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[MonolingualConfig] = []
+
+    def prepared(config: MonolingualConfig, _: object) -> MonolingualCorpus:
+        asked.append(config)
+        return MonolingualCorpus("tanaka", "ja", text, text, text, tuple(DOCUMENTS), pre_tokenized=False)
+
+    monkeypatch.setattr(article_category, "prepare_monolingual", prepared)
+    options = ["--corpus", "tanaka", "--archive", "x.tar", "--documents", "x.docs", "--share", "0.2"]
+    monkeypatch.setattr(sys, "argv", ["article_category", *options, "--folder", str(tmp_path / "out")])
+    article_category.main()
+    assert asked == [MonolingualConfig("tanaka", "ja", Path("x.tar"), documents=Path("x.docs"))]

@@ -23,6 +23,11 @@ def test_target_tokens_are_what_is_predicted() -> None:
     assert Batch(padded([[5], [6]]), padded([[7, 8, 9], []], bos=True)).target_tokens == 5  # 7 8 9 </s>, </s>
 
 
+def test_padding_fills_nothing() -> None:
+    batch = Batch(padded([[5], [6, 7]]), padded([[7, 8, 9], []], bos=True))
+    assert batch.filling == (2 + 3 + 4 + 1, 6 + 8)
+
+
 @pytest.mark.parametrize("name", ["tokens_per_batch", "accumulate", "max_tokens", "length_multiple"])
 def test_a_batch_of_nothing_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name}=0: give at least 1"):
@@ -56,3 +61,16 @@ def test_batches_within_a_budget_hold_each_sequence_once_longest_first(lengths: 
     assert all(len(rows) == 1 or len(rows) * max(lengths[i] for i in rows) <= budget for rows in batches)
     found = [lengths[i] for rows in batches for i in rows]
     assert found == sorted(found, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("config", "remedy"),
+    [
+        (BatchConfig(4096, 2, 128, sentences_per_batch=64), "say --batch.sentences_per_batch 32 --batch.accumulate 4"),
+        (BatchConfig(4096, 2, 128, sentences_per_batch=1), "say --batch.tokens_per_batch 2048 --batch.accumulate 4"),
+        (BatchConfig(129, 2, 128), "say --batch.tokens_per_batch 64 --batch.accumulate 4"),
+        (BatchConfig(128, 2, 128), "a single pair fills it, so lower --batch.max_tokens (now 128)"),
+    ],
+)
+def test_the_remedy_is_half_a_batch_at_once_or_shorter_pairs(config: BatchConfig, remedy: str) -> None:
+    assert config.remedy().endswith(remedy)

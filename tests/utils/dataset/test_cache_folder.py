@@ -4,7 +4,7 @@ from typing import NoReturn
 
 import pytest
 
-from utils.dataset.cache_folder import cached_folder
+from utils.dataset.cache_folder import cached_folder, remove_cached
 
 
 def never(_: Path | str) -> NoReturn:
@@ -52,6 +52,17 @@ def test_damage_is_found_said_and_repaired(tmp_path: Path, file: str, content: b
     assert cached_folder(path, never, never)
 
 
+def test_damage_is_found_wherever_in_a_large_file_it_is(tmp_path: Path) -> None:
+    def large(folder: Path) -> None:
+        (folder / "a").write_bytes(bytes(5 << 19))
+
+    path, said = cached_folder(tmp_path / "x", large, never), list[str]()
+    with (path / "a").open("r+b") as file:
+        file.write(b"!")
+    cached_folder(path, large, said.append)
+    assert said == [f"{path} is damaged (a is not what was written): making it anew"]
+
+
 def test_what_fails_leaves_nothing_and_is_tried_again(tmp_path: Path) -> None:
     def failing(folder: Path) -> None:
         filled(folder)
@@ -83,6 +94,27 @@ def test_who_comes_second_waits_and_makes_nothing(tmp_path: Path) -> None:
     second.join(10)
     assert not second.is_alive()
     assert (tmp_path / "x" / "a").is_file()
+
+
+def test_nothing_is_removed_while_it_is_made(tmp_path: Path) -> None:
+    begun, go = threading.Event(), threading.Event()
+
+    def slow(folder: Path) -> None:
+        filled(folder)
+        begun.set()
+        go.wait(10)
+
+    maker = threading.Thread(target=cached_folder, args=(tmp_path / "x", slow, never))
+    remover = threading.Thread(target=remove_cached, args=(tmp_path / "x",))
+    maker.start()
+    assert begun.wait(10)
+    remover.start()
+    remover.join(0.1)
+    assert remover.is_alive()
+    go.set()
+    maker.join(10)
+    remover.join(10)
+    assert not (tmp_path / "x").exists()
 
 
 def test_others_do_not_wait(tmp_path: Path) -> None:

@@ -88,6 +88,13 @@ def test_the_ratio_is_measured_against_the_usual_one() -> None:
     assert [len(tgt) for tgt in kept.tgt[9:]] == [9, 139]  # within 35 / 4 .. 35 * 4
 
 
+def test_what_was_dropped_before_does_not_count_for_the_usual_ratio() -> None:
+    text = text_of(*[("都" * 10, "x" * 20)] * 2, *[("都" * 10, "y" * 90)] * 3)
+    kept, report = clean(text, CleanConfig(max_chars=50, max_length_ratio=2.0, drop_duplicates=False))
+    assert report.dropped == {"empty": 0, "too long": 3, "length ratio": 0}
+    assert len(kept) == 2
+
+
 def test_the_report_is_a_line_for_each_rule() -> None:
     _, report = clean(text_of(("都", "capital"), ("都", "capital"), ("", ""), ("橋", "bridge")), CleanConfig())
     assert str(report) == (
@@ -134,3 +141,8 @@ def test_of_what_is_left_the_first_pairs_can_be_kept_alone() -> None:
     assert report.dropped["behind the end"] == 3
     with pytest.raises(ValueError, match=r"^max_pairs=0 drops every pair"):
         CleanConfig(max_pairs=0)
+
+
+def test_a_sentence_of_just_so_many_characters_is_kept() -> None:
+    text = text_of(("都" * 5, "x" * 9), ("都" * 5, "y" * 10))
+    assert clean(text, CleanConfig(9, None))[0].tgt == ["x" * 9]

@@ -89,6 +89,15 @@ def test_own_dev_and_test_files_are_used_where_they_lie(own: ParallelFiles, root
     assert [len(read_parallel(files)) for files in (corpus.train, corpus.test)] == [15, 5]
 
 
+def test_each_way_to_split_a_text_has_a_folder_of_its_own(own: ParallelFiles, root: Path) -> None:
+    config = DataConfig(src=own.src, tgt=own.tgt, held_out=3)
+    prepare_corpus(config, root)
+    others = replace(config, held_out=4), replace(config, dev_src=own.src, dev_tgt=own.tgt)
+    for other, sizes in zip(others, ([12, 4, 4], [17, 20, 3]), strict=True):
+        corpus = prepare_corpus(other, root)
+        assert [len(read_parallel(files)) for files in (corpus.train, corpus.dev, corpus.test)] == sizes
+
+
 def test_edited_files_are_split_anew(own: ParallelFiles, root: Path) -> None:
     config = DataConfig(src=own.src, tgt=own.tgt, held_out=3)
     before = prepare_corpus(config, root)
@@ -134,6 +143,13 @@ def test_own_files_that_do_not_do_are_refused(
     with pytest.raises(ValueError, match=message):
         prepare_corpus(config, root)
     assert not root.exists()
+
+
+@pytest.mark.parametrize("side", ["dev_src", "dev_tgt", "test_src", "test_tgt"])
+def test_an_own_file_of_any_kind_is_of_an_own_text(side: str, own: ParallelFiles, root: Path) -> None:
+    config = replace(DataConfig(), **{side: own.src})  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"^own texts need both sides of the training text"):
+        prepare_corpus(config, root)
 
 
 def test_own_files_that_do_not_match_leave_nothing(own: ParallelFiles, root: Path) -> None:

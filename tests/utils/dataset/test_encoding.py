@@ -1,4 +1,6 @@
+import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -8,10 +10,11 @@ import pytest
 
 from const.path import ROOT
 from utils.dataset import encoding, parallel_text
-from utils.dataset.encoding import Sampling, encoded_blocks
+from utils.dataset.encoding import Sampling, encode_block, encoded_blocks
 from utils.dataset.parallel_text import ParallelFiles
 from utils.dataset.text_blocks import TextBlocks
 from utils.text.pair import TokenizerPair
+from utils.text.sentencepiece_tokenizer import SentencePieceTokenizer
 from utils.text.word_tokenizer import WordTokenizer
 
 LINES = [f"{n % 7} the old capital {n % 3}" for n in range(50)]
@@ -110,3 +113,39 @@ def test_every_side_of_every_block_of_every_epoch_has_its_own_seed() -> None:
         for side in (0, 1)
     }
     assert len(seeds) == 2 * 3 * 4 * 2
+
+
+def test_neither_two_sides_nor_two_blocks_share_their_chance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel_text, "BLOCK", 20)
+    lines = [f"the old capital of {n} and the capitals of {n * 7}" for n in range(20)] * 2
+    files = ParallelFiles(tmp_path / "src", tmp_path / "tgt")
+    for path in files:
+        path.write_text("".join(line + "\n" for line in lines))
+    tokenizer = SentencePieceTokenizer.train(lines, "unigram", 40, 1.0, "identity")
+    text, both = TextBlocks.whole(files), TokenizerPair(tokenizer, tokenizer)
+    cut = [side.ids.tolist() for i in (0, 1) for side in encode_block(text, i, both, Sampling(0.3, 1, 0))]
+    assert len({tuple(ids) for ids in cut}) == 4
+
+
+def test_processes_find_the_files_from_anywhere(
+    text: TextBlocks, tokenizers: TokenizerPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text.files = ParallelFiles(Path("src"), Path("tgt"))
+    (tmp_path / "job").mkdir()
+    encoding._write_job(tmp_path / "job", text, tokenizers, None)
+    job = json.loads((tmp_path / "job" / "job.json").read_text())
+    assert job["files"] == [str(tmp_path / "src"), str(tmp_path / "tgt")]
+
+
+def test_ctrl_c_is_for_who_asks(text: TextBlocks, tokenizers: TokenizerPair, tmp_path: Path) -> None:
+    (tmp_path / "job").mkdir()
+    encoding._write_job(tmp_path / "job", text, tokenizers, None)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # where it is ignored, a process inherits that
+    try:
+        with encoding._Worker(tmp_path / "job") as worker:
+            worker.encode(0)
+            worker._process.send_signal(signal.SIGINT)
+            assert worker.encode(1)[0].lengths.tolist() == [5] * 8
+    finally:
+        signal.signal(signal.SIGINT, before)

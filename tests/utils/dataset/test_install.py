@@ -247,3 +247,10 @@ def test_processes_that_prepare_at_once_all_end_with_a_whole_corpus(
             future.result(timeout=60)
     assert files_in(folder) == toy_files
     assert [path.name for path in folder.parent.iterdir()] == ["toy"]
+
+
+def test_a_further_file_that_was_edited_is_refused(toy: CorpusSpec, folder: Path, archive: Path) -> None:
+    install(toy, archive, folder)
+    (folder / "tok/toy-test.en").write_bytes(b"brigde\nriver .\n")
+    with pytest.raises(ValueError, match=rf"^toy: tok/toy-test\.en has git .*: delete {folder} to have it"):
+        install(toy, None, folder)

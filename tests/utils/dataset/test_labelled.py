@@ -126,3 +126,8 @@ def test_a_text_that_is_missing_is_named_with_what_writes_such_texts(tmp_path: P
     files[3].unlink()
     with pytest.raises(ValueError, match=rf"^no such file: {files[3]}; python -m utils\.dataset\.article_category"):
         config.pairs()
+
+
+def test_padding_fills_nothing() -> None:
+    ids = torch.tensor([[BOS_ID, 4, EOS_ID], [BOS_ID, PAD_ID, PAD_ID]])
+    assert LabelledBatch(ids, torch.tensor([1, 0])).filling == (4, 6)

@@ -306,3 +306,8 @@ def test_a_word_that_is_too_long_for_its_share_is_hidden_where_there_is_no_other
 def test_a_rate_that_is_no_share_is_refused(rate: float) -> None:
     with pytest.raises(ValueError, match=rf"^rate={rate} is no share of tokens to predict: give 0\.15, say$"):
         MaskingConfig(rate)
+
+
+def test_padding_fills_nothing() -> None:
+    ids = torch.tensor([[BOS_ID, 4, EOS_ID], [BOS_ID, PAD_ID, PAD_ID]])
+    assert MaskedBatch(ids, torch.zeros_like(ids), torch.zeros_like(ids), torch.tensor([])).filling == (4, 6)

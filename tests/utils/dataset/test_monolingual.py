@@ -133,6 +133,7 @@ def test_what_is_not_there_or_makes_no_sense_is_refused(tmp_path: Path, own: Pat
     for config, message in (
         (MonolingualConfig("files"), r"^corpus=files needs a training text: give text=FILE$"),
         (MonolingualConfig(dev_text=own), r"^corpus=files needs a training text"),
+        (MonolingualConfig(test_text=own), r"^corpus=files needs a training text"),
         (MonolingualConfig(text=tmp_path / "x"), rf"^text={tmp_path}/x: no such file$"),
         (MonolingualConfig(text=own, test_text=tmp_path / "x"), rf"^test_text={tmp_path}/x: no such file$"),
         (MonolingualConfig(text=own, archive=own), r"^archive=.* is for published corpora \(kftt, .*\): leave it out$"),
@@ -167,3 +168,13 @@ def test_tokens_are_of_the_split_and_its_documents(tmp_path: Path, own: Path, ro
     assert dev.bounds.tolist() == [0, 8]
     assert train.lines[int(train.rows[1])].tolist() == [4, 1]
     assert tokenizer.decode([train.lines[int(train.rows[7])].tolist()]) == ["都 4"]
+
+
+def test_half_may_be_held_out(own: Path, root: Path) -> None:
+    assert lines(prepare_monolingual(MonolingualConfig(text=own, held_out=5), root).train) == lines(own)[:10]
+
+
+def test_documents_of_just_so_many_lines_are_enough(tmp_path: Path, own: Path, root: Path) -> None:
+    config = MonolingualConfig(text=own, held_out=3, documents=documents(tmp_path, 10, 4, 3, 3))
+    corpus = prepare_monolingual(config, root)
+    assert [len(lines(path)) for path in (corpus.train, corpus.dev, corpus.test)] == [14, 3, 3]

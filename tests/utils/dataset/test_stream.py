@@ -187,3 +187,13 @@ def test_a_batch_looks_at_its_own_sentences_alone() -> None:
 def test_what_makes_no_batch_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match=rf"^{name}=0: give at least 1$"):
         StreamConfig(**{name: 0})
+
+
+def test_the_remedy_is_half_of_the_streams_at_once_or_shorter_segments() -> None:
+    assert StreamConfig(16, 64, 3).remedy().endswith("say --batch.n_streams 8 --batch.accumulate 6")
+    assert StreamConfig(1, 64).remedy() == "a single stream fills it, so lower --batch.segment_length (now 64)"
+
+
+def test_padding_fills_nothing() -> None:
+    ids = torch.tensor([[BOS_ID, 4, EOS_ID], [BOS_ID, PAD_ID, PAD_ID]])
+    assert SegmentBatch(ids, ids, ids).filling == (4, 6)

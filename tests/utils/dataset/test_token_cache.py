@@ -421,3 +421,12 @@ def test_without_sampling_every_epoch_has_the_same_ids(corpus: Corpus, tokenizer
 def test_words_are_not_sampled(corpus: Corpus, tokenizers: TokenizerPair, root: Path) -> None:
     with pytest.raises(ValueError, match=r"^tokenizer\.sampling=0\.1 cuts words into parts, and kind=word has none"):
         training_tokens(corpus, DATA, tokenizers, 0.1, 1, quiet, root)(0)
+
+
+def test_another_rate_or_cleaning_is_cut_anew(long_corpus: Corpus, root: Path) -> None:
+    tokenizers, tokens = sampled(long_corpus, root)
+    first = ids_of(tokens(0).src)
+    finer = training_tokens(long_corpus, DATA, tokenizers, 0.05, 1, quiet, root)
+    assert ids_of(finer(0).src) != first
+    few = replace(DATA, clean=replace(DATA.clean, max_pairs=5))
+    assert len(training_tokens(long_corpus, few, tokenizers, 0.3, 1, quiet, root)(0).src) == 5

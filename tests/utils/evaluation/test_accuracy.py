@@ -96,3 +96,10 @@ def test_classes_are_counted_over_all_batches() -> None:
     ]
     found = ClassAccuracy(cast(BertClassifier, SaysSecond()), batches)(1.5)
     assert (found.loss, found.scores) == (1.5, {"accuracy": 50.0})
+
+
+def test_long_rows_are_no_samples() -> None:
+    long = masked([[BOS_ID, 17, MASK, *[18] * 38]], [[PAD_ID, PAD_ID, 12, *[PAD_ID] * 38]])
+    found = accuracy(long, SECOND._replace(follows=torch.tensor([])))(0.0)
+    assert found.scores == {"accuracy": pytest.approx(100 * 2 / 3)}
+    assert len(found.samples) == 1

@@ -43,6 +43,7 @@ def test_another_script_is_refused(lines: list[str], language: str) -> None:
         (["Это храм.", "Θα έρθω."], "ru"),
         (["1603", "2, 3 ...", ""], "en"),
         (["1603"], "ja"),
+        (["・ a", "・ b", "・・・ yes"], "en"),  # dots of a list are no letters
     ],
 )
 def test_what_may_be_in_the_language_is_let_pass(lines: list[str], language: str) -> None:

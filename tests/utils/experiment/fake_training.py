@@ -80,7 +80,9 @@ class FakeTraining:
             score = self.world.score(
                 At(int(self.name.rpartition("-")[2]), step, float(self.options["optimizer.peak_lr"]))
             )
-            log.append({"kind": "dev", "step": step, "epoch": 0, "minutes": step / 10, self.world.field: score})
+            log.append(
+                {"kind": "dev", "step": step, "epoch": step // 10, "minutes": step / 10, self.world.field: score}
+            )
             yield log[-1]
         self.world.ended.add(self.name)
 

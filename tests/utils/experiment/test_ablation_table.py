@@ -1,12 +1,14 @@
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
 
 from const.path import FIGURE, ROOT
 from tests.utils.experiment.tiny_ablation import result, tiny_ablation
+from utils.experiment import ablation_table
 from utils.experiment.ablation import Ablation, read_ablation
 from utils.experiment.ablation_result import Results
 from utils.experiment.ablation_table import Comparison, compare, draw, page, write_table
@@ -201,3 +203,20 @@ def test_the_page_of_the_repository_is_what_its_results_say(file: Path) -> None:
     assert table.read_text(encoding="utf-8") == page(found, picture.name)
     with Image.open(picture) as image:
         assert image.width <= 1400
+
+
+def test_the_picture_shows_dev_bleu_and_its_margins(found: Comparison, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(ablation_table, "draw_ablation", lambda *given: drawn.append(given))
+    draw(found, Path("tiny.png"))
+    ((base, recipes, title, axis, picture),) = drawn
+    assert base == [30.2, 29.8]
+    margins = [row.difference.margin for row in found.rows if row.difference]
+    assert recipes == [
+        ("norm", "last", [28.1, 27.9], margins[0], "worse"),
+        ("beam", "1, greedy", [29.7, 29.1], margins[1], "worse"),
+        ("beam", "2", [30.7, 30.3], margins[2], "better"),
+        ("dropout", "0.3", [31.2, 31.8], margins[3], "better"),
+    ]
+    assert (title, axis) == ("tiny: one switch at a time, 2 seeds", "dev BLEU (embedded, ja-en)")
+    assert picture == Path("tiny.png")

@@ -31,6 +31,16 @@ RESULT = {"name": "tiny", "seed": 3, "corpus": "kftt", "direction": "ja-en", "pa
 RESULT |= {"target_tokens": 1e6, "perplexity": 4.0, "bleu": 12.345, "chrf": 34.5}
 
 
+@pytest.fixture
+def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The README to be renewed: its tables are empty."""
+    path = tmp_path / "README.md"
+    marks = (f"<!-- {name} -->\n<!-- /{name} -->\n" for name in ("results", "yardsticks", "models"))
+    path.write_text("".join(marks), encoding="utf-8")
+    monkeypatch.setattr(result_table, "READMES", (path,))
+    return path
+
+
 def finished_run(folder: Path, **changes: object) -> Path:
     """A run that has nothing but its result."""
     folder.mkdir()
@@ -98,12 +108,8 @@ def test_a_result_is_kept_with_its_translations(tmp_path: Path) -> None:
 
 
 def test_the_command_keeps_results_and_renews_the_tables(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, page: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    page = tmp_path / "README.md"
-    marks = (f"<!-- {name} -->\n<!-- /{name} -->\n" for name in ("results", "yardsticks", "models"))
-    page.write_text("".join(marks), encoding="utf-8")
-    monkeypatch.setattr(result_table, "READMES", (page,))
     monkeypatch.setattr(kept_result, "RESULTS", tmp_path / "results")
     runs = finished_run(tmp_path / "a"), finished_run(tmp_path / "b", seed=4)
     monkeypatch.setattr(sys, "argv", ["kept_result", *map(str, runs)])
@@ -125,3 +131,48 @@ def test_a_run_without_a_result_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"killed has no test\.txt: test the run anew"):
         keep_result(tmp_path / "killed", tmp_path)
     assert not list(tmp_path.glob("*.json"))
+
+
+def test_a_damaged_result_is_named(tmp_path: Path) -> None:
+    damaged = finished_run(tmp_path / "run") / "test.json"
+    damaged.write_text('{"name": "tin', encoding="utf-8")
+    with pytest.raises(ValueError, match=rf"^{damaged} is damaged \(.*\): copy it anew, or remove it$"):
+        keep_result(tmp_path / "run", tmp_path / "results")
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_result_without_translations_is_kept_alone(tmp_path: Path) -> None:
+    """As that of a BERT."""
+    run = finished_run(tmp_path / "run")
+    (run / "test.txt").unlink()
+    (run / "test.json").write_text('{"name": "bert", "seed": 1, "accuracy": 40.0}', encoding="utf-8")
+    assert keep_result(run, tmp_path / "results") == tmp_path / "results" / "bert_1.json"
+    assert [file.name for file in (tmp_path / "results").iterdir()] == ["bert_1.json"]
+
+
+def test_a_run_is_found_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    finished_run(tmp_path / "a")
+    monkeypatch.setattr(kept_result, "find_run", lambda name: tmp_path / name)
+    monkeypatch.setattr(kept_result, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(kept_result, "renew_tables", lambda _: None)
+    monkeypatch.setattr(sys, "argv", ["kept_result", "a"])
+    assert outcome("kept_result", kept_result.main, capsys).status == 0
+    assert (tmp_path / "results" / "tiny_3.json").is_file()
+
+
+def test_all_tables_are_renewed(tmp_path: Path, page: Path) -> None:
+    keep_result(finished_run(tmp_path / "a", name="tanaka_ja_en"), tmp_path / "results")
+    keep_result(finished_run(tmp_path / "b", name="kftt_ja_en_small"), tmp_path / "results")
+    bert = {"name": "bert", "seed": 1, "task": "masked_language", "text": "kftt ja", "accuracy": 40.0}
+    bert |= {"parameters": 1e6, "minutes": 2.0, "target_tokens": 1e6, "perplexity": 4.0}
+    (tmp_path / "results" / "bert_1.json").write_text(json.dumps(bert), encoding="utf-8")
+    kept_result.renew_tables(tmp_path / "results")
+    text = page.read_text(encoding="utf-8")
+    results, yardsticks, models = (
+        text.partition(f"<!-- {name} -->")[2].partition("<!-- /")[0] for name in ("results", "yardsticks", "models")
+    )
+    assert "| `tanaka_ja_en` | kftt |" in results
+    assert "| `tanaka_ja_en` | 37.00 |" in yardsticks
+    assert "| `bert` | masked_language |" in models

@@ -143,6 +143,31 @@ def test_what_has_lost_its_patience_is_complete(tmp_path: Path) -> None:
     assert [trial.state.name for trial in trials] == ["COMPLETE"] * 4
 
 
+def test_a_loss_that_rises_has_lost_its_patience_too(tmp_path: Path) -> None:
+    world = World(lambda at: 1.0 if at.number < 3 else at.step / 5, steps=(10, 20), field="loss")
+    patience = {"training.max_steps": 90, "training.patience": 1}
+    pruner = PrunerConfig("median", startup_trials=2, warmup_steps=20)
+    trials = list(study(tmp_path, world, options=patience, pruner=pruner, score="loss").go_on(4))
+    assert [trial.state.name for trial in trials] == ["COMPLETE"] * 4
+
+
+def test_a_score_that_is_no_number_costs_patience(tmp_path: Path) -> None:
+    world = World(lambda at: 9.0 if at.number < 3 else {10: 8.0, 20: None, 30: 7.0}[at.step])
+    patience = {"training.max_steps": 90, "training.patience": 2}
+    pruner = PrunerConfig("median", startup_trials=2, warmup_steps=30)
+    trials = list(study(tmp_path, world, options=patience, pruner=pruner).go_on(4))
+    assert [trial.state.name for trial in trials] == ["COMPLETE"] * 4
+
+
+@pytest.mark.parametrize("bound", ["minutes", "epochs"])
+def test_what_has_reached_another_bound_is_complete(tmp_path: Path, bound: str) -> None:
+    world = World(lambda at: 9.0 if at.number < 3 else 7.0, steps=(10, 20))
+    options = {"training.max_steps": 90, f"training.max_{bound}": 2}
+    pruner = PrunerConfig("median", startup_trials=2, warmup_steps=20)
+    trials = list(study(tmp_path, world, options=options, pruner=pruner).go_on(4))
+    assert [trial.state.name for trial in trials] == ["COMPLETE"] * 4
+
+
 def test_what_an_orphan_has_trained_to_its_end_is_complete(tmp_path: Path) -> None:
     """However bad it was: there is nothing left to be given up."""
     world = World(falling)

@@ -133,11 +133,22 @@ def test_losses_of_other_vocabularies_are_not_compared(read: Read) -> None:
         read(text.replace("chrf", "loss"))
 
 
-def test_updates_of_other_sizes_are_not_compared(read: Read) -> None:
-    text = TEXT.replace("model.d_ff", "batch.accumulate").replace("[16, 32]", "[1, 2]")
-    assert read(text).pruner.kind == "none"
-    with pytest.raises(ValueError, match=r"batch\.accumulate changes how much an update has read: give pruner: none"):
-        read(text.replace("pruner: none", "pruner: median"))
+@pytest.mark.parametrize(
+    ("preset", "option"),
+    [
+        ("demo", "accumulate"),
+        ("demo", "tokens_per_batch"),
+        ("demo", "sentences_per_batch"),
+        ("transformer_xl_en", "n_streams"),
+        ("transformer_xl_en", "segment_length"),
+    ],
+)
+def test_updates_of_other_sizes_are_not_compared(read: Read, preset: str, option: str) -> None:
+    """By the pruner that there is where none is given, a median's."""
+    text = f"name: tiny\npreset: const/preset/{preset}.yaml\nspace:\n  batch.{option}: {{choices: [16, 32]}}\n"
+    with pytest.raises(ValueError, match=rf"batch\.{option} changes how much an update has read: give pruner: none$"):
+        read(text)
+    assert read(f"{text}pruner: none\n").pruner.kind == "none"
 
 
 def test_the_score_is_the_presets_where_none_is_given(read: Read) -> None:

@@ -160,6 +160,20 @@ def test_the_lowest_loss_leads_the_table(tmp_path: Path) -> None:
     assert lost.trials(TrialState.COMPLETE)
 
 
+def test_the_table_has_the_five_best_trials(tmp_path: Path) -> None:
+    searched = Study(CONFIG, tmp_path, World(score).train)
+    list(searched.go_on(8))
+    _, _, _, *rows = summary(searched)
+    assert [row.split()[0] for row in rows[: rows.index("")]] == ["2", "7", "6", "5", "3"]
+
+
 def test_options_that_end_alike_keep_their_names() -> None:
     found = short_names(["model.dropout", "optimizer.peak_lr", "masking.dropout"])
     assert list(found.values()) == ["model.dropout", "peak_lr", "masking.dropout"]
+
+
+def test_a_trial_that_was_never_drawn_whole_has_its_line(tmp_path: Path) -> None:
+    begun = Study(CONFIG, tmp_path, World(score).train)
+    begun._optuna.ask({"model.d_ff": CONFIG.space["model.d_ff"].distribution})
+    list(begun.go_on(1))
+    assert trial_line(begun, begun.trials()[0]).endswith(": stopped while it was drawn")

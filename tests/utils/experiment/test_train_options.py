@@ -62,3 +62,11 @@ def test_a_preset_is_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.Mon
     assert found_preset(Path("own.yaml")) == Path("own.yaml")
     with pytest.raises(ValueError, match=r"no preset none\.yaml: give a file"):
         found_preset(Path("none.yaml"))
+
+
+def test_a_preset_from_here_comes_before_the_projects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    own = Path("const/preset/demo.yaml")
+    own.parent.mkdir(parents=True)
+    own.touch()
+    assert found_preset(own) == own != ROOT / own

@@ -3,7 +3,8 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -139,3 +140,69 @@ def test_a_closed_terminal_is_as_ctrl_c_unless_it_is_to_be_outlived(before: sign
     finally:
         for number, handler in found.items():
             signal.signal(number, handler)
+
+
+def standing_for(process: object, home: Path) -> TrainingProcess:
+    """A training that has begun, with something else in the place of its process."""
+    begun = TrainingProcess("trial-7", [], home / "study", home / "pickles")
+    begun.said.parent.mkdir()
+    begun._process = cast(subprocess.Popen[bytes], process)
+    return begun
+
+
+@pytest.mark.parametrize("status", [130, 143, -signal.SIGINT, -signal.SIGTERM])
+def test_what_somebody_else_has_stopped_has_not_failed(tmp_path: Path, status: int) -> None:
+    begun = standing_for(SimpleNamespace(poll=lambda: status, returncode=status), tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        list(begun.validations())
+
+
+def test_a_failure_that_says_nothing_has_its_status(tmp_path: Path) -> None:
+    begun = standing_for(SimpleNamespace(poll=lambda: 3, returncode=3), tmp_path)
+    begun.said.write_text("what an earlier part said\n")
+    begun._said_before = begun.said.stat().st_size
+    with pytest.raises(ValueError, match=r"^the training trial-7 failed: exit status 3 "):
+        list(begun.validations())
+
+
+class Deaf:
+    """A process that ends only when it is killed."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.interrupted = False  # by Ctrl-C, while it is waited for
+
+    def poll(self) -> int | None:
+        return -signal.SIGKILL if "killed" in self.told else None
+
+    def send_signal(self, number: int) -> None:
+        self.told.append(signal.Signals(number).name)
+
+    def wait(self, seconds: float | None = None) -> int:
+        if self.interrupted:
+            raise KeyboardInterrupt
+        if seconds is not None:
+            self.told.append("waited for")
+            raise subprocess.TimeoutExpired("train.py", seconds)
+        return -signal.SIGKILL
+
+    def kill(self) -> None:
+        self.told.append("killed")
+
+
+def test_who_does_not_end_is_killed_at_last(tmp_path: Path) -> None:
+    deaf = Deaf()
+    standing_for(deaf, tmp_path).stop()
+    assert deaf.told == ["SIGTERM", "waited for", "killed"]
+
+
+def test_no_second_signal_is_sent(tmp_path: Path) -> None:
+    """Ctrl-C while it is waited for: the block is left, and asks again."""
+    deaf = Deaf()
+    begun = standing_for(deaf, tmp_path)
+    deaf.interrupted = True
+    with pytest.raises(KeyboardInterrupt):
+        begun.stop()
+    deaf.interrupted = False
+    begun.stop()
+    assert deaf.told == ["SIGTERM", "waited for", "killed"]

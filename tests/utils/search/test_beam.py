@@ -243,3 +243,12 @@ def test_a_source_is_read_once_and_never_copied_for_a_beam(monkeypatch: pytest.M
     assert shapes[1] == (5, 20)
     assert all(rows == 4 * sentences for sentences, rows in shapes[1:])
     assert shapes[-1][0] < 5
+
+
+def test_an_end_that_is_as_likely_as_going_on_is_an_end() -> None:
+    class Even(Tree):
+        def logits(self, source: Ids, said: Ids) -> list[float]:  # noqa: ARG002
+            return [0.0] * self.vocab
+
+    (found,) = beam_search(Even(5), SRC[:1], up_to(3), SearchConfig(1, 0.0))
+    assert found[0].ids == []

@@ -128,3 +128,8 @@ def test_the_best_are_the_first() -> None:
     assert [candidate.text for candidate in rescored.best(2).translation.candidates] == ["tea", "dot"]
     assert rescored.best(2).origins == rescored.origins[:2]
     assert rescored.best(9) == rescored
+
+
+def test_a_mean_piece_is_rounded() -> None:
+    found = rescorer(1.0).rescore(Translation([Candidate("a b c", -3.0, ["x"] * 11)], 3, 0, False))
+    assert found.translation.score == pytest.approx(-3 - 5 / (4 + 1))

@@ -115,3 +115,14 @@ def test_only_one_sentence_has_alternatives() -> None:
 
 def test_perplexity_is_a_geometric_mean() -> None:
     assert perplexity(3 * math.log(0.5), 3) == pytest.approx(2)
+
+
+def test_a_sentence_that_is_too_long_is_judged_by_what_was_read_of_it() -> None:
+    ours, text = inspector(), "京都に古い寺" * 20
+    found = ours.translator.translate([text])
+    assert found[0].n_pieces == 1
+    assert found[0].lost_tokens > 0
+    assert len(ours.source_tokens([text])[0]) == 13
+    (row,) = ours.log_probs([text], found)
+    assert row is not None
+    assert sum(row) / SEARCH.penalty(len(row)) == pytest.approx(found[0].score, abs=1e-3)

@@ -233,6 +233,13 @@ def test_a_prefix_longer_than_the_model_holds_is_refused() -> None:
         translator(longest=8).translate([LINE], prefixes=["old temple " * 8])
 
 
+def test_a_prefix_leaves_room_for_the_end() -> None:
+    n = len(tokenizers().tgt.encode(["There is"])[0])
+    with pytest.raises(ValueError, match=f"the prefix has {n} tokens, and the model holds {n - 1}: cut it"):
+        translator(longest=n).translate([LINE], prefixes=["There is"])
+    assert translator(longest=n + 1).translate([LINE], prefixes=["There is"])[0].text == "There is"
+
+
 def test_each_text_is_told_of_once_however_many_pieces_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_TOKENS_PER_BATCH", 60)
     progress: list[int] = []
@@ -242,6 +249,24 @@ def test_each_text_is_told_of_once_however_many_pieces_it_has(monkeypatch: pytes
     assert progress[0] == 2  # what there is nothing to search for
     assert sum(progress) == len(texts)
     assert len(progress) > 3
+
+
+@pytest.mark.parametrize("pieces", [(LINE, "寺。"), ("寺。", LINE)], ids=["long first", "short first"])
+def test_a_long_text_is_done_when_its_last_piece_is(pieces: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever that is: the longest is searched first."""
+    ours = Translator(Echo(), tokenizers(), "en", SearchConfig(1, 0.0), n_tokens(LINE) + 1, 99, CPU)
+    between = "奈良。"
+    assert n_tokens(LINE) > n_tokens(between) > n_tokens("寺。")
+
+    def told() -> list[int]:
+        progress: list[int] = []
+        found = ours.translate(["".join(pieces), between], progress.append)
+        assert [translation.n_pieces for translation in found] == [2, 1]
+        return progress
+
+    assert told() == [0, 2]  # all in a batch
+    monkeypatch.setattr(module, "_TOKENS_PER_BATCH", 1)
+    assert told() == [0, 0, 1, 1]  # each in its own
 
 
 # candidates

@@ -17,7 +17,7 @@ class Pieces(WordTokenizer):
         raise NotImplementedError
 
 
-SOURCE = Pieces(["▁", "▁古い", "寺", "が", "▁old", "er", "."], lowercase=False)
+SOURCE = Pieces(["▁", "▁古い", "寺", "が", "▁old", "er", ".", "\u3000"], lowercase=False)
 TARGET = Pieces(["▁the", "▁old", "er", "▁temple", "s", ".", "<x"], lowercase=False)
 ALIGNER = WordAligner(TokenizerPair(SOURCE, TARGET))
 
@@ -40,6 +40,13 @@ ALIGNER = WordAligner(TokenizerPair(SOURCE, TARGET))
             ["▁the", "▁temple"],
             [(0, 0), (2, 1)],
             WordAlignment(["寺", "が"], ["the", "temple"], [(1, 1)]),
+        ),
+        # nor is an ideographic space, though it is no ▁
+        (
+            ["寺", "\u3000", "が"],
+            ["▁the", "▁temple"],
+            [(0, 0), (1, 0), (2, 1)],
+            WordAlignment(["寺", "が"], ["the", "temple"], [(0, 0), (1, 1)]),
         ),
         (["▁", "▁古い"], ["▁old"], [(1, 0)], WordAlignment(["古い"], ["old"], [(0, 0)])),
         (["寺"], [], [], WordAlignment(["寺"], [], [])),

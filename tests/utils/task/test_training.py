@@ -172,12 +172,16 @@ class Together(Processes):
 
 
 def fit_together(
-    case: Case, plan: PlanConfig, state: dict[str, Any] | None = None
+    case: Case,
+    plan: PlanConfig,
+    state: dict[str, Any] | None = None,
+    to_second: Callable[[Trainer, Witness], None] = lambda *_: None,
 ) -> tuple[list[Trainer], list[Witness]]:
-    """Two processes from the beginning, or from a checkpoint."""
+    """Two processes from the beginning, or from a checkpoint; to the second of them something may be done before."""
     slots, barrier = [None, None], threading.Barrier(2)
     pair = [new_trainer(case, Together(rank, slots, barrier)) for rank in (0, 1)]
     told = [Witness(bleu=[1.0] * 9) for _ in pair]
+    to_second(pair[1], told[1])
 
     def run(rank: int) -> None:
         if state is not None:
@@ -285,6 +289,13 @@ def test_what_training_remembers_is_not_what_validation_does() -> None:
     assert {place: list(memory.hidden) for place, memory in trainer.memories.items()}.keys() == before.keys()
     for place, memory in trainer.memories.items():
         torch.testing.assert_close(list(memory.hidden), before[place], rtol=0, atol=0)
+
+
+def test_a_network_that_learns_remembers_as_its_settings_say_and_another_as_its_objective_does() -> None:
+    net, batch = TransformerXL(XL, VOCAB), transformer_xl(0.0).sampler().epoch(0)[0]
+    objective = RecurrentObjective(2)
+    assert objective(net.train(), batch).memory.document.size(1) == batch.ids.size(1) == 6
+    assert objective(net.eval(), batch).memory.document.size(1) == 2
 
 
 def test_validation_reads_its_text_on_from_batch_to_batch() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from utils.text.script import primary_language, unspaced_language
+from utils.text.script import LetterCounts, count_letters, primary_language, unspaced_language
 
 
 @pytest.mark.parametrize(
@@ -25,6 +25,10 @@ def test_language(text: str, language: str) -> None:
 
 def test_many_lines_decide_together() -> None:
     assert unspaced_language(["Windows Vista", "京都の寺", "大和朝廷と飛鳥時代", "東京都知事"]) == "ja"
+
+
+def test_letters_are_counted_by_script() -> None:
+    assert count_letters("寺と橋・カフェ、나는 학생 (2) Kyō_to!") == LetterCounts(15, kana=4, han=2, hangul=4)
 
 
 @pytest.mark.parametrize(("code", "primary"), [("ja", "ja"), ("zh-CN", "zh"), ("ZH_Hant", "zh")])

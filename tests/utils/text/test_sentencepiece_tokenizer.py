@@ -213,3 +213,8 @@ def test_texts_are_cut_as_fine_as_sentencepiece_cuts_them(kind: str, rate: float
     theirs = tokenizer._processor.encode(lines, enable_sampling=True, nbest_size=-1, alpha=rate)
     ours = tokenizer.sample(lines, rate, 1)
     assert sum(map(len, ours)) == pytest.approx(sum(map(len, theirs)), rel=0.03)
+
+
+def test_a_very_long_line_is_learned_from(kind: str) -> None:
+    tokenizer = SentencePieceTokenizer.train([*LINES, "鵺" * 5000], kind, 170, 1.0, "identity")  # type: ignore[arg-type]
+    assert UNK_ID not in tokenizer.encode(["鵺"])[0]

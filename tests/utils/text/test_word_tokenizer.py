@@ -86,3 +86,13 @@ def test_a_person_can_read_the_saved_words(tmp_path: Path) -> None:
     written = (tmp_path / "tokenizer.json").read_text(encoding="utf-8")
     assert json.loads(written) == {"lowercase": False, "words": ["都", "橋"]}
     assert '\n"都",\n' in written
+
+
+@pytest.mark.parametrize(
+    "content", ["{}", "[]", '{"words": ["都"]}', '{"lowercase": false}', '{"words": 3, "lowercase": 3}']
+)
+def test_a_damaged_vocabulary_is_named(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "tokenizer.json"
+    file.write_text(content, encoding="utf-8")
+    with pytest.raises(ValueError, match=rf"^{file} is damaged \(words or lowercase is missing\): copy it anew$"):
+        WordTokenizer.load(file)

@@ -209,8 +209,10 @@ def test_a_disk_that_fails_otherwise_says_how(path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr("utils.training.checkpoint.io.FileIO", SmallDisk)
     monkeypatch.setattr(SmallDisk, "number", errno.EIO)
     monkeypatch.setattr(SmallDisk, "room", 1000)
-    with pytest.raises(OSError, match="Input/output error"):
+    with pytest.raises(OSError, match="Input/output error") as caught:
         save_checkpoint(state(), path)
+    assert caught.value.errno == errno.EIO
+    assert "no room" not in str(caught.value)
     assert same(load_checkpoint(path, CPU), state())
 
 

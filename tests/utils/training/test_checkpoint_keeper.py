@@ -67,6 +67,14 @@ def test_a_better_average_of_an_earlier_end_stays(tmp_path: Path) -> None:
     assert read_weights(training.best)["w"].item() == 50
 
 
+def test_what_a_lost_step_left_as_the_best_is_replaced_by_what_is_as_good(tmp_path: Path) -> None:
+    training = Training(tmp_path)
+    training.validate(10, 5.0)
+    write_weights({"w": torch.tensor([-1.0])}, training.best, 8.0)  # of a step 20 whose checkpoint was never written
+    training.validate(20, 8.0)
+    assert read_weights(training.best)["w"].item() == 20
+
+
 def test_between_validations_only_the_training_is_saved(tmp_path: Path) -> None:
     training = Training(tmp_path)
     training.go()

@@ -140,6 +140,13 @@ def test_without_any_the_remedy_is_told(folder: Path) -> None:
         CheckpointStore(folder, 2).load(CPU, print)
 
 
+def test_a_file_that_is_only_called_like_a_checkpoint_is_none(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    (folder / "step-00000009 (copy).pt").touch()
+    assert loaded(filled(folder, 1, keep_last=1)) == (1, [])
+    assert names(folder) == ["step-00000001.pt", "step-00000009 (copy).pt"]
+
+
 def test_a_run_of_the_older_layout_is_named(folder: Path) -> None:
     save_checkpoint(state(3), folder.parent / "last.pt")
     with pytest.raises(ValueError, match=r"last\.pt was written by an older version[^\n]*--init-from") as caught:

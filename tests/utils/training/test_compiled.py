@@ -9,6 +9,13 @@ from tests.tiny import MODEL, lively
 from utils.training.compiled import compile_blocks
 
 
+def test_every_block_is_compiled_and_nothing_else() -> None:
+    net = lively(MODEL, 13, 13)
+    compile_blocks(net)
+    compiled = [name for name, part in net.named_modules() if part._compiled_call_impl is not None]
+    assert compiled == ["encoder.0", "decoder.0", "decoder.1"]
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("g++"), reason="torch.compile needs a C++ compiler on a CPU")
 def test_a_compiled_network_computes_the_same_and_is_copied_as_if_it_were_not() -> None:

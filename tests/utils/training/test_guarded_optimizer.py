@@ -10,7 +10,9 @@ from torch import Tensor, nn
 from const.token import PAD_ID
 from tests.tiny import translating
 from utils.dataset.batch import Batch
+from utils.device import Precision
 from utils.training import guarded_optimizer as module
+from utils.training.distributed import Processes
 from utils.training.guarded_optimizer import GuardedOptimizer
 from utils.training.muon import Muon, hidden_matrices
 from utils.training.objective import TranslationObjective
@@ -114,6 +116,24 @@ def test_a_state_brings_everything_back(monkeypatch: pytest.MonkeyPatch) -> None
     torch.testing.assert_close(second.state_dict(), whole.state_dict(), rtol=0, atol=0)
 
 
+@pytest.mark.parametrize(
+    ("was", "now", "scale"),
+    [
+        ("fp16", "fp16", module._FIRST_SCALE / 2),  # as it is by then
+        ("fp32", "fp16", module._FIRST_SCALE),
+        ("fp16", "fp32", 1.0),
+    ],
+)
+def test_a_loss_scale_is_gone_on_with_where_there_was_one_and_is_one(
+    was: Precision, now: Precision, scale: float
+) -> None:
+    net = network()
+    before, after = (GuardedOptimizer(net, FAST, 4, precision) for precision in (was, now))
+    go(net, before, [torch.full((5, 4), 1e30)])
+    after.load_state_dict(before.state_dict())
+    assert after.loss_scale == scale
+
+
 def test_what_is_said_anew_holds_for_adam_too() -> None:
     net = network()
     first = GuardedOptimizer(net, replace(FAST, weight_decay=0.1), 4)
@@ -138,6 +158,19 @@ def test_an_average_that_was_not_there_begins_with_the_weights() -> None:
     averaged.load_state_dict(GuardedOptimizer(other, FAST, 4).state_dict())
     with averaged.averaged():
         assert net.weight.equal(other.weight)
+
+
+def test_an_update_that_is_skipped_leaves_the_average_as_it_was() -> None:
+    net = network()
+    optimizer = GuardedOptimizer(net, replace(FAST, ema_decay=0.9), 4)
+    go(net, optimizer, inputs(2))
+    with optimizer.averaged():
+        before = net.weight.detach().clone()
+    assert not before.equal(net.weight)
+    go(net, optimizer, [torch.full((5, 4), 1e30)], 3)
+    assert optimizer.skipped == 1
+    with optimizer.averaged():
+        assert net.weight.equal(before)
 
 
 def test_who_has_no_gradient_lends_a_zero() -> None:
@@ -180,6 +213,14 @@ def test_muon_takes_the_matrices_of_blocks_and_adam_the_rest() -> None:
         muon.step(rate, torch.ones(()), torch.tensor(True))
     for one, other in zip(net.parameters(), twin.parameters(), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("fp32", torch.float32), ("bf16", torch.bfloat16)])
+def test_muon_is_told_all_that_it_must_know(precision: Precision, dtype: torch.dtype) -> None:
+    config, processes = replace(FAST, kind="muon", momentum=0.8, weight_decay=0.1), Processes(1, 3)
+    muon = GuardedOptimizer(translating(), config, 16, precision, processes).muon
+    assert muon is not None
+    assert (muon.momentum, muon.weight_decay, muon.dtype, muon.processes) == (0.8, 0.1, dtype, processes)
 
 
 @pytest.mark.parametrize(("was", "now"), [("adam", "muon"), ("muon", "adam")])

@@ -68,6 +68,17 @@ def test_any_other_error_passes(error: Exception) -> None:
     assert caught.value is error
 
 
+def test_the_largest_batch_is_that_of_the_most_positions() -> None:
+    full, padded = torch.ones(4, 4, dtype=torch.long), torch.zeros(4, 9, dtype=torch.long)
+    padded[:, 0] = 1
+    batches = [Batch(full, full), Batch(padded, padded)]
+    with (
+        pytest.raises(ValueError, match=r"^out of memory at a batch of 4 x 9 "),
+        explained_out_of_memory(batches, CONFIG),
+    ):
+        raise MemoryError
+
+
 def test_where_a_single_pair_is_the_batch_its_length_is_to_be_lowered() -> None:
     narrow, expected = BatchConfig(tokens_per_batch=100, max_tokens=128), r"lower --batch.max_tokens \(now 128\)$"
     with pytest.raises(ValueError, match=expected), explained_out_of_memory([SMALL], narrow):

@@ -25,6 +25,7 @@ from utils.training.observer import (
     Validation,
     duration,
     read_log,
+    terminal_columns,
 )
 from utils.training.plan import Progress, TrainingConfig
 
@@ -118,7 +119,18 @@ def test_a_run_resumed_again_and_again_from_older_checkpoints_has_each_step_once
 
 
 @pytest.mark.parametrize(
-    "damaged", [b"\0" * 40, b"\xff\xfe", b'{"kind": "train", "step": 1', b"[1]", b"7", b'{"kind": "dev"}', b""]
+    "damaged",
+    [
+        b"\0" * 40,
+        b"\xff\xfe",
+        b'{"kind": "train", "step": 1',
+        b"[1]",
+        b"7",
+        b'{"kind": "dev"}',
+        b'{"kind": "dev", "step": 1e999}',
+        b'{"kind": "dev", "step": "3"}',
+        b"",
+    ],
 )
 def test_what_the_disk_has_damaged_is_left_out_and_the_rest_is_kept(damaged: bytes, tmp_path: Path) -> None:
     path = written(tmp_path / "log.jsonl", 10, 20)
@@ -229,6 +241,7 @@ def test_a_log_file_gets_a_line_now_and_then(capsys: pytest.CaptureFixture[str])
         (TrainingConfig(max_epochs=5, max_steps=30), "1.0 min"),
         (TrainingConfig(max_epochs=5, max_minutes=3.5), "1.5 min"),
         (TrainingConfig(max_epochs=5, max_minutes=2.5), "30 s"),
+        (TrainingConfig(max_epochs=5, max_minutes=1.5), "0 s"),  # that is over
         (TrainingConfig(max_epochs=None), None),
     ],
 )
@@ -360,10 +373,30 @@ def test_a_bound_in_minutes_moves_the_bar_too(monkeypatch: pytest.MonkeyPatch) -
     assert "2.0 min to go" in bars(sent)[-1]
 
 
+def test_a_bar_is_never_more_than_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = on_a_terminal(80, lambda: train(TrainingConfig(max_minutes=8), 100), monkeypatch)
+    assert bars(sent)[-1].startswith("100%|")
+    assert "0 s to go" in bars(sent)[-1]
+
+
 def test_without_a_bound_there_is_no_bar_to_fill(monkeypatch: pytest.MonkeyPatch) -> None:
     sent = on_a_terminal(80, lambda: train(TrainingConfig(max_epochs=None), 60), monkeypatch)
     assert not bars(sent)
     assert "step 60  loss 3.250  5,678 tok/s" in sent
+
+
+@pytest.mark.parametrize("told", [os.terminal_size((0, 0)), OSError(), ValueError()], ids=repr)
+def test_a_terminal_that_does_not_tell_its_width_has_eighty_columns(
+    told: os.terminal_size | Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def tell(_: int) -> os.terminal_size:
+        if isinstance(told, Exception):
+            raise told
+        return told
+
+    monkeypatch.setattr(os, "get_terminal_size", tell)
+    monkeypatch.setattr(sys, "stderr", sys.__stderr__)
+    assert terminal_columns() == 80
 
 
 def test_where_no_terminal_is_there_is_no_bar() -> None:

@@ -1,4 +1,4 @@
-from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -31,16 +31,24 @@ def test_a_bound_of_nothing_ends_before_the_first_step() -> None:
     assert Progress().ended(TrainingConfig(max_steps=0))
 
 
-@pytest.mark.parametrize("name", ["validate_every", "report_every"])
-def test_a_period_of_nothing_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=f"{name}=0: give at least 1 update"):
-        replace(TrainingConfig(), **{name: 0})  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(("name", "value", "remedy"), [("bleu_sentences", 0, "1, or null"), ("n_samples", -1, "0 or")])
-def test_fewer_translations_than_none_are_refused(name: str, value: int, remedy: str) -> None:
-    with pytest.raises(ValueError, match=f"^{name}={value}: give (at least )?{remedy}"):
-        replace(TrainingConfig(), **{name: value})  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("name", "least", "remedy"),
+    [
+        ("validate_every", 1, "at least 1 update"),
+        ("report_every", 1, "at least 1 update"),
+        ("patience", 1, "at least 1 validation, or null"),
+        ("max_skipped", 1, "at least 1 update"),
+        ("seed", 0, "0 or more"),
+        ("bleu_sentences", 1, "at least 1, or null"),
+        ("n_samples", 0, "0 or more"),
+    ],
+)
+def test_what_no_training_can_follow_is_refused(name: str, least: int, remedy: str) -> None:
+    given: dict[str, Any] = {name: least}
+    assert getattr(TrainingConfig(**given), name) == least
+    given[name] -= 1
+    with pytest.raises(ValueError, match=f"^{name}={least - 1}: give {remedy}"):
+        TrainingConfig(**given)
 
 
 def test_weights_are_chosen_by_the_loss_or_by_what_is_scored() -> None:

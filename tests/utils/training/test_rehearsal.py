@@ -46,10 +46,10 @@ class Counting:
         torch.ones(self.hold, dtype=torch.uint8)
 
 
-def said(trainer: Counting, accumulate: int = 1) -> list[str]:
+def said(trainer: Counting, accumulate: int = 1, n_processes: int = 1) -> list[str]:
     """All but the table of parameters."""
     blocks: list[str] = []
-    rehearse(trainer, epoch(), accumulate, blocks.append)
+    rehearse(trainer, epoch(), accumulate, blocks.append, n_processes)
     assert blocks[0] == parameter_table(trainer.net)
     return "\n".join(blocks[1:]).splitlines()
 
@@ -74,6 +74,15 @@ def test_an_update_is_of_as_many_batches_as_are_accumulated(monkeypatch: pytest.
     assert lines[0].startswith("an epoch: 9 batches, 3 updates of 4")
     assert lines[4] == "an update: 12 s at the median batch, 28 s at the largest"
     assert lines[6].startswith("  an epoch takes  36 s")
+
+
+def test_processes_that_share_an_update_rehearse_their_own_batches_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = Counting(monkeypatch)
+    lines = said(trainer, accumulate=4, n_processes=2)
+    assert {tuple(shapes) for shapes in trainer.updates} == {((3, 10),) * 2, ((7, 5),) * 2}
+    assert lines[0].startswith("an epoch: 9 batches, 3 updates of 4")
+    assert lines[4] == "an update: 6 s at the median batch, 14 s at the largest"
+    assert lines[6].startswith("  an epoch takes  18 s")
 
 
 def peak_with_and_without() -> tuple[int, int]:

@@ -1,4 +1,5 @@
 import errno
+import math
 import os
 import random
 from pathlib import Path
@@ -46,11 +47,18 @@ def test_a_score_keeps_every_digit(path: Path, score: float) -> None:
     assert read_score(path) == score
 
 
+def test_a_score_that_is_no_number_is_the_worst(path: Path) -> None:
+    write_weights(weights(3), path, math.nan)
+    assert read_score(path) == float("-inf")
+
+
 def test_other_types_and_shapes_are_kept(path: Path) -> None:
     odd = {
         "half": torch.randn(3, dtype=torch.bfloat16),
         "number": torch.tensor(2.0),
-        "none": torch.zeros(0, 4),
+        "none": torch.zeros(0, 4),  # what is empty lies nowhere, and there is more than one of it there
+        "neither": torch.zeros(3, 0),
+        "nor": torch.zeros(5, 0),
         "whole": torch.arange(3),
         "turned": torch.arange(6.0).view(2, 3).T,
     }
@@ -229,6 +237,17 @@ def test_the_best_and_the_last_stay(tmp_path: Path, keep_best: int, keep_last: i
     ranking = [20, 40, 30, 50, 10]
     assert [int(path.stem[5:]) for path in store.best()] == ranking[:keep_best]
     assert [int(path.stem[5:]) for path in store.last()] == [10, 20, 30, 40, 50][max(0, 5 - keep_last) :]
+
+
+@pytest.mark.parametrize(
+    ("scores", "left"),
+    [((math.nan, -2.0), 20), ((-2.0, math.nan), 10), ((math.nan, -1e300, math.nan, math.nan), 20)],
+)
+def test_a_score_that_is_no_number_takes_no_place_from_one(
+    tmp_path: Path, scores: tuple[float, ...], left: int
+) -> None:
+    after(tmp_path, 1, 0, [(10 * i, score) for i, score in enumerate(scores, 1)])
+    assert steps(tmp_path) == [left]
 
 
 def test_where_nothing_is_to_be_kept_nothing_is_written(tmp_path: Path) -> None:

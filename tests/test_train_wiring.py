@@ -1,0 +1,262 @@
+"""What train.train() and main() hand to whom: in this process, with a task of random numbers."""
+
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch import Tensor, nn
+
+import train
+from models.transformer import Transformer
+from tests.test_train import FAST, VOCAB, new_sampler, pairs, same
+from tests.tiny import MODEL
+from train import Trainer, Update
+from utils import run as run_folder
+from utils.config import Config
+from utils.dataset.batch import Batch, BatchConfig
+from utils.dataset.bucket_sampler import BucketSampler
+from utils.task.arguments import Arguments
+from utils.training.checkpoint_store import CheckpointConfig
+from utils.training.distributed import Processes
+from utils.training.objective import Loss, Objective, TranslationObjective
+from utils.training.observer import Validation
+from utils.training.plan import TrainingConfig
+from utils.training.weight_store import read_weights
+from utils.visualize import curve
+
+CONFIG = Config(
+    name="tiny",
+    model=replace(MODEL, dropout=0.1, tie="all"),
+    optimizer=FAST,
+    batch=BatchConfig(tokens_per_batch=40, max_tokens=40),
+    training=TrainingConfig(max_steps=4, max_epochs=None, validate_every=2, report_every=1, precision="fp32"),
+)
+MATRIX = "encoder.0.feed_forward.widen.weight"  # one of its weights
+
+
+class Reversing:
+    """Random ids, to be written backwards; each validation is better than the one before."""
+
+    unit = "tok"
+    sizes: Mapping[str, int] = {"source": VOCAB, "target": VOCAB}
+    vocabulary = SimpleNamespace(save=lambda _: None)
+
+    def __init__(self, config: Config, objective: Objective) -> None:
+        self.config = config
+        self.objective = objective
+        self.sampler = new_sampler()
+        self.bleu = 0.0
+
+    def build(self) -> Transformer:
+        return Transformer(self.config.model, VOCAB, VOCAB)
+
+    def judge(self, loss: float) -> Validation:
+        self.bleu += 1
+        return Validation(loss, {"bleu": self.bleu, "chrf": 0.0})
+
+    def validation(self, _: nn.Module) -> tuple[Sequence[Batch], Callable[[float], Validation]]:
+        return BucketSampler(pairs(10, seed=9), 60).all(), self.judge
+
+    def conclude(self, *_: object) -> None: ...
+
+
+class Watched(Trainer):
+    """Remembers how many batches its updates had."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.update_sizes: list[int] = []
+
+    def train_step(self, micro_batches: Iterable[Any]) -> Update:
+        batches = list(micro_batches)
+        self.update_sizes.append(len(batches))
+        return super().train_step(batches)
+
+
+class Lonely(Processes):
+    """One of two processes, the other of which has nothing to add."""
+
+    def __init__(self) -> None:
+        super().__init__(0, 2)
+
+    def add_up(self, tensors: Sequence[Tensor]) -> None: ...
+
+    def any(self, flag: bool) -> bool:
+        return flag
+
+    def from_first(self, value: Any) -> Any:
+        return value
+
+    def to_first(self, _: Mapping[int, Any]) -> dict[int, Any]:
+        return {}
+
+
+Go = Callable[..., Watched]
+
+
+@pytest.fixture
+def go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Go:
+    """train.py with these settings; gives what has trained."""
+    made: list[Watched] = []
+
+    def watched(*given: Any) -> Watched:
+        made.append(Watched(*given))
+        return made[-1]
+
+    monkeypatch.setattr(run_folder, "create_run", partial(run_folder.create_run, root=tmp_path))
+    monkeypatch.setattr(train, "Trainer", watched)
+    monkeypatch.setattr(curve, "draw_curves", lambda *_: None)  # slow, as is the next
+    monkeypatch.setattr(train, "return_freed_memory", lambda: None)
+
+    def go(
+        config: Config = CONFIG,
+        objective: Objective | None = None,
+        processes: Processes | None = None,
+        resume: Path | None = None,
+        dry_run: bool = False,
+    ) -> Watched:
+        task = Reversing(config, objective or TranslationObjective(0.1))
+        monkeypatch.setattr(train, "prepare", lambda *_: task)
+        arguments = Arguments(config, resume=resume, dry_run=dry_run)
+        train.train(arguments, processes or Processes(), torch.device("cpu"))
+        return made[-1]
+
+    return go
+
+
+def only_run(root: Path) -> Path:
+    (run,) = root.glob("tiny-*")
+    return run
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def planned(**changes: Any) -> Config:
+    return replace(CONFIG, training=replace(CONFIG.training, **changes))
+
+
+def test_weights_and_dropout_are_of_the_seed(go: Go) -> None:
+    drawn = [go(planned(max_steps=0, seed=seed)) for seed in (1, 1, 2)]
+    first, again, other = (list(each.net.parameters()) for each in drawn)
+    assert same(first, again, set())
+    assert not first[0].equal(other[0])
+    assert [each.seed for each in drawn] == [1, 1, 2]
+
+
+def test_the_best_weights_are_the_average_that_was_validated(go: Go, tmp_path: Path) -> None:
+    trainer = go(replace(CONFIG, optimizer=replace(FAST, ema_decay=0.9)))
+    best = read_weights(only_run(tmp_path) / "model.safetensors")
+    average = trainer.state()["optimizer"]["average"]["average"]
+    assert all(best[name].equal(mean) for name, mean in average.items())
+    assert not best[MATRIX].equal(trainer.net.get_parameter(MATRIX))
+
+
+def test_what_is_said_anew_when_a_run_goes_on_holds_for_the_next_time(go: Go, tmp_path: Path) -> None:
+    go()
+    go(planned(max_steps=6), resume=only_run(tmp_path))
+    assert Config.load(only_run(tmp_path) / "config.yaml").training.max_steps == 6
+
+
+def test_the_curves_of_a_run_that_goes_on_are_whole(go: Go, tmp_path: Path) -> None:
+    go()
+    go(planned(max_steps=6), resume=only_run(tmp_path))
+    events = EventAccumulator(str(only_run(tmp_path)))
+    events.Reload()
+    assert [event.step for event in events.Scalars("train/loss")] == [1, 2, 3, 4, 5, 6]
+
+
+def test_weights_of_steps_that_were_lost_go_with_them(go: Go, tmp_path: Path) -> None:
+    kept = CheckpointConfig(keep_best=9)
+    go(replace(CONFIG, checkpoint=kept))
+    run = only_run(tmp_path)
+    (run / "checkpoints" / "step-00000004.pt").unlink()
+    go(replace(planned(max_steps=3), checkpoint=kept), resume=run)
+    assert names(run / "weights") == ["step-00000002.safetensors", "step-00000003.safetensors"]
+
+
+def test_a_damaged_checkpoint_is_not_counted_among_those_that_stay(go: Go, tmp_path: Path) -> None:
+    go()
+    run = only_run(tmp_path)
+    (run / "checkpoints" / "step-00000004.pt").write_bytes(b"")
+    go(planned(max_steps=3), resume=run)
+    assert names(run / "checkpoints") == ["step-00000002.pt", "step-00000003.pt"]
+
+
+def test_the_last_weights_are_averaged_at_the_end(go: Go, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    go(replace(CONFIG, checkpoint=CheckpointConfig(average_last=2)))
+    assert "Average of the weights of the last 2 validations: dev bleu 3.00 against 2.00" in capsys.readouterr().out
+    run = only_run(tmp_path)
+    first, second = (read_weights(run / "weights" / f"step-0000000{step}.safetensors") for step in (2, 4))
+    best = read_weights(run / "model.safetensors")
+    torch.testing.assert_close(best[MATRIX], (first[MATRIX] + second[MATRIX]) / 2)
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_batch_that_does_not_fit_is_explained(go: Go, dry_run: bool) -> None:
+    def greedy(*_: object) -> Loss:
+        raise MemoryError
+
+    with pytest.raises(ValueError, match=r"^out of memory at a batch of .*lower --batch"):
+        go(objective=greedy, dry_run=dry_run)
+
+
+def test_a_dry_run_of_two_processes_makes_updates_of_as_many_batches_as_each_learns_from(go: Go) -> None:
+    shared = replace(CONFIG, batch=replace(CONFIG.batch, accumulate=2))
+    rehearsed, trained = (go(shared, processes=Lonely(), dry_run=dry_run) for dry_run in (True, False))
+    assert set(rehearsed.update_sizes) == set(trained.update_sizes) == {1}
+
+
+def test_the_precision_asked_for_is_that_of_products_and_of_the_scale_of_losses(go: Go) -> None:
+    trainer = go(planned(max_steps=0, precision="fp16"))
+    assert trainer.precision == "fp16"
+    assert trainer.optimizer.loss_scale > 1
+
+
+def test_blocks_are_compiled_where_that_is_asked_for(go: Go, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[nn.Module] = []
+    monkeypatch.setattr(train, "compile_blocks", compiled.append)
+    go(planned(max_steps=0))
+    assert not compiled
+    trainer = go(planned(max_steps=0, compile=True))
+    assert compiled == [trainer.net]
+
+
+def test_what_a_validation_has_freed_is_given_back(go: Go, monkeypatch: pytest.MonkeyPatch) -> None:
+    returned: list[str] = []
+    monkeypatch.setattr(train, "return_freed_memory", lambda: returned.append("memory"))
+    go()
+    assert len(returned) == 2  # validations
+
+
+def test_who_trains_a_large_network_on_a_cpu_is_told(
+    go: Go, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go(planned(max_steps=0))
+    assert "takes days on a CPU" not in capsys.readouterr().out
+    monkeypatch.setattr(train, "LARGE_FOR_A_CPU", 100)
+    go(planned(max_steps=0))
+    assert "takes days on a CPU. Made for one: --config const/preset/kftt_ja_en_small.yaml" in capsys.readouterr().out
+
+
+def test_main_readies_the_machine_and_refuses_what_the_device_cannot_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    for name in ("own_commit", "keep_freed_memory", "keep_compiled_kernels", "train"):
+        monkeypatch.setattr(train, name, lambda *_, name=name: done.append(name))
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    on_a_cpu = ["train.py", "--training.device", "cpu"]
+    monkeypatch.setattr(sys, "argv", on_a_cpu)
+    train.main()
+    assert done == ["own_commit", "keep_freed_memory", "keep_compiled_kernels", "train"]
+    monkeypatch.setattr(sys, "argv", [*on_a_cpu, "--training.precision", "fp16"])
+    with pytest.raises(ValueError, match=r"^precision=fp16 needs CUDA"):
+        train.main()
+    assert done.count("train") == 1

@@ -1,0 +1,99 @@
+"""What processes tell each other: who works first, who has which GPU, and that all stop where one of them does."""
+
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from tests.test_train import Witness, interrupting, same
+from tests.utils.task.test_training import classifier, fit_together, transformer_xl
+from train import Trainer
+from utils.training.distributed import Processes, joined_processes, own_device
+from utils.training.plan import PlanConfig
+
+
+def test_all_processes_stop_where_one_is_asked_to_and_the_first_knows_what_all_remember(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def ask(second: Trainer, witness: Witness) -> None:
+        monkeypatch.setattr(second.optimizer, "step", interrupting(second.optimizer, witness.interrupt, 3))
+
+    plan = PlanConfig(max_steps=9, max_epochs=None, validate_every=1000)
+    pair, told = fit_together(transformer_xl(0.0), plan, to_second=ask)
+    assert [trainer.progress.step for trainer in pair] == [3, 3]
+    assert all(witness.interrupt.asked for witness in told)
+    assert pair[0].memories.keys() == {0, 1}
+    assert same(tuple(pair[0].memories[1]), tuple(pair[1].memories[1]), set())
+
+
+def test_all_processes_end_when_the_time_of_one_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hurry(second: Trainer, _: Witness) -> None:
+        step = second.optimizer.step
+
+        def late(number: int, tokens: Tensor) -> Tensor:
+            second.progress.seconds += 3600 * (number == 3)
+            return step(number, tokens)
+
+        monkeypatch.setattr(second.optimizer, "step", late)
+
+    plan = PlanConfig(max_steps=9, max_epochs=None, max_minutes=30, validate_every=1000)
+    pair, told = fit_together(classifier(0.0), plan, to_second=hurry)
+    assert [trainer.progress.step for trainer in pair] == [3, 3]
+    assert told[0].validated() == [3]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_what_all_have_comes_together_at_the_first(rank: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gather(mine: dict[int, str], gathered: list[Any] | None) -> None:
+        assert (gathered is None) == (rank != 0)
+        if gathered is not None:
+            gathered[:] = [mine, {1: "b", 3: "d"}]
+
+    monkeypatch.setattr(dist, "gather_object", gather)
+    found = Processes(rank, 2).to_first({0: "a", 2: "c"})
+    assert found == ({0: "a", 1: "b", 2: "c", 3: "d"} if rank == 0 else {})
+
+
+def test_each_process_has_the_gpu_of_its_place_on_its_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[torch.device] = []
+    cpu, gpu = torch.device("cpu"), torch.device("cuda")
+    monkeypatch.setattr(torch.cuda, "set_device", taken.append)
+    monkeypatch.setenv("RANK", "5")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert own_device(cpu) == cpu
+    assert not taken
+    assert own_device(gpu) == torch.device("cuda", 1)
+    assert taken == [torch.device("cuda", 1)]
+    monkeypatch.delenv("LOCAL_RANK")
+    assert own_device(gpu) == torch.device("cuda", 0)
+
+
+@pytest.mark.parametrize(("rank", "order"), [(0, ["works", "meets"]), (1, ["meets", "works"])])
+def test_the_others_work_when_the_first_is_done(rank: int, order: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(Processes, "from_first", lambda *_: told.append("meets"))
+    with Processes(rank, 2).first_alone():
+        told.append("works")
+    assert told == order
+
+
+@pytest.mark.parametrize(("device", "backend"), [("cpu", "gloo"), ("cuda", "cpu:gloo,cuda:nccl")])
+def test_what_torchrun_has_started_joins_by_what_the_device_has(
+    device: str, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[object] = []
+    monkeypatch.setattr(dist, "init_process_group", lambda backend, timeout: told.append((backend, timeout.days)))
+    monkeypatch.setattr(dist, "get_rank", lambda: 2)
+    monkeypatch.setattr(dist, "destroy_process_group", lambda: told.append("left"))
+    monkeypatch.setenv("WORLD_SIZE", "3")
+
+    def fail() -> None:
+        with joined_processes(torch.device(device)) as processes:
+            told.append((processes.rank, processes.size))
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert told == [(backend, 2), (2, 3), "left"]
