@@ -16,6 +16,7 @@ from torch.profiler import record_function
 
 from const.path import CORPUS
 from utils import run as run_folder
+from utils.above_bars import print_above_bars
 from utils.command_line import INTERRUPTED, run_command
 from utils.conclusion import Judge, try_average
 from utils.config import AnyConfig, ClassificationConfig, Config, LanguageConfig, MaskedLanguageConfig
@@ -410,7 +411,7 @@ def train(arguments: Arguments, processes: Processes, device: torch.device) -> N
         CurvePicture(folder / LOG, folder / run_folder.CURVE),
         keeper,
     ]
-    tracer = Tracer(folder / run_folder.TRACE, device, terminal.say) if arguments.profile else None
+    tracer = Tracer(folder / run_folder.TRACE, device, print_above_bars) if arguments.profile else None
     with graceful_interrupt() as interrupt, tracer or nullcontext():
         try:
             after_update = tracer.step if tracer is not None else None

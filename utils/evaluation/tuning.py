@@ -60,6 +60,11 @@ def try_settings(
     return trials
 
 
+def count_searches(beam_sizes: Sequence[int], length_penalties: Sequence[float]) -> int:
+    """How often `try_settings` translates the text."""
+    return sum(1 if beam_size == 1 else len(length_penalties) for beam_size in beam_sizes)
+
+
 def best_trial(trials: Sequence[Trial]) -> Trial:
     """The highest BLEU; of equals the narrowest beam."""
     return max(trials, key=lambda trial: (trial.bleu, -trial.beam_size))

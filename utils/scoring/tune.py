@@ -11,7 +11,7 @@ from utils.above_bars import print_above_bars
 from utils.command_line import Parser
 from utils.device import pick_device
 from utils.evaluation.metric import build_metrics
-from utils.evaluation.tuning import Trial, best_trial, try_settings
+from utils.evaluation.tuning import Trial, best_trial, count_searches, try_settings
 from utils.file import write_json
 from utils.run import CONFIG, find_run, load_run
 from utils.scoring.source_text import read_run_text
@@ -48,7 +48,7 @@ def tune(arguments: Namespace) -> None:
     corpus, pairs, name, tokenize = read_run_text(run, arguments.split, arguments.limit)
     translator = run.translator()
     bleu = build_metrics(corpus.tgt_lang, tokenize)["BLEU"]
-    n_searches = sum(1 if beam == 1 else len(arguments.length_penalties) for beam in arguments.beams)
+    n_searches = count_searches(arguments.beams, arguments.length_penalties)
     print(f"{run.folder.resolve().name}, {name}\n\n  beam  length penalty   BLEU  length ratio")
     with tqdm(total=n_searches * len(pairs), unit="sentence", disable=None, leave=False) as bar:
 

@@ -141,16 +141,16 @@ class Terminal:
             self._smoothed = 0.95 * before + 0.05 * report.loss
         if report.skipped > self._skipped:
             self._skipped = report.skipped
-            updates = "update" if report.skipped == 1 else "updates"
-            self.say(f"step {progress.step:,}: {report.skipped:,} {updates} skipped so far: gradient not finite")
+            skipped = f"{report.skipped:,} update{'' if report.skipped == 1 else 's'} skipped so far"
+            print_above_bars(f"step {progress.step:,}: {skipped}: gradient not finite")
         if self._live:
             self._bar.n = self._done(progress)
             self._bar.set_description_str(self._fitting(self._facts(progress, report)), refresh=False)
             self._bar.refresh()
         elif self._reports % self.REPORTS_PER_LINE == 0:
-            self.say("step " + "  ".join(self._facts(progress, report)))
+            print_above_bars("step " + "  ".join(self._facts(progress, report)))
         if self._reports == self.REPORTS_TO_ESTIMATE and (seconds := self._remaining(progress)) is not None:
-            self.say(f"At this speed the training takes about {duration(seconds)} more.")
+            print_above_bars(f"At this speed the training takes about {duration(seconds)} more.")
 
     def _facts(self, progress: Progress, report: StepReport) -> Iterator[str]:
         """What there is to say, the most important first."""
@@ -194,16 +194,12 @@ class Terminal:
         """Print the scores and what the translations look like."""
         best = "  (best)" if progress.best_step == progress.step else ""
         when = f"step {progress.step:,}  {duration(progress.seconds)}"
-        self.say(f"\n── {when}  dev loss {validation.loss:.3f}  {validation}{best}")
+        print_above_bars(f"\n── {when}  dev loss {validation.loss:.3f}  {validation}{best}")
         if "bleu" in validation.signatures:
-            self.say(f"   {validation.signatures['bleu']}")
+            print_above_bars(f"   {validation.signatures['bleu']}")
         for sample in validation.samples:
-            self.say("".join(f"\n   {line}" for line in sample.lines())[1:])
-        self.say("")
-
-    def say(self, text: str) -> None:
-        """Print above the bar."""
-        print_above_bars(text)
+            print_above_bars("".join(f"\n   {line}" for line in sample.lines())[1:])
+        print_above_bars("")
 
     def close(self) -> None:
         """Let the bar go."""

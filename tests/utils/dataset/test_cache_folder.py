@@ -1,4 +1,5 @@
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
@@ -74,16 +75,17 @@ def test_what_fails_leaves_nothing_and_is_tried_again(tmp_path: Path) -> None:
     assert cached_folder(tmp_path / "x", filled, never).is_dir()
 
 
-def test_who_comes_second_waits_and_makes_nothing(tmp_path: Path) -> None:
+def waits_for_the_maker(folder: Path, act: Callable[[], object]) -> None:
+    """Somebody makes the folder, somebody else begins to act meanwhile; until both are done."""
     begun, go = threading.Event(), threading.Event()
 
-    def slow(folder: Path) -> None:
+    def slow(made: Path) -> None:
+        filled(made)
         begun.set()
         go.wait(10)
-        filled(folder)
 
-    first = threading.Thread(target=cached_folder, args=(tmp_path / "x", slow, never))
-    second = threading.Thread(target=cached_folder, args=(tmp_path / "x", never, never))
+    first = threading.Thread(target=cached_folder, args=(folder, slow, never))
+    second = threading.Thread(target=act)
     first.start()
     assert begun.wait(10)
     second.start()
@@ -93,27 +95,15 @@ def test_who_comes_second_waits_and_makes_nothing(tmp_path: Path) -> None:
     first.join(10)
     second.join(10)
     assert not second.is_alive()
+
+
+def test_who_comes_second_waits_and_makes_nothing(tmp_path: Path) -> None:
+    waits_for_the_maker(tmp_path / "x", lambda: cached_folder(tmp_path / "x", never, never))
     assert (tmp_path / "x" / "a").is_file()
 
 
 def test_nothing_is_removed_while_it_is_made(tmp_path: Path) -> None:
-    begun, go = threading.Event(), threading.Event()
-
-    def slow(folder: Path) -> None:
-        filled(folder)
-        begun.set()
-        go.wait(10)
-
-    maker = threading.Thread(target=cached_folder, args=(tmp_path / "x", slow, never))
-    remover = threading.Thread(target=remove_cached, args=(tmp_path / "x",))
-    maker.start()
-    assert begun.wait(10)
-    remover.start()
-    remover.join(0.1)
-    assert remover.is_alive()
-    go.set()
-    maker.join(10)
-    remover.join(10)
+    waits_for_the_maker(tmp_path / "x", lambda: remove_cached(tmp_path / "x"))
     assert not (tmp_path / "x").exists()
 
 
