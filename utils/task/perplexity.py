@@ -31,7 +31,7 @@ from utils.visualize.sheet import sheet
 
 
 class Remembering(NamedTuple):
-    """How well a text is foretold with a memory of some length."""
+    """How well a text is predicted with a memory of some length."""
 
     memory_length: int
     perplexity: float  # per token
@@ -39,7 +39,7 @@ class Remembering(NamedTuple):
 
 
 @torch.inference_mode()
-def foretold(model: TrainedLanguageModel, batches: Sequence[SegmentBatch], memory_length: int) -> float:
+def text_loss(model: TrainedLanguageModel, batches: Sequence[SegmentBatch], memory_length: int) -> float:
     """Nats per token of a text that is read segment by segment."""
     device, objective = next(model.net.parameters()).device, RecurrentObjective(memory_length)
 
@@ -54,10 +54,10 @@ def foretold(model: TrainedLanguageModel, batches: Sequence[SegmentBatch], memor
 def remember(
     model: TrainedLanguageModel, split: Split, segment_length: int, memory_lengths: Sequence[int], root: Path = CORPUS
 ) -> Iterator[Remembering]:
-    """Foretell a text with memories of these lengths.
+    """Predict a text with memories of these lengths.
 
     Args:
-        model: what foretells.
+        model: what predicts.
         split: of the corpus that it has learned from.
         segment_length: tokens that are read at a time.
         memory_lengths: positions before them that are remembered.
@@ -68,7 +68,7 @@ def remember(
     batches = StreamSampler(tokens, StreamConfig(1, segment_length)).all()
     by_word = WordPerplexity(corpus, split, batches)
     for memory_length in memory_lengths:
-        loss = foretold(model, batches, memory_length)
+        loss = text_loss(model, batches, memory_length)
         yield Remembering(memory_length, perplexity(loss), by_word(loss).scores["word_ppl"])
 
 
@@ -89,7 +89,7 @@ def build_parser() -> Parser:
     parser = Parser(
         prog="utils.task.perplexity",
         usage="python -m utils.task.perplexity [--run RUN ...] [--memory_lengths M ...] [--split dev|test] [...]",
-        description="Say how well a text is foretold by language models that remember more or less of it.",
+        description="Say how well a text is predicted by language models that remember more or less of it.",
         epilog="""examples:
   python -m utils.task.perplexity --memory_lengths 0 16 64 256
   python -m utils.task.perplexity --run pickles/XL pickles/NO_MEMORY --picture memory.png --json memory.json""",

@@ -111,7 +111,7 @@ class Terminal:
     """
 
     REPORTS_PER_LINE = 5  # where there is no terminal
-    REPORTS_TO_ESTIMATE = 2  # before the time to the end is foretold
+    REPORTS_TO_ESTIMATE = 2  # before the time to the end is estimated
     BAR = 8  # columns that the bar has at least
 
     def __init__(self, plan: PlanConfig, steps_per_epoch: int, unit: str = "tok") -> None:

@@ -2,9 +2,11 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from importlib import import_module
 from itertools import combinations, product
 from pathlib import Path
@@ -22,7 +24,8 @@ from utils.dataset.embedded.grammar import CONSTRUCTIONS
 module = import_module("utils.dataset.embedded.generate")  # the package names its function alike
 
 Corpus = dict[str, list[tuple[str, str]]]
-FILES = sorted(f"kyoto-{split}.{language}" for split in ("train", "dev", "test") for language in ("ja", "en"))
+TEXTS = [f"kyoto-{split}.{language}" for split in ("train", "dev", "test") for language in ("ja", "en")]
+FILES = sorted([*TEXTS, "kyoto.grammar"])
 
 
 @pytest.fixture(scope="module")
@@ -183,11 +186,35 @@ def test_the_files_hold_the_corpus_line_by_line(corpus: Corpus, tmp_path: Path) 
 
 
 def test_a_complete_folder_is_left_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in FILES:
+    write_embedded(tmp_path)
+    for name in TEXTS:
         (tmp_path / name).write_text("as it was")
     monkeypatch.setattr(module, "generate", lambda: pytest.fail("the corpus was generated again"))
     write_embedded(tmp_path)
-    assert {path.read_text() for path in tmp_path.iterdir()} == {"as it was"}
+    assert {(tmp_path / name).read_text() for name in TEXTS} == {"as it was"}
+
+
+@pytest.mark.parametrize("change", [lambda mark: mark.write_text("of another grammar\n"), Path.unlink])
+def test_what_another_grammar_wrote_is_written_anew(
+    change: Callable[[Path], object], tmp_path: Path, corpus: Corpus
+) -> None:
+    write_embedded(tmp_path)
+    (tmp_path / "kyoto-dev.ja").write_text("as it was")
+    change(tmp_path / "kyoto.grammar")
+    write_embedded(tmp_path)
+    assert (tmp_path / "kyoto-dev.ja").read_text(encoding="utf-8").splitlines() == [ja for ja, _ in corpus["dev"]]
+
+
+def test_any_module_of_the_grammar_changes_its_hash(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(Path(module.__file__).parent, tmp_path / "embedded"))
+    monkeypatch.setattr(module, "__file__", str(copy / "generate.py"))
+    write_embedded(tmp_path)
+    for name in TEXTS:
+        (tmp_path / name).write_text("as it was")
+    with (copy / "lexicon.py").open("a") as lexicon:
+        lexicon.write("# one word more\n")
+    write_embedded(tmp_path)
+    assert "as it was" not in {(tmp_path / name).read_text(encoding="utf-8") for name in TEXTS}
 
 
 def test_an_incomplete_folder_is_completed_and_other_files_stay(tmp_path: Path, corpus: Corpus) -> None:

@@ -32,7 +32,7 @@ def test_seeds_are_averaged_and_set_beside_what_was_published(tmp_path: Path) ->
 
 
 def test_no_difference_is_told_of_scores_that_were_counted_otherwise(tmp_path: Path) -> None:
-    keep(tmp_path, "tanaka_ja_en", 1, 40.0)
+    keep(tmp_path, "tanaka_en_ja", 1, 40.0)
     assert yardstick_table(tmp_path).endswith("| **40.00** | not comparable |")
 
 

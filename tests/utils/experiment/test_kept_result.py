@@ -163,7 +163,7 @@ def test_a_run_is_found_by_its_name(
 
 
 def test_all_tables_are_renewed(tmp_path: Path, page: Path) -> None:
-    keep_result(finished_run(tmp_path / "a", name="tanaka_ja_en"), tmp_path / "results")
+    keep_result(finished_run(tmp_path / "a", name="tanaka_en_ja"), tmp_path / "results")
     keep_result(finished_run(tmp_path / "b", name="kftt_ja_en_small"), tmp_path / "results")
     bert = {"name": "bert", "seed": 1, "task": "masked_language", "text": "kftt ja", "accuracy": 40.0}
     bert |= {"parameters": 1e6, "minutes": 2.0, "target_tokens": 1e6, "perplexity": 4.0}
@@ -173,6 +173,6 @@ def test_all_tables_are_renewed(tmp_path: Path, page: Path) -> None:
     results, yardsticks, models = (
         text.partition(f"<!-- {name} -->")[2].partition("<!-- /")[0] for name in ("results", "yardsticks", "models")
     )
-    assert "| `tanaka_ja_en` | kftt |" in results
-    assert "| `tanaka_ja_en` | 37.00 |" in yardsticks
+    assert "| `tanaka_en_ja` | kftt |" in results
+    assert "| `tanaka_en_ja` | 37.00 |" in yardsticks
     assert "| `bert` | masked_language |" in models

@@ -16,7 +16,7 @@ from tests.utils.task.tiny_run import language_run
 from utils.dataset.monolingual import MonolingualConfig, prepare_monolingual
 from utils.dataset.stream import StreamConfig, StreamSampler
 from utils.task import perplexity
-from utils.task.perplexity import foretold, remember
+from utils.task.perplexity import remember, text_loss
 from utils.trained import TrainedLanguageModel, load_language_model
 
 
@@ -58,7 +58,7 @@ def test_the_loss_is_that_of_one_long_reading(model: TrainedLanguageModel, tmp_p
     logits = model.net.project(hidden[0, real])
     expected = torch.nn.functional.cross_entropy(logits, batch.target[0, real]).item()
     pieces = StreamSampler(tokens, StreamConfig(1, 4)).all()
-    assert foretold(model, pieces, 1000) == pytest.approx(expected, rel=1e-5)
+    assert text_loss(model, pieces, 1000) == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.usefixtures("model")

@@ -9,8 +9,8 @@ construction, while each of them meets many others there.
 """
 
 import random
-from collections.abc import Iterator
-from hashlib import blake2b
+from collections.abc import Iterable, Iterator
+from hashlib import blake2b, sha256
 from itertools import islice
 from pathlib import Path
 
@@ -84,15 +84,27 @@ def generate(seed: int = 0) -> dict[str, list[Pair]]:
 
 
 def write_embedded(folder: Path) -> None:
-    """Write kyoto-{train,dev,test}.{ja,en} into the folder, unless all six are there.
+    """Write kyoto-{train,dev,test}.{ja,en} into the folder, unless all six are there and of this very grammar.
 
-    Each file is whole or absent, and the grammar writes the same ones again, so an interrupted call is made good by the
-    next one.
+    Each file is whole or absent, the grammar writes the same ones again, and what says which grammar it was comes last:
+    so an interrupted call is made good by the next one.
     """
-    names = [f"kyoto-{split}.{language}" for split in SIZES for language in ("ja", "en")]
-    if all((folder / name).is_file() for name in names):
+    files = {(split, language): folder / f"kyoto-{split}.{language}" for split in SIZES for language in ("ja", "en")}
+    written_by, grammar = folder / "kyoto.grammar", _grammar_hash()
+    if all(path.is_file() for path in (*files.values(), written_by)) and written_by.read_text().strip() == grammar:
         return
     for split, pairs in generate().items():
         for language, lines in zip(("ja", "en"), zip(*pairs, strict=True), strict=True):
-            with atomic_file(folder / f"kyoto-{split}.{language}") as draft:
-                draft.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
+            _write(files[split, language], lines)
+    _write(written_by, [grammar])
+
+
+def _grammar_hash() -> str:
+    """What changes with any word, fact, construction or draw: the hash of the modules here."""
+    modules = sorted(Path(__file__).parent.glob("*.py"))
+    return sha256(b"".join(module.read_bytes() for module in modules)).hexdigest()
+
+
+def _write(path: Path, lines: Iterable[str]) -> None:
+    with atomic_file(path) as draft:
+        draft.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
