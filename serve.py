@@ -2,6 +2,7 @@
 
 import argparse
 from dataclasses import fields
+from itertools import islice
 from pathlib import Path
 
 import torch
@@ -92,8 +93,8 @@ def default_runs(root: Path) -> list[Path]:
     newest = find_run(None, root=root)
     src, tgt = direction(newest) or ("", "")
     weights = sorted(root.glob(f"*/{WEIGHTS}"), key=lambda file: -file.stat().st_mtime)
-    back = [file.parent for file in weights if direction(file.parent) == (tgt, src)]
-    return [newest, *back[:1]]
+    back = (file.parent for file in weights if direction(file.parent) == (tgt, src))
+    return [newest, *islice(back, 1)]
 
 
 def direction(folder: Path) -> tuple[str, ...]:
@@ -111,7 +112,7 @@ def load_route(folder: Path, device: torch.device, precision: Precision | None) 
     """A run, ready to be asked."""
     run = load_run(folder, device)
     config = run.config
-    translator = build_translator([run], precision=precision or config.training.precision)
+    translator = build_translator([run], precision=precision or run.precision)
     interpreter = Interpreter(translator, run.model)
     name = folder.resolve().name
     return Route(name, config.data.src_lang, config.data.tgt_lang, config.search.beam_size, interpreter.translate)

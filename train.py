@@ -189,12 +189,14 @@ class Trainer:
                         self._validate(dev, judge, plan, observers)
                     if self._is_over(plan, interrupt):
                         break
+            del epoch  # before the next one is made: each may take gigabytes
         self._memories_to_first()
 
     def _is_over(self, plan: PlanConfig, interrupt: Interrupt) -> bool:
         """Whether one of the processes stops; then all do, and know why."""
-        interrupt.asked = self.processes.any(interrupt.asked)
-        return interrupt.asked or self.processes.any(self.progress.ended(plan))
+        if stops := self.processes.any(interrupt.asked):
+            interrupt.asked = True  # never False: a signal may have come meanwhile, which the next update hears of
+        return stops or self.processes.any(self.progress.ended(plan))
 
     def _micro_batches(
         self, epoch: AnyEpoch, updates: Sequence[range]
@@ -267,11 +269,10 @@ def cut_into_updates(n_batches: int, accumulate: int) -> list[range]:
     return [range(i, min(i + accumulate, n_batches)) for i in range(0, n_batches, accumulate)]
 
 
-def describe(trainer: Trainer, epoch: AnyEpoch, config: AnyConfig) -> str:
+def describe(trainer: Trainer, epoch: AnyEpoch, n_updates: int, config: AnyConfig) -> str:
     """What is about to be trained, on what."""
     n_parameters = sum(p.numel() for p in trainer.net.parameters())
     dtype = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
-    n_updates = len(cut_into_updates(len(epoch), config.batch.accumulate))
     together = f" by {trainer.processes.size} processes" if trainer.processes.size > 1 else ""
     text = (
         f"{n_parameters:,} parameters on {trainer.device}{together} in "
@@ -333,7 +334,7 @@ def begin_with(net: nn.Module, source: Path, config: AnyConfig, say: Callable[[s
 
 def prepare(config: AnyConfig, source: Path | None, say: Callable[[str], None]) -> Task:
     """Have what the settings ask for at hand, with the vocabulary of a run where there is one to go on from."""
-    sweep_drafts(CORPUS / "cache")  # of preparations that were killed
+    sweep_drafts(CORPUS)  # of preparations that were killed
     match config:
         case Config():
             return TranslationTask(config, source, say)
@@ -366,52 +367,71 @@ def train(arguments: Arguments, processes: Processes, device: torch.device) -> N
     schedule = config.optimizer.ending_at(plan.max_steps)
     optimizer = GuardedOptimizer(net, schedule, config.model.d_model, plan.precision, processes)
     trainer = Trainer(net, task.objective, optimizer, plan.precision, plan.seed, processes)
-    kept = config.checkpoint
+    keep_last = config.checkpoint.keep_last
     checkpoints = None
     if arguments.resume is not None:
-        checkpoints = CheckpointStore(arguments.resume / run_folder.CHECKPOINTS, kept.keep_last)
+        checkpoints = CheckpointStore(arguments.resume / run_folder.CHECKPOINTS, keep_last)
         go_on(trainer, checkpoints, task, say)
     with processes.first_alone():
         epoch = task.sampler.epoch(trainer.progress.epoch)
-    say(describe(trainer, epoch, config))
+    n_updates = len(cut_into_updates(len(epoch), accumulate))
+    say(describe(trainer, epoch, n_updates, config))
     if arguments.dry_run:
         with explained_out_of_memory([epoch[epoch.largest()]], config.batch):
             rehearse(trainer, epoch, accumulate, say, processes.size)
         return
+    del epoch  # as in `fit`
     if not processes.is_first:
         with graceful_interrupt() as interrupt:
             trainer.fit(task.sampler, config.batch, [], _judges_nothing, plan, [], interrupt)
         return
-
     folder = Path(os.path.relpath(arguments.resume or run_folder.create_run(config, task.vocabulary)))
-    say(f"Run folder: {folder}")
-    if arguments.resume is not None:
-        config.save(folder / run_folder.CONFIG)  # what was said anew holds for the next time too
-    dev, judge = task.validation(net)
+    with run_folder.trained_alone(folder):
+        say(f"Run folder: {folder}")
+        if arguments.resume is not None:
+            config.save(folder / run_folder.CONFIG)  # what was said anew holds for the next time too
+        checkpoints = checkpoints or CheckpointStore(folder / run_folder.CHECKPOINTS, keep_last)
+        lead(trainer, task, folder, checkpoints, n_updates, arguments.profile)
+
+
+def lead(
+    trainer: Trainer, task: Task, folder: Path, checkpoints: CheckpointStore, n_updates: int, profile: bool
+) -> None:
+    """Train as the first process or the only one: validate, show and keep what comes of it, and test.
+
+    Args:
+        trainer: where the training begins, or goes on.
+        task: what it learns.
+        folder: of the run.
+        checkpoints: keeps where the training stands.
+        n_updates: in a pass over the training text.
+        profile: record what takes how long.
+    """
+    config, plan, kept = task.config, task.config.training, task.config.checkpoint
+    dev, judge = task.validation(trainer.net)
 
     def learned() -> dict[str, Tensor]:
-        with optimizer.averaged():
-            return net.state_dict()
+        with trainer.optimizer.averaged():
+            return trainer.net.state_dict()
 
     step = trainer.progress.step
     weights = WeightStore(folder / run_folder.KEPT_WEIGHTS, kept.keep_best, kept.average_last, step)
     keeper = CheckpointKeeper(
-        checkpoints or CheckpointStore(folder / run_folder.CHECKPOINTS, kept.keep_last),
+        checkpoints,
         weights,
         folder / run_folder.WEIGHTS,
         lambda: architecture(task) | trainer.state(),
         learned,
         plan.select_by,
     )
-    terminal = Terminal(plan, len(cut_into_updates(len(epoch), accumulate)), task.unit)
     observers: list[Observer] = [
-        terminal,
+        Terminal(plan, n_updates, task.unit, int(trainer.optimizer.skipped)),
         JsonlLog(folder / LOG, step),
         TensorBoardLog(folder, step, (folder / run_folder.CONFIG).read_text(encoding="utf-8")),
         CurvePicture(folder / LOG, folder / run_folder.CURVE),
         keeper,
     ]
-    tracer = Tracer(folder / run_folder.TRACE, device, print_above_bars) if arguments.profile else None
+    tracer = Tracer(folder / run_folder.TRACE, trainer.device, print_above_bars) if profile else None
     with graceful_interrupt() as interrupt, tracer or nullcontext():
         try:
             after_update = tracer.step if tracer is not None else None
@@ -423,8 +443,8 @@ def train(arguments: Arguments, processes: Processes, device: torch.device) -> N
         keeper.save(trainer.progress.step)
         print(f"\nStopped at step {trainer.progress.step:,}; go on with: python train.py --resume {folder}")
         sys.exit(INTERRUPTED)
-    try_average(trainer, weights, folder, plan.select_by, dev, judge, say)
-    task.conclude(trainer, folder, say)
+    try_average(trainer, weights, folder, plan.select_by, dev, judge, print)
+    task.conclude(trainer, folder, print)
 
 
 def _judges_nothing(loss: float) -> Validation:

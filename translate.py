@@ -153,7 +153,7 @@ def main() -> None:
     search, sampling = search_config(own.search, arguments, n_best), sampling_config(arguments, n_best)
     device = pick_device(arguments.device)
     runs = [load_run(folder, device) for folder in folders]
-    precision = arguments.precision or own.training.precision
+    precision = arguments.precision or runs[0].precision
     translator = build_translator(runs, search, sampling, arguments.minimum_bayes_risk, precision)
     if is_conversation(arguments):
         names = " + ".join(run.folder.resolve().name for run in runs)

@@ -1,17 +1,25 @@
 """How every benchmark ends: figures to a file for programs, and in one line."""
 
-from argparse import ArgumentParser
+from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Mapping
 from pathlib import Path
 
-from utils.file import write_json
+from utils.file import require_file, write_json
 
 Figure = float | str
 
 
 def add_json_option(parser: ArgumentParser) -> None:
-    """Where the file is to be."""
-    parser.add_argument("--json", type=Path, help="where to write all figures")
+    """Where the file is to be; a place that no file can take is refused before anything is measured."""
+    parser.add_argument("--json", type=_place_of_a_file, metavar="FILE", help="where to write all figures")
+
+
+def _place_of_a_file(name: str) -> Path:
+    try:
+        require_file(Path(name))
+    except ValueError as error:  # whose words argparse would not show
+        raise ArgumentTypeError(str(error)) from error
+    return Path(name)
 
 
 def publish(figures: Mapping[str, Figure], about: Mapping[str, object], file: Path | None) -> None:

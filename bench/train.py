@@ -390,7 +390,7 @@ def prepare(arguments: argparse.Namespace, folder: Path) -> tuple[Job, float]:
         raise ValueError("--device cuda measures this project alone: leave out --joeynmt and --eole")
     for name in ("threads", "warm_up", "seconds", "rounds"):
         if not getattr(arguments, name) > 0:  # nor NaN
-            raise ValueError(f"{name}={getattr(arguments, name)}: give more than 0")
+            raise ValueError(f"--{name} {getattr(arguments, name)}: give more than 0")
     peers = {peer.title: python_of(peer, environment) for peer, environment in given.items()}
 
     data = DataConfig(corpus=arguments.corpus, archive=arguments.archive)

@@ -346,7 +346,10 @@ def test_two_systems_that_say_the_same_are_not_compared(command: Command, englis
 
 def test_wrong_words_for_a_run_are_refused(command: Command, run: Path) -> None:
     assert "--limit 0: give 1 or more" in command("run", "--limit", "0").complaint
-    assert "beam_size=0" in command("run", "--beam", "0").complaint
+    assert "--beam 0: give" in command("run", "--beam", "0").complaint
+    assert "--length_penalty nan: give" in command("run", "--length_penalty", "nan").complaint
+    assert "--beam 0: give" in command("heads", "--bleu", "--beam", "0").complaint
+    assert "--beam 0: give" in command("rescore", run, "--with", run, "--beam", "0").complaint
     assert "no run nowhere" in command("run", "nowhere").complaint
     assert "invalid choice: 'train'" in command("run", run, "--split", "train").complaint
 
@@ -430,7 +433,7 @@ def test_tuning_refuses_what_finds_nothing_before_it_looks(
 ) -> None:
     monkeypatch.setattr(Translator, "translate", never)
     before = (run / CONFIG).read_text(encoding="utf-8")
-    assert words[-1] in command("tune", "--save", *words).complaint
+    assert f"{words[0]} {words[-1]}: give" in command("tune", "--save", *words).complaint
     assert (run / CONFIG).read_text(encoding="utf-8") == before
 
 

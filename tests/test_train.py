@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal, cast
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -35,8 +36,9 @@ from tests.tiny import MODEL, TEXT
 from train import Trainer, Update
 from utils.command_line import run_command
 from utils.config import Config
+from utils.dataset import bucket_sampler
 from utils.dataset.batch import Batch, BatchConfig
-from utils.dataset.bucket_sampler import BucketSampler, batch_of
+from utils.dataset.bucket_sampler import BucketSampler, Epoch, batch_of
 from utils.dataset.corpus import prepare_corpus
 from utils.dataset.token_array import TokenArray, TokenPairs
 from utils.device import Precision
@@ -327,6 +329,34 @@ def test_an_interrupted_training_stops_after_the_update_and_an_ended_one_does_no
     fit(trainer, plan, ended)
     assert not ended.steps
     assert not ended.validations
+
+
+def test_a_signal_that_comes_while_the_processes_agree_is_heard_at_the_next_update() -> None:
+    class Signalled(Processes):
+        def any(self, flag: bool) -> bool:
+            asked.append(trainer.progress.step)
+            if asked.count(3) == 2:  # first they ask whether the training ends, and now whether it is to stop
+                witness.interrupt.asked = True
+            return flag
+
+    trainer, witness, asked = new_trainer(), Witness(), list[int]()
+    trainer.processes = Signalled()
+    fit(trainer, TrainingConfig(max_steps=9, max_epochs=None, validate_every=99), witness)
+    assert witness.interrupt.asked
+    assert trainer.progress.step == 4
+
+
+def test_an_epoch_is_gone_before_the_next_one_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Watched(Epoch):
+        def __init__(self, *given: Any) -> None:
+            alive.append(sum(other() is not None for other in made))
+            made.append(ref(self))
+            super().__init__(*given)
+
+    made, alive = list[ref[Epoch]](), list[int]()
+    monkeypatch.setattr(bucket_sampler, "Epoch", Watched)
+    fit(new_trainer(), TrainingConfig(max_epochs=3), Witness())
+    assert alive == [0, 0, 0, 0]  # the first is of the dev text
 
 
 def test_a_test_gives_the_judge_the_loss_of_the_text() -> None:
@@ -634,7 +664,7 @@ def only_run(home: Path) -> Path:
 def test_two_text_files_become_a_run_folder_that_holds_everything(home: Path) -> None:
     folder = only_run(home)
     assert folder.name.startswith("tiny-")
-    names = {file.name for file in folder.iterdir() if not file.name.startswith("events.")}
+    names = {file.name for file in folder.iterdir() if not file.name.startswith(("events.", "."))}
     assert names == {
         "config.yaml",
         "tokenizer_src.model",

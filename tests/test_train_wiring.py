@@ -1,5 +1,6 @@
 """What train.train() and main() hand to whom: in this process, with a task of random numbers."""
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -164,6 +165,28 @@ def test_what_is_said_anew_when_a_run_goes_on_holds_for_the_next_time(go: Go, tm
     go()
     go(planned(max_steps=6), resume=only_run(tmp_path))
     assert Config.load(only_run(tmp_path) / "config.yaml").training.max_steps == 6
+
+
+def test_a_run_that_is_being_trained_is_left_alone(go: Go, tmp_path: Path) -> None:
+    go()
+    run = only_run(tmp_path)
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    with run_folder.trained_alone(run), pytest.raises(ValueError, match="is being trained by another process"):
+        go(planned(max_steps=6), resume=run)
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+
+
+def test_drafts_that_killed_preparations_left_anywhere_in_the_corpora_are_swept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in (tmp_path, tmp_path / "cache"):
+        folder.mkdir(exist_ok=True)
+        (folder / f".files-1.{os.getpid()}.part").mkdir()
+    monkeypatch.setattr(train, "CORPUS", tmp_path)
+    monkeypatch.setattr(train, "TranslationTask", lambda *_: None)
+    train.prepare(CONFIG, None, print)
+    assert names(tmp_path) == ["cache"]
+    assert not names(tmp_path / "cache")
 
 
 def test_the_curves_of_a_run_that_goes_on_are_whole(go: Go, tmp_path: Path) -> None:

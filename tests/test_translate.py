@@ -249,6 +249,7 @@ def test_what_a_reader_must_know_is_said_with_its_line(command: Command, monkeyp
     assert pieces.startswith("line 3: long, translated in ")
     assert lost.startswith("line 4: a sentence is longer than the model's window; ")
     assert found.out.splitlines()[1] == "😀"
+    assert command(endless, "--alternatives", "2").err.startswith("line 1: a sentence is longer than the model's ")
 
 
 def test_without_a_run_the_demo_is_named(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

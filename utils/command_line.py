@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-from jsonargparse import ArgumentParser
+from jsonargparse import ArgumentParser, Namespace
 
 INTERRUPTED, TERMINATED = 130, 143  # 128 + SIGINT, 128 + SIGTERM, as shells count them
 
@@ -54,6 +54,23 @@ class Parser(ArgumentParser):
         near = difflib.get_close_matches(wrong.split("=")[0], known, n=1, cutoff=0.5)
         remedy = f"did you mean --{near[0]}?" if near else "see --help"
         return f"unknown option {wrong}: {remedy}"
+
+
+def require_at_least(arguments: Namespace, **least: int) -> None:
+    """Refuse options that are given with less than makes sense.
+
+    Args:
+        arguments: None where an option is not given; of several values each one counts.
+        least: of each option.
+
+    Raises:
+        ValueError: one is below it.
+    """
+    for option, fewest in least.items():
+        given = arguments[option]
+        for value in given if isinstance(given, list) else [given]:
+            if value is not None and value < fewest:
+                raise ValueError(f"--{option} {value}: give {fewest:,} or more")
 
 
 @contextmanager

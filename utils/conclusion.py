@@ -13,7 +13,7 @@ from utils.dataset.corpus import Corpus
 from utils.dataset.parallel_text import read_parallel
 from utils.dataset.training_data import AnyBatch
 from utils.evaluation.validator import Validator
-from utils.file import atomic_file, write_json
+from utils.file import write_json, write_lines
 from utils.provenance import portable, provenance
 from utils.run import ATTENTION, CURVE, TEST, TRANSLATIONS, WEIGHTS, Run, load_weights
 from utils.training.observer import Sample, Validation
@@ -126,8 +126,7 @@ def score_translator(
         "beam": config.search.beam_size,
     }
     scores = score_best(trained, folder, config, about, test, validator, say)
-    with atomic_file(folder / TRANSLATIONS) as draft:
-        draft.write_text("".join(line + "\n" for line in validator.translations), encoding="utf-8")
+    write_lines(folder / TRANSLATIONS, validator.translations)
     say("")
     for sample in scores.samples:
         say(f"  {sample.source}\n  → {sample.translation}\n    ({sample.reference})\n")

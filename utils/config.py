@@ -21,7 +21,7 @@ from utils.dataset.labelled import LabelledConfig
 from utils.dataset.masked import MaskingConfig
 from utils.dataset.monolingual import MonolingualConfig
 from utils.dataset.stream import StreamConfig
-from utils.file import atomic_file
+from utils.file import write_text
 from utils.search.hypothesis import SearchConfig
 from utils.text.pair import TokenizerConfig
 from utils.training.checkpoint_store import CheckpointConfig
@@ -37,8 +37,7 @@ class Tree:
 
     def save(self, path: Path) -> None:
         """Write the resolved tree as YAML."""
-        with atomic_file(path) as draft:
-            draft.write_text(yaml.safe_dump(self.plain(), sort_keys=False, allow_unicode=True))
+        write_text(path, yaml.safe_dump(self.plain(), sort_keys=False, allow_unicode=True))
 
     def plain(self, written: Callable[[Path], str] = str) -> dict[str, Any]:
         """All settings in types that YAML and JSON know, paths as they are to be written."""

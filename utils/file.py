@@ -1,13 +1,14 @@
 """Files that are either whole or not there: written under another name, synced, renamed."""
 
 import errno
+import fcntl
 import json
 import os
 import re
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -86,14 +87,48 @@ def atomic_file(path: Path) -> Iterator[Path]:
         draft.unlink(missing_ok=True)
 
 
+@contextmanager
+def locked(path: Path, taken: str | None = None) -> Iterator[None]:
+    """Inside, no other process is in a block of the same lock.
+
+    Args:
+        path: of the lock, a file that stays. The system opens the lock when its process ends, however that comes about.
+        taken: what to say where somebody is; None: wait for them.
+
+    Raises:
+        ValueError: somebody is, and is not waited for.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX if taken is None else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ValueError(taken) from error
+        yield
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text as UTF-8, with the line ends that it has.
+
+    Raises:
+        OSError: the disk is full, among others.
+    """
+    with atomic_file(path) as draft:
+        draft.write_text(text, encoding="utf-8", newline="")
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    """The same of lines that have no ends yet."""
+    write_text(path, "".join(f"{line}\n" for line in lines))
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write what `json` knows to a file that people can read, too.
 
     Raises:
         OSError: the disk is full, among others.
     """
-    with atomic_file(path) as draft:
-        draft.write_text(json.dumps(value, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    write_text(path, json.dumps(value, ensure_ascii=False, indent=1) + "\n")
 
 
 def read_json(path: Path) -> Any:

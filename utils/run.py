@@ -1,6 +1,7 @@
 """A run: one folder under pickles/ that holds all that using or resuming it needs."""
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, suppress
 from datetime import datetime
 from difflib import get_close_matches
 from pathlib import Path
@@ -24,6 +25,7 @@ from utils.config import (
     tree_of,
 )
 from utils.device import Precision, inference_dtype
+from utils.file import locked
 from utils.search.coverage import Covered
 from utils.search.ensemble import Ensemble
 from utils.search.hypothesis import Searchable, SearchConfig
@@ -44,6 +46,7 @@ CURVE = "curve.png"
 ATTENTION = "attention.png"
 TEST = "test.json"  # scores of the test set
 TRANSLATIONS = "test.txt"  # its translations, line by line
+_LOCK = ".training"  # held while a process trains the run
 
 
 # what to train where a run is missing
@@ -67,9 +70,16 @@ class Run(NamedTuple):
         """Most source tokens that it translates at a time: as many as it has learned from, </s> included."""
         return min(self.config.model.max_length, self.config.batch.max_tokens)
 
+    @property
+    def precision(self) -> Precision:
+        """That it was trained in; where its model now lives on a CPU, which knows no fp16, what is fast there."""
+        trained = self.config.training.precision
+        on_cpu = next(self.model.parameters()).device.type == "cpu"
+        return "auto" if trained == "fp16" and on_cpu else trained
+
     def translator(self, search: SearchConfig | None = None) -> Translator:
         """What translates with its present weights; by its own search settings when no others are given."""
-        return build_translator([self], search, precision=self.config.training.precision)
+        return build_translator([self], search, precision=self.precision)
 
 
 def build_translator(
@@ -138,6 +148,15 @@ def create_run(config: AnyConfig, vocabulary: Vocabulary, root: Path = PICKLES) 
     return folder
 
 
+def trained_alone(folder: Path) -> AbstractContextManager[None]:
+    """Inside, no other process trains this run.
+
+    Raises:
+        ValueError: one does already.
+    """
+    return locked(folder / _LOCK, f"{folder} is being trained by another process: wait, or --resume another run")
+
+
 def newest_run(having: str, root: Path = PICKLES, tree: type[Tree] | None = Config) -> Path:
     """The run whose file or folder of this name was written last.
 
@@ -152,12 +171,15 @@ def newest_run(having: str, root: Path = PICKLES, tree: type[Tree] | None = Conf
     files = sorted(root.glob(f"*/{having}"), key=lambda file: -file.stat().st_mtime)
     for file in files:
         settings = file.parent / CONFIG
-        if settings.is_file() and (tree is None or tree_of(settings) is tree):
-            return file.parent
+        if not settings.is_file():
+            continue
+        with suppress(ValueError):  # of a task that is not known here
+            if tree is None or tree_of(settings) is tree:
+                return file.parent
     kind = "" if tree is None else f" of task {task_of(tree)}"
     raise ValueError(
-        f"no run{kind} with a {having} in {root}: train one first, "
-        f"`python train.py --config const/preset/{_PRESETS.get(tree, 'demo')}.yaml` takes minutes"
+        f"no run{kind} with a {having} in {root}: train one first, for example "
+        f"`python train.py --config const/preset/{_PRESETS.get(tree, 'demo')}.yaml`"
     )
 
 

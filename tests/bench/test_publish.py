@@ -3,7 +3,22 @@ from pathlib import Path
 
 import pytest
 
-from bench.publish import Figure, publish
+from bench.publish import Figure, add_json_option, publish
+from utils.command_line import Parser
+
+
+def test_a_place_that_no_file_can_take_is_refused_before_anything_is_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parser = Parser(prog="bench")
+    add_json_option(parser)
+    file = tmp_path / "figures.json"
+    assert parser.parse_args(["--json", str(file)]).json == file
+    assert parser.parse_args([]).json is None
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--json", str(tmp_path)])
+    assert f"argument --json: {tmp_path} is there and is no file: give another name" in capsys.readouterr().err
+
 
 FIGURES: dict[str, Figure] = {"speed": 2.0, "kills": 30, "full_disk": "tmpfs"}
 

@@ -2,6 +2,8 @@ import errno
 import os
 import shutil
 import subprocess
+import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +11,18 @@ from types import SimpleNamespace
 
 import pytest
 
-from utils.file import atomic_file, atomic_folder, no_room, read_json, require_file, sweep_drafts, write_json
+from utils.file import (
+    atomic_file,
+    atomic_folder,
+    locked,
+    no_room,
+    read_json,
+    require_file,
+    sweep_drafts,
+    write_json,
+    write_lines,
+    write_text,
+)
 
 
 def names(folder: Path) -> list[str]:
@@ -124,6 +137,28 @@ def test_what_is_no_file_is_refused_before_anything_is_written(tmp_path: Path) -
             pytest.fail("begun")
     assert {path.name for path in tmp_path.iterdir()} == {"folder", "pipe"}
     require_file(tmp_path / "new")
+
+
+def test_a_text_is_written_in_utf8_with_its_own_line_ends(tmp_path: Path) -> None:
+    write_text(tmp_path / "text", "京都\r\nnara\n")
+    assert (tmp_path / "text").read_bytes() == "京都\r\nnara\n".encode()
+    write_lines(tmp_path / "lines", ["京都", "nara"])
+    assert (tmp_path / "lines").read_bytes() == "京都\nnara\n".encode()
+
+
+def test_a_lock_is_waited_for_or_refused_and_goes_with_its_process(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "lock"
+    hold = "import fcntl, sys; f = open(sys.argv[1]); fcntl.flock(f, fcntl.LOCK_EX); print(flush=True); input()"
+    with locked(path, "taken"):
+        pass
+    with subprocess.Popen([sys.executable, "-c", hold, str(path)], stdin=-1, stdout=-1) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        with pytest.raises(ValueError, match="taken"):
+            locked(path, "taken").__enter__()
+        threading.Timer(0.2, other.kill).start()
+        with locked(path):
+            assert other.wait() < 0
 
 
 def test_damaged_json_is_named(tmp_path: Path) -> None:

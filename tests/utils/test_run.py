@@ -16,7 +16,7 @@ from utils import device
 from utils import run as run_folder
 from utils.config import Config, LanguageConfig
 from utils.device import Precision
-from utils.run import WEIGHTS, Run, build_translator, create_run, find_run, load_run, newest_run
+from utils.run import WEIGHTS, Run, build_translator, create_run, find_run, load_run, newest_run, trained_alone
 from utils.search.hypothesis import SearchConfig
 from utils.search.sampling import SamplingConfig
 from utils.text.pair import TokenizerPair
@@ -79,6 +79,18 @@ def test_the_newest_run_is_the_one_whose_file_was_written_last(tmp_path: Path) -
     assert newest_run("last.pt", tmp_path) == tmp_path / "b"
     os.utime(tmp_path / "c" / WEIGHTS, (99, 99))
     assert newest_run(WEIGHTS, tmp_path) == tmp_path / "c"
+    (tmp_path / "c" / "config.yaml").write_text("task: summary\n")  # of a version that knows more
+    assert newest_run(WEIGHTS, tmp_path) == tmp_path / "a"
+
+
+def test_a_run_is_trained_by_one_process_at_a_time(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    message = f"^{tmp_path} is being trained by another process: wait, or --resume "
+    with trained_alone(tmp_path), trained_alone(other), pytest.raises(ValueError, match=message):
+        trained_alone(tmp_path).__enter__()
+    with trained_alone(tmp_path):
+        pass
 
 
 def test_a_run_is_found_by_path_by_name_or_as_the_newest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +115,7 @@ def test_without_a_run_the_remedy_is_told(tmp_path: Path, there: bool) -> None:
     root = tmp_path if there else tmp_path / "none"
     message = (
         rf"^no run of task translation with a model\.safetensors in {root}: train one first, "
-        r"`python train\.py --config [\w./]+`[^\n]*$"
+        r"for example `python train\.py --config [\w./]+`$"
     )
     with pytest.raises(ValueError, match=message):
         newest_run(WEIGHTS, root)
@@ -189,6 +201,20 @@ def test_a_translator_computes_in_the_precision_that_was_asked_for(
         assert len(layers) == n_linears + len(run.model.decoder)
         logits, _ = ours.model.step(ids[:, 0], ours.model.start(ids))
         assert logits.dtype == dtype
+
+
+@pytest.mark.parametrize("trained", ["fp32", "bf16", "auto"])
+def test_what_a_gpu_trained_in_half_precision_translates_on_a_cpu(trained: Precision) -> None:
+    run = run_with(toy())
+
+    def trained_in(precision: Precision) -> Run:
+        return run._replace(config=replace(run.config, training=replace(run.config.training, precision=precision)))
+
+    assert trained_in("fp16").precision == "auto"
+    assert trained_in("fp16").translator().translate(["京 都"])
+    assert trained_in(trained).precision == trained
+    on_gpu = trained_in("fp16")._replace(model=Transformer(SMALL, 9, 9).to("meta"))  # what is no CPU
+    assert on_gpu.precision == "fp16"
 
 
 def test_a_translator_keeps_the_weights_that_it_was_built_with() -> None:

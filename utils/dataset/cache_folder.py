@@ -1,14 +1,13 @@
 """Folders that are made once and checked at each use: checksums lie beside what was written."""
 
-import fcntl
 import json
 import shutil
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
-from utils.file import atomic_folder
+from utils.file import atomic_folder, locked
 
 _SUMS = "checksums.json"
 
@@ -41,13 +40,8 @@ def remove_cached(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-@contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    lock = path.parent / ".locks" / path.name
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    with lock.open("w") as file:  # the system frees it when the process ends, however that comes about
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+def _alone(path: Path) -> AbstractContextManager[None]:
+    return locked(path.parent / ".locks" / path.name)
 
 
 def _fault(folder: Path) -> str | None:

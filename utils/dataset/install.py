@@ -6,6 +6,7 @@ What carries a stamp there is therefore whole, whoever was interrupted or came a
 
 import hashlib
 import json
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -16,7 +17,7 @@ import pooch
 
 from const.corpora import CorpusSpec, SplitSpec
 from utils.dataset.archive import take
-from utils.file import atomic_file, put_in_place
+from utils.file import put_in_place, write_text
 
 _STAMP = ".verified.json"  # sizes and times of the verified files: an unchanged corpus is not hashed again
 
@@ -40,7 +41,8 @@ def install(spec: CorpusSpec, archive: Path | None, folder: Path) -> None:
             _write_stamp(spec, folder)
         return
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=folder.parent, prefix=f".{spec.name}-") as temporary:
+    mark = f".{os.getpid()}.part"  # by which `sweep_drafts` knows what was left
+    with TemporaryDirectory(mark, f".{spec.name}.", folder.parent) as temporary:
         fresh = Path(temporary) / "fresh"
         fresh.mkdir()
         source = archive or _download(spec, Path(temporary) / "download")
@@ -127,5 +129,4 @@ def _stamp(spec: CorpusSpec, folder: Path) -> str:
 
 
 def _write_stamp(spec: CorpusSpec, folder: Path) -> None:
-    with atomic_file(folder / _STAMP) as draft:
-        draft.write_text(_stamp(spec, folder))
+    write_text(folder / _STAMP, _stamp(spec, folder))

@@ -17,10 +17,9 @@ from const.path import CORPUS
 from const.token import BOS_ID, EOS_ID, PAD_ID
 from utils.dataset.buckets import Buckets, fill
 from utils.dataset.last_made import LastMade
-from utils.dataset.line_cache import cached_lines
-from utils.dataset.parallel_text import read_lines
+from utils.dataset.line_cache import TextLines, cached_lines
 from utils.dataset.token_array import TokenArray
-from utils.file import atomic_file, read_json
+from utils.file import read_json, write_text
 from utils.text.tokenizer import Tokenizer
 
 _SHOWN = 20  # labels in an error
@@ -84,8 +83,7 @@ class LabelNames(tuple[str, ...]):
 
     def save(self, path: Path) -> None:
         """Write the labels as a list in JSON."""
-        with atomic_file(path) as draft:
-            draft.write_text(json.dumps(self, ensure_ascii=False, indent=0) + "\n", encoding="utf-8")
+        write_text(path, json.dumps(self, ensure_ascii=False, indent=0) + "\n")
 
     def numbers(self, path: Path) -> NDArray[np.int64]:
         """The number of each line's label.
@@ -94,17 +92,19 @@ class LabelNames(tuple[str, ...]):
             ValueError: no such file, a line without a label, or with one that is not known.
         """
         number = {name: i for i, name in enumerate(self)}
-        found = []
-        for line, label in enumerate(_labels(path), start=1):
-            if label not in number:
-                known = ", ".join(self[:_SHOWN]) + (", ..." if len(self) > _SHOWN else "")
-                raise ValueError(f"{path}, line {line}: label {label!r} is none of the training text's: {known}")
-            found.append(number[label])
-        return np.array(found, np.int64)
+
+        def numbered() -> Iterator[int]:
+            for line, label in enumerate(_labels(path), start=1):
+                if label not in number:
+                    known = ", ".join(self[:_SHOWN]) + (", ..." if len(self) > _SHOWN else "")
+                    raise ValueError(f"{path}, line {line}: label {label!r} is none of the training text's: {known}")
+                yield number[label]
+
+        return np.fromiter(numbered(), np.int64)
 
 
 def _labels(path: Path) -> Iterator[str]:
-    for number, line in enumerate(read_lines(path), start=1):
+    for number, line in enumerate(TextLines(path), start=1):
         if not (label := line.strip()):
             raise ValueError(f"{path}, line {number} has no label: each line of the text needs one")
         yield label

@@ -1,6 +1,7 @@
 """Where translations are good and where they are not: by length, by word, and sentence by sentence."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
@@ -9,7 +10,7 @@ from utils.evaluation.evaluation import Analysis, SentenceScore
 from utils.evaluation.length import bleu_by_length, under_translated
 from utils.evaluation.metric import bleu_tokenizer
 from utils.evaluation.repetition import repeats
-from utils.evaluation.word_f1 import f1_by_frequency, word_counts
+from utils.evaluation.word_f1 import f1_by_frequency
 from utils.text.script import unspaced_language
 
 
@@ -19,7 +20,7 @@ def analyse(
     references: Sequence[str],
     tokenizer: str,
     *,
-    training_text: Iterable[str] | None = None,
+    training_words: Counter[str] | None = None,
     n_shown: int = 10,
 ) -> Analysis:
     """Look closer at translations; a word is what BLEU's tokenizer makes one.
@@ -29,7 +30,7 @@ def analyse(
         translations: one for each reference.
         references: one a sentence.
         tokenizer: sacreBLEU's name of it; none: spaces part the words, in all of these texts.
-        training_text: lines of the target language that the system learned from; read once.
+        training_words: how often the text of the target language that the system learned from has each.
         n_shown: how many of the best and of the worst sentences.
 
     Raises:
@@ -40,11 +41,11 @@ def analyse(
             f"{len(sources)} sources and {len(translations)} translations against {len(references)} references: "
             "one for each is needed (or no sources at all)"
         )
-    cut = _cutter(tokenizer)
+    cut = word_cutter(tokenizer)
     ours, theirs = ([cut(line) for line in side] for side in (translations, references))
     if sources:
         # the language of the sources is not told; only one without spaces needs to be known
-        cut_source = _cutter(bleu_tokenizer(unspaced_language(sources), tokenizer == "none"))
+        cut_source = word_cutter(bleu_tokenizer(unspaced_language(sources), tokenizer == "none"))
         lengths, unit = [len(cut_source(line)) for line in sources], "source tokens"
     else:
         lengths, unit = [len(words) for words in theirs], "reference tokens"
@@ -52,7 +53,7 @@ def analyse(
     pairs = list(zip(ours, theirs, strict=True))
     return Analysis(
         bleu_by_length=bleu_by_length(lengths, unit, translations, references, tokenizer),
-        f1_by_frequency=[] if training_text is None else f1_by_frequency(ours, theirs, word_counts(training_text, cut)),
+        f1_by_frequency=[] if training_words is None else f1_by_frequency(ours, theirs, training_words),
         repetition_rate=100 * sum(repeats(*pair) for pair in pairs) / len(pairs),
         under_translation_rate=100 * sum(under_translated(len(a), len(b)) for a, b in pairs) / len(pairs),
         length_ratio=sum(map(len, ours)) / max(1, sum(map(len, theirs))),
@@ -61,7 +62,7 @@ def analyse(
     )
 
 
-def _cutter(tokenizer: str) -> Callable[[str], list[str]]:
+def word_cutter(tokenizer: str) -> Callable[[str], list[str]]:
     """Cuts a line into words as BLEU does."""
     tokenize = BLEU(tokenize=tokenizer).tokenizer
     return lambda line: tokenize(line.rstrip()).split()

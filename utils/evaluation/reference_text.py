@@ -1,16 +1,20 @@
 """What translations are scored against, and all that is found of a system on it."""
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
 
 from utils.dataset.parallel_text import decoded_lines
-from utils.evaluation.analysis import analyse
+from utils.evaluation.analysis import analyse, word_cutter
 from utils.evaluation.comparison import System
 from utils.evaluation.evaluation import Evaluation, Metric
+from utils.evaluation.word_f1 import word_counts
 
 
-class ReferenceText(NamedTuple):
+@dataclass(frozen=True)
+class ReferenceText:
     """References, and what is known of them."""
 
     name: str
@@ -20,6 +24,14 @@ class ReferenceText(NamedTuple):
     references: Sequence[str]
     training_text: Path | None  # of the target language
 
+    @cached_property
+    def training_words(self) -> Counter[str] | None:
+        """How often the training text has each word: read once for all systems."""
+        if self.training_text is None:
+            return None
+        with self.training_text.open("rb") as file:
+            return word_counts(decoded_lines(file, str(self.training_text)), word_cutter(self.tokenize))
+
     def evaluation(self, system: System, metrics: list[Metric]) -> Evaluation:
         """Scores of a system that are known, and where it is good."""
         analysis = analyse(
@@ -27,12 +39,6 @@ class ReferenceText(NamedTuple):
             system.translations,
             self.references,
             self.tokenize,
-            training_text=_lines(self.training_text) if self.training_text else None,
+            training_words=self.training_words,
         )
         return Evaluation(system.name, self.name, self.tgt_lang, len(self.references), metrics, analysis)
-
-
-def _lines(path: Path) -> Iterator[str]:
-    """The lines of a large file, one after the other."""
-    with path.open("rb") as file:
-        yield from decoded_lines(file, str(path))

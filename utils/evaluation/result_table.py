@@ -6,7 +6,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from const.path import ROOT
-from utils.file import atomic_file, read_json
+from utils.file import read_json, write_text
 from utils.training.observer import SCORES
 
 READMES = (ROOT / "README.md", ROOT / "README.ja.md")
@@ -91,5 +91,4 @@ def rewrite_readmes(table: str, name: str) -> None:
     """Put a table into its place in the README of each language."""
     for readme in READMES:
         page = with_table(readme.read_text(encoding="utf-8"), table, name)
-        with atomic_file(readme) as draft:
-            draft.write_text(page, encoding="utf-8")
+        write_text(readme, page)

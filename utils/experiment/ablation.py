@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from utils.changed_setting import ABSENT, changed_settings
 from utils.command_line import Parser
 from utils.config import Config, task_of
-from utils.experiment.changed_setting import ABSENT, changed_settings
 from utils.experiment.strict_yaml import read_yaml
 from utils.experiment.train_options import as_options, found_preset, settings
 from utils.provenance import portable

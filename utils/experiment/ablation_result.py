@@ -5,13 +5,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
+from utils.changed_setting import flat
 from utils.config import Config
 from utils.dataset.corpus import prepare_corpus
 from utils.dataset.parallel_text import ParallelFiles, read_parallel
 from utils.device import pick_device
 from utils.evaluation.metric import bleu_tokenizer, build_metrics, measure
 from utils.experiment.ablation import Ablation, Alternative, plain_differences, same_weights
-from utils.experiment.changed_setting import flat
 from utils.experiment.training_process import run_named
 from utils.file import read_json, write_json
 from utils.provenance import portable, provenance

@@ -21,7 +21,7 @@ from utils.experiment.seed_spread import (
     pooled,
 )
 from utils.experiment.train_options import as_text
-from utils.file import atomic_file
+from utils.file import write_text
 from utils.training.observer import duration
 from utils.visualize.ablation import Recipe, draw_ablation
 
@@ -142,8 +142,7 @@ def write_table(found: Comparison, file: Path, picture: Path) -> None:
         file: of the page.
         picture: beside it, shown in it.
     """
-    with atomic_file(file) as draft:
-        draft.write_text(page(found, picture.name), encoding="utf-8")
+    write_text(file, page(found, picture.name))
 
 
 def draw(found: Comparison, picture: Path) -> None:

@@ -3,12 +3,11 @@
 All of it lies in a folder of its own: a journal, which several processes may write at once, and the runs.
 """
 
-import fcntl
 import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -20,12 +19,13 @@ from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from const.path import PICKLES
+from utils.changed_setting import ABSENT, changed_settings
 from utils.config import AnyConfig, ClassificationConfig
-from utils.experiment.changed_setting import ABSENT, changed_settings
 from utils.experiment.search_space import drawn_values
 from utils.experiment.study_config import StudyConfig
 from utils.experiment.train_options import as_text
 from utils.experiment.training_process import BusyError, TrainingProcess, run_named
+from utils.file import locked
 from utils.run import read_config
 from utils.training.plan import Progress
 
@@ -111,12 +111,9 @@ class Study:
                 f"the study {self.config.name} was begun otherwise: {_first(found)}: give this one another name"
             )
 
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _alone(self) -> AbstractContextManager[None]:
         """Inside, no other process takes a trial or gives one back."""
-        with (self.folder / "claim.lock").open("ab") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
+        return locked(self.folder / "claim.lock")
 
     def trials(self, *states: TrialState) -> list[FrozenTrial]:
         """Those in one of these states, or all."""

@@ -16,7 +16,7 @@ from utils.run import CHECKPOINTS, TEST
 from utils.training.observer import LOG, read_log
 from utils.training.step_file import step_files
 
-POLL = 0.5  # seconds between two looks at the log
+POLL = 1.0  # seconds between two looks at the log
 PATIENCE = 900.0  # seconds that a training which was asked to stop has to end a validation and save
 
 
@@ -120,11 +120,13 @@ class TrainingProcess:
             ValueError: it failed; says where to read why.
             KeyboardInterrupt: somebody else stopped it.
         """
-        step = 0
+        step, size = 0, 0
         while True:
             alive = self._process is not None and self._process.poll() is None  # asked before the last look at the log
-            run = self.run
-            records = read_log(run / LOG) if run is not None and (run / LOG).is_file() else []
+            log = self.run and self.run / LOG
+            records = []
+            if log and log.is_file() and (now := log.stat().st_size) != size:  # reading a long one takes a while
+                records, size = read_log(log), now
             for _, record in records:
                 if record["kind"] == "dev" and record["step"] > step:
                     step = record["step"]

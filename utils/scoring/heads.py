@@ -1,19 +1,20 @@
 """evaluate.py heads: what each attention head is worth."""
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 from jsonargparse import Namespace
 from tqdm import tqdm
 
-from utils.command_line import Parser
+from utils.command_line import Parser, require_at_least
 from utils.device import pick_device
 from utils.evaluation.head_importance import bleu_without, count_heads, head_importance, text_batches
 from utils.evaluation.metric import build_metrics
 from utils.file import write_json
 from utils.run import find_run, load_run
 from utils.scoring.source_text import read_run_text
-from utils.scoring.verb import Verb, refuse_limit, run_text_options
+from utils.scoring.verb import Verb, run_text_options
+from utils.terminal.option import changed_by
 from utils.visualize.head_importance import draw_head_importance, importance_table
 
 
@@ -32,12 +33,12 @@ def heads_options(parser: Parser) -> None:
 
 def weigh_heads(arguments: Namespace) -> None:
     """Switch off one attention head after the other: how much the loss rises without it, and how widely it looks."""
-    refuse_limit(arguments.limit)
+    require_at_least(arguments, limit=1)
     if arguments.beam is not None and not arguments.bleu:
         raise ValueError(f"--beam {arguments.beam} is of translations: add --bleu")
     device = pick_device(arguments.device)
     run = load_run(find_run(arguments.run), device)
-    search = run.config.search if arguments.beam is None else replace(run.config.search, beam_size=arguments.beam)
+    search = changed_by(run.config.search, {"beam": "beam_size"}, arguments)
     corpus, pairs, name, tokenize = read_run_text(run, arguments.split, arguments.limit)
     title, n_heads, signature = f"{run.folder.resolve().name}, {name}", count_heads(run.model), None
     with tqdm(total=n_heads * (1 + arguments.bleu), unit="head", disable=None, leave=False) as bar:

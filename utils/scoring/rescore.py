@@ -5,7 +5,7 @@ from pathlib import Path
 
 from jsonargparse import Namespace
 
-from utils.command_line import Parser
+from utils.command_line import Parser, require_at_least
 from utils.dataset.corpus import prepare_corpus
 from utils.device import pick_device
 from utils.evaluation.comparison import samples_of
@@ -14,9 +14,10 @@ from utils.evaluation.reference_text import ReferenceText
 from utils.file import write_json
 from utils.run import find_run, load_run
 from utils.scoring.source_text import n_best, split_name
-from utils.scoring.verb import Verb, refuse_limit, run_text_options
+from utils.scoring.verb import Verb, run_text_options
 from utils.task.rescore import RescoringConfig, load_rescorers, save_rescoring
 from utils.task.rescoring_trial import DocumentText, find_weights, score_choices
+from utils.terminal.option import changed_by
 from utils.visualize.report import as_dict, as_text
 
 
@@ -54,14 +55,14 @@ def rescore(arguments: Namespace) -> None:
 
     What its memory is worth is shown by the same model without one, to which each sentence is a document of its own.
     """
-    refuse_limit(arguments.limit)
+    require_at_least(arguments, limit=1)
     if arguments["with"] is None:
         raise ValueError("--with is missing: give the folder of a language model's run")
     language_model = find_run(arguments["with"])
     config = RescoringConfig(memory_length=arguments.memory)
     weights = sorted({0.0, *(replace(config, weight=weight).weight for weight in arguments.weights)})
     run = load_run(find_run(arguments.run), pick_device(arguments.device))
-    search = run.config.search if arguments.beam is None else replace(run.config.search, beam_size=arguments.beam)
+    search = changed_by(run.config.search, {"beam": "beam_size"}, arguments)
     if search.beam_size == 1:
         raise ValueError("a beam of 1 leaves nothing to choose from: give --beam 8, say")
     asked, without = load_rescorers(language_model, run, search, [config, replace(config, memory_length=0)])

@@ -1,20 +1,20 @@
 """evaluate.py run: a run on a text of its own corpus."""
 
-from dataclasses import replace
 from pathlib import Path
 
 from jsonargparse import Namespace
 
-from utils.command_line import Parser
+from utils.command_line import Parser, require_at_least
 from utils.device import pick_device
 from utils.evaluation.comparison import System
 from utils.evaluation.metric import refuse_samples
 from utils.evaluation.reference_text import ReferenceText
-from utils.file import atomic_file, require_file
+from utils.file import require_file, write_lines
 from utils.run import find_run, load_run
 from utils.scoring.report import evaluate, report, report_options
 from utils.scoring.source_text import n_best, read_run_text
-from utils.scoring.verb import Verb, refuse_limit, run_text_options
+from utils.scoring.verb import Verb, run_text_options
+from utils.terminal.option import changed_by
 
 
 def run_options(parser: Parser) -> None:
@@ -30,20 +30,15 @@ def run_options(parser: Parser) -> None:
 
 def evaluate_run(arguments: Namespace) -> None:
     """Translate a text of a run's own corpus with the run, and score that."""
-    refuse_limit(arguments.limit)
+    require_at_least(arguments, limit=1)
     require_file(arguments.translations)
     run = load_run(find_run(arguments.run), pick_device(arguments.device))
-    search = run.config.search
-    if arguments.beam is not None:
-        search = replace(search, beam_size=arguments.beam)
-    if arguments.length_penalty is not None:
-        search = replace(search, length_penalty=arguments.length_penalty)
+    search = changed_by(run.config.search, {"beam": "beam_size", "length_penalty": "length_penalty"}, arguments)
     corpus, pairs, name, tokenize = read_run_text(run, arguments.split, arguments.limit)
     refuse_samples(arguments.bootstrap, len(pairs), "--bootstrap")
     translations = [translation.text for translation in n_best(run.translator(search), pairs.src, 1)]
     if arguments.translations:
-        with atomic_file(arguments.translations) as draft:
-            draft.write_text("".join(line + "\n" for line in translations), encoding="utf-8")
+        write_lines(arguments.translations, translations)
     text = ReferenceText(name, corpus.tgt_lang, tokenize, pairs.src, pairs.tgt, corpus.train.tgt)
     system = f"{run.folder.resolve().name}, beam {search.beam_size}, length penalty {search.length_penalty:g}"
     report([evaluate(System(system, translations), text, arguments.bootstrap)], [], arguments)

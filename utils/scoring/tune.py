@@ -8,15 +8,16 @@ from jsonargparse import Namespace
 from tqdm import tqdm
 
 from utils.above_bars import print_above_bars
-from utils.command_line import Parser
+from utils.command_line import Parser, require_at_least
 from utils.device import pick_device
 from utils.evaluation.metric import build_metrics
 from utils.evaluation.tuning import Trial, best_trial, count_searches, try_settings
 from utils.file import write_json
 from utils.run import CONFIG, find_run, load_run
 from utils.scoring.source_text import read_run_text
-from utils.scoring.verb import Verb, refuse_limit, run_text_options
+from utils.scoring.verb import Verb, run_text_options
 from utils.search.hypothesis import SearchConfig
+from utils.terminal.option import changed_by
 from utils.visualize.beam_width import draw_beam_width
 
 
@@ -41,10 +42,11 @@ def tune_options(parser: Parser) -> None:
 
 def tune(arguments: Namespace) -> None:
     """Translate the development set with each beam width and length penalty, and say which are best."""
-    refuse_limit(arguments.limit)
+    require_at_least(arguments, limit=1)
     run = load_run(find_run(arguments.run), pick_device(arguments.device))
-    for beam_size, length_penalty in product(arguments.beams, arguments.length_penalties):
-        replace(run.config.search, beam_size=beam_size, length_penalty=length_penalty)  # refuses what finds nothing
+    options = {"beams": "beam_size", "length_penalties": "length_penalty"}
+    for tried in product(*(arguments[option] for option in options)):
+        changed_by(run.config.search, options, dict(zip(options, tried, strict=True)))  # refuses what finds nothing
     corpus, pairs, name, tokenize = read_run_text(run, arguments.split, arguments.limit)
     translator = run.translator()
     bleu = build_metrics(corpus.tgt_lang, tokenize)["BLEU"]

@@ -38,9 +38,3 @@ def run_text_options(parser: Parser, act: str, split: str | None = None) -> None
 def warn(message: str) -> None:
     """Say on standard error what a reader of the score must know."""
     print(f"evaluate.py: warning: {message}", file=sys.stderr)
-
-
-def refuse_limit(limit: int | None) -> None:
-    """An error where no sentence would be left."""
-    if limit is not None and limit < 1:
-        raise ValueError(f"--limit {limit}: give 1 or more, or leave it out")

@@ -7,7 +7,7 @@ from pathlib import Path
 from jsonargparse import Namespace
 
 from const.token import BOS_ID
-from utils.command_line import Parser, run_command
+from utils.command_line import Parser, require_at_least, run_command
 from utils.config import LanguageConfig
 from utils.device import pick_device
 from utils.run import find_run
@@ -101,11 +101,7 @@ def main() -> None:
         ValueError: no such run, or a setting that says nothing.
     """
     given = build_parser().parse_args()
-    for option in ("tokens", "sentences"):
-        if given[option] < 1:
-            raise ValueError(f"--{option} {given[option]}: give at least 1")
-    if given.memory_length is not None and given.memory_length < 0:
-        raise ValueError(f"--memory_length {given.memory_length}: give 0 (no memory) or more")
+    require_at_least(given, tokens=1, sentences=1, memory_length=0)
     sampling = sampling_of(given)
     trained = load_language_model(find_run(given.run, LanguageConfig), pick_device("auto"))
     for text in continuations(trained, given.prompt, given.tokens, given.sentences, sampling, given.memory_length):

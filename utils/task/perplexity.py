@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from const.path import CORPUS
 from models.transformer_xl import Memory
-from utils.command_line import Parser, run_command
+from utils.command_line import Parser, require_at_least, run_command
 from utils.config import LanguageConfig
 from utils.dataset.monolingual import prepare_monolingual
 from utils.dataset.stream import SegmentBatch, StreamConfig, StreamSampler
@@ -119,11 +119,7 @@ def main() -> None:
     """
     arguments = build_parser().parse_args()
     require_file(arguments.json, arguments.picture)
-    for length in arguments.memory_lengths:
-        if length < 0:
-            raise ValueError(f"--memory_lengths {length}: give 0 (nothing is remembered) or more")
-    if arguments.segment_length is not None and arguments.segment_length < 1:
-        raise ValueError(f"--segment_length {arguments.segment_length}: give 1 or more, or leave it out")
+    require_at_least(arguments, memory_lengths=0, segment_length=1)
     folders = [find_run(name, LanguageConfig) for name in arguments.run or [None]]
     names = distinct_names(folders)
     device = pick_device("auto")

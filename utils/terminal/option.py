@@ -144,7 +144,7 @@ def sampling_config(arguments: Namespace, n_best: int = 1) -> SamplingConfig | N
     return sampling
 
 
-def changed_by(config: ConfigT, fields: Mapping[str, str], arguments: Namespace) -> ConfigT:
+def changed_by(config: ConfigT, fields: Mapping[str, str], arguments: Namespace | Mapping[str, Any]) -> ConfigT:
     """With what is given; complaints speak of options.
 
     Args:
@@ -162,6 +162,6 @@ def changed_by(config: ConfigT, fields: Mapping[str, str], arguments: Namespace)
         return replace(config, **given)
     except ValueError as error:
         message = str(error)
-        for option, field in (_SEARCH | SAMPLING).items():
+        for option, field in (*fields.items(), *_SEARCH.items(), *SAMPLING.items()):
             message = message.replace(f"{field}=", f"--{option} ")
         raise ValueError(message) from None

@@ -1,6 +1,6 @@
 """Lines to write about lines that were read: translations, alternatives, or how likely given translations are."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -61,8 +61,7 @@ class Presenter:
         """
         found = self._translate(texts, on_progress, first)
         for number, translation in enumerate(found, first):
-            for notice in notices(translation):
-                self._say(f"line {number}: {notice}")
+            self._tell(number, notices(translation))
         if self.shown.as_json:
             yield from map(json_line, self._records(texts, found))
         elif self.shown.as_links:
@@ -76,6 +75,7 @@ class Presenter:
     def alternatives(self, text: str, k: int) -> Iterator[str]:
         """The translation of one text, and the k likeliest tokens at each of its positions, or behind the prefix."""
         found = self._translate([text])
+        self._tell(1, notices(found[0]))
         positions = self.inspector.positions(text, found[0], k, self.shown.prefix)
         if self.shown.as_json:
             yield json_line({**self._records([text], found)[0], "alternatives": alternatives_record(positions)})
@@ -86,8 +86,7 @@ class Presenter:
         """How likely the second of each pair is as a translation of the first: a line each, or one for each token."""
         found = self.inspector.judge([source for source, _ in pairs], [given for _, given in pairs])
         for number, ((source, given), judgement) in enumerate(zip(pairs, found, strict=True), first):
-            for notice in judgement_notices(judgement):
-                self._say(f"line {number}: {notice}")
+            self._tell(number, judgement_notices(judgement))
             self._log_prob += judgement.log_prob
             self._n_tokens += len(judgement.tokens)
             if self.shown.as_json:
@@ -104,6 +103,10 @@ class Presenter:
             return "nothing to score"
         value = perplexity(self._log_prob, self._n_tokens)
         return f"{self._n_judged:,} lines, {self._n_tokens:,} tokens with </s>, perplexity {value:.2f}"
+
+    def _tell(self, number: int, notices: Iterable[str]) -> None:
+        for notice in notices:
+            self._say(f"line {number}: {notice}")
 
     def _linked(self, texts: Sequence[str], found: Sequence[Translation]) -> Iterator[str]:
         """The words of each text and of its translation, and which belong together."""

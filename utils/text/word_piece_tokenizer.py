@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from utils.file import atomic_file
+from utils.file import write_lines
 
 SUFFIX = ".txt"
 PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
@@ -94,8 +94,7 @@ class WordPieceTokenizer:
 
     def save(self, path: Path) -> None:
         """Write the vocabulary, a piece a line."""
-        with atomic_file(path.with_suffix(SUFFIX)) as draft:
-            draft.write_text("".join(f"{piece}\n" for piece in self._pieces), encoding="utf-8")
+        write_lines(path.with_suffix(SUFFIX), self._pieces)
 
     def __len__(self) -> int:
         """Size of the vocabulary."""

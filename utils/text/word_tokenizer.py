@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from const.token import BOS_ID, EOS_ID, PAD_ID, SPECIAL_TOKENS, UNK_ID
-from utils.file import atomic_file, read_json
+from utils.file import read_json, write_text
 
 SUFFIX = ".json"
 
@@ -49,8 +49,7 @@ class WordTokenizer:
     def save(self, path: Path) -> None:
         """Write the words as JSON."""
         saved = {"lowercase": self._lowercase, "words": self._words[len(SPECIAL_TOKENS) :]}
-        with atomic_file(path.with_suffix(SUFFIX)) as draft:
-            draft.write_text(json.dumps(saved, ensure_ascii=False, indent=0) + "\n", encoding="utf-8")
+        write_text(path.with_suffix(SUFFIX), json.dumps(saved, ensure_ascii=False, indent=0) + "\n")
 
     def __len__(self) -> int:
         """Size of the vocabulary."""

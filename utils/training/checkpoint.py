@@ -17,6 +17,7 @@ from typing import IO, Any, cast
 
 import torch
 
+from utils.changed_setting import ABSENT, changed_settings
 from utils.file import FULL, atomic_file, no_room
 
 FORMAT = 3  # of the state: what its parts are called and mean
@@ -144,27 +145,13 @@ def difference(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> str | Non
             f"the checkpoint has format {saved.get('format')} and this version reads {wanted.get('format')}: "
             "go on with the version that wrote it"
         )
-    return _difference({name: saved.get(name) for name in wanted}, wanted, "")
-
-
-def _difference(saved: Any, wanted: Any, name: str) -> str | None:
-    if isinstance(saved, Mapping) and isinstance(wanted, Mapping):
-        for key in [*wanted, *(key for key in saved if key not in wanted)]:
-            below = f"{name}.{key}" if name else str(key)
-            if key not in saved:
-                return f"{below} is unknown to the checkpoint and {_shown(wanted[key])} in the settings"
-            if key not in wanted:
-                return f"{below} is {_shown(saved[key])} in the checkpoint and unknown to this version"
-            if found := _difference(saved[key], wanted[key], below):
-                return found
-        return None
-    if isinstance(saved, list | tuple) and isinstance(wanted, list | tuple):
-        return None if list(saved) == list(wanted) else _told(saved, wanted, name)
-    return None if type(saved) is type(wanted) and saved == wanted else _told(saved, wanted, name)
-
-
-def _told(saved: Any, wanted: Any, name: str) -> str:
-    return f"{name} is {_shown(saved)} in the checkpoint and {_shown(wanted)} in the settings"
+    for name, (was, now) in changed_settings({name: saved[name] for name in wanted if name in saved}, wanted).items():
+        if was is ABSENT:
+            return f"{name} is unknown to the checkpoint and {_shown(now)} in the settings"
+        if now is ABSENT:
+            return f"{name} is {_shown(was)} in the checkpoint and unknown to this version"
+        return f"{name} is {_shown(was)} in the checkpoint and {_shown(now)} in the settings"
+    return None
 
 
 def _shown(value: Any) -> str:

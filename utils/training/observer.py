@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 from tqdm import tqdm
 
 from utils.above_bars import print_above_bars
-from utils.file import atomic_file
+from utils.file import write_text
 from utils.training.plan import PlanConfig, Progress
 
 LOG = "log.jsonl"  # of a run folder
@@ -108,13 +108,14 @@ class Terminal:
         plan: bounds of the training.
         steps_per_epoch: updates in a pass over the training text.
         unit: what is predicted.
+        skipped: updates that were left out before a resume, and told then.
     """
 
     REPORTS_PER_LINE = 5  # where there is no terminal
     REPORTS_TO_ESTIMATE = 2  # before the time to the end is estimated
     BAR = 8  # columns that the bar has at least
 
-    def __init__(self, plan: PlanConfig, steps_per_epoch: int, unit: str = "tok") -> None:
+    def __init__(self, plan: PlanConfig, steps_per_epoch: int, unit: str = "tok", skipped: int = 0) -> None:
         self._plan = plan
         self._steps_per_epoch = steps_per_epoch
         self._unit = unit
@@ -130,7 +131,7 @@ class Terminal:
             bar_format="{percentage:3.0f}%|{bar}| {desc}" if bounded else "step {desc}",
         )
         self._smoothed = math.nan
-        self._skipped = 0
+        self._skipped = skipped
         self._reports = 0
 
     def on_step(self, progress: Progress, report: StepReport) -> None:
@@ -250,8 +251,7 @@ class JsonlLog:
 
     def __init__(self, path: Path, step: int) -> None:
         kept = [line for line, record in read_log(path) if record["step"] <= step] if path.exists() else []
-        with atomic_file(path) as draft:
-            draft.write_text("".join(kept), encoding="utf-8")
+        write_text(path, "".join(kept))
         self._file = path.open("a", encoding="utf-8")
 
     def _write(self, kind: str, progress: Progress, fields: Mapping[str, object]) -> None:

@@ -48,6 +48,10 @@ class PlanConfig:
                 raise ValueError(f"{name}={getattr(self, name)}: give at least 1 update")
         if self.patience is not None and self.patience < 1:
             raise ValueError(f"patience={self.patience}: give at least 1 validation, or null for no end")
+        for name in ("max_steps", "max_epochs", "max_minutes"):
+            bound = getattr(self, name)
+            if bound is not None and not bound >= 0:  # nor what is no number
+                raise ValueError(f"{name}={bound}: give 0 or more, or null for no such bound")
         if self.max_skipped < 1:
             raise ValueError(f"max_skipped={self.max_skipped}: give at least 1 update")
         if self.seed < 0:

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
-from utils.file import atomic_file
+from utils.file import write_text
 from utils.page_template import page_template
 from utils.search.alignment import most_attended
 from utils.search.attention_map import KINDS, AttentionMap, attention_entropy, largest_entropy
@@ -27,8 +27,7 @@ def write_attention_page(found: AttentionMap, pair: Pair, path: Path) -> None:
     page = page_template(Path(__file__).with_name("attention_page.html")).render(
         pair=pair, data=_embedded(_data(found, pair))
     )
-    with atomic_file(path) as draft:
-        draft.write_text(page, encoding="utf-8")
+    write_text(path, page)
 
 
 def _embedded(data: object) -> str:

@@ -9,7 +9,7 @@ from string import ascii_uppercase
 from typing import Any, NamedTuple
 
 from utils.evaluation.evaluation import Comparison, Evaluation, Group, Metric, SentenceScore
-from utils.file import atomic_file
+from utils.file import write_text
 from utils.page_template import page_template
 from utils.terminal.plain_text import aligned, bar, wrapped
 from utils.text.script import unspaced_language
@@ -86,8 +86,7 @@ def write_html(evaluations: Sequence[Evaluation], comparisons: Sequence[Comparis
         verdict=verdict,
         word_difference=word_difference,
     )
-    with atomic_file(path) as draft:
-        draft.write_text(page, encoding="utf-8")
+    write_text(path, page)
 
 
 def system_keys(evaluations: Sequence[Evaluation]) -> list[str]:

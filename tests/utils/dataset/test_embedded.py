@@ -206,7 +206,7 @@ def test_what_another_grammar_wrote_is_written_anew(
 
 
 def test_any_module_of_the_grammar_changes_its_hash(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    copy = Path(shutil.copytree(Path(module.__file__).parent, tmp_path / "embedded"))
+    copy = shutil.copytree(ROOT / "utils/dataset/embedded", tmp_path / "embedded")
     monkeypatch.setattr(module, "__file__", str(copy / "generate.py"))
     write_embedded(tmp_path)
     for name in TEXTS:

@@ -1,5 +1,6 @@
 import gzip
 import os
+import shutil
 import socket
 import subprocess
 import threading
@@ -17,6 +18,7 @@ from const.corpora import CORPORA, CorpusSpec
 from utils.dataset import install as module
 from utils.dataset.archive import take
 from utils.dataset.install import blob_hash, install
+from utils.file import sweep_drafts
 
 Files = dict[str, bytes]
 Write = Callable[[Path, Files], Path]
@@ -40,6 +42,23 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def archive(tmp_path: Path, toy_files: Files, write_tar: Write) -> Path:
     return write_tar(tmp_path / "toy-1.0.tar.xz", toy_files | {"README": b"read me"})
+
+
+def test_what_a_killed_one_left_is_swept(
+    archive: Path, toy: CorpusSpec, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = list[Path]()
+
+    def killed(*_: object) -> None:
+        left.extend(folder.parent.iterdir())
+        copies.append(shutil.copytree(left[0], tmp / left[0].name))
+        raise KeyboardInterrupt
+
+    tmp, copies = folder.parent.parent / "left", list[Path]()
+    monkeypatch.setattr(module, "take", killed)
+    with pytest.raises(KeyboardInterrupt):
+        install(toy, archive, folder)
+    assert sweep_drafts(tmp) == copies
 
 
 @pytest.fixture(autouse=True)

@@ -1,6 +1,7 @@
 """Scores by length and by frequency, repetition and omission: by hand, and by what must hold of any text."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from random import Random
 
@@ -9,15 +10,20 @@ import sacrebleu
 from hypothesis import given
 from hypothesis import strategies as st
 
-from utils.evaluation.analysis import analyse
+from utils.evaluation.analysis import analyse, word_cutter
 from utils.evaluation.evaluation import Group
 from utils.evaluation.length import under_translated
 from utils.evaluation.repetition import repeats
+from utils.evaluation.word_f1 import word_counts
 
 WORDS = st.sampled_from(["the", "temple", "is", "old", "very", ".", "Kyoto"])
 SENTENCES = st.lists(WORDS, max_size=15).map(" ".join)
 PAIRS = st.lists(st.tuples(SENTENCES, SENTENCES), min_size=1, max_size=8)
 TRAINING = ["the temple is old .", "the old temple", "the the the the the the the the", "is it ?"]
+
+
+def words(text: Iterable[str], tokenizer: str = "13a") -> Counter[str]:
+    return word_counts(text, word_cutter(tokenizer))
 
 
 def sentence(n: int) -> str:
@@ -95,7 +101,7 @@ def test_f1_by_hand() -> None:
         ["the the temple is", "Kyoto is old"],
         ["the temple is old", "the Kyoto temple"],
         "13a",
-        training_text=iter(TRAINING),
+        training_words=words(TRAINING),
     )
     # never: Kyoto is in the one reference and its translation; 2-4 times: the references have temple, is, old, temple,
     # the translations temple, is, is, old, and temple and is of the first match; 10-99: the, the against the, the
@@ -110,7 +116,7 @@ def test_each_frequency_belongs_to_one_group() -> None:
     occurrences = [0, 1, 2, 4, 5, 9, 10, 99, 100, 999, 1000, 2000]
     reference = " ".join(f"w{n}" for n in occurrences)
     text = [f"w{n}" for n in occurrences for _ in range(n)]
-    analysis = analyse([], [reference], [reference], "13a", training_text=text)
+    analysis = analyse([], [reference], [reference], "13a", training_words=words(text))
     assert labels(analysis.f1_by_frequency) == [
         ("never seen", 1),
         ("1 time", 1),
@@ -125,12 +131,12 @@ def test_each_frequency_belongs_to_one_group() -> None:
 def test_a_match_is_clipped_by_each_reference() -> None:
     # a word that another sentence's reference has is no match, and a second one only if the reference has two
     translations, references = ["temple temple temple", "x Temple"], ["temple x", "temple y"]
-    analysis = analyse([], translations, references, "13a", training_text=["temple"])
+    analysis = analyse([], translations, references, "13a", training_words=words(["temple"]))
     assert analysis.f1_by_frequency == [Group("never seen", 2, 0), Group("1 time", 2, 100 * 2 * 1 / (2 + 3))]
 
 
 @pytest.mark.parametrize(
-    ("text", "tokenizer", "words"),
+    ("text", "tokenizer", "n_words"),
     [
         ("古い寺だ。", "ja-mecab", 4),
         ("古い寺だ。", "char", 5),
@@ -139,9 +145,9 @@ def test_a_match_is_clipped_by_each_reference() -> None:
         ("Old.", "13a", 2),
     ],
 )
-def test_words_are_those_of_the_tokenizer(text: str, tokenizer: str, words: int) -> None:
-    analysis = analyse([], [text], [text], tokenizer, training_text=[text])
-    assert analysis.f1_by_frequency == [Group("1 time", words, 100)]
+def test_words_are_those_of_the_tokenizer(text: str, tokenizer: str, n_words: int) -> None:
+    analysis = analyse([], [text], [text], tokenizer, training_words=words([text], tokenizer))
+    assert analysis.f1_by_frequency == [Group("1 time", n_words, 100)]
 
 
 def test_the_training_text_is_read_once_and_no_line_before_it_is_needed() -> None:
@@ -152,7 +158,8 @@ def test_the_training_text_is_read_once_and_no_line_before_it_is_needed() -> Non
             asked.append(number)
             yield "a"
 
-    assert analyse([], ["a"], ["a"], "13a", training_text=lines()).f1_by_frequency == [Group("2-4 times", 1, 100)]
+    analysis = analyse([], ["a"], ["a"], "13a", training_words=words(lines()))
+    assert analysis.f1_by_frequency == [Group("2-4 times", 1, 100)]
     assert asked == [0, 1, 2]
     assert analyse([], ["a"], ["a"], "13a").f1_by_frequency == []
 
@@ -236,7 +243,7 @@ def test_best_and_worst_have_their_lines() -> None:
 @given(PAIRS)
 def test_a_perfect_translation(pairs: list[tuple[str, str]]) -> None:
     references = [reference for _, reference in pairs]
-    analysis = analyse([], references, references, "13a", training_text=TRAINING)
+    analysis = analyse([], references, references, "13a", training_words=words(TRAINING))
     assert all(group.score == pytest.approx(100) for group in analysis.f1_by_frequency)
     assert analysis.repetition_rate == analysis.under_translation_rate == 0
     said = any(references)
@@ -249,7 +256,7 @@ def test_a_perfect_translation(pairs: list[tuple[str, str]]) -> None:
 def test_the_order_of_the_sentences_does_not_matter(pairs: list[tuple[str, str]], random: Random) -> None:
     shuffled = random.sample(pairs, len(pairs))
     one, other = (
-        analyse(theirs, ours, theirs, "13a", training_text=TRAINING)
+        analyse(theirs, ours, theirs, "13a", training_words=words(TRAINING))
         for ours, theirs in (map(list, zip(*order, strict=True)) for order in (pairs, shuffled))
     )
     assert replace(one, best=[], worst=[]) == replace(other, best=[], worst=[])
@@ -259,7 +266,7 @@ def test_the_order_of_the_sentences_does_not_matter(pairs: list[tuple[str, str]]
 @given(PAIRS)
 def test_counts_are_those_of_the_text(pairs: list[tuple[str, str]]) -> None:
     translations, references = ([pair[side] for pair in pairs] for side in (0, 1))
-    analysis = analyse([], translations, references, "13a", training_text=TRAINING)
+    analysis = analyse([], translations, references, "13a", training_words=words(TRAINING))
     assert sum(group.count for group in analysis.bleu_by_length) == len(pairs)
     assert sum(group.count for group in analysis.f1_by_frequency) == sum(len(line.split()) for line in references)
     scores = [group.score for group in [*analysis.bleu_by_length, *analysis.f1_by_frequency]]

@@ -1,3 +1,4 @@
+import json
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import pytest
 
 from bench.tiny_training import TinyTraining
 from const.path import ROOT
+from utils.experiment import training_process
 from utils.experiment.training_process import BusyError, TrainingProcess, run_named, stop_as_by_ctrl_c
 from utils.training.observer import LOG, read_log
 
@@ -163,6 +165,31 @@ def test_a_failure_that_says_nothing_has_its_status(tmp_path: Path) -> None:
     begun._said_before = begun.said.stat().st_size
     with pytest.raises(ValueError, match=r"^the training trial-7 failed: exit status 3 "):
         list(begun.validations())
+
+
+def test_a_log_is_read_when_there_is_more_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two validations of a long training it is looked at a thousand times."""
+    log = tmp_path / "pickles" / "trial-7-20260102-120000" / LOG
+    (log.parent / "checkpoints").mkdir(parents=True)
+    (log.parent / "checkpoints" / "step-00000003.pt").touch()
+    looks = list[int]()
+
+    def poll() -> int | None:
+        looks.append(len(looks))
+        with log.open("a") as file:  # at the first look one validation, at the sixth another
+            if len(looks) in (1, 6):
+                file.write(json.dumps({"step": len(looks), "kind": "dev"}) + "\n")
+        return 0 if len(looks) == 9 else None
+
+    def watched(path: Path) -> list[tuple[str, dict[str, Any]]]:
+        reads.append(len(looks))
+        return read_log(path)
+
+    reads = list[int]()
+    monkeypatch.setattr(training_process, "read_log", watched)
+    begun = standing_for(SimpleNamespace(poll=poll, returncode=0, wait=lambda _: None), tmp_path)
+    assert steps(list(begun.validations())) == [1, 6]
+    assert reads == [1, 6]
 
 
 class Deaf:

@@ -284,6 +284,14 @@ def test_updates_that_were_skipped_are_told_once(capsys: pytest.CaptureFixture[s
     ]
 
 
+def test_what_was_skipped_before_a_resume_is_not_told_again(capsys: pytest.CaptureFixture[str]) -> None:
+    terminal = Terminal(TrainingConfig(max_epochs=None), steps_per_epoch=8, skipped=2)
+    for step, skipped in ((30, 2), (40, 3)):
+        terminal.on_step(at(step), REPORT._replace(skipped=skipped))
+    terminal.close()
+    assert capsys.readouterr().out.splitlines() == ["step 40: 3 updates skipped so far: gradient not finite"]
+
+
 def test_a_score_without_a_name_for_people_is_shown_by_its_own() -> None:
     assert str(Validation(0.0, {"bleu": 12.5, "exact_match": 3.0})) == "PPL 1.00  BLEU 12.50  exact_match 3.00"
 

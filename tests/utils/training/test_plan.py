@@ -1,3 +1,4 @@
+import math
 from typing import Any
 
 import pytest
@@ -48,6 +49,14 @@ def test_what_no_training_can_follow_is_refused(name: str, least: int, remedy: s
     assert getattr(TrainingConfig(**given), name) == least
     given[name] -= 1
     with pytest.raises(ValueError, match=f"^{name}={least - 1}: give {remedy}"):
+        TrainingConfig(**given)
+
+
+@pytest.mark.parametrize("name", ["max_steps", "max_epochs", "max_minutes"])
+@pytest.mark.parametrize("bound", [-1, math.nan])
+def test_a_bound_that_ends_nothing_or_everything_is_refused(name: str, bound: float) -> None:
+    given: dict[str, Any] = {name: bound}
+    with pytest.raises(ValueError, match=f"^{name}={bound}: give 0 or more, or null for no such bound"):
         TrainingConfig(**given)
 
 

@@ -9,7 +9,7 @@ construction, while each of them meets many others there.
 """
 
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from hashlib import blake2b, sha256
 from itertools import islice
 from pathlib import Path
@@ -17,7 +17,7 @@ from pathlib import Path
 from utils.dataset.embedded.construction import Construction, item_pairs
 from utils.dataset.embedded.entry import Entry
 from utils.dataset.embedded.grammar import CONSTRUCTIONS
-from utils.file import atomic_file
+from utils.file import write_lines
 
 Pair = tuple[str, str]
 
@@ -95,16 +95,11 @@ def write_embedded(folder: Path) -> None:
         return
     for split, pairs in generate().items():
         for language, lines in zip(("ja", "en"), zip(*pairs, strict=True), strict=True):
-            _write(files[split, language], lines)
-    _write(written_by, [grammar])
+            write_lines(files[split, language], lines)
+    write_lines(written_by, [grammar])
 
 
 def _grammar_hash() -> str:
     """What changes with any word, fact, construction or draw: the hash of the modules here."""
     modules = sorted(Path(__file__).parent.glob("*.py"))
     return sha256(b"".join(module.read_bytes() for module in modules)).hexdigest()
-
-
-def _write(path: Path, lines: Iterable[str]) -> None:
-    with atomic_file(path) as draft:
-        draft.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
