@@ -347,7 +347,7 @@ def test_two_systems_that_say_the_same_are_not_compared(command: Command, englis
 def test_wrong_words_for_a_run_are_refused(command: Command, run: Path) -> None:
     assert "--limit 0: give 1 or more" in command("run", "--limit", "0").complaint
     assert "--beam 0: give" in command("run", "--beam", "0").complaint
-    assert "--length_penalty nan: give" in command("run", "--length_penalty", "nan").complaint
+    assert "--length_penalty 20.0: give" in command("run", "--length_penalty", "20").complaint
     assert "--beam 0: give" in command("heads", "--bleu", "--beam", "0").complaint
     assert "--beam 0: give" in command("rescore", run, "--with", run, "--beam", "0").complaint
     assert "no run nowhere" in command("run", "nowhere").complaint
@@ -426,14 +426,20 @@ def never(*_: object) -> NoReturn:
 
 
 @pytest.mark.parametrize(
-    "words", [("--beams", "1", "0"), ("--limit", "0"), ("--length_penalties", "nan"), ("--length_penalties", "1", "20")]
+    ("words", "complaint"),
+    [
+        (("--beams", "1", "0"), "--beams 0: give"),
+        (("--limit", "0"), "--limit 0: give 1 or more"),
+        (("--length_penalties", "nan"), "Got value: nan"),
+        (("--length_penalties", "1", "20"), "--length_penalties 20.0: give"),
+    ],
 )
 def test_tuning_refuses_what_finds_nothing_before_it_looks(
-    command: Command, run: Path, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+    command: Command, run: Path, words: tuple[str, ...], complaint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Translator, "translate", never)
     before = (run / CONFIG).read_text(encoding="utf-8")
-    assert f"{words[0]} {words[-1]}: give" in command("tune", "--save", *words).complaint
+    assert complaint in command("tune", "--save", *words).complaint
     assert (run / CONFIG).read_text(encoding="utf-8") == before
 
 

@@ -235,7 +235,7 @@ def test_the_examples_of_the_help_are_understood() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--rounds", "0"], "rounds=0: give more than 0"),
+        (["--rounds", "0"], "--rounds 0: give more than 0"),
         (["--joeynmt", "nowhere"], "--joeynmt nowhere: no virtual environment"),
     ],
 )

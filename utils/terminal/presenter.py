@@ -75,8 +75,8 @@ class Presenter:
     def alternatives(self, text: str, k: int) -> Iterator[str]:
         """The translation of one text, and the k likeliest tokens at each of its positions, or behind the prefix."""
         found = self._translate([text])
-        self._tell(1, notices(found[0]))
         positions = self.inspector.positions(text, found[0], k, self.shown.prefix)
+        self._tell(1, notices(found[0]))
         if self.shown.as_json:
             yield json_line({**self._records([text], found)[0], "alternatives": alternatives_record(positions)})
         else:

@@ -108,11 +108,11 @@ def test_every_option_of_sampling_is_heard(
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (["--tokens", 0], "--tokens 0: give at least 1"),
-        (["--sentences", 0], "--sentences 0: give at least 1"),
+        (["--tokens", 0], "--tokens 0: give 1 or more"),
+        (["--sentences", 0], "--sentences 0: give 1 or more"),
         (["--samples", 0], "--samples 0: give 1 to 10000"),
         (["--temperature", 0], "--temperature 0.0: give more than 0, or say --greedy instead"),
-        (["--memory_length", -1], "--memory_length -1: give 0 (no memory) or more"),
+        (["--memory_length", -1], "--memory_length -1: give 0 or more"),
         (["--top_p", 1.5], "--top_p 1.5: give more than 0 and at most 1 (all tokens)"),
         *(
             (["--greedy", option, value], f"--greedy and {option} {value} at once: greedy draws nothing; leave one out")
