@@ -47,13 +47,17 @@ from utils.training.compiled import compile_blocks
 from utils.training.distributed import Processes, joined_processes, own_device
 from utils.training.guarded_optimizer import GuardedOptimizer
 from utils.training.interrupt import Interrupt, graceful_interrupt
+from utils.training.jsonl_log import LOG, JsonlLog
 from utils.training.memory import explained_out_of_memory
 from utils.training.meter import Meter
 from utils.training.objective import Loss, Objective, mean_loss
-from utils.training.observer import LOG, JsonlLog, Observer, TensorBoardLog, Terminal, Validation
+from utils.training.observer import Observer
 from utils.training.plan import PlanConfig, Progress
 from utils.training.rehearsal import rehearse
+from utils.training.tensor_board_log import TensorBoardLog
+from utils.training.terminal import Terminal
 from utils.training.trace import Tracer
+from utils.training.validation import Validation
 from utils.training.weight_store import WeightStore
 from utils.visualize.curve import CurvePicture
 
@@ -175,10 +179,10 @@ class Trainer:
             if progress.position == 0:
                 self.memories.clear()
             with closing(self._micro_batches(epoch, updates[progress.position :])) as prepared:
-                for places, micro_batches in prepared:
+                for n_tokens, micro_batches in prepared:
                     with explained_out_of_memory(micro_batches, batch):
                         update = self.train_step(micro_batches)
-                    self.meter.count(sum(map(epoch.target_tokens, places)), micro_batches, *update)
+                    self.meter.count(n_tokens, micro_batches, *update)
                     if progress.position == len(updates):
                         progress.epoch, progress.position = progress.epoch + 1, 0
                     if progress.step % plan.report_every == 0:
@@ -200,15 +204,15 @@ class Trainer:
 
     def _micro_batches(
         self, epoch: AnyEpoch, updates: Sequence[range]
-    ) -> Generator[tuple[range, list[AnyBatch]], None, None]:
-        """Of each update, all its places in the epoch, and the batches that are this process's to learn from."""
+    ) -> Generator[tuple[int, list[AnyBatch]], None, None]:
+        """Of each update, the tokens that all processes predict, and the batches that are this one's to learn from."""
         rank, size = self.processes.rank, self.processes.size
-        mine = (([epoch[i] for i in places[rank::size]]) for places in updates)
-        with closing(prefetched(mine, pin=self.device.type == "cuda")) as prepared:
-            for places in updates:
+        made = ((sum(map(epoch.target_tokens, update)), [epoch[i] for i in update[rank::size]]) for update in updates)
+        with closing(prefetched(made, pin=self.device.type == "cuda")) as prepared:
+            for _ in updates:
                 with record_function("data"):
-                    micro_batches = next(prepared)
-                yield places, micro_batches
+                    update = next(prepared)
+                yield update
 
     def _report(self, plan: PlanConfig, observers: Sequence[Observer]) -> None:
         report = self.meter.report(self.optimizer)

@@ -30,7 +30,7 @@ from utils.command_line import Parser, require_at_least, run_command
 from utils.dataset.corpus import prepare_corpus
 from utils.dataset.parallel_text import read_parallel
 from utils.device import Precision, keep_freed_memory
-from utils.evaluation.metric import bleu_tokenizer, build_metrics
+from utils.evaluation.metric import corpus_metrics
 from utils.export.to_ctranslate2 import to_ctranslate2
 from utils.run import build_translator, find_run, load_run
 from utils.search.translator import Translator
@@ -310,7 +310,7 @@ def main() -> None:
     sources = [ids[: run.window - 1] for ids in run.tokenizers.src.encode(text.src)]
     references = [] if arguments.tokens else text.tgt
 
-    metric = build_metrics(corpus.tgt_lang, bleu_tokenizer(corpus.tgt_lang, corpus.pre_tokenized))["BLEU"]
+    metric = corpus_metrics(corpus)["BLEU"]
 
     def bleu(found: Measurement) -> float:
         return metric.corpus_score(run.tokenizers.tgt.decode(found.translations), [references]).score

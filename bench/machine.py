@@ -4,13 +4,9 @@ import time
 
 import torch
 
+from utils.device import synchronize
+
 _CPU = torch.device("cpu")
-
-
-def synchronize(device: torch.device) -> None:
-    """Wait until all that was asked of the device is done."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 def product_peak(dtype: torch.dtype, device: torch.device = _CPU) -> float:

@@ -15,13 +15,13 @@ import torch
 from torch import Tensor
 
 from const.path import ROOT
-from utils.run import WEIGHTS
+from utils.run import CHECKPOINTS, WEIGHTS
 from utils.training.checkpoint_store import CheckpointStore
-from utils.training.observer import LOG, read_log
+from utils.training.jsonl_log import LOG, read_log
+from utils.training.step_file import step_files, step_of
 from utils.training.weight_store import read_weights
 
 CPU = torch.device("cpu")
-CHECKPOINTS = "checkpoints"
 TIMES = {"seconds", "minutes", "tokens_per_second"}  # of which no two trainings have the same
 PATIENCE = 600.0  # seconds for a training that takes some ten
 
@@ -93,12 +93,12 @@ class TinyTraining:
 
     def checkpoints(self) -> list[Path]:
         """By step."""
-        return sorted(self.run.glob(f"{CHECKPOINTS}/step-*.pt")) if self.run else []
+        return step_files(self.run / CHECKPOINTS, ".pt") if self.run else []
 
     @property
     def step(self) -> int:
         """Of the newest checkpoint."""
-        return max((int(path.stem.removeprefix("step-")) for path in self.checkpoints()), default=0)
+        return max(map(step_of, self.checkpoints()), default=0)
 
     def start(self, prepare: Callable[[], None] | None = None) -> subprocess.Popen[bytes]:
         """Train, or go on where there is a checkpoint.

@@ -22,7 +22,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from tqdm import tqdm
 
 from bench.flops import training_flops
-from bench.machine import product_peak, synchronize
+from bench.machine import product_peak
 from bench.peer_training import PEERS, python_of, train_peer, write_texts
 from bench.plain_loop import PlainLoop, PlainTransformer
 from bench.publish import add_json_option, publish
@@ -38,7 +38,7 @@ from utils.dataset.parallel_text import ParallelText
 from utils.dataset.prefetch import prefetched
 from utils.dataset.token_array import TokenPairs
 from utils.dataset.token_cache import cached_tokenizers, cached_tokens
-from utils.device import Precision, keep_compiled_kernels, keep_freed_memory, pick_device
+from utils.device import Precision, keep_compiled_kernels, keep_freed_memory, pick_device, synchronize
 from utils.text.pair import TokenizerConfig
 from utils.text.tokenizer import Tokenizer
 from utils.training.compiled import compile_blocks

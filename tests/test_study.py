@@ -21,7 +21,7 @@ from utils.config import Config
 from utils.experiment.study import Study
 from utils.experiment.training_process import TrainingProcess
 from utils.run import CONFIG
-from utils.training.observer import LOG, read_log
+from utils.training.jsonl_log import LOG, read_log
 
 SETTINGS = """
 data: {held_out: 8, src: FOLDER/my.ja, tgt: FOLDER/my.en}

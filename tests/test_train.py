@@ -51,11 +51,13 @@ from utils.training.checkpoint_store import CheckpointStore
 from utils.training.distributed import Processes
 from utils.training.guarded_optimizer import GuardedOptimizer
 from utils.training.interrupt import Interrupt
+from utils.training.jsonl_log import JsonlLog
 from utils.training.objective import Loss, Objective, RDropObjective, TranslationObjective, mean_loss
-from utils.training.observer import JsonlLog, StepReport, Validation
+from utils.training.observer import StepReport
 from utils.training.optimizer import OptimizerConfig
 from utils.training.plan import Progress, TrainingConfig
 from utils.training.schedule import learning_rate
+from utils.training.validation import Validation
 from utils.training.weight_store import WeightStore
 
 VOCAB = 24

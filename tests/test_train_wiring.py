@@ -27,8 +27,8 @@ from utils.task.arguments import Arguments
 from utils.training.checkpoint_store import CheckpointConfig
 from utils.training.distributed import Processes
 from utils.training.objective import Loss, Objective, TranslationObjective
-from utils.training.observer import Validation
 from utils.training.plan import TrainingConfig
+from utils.training.validation import Validation
 from utils.training.weight_store import read_weights
 from utils.visualize import curve
 

@@ -16,8 +16,8 @@ from utils.evaluation.validator import Validator
 from utils.file import write_json, write_lines
 from utils.provenance import portable, provenance
 from utils.run import ATTENTION, CURVE, TEST, TRANSLATIONS, WEIGHTS, Run, load_weights
-from utils.training.observer import Sample, Validation
 from utils.training.plan import Progress
+from utils.training.validation import Sample, Validation
 from utils.training.weight_store import WeightStore, average, read_score, write_weights
 from utils.visualize.attention import cross_attention, draw_cross_attention
 

@@ -64,6 +64,12 @@ def inference_dtype(device: torch.device, precision: Precision = "auto") -> torc
     return product_dtype(device, precision)
 
 
+def synchronize(device: torch.device) -> None:
+    """Wait until all that was asked of the device is done."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
 def keep_freed_memory() -> None:
     """Have glibc hold on to memory that was freed; elsewhere this does nothing.
 

@@ -14,8 +14,8 @@ from translate import build_parser as translate_parser
 from utils.conclusion import Judge, try_average, what_next
 from utils.dataset.training_data import AnyBatch
 from utils.run import WEIGHTS
-from utils.training.observer import Validation
 from utils.training.plan import Progress
+from utils.training.validation import Validation
 from utils.training.weight_store import WeightStore, read_score, read_weights, write_weights
 
 

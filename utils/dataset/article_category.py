@@ -14,10 +14,10 @@ from pathlib import Path
 from const.corpora import CORPORA
 from const.path import CORPUS
 from utils.command_line import Parser, run_command
+from utils.dataset.corpus import SPLITS, Split
 from utils.dataset.documents import Document
 from utils.dataset.line_cache import TextLines
 from utils.dataset.monolingual import MonolingualConfig, prepare_monolingual
-from utils.dataset.token_cache import SPLITS, Split
 from utils.file import atomic_file
 
 _SEED = 20110101

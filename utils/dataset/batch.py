@@ -84,16 +84,9 @@ class Batch(NamedTuple):
         return int((self.tgt[:, 1:] != PAD_ID).sum())
 
     @property
-    def filling(self) -> tuple[int, int]:
-        """Positions that hold tokens, and all; <s>, which is not predicted, is left aside."""
-        sides = (self.src, self.tgt[:, 1:])
-        return sum(int((side != PAD_ID).sum()) for side in sides), sum(side.numel() for side in sides)
-
-    @property
-    def size(self) -> str:
-        """Rows times columns of both sides, as the network reads them."""
-        rows, length = self.src.shape
-        return f"{rows:,} x {length:,} source and {rows:,} x {self.tgt.size(1) - 1:,} target tokens"
+    def sides(self) -> dict[str, Int[Tensor, "B L"]]:
+        """Both; <s>, which is not predicted, is left aside."""
+        return {"source": self.src, "target tokens": self.tgt[:, 1:]}
 
     def to(self, device: torch.device) -> "Batch":
         """The same on a device; from pinned memory without waiting."""

@@ -15,6 +15,9 @@ from utils.dataset.install import install
 from utils.dataset.parallel_text import ParallelFiles
 from utils.file import atomic_folder
 
+Split = Literal["train", "dev", "test"]
+SPLITS: tuple[Split, ...] = ("train", "dev", "test")
+
 
 @dataclass(frozen=True)
 class DataConfig:
@@ -109,8 +112,7 @@ def _embedded(config: DataConfig, root: Path) -> Corpus:
     folder = root / "embedded"
     write_embedded(folder)
     train, dev, test = (
-        ParallelFiles(folder / f"kyoto-{split}.{src}", folder / f"kyoto-{split}.{tgt}")
-        for split in ("train", "dev", "test")
+        ParallelFiles(folder / f"kyoto-{split}.{src}", folder / f"kyoto-{split}.{tgt}") for split in SPLITS
     )
     return Corpus("embedded", src, tgt, train, dev, test, pre_tokenized=False)
 
@@ -176,5 +178,5 @@ def _in_folder(folder: Path, split: str) -> ParallelFiles:
 
 
 def _fingerprint(files: list[Path], root: Path) -> str:
-    hashes = "".join(file_hash(path, root / "cache" / "hashes.json") for path in files)
+    hashes = "".join(file_hash(path, root) for path in files)
     return hashlib.sha256(bytes.fromhex(hashes)).hexdigest()[:16]

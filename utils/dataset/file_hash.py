@@ -14,13 +14,14 @@ _LARGE = 2**24  # bytes: below it, hashing takes less than looking up
 _RESOLUTION = 2.0
 
 
-def file_hash(path: Path, memory: Path) -> str:
+def file_hash(path: Path, root: Path) -> str:
     """SHA-256 of what is in a file, in hexadecimal.
 
     Args:
         path: of the file.
-        memory: a JSON file of what is known already; need not be there.
+        root: where corpora and caches are kept, and what is known already is written down.
     """
+    memory = root / "cache" / "hashes.json"
     before = path.stat()
     if before.st_size < _LARGE:
         return _hash(path)

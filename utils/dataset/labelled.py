@@ -160,14 +160,9 @@ class LabelledBatch(NamedTuple):
         return len(self.label)
 
     @property
-    def filling(self) -> tuple[int, int]:
-        """Positions that hold tokens, and all."""
-        return int((self.ids != PAD_ID).sum()), self.ids.numel()
-
-    @property
-    def size(self) -> str:
-        """Rows times columns."""
-        return f"{self.ids.size(0):,} x {self.ids.size(1):,} tokens"
+    def sides(self) -> dict[str, Int[Tensor, "B L"]]:
+        """There is one."""
+        return {"tokens": self.ids}
 
     def to(self, device: torch.device) -> "LabelledBatch":
         """The same on a device; from pinned memory without waiting."""

@@ -67,7 +67,7 @@ def cached_tokenizer(
     if config.sampling:
         raise ValueError(f"sampling={config.sampling} is for pairs of texts: set tokenizer.sampling to 0")
     learned = {field: value for field, value in asdict(config).items() if field not in ("sampling", "joint")}
-    key = cache_key("lines", file_hash(text, _hashes(root)), learned)
+    key = cache_key("lines", file_hash(text, root), learned)
 
     def make(folder: Path) -> None:
         lines = TextLines(text)
@@ -90,7 +90,7 @@ def cached_lines(
         root: where caches are kept.
     """
     written = saved_hashes(lambda folder: tokenizer.save(folder / "tokenizer"))
-    key = cache_key("lines", file_hash(text, _hashes(root)), written)
+    key = cache_key("lines", file_hash(text, root), written)
 
     def make(folder: Path) -> None:
         lines = TextLines(text)
@@ -98,10 +98,6 @@ def cached_lines(
         _encode(lines, tokenizer, folder / "lines")
 
     return TokenArray.load(cached_folder(root / "cache" / f"{name}-{key}", make, say) / "lines")
-
-
-def _hashes(root: Path) -> Path:
-    return root / "cache" / "hashes.json"
 
 
 def _encode(lines: TextLines, tokenizer: Tokenizer, stem: Path) -> None:

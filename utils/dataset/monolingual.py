@@ -9,11 +9,10 @@ from typing import Literal
 
 from const.corpora import CORPORA
 from const.path import CORPUS
-from utils.dataset.corpus import DataConfig, prepare_corpus
+from utils.dataset.corpus import SPLITS, DataConfig, Split, prepare_corpus
 from utils.dataset.documents import Document, DocumentTokens, read_documents
 from utils.dataset.file_hash import file_hash
 from utils.dataset.line_cache import TextLines, cached_lines, cached_tokenizer
-from utils.dataset.token_cache import SPLITS, Split
 from utils.file import atomic_folder
 from utils.text.pair import TokenizerConfig
 from utils.text.tokenizer import Tokenizer
@@ -184,5 +183,5 @@ def _split(text: Path, names: Sequence[str], sizes: Sequence[int], root: Path) -
 
 
 def _fingerprint(files: Sequence[Path], documents: Sequence[Document], root: Path) -> str:
-    hashes = [file_hash(path, root / "cache" / "hashes.json") for path in files]
+    hashes = [file_hash(path, root) for path in files]
     return hashlib.sha256(repr((hashes, [tuple(document) for document in documents])).encode()).hexdigest()[:16]

@@ -27,7 +27,7 @@ def prefetched(items: Iterable[X], pin: bool = False) -> Generator[X, None, None
 
     Args:
         items: is iterated in the thread.
-        pin: put tensors (of named tuples, of lists) where a GPU can fetch them without the processor.
+        pin: put tensors (of tuples, of lists) where a GPU can fetch them without the processor.
     """
     ready: queue.Queue[X | _End] = queue.Queue(_AHEAD)
     abandoned = threading.Event()
@@ -68,6 +68,7 @@ def _pinned(item: Any) -> Any:
             return item.pin_memory()
         case list():
             return [_pinned(part) for part in item]
-        case tuple() if hasattr(item, "_fields"):
-            return type(item)(*map(_pinned, item))
+        case tuple():
+            parts = map(_pinned, item)
+            return type(item)(*parts) if hasattr(item, "_fields") else tuple(parts)
     return item

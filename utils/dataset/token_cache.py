@@ -5,7 +5,6 @@ import textwrap
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Literal
 
 from tqdm import tqdm
 
@@ -13,14 +12,11 @@ from const.path import CORPUS
 from utils.dataset.cache_folder import cached_folder, remove_cached
 from utils.dataset.cache_key import cache_key, saved_hashes
 from utils.dataset.cleaning import clean
-from utils.dataset.corpus import Corpus, DataConfig
+from utils.dataset.corpus import Corpus, DataConfig, Split
 from utils.dataset.encoding import Sampling, encoded_blocks
 from utils.dataset.text_blocks import TextBlocks
 from utils.dataset.token_array import TokenPairs, TokenWriter
 from utils.text.pair import TokenizerConfig, TokenizerPair, load_tokenizers, train_tokenizers
-
-Split = Literal["train", "dev", "test"]
-SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 
 
 def cached_tokenizers(

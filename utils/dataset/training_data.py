@@ -1,23 +1,35 @@
 """What a Trainer must know of the data that it learns from, whatever these are."""
 
+from collections.abc import Mapping
 from typing import Protocol, Self
 
 import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from const.token import PAD_ID
 
 
 class AnyBatch(Protocol):
     """Some tensors that are learned from together."""
 
     @property
-    def filling(self) -> tuple[int, int]:
-        """Positions that hold tokens, and all positions; to be asked before the batch goes to a device."""
-
-    @property
-    def size(self) -> str:
-        """Rows and columns, for people."""
+    def sides(self) -> Mapping[str, Int[Tensor, "B L"]]:
+        """The ids that the network reads or predicts, padded, by what they are called."""
 
     def to(self, device: torch.device) -> Self:
         """The same on a device; from pinned memory without waiting."""
+
+
+def filling(batch: AnyBatch) -> tuple[int, int]:
+    """Positions that hold tokens, and all positions; to be asked before the batch goes to a device."""
+    sides = batch.sides.values()
+    return sum(int((ids != PAD_ID).sum()) for ids in sides), sum(ids.numel() for ids in sides)
+
+
+def size(batch: AnyBatch) -> str:
+    """Rows times columns, for people."""
+    return " and ".join(f"{ids.size(0):,} x {ids.size(1):,} {name}" for name, ids in batch.sides.items())
 
 
 class AnyEpoch(Protocol):

@@ -10,7 +10,7 @@ from models.bert import BertClassifier, BertForPreTraining
 from utils.dataset.labelled import LabelledBatch
 from utils.dataset.masked import MaskedBatch
 from utils.text.tokenizer import Tokenizer
-from utils.training.observer import Sample, Validation
+from utils.training.validation import Sample, Validation
 
 _LONGEST_SAMPLE = 40  # tokens
 

@@ -12,6 +12,7 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
+from utils.dataset.corpus import Corpus
 from utils.evaluation.evaluation import Metric
 from utils.text.script import primary_language
 
@@ -51,6 +52,11 @@ def fitting_tokenizer(tgt_lang: str, pre_tokenized: bool, wanted: str | None = N
             f"{own}, or --pre_tokenized where spaces part the words, or --force"
         )
     return wanted
+
+
+def corpus_metrics(corpus: Corpus) -> dict[str, base.Metric]:
+    """The metrics of `build_metrics`, as the target text of a corpus is counted."""
+    return build_metrics(corpus.tgt_lang, bleu_tokenizer(corpus.tgt_lang, corpus.pre_tokenized))
 
 
 def build_metrics(tgt_lang: str, tokenize: str) -> dict[str, base.Metric]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from const.path import ROOT
 from utils.file import read_json, write_text
-from utils.training.observer import SCORES
+from utils.training.validation import SCORES
 
 READMES = (ROOT / "README.md", ROOT / "README.ja.md")
 

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 
 from utils.dataset.corpus import Corpus
 from utils.dataset.parallel_text import ParallelText
-from utils.evaluation.metric import bleu_tokenizer, build_metrics, measure
+from utils.evaluation.metric import corpus_metrics, measure
 from utils.search.translator import Translator
-from utils.training.observer import Sample, Validation
+from utils.training.validation import Sample, Validation
 
 SCORED = {"bleu": "BLEU", "chrf": "chrF2"}  # names in logs and settings, and those of `build_metrics`
 
@@ -33,8 +33,7 @@ class Validator:
     def __call__(self, loss: float) -> Validation:
         """Scores and samples, beside a loss that is already known (nats per token)."""
         self.translations = [found.text for found in self._translator().translate(self._text.src)]
-        tgt_lang, pre_tokenized = self._corpus.tgt_lang, self._corpus.pre_tokenized
-        metrics = build_metrics(tgt_lang, bleu_tokenizer(tgt_lang, pre_tokenized))
+        metrics = corpus_metrics(self._corpus)
         scored = {name: metrics[metric] for name, metric in SCORED.items()}
         found = measure(self.translations, self._text.tgt, scored)
         stride = max(1, len(self._text) // max(1, self._n_samples))

@@ -4,12 +4,12 @@ from collections.abc import Iterable
 
 from sacrebleu.metrics.bleu import BLEU
 
+from utils.dataset.corpus import Split
 from utils.dataset.line_cache import TextLines
 from utils.dataset.monolingual import MonolingualCorpus
 from utils.dataset.stream import SegmentBatch
-from utils.dataset.token_cache import Split
 from utils.evaluation.metric import bleu_tokenizer
-from utils.training.observer import Validation, perplexity
+from utils.training.validation import Validation, perplexity
 
 
 def n_words(lines: Iterable[str], language: str, pre_tokenized: bool) -> int:

@@ -10,13 +10,13 @@ from utils.config import Config
 from utils.dataset.corpus import prepare_corpus
 from utils.dataset.parallel_text import ParallelFiles, read_parallel
 from utils.device import pick_device
-from utils.evaluation.metric import bleu_tokenizer, build_metrics, measure
+from utils.evaluation.metric import corpus_metrics, measure
 from utils.experiment.ablation import Ablation, Alternative, plain_differences, same_weights
 from utils.experiment.training_process import run_named
 from utils.file import read_json, write_json
 from utils.provenance import portable, provenance
 from utils.run import TEST, load_run, read_config
-from utils.training.observer import LOG, read_log
+from utils.training.jsonl_log import LOG, read_log
 
 Result = dict[str, Any]  # as JSON has it
 
@@ -121,7 +121,7 @@ def score_run(folder: Path, ablation: Ablation, alternative: Alternative, seed: 
     device = pick_device(config.training.device)
     run = load_run(folder, device)
     corpus = prepare_corpus(config.data)
-    metrics = build_metrics(corpus.tgt_lang, bleu_tokenizer(corpus.tgt_lang, corpus.pre_tokenized))
+    metrics = corpus_metrics(corpus)
     course = _course(folder)
 
     def score(files: ParallelFiles) -> _Scores:

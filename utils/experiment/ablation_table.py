@@ -8,6 +8,7 @@ from statistics import mean, stdev
 from typing import NamedTuple
 
 from const.path import ROOT
+from utils.duration import duration
 from utils.experiment.ablation import Ablation, Alternative
 from utils.experiment.ablation_result import Result, Results
 from utils.experiment.seed_spread import (
@@ -22,7 +23,6 @@ from utils.experiment.seed_spread import (
 )
 from utils.experiment.train_options import as_text
 from utils.file import write_text
-from utils.training.observer import duration
 from utils.visualize.ablation import Recipe, draw_ablation
 
 _MAIN = "dev_bleu"  # what choices are made by: nothing is chosen on test

@@ -13,7 +13,7 @@ from utils.experiment.train_options import as_text
 from utils.experiment.training_process import run_named
 from utils.file import write_json
 from utils.terminal.plain_text import aligned
-from utils.training.observer import SCORES
+from utils.training.validation import SCORES
 from utils.visualize.study import DrawnTrial, draw_study
 
 _SHOWN = 5  # trials of the table

@@ -13,7 +13,7 @@ from typing import IO, Any, Self
 from const.path import PICKLES, ROOT
 from utils.command_line import INTERRUPTED, TERMINATED
 from utils.run import CHECKPOINTS, TEST
-from utils.training.observer import LOG, read_log
+from utils.training.jsonl_log import LOG, read_log
 from utils.training.step_file import step_files
 
 POLL = 1.0  # seconds between two looks at the log

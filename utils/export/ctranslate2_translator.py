@@ -1,21 +1,18 @@
 """An exported translator at work: texts are cut, batched and joined as with our own search, CTranslate2 searches."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
 import torch
 
-from utils.dataset.batch import within_budget
 from utils.device import Precision
 from utils.export.ctranslate2_model import CTranslate2Model
 from utils.export.translator_settings import TranslatorSettings
-from utils.search.hypothesis import Hypothesis, SearchConfig
+from utils.search.hypothesis import Bounds, Hypothesis, SearchConfig
 from utils.search.inspection import Inspector
 from utils.search.translator import Translation, Translator
 from utils.text.pair import TokenizerPair, load_tokenizers
-
-_TOKENS_PER_BATCH = 8192  # source positions, padding included, times rows a sentence
 
 
 class CTranslate2Translator(Translator):
@@ -29,6 +26,8 @@ class CTranslate2Translator(Translator):
         device: where the model is.
         minimum_bayes_risk: order candidates by how much they agree with the others, not by score.
     """
+
+    tokens_per_batch = 8192
 
     def __init__(
         self,
@@ -51,13 +50,13 @@ class CTranslate2Translator(Translator):
         )
         self.exported = exported
 
-    def search_ids(
+    def _search(
         self,
         sources: Sequence[Sequence[int]],
-        prefixes: Sequence[Sequence[int]] | None = None,
-        on_progress: Callable[[Sequence[int]], object] = lambda _: None,
-        n_best: int | None = 1,  # noqa: ARG002 (as the others take it)
-        numbers: Sequence[int] | None = None,  # noqa: ARG002
+        bounds: Sequence[Bounds],
+        starts: Sequence[Sequence[int]] | None,
+        n_best: int | None,  # noqa: ARG002 (as the others take it)
+        numbers: Sequence[int],  # noqa: ARG002
     ) -> list[list[Hypothesis]]:
         """As for our own search, and always as many hypotheses as the beam has found; nothing is drawn.
 
@@ -69,15 +68,7 @@ class CTranslate2Translator(Translator):
                 f"coverage_penalty={self.search.coverage_penalty} asks where the model looks, which CTranslate2 does "
                 "not tell as our search does: give 0, or use the run itself"
             )
-        found: list[list[Hypothesis]] = [[] for _ in sources]
-        for rows in within_budget([len(source) + 1 for source in sources], _TOKENS_PER_BATCH // self.search.beam_size):
-            bounds = [self.search.bounds(len(sources[i]) + 1, self.longest) for i in rows]
-            starts = [prefixes[i] for i in rows] if prefixes is not None else None
-            best_first = self.exported.search([sources[i] for i in rows], bounds, self.search, starts)
-            for i, hypotheses in zip(rows, best_first, strict=True):
-                found[i] = hypotheses
-            on_progress(rows)
-        return found
+        return self.exported.search(sources, bounds, self.search, starts)
 
 
 class CTranslate2Inspector(Inspector):

@@ -10,13 +10,12 @@ from const.token import UNK_ID
 from utils.dataset.batch import padded, within_budget
 from utils.search.beam import beam_search
 from utils.search.greedy import greedy_search
-from utils.search.hypothesis import Hypothesis, Searchable, SearchConfig
+from utils.search.hypothesis import Bounds, Hypothesis, Searchable, SearchConfig
 from utils.search.minimum_bayes_risk import by_expected_chrf
 from utils.search.sampling import SamplingConfig, sample
 from utils.text.pair import TokenizerPair
 from utils.text.sentence import join_sentences, split_sentences
 
-_TOKENS_PER_BATCH = 16384  # source positions, padding included, times rows a sentence
 _MOST_PIECES = 2**20  # no text is cut into more
 
 
@@ -75,6 +74,8 @@ class Translator:
         sampling: draw translations instead of looking for the likeliest.
         minimum_bayes_risk: order candidates by how much they agree with the others, not by score.
     """
+
+    tokens_per_batch = 16384  # source positions, padding included, times rows a sentence
 
     def __init__(
         self,
@@ -168,21 +169,31 @@ class Translator:
         """
         found: list[list[Hypothesis]] = [[] for _ in sources]
         width = self.sampling.n_samples if self.sampling else self.search.beam_size
-        for rows in within_budget([len(source) + 1 for source in sources], _TOKENS_PER_BATCH // width):
-            src = padded([sources[i] for i in rows]).to(self.device)
-            bounds = [self.search.bounds(len(sources[i]) + 1, self.longest) for i in rows]
+        for rows in within_budget([len(source) + 1 for source in sources], self.tokens_per_batch // width):
+            batch = [sources[i] for i in rows]
+            bounds = [self.search.bounds(len(source) + 1, self.longest) for source in batch]
             starts = [prefixes[i] for i in rows] if prefixes is not None else None
-            if self.sampling is not None:
-                drawn = [numbers[i] for i in rows] if numbers is not None else rows
-                hypotheses = sample(self.model, src, bounds, self.search, self.sampling, drawn, starts)
-            elif width == 1:
-                hypotheses = [[best] for best in greedy_search(self.model, src, bounds, self.search, starts)]
-            else:
-                hypotheses = beam_search(self.model, src, bounds, self.search, starts, n_best)
-            for i, best_first in zip(rows, hypotheses, strict=True):
+            drawn = [numbers[i] for i in rows] if numbers is not None else rows
+            for i, best_first in zip(rows, self._search(batch, bounds, starts, n_best, drawn), strict=True):
                 found[i] = best_first
             on_progress(rows)
         return found
+
+    def _search(
+        self,
+        sources: Sequence[Sequence[int]],
+        bounds: Sequence[Bounds],
+        starts: Sequence[Sequence[int]] | None,
+        n_best: int | None,
+        numbers: Sequence[int],
+    ) -> list[list[Hypothesis]]:
+        """Hypotheses for each sequence of a batch, the arguments as `search_ids` has them."""
+        src = padded(sources).to(self.device)
+        if self.sampling is not None:
+            return sample(self.model, src, bounds, self.search, self.sampling, numbers, starts)
+        if self.search.beam_size == 1:
+            return [[best] for best in greedy_search(self.model, src, bounds, self.search, starts)]
+        return beam_search(self.model, src, bounds, self.search, starts, n_best)
 
     def _decode(self, found: list[list[Hypothesis]], n_best: int) -> list[list[Candidate]]:
         """The texts of each piece, the best first."""

@@ -13,7 +13,7 @@ from utils.device import pick_device
 from utils.run import find_run
 from utils.search.generation import generate
 from utils.search.sampling import SamplingConfig
-from utils.terminal.option import SAMPLING, changed_by
+from utils.terminal.option import SAMPLING, add_sampling_options, changed_by
 from utils.trained import TrainedLanguageModel, load_language_model
 
 
@@ -61,13 +61,7 @@ def build_parser() -> Parser:
     parser.add_argument("--run", type=Path, help="a language model's (default: the one trained last)")
     parser.add_argument("--tokens", type=int, default=60, metavar="N", help="most tokens behind the prompt")
     parser.add_argument("--sentences", type=int, default=1, metavar="N", help="how many ends of sentences to go to")
-    parser.add_argument("--samples", type=int, metavar="N", help="how many continuations, a line each (default: 1)")
-    parser.add_argument("--temperature", type=float, metavar="T", help="below 1: the likely gets likelier (default: 1)")
-    parser.add_argument("--top_k", type=int, metavar="K", help="draw among the K likeliest (default: among all)")
-    parser.add_argument(
-        "--top_p", type=float, metavar="P", help="draw among those that together have probability P (default: all)"
-    )
-    parser.add_argument("--seed", type=int, metavar="N", help="another one draws others (default: 1)")
+    add_sampling_options(parser, "how many continuations, a line each (default: 1)")
     parser.add_argument("--greedy", action="store_true", help="draw nothing: always say the likeliest token")
     parser.add_argument(
         "--memory_length",

@@ -6,9 +6,9 @@ from pathlib import Path
 from models.transformer_xl import TransformerXL
 from utils.conclusion import Judge, Trained, score_best
 from utils.config import LanguageConfig
+from utils.dataset.corpus import Split
 from utils.dataset.monolingual import prepare_monolingual
 from utils.dataset.stream import SegmentBatch, StreamSampler
-from utils.dataset.token_cache import Split
 from utils.evaluation.word_perplexity import WordPerplexity
 from utils.task.task import Say
 from utils.text.pair import TokenizerPair, load_tokenizers

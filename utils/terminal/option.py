@@ -52,13 +52,18 @@ def add_search_options(parser: ArgumentParser) -> None:
     )
     sampling = parser.add_argument_group("sampling")
     sampling.add_argument("--sample", action="store_true", help="draw translations instead of looking for the best")
-    sampling.add_argument(
-        "--samples", type=int, metavar="N", help="how many to draw (default: --n_best; 32 for --minimum_bayes_risk)"
+    add_sampling_options(sampling, "how many to draw (default: --n_best; 32 for --minimum_bayes_risk)")
+
+
+def add_sampling_options(group: Any, samples_help: str) -> None:
+    """Give a parser, or a group of its options, those that change a `SamplingConfig`."""
+    group.add_argument("--samples", type=int, metavar="N", help=samples_help)
+    group.add_argument("--temperature", type=float, metavar="T", help="below 1: the likely gets likelier (default: 1)")
+    group.add_argument("--top_k", type=int, metavar="K", help="draw among the K likeliest tokens (default: all)")
+    group.add_argument(
+        "--top_p", type=float, metavar="P", help="draw among those that together have probability P (default: 1)"
     )
-    sampling.add_argument("--temperature", type=float, metavar="T", help="below 1: the likely gets likelier")
-    sampling.add_argument("--top_k", type=int, metavar="K", help="draw among the K likeliest tokens")
-    sampling.add_argument("--top_p", type=float, metavar="P", help="draw among those that together have probability P")
-    sampling.add_argument("--seed", type=int, metavar="N", help="another one draws others (default: 1)")
+    group.add_argument("--seed", type=int, metavar="N", help="another one draws others (default: 1)")
 
 
 def add_rescoring_options(parser: ArgumentParser) -> None:

@@ -8,8 +8,9 @@ from torch import Tensor
 
 from utils.file import sweep_drafts
 from utils.training.checkpoint_store import CheckpointStore
-from utils.training.observer import StepReport, Validation
+from utils.training.observer import StepReport
 from utils.training.plan import Progress
+from utils.training.validation import Validation
 from utils.training.weight_store import WeightStore, read_score, write_weights
 
 

@@ -10,7 +10,6 @@ import torch
 from utils.training.checkpoint import DamagedError, load_checkpoint, save_checkpoint
 from utils.training.step_file import step_file, step_files
 
-_FORMAT_1 = "last.pt"
 _SUFFIX = ".pt"
 
 
@@ -92,11 +91,5 @@ class CheckpointStore:
         if found:
             raise ValueError(
                 f"no checkpoint in {self._folder} is whole ({'; '.join(map(str, found.values()))}): start anew"
-            )
-        old = self._folder.parent / _FORMAT_1
-        if old.exists():
-            raise ValueError(
-                f"{old} was written by an older version and cannot be gone on from: "
-                f"start anew, with its weights if you like (--init-from {self._folder.parent})"
             )
         raise ValueError(f"no checkpoint in {self._folder}: the run saved none yet, start it anew")

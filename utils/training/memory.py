@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from utils.dataset.training_data import AnyBatch, BatchSettings
+from utils.dataset.training_data import AnyBatch, BatchSettings, filling, size
 
 # a CPU's allocator, CUDA's driver and cuBLAS say it by a RuntimeError with these words
 _NO_MEMORY = re.compile(r"can't allocate memory|not enough memory|out of memory|ALLOC_FAILED|std::bad_alloc", re.I)
@@ -41,8 +41,8 @@ def explained_out_of_memory(micro_batches: Sequence[AnyBatch], config: BatchSett
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
-        largest = max(micro_batches, key=lambda batch: batch.filling[1])
-        raise ValueError(f"out of memory at a batch of {largest.size}: {config.remedy()}") from error
+        largest = max(micro_batches, key=lambda batch: filling(batch)[1])
+        raise ValueError(f"out of memory at a batch of {size(largest)}: {config.remedy()}") from error
 
 
 def forget_peak(device: torch.device) -> None:

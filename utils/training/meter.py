@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from utils.dataset.training_data import AnyBatch
+from utils.dataset.training_data import AnyBatch, filling
 from utils.training.guarded_optimizer import GuardedOptimizer
 from utils.training.observer import StepReport
 from utils.training.plan import Progress
@@ -60,7 +60,7 @@ class Meter:
         self._nats = self._nats.to(nats.device) + torch.where(made, nats, 0.0)
         self._tokens = self._tokens.to(nats.device) + torch.where(made, tokens, 0.0)
         for batch in micro_batches:
-            real, padded = batch.filling
+            real, padded = filling(batch)
             self._real, self._padded = self._real + real, self._padded + padded
 
     def report(self, optimizer: GuardedOptimizer) -> StepReport:

@@ -9,9 +9,10 @@ from typing import Protocol
 import torch
 from torch import nn
 
-from utils.dataset.training_data import AnyBatch, AnyEpoch
+from utils.dataset.training_data import AnyBatch, AnyEpoch, filling, size
+from utils.device import synchronize
+from utils.duration import duration
 from utils.training.memory import forget_peak, peak_memory, total_memory
-from utils.training.observer import duration
 
 LOOKED_AT = 200  # batches, to find the smallest and the median
 TIMED = 3  # updates
@@ -47,9 +48,9 @@ def rehearse(
     of = f" of {accumulate}" if accumulate > 1 else ""
     say(
         f"an epoch: {len(epoch):,} batches, {n_updates:,} updates{of}, padding {epoch.padding:.1%}\n"
-        f"  smallest batch  {smallest.size}\n"
-        f"  median batch    {median.size}\n"
-        f"  largest batch   {largest.size}"
+        f"  smallest batch  {size(smallest)}\n"
+        f"  median batch    {size(median)}\n"
+        f"  largest batch   {size(largest)}"
     )
     forget_peak(trainer.device)
     own = accumulate // n_processes
@@ -81,7 +82,7 @@ def parameter_table(net: nn.Module) -> str:
 def _smallest_and_median(epoch: AnyEpoch) -> tuple[AnyBatch, AnyBatch]:
     """By positions, of some batches: making all of a large epoch would take minutes."""
     places = range(0, len(epoch), -(-len(epoch) // LOOKED_AT))
-    by_size = sorted(places, key=lambda i: epoch[i].filling[1])
+    by_size = sorted(places, key=lambda i: filling(epoch[i])[1])
     return epoch[by_size[0]], epoch[by_size[len(by_size) // 2]]
 
 
@@ -90,15 +91,9 @@ def _seconds(trainer: Learner, micro_batches: list[AnyBatch], n: int) -> float:
     trainer.train_step(micro_batches)
     times = []
     for _ in range(n):
-        _wait(trainer.device)
+        synchronize(trainer.device)
         begin = time.perf_counter()
         trainer.train_step(micro_batches)
-        _wait(trainer.device)
+        synchronize(trainer.device)
         times.append(time.perf_counter() - begin)
     return statistics.median(times)
-
-
-def _wait(device: torch.device) -> None:
-    """For what a GPU has still to do."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

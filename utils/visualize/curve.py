@@ -10,8 +10,10 @@ from matplotlib.lines import Line2D
 
 from utils.command_line import Parser, run_command
 from utils.file import require_file
-from utils.training.observer import LOG, SCORES, StepReport, Validation, read_log
+from utils.training.jsonl_log import LOG, read_log
+from utils.training.observer import StepReport
 from utils.training.plan import Progress
+from utils.training.validation import SCORES, Validation
 from utils.visualize.run_title import distinct_names, titles
 from utils.visualize.sheet import drawing
 

@@ -8,7 +8,7 @@ from const.path import FIGURE, PICKLES
 from const.token import BOS, EOS, PAD
 from layers.positional_encoding import sinusoid
 from utils.command_line import Parser, run_command
-from utils.training.observer import LOG
+from utils.training.jsonl_log import LOG
 from utils.visualize.activation import draw_activations
 from utils.visualize.curve import draw_curves
 from utils.visualize.label_smoothing import draw_label_smoothing

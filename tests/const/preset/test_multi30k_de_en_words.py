@@ -13,10 +13,10 @@ from layers.positional_encoding import LearnedPositionalEncoding
 from models.transformer import Transformer
 from utils.config import Config
 from utils.dataset.bucket_sampler import BucketSampler, require_positions
-from utils.dataset.corpus import Corpus, DataConfig, prepare_corpus
+from utils.dataset.corpus import Corpus, DataConfig, Split, prepare_corpus
 from utils.dataset.parallel_text import ParallelFiles
 from utils.dataset.token_array import TokenPairs
-from utils.dataset.token_cache import Split, cached_tokenizers, cached_tokens
+from utils.dataset.token_cache import cached_tokenizers, cached_tokens
 from utils.text.pair import TokenizerPair
 from utils.training.schedule import learning_rate
 

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from utils.dataset.batch import Batch, BatchConfig, padded, within_budget
+from utils.dataset.training_data import filling
 
 
 def test_sequences_of_any_kind_become_one_tensor() -> None:
@@ -25,7 +26,7 @@ def test_target_tokens_are_what_is_predicted() -> None:
 
 def test_padding_fills_nothing() -> None:
     batch = Batch(padded([[5], [6, 7]]), padded([[7, 8, 9], []], bos=True))
-    assert batch.filling == (2 + 3 + 4 + 1, 6 + 8)
+    assert filling(batch) == (2 + 3 + 4 + 1, 6 + 8)
 
 
 @pytest.mark.parametrize("name", ["tokens_per_batch", "accumulate", "max_tokens", "length_multiple"])

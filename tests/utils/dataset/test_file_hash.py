@@ -36,12 +36,12 @@ def sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def test_a_file_that_nobody_touched_is_read_once(tmp_path: Path, memory: Path, hashed: list[Path]) -> None:
+def test_a_file_that_nobody_touched_is_read_once(tmp_path: Path, hashed: list[Path]) -> None:
     a, b = tmp_path / "a", tmp_path / "b"
     a.write_text("capital")
     b.write_text("bridge")
     for _ in range(3):
-        assert [file_hash(path, memory) for path in (a, b)] == [sha256(a), sha256(b)]
+        assert [file_hash(path, tmp_path) for path in (a, b)] == [sha256(a), sha256(b)]
     assert hashed == [a, b]
 
 
@@ -66,14 +66,12 @@ def replace(path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [rewrite, rewrite_and_hide_it, replace])
-def test_a_changed_file_is_read_anew(
-    change: Callable[[Path], None], tmp_path: Path, memory: Path, hashed: list[Path]
-) -> None:
+def test_a_changed_file_is_read_anew(change: Callable[[Path], None], tmp_path: Path, hashed: list[Path]) -> None:
     path = tmp_path / "a"
     path.write_text("capital")
-    before = file_hash(path, memory)
+    before = file_hash(path, tmp_path)
     change(path)
-    assert file_hash(path, memory) == sha256(path) != before
+    assert file_hash(path, tmp_path) == sha256(path) != before
     assert len(hashed) == 2
 
 
@@ -87,19 +85,19 @@ def test_a_file_that_has_just_changed_is_waited_for(
     path = tmp_path / "a"
     path.write_text("capital")
     for _ in range(2):
-        file_hash(path, memory)
+        file_hash(path, tmp_path)
     assert slept == pytest.approx([60, 60], abs=10)
     assert len(hashed) == 2
     assert not memory.exists()  # nobody has really waited
     os.utime(path, (time.time() + 1000, time.time() + 1000))  # another machine's clock
-    file_hash(path, memory)
+    file_hash(path, tmp_path)
     assert slept[2] == 60
 
 
 def test_small_files_are_simply_read(tmp_path: Path, memory: Path) -> None:
     path = tmp_path / "a"
     path.write_text("capital")
-    assert file_hash(path, memory) == sha256(path)
+    assert file_hash(path, tmp_path) == sha256(path)
     assert not memory.exists()
 
 
@@ -111,6 +109,6 @@ def test_a_damaged_memory_is_no_memory(damaged: str, tmp_path: Path, memory: Pat
     path.write_text("capital")
     memory.parent.mkdir()
     memory.write_text(damaged.replace("NAME", str(path)))
-    assert file_hash(path, memory) == file_hash(path, memory) == sha256(path)
+    assert file_hash(path, tmp_path) == file_hash(path, tmp_path) == sha256(path)
     assert len(hashed) == 1
     assert list(json.loads(memory.read_text())) == [str(path)]

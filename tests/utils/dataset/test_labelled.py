@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from const.token import BOS_ID, EOS_ID, PAD_ID
 from utils.dataset.labelled import LabelledBatch, LabelledConfig, LabelledSampler, LabelledText, LabelNames
 from utils.dataset.token_array import TokenArray
+from utils.dataset.training_data import filling
 from utils.text.word_tokenizer import WordTokenizer
 
 lengths = st.lists(st.integers(0, 9), min_size=1, max_size=30)
@@ -130,4 +131,4 @@ def test_a_text_that_is_missing_is_named_with_what_writes_such_texts(tmp_path: P
 
 def test_padding_fills_nothing() -> None:
     ids = torch.tensor([[BOS_ID, 4, EOS_ID], [BOS_ID, PAD_ID, PAD_ID]])
-    assert LabelledBatch(ids, torch.tensor([1, 0])).filling == (4, 6)
+    assert filling(LabelledBatch(ids, torch.tensor([1, 0]))) == (4, 6)

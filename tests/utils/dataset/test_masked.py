@@ -10,6 +10,7 @@ from const.token import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from utils.dataset.documents import Document, DocumentTokens
 from utils.dataset.masked import MaskedBatch, MaskedEpoch, MaskedSampler, MaskingConfig
 from utils.dataset.token_array import TokenArray
+from utils.dataset.training_data import filling
 from utils.text.word_tokenizer import WordTokenizer
 
 Lengths = list[list[int]]
@@ -310,4 +311,4 @@ def test_a_rate_that_is_no_share_is_refused(rate: float) -> None:
 
 def test_padding_fills_nothing() -> None:
     ids = torch.tensor([[BOS_ID, 4, EOS_ID], [BOS_ID, PAD_ID, PAD_ID]])
-    assert MaskedBatch(ids, torch.zeros_like(ids), torch.zeros_like(ids), torch.tensor([])).filling == (4, 6)
+    assert filling(MaskedBatch(ids, torch.zeros_like(ids), torch.zeros_like(ids), torch.tensor([]))) == (4, 6)

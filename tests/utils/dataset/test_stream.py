@@ -10,6 +10,7 @@ from const.token import BOS_ID, EOS_ID, PAD_ID
 from utils.dataset.documents import Document, DocumentTokens
 from utils.dataset.stream import NO_DOCUMENT, SegmentBatch, StreamConfig, StreamSampler
 from utils.dataset.token_array import TokenArray
+from utils.dataset.training_data import filling
 
 Lengths = list[list[int]]
 documents = st.lists(st.lists(st.integers(0, 6), min_size=1, max_size=6), min_size=1, max_size=12)
@@ -196,4 +197,4 @@ def test_the_remedy_is_half_of_the_streams_at_once_or_shorter_segments() -> None
 
 def test_padding_fills_nothing() -> None:
     ids = torch.tensor([[BOS_ID, 4, EOS_ID], [BOS_ID, PAD_ID, PAD_ID]])
-    assert SegmentBatch(ids, ids, ids).filling == (4, 6)
+    assert filling(SegmentBatch(ids, ids, ids)) == (4, 6)

@@ -11,10 +11,10 @@ import pytest
 from utils.dataset import cleaning, encoding, parallel_text, text_blocks
 from utils.dataset.cache_folder import remove_cached
 from utils.dataset.cleaning import CleanConfig
-from utils.dataset.corpus import Corpus, DataConfig
+from utils.dataset.corpus import SPLITS, Corpus, DataConfig
 from utils.dataset.parallel_text import ParallelFiles
 from utils.dataset.token_array import TokenArray, TokenPairs
-from utils.dataset.token_cache import SPLITS, cached_tokenizers, cached_tokens, training_tokens
+from utils.dataset.token_cache import cached_tokenizers, cached_tokens, training_tokens
 from utils.text.pair import TokenizerConfig, TokenizerPair
 from utils.text.word_tokenizer import WordTokenizer
 

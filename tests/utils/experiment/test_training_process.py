@@ -13,7 +13,7 @@ from bench.tiny_training import TinyTraining
 from const.path import ROOT
 from utils.experiment import training_process
 from utils.experiment.training_process import BusyError, TrainingProcess, run_named, stop_as_by_ctrl_c
-from utils.training.observer import LOG, read_log
+from utils.training.jsonl_log import LOG, read_log
 
 SETTINGS = """
 data: {held_out: 8}

@@ -48,7 +48,7 @@ def test_texts_are_cut_left_alone_and_put_in_order_as_ours(folders: tuple[Path, 
 def test_batches_do_not_matter(folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     _, theirs = both(folders, SearchConfig(beam_size=2))
     expected = [found.text for found in theirs.translate(TEXTS)]
-    monkeypatch.setattr("utils.export.ctranslate2_translator._TOKENS_PER_BATCH", 100)
+    monkeypatch.setattr(CTranslate2Translator, "tokens_per_batch", 100)
     assert [found.text for found in theirs.translate(TEXTS)] == expected
 
 

@@ -65,7 +65,7 @@ def test_every_text_gets_its_own_translation_in_any_company(
     ours = translator(search)
     alone = [ours.translate([text])[0] for text in texts]
     together = ours.translate(texts)
-    monkeypatch.setattr(module, "_TOKENS_PER_BATCH", 60)
+    monkeypatch.setattr(Translator, "tokens_per_batch", 60)
     in_small_batches = ours.translate(texts[::-1])[::-1]
     for found in (together, in_small_batches):
         assert [t.text for t in found] == [t.text for t in alone]
@@ -101,7 +101,7 @@ def test_any_list_of_texts_keeps_its_order_and_each_is_told_of_once(texts: list[
     progress: list[int] = []
     ours = Translator(Echo(), tokenizers(), "en", SearchConfig(width, 0.0), 99, 99, CPU)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_TOKENS_PER_BATCH", budget)
+        patch.setattr(Translator, "tokens_per_batch", budget)
         found = ours.translate(texts, progress.append)
     assert sum(progress) == len(found) == len(texts)
     for text, translation in zip(texts, found, strict=True):
@@ -140,7 +140,7 @@ def test_a_space_that_is_a_piece_of_its_own_is_no_text(monkeypatch: pytest.Monke
 def test_the_batches_keep_to_their_budget_longest_first(
     sampling: SamplingConfig | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_TOKENS_PER_BATCH", 120)
+    monkeypatch.setattr(Translator, "tokens_per_batch", 120)
     search = BEAM if sampling is None else GREEDY  # three rows a sentence, either way
     ours = Translator(translating(), tokenizers(), "en", search, 48, 48, CPU, sampling)
     read = watch_sources(monkeypatch, ours.model)
@@ -166,7 +166,7 @@ def test_what_is_drawn_for_a_text_does_not_depend_on_its_company(monkeypatch: py
     texts = [*TEXT.src[:6], "寺"]
     ours = Translator(translating(), tokenizers(), "en", GREEDY, 48, 48, CPU, SamplingConfig(n_samples=3))
     together = ours.translate(texts, n_best=3)
-    monkeypatch.setattr(module, "_TOKENS_PER_BATCH", 60)
+    monkeypatch.setattr(Translator, "tokens_per_batch", 60)
     apart = ours.translate(texts, n_best=3)
     for a, b in zip(together, apart, strict=True):
         assert sorted(c.text for c in a.candidates) == sorted(c.text for c in b.candidates)
@@ -241,7 +241,7 @@ def test_a_prefix_leaves_room_for_the_end() -> None:
 
 
 def test_each_text_is_told_of_once_however_many_pieces_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_TOKENS_PER_BATCH", 60)
+    monkeypatch.setattr(Translator, "tokens_per_batch", 60)
     progress: list[int] = []
     texts = [*TEXT.src[:10], "", "😀", "".join(TEXT.src[:5])]
     found = translator(window=16).translate(texts, progress.append)
@@ -265,7 +265,7 @@ def test_a_long_text_is_done_when_its_last_piece_is(pieces: tuple[str, str], mon
         return progress
 
     assert told() == [0, 2]  # all in a batch
-    monkeypatch.setattr(module, "_TOKENS_PER_BATCH", 1)
+    monkeypatch.setattr(Translator, "tokens_per_batch", 1)
     assert told() == [0, 0, 1, 1]  # each in its own
 
 

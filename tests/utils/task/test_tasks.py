@@ -28,7 +28,7 @@ from utils.task.task import Task
 from utils.task.translation import TranslationTask
 from utils.text.pair import load_tokenizers
 from utils.trained import load_bert, load_classifier, load_language_model
-from utils.training.observer import read_log
+from utils.training.jsonl_log import read_log
 from utils.training.optimizer import OptimizerConfig
 from utils.training.schedule import learning_rate
 

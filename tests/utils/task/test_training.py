@@ -28,9 +28,9 @@ from utils.training.checkpoint_store import CheckpointStore
 from utils.training.classification_objective import ClassificationObjective
 from utils.training.distributed import Processes
 from utils.training.guarded_optimizer import GuardedOptimizer
+from utils.training.jsonl_log import JsonlLog
 from utils.training.masked_objective import MaskedLanguageObjective
 from utils.training.objective import Objective, mean_loss
-from utils.training.observer import JsonlLog
 from utils.training.plan import PlanConfig
 from utils.training.recurrent_objective import RecurrentObjective
 from utils.training.weight_store import WeightStore

@@ -9,8 +9,10 @@ from matplotlib.lines import Line2D
 from PIL import Image
 
 from tests.strict import no_warning
-from utils.training.observer import JsonlLog, Sample, StepReport, Validation
+from utils.training.jsonl_log import JsonlLog
+from utils.training.observer import StepReport
 from utils.training.plan import Progress
+from utils.training.validation import Sample, Validation
 from utils.visualize import curve
 from utils.visualize.curve import CurvePicture, draw_curves
 

@@ -1,0 +1,10 @@
+"""Time as people say it."""
+
+
+def duration(seconds: float) -> str:
+    """Seconds, minutes, hours or days, whichever reads best."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    if seconds < 90 * 60:
+        return f"{seconds / 60:.1f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.1f} days"
