@@ -104,8 +104,8 @@ class Presenter:
         value = perplexity(self._log_prob, self._n_tokens)
         return f"{self._n_judged:,} lines, {self._n_tokens:,} tokens with </s>, perplexity {value:.2f}"
 
-    def _tell(self, number: int, notices: Iterable[str]) -> None:
-        for notice in notices:
+    def _tell(self, number: int, said: Iterable[str]) -> None:
+        for notice in said:
             self._say(f"line {number}: {notice}")
 
     def _linked(self, texts: Sequence[str], found: Sequence[Translation]) -> Iterator[str]:
