@@ -195,14 +195,25 @@ def tree_of(path: Path) -> type[AnyConfig]:
     Raises:
         ValueError: an unknown task.
     """
-    try:
-        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError, UnicodeDecodeError):
-        return Config  # whose parser says what is wrong
-    task = settings.get("task", "translation") if isinstance(settings, dict) else "translation"
+    task = _read(path).get("task", "translation")
     if not isinstance(task, str) or task not in TREES:
         raise ValueError(f"{path}: task={task} is none of {', '.join(TREES)}")
     return TREES[task]
+
+
+def names_corpus(path: Path) -> bool:
+    """Whether the settings in a file say of which corpus they are."""
+    data = _read(path).get("data")
+    return isinstance(data, dict) and "corpus" in data
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """What stands in a file; nothing where it cannot be read: the parser that is given it says what is wrong."""
+    try:
+        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError, UnicodeDecodeError):
+        return {}
+    return settings if isinstance(settings, dict) else {}
 
 
 def _plain(value: Any, written: Callable[[Path], str]) -> Any:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from const.path import PRESET
 from const.version import VERSION
 from utils.command_line import Parser
-from utils.config import TREES, AnyConfig, Config, add_config, to_config, tree_of
+from utils.config import TREES, AnyConfig, Config, add_config, names_corpus, to_config, tree_of
 from utils.dataset.corpus import DataConfig
 from utils.run import CHECKPOINTS, CONFIG, find_run, newest_run, read_config
 
@@ -85,7 +85,8 @@ def read_arguments(argv: Sequence[str]) -> Arguments:
         if not saved.is_file():
             raise ValueError(f"no settings {saved}: give the folder of a run")
         tree = tree_of(saved)
-        argv = ["--config", str(saved), *(_without_own_files(argv) if tree is Config else []), *argv]
+        cleared = _without_own_files(argv, asked.config) if tree is Config else []
+        argv = ["--config", str(saved), *cleared, *argv]
     elif asked.config is not None:
         tree = tree_of(Path(asked.config))
     elif asked.task is None:
@@ -108,10 +109,10 @@ def _refuse_other_score(run: Path, config: AnyConfig) -> None:
         )
 
 
-def _without_own_files(argv: Sequence[str]) -> list[str]:
+def _without_own_files(argv: Sequence[str], preset: str | None) -> list[str]:
     """Options by which a corpus that is named anew takes the place of the files that a run has learned from."""
     given = {argument.partition("=")[0] for argument in argv}
-    if "--data.corpus" not in given:
+    if "--data.corpus" not in given and not (preset and names_corpus(Path(preset))):
         return []
     files = [f"--data.{key.name}" for key in fields(DataConfig) if key.type == Path | None]
     return [word for option in files if option not in given for word in (option, "null")]

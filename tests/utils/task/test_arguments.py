@@ -1,6 +1,7 @@
 """What train.py is asked for: here, the runs that it goes on with or begins from."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -63,6 +64,11 @@ def test_a_corpus_that_is_named_anew_takes_the_place_of_a_runs_own_files(runs: P
     assert data() == own
     for options in (("--data.corpus", "kftt"), ("--data.corpus=kftt",)):
         assert data(*options) == DataConfig(corpus="kftt", src_lang="xx")
+    preset = runs / "preset.yaml"
+    preset.write_text("data: {corpus: multi30k, src_lang: en, tgt_lang: de, test_src: t.en}\n")
+    assert data("--config", str(preset)) == DataConfig("multi30k", "en", "de", test_src=Path("t.en"))
+    preset.write_text("data: {held_out: 7}\n")
+    assert data("--config", str(preset)) == replace(own, held_out=7)
     # what is given beside it holds
     archived = data("--data.corpus", "kftt", "--data.archive", "kftt.tar.gz", "--data.test_src=t.ja")
     assert (archived.archive, archived.src, archived.test_src) == (Path("kftt.tar.gz"), None, Path("t.ja"))
