@@ -6,10 +6,7 @@ POETRY := .poetry/bin/poetry
 RUN := $(POETRY) run
 # Poetry's own client asks an index for JSON, which plain mirrors and proxies do not speak; through the mirror plugin
 # it reads the same pages as pip does, from where pip reads them.
-PIP_INDEX := $(shell python3 -c "import os, subprocess, sys; from pip._internal.models.index import PyPI; found = subprocess.run([sys.executable, '-m', 'pip', 'config', 'get', 'global.index-url'], capture_output=True, text=True).stdout.strip(); print(os.environ.get('PIP_INDEX_URL') or found or PyPI.simple_url)" 2>/dev/null)
-ifndef POETRY_PYPI_MIRROR_URL
-export POETRY_PYPI_MIRROR_URL := $(PIP_INDEX)
-endif
+.venv/installed: export POETRY_PYPI_MIRROR_URL ?= $(shell python3 -c "import os, subprocess, sys; from pip._internal.models.index import PyPI; found = subprocess.run([sys.executable, '-m', 'pip', 'config', 'get', 'global.index-url'], capture_output=True, text=True).stdout.strip(); print(os.environ.get('PIP_INDEX_URL') or found or PyPI.simple_url)" 2>/dev/null)
 
 help:  ## list the commands
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16

@@ -8,7 +8,7 @@ from tqdm import tqdm
 
 from const.version import VERSION
 from utils.above_bars import print_above_bars
-from utils.command_line import Parser, needing_group, require_at_least, run_command
+from utils.command_line import Parser, needing_group, require_options_at_least, run_command
 from utils.experiment.training_process import stop_as_by_ctrl_c
 from utils.file import require_file
 
@@ -67,7 +67,7 @@ Exit status: 0, 2 after a mistake or three failures in a row, 130 after Ctrl-C."
 def main() -> None:
     """Read the study file, train until there are enough trials, say which are the best."""
     arguments = build_parser().parse_args()
-    require_at_least(arguments, trials=0)
+    require_options_at_least(arguments, trials=0)
     require_file(arguments.best, arguments.json)
     config = StudyConfig.load(arguments.study)
     stop_as_by_ctrl_c()

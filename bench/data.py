@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.publish import add_json_option, publish
-from utils.command_line import Parser, require_at_least, run_command
+from utils.command_line import Parser, require_options_at_least, run_command
 from utils.dataset.batch import BatchConfig
 from utils.dataset.bucket_sampler import BucketSampler
 from utils.dataset.corpus import DataConfig, prepare_corpus
@@ -222,7 +222,7 @@ def build_parser() -> Parser:
 def main() -> None:
     """Write the text, prepare it twice, print what it took."""
     arguments = build_parser().parse_args()
-    require_at_least(arguments, pairs=_FEWEST_PAIRS)
+    require_options_at_least(arguments, pairs=_FEWEST_PAIRS)
     tokenizer = TokenizerConfig(vocab_size=arguments.vocab_size, sampling=arguments.sampling)
     root = arguments.folder / f"corpus-{arguments.pairs}"
     if root.exists():

@@ -26,7 +26,7 @@ from bench.publish import add_json_option, publish
 from const.token import PAD_ID
 from layers.mask import padding_mask
 from models.transformer import Transformer
-from utils.command_line import Parser, require_at_least, run_command
+from utils.command_line import Parser, require_options_at_least, run_command
 from utils.dataset.corpus import prepare_corpus
 from utils.dataset.parallel_text import read_parallel
 from utils.device import Precision, keep_freed_memory
@@ -301,7 +301,7 @@ def build_parser() -> Parser:
 def main() -> None:
     """Measure, print, write."""
     arguments = build_parser().parse_args()
-    require_at_least(arguments, sentences=1, rounds=1, threads=1, tokens=0)
+    require_options_at_least(arguments, sentences=1, rounds=1, threads=1, tokens=0)
     run = load_run(find_run(arguments.run), torch.device("cpu"))
     if arguments.tokens > (most := run.config.model.max_length):
         raise ValueError(f"--tokens {arguments.tokens}: this run writes {most} at most, </s> included")

@@ -4,7 +4,8 @@ Letters of the shapes in every signature:
 
     B batch    T queries (target length)    S keys (source length, or memory + self)    L any length
     D d_model  H heads                      K width of a head = D / H                   F d_ff
-    V vocabulary                            M Transformer-XL memory
+    V vocabulary                            M Transformer-XL memory                     C classes
+    R rows of a search                      N its sentences, W beams of each: R = N W   I, O widths of a product
 
 Read in this order: mask, scaled_dot_product_attention, multi_head_attention, positional_encoding,
 feed_forward, residual, encoder_block, decoder_block; then, for Transformer-XL, relative_position_bias and

@@ -68,7 +68,8 @@ class TransformerConfig:
 
     def __post_init__(self) -> None:
         """Refuse what makes no network."""
-        require_at_least(self, d_model=1, n_heads=1, d_ff=1, n_encoder_layers=0, n_decoder_layers=1, max_length=2)
+        least = 1 if self.bert is None and self.init_encoder is None else 0  # a BERT has layers of its own
+        require_at_least(self, d_model=1, n_heads=1, d_ff=1, n_encoder_layers=least, n_decoder_layers=1, max_length=2)
 
     def architecture(self) -> dict[str, object]:
         """The settings that weights are made for; with other values of the rest they are as good."""

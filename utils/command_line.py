@@ -56,7 +56,7 @@ class Parser(ArgumentParser):
         return f"unknown option {wrong}: {remedy}"
 
 
-def require_at_least(arguments: Namespace, **least: int) -> None:
+def require_options_at_least(arguments: Namespace, **least: int) -> None:
     """Refuse options that are given with less than makes sense.
 
     Args:

@@ -10,7 +10,7 @@ import pytest
 from jsonargparse import Namespace
 
 from const.path import ROOT
-from utils.command_line import Parser, needing_group, require_at_least, run_command
+from utils.command_line import Parser, needing_group, require_options_at_least, run_command
 from utils.file import atomic_file
 
 
@@ -31,14 +31,14 @@ def options(exit_on_error: bool = True) -> Parser:
 
 def test_options_with_less_than_makes_sense_are_refused_by_their_names() -> None:
     given = Namespace({"beam": 4, "beams": [1, 2000], "limit": None})  # type: ignore[no-untyped-call]
-    require_at_least(given, beam=4, beams=1, limit=1)
+    require_options_at_least(given, beam=4, beams=1, limit=1)
     for least, complaint in (
         ({"beam": 5}, "--beam 4: give 5 or more"),
         ({"beam": 1, "beams": 2}, "--beams 1: give 2 or more"),
         ({"beams": 1, "beam": 2000}, "--beam 4: give 2,000 or more"),
     ):
         with pytest.raises(ValueError, match=f"^{complaint}$"):
-            require_at_least(given, **least)
+            require_options_at_least(given, **least)
 
 
 def test_a_command_that_went_well_exits_with_0(capsys: pytest.CaptureFixture[str]) -> None:

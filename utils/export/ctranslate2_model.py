@@ -77,7 +77,8 @@ class CTranslate2Model:
                 intra_threads=torch.get_num_threads(),
             )
         except RuntimeError as error:
-            raise ValueError(f"CTranslate2 cannot load {folder} ({error}): export the run anew") from error
+            remedy = "give --device cpu" if device.type == "cuda" else "export the run anew"
+            raise ValueError(f"CTranslate2 cannot load {folder} ({error}): {remedy}") from error
         except ValueError as error:
             raise ValueError(f"precision={precision}: {error}: give fp32, or leave it out") from error
         self._src, self._tgt = (every_token(tokenizer) for tokenizer in tokenizers)

@@ -6,7 +6,7 @@ from pathlib import Path
 from jsonargparse import Namespace
 from tqdm import tqdm
 
-from utils.command_line import Parser, require_at_least
+from utils.command_line import Parser, require_options_at_least
 from utils.device import pick_device
 from utils.evaluation.head_importance import bleu_without, count_heads, head_importance, text_batches
 from utils.evaluation.metric import build_metrics
@@ -33,7 +33,7 @@ def heads_options(parser: Parser) -> None:
 
 def weigh_heads(arguments: Namespace) -> None:
     """Switch off one attention head after the other: how much the loss rises without it, and how widely it looks."""
-    require_at_least(arguments, limit=1)
+    require_options_at_least(arguments, limit=1)
     if arguments.beam is not None and not arguments.bleu:
         raise ValueError(f"--beam {arguments.beam} is of translations: add --bleu")
     device = pick_device(arguments.device)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from jsonargparse import Namespace
 
-from utils.command_line import Parser, require_at_least
+from utils.command_line import Parser, require_options_at_least
 from utils.dataset.corpus import prepare_corpus
 from utils.device import pick_device
 from utils.evaluation.comparison import samples_of
@@ -55,7 +55,7 @@ def rescore(arguments: Namespace) -> None:
 
     What its memory is worth is shown by the same model without one, to which each sentence is a document of its own.
     """
-    require_at_least(arguments, limit=1)
+    require_options_at_least(arguments, limit=1)
     if arguments["with"] is None:
         raise ValueError("--with is missing: give the folder of a language model's run")
     language_model = find_run(arguments["with"])

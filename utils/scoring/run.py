@@ -4,7 +4,7 @@ from pathlib import Path
 
 from jsonargparse import Namespace
 
-from utils.command_line import Parser, require_at_least
+from utils.command_line import Parser, require_options_at_least
 from utils.device import pick_device
 from utils.evaluation.comparison import System
 from utils.evaluation.metric import refuse_samples
@@ -30,7 +30,7 @@ def run_options(parser: Parser) -> None:
 
 def evaluate_run(arguments: Namespace) -> None:
     """Translate a text of a run's own corpus with the run, and score that."""
-    require_at_least(arguments, limit=1)
+    require_options_at_least(arguments, limit=1)
     require_file(arguments.translations)
     run = load_run(find_run(arguments.run), pick_device(arguments.device))
     search = changed_by(run.config.search, {"beam": "beam_size", "length_penalty": "length_penalty"}, arguments)

@@ -8,7 +8,7 @@ from jsonargparse import Namespace
 from tqdm import tqdm
 
 from utils.above_bars import print_above_bars
-from utils.command_line import Parser, require_at_least
+from utils.command_line import Parser, require_options_at_least
 from utils.device import pick_device
 from utils.evaluation.metric import build_metrics
 from utils.evaluation.tuning import Trial, best_trial, count_searches, try_settings
@@ -42,7 +42,7 @@ def tune_options(parser: Parser) -> None:
 
 def tune(arguments: Namespace) -> None:
     """Translate the development set with each beam width and length penalty, and say which are best."""
-    require_at_least(arguments, limit=1)
+    require_options_at_least(arguments, limit=1)
     run = load_run(find_run(arguments.run), pick_device(arguments.device))
     options = {"beams": "beam_size", "length_penalties": "length_penalty"}
     for tried in product(*(arguments[option] for option in options)):

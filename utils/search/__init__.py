@@ -1,1 +1,1 @@
-"""From a model and a source to token ids: it knows no model, only start, step and select."""
+"""From a source to token ids, by start, step and select alone; and what models find likely, and look at."""

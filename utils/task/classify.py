@@ -11,7 +11,7 @@ from torch import Tensor
 
 from const.token import BOS_ID, EOS_ID
 from models.bert import BertClassifier
-from utils.command_line import Parser, require_at_least, run_command
+from utils.command_line import Parser, require_options_at_least, run_command
 from utils.config import ClassificationConfig
 from utils.dataset.labelled import LabelledBatch, LabelledSampler, LabelledText
 from utils.dataset.parallel_text import read_lines
@@ -108,7 +108,7 @@ def main() -> None:
         ValueError: no such run, or files that do not fit it or each other.
     """
     arguments = build_parser().parse_args()
-    require_at_least(arguments, top=1)
+    require_options_at_least(arguments, top=1)
     if (arguments.texts is None) != (arguments.labels is None):
         raise ValueError("--texts and --labels belong together: give both")
     if arguments.given and arguments.texts:

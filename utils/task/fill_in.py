@@ -10,7 +10,7 @@ import torch
 
 from const.token import BOS_ID, EOS_ID, SPECIAL_TOKENS, UNK_ID
 from models.bert import BertForPreTraining
-from utils.command_line import Parser, require_at_least, run_command
+from utils.command_line import Parser, require_options_at_least, run_command
 from utils.config import MaskedLanguageConfig
 from utils.device import pick_device
 from utils.export.hugging_face_bert import load_hugging_face_bert
@@ -206,7 +206,7 @@ def main() -> None:
         ValueError: no such network, or a text that it cannot fill in.
     """
     arguments = build_parser().parse_args()
-    require_at_least(arguments, top=1)
+    require_options_at_least(arguments, top=1)
     if arguments.run and arguments.hugging_face:
         raise ValueError(f"--run {arguments.run} and --hugging_face {arguments.hugging_face} at once: give one of them")
     device = pick_device("auto")

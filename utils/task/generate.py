@@ -7,7 +7,7 @@ from pathlib import Path
 from jsonargparse import Namespace
 
 from const.token import BOS_ID
-from utils.command_line import Parser, require_at_least, run_command
+from utils.command_line import Parser, require_options_at_least, run_command
 from utils.config import LanguageConfig
 from utils.device import pick_device
 from utils.run import find_run
@@ -95,7 +95,7 @@ def main() -> None:
         ValueError: no such run, or a setting that says nothing.
     """
     given = build_parser().parse_args()
-    require_at_least(given, tokens=1, sentences=1, memory_length=0)
+    require_options_at_least(given, tokens=1, sentences=1, memory_length=0)
     sampling = sampling_of(given)
     trained = load_language_model(find_run(given.run, LanguageConfig), pick_device("auto"))
     for text in continuations(trained, given.prompt, given.tokens, given.sentences, sampling, given.memory_length):

@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from const.path import CORPUS
 from models.transformer_xl import Memory
-from utils.command_line import Parser, require_at_least, run_command
+from utils.command_line import Parser, require_options_at_least, run_command
 from utils.config import LanguageConfig
 from utils.dataset.corpus import Split
 from utils.dataset.monolingual import prepare_monolingual
@@ -119,7 +119,7 @@ def main() -> None:
     """
     arguments = build_parser().parse_args()
     require_file(arguments.json, arguments.picture)
-    require_at_least(arguments, memory_lengths=0, segment_length=1)
+    require_options_at_least(arguments, memory_lengths=0, segment_length=1)
     folders = [find_run(name, LanguageConfig) for name in arguments.run or [None]]
     names = distinct_names(folders)
     device = pick_device("auto")

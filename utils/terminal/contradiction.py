@@ -4,7 +4,7 @@ from pathlib import Path
 
 from jsonargparse import Namespace
 
-from utils.command_line import require_at_least
+from utils.command_line import require_options_at_least
 from utils.terminal.option import refuse_rescoring, sampling_config
 
 PICTURES = (".html", ".png")  # what a translator's attention can be drawn as
@@ -21,7 +21,7 @@ def refuse_contradictions(arguments: Namespace) -> None:
         raise ValueError(f"texts and --input {file} at once: give one of them")
     if file:
         _require_readable(file)
-    require_at_least(arguments, n_best=1, alternatives=1)
+    require_options_at_least(arguments, n_best=1, alternatives=1)
     for option in ("log_probs", "alignment"):
         if arguments[option] and arguments.format != "jsonl":
             raise ValueError(f"--{option} has no place in lines of text: add --format jsonl")

@@ -141,7 +141,7 @@ class WeightStore:
 
     def best(self) -> list[Path]:
         """The best, beginning with the very best."""
-        return _best(self._paths())[: self._keep_best]
+        return sorted(self._paths(), key=lambda path: (-read_score(path), step_of(path)))[: self._keep_best]
 
     def last(self) -> list[Path]:
         """The latest, in their order."""
@@ -157,7 +157,3 @@ class WeightStore:
         for path in self._paths():
             if path not in kept:
                 path.unlink()
-
-
-def _best(paths: Sequence[Path]) -> list[Path]:
-    return sorted(paths, key=lambda path: (-read_score(path), step_of(path)))
