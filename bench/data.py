@@ -27,7 +27,7 @@ from utils.text.pair import TokenizerConfig
 
 N_WORDS = 50_000
 N_BATCHES = 1000
-_FEWEST_PAIRS = 2000
+_FEWEST_PAIRS = 2000  # fewer make no vocabulary
 _CHUNK = 100_000  # lines
 _LOOK_EVERY = 0.1  # seconds
 _MIB = 2**20

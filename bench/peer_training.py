@@ -19,6 +19,7 @@ from pathlib import Path
 import yaml
 
 from utils.dataset.parallel_text import ParallelText
+from utils.file import write_lines
 
 WARM_UP = 3  # fewest lines of the log that do not count
 SETTINGS = Path(__file__).parent / "peers"
@@ -65,8 +66,8 @@ def write_texts(train: ParallelText, dev: ParallelText, pieces: Iterable[str], f
     """All that the peers read: texts cut into pieces, the pieces, and their settings with this budget of tokens."""
     for name, text in (("train", train), ("dev", dev)):
         for side, lines in (("src", text.src), ("tgt", text.tgt)):
-            (folder / f"{name}.{side}").write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-    (folder / "pieces.txt").write_text("".join(piece + "\n" for piece in pieces), encoding="utf-8")
+            write_lines(folder / f"{name}.{side}", lines)
+    write_lines(folder / "pieces.txt", pieces)
     for peer in PEERS:
         settings = yaml.safe_load((SETTINGS / f"{peer.name}.yaml").read_text(encoding="utf-8"))
         settings["training"]["batch_size"] = budget

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from const.path import ROOT
+from utils.file import write_lines
 from utils.run import CHECKPOINTS, WEIGHTS
 from utils.training.checkpoint_store import CheckpointStore
 from utils.training.jsonl_log import LOG, read_log
@@ -76,7 +77,7 @@ class TinyTraining:
             "my.en": [f"There is a {_KINDS[k]} {_THINGS[t]} in {_PLACES[p]}." for p, k, t in words],
         }
         for name, lines in texts.items():
-            (self.folder / name).write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+            write_lines(self.folder / name, lines)
 
     @property
     def run(self) -> Path | None:

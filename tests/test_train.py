@@ -666,12 +666,13 @@ def only_run(home: Path) -> Path:
 def test_two_text_files_become_a_run_folder_that_holds_everything(home: Path) -> None:
     folder = only_run(home)
     assert folder.name.startswith("tiny-")
-    names = {file.name for file in folder.iterdir() if not file.name.startswith(("events.", "."))}
+    names = {file.name for file in folder.iterdir() if not file.name.startswith("events.")}
     assert names == {
         "config.yaml",
         "tokenizer_src.model",
         "tokenizer_tgt.model",
         "model.safetensors",
+        ".training",
         "checkpoints",
         "weights",
         "log.jsonl",

@@ -21,7 +21,6 @@ SIZES = {
     ClassifierConfig: {"n_layers": 0},
     TransformerXLConfig: {"d_model": 0, "n_heads": 0, "d_ff": 0, "n_layers": 0},
 }
-
 CASES = [(kind, name, value) for kind, sizes in SIZES.items() for name, value in sizes.items()]
 
 
