@@ -4,14 +4,14 @@
 
 POETRY := .poetry/bin/poetry
 RUN := $(POETRY) run
-# Poetry's own client asks an index for JSON, which plain mirrors and proxies do not speak; through the mirror plugin
-# it reads the same pages as pip does, from where pip reads them.
+# Poetry's own client requests JSON from an index, which plain mirrors and proxies do not offer; with the mirror plugin
+# it reads the same pages as pip, from the same place.
 .venv/installed: export POETRY_PYPI_MIRROR_URL ?= $(shell python3 -c "import os, subprocess, sys; from pip._internal.models.index import PyPI; found = subprocess.run([sys.executable, '-m', 'pip', 'config', 'get', 'global.index-url'], capture_output=True, text=True).stdout.strip(); print(os.environ.get('PIP_INDEX_URL') or found or PyPI.simple_url)" 2>/dev/null)
 
 help:  ## list the commands
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
 
-install: .venv/installed  ## Poetry and all packages, inside this folder
+install: .venv/installed  ## install Poetry and all packages inside this folder
 
 $(POETRY):
 	python3 -m venv .poetry
@@ -22,18 +22,18 @@ $(POETRY):
 	touch $@
 
 demo: install  ## train on the embedded corpus, translate, draw: about four minutes
-	$(RUN) python train.py --config const/preset/demo.yaml
+	$(RUN) python train.py --config demo
 
-test: install  ## the tests, on all processors
+test: install  ## run the tests, on all processors
 	$(RUN) pytest -n auto --maxprocesses 8 --dist loadfile
 
-bench: install  ## decoding speed of the newest run, beside CTranslate2: some minutes
+bench: install  ## compare the newest run's decoding speed with CTranslate2's: some minutes
 	$(RUN) python -m bench.decode
 
-figures: install  ## the pictures of docs/, half a minute
+figures: install  ## draw the pictures of docs/: half a minute
 	$(RUN) python -m utils.visualize.figures
 
-check: install  ## lint, formatting, types, import floors
+check: install  ## check lint, formatting, types and import floors
 	$(RUN) ruff check
 	$(RUN) ruff format --check
 	$(RUN) mypy

@@ -1,4 +1,4 @@
-"""Score translations: `python evaluate.py run [RUN]`, or one of the other verbs."""
+"""Score translations: `python evaluate.py run [RUN]`, or another verb."""
 
 import argparse
 
@@ -6,6 +6,7 @@ from const.version import VERSION
 from utils.command_line import Parser, run_command
 from utils.evaluation.metric import sampling_seed
 from utils.file import require_file
+from utils.heap import keep_freed_memory
 from utils.scoring.files import COMPARE, FILE
 from utils.scoring.heads import HEADS
 from utils.scoring.nymwa import NYMWA
@@ -17,7 +18,7 @@ VERBS = {"run": RUN, "tune": TUNE, "rescore": RESCORE, "heads": HEADS, "file": F
 
 
 def build_parser() -> Parser:
-    """All verbs with their options."""
+    """Build the parser with all verbs and their options."""
     parser = Parser(
         prog="evaluate.py",
         version=VERSION,
@@ -26,7 +27,7 @@ def build_parser() -> Parser:
         epilog="""examples:
   python evaluate.py run                                        the newest run on its test set
   python evaluate.py run pickles/RUN --split dev --beam 1 --limit 200
-  python evaluate.py tune --save                                find beam width and length penalty on dev
+  python evaluate.py tune --save                                tune beam size and length penalty on the dev set
   python evaluate.py tune --beams 1 2 5 10 20 50 100 --length_penalties 0.6 --picture beam_width.png
   python evaluate.py rescore --with pickles/transformer_xl_en-RUN --beam 8 --save
   python evaluate.py heads --picture heads.png                  what each attention head is worth
@@ -42,12 +43,14 @@ def build_parser() -> Parser:
         verb_parser = Parser(usage=f"python evaluate.py {name} {verb.usage}", description=verb.act.__doc__)
         verb.add_options(verb_parser)
         verbs.add_subcommand(name, verb_parser, help=verb.help)
-        verb_parser.prog = f"evaluate.py {name}"  # jsonargparse has put the usage there, which stands before errors
+        verb_parser.prog = (
+            f"evaluate.py {name}"  # jsonargparse puts the usage there, which would precede error messages
+        )
     return parser
 
 
 def main() -> None:
-    """Read the arguments and do what the verb says."""
+    """Read the arguments and run the verb."""
     arguments = build_parser().parse_args()
     asked = arguments[arguments.verb]
     require_file(*(asked.get(option) for option in ("json", "html", "picture")))
@@ -56,4 +59,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    keep_freed_memory()
     run_command("evaluate.py", main)

@@ -1,4 +1,4 @@
-"""Hand a trained run on: `python export.py [RUN] --to ctranslate2|safetensors --output FOLDER`."""
+"""Export a trained run: `python export.py [RUN] --to ctranslate2|safetensors --output FOLDER`."""
 
 import argparse
 import shlex
@@ -9,7 +9,14 @@ import torch
 
 from const.version import VERSION
 from utils.command_line import Parser, run_command
-from utils.config import ClassificationConfig, Config, LanguageConfig, MaskedLanguageConfig, task_of, tree_of
+from utils.config import (
+    ClassificationConfig,
+    LanguageConfig,
+    MaskedLanguageConfig,
+    TranslationConfig,
+    config_type_of,
+    task_of,
+)
 from utils.export.model_card import CARD, ctranslate2_card, safetensors_card
 from utils.export.requirement import require_ctranslate2
 from utils.export.to_safetensors import Network, write_safetensors
@@ -25,7 +32,7 @@ _CPU = torch.device("cpu")
 
 
 class Trained(NamedTuple):
-    """The network of a run, and what must be known of it."""
+    """The network of a run, with its vocabulary and facts such as its languages."""
 
     net: Network
     vocabulary: Vocabulary
@@ -33,21 +40,21 @@ class Trained(NamedTuple):
 
 
 def build_parser() -> Parser:
-    """All options."""
+    """Build the parser with all options."""
     parser = Parser(
         prog="export.py",
         version=VERSION,
         usage="python export.py [RUN] --to FORMAT --output FOLDER [--quantization TYPE]",
         description="Write a trained run in a format that other programs read, with its vocabulary and a README.md "
-        "that says how. CTranslate2 translates on CPUs and GPUs without PyTorch; safetensors are weights by name, from "
-        "which this project builds the network again.",
+        "that explains its use. CTranslate2 translates on CPUs and GPUs without PyTorch; safetensors holds named "
+        "weights, from which this project can rebuild the network.",
         epilog="""examples:
   python export.py --to ctranslate2 --output kftt_ja_en             the run trained last
   python export.py pickles/RUN --to ctranslate2 --output kftt_ja_en --quantization int8
   python export.py pickles/RUN --to safetensors --output kftt_ja_en
-  python export.py bert_ja-RUN --to safetensors --output bert_ja    runs of other tasks, too
+  python export.py bert_ja-RUN --to safetensors --output bert_ja    runs of other tasks work too
 
-To translate with what was made for CTranslate2: translate.py --engine ctranslate2 --run FOLDER""",
+To translate with an export for CTranslate2: translate.py --engine ctranslate2 --run FOLDER""",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("run", nargs="?", type=Path, help="folder or name of a run (default: the one trained last)")
@@ -57,25 +64,27 @@ To translate with what was made for CTranslate2: translate.py --engine ctranslat
         required=True,
         help="ctranslate2: translators, for CTranslate2 or translate.py --engine ctranslate2; safetensors: any run",
     )
-    parser.add_argument("--output", type=Path, metavar="FOLDER", required=True, help="is made, and must not be there")
+    parser.add_argument(
+        "--output", type=Path, metavar="FOLDER", required=True, help="folder to create; it must not exist"
+    )
     parser.add_argument(
         "--quantization",
         type=str,
         metavar="TYPE",
-        help="of the weights for CTranslate2: int8 (a quarter as large), int8_float32, int8_float16, int8_bfloat16, "
-        "int16, float16, bfloat16 or float32 (default: float32, exactly ours)",
+        help="type of the weights for CTranslate2: int8 (a quarter of the size), int8_float32, int8_float16, "
+        "int8_bfloat16, int16, float16, bfloat16 or float32 (default: float32, the same as in the run)",
     )
     return parser
 
 
 def main() -> None:
-    """Read the arguments, load the run, write the folder, say what to do with it."""
+    """Read the arguments, load the run, write the folder and print how to use it."""
     arguments = build_parser().parse_args()
     output, quantization = arguments.output, arguments.quantization
     if output.exists():
-        raise ValueError(f"--output {output} is there already: remove it, or give another name")
+        raise ValueError(f"--output {output} already exists: remove it, or give another name")
     if quantization is not None and arguments.to != "ctranslate2":
-        raise ValueError(f"--quantization {quantization} is of CTranslate2's weights: add --to ctranslate2")
+        raise ValueError(f"--quantization {quantization} applies to CTranslate2: add --to ctranslate2")
     folder = find_run(arguments.run)
     if arguments.to == "ctranslate2":
         export_ctranslate2(folder, output, quantization)
@@ -86,28 +95,28 @@ def main() -> None:
         remedy = f"utils.export.to_safetensors.load_safetensors, as {output / CARD} shows"
         made = output / WEIGHTS
     name = folder.resolve().name
-    print(f"{output}: weights of {megabytes(made)}; those of {name}: {megabytes(folder / WEIGHTS)}")
+    print(f"{output}: weights {megabytes(made)} ({name}: {megabytes(folder / WEIGHTS)})")
     print(f"to use it: {remedy}")
 
 
 def export_ctranslate2(folder: Path, output: Path, quantization: str | None = None) -> None:
-    """Write a translator for CTranslate2, with all that translating with it takes.
+    """Write a translator for CTranslate2, with all that is needed to translate with it.
 
     Args:
-        folder: of the run.
-        output: is made.
+        folder: folder of the run.
+        output: folder to create.
         quantization: one of `utils.export.to_ctranslate2.QUANTIZATIONS`; None: single precision.
 
     Raises:
-        ValueError: CTranslate2 is not installed, knows no such quantization, or cannot hold this network.
+        ValueError: CTranslate2 is not installed, or does not support this quantization or network.
     """
     require_ctranslate2()
     from utils.export.to_ctranslate2 import require_quantization, write_ctranslate2
 
     require_quantization(quantization)
-    if (tree := tree_of(folder / CONFIG)) is not Config:
+    if (config_type := config_type_of(folder / CONFIG)) is not TranslationConfig:
         raise ValueError(
-            f"{folder} is of task {task_of(tree)}, and for CTranslate2 translators alone are exported: "
+            f"{folder} is of task {task_of(config_type)}, but only translators can be exported for CTranslate2: "
             "give --to safetensors"
         )
     run = load_run(folder, _CPU)
@@ -120,21 +129,21 @@ def export_ctranslate2(folder: Path, output: Path, quantization: str | None = No
 
 
 def translator_settings(run: Run) -> TranslatorSettings:
-    """All that translating with a run's weights takes, beside them."""
+    """Return what translating with a run's weights needs besides them."""
     data, search = run.config.data, run.config.search
     name = run.folder.resolve().name
     return TranslatorSettings(name, data.src_lang, data.tgt_lang, run.window, run.config.model.max_length, search)
 
 
 def export_safetensors(folder: Path, output: Path) -> None:
-    """Write the network of a run of any task.
+    """Write the network of a run of any task as safetensors.
 
     Args:
-        folder: of the run.
-        output: is made.
+        folder: folder of the run.
+        output: folder to create.
 
     Raises:
-        ValueError: nothing is learned yet, or the weights do not fit the settings.
+        ValueError: the run has no weights yet, or they do not fit its settings.
     """
     net, vocabulary, facts = load_trained(folder)
     name = folder.resolve().name
@@ -144,17 +153,17 @@ def export_safetensors(folder: Path, output: Path) -> None:
 
 
 def load_trained(folder: Path) -> Trained:
-    """The network of a run of any task."""
-    tree = tree_of(folder / CONFIG)
-    if tree is MaskedLanguageConfig:
+    """Load the network of a run of any task."""
+    config_type = config_type_of(folder / CONFIG)
+    if config_type is MaskedLanguageConfig:
         bert = load_bert(folder)
         vocabulary = TokenizerPair(bert.tokenizer, bert.tokenizer)
         return Trained(bert.net, vocabulary, {"language": bert.config.data.language})
-    if tree is LanguageConfig:
+    if config_type is LanguageConfig:
         model = load_language_model(folder)
         vocabulary = TokenizerPair(model.tokenizer, model.tokenizer)
         return Trained(model.net, vocabulary, {"language": model.config.data.language})
-    if tree is ClassificationConfig:
+    if config_type is ClassificationConfig:
         classifier = load_classifier(folder)
         return Trained(classifier.net, classifier.vocabulary, {"labels": classifier.vocabulary.labels})
     run = load_run(folder, _CPU)
@@ -164,7 +173,7 @@ def load_trained(folder: Path) -> Trained:
 
 
 def megabytes(file: Path) -> str:
-    """Size of a file, for people."""
+    """Return the size of a file in megabytes, for display."""
     return f"{file.stat().st_size / 1e6:.1f} MB"
 
 

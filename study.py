@@ -1,4 +1,4 @@
-"""Search for settings: `python study.py STUDY.yaml [--trials N]`, each trial a training, chosen by earlier scores."""
+"""Search for settings: `python study.py STUDY.yaml [--trials N]`; each trial is a training."""
 
 import argparse
 import sys
@@ -27,45 +27,45 @@ with needing_group("study.py", "study"):
 
 
 def build_parser() -> Parser:
-    """All options."""
+    """Build the parser of all options."""
     parser = Parser(
         prog="study.py",
         version=VERSION,
         usage="python study.py STUDY.yaml [--trials N] [--best FILE] [--json FILE]",
-        description="Search for better settings than a preset's with Optuna. Each trial is a training of its own; what "
-        "is hopeless is given up early. The score is one of dev text: test text has no say in it.",
+        description="Search for better settings than a preset's with Optuna. Each trial is a training of its own; "
+        "hopeless ones are given up early. Trials are scored on dev text; test text is not used.",
         epilog="""examples:
-  python study.py const/study/demo.yaml --trials 12            begin, or go on
+  python study.py const/study/demo.yaml --trials 12            start or resume
   python study.py const/study/demo.yaml --best best.yaml       also write the best settings, for train.py --config
-  python study.py const/study/demo.yaml --trials 0             say what is known, and train nothing
+  python study.py const/study/demo.yaml --trials 0             report the results so far, train nothing
   python study.py const/study/multi30k.yaml --json all.json    also write all trials
 
-The same command in a second terminal takes part. After Ctrl-C, SIGTERM, or when the terminal is closed, the training
-that is under way saves, and the same command goes on with it.
-Exit status: 0, 2 after a mistake or three failures in a row, 130 after Ctrl-C.""",
+The same command in a second terminal takes part. After Ctrl-C, SIGTERM, or when the terminal is closed, the running
+training saves, and the same command resumes it.
+Exit status: 0 on success, 2 after a mistake or three failures in a row, 130 after Ctrl-C.""",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("study", type=Path, metavar="STUDY.yaml", help="what is searched; see const/study/")
+    parser.add_argument("study", type=Path, metavar="STUDY.yaml", help="what to search; see const/study/")
     parser.add_argument(
         "--trials",
         type=int,
         default=20,
         metavar="N",
-        help="that are finished in the end, earlier ones included (default: 20)",
+        help="number of finished trials to reach, earlier ones included (default: 20)",
     )
     parser.add_argument(
         "--best",
         type=Path,
         metavar="FILE",
-        help="then write all settings of the best trial, for train.py --config; it trains for as long as a trial did, "
-        "unless --training.max_steps or --training.max_epochs says otherwise",
+        help="at the end, write all settings of the best trial, for train.py --config; it trains for as long as a "
+        "trial did unless --training.max_steps or --training.max_epochs is given",
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="then write all trials")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="at the end, write all trials as JSON")
     return parser
 
 
 def main() -> None:
-    """Read the study file, train until there are enough trials, say which are the best."""
+    """Read the study file, train until there are enough trials, and report the best."""
     arguments = build_parser().parse_args()
     require_options_at_least(arguments, trials=0)
     require_file(arguments.best, arguments.json)
@@ -78,7 +78,7 @@ def main() -> None:
     try:
         search(study, arguments.trials)
     except KeyboardInterrupt:
-        print("stopped, and what was under way is saved; the same command goes on with it", flush=True)
+        print("stopped; the running training is saved, and the same command resumes it", flush=True)
         raise
     print("\n".join(summary(study)))
     if arguments.best is not None:
@@ -89,7 +89,7 @@ def main() -> None:
 
 
 def search(study: Study, n_trials: int) -> None:
-    """Train, with a line for each trial that ended and a picture of all of them."""
+    """Train, printing a line for each trial that ends and drawing all of them."""
     finished = len(study.trials(*FINISHED))
     with tqdm(
         total=n_trials,

@@ -1,6 +1,5 @@
-"""Train: `python train.py [--config const/preset/NAME.yaml] [--GROUP.KEY VALUE ...] [--resume [RUN]]`."""
+"""Train: `python train.py [--config PRESET] [--GROUP.KEY VALUE ...] [--resume [RUN]]`."""
 
-import os
 import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -18,8 +17,7 @@ from const.path import CORPUS
 from utils import run as run_folder
 from utils.above_bars import print_above_bars
 from utils.command_line import INTERRUPTED, run_command
-from utils.conclusion import Judge, try_average
-from utils.config import AnyConfig, ClassificationConfig, Config, LanguageConfig, MaskedLanguageConfig
+from utils.config import AnyConfig, ClassificationConfig, LanguageConfig, MaskedLanguageConfig, TranslationConfig
 from utils.dataset.prefetch import prefetched
 from utils.dataset.training_data import AnyBatch, AnyEpoch, BatchSettings, Sampler
 from utils.device import (
@@ -27,15 +25,15 @@ from utils.device import (
     autocast,
     inference_dtype,
     keep_compiled_kernels,
-    keep_freed_memory,
     pick_device,
     product_dtype,
-    return_freed_memory,
 )
-from utils.file import sweep_drafts
+from utils.file import from_here, sweep_drafts
+from utils.heap import keep_freed_memory, return_freed_memory
 from utils.provenance import own_commit
 from utils.task.arguments import Arguments, read_arguments
 from utils.task.classification import ClassificationTask
+from utils.task.conclusion import Judge, try_average
 from utils.task.language import LanguageTask
 from utils.task.masked_language import MaskedLanguageTask
 from utils.task.task import Task
@@ -44,15 +42,16 @@ from utils.training.checkpoint import FORMAT, difference
 from utils.training.checkpoint_keeper import CheckpointKeeper
 from utils.training.checkpoint_store import CheckpointStore
 from utils.training.compiled import compile_blocks
+from utils.training.device_memory import explained_out_of_memory
 from utils.training.distributed import Processes, joined_processes, own_device
 from utils.training.guarded_optimizer import GuardedOptimizer
 from utils.training.interrupt import Interrupt, graceful_interrupt
 from utils.training.jsonl_log import LOG, JsonlLog
-from utils.training.memory import explained_out_of_memory
 from utils.training.meter import Meter
 from utils.training.objective import Loss, Objective, mean_loss
 from utils.training.observer import Observer
-from utils.training.plan import PlanConfig, Progress
+from utils.training.plan import TrainingConfig
+from utils.training.progress import Progress
 from utils.training.rehearsal import rehearse
 from utils.training.tensor_board_log import TensorBoardLog
 from utils.training.terminal import Terminal
@@ -65,22 +64,22 @@ LARGE_FOR_A_CPU = 20_000_000  # parameters
 
 
 class Update(NamedTuple):
-    """What an update went by, over all processes."""
+    """Figures of an update, over all processes."""
 
     nats: Tensor  # summed loss
-    tokens: Tensor  # that it was summed over
-    norm: Tensor  # of the mean gradient before clipping; where it is not finite, no weight has moved
+    tokens: Tensor  # number of tokens summed over
+    norm: Tensor  # of the mean gradient before clipping; if it is not finite, no weight has changed
 
 
 class Trainer:
-    """Moves a network towards an objective. It knows tensors and time, and no files, texts or scores.
+    """Trains a network to minimise an objective. It deals with tensors and time, not with files, texts or scores.
 
     Args:
         net: the network, already on its device.
         objective: what to minimise.
-        optimizer: how steps are made.
+        optimizer: updates the weights.
         precision: of matrix products.
-        seed: of dropout; each draw is a function of it, the step and the batch, whichever process makes it.
+        seed: of dropout; each draw is a function of the seed, the step and the batch, whichever process makes it.
         processes: those that train together.
     """
 
@@ -102,15 +101,15 @@ class Trainer:
         self.device = next(net.parameters()).device
         self.progress = Progress()
         self.meter = Meter(self.progress)
-        self.memories: dict[int, Any] = {}  # by place in an update: what the batch there must know of the one before
+        self.memories: dict[int, Any] = {}  # by place in an update: memory of the batch before
 
     def loss_fn(self, batch: AnyBatch, memory: Any = None) -> Loss:
-        """Summed nats of a batch, differentiable, the number of its target tokens, and what the next one must know."""
+        """Return a batch's summed nats, differentiable, its number of target tokens, and memory for the next one."""
         with autocast(self.device, self.precision):
             return self.objective(self.net, batch.to(self.device), memory)
 
     def train_step(self, micro_batches: Iterable[AnyBatch]) -> Update:
-        """One update from all these batches, and those of the other processes, as if they were one."""
+        """Make one update from all these batches and those of the other processes, as if they were one batch."""
         self.net.train()
         self.optimizer.zero_grad()
         nats, tokens = torch.zeros((), device=self.device), torch.zeros((), device=self.device)
@@ -126,19 +125,19 @@ class Trainer:
                 self.memories[place] = loss.memory
         with record_function("optimizer"):
             if self.processes.size > 1:
-                self.optimizer.missing_gradients()
-                self.processes.add_up([*self.optimizer.gradients(), nats, tokens])
+                self.optimizer.fill_missing_gradients()
+                self.processes.all_reduce([*self.optimizer.gradients(), nats, tokens])
             norm = self.optimizer.step(self.progress.step + 1, tokens)
         return Update(nats, tokens, norm)
 
     def _seed(self, place: int) -> None:
-        """Before the batch at this place of an update: what is drawn now, a resumed training draws again."""
+        """Seed the batch at this place of an update, so that a resumed training repeats the same draws."""
         sequence = np.random.SeedSequence((self.seed, self.progress.step, place))
         torch.manual_seed(int(sequence.generate_state(1)[0]))
 
     @torch.no_grad()
     def val_step(self, batch: AnyBatch, memory: Any = None) -> Loss:
-        """Of a batch that is not learned from."""
+        """Return the loss of a held-out batch."""
         self.net.eval()
         return self.loss_fn(batch, memory)
 
@@ -148,32 +147,32 @@ class Trainer:
         batch: BatchSettings,
         dev: Sequence[AnyBatch],
         judge: Judge,
-        plan: PlanConfig,
+        plan: TrainingConfig,
         observers: Sequence[Observer],
         interrupt: Interrupt,
         after_update: Callable[[], None] | None = None,
     ) -> None:
-        """Train until the plan ends or somebody interrupts; goes on from where `progress` stands.
+        """Train until the plan ends or the user interrupts, starting from where `progress` stands.
 
         Args:
-            sampler: cuts the training text into batches.
-            batch: how many of them are an update.
+            sampler: splits the training text into batches.
+            batch: batch settings, such as how many batches make an update.
             dev: text to validate on.
             judge: translates and scores it, given its loss.
-            plan: bounds, and when to validate.
-            observers: are told what happens; only those of the first process.
-            interrupt: is asked after each update.
-            after_update: is called then, too.
+            plan: limits, and when to validate.
+            observers: notified of what happens; empty on all processes but the first.
+            interrupt: checked after each update.
+            after_update: called after each update.
 
         Raises:
-            ValueError: too many gradients in a row were not finite, or the memory does not hold a batch.
+            ValueError: when too many gradients in a row were not finite, or a batch does not fit in memory.
         """
         progress = self.progress
         self.meter.restart_clock()
-        while not self._is_over(plan, interrupt):
+        while not any(self._is_over(plan, interrupt)):
             epoch = sampler.epoch(progress.epoch)
             updates = cut_into_updates(len(epoch), batch.accumulate)
-            if progress.position >= len(updates):  # it was resumed with larger batches
+            if progress.position >= len(updates):  # resumed with more batches per update
                 progress.epoch, progress.position = progress.epoch + 1, 0
                 continue
             if progress.position == 0:
@@ -189,23 +188,26 @@ class Trainer:
                         self._report(plan, observers)
                     if after_update is not None:
                         after_update()
-                    if self.processes.any(progress.ended(plan)) or progress.step % plan.validate_every == 0:
+                    ended, asked = self._is_over(plan, interrupt)
+                    if ended or progress.step % plan.validate_every == 0:
                         self._validate(dev, judge, plan, observers)
-                    if self._is_over(plan, interrupt):
+                        ended, asked = self._is_over(plan, interrupt)
+                    if ended or asked:
                         break
             del epoch  # before the next one is made: each may take gigabytes
-        self._memories_to_first()
+        self._gather_memories()
 
-    def _is_over(self, plan: PlanConfig, interrupt: Interrupt) -> bool:
-        """Whether one of the processes stops; then all do, and know why."""
-        if stops := self.processes.any(interrupt.asked):
-            interrupt.asked = True  # never False: a signal may have come meanwhile, which the next update hears of
-        return stops or self.processes.any(self.progress.ended(plan))
+    def _is_over(self, plan: TrainingConfig, interrupt: Interrupt) -> tuple[bool, bool]:
+        """Return whether the plan has ended, and whether a stop was requested, in any process; then all stop."""
+        ended, asked = self.processes.any(self.progress.ended(plan), interrupt.asked)
+        if asked:
+            interrupt.asked = True  # never set to False: a signal may have arrived meanwhile
+        return ended, asked
 
     def _micro_batches(
         self, epoch: AnyEpoch, updates: Sequence[range]
     ) -> Generator[tuple[int, list[AnyBatch]], None, None]:
-        """Of each update, the tokens that all processes predict, and the batches that are this one's to learn from."""
+        """Yield for each update the number of target tokens of all processes, and the batches of this one."""
         rank, size = self.processes.rank, self.processes.size
         made = ((sum(map(epoch.target_tokens, update)), [epoch[i] for i in update[rank::size]]) for update in updates)
         with closing(prefetched(made, pin=self.device.type == "cuda")) as prepared:
@@ -214,7 +216,7 @@ class Trainer:
                     update = next(prepared)
                 yield update
 
-    def _report(self, plan: PlanConfig, observers: Sequence[Observer]) -> None:
+    def _report(self, plan: TrainingConfig, observers: Sequence[Observer]) -> None:
         report = self.meter.report(self.optimizer)
         for observer in observers:
             observer.on_step(self.progress, report)
@@ -222,15 +224,17 @@ class Trainer:
             raise ValueError(
                 f"the gradient of {in_a_row} updates in a row, up to step {self.progress.step}, was not finite: lower "
                 f"--optimizer.peak_lr (now {self.optimizer.config.peak_lr}), lengthen --optimizer.warmup_steps, or "
-                f"train with --training.precision fp32; weights before that are as last saved"
+                f"train with --training.precision fp32; weights from before are as last saved"
             )
 
-    def _validate(self, dev: Sequence[AnyBatch], judge: Judge, plan: PlanConfig, observers: Sequence[Observer]) -> None:
+    def _validate(
+        self, dev: Sequence[AnyBatch], judge: Judge, plan: TrainingConfig, observers: Sequence[Observer]
+    ) -> None:
         begin, progress = time.monotonic(), self.progress
-        self._memories_to_first()
+        self._gather_memories()
         with self.optimizer.averaged():
             validation = self.test(dev, judge) if self.processes.is_first else None
-        validation = self.processes.from_first(validation)
+        validation = self.processes.broadcast(validation)
         progress.note(validation.score(plan.select_by))
         progress.seconds += time.monotonic() - begin
         for observer in observers:
@@ -238,18 +242,18 @@ class Trainer:
         return_freed_memory()
         self.meter.restart_clock()
 
-    def _memories_to_first(self) -> None:
-        """The first process saves what all remember, of their own places."""
+    def _gather_memories(self) -> None:
+        """Collect the memories of all processes at the first, which saves them."""
         rank, size = self.processes.rank, self.processes.size
         own = {place: memory for place, memory in self.memories.items() if place % size == rank}
-        self.memories |= self.processes.to_first(own)
+        self.memories |= self.processes.gather(own)
 
     def test(self, batches: Iterable[AnyBatch], judge: Judge) -> Validation:
-        """Loss of some batches with the weights that the network has, and the scores that `judge` gives."""
+        """Return the loss of some batches with the network's present weights, and the scores that `judge` gives."""
         return judge(mean_loss(self.val_step, batches))
 
     def state(self) -> dict[str, Any]:
-        """All that going on from here needs: tensors and plain values. What is random follows from seed and step."""
+        """Return all that is needed to resume: tensors and plain values. Randomness follows from seed and step."""
         return {
             "net": self.net.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -259,7 +263,7 @@ class Trainer:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from what `state` gave."""
+        """Resume from a `state`."""
         self.net.load_state_dict(state["net"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.progress = Progress(**state["progress"])
@@ -269,32 +273,32 @@ class Trainer:
 
 
 def cut_into_updates(n_batches: int, accumulate: int) -> list[range]:
-    """The places of an epoch's batches, so many to an update; the last one may have fewer."""
+    """Split the batches of an epoch, by index, into updates of `accumulate` batches; the last may have fewer."""
     return [range(i, min(i + accumulate, n_batches)) for i in range(0, n_batches, accumulate)]
 
 
 def describe(trainer: Trainer, epoch: AnyEpoch, n_updates: int, config: AnyConfig) -> str:
-    """What is about to be trained, on what."""
+    """Describe what is about to be trained, and on what."""
     n_parameters = sum(p.numel() for p in trainer.net.parameters())
     dtype = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
     together = f" by {trainer.processes.size} processes" if trainer.processes.size > 1 else ""
     text = (
         f"{n_parameters:,} parameters on {trainer.device}{together} in "
         f"{dtype[product_dtype(trainer.device, trainer.precision)]}; "
-        f"{n_updates:,} updates an epoch, padding {epoch.padding:.1%}"
+        f"{n_updates:,} updates per epoch, padding {epoch.padding:.1%}"
     )
-    if isinstance(config, Config):
+    if isinstance(config, TranslationConfig):
         text += f", {epoch.n_dropped:,} pairs longer than {config.batch.max_tokens} tokens left out"
     if trainer.device.type == "cpu" and n_parameters > LARGE_FOR_A_CPU:
         text += (
-            "\nNo CUDA here: a model of this size takes days on a CPU. Made for one: "
-            "--config const/preset/kftt_ja_en_small.yaml (hours) and const/preset/demo.yaml (minutes)."
+            "\nNo CUDA here: a model of this size takes days on a CPU. Presets made for CPUs: "
+            "--config kftt_ja_en_small (hours) and --config demo (minutes)."
         )
     return text
 
 
 def architecture(task: Task) -> dict[str, Any]:
-    """What a checkpoint must say of its network to fit that of a task, and how the text was cut."""
+    """Return what a checkpoint must contain to fit the network of a task, and how the text was split into streams."""
     config = task.config
     streams = {"batch": asdict(config.batch), "seed": config.training.seed}
     return {
@@ -307,40 +311,40 @@ def architecture(task: Task) -> dict[str, Any]:
 
 
 def go_on(trainer: Trainer, checkpoints: CheckpointStore, task: Task, say: Callable[[str], None]) -> None:
-    """Put a trainer where the newest whole checkpoint stands; an option that is newer than that had its default then.
+    """Resume from the newest intact checkpoint; options that are newer than it are taken to have had their defaults.
 
     Raises:
-        ValueError: there is none, or it is of another architecture.
+        ValueError: when there is none, or it is of another architecture.
     """
     state, wanted = checkpoints.load(trainer.device, say), architecture(task)
     state["model"] = type(task.config.model)().architecture() | state.get("model", {})
     if differs := difference(state, {name: value for name, value in wanted.items() if name != "streams"}):
-        raise ValueError(f"the run cannot be gone on with: {differs}")
+        raise ValueError(f"cannot resume the run: {differs}")
     trainer.restore(state)
-    say(f"Going on from step {trainer.progress.step:,}")
+    say(f"Resuming from step {trainer.progress.step:,}")
     if trainer.memories and state["streams"] != wanted["streams"]:
         trainer.memories, trainer.progress.position = {}, 0
-        say("The text is cut into other streams than before: the epoch begins anew, with nothing to remember")
+        say("The text is split into other streams than before: the epoch starts over, with an empty memory")
 
 
 def begin_with(net: nn.Module, source: Path, config: AnyConfig, say: Callable[[str], None]) -> None:
-    """Give a network the best weights of a run of the same task.
+    """Initialise a network with the best weights of a run of the same task.
 
     Raises:
-        ValueError: it has none, or they are of another architecture.
+        ValueError: when the run has none, or they are of another architecture.
     """
     theirs = run_folder.read_config(source, type(config)).model.architecture()
     if differs := difference({"model": theirs}, {"model": config.model.architecture()}):
-        raise ValueError(f"the weights of {source} cannot be begun with: {differs}")
+        raise ValueError(f"cannot initialise from the weights of {source}: {differs}")
     run_folder.load_weights(net, source)
-    say(f"Beginning with the weights of {source}")
+    say(f"Initialised from the weights of {source}")
 
 
 def prepare(config: AnyConfig, source: Path | None, say: Callable[[str], None]) -> Task:
-    """Have what the settings ask for at hand, with the vocabulary of a run where there is one to go on from."""
-    sweep_drafts(CORPUS)  # of preparations that were killed
+    """Prepare the task that the settings describe, with the vocabulary of a run if there is one to start from."""
+    sweep_drafts(CORPUS)  # left by preparations that were killed
     match config:
-        case Config():
+        case TranslationConfig():
             return TranslationTask(config, source, say)
         case MaskedLanguageConfig():
             return MaskedLanguageTask(config, source, say)
@@ -351,12 +355,12 @@ def prepare(config: AnyConfig, source: Path | None, say: Callable[[str], None]) 
 
 
 def train(arguments: Arguments, processes: Processes, device: torch.device) -> None:
-    """Train, validate, test; all but the first process only lend a hand."""
+    """Train, validate and test; processes other than the first only take part in the training."""
     say: Callable[[str], None] = print if processes.is_first else lambda _: None
     accumulate = arguments.config.batch.accumulate
     if accumulate % processes.size:
         raise ValueError(
-            f"accumulate={accumulate} batches an update cannot be shared by {processes.size} processes: "
+            f"accumulate={accumulate} batches per update cannot be shared by {processes.size} processes: "
             f"give --batch.accumulate {processes.size} or a multiple of it"
         )
     with processes.first_alone():
@@ -376,6 +380,8 @@ def train(arguments: Arguments, processes: Processes, device: torch.device) -> N
     if arguments.resume is not None:
         checkpoints = CheckpointStore(arguments.resume / run_folder.CHECKPOINTS, keep_last)
         go_on(trainer, checkpoints, task, say)
+        if trainer.progress.ended(plan):
+            say("This training has reached its end: raise --training.max_steps (or what ended it) to train further")
     with processes.first_alone():
         epoch = task.sampler.epoch(trainer.progress.epoch)
     n_updates = len(cut_into_updates(len(epoch), accumulate))
@@ -389,11 +395,11 @@ def train(arguments: Arguments, processes: Processes, device: torch.device) -> N
         with graceful_interrupt() as interrupt:
             trainer.fit(task.sampler, config.batch, [], _judges_nothing, plan, [], interrupt)
         return
-    folder = Path(os.path.relpath(arguments.resume or run_folder.create_run(config, task.vocabulary)))
+    folder = from_here(arguments.resume or run_folder.create_run(config, task.vocabulary))
     with run_folder.trained_alone(folder):
         say(f"Run folder: {folder}")
         if arguments.resume is not None:
-            config.save(folder / run_folder.CONFIG)  # what was said anew holds for the next time too
+            config.save(folder / run_folder.CONFIG)  # settings that were changed now apply to later resumes, too
         checkpoints = checkpoints or CheckpointStore(folder / run_folder.CHECKPOINTS, keep_last)
         lead(trainer, task, folder, checkpoints, n_updates, arguments.profile)
 
@@ -401,15 +407,15 @@ def train(arguments: Arguments, processes: Processes, device: torch.device) -> N
 def lead(
     trainer: Trainer, task: Task, folder: Path, checkpoints: CheckpointStore, n_updates: int, profile: bool
 ) -> None:
-    """Train as the first process or the only one: validate, show and keep what comes of it, and test.
+    """Train as the first process or the only one: validate, report and save the results, and test.
 
     Args:
-        trainer: where the training begins, or goes on.
-        task: what it learns.
+        trainer: new, or resumed from a checkpoint.
+        task: what to learn.
         folder: of the run.
-        checkpoints: keeps where the training stands.
-        n_updates: in a pass over the training text.
-        profile: record what takes how long.
+        checkpoints: where the state of the training is saved.
+        n_updates: number of updates in a pass over the training text.
+        profile: whether to record where the time goes.
     """
     config, plan, kept = task.config, task.config.training, task.config.checkpoint
     dev, judge = task.validation(trainer.net)
@@ -445,7 +451,7 @@ def lead(
                 observer.close()
     if interrupt.asked:
         keeper.save(trainer.progress.step)
-        print(f"\nStopped at step {trainer.progress.step:,}; go on with: python train.py --resume {folder}")
+        print(f"\nStopped at step {trainer.progress.step:,}; resume with: python train.py --resume {folder}")
         sys.exit(INTERRUPTED)
     try_average(trainer, weights, folder, plan.select_by, dev, judge, print)
     task.conclude(trainer, folder, print)
@@ -456,11 +462,11 @@ def _judges_nothing(loss: float) -> Validation:
 
 
 def main() -> None:
-    """Train alone, or with the other processes that torchrun has started."""
+    """Train alone, or together with the other processes that torchrun has started."""
     arguments = read_arguments(sys.argv[1:])
-    own_commit()  # before hours pass
+    own_commit()  # now, for the code may change while it trains
     device = own_device(pick_device(arguments.config.training.device))
-    inference_dtype(device, arguments.config.training.precision)  # refuses what the device cannot do
+    inference_dtype(device, arguments.config.training.precision)  # refuses a precision that the device does not support
     keep_freed_memory()
     keep_compiled_kernels()
     with joined_processes(device) as processes:

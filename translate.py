@@ -1,4 +1,4 @@
-"""Translate: `python translate.py "文" ...`, `--input FILE`, lines on standard input, or a prompt."""
+"""Translate texts: `python translate.py "文" ...`, `--input FILE`, lines of standard input, or a prompt."""
 
 import argparse
 import sys
@@ -14,12 +14,13 @@ from tqdm import tqdm
 
 from const.version import VERSION
 from utils.command_line import Parser, run_command
-from utils.config import Config
+from utils.config import TranslationConfig
 from utils.dataset.parallel_text import decoded_lines
 from utils.device import Device, pick_device
 from utils.export.requirement import require_ctranslate2
 from utils.export.translator_settings import TranslatorSettings
 from utils.file import atomic_file
+from utils.heap import keep_freed_memory
 from utils.run import CONFIG, Run, build_translator, find_run, load_run
 from utils.search.document_rescorer import DocumentRescorer
 from utils.search.hypothesis import SearchConfig
@@ -29,7 +30,7 @@ from utils.terminal.contradiction import refuse_contradictions
 from utils.terminal.conversation import Conversation
 from utils.terminal.document_presenter import DocumentPresenter
 from utils.terminal.given_text import ask_for_lines
-from utils.terminal.line_stream import LineStream, count_lines, in_lots, paired
+from utils.terminal.line_stream import LineStream, count_lines, in_chunks, paired
 from utils.terminal.option import (
     add_rescoring_options,
     add_search_options,
@@ -39,11 +40,11 @@ from utils.terminal.option import (
 from utils.terminal.presenter import Presenter, Shown
 from utils.terminal.prompt import history_file, kept_history, typed_lines
 
-LINES_AT_ONCE = 1000  # enough to batch by length, little enough to hold
+LINES_AT_ONCE = 1000  # enough to batch by length, few enough to keep in memory
 
 
 def build_parser() -> Parser:
-    """All options."""
+    """Build the parser with all options."""
     parser = Parser(
         prog="translate.py",
         version=VERSION,
@@ -54,83 +55,85 @@ def build_parser() -> Parser:
   python translate.py "雨が降っています。" "駅はどこですか。" --beam 1
   python translate.py --input notes.ja --output notes.en
   cat notes.ja | python translate.py --run kftt_ja_en-20260101-120000 > notes.en
-  python translate.py                                              a prompt
-  python translate.py "雨が降っています。" --n_best 4                the four best
-  python translate.py "雨が降っています。" --prefix Rain            begin with a word
-  python translate.py "雨が降っています。" --alternatives 5         what else might have been said
+  python translate.py                                              interactive prompt
+  python translate.py "雨が降っています。" --n_best 4                the four best translations
+  python translate.py "雨が降っています。" --prefix Rain            start with a given word
+  python translate.py "雨が降っています。" --alternatives 5         likeliest tokens at each position
   python translate.py "雨が降っています。" --score "It is raining."
   python translate.py "雨が降っています。" --attention attention.html
   python translate.py --input notes.ja --format jsonl --alignment --log_probs
-  python translate.py --input notes.ja --format pharaoh             words and their links
+  python translate.py --input notes.ja --format pharaoh             words and their alignment
   python translate.py --input notes.ja --sample --minimum_bayes_risk
   python translate.py --input notes.ja --run pickles/ONE --run pickles/OTHER
   python translate.py --input notes.ja --rescore-with pickles/transformer_xl_en-RUN --beam 8
   python translate.py --input notes.ja --engine ctranslate2 --run EXPORTED
 
-A line is translated as it comes; lines that are there already are translated together. Exit status: 0, 2 after a
-mistake, 130 after Ctrl-C.""",
+Lines are translated as they arrive; lines that are already available are translated together. Exit status: 0 on
+success, 2 on a usage or input error, 130 after Ctrl-C.""",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("texts", nargs="*", type=str, default=[], help="what to translate")
-    source = parser.add_argument_group("from where to where")
-    source.add_argument("--input", type=Path, metavar="FILE", help="a text file, UTF-8, to translate line by line")
-    source.add_argument("--output", type=Path, metavar="FILE", help="where to write (default: standard output)")
+    parser.add_argument("texts", nargs="*", type=str, default=[], help="texts to translate")
+    source = parser.add_argument_group("input and output")
+    source.add_argument("--input", type=Path, metavar="FILE", help="UTF-8 text file to translate line by line")
+    source.add_argument("--output", type=Path, metavar="FILE", help="file to write to (default: standard output)")
     model = parser.add_argument_group("model")
     model.add_argument(
-        "--run", type=str, action="append", help="a run (default: the one trained last); several: their ensemble"
+        "--run", type=str, action="append", help="run to use (default: the one trained last); repeat for an ensemble"
     )
-    model.add_argument("--device", type=Device, default="auto", help="cpu, cuda, or whichever is there")
+    model.add_argument("--device", type=Device, default="auto", help="cpu, cuda, or auto: cuda if available")
     model.add_argument(
         "--precision",
         choices=["auto", "fp32", "bf16", "fp16"],
-        help="of the matrix products; auto is bf16 where that is fast (default: the run's own)",
+        help="precision of matrix products; auto: bf16 where it is fast (default: the run's own)",
     )
     model.add_argument(
         "--engine",
         choices=["miyako", "ctranslate2"],
         default="miyako",
-        help="what searches; for ctranslate2, --run is what `export.py --to ctranslate2` has made, the precision that "
-        "of its weights, and scores leave out how likely <unk> was",
+        help="decoding engine; ctranslate2 takes as --run a folder written by `export.py --to ctranslate2`, computes "
+        "in the precision of its weights by default, and normalises scores without <unk>",
     )
-    shown = parser.add_argument_group("what is shown")
+    shown = parser.add_argument_group("output format")
     shown.add_argument(
         "--format",
         choices=["text", "jsonl", "pharaoh"],
         default="text",
-        help="lines of text; of JSON; or of source words, words of the translation and links between them (0-0 1-2), "
-        "by attention, parted by tabs; in scripts without spaces, each token is a word",
+        help="text, JSON Lines, or tab-separated source words, target words and links (0-0 1-2) by "
+        "attention; in scripts without spaces, each token is a word",
     )
     shown.add_argument(
         "--n_best",
         type=int,
         metavar="N",
         default=1,
-        help="the N best translations of each line; as text: line number, score and translation, parted by tabs",
+        help="show the N best translations of each line; as text: line number, score and translation, tab-separated",
     )
-    shown.add_argument("--log_probs", action="store_true", help="of each token, in single precision (jsonl)")
     shown.add_argument(
-        "--alignment", action="store_true", help="source-target pairs of tokens, by attention, as Pharaoh's (jsonl)"
+        "--log_probs", action="store_true", help="add each token's log-probability, in single precision (jsonl)"
+    )
+    shown.add_argument(
+        "--alignment", action="store_true", help="add the token alignment by attention, in Pharaoh format (jsonl)"
     )
     shown.add_argument(
         "--attention",
         type=Path,
         metavar="FILE",
-        help="of one text: draw what every head looks at while the translation is written, or that of --score; "
-        "FILE.html is a page to explore, FILE.png a picture",
+        help="draw the attention of every head for one text and its translation, or the one given by --score; "
+        "FILE.html is an interactive page, FILE.png a picture",
     )
-    shown.add_argument("--prefix", type=str, metavar="TEXT", help="what each translation begins with")
+    shown.add_argument("--prefix", type=str, metavar="TEXT", help="start each translation with TEXT")
     shown.add_argument(
         "--alternatives",
         type=int,
         metavar="K",
-        help="of one text: the K likeliest tokens at each position, or only at the one behind --prefix",
+        help="for one text, show the K likeliest tokens at each position, or only at the one after --prefix",
     )
     shown.add_argument(
         "--score",
         type=str,
         metavar="TRANSLATION",
-        help="how likely given translations are: of one text a text, of lines a file; as text: "
-        "log-probability, tokens with </s>, and perplexity, parted by tabs",
+        help="score given translations: a text for one text, a file for lines; as text: log-probability, number of "
+        "tokens with </s>, and perplexity, tab-separated",
     )
     add_search_options(parser)
     add_rescoring_options(parser)
@@ -138,7 +141,7 @@ mistake, 130 after Ctrl-C.""",
 
 
 def main() -> None:
-    """Read the arguments, load the run, translate."""
+    """Read the arguments, load the run and translate."""
     arguments = build_parser().parse_args()
     refuse_contradictions(arguments)
     n_best = arguments.n_best
@@ -148,8 +151,8 @@ def main() -> None:
         return
     for folder in folders:
         if TranslatorSettings.are_in(folder):
-            raise ValueError(f"{folder} was made for CTranslate2: add --engine ctranslate2")
-    own = Config.load(folders[0] / CONFIG)
+            raise ValueError(f"{folder} was exported for CTranslate2: add --engine ctranslate2")
+    own = TranslationConfig.load(folders[0] / CONFIG)
     search, sampling = search_config(own.search, arguments, n_best), sampling_config(arguments, n_best)
     device = pick_device(arguments.device)
     runs = [load_run(folder, device) for folder in folders]
@@ -161,7 +164,7 @@ def main() -> None:
         converse(Conversation(translator, n_best, arguments.prefix or ""), title)
         return
     if arguments.attention is not None:
-        from utils.attention_heads import show_attention  # brings Matplotlib, which takes its time
+        from utils.attention_heads import show_attention  # imports Matplotlib, which is slow
 
         (text,), prefix = one_line_each(arguments.texts), arguments.prefix or ""
         show_attention(runs[0], translator, text, arguments.attention, arguments.score, prefix)
@@ -174,7 +177,7 @@ def main() -> None:
 
 
 def translate_exported(arguments: Namespace, folder: Path) -> None:
-    """The same by CTranslate2, with a run that was exported."""
+    """Translate with CTranslate2 and an exported run."""
     require_ctranslate2()
     from utils.export.ctranslate2_translator import CTranslate2Inspector, load_exported
 
@@ -189,16 +192,16 @@ def translate_exported(arguments: Namespace, folder: Path) -> None:
 
 
 def shown_by(arguments: Namespace) -> Shown:
-    """What is asked for."""
+    """Return what the arguments ask to be shown."""
     as_json = arguments.format == "jsonl"
     as_links = arguments.format == "pharaoh"
     return Shown(arguments.n_best, arguments.prefix or "", as_json, arguments.log_probs, arguments.alignment, as_links)
 
 
 def find_rescorer(arguments: Namespace, runs: Sequence[Run], search: SearchConfig) -> DocumentRescorer:
-    """The language model that is asked for, with the weight that is given or was found before.
+    """Load the requested language model, with the weight that is given or was tuned before.
 
-    A weight that was found for one translator alone says nothing about an ensemble, nor about another memory.
+    A weight tuned for a single translator does not carry over to an ensemble or to another memory length.
     """
     run, folder, memory = runs[0], find_run(Path(arguments.rescore_with)), arguments.rescore_memory
     saved = saved_rescoring(run.folder, folder) if len(runs) == 1 else None
@@ -213,16 +216,16 @@ def find_rescorer(arguments: Namespace, runs: Sequence[Run], search: SearchConfi
 
 
 def untuned(config: RescoringConfig, runs: Sequence[Run], folder: Path) -> str:
-    """What a reader must know of a weight that was not found for what it is used for."""
+    """Return a notice that the weight was not tuned for this use, with the command that tunes it."""
     if len(runs) > 1:
-        return f"--rescore_weight {config.weight:g}, which nobody has tuned for {len(runs)} runs at once"
+        return f"using --rescore_weight {config.weight:g}, which is not tuned for an ensemble of {len(runs)} runs"
     memory = "" if config.memory_length is None else f" --memory {config.memory_length}"
     remedy = f"python evaluate.py rescore {runs[0].folder} --with {folder}{memory} --save"
-    return f"--rescore_weight {config.weight:g}, which nobody has tuned{memory and ' for this memory'}: {remedy}"
+    return f"using --rescore_weight {config.weight:g}, which is not tuned{memory and ' for this memory'}: {remedy}"
 
 
 def write(presenter: Presenter, arguments: Namespace) -> None:
-    """Write what is asked for about texts, a file or standard input."""
+    """Write the requested output for texts, a file or standard input."""
     texts = one_line_each(arguments.texts)
     score = arguments.score
     with destination(arguments.output) as out:
@@ -241,26 +244,26 @@ def write(presenter: Presenter, arguments: Namespace) -> None:
 
 
 def one_line_each(texts: Iterable[str]) -> list[str]:
-    """A text with a line end is one text."""
+    """Join the lines of each text: a text with line breaks is still one text."""
     return [" ".join(text.split("\n")) for text in texts]
 
 
 def write_stream(
     presenter: Presenter, file: BufferedIOBase, name: str, n_lines: int | None, score: str | None, out: TextIO
 ) -> None:
-    """Write about the lines of a stream; about those that are there, before more are waited for."""
+    """Write the output for the lines of a stream, those already available before waiting for more."""
     stream = LineStream(file)
-    lots = in_lots(decoded_lines(stream, name), stream.is_ready, LINES_AT_ONCE)
-    is_hidden = out.isatty() or None  # a bar would run through the lines
+    chunks = in_chunks(decoded_lines(stream, name), stream.is_ready, LINES_AT_ONCE)
+    is_hidden = out.isatty() or None  # a progress bar would run through the lines
     number = 1
     with tqdm(total=n_lines, unit="line", disable=is_hidden, leave=False) as bar:
         if score is None:
-            for lot in lots:
-                show(presenter.translations(number, lot, bar.update), out)
-                number += len(lot)
+            for chunk in chunks:
+                show(presenter.translations(number, chunk, bar.update), out)
+                number += len(chunk)
             return
         with Path(score).open("rb") as given:
-            for pairs in paired(lots, decoded_lines(given, score), (name, score)):
+            for pairs in paired(chunks, decoded_lines(given, score), (name, score)):
                 show(presenter.judgements(number, pairs), out)
                 bar.update(len(pairs))
                 number += len(pairs)
@@ -268,7 +271,7 @@ def write_stream(
 
 
 def show(lines: Iterable[str], out: TextIO) -> None:
-    """Write lines, and hand them on."""
+    """Write lines and flush them."""
     for line in lines:
         print(line, file=out)
     out.flush()
@@ -276,7 +279,7 @@ def show(lines: Iterable[str], out: TextIO) -> None:
 
 @contextmanager
 def destination(output: Path | None) -> Iterator[TextIO]:
-    """Standard output, or a file that is there when it is whole."""
+    """Yield standard output, or a file that appears only once it is complete."""
     if output is None:
         yield sys.stdout
         return
@@ -285,14 +288,14 @@ def destination(output: Path | None) -> Iterator[TextIO]:
 
 
 def is_conversation(arguments: Namespace) -> bool:
-    """Whether a person sits at both ends, to whom texts are not a document."""
+    """Return whether to open a prompt: both ends are a terminal, and the input is not the sentences of a document."""
     elsewhere = arguments.texts or arguments.input or arguments.output or arguments.score or arguments.rescore_with
     return not elsewhere and arguments.format == "text" and sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def converse(conversation: Conversation, title: str) -> None:
-    """Answer what is typed."""
-    say(f"{title}; :help shows what can be set, Ctrl-D ends")
+    """Answer typed lines until the user leaves."""
+    say(f"{title}; :help lists the commands, Ctrl-D quits")
     with kept_history(history_file()):
         for line in typed_lines():
             try:
@@ -304,9 +307,10 @@ def converse(conversation: Conversation, title: str) -> None:
 
 
 def say(line: str) -> None:
-    """To the person at the terminal, wherever the translations are written to."""
+    """Print a line on standard error, above progress bars, wherever the translations go."""
     tqdm.write(line, file=sys.stderr)
 
 
 if __name__ == "__main__":
+    keep_freed_memory()
     run_command("translate.py", main)

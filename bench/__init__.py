@@ -1,1 +1,1 @@
-"""Benchmarks: each compares two sides in one run; times are never asserted in tests."""
+"""Benchmarks, each comparing two sides in one run; tests never assert times."""

@@ -15,26 +15,26 @@ from utils.provenance import own_commit
 
 
 def build_parser() -> Parser:
-    """All options."""
+    """Build the parser with all options."""
     parser = Parser(
         prog="bench.ablation",
         usage="python -m bench.ablation FILE [--table] [--folder FOLDER] [--json FILE]",
-        description="Train a base and its alternatives, each with every seed, score them, and say what differs from "
-        "the base by more than chance. Goes on where it was stopped; started twice, it shares the work.",
+        description="Train a base and its alternatives with every seed, score them, and report significant differences "
+        "from the base. Resumes where it was stopped; when started twice, the processes share the work.",
         epilog="""examples:
   python -m bench.ablation const/ablation/multi30k.yaml            hours; started twice, on two cores
-  python -m bench.ablation const/ablation/multi30k.yaml --table    the table and the picture, from what is there""",
+  python -m bench.ablation const/ablation/multi30k.yaml --table    table and picture only, from existing results""",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("file", type=Path, help="what is compared: a file of const/ablation/")
-    parser.add_argument("--table", action="store_true", help="train nothing: make the table and the picture")
-    parser.add_argument("--folder", type=Path, default=FIGURE, help="where results go (default: figure/)")
+    parser.add_argument("file", type=Path, help="settings to compare: a file of const/ablation/")
+    parser.add_argument("--table", action="store_true", help="only make the table and the picture, without training")
+    parser.add_argument("--folder", type=Path, default=FIGURE, help="folder for results (default: figure/)")
     add_json_option(parser)
     return parser
 
 
 def figures(found: Comparison) -> dict[str, Figure]:
-    """What the last line tells."""
+    """Return the figures of the last line."""
     verdicts = found.verdicts()
     named: dict[str, Figure] = {"alternatives": len(found.rows), "missing": len(found.missing)}
     named |= {verdict.replace(" ", "_"): verdicts[verdict] for verdict in ("better", "worse", "no difference seen")}
@@ -42,10 +42,10 @@ def figures(found: Comparison) -> dict[str, Figure]:
 
 
 def main() -> None:
-    """Train, score, write, draw."""
+    """Train, score, write the table and draw the picture."""
     arguments = build_parser().parse_args()
     stop_as_by_ctrl_c()
-    own_commit()  # before hours pass
+    own_commit()  # fails now rather than after hours
     ablation = read_ablation(arguments.file)
     results = Results(ablation, arguments.folder / "ablation" / ablation.spec.name)
     if not arguments.table:

@@ -1,4 +1,4 @@
-"""A text of many short pairs is prepared and cut into batches: time and memory. `python -m bench.data`."""
+"""Time and memory of preparing a text of many short pairs and batching it: `python -m bench.data`."""
 
 import argparse
 import multiprocessing
@@ -27,7 +27,7 @@ from utils.text.pair import TokenizerConfig
 
 N_WORDS = 50_000
 N_BATCHES = 1000
-_FEWEST_PAIRS = 2000  # fewer make no vocabulary
+_FEWEST_PAIRS = 2000  # fewer do not suffice for a vocabulary
 _CHUNK = 100_000  # lines
 _LOOK_EVERY = 0.1  # seconds
 _MIB = 2**20
@@ -37,7 +37,7 @@ _MIB = 2**20
 
 
 def words(draw: np.random.Generator) -> NDArray[np.str_]:
-    """Distinct words of two to four syllables, the most frequent first."""
+    """Draw distinct words of two to four syllables, the most frequent first."""
     syllables = np.array([c + v for c in "bcdfghjklmnprstvwz" for v in "aeiou"])
     found: dict[str, None] = {}
     while len(found) < N_WORDS:
@@ -47,7 +47,7 @@ def words(draw: np.random.Generator) -> NDArray[np.str_]:
 
 
 def write_text(files: ParallelFiles, n_pairs: int) -> None:
-    """Lines of 5 to 15 words, drawn as natural ones are (Zipf), and the same in other words, backwards."""
+    """Write lines of 5 to 15 words with natural frequencies (Zipf), and translate them word by word, reversed."""
     draw = np.random.default_rng(0)
     src_words, tgt_words = words(draw), words(draw)
     often = 1 / (np.arange(N_WORDS) + 2.7)
@@ -64,7 +64,7 @@ def write_text(files: ParallelFiles, n_pairs: int) -> None:
 
 
 def synthetic(folder: Path, n_pairs: int) -> ParallelFiles:
-    """A text of so many pairs below a folder, written at the first call."""
+    """Return a text of `n_pairs` pairs below a folder, written by the first call."""
     place = folder / f"text-{n_pairs}"
     if not place.exists():
         with atomic_folder(place) as draft:
@@ -77,14 +77,14 @@ def synthetic(folder: Path, n_pairs: int) -> ParallelFiles:
 
 @dataclass
 class Preparation:
-    """What a process did before the first update, and how long it took.
+    """The work of a process before the first update, and its duration.
 
     Attributes:
-        seconds: of each part.
-        pairs: that are trained on.
-        batches: of an epoch.
-        padding: share of the positions of an epoch.
-        batches_per_s: that were made ahead by a thread and taken.
+        seconds: duration of each part.
+        pairs: pairs to train on.
+        batches: batches of an epoch.
+        padding: share of padding in the positions of an epoch.
+        batches_per_s: batches prefetched by a thread, per second.
     """
 
     seconds: dict[str, float] = field(default_factory=dict)
@@ -95,19 +95,19 @@ class Preparation:
 
     @contextmanager
     def timed(self, part: str) -> Iterator[None]:
-        """Note how long something takes."""
+        """Record the duration of the block."""
         begin = time.perf_counter()
         yield
         self.seconds[part] = time.perf_counter() - begin
 
 
 def prepare(files: ParallelFiles, root: Path, tokenizer: TokenizerConfig, answer: Connection) -> None:
-    """What train.py does up to the first update, and then some batches."""
+    """Do what train.py does up to the first update, then make some batches; send the measurements."""
     found, batch = Preparation(), BatchConfig()
     data = DataConfig(src=files.src, tgt=files.tgt, src_lang="xx", tgt_lang="yy", held_out=400)
     with found.timed("corpus"):
         corpus = prepare_corpus(data, root)
-    with found.timed("vocabulary"):  # with the cleaning before it
+    with found.timed("vocabulary"):  # including the cleaning before it
         tokenizers = cached_tokenizers(corpus, data, tokenizer, print, root)
     with found.timed("ids"):
         train = training_tokens(corpus, data, tokenizers, tokenizer.sampling, 1, print, root)
@@ -121,15 +121,15 @@ def prepare(files: ParallelFiles, root: Path, tokenizer: TokenizerConfig, answer
         tokens = sum(batch.target_tokens for batch in prefetched(epoch[i] for i in range(n)))
     found.batches_per_s = n / found.seconds["batches"]
     if tokens != sum(epoch.target_tokens(i) for i in range(n)):
-        raise ValueError(f"{tokens:,} target tokens in {n:,} batches are not those that were planned: a fault")
+        raise ValueError(f"{tokens:,} target tokens in {n:,} batches are not those that were planned: this is a bug")
     answer.send(found)
 
 
 class MemoryWatch:
-    """The memory of a process and of those that it starts, looked at from outside ten times a second.
+    """Memory of a process and its children, sampled from outside ten times a second.
 
     Args:
-        pid: of the process.
+        pid: id of the process.
     """
 
     def __init__(self, pid: int) -> None:
@@ -137,7 +137,7 @@ class MemoryWatch:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self.main = self.largest_worker = self.together = 0.0  # peaks in MiB
-        self.workers: set[int] = set()  # all that there were
+        self.workers: set[int] = set()  # ids of all workers so far
 
     def __enter__(self) -> "MemoryWatch":
         self._thread.start()
@@ -158,12 +158,12 @@ class MemoryWatch:
 
 
 def children(pid: int) -> list[int]:
-    """The processes that a process started and that still run."""
+    """Return the running child processes of a process."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
-            fields = stat.read_text().rpartition(") ")[2].split()  # behind the name, which may hold anything
-        except OSError:  # it has just ended
+            fields = stat.read_text().rpartition(") ")[2].split()  # after the name, which may contain anything
+        except OSError:  # the process has just ended
             continue
         if int(fields[1]) == pid:
             found.append(int(stat.parent.name))
@@ -171,7 +171,7 @@ def children(pid: int) -> list[int]:
 
 
 def resident(pid: int) -> float:
-    """MiB of a process that are in memory, pages that it shares with others included."""
+    """Return the resident memory of a process in MiB, shared pages included."""
     try:
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     except OSError:
@@ -180,10 +180,10 @@ def resident(pid: int) -> float:
 
 
 def measure(files: ParallelFiles, root: Path, tokenizer: TokenizerConfig) -> tuple[Preparation, MemoryWatch]:
-    """Prepare in a process of its own, watched.
+    """Prepare in a separate process while watching its memory.
 
     Raises:
-        ValueError: it failed; it has said why.
+        ValueError: the process failed; it has printed the reason.
     """
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
@@ -194,43 +194,43 @@ def measure(files: ParallelFiles, root: Path, tokenizer: TokenizerConfig) -> tup
         try:
             found: Preparation = receiver.recv()
         except EOFError:
-            raise ValueError("the process that prepares failed: see above") from None
+            raise ValueError("the preparing process failed: see above") from None
         finally:
             process.join()
     return found, memory
 
 
 def build_parser() -> Parser:
-    """All options."""
+    """Build the parser with all options."""
     parser = Parser(
         prog="bench.data",
         usage="python -m bench.data --folder DIR [--pairs N] [--json FILE]",
-        description="Prepare a synthetic text of many pairs, twice: from nothing, and from what lies in the cache.",
+        description="Prepare a synthetic text of many pairs, twice: from scratch, and from the cache.",
         epilog="""examples:
   python -m bench.data --folder /tmp/data                      ten million pairs: 5 GB of disk, some minutes
   python -m bench.data --folder /tmp/data --pairs 100000       a quick look""",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--folder", type=Path, required=True, help="where texts and caches are written; they are kept")
-    parser.add_argument("--pairs", type=int, default=10_000_000, help="how many (10,000,000)")
-    parser.add_argument("--sampling", type=float, default=0.0, help="of sub-words, see train.py (0)")
-    parser.add_argument("--vocab_size", type=int, default=8000, help="pieces (8000)")
+    parser.add_argument("--folder", type=Path, required=True, help="folder for texts and caches, which are kept")
+    parser.add_argument("--pairs", type=int, default=10_000_000, help="number of pairs (default: 10,000,000)")
+    parser.add_argument("--sampling", type=float, default=0.0, help="sub-word sampling, see train.py (default: 0)")
+    parser.add_argument("--vocab_size", type=int, default=8000, help="number of pieces (default: 8000)")
     add_json_option(parser)
     return parser
 
 
 def main() -> None:
-    """Write the text, prepare it twice, print what it took."""
+    """Write the text, prepare it twice, and print time and memory."""
     arguments = build_parser().parse_args()
     require_options_at_least(arguments, pairs=_FEWEST_PAIRS)
     tokenizer = TokenizerConfig(vocab_size=arguments.vocab_size, sampling=arguments.sampling)
     root = arguments.folder / f"corpus-{arguments.pairs}"
     if root.exists():
-        raise ValueError(f"{root} is left from an earlier run: delete it, or give another --folder")
+        raise ValueError(f"{root} is left over from an earlier run: delete it, or give another --folder")
     files = synthetic(arguments.folder, arguments.pairs)
     cold, memory = measure(files, root, tokenizer)
     warm, warm_memory = measure(files, root, tokenizer)
-    for name, found in ("from nothing", cold), ("from the cache", warm):
+    for name, found in ("from scratch", cold), ("from the cache", warm):
         print(f"{name:>15}: " + ", ".join(f"{part} {seconds:.1f} s" for part, seconds in found.seconds.items()))
     print(f"{warm.pairs:,} pairs to train on, {warm.batches:,} batches, {warm.padding:.1%} padding")
     seconds = sum(cold.seconds.values()) - cold.seconds["batches"]

@@ -1,7 +1,7 @@
-"""Decoding with a run, beside CTranslate2 with its weights and a loop without caches: `python -m bench.decode`.
+"""Decoding speed of a run, CTranslate2 with the same weights, and a loop without caches: `python -m bench.decode`.
 
-Each setting is measured in a process of its own, so that its peak memory is its own too, and in several rounds, so
-that a machine that slows down meanwhile slows all of them.
+Each setting is measured in a separate process, for its own peak memory, and in several rounds, so that a machine that
+slows down in the meantime slows all of them.
 """
 
 import argparse
@@ -29,26 +29,27 @@ from models.transformer import Transformer
 from utils.command_line import Parser, require_options_at_least, run_command
 from utils.dataset.corpus import prepare_corpus
 from utils.dataset.parallel_text import read_parallel
-from utils.device import Precision, keep_freed_memory
+from utils.device import Precision
 from utils.evaluation.metric import corpus_metrics
 from utils.export.to_ctranslate2 import to_ctranslate2
+from utils.heap import keep_freed_memory
 from utils.run import build_translator, find_run, load_run
 from utils.search.translator import Translator
 from utils.text.pair import load_tokenizers
 from utils.text.tokenizer import id_of_each
-from utils.training.memory import peak_memory
+from utils.training.device_memory import peak_memory
 
 OURS, RECOMPUTING, CTRANSLATE2 = "miyako", "without caches", "CTranslate2"
-BATCH_SIZES = (32, 64, 128, 256)  # of which CTranslate2 may choose its best
-LONGEST = 256  # tokens, where translations end by themselves
-ONE_BY_ONE = 50  # sentences are enough where each is translated alone
+BATCH_SIZES = (32, 64, 128, 256)  # CTranslate2 is measured with its best
+LONGEST = 256  # tokens, if translations end by themselves
+ONE_BY_ONE = 50  # sentences are enough if each is translated alone
 
 Decode = Callable[[list[list[int]]], list[list[int]]]  # ids of sources -> ids of translations
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What is measured."""
+    """A setting to measure."""
 
     system: str
     precision: str
@@ -61,11 +62,11 @@ class Job:
     """What all settings have in common.
 
     Args:
-        run: folder of a run.
-        exported: the same weights for CTranslate2.
+        run: folder of the run.
+        exported: folder of the same weights for CTranslate2.
         sources: ids of each sentence.
-        n_tokens: exactly so many tokens are generated for each sentence; 0: until </s>.
-        threads: of the processor.
+        n_tokens: number of tokens to generate for each sentence; 0: until </s>.
+        threads: number of CPU threads.
     """
 
     run: Path
@@ -77,14 +78,14 @@ class Job:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What was found.
+    """The measurement of one setting.
 
     Args:
-        setting: of what.
-        batch: sentences at a time, where that is fixed.
-        sentences_per_s: translated.
-        tokens_per_s: target tokens of the translations, </s> not counted.
-        peak_mib: of the memory of the process.
+        setting: the measured setting.
+        batch: sentences per batch, if that is fixed.
+        sentences_per_s: sentences translated per second.
+        tokens_per_s: target tokens generated per second, without </s>.
+        peak_mib: peak memory of the process.
         translations: target ids of each sentence.
     """
 
@@ -97,7 +98,7 @@ class Measurement:
 
 
 class RecomputingState(NamedTuple):
-    """All that was said, and the whole source in every row."""
+    """All tokens so far, and the whole source in every row."""
 
     memory: Float[Tensor, "R S D"]
     mask: Bool[Tensor, "R 1 1 S"]
@@ -109,7 +110,7 @@ class RecomputingState(NamedTuple):
 
 
 class Recomputing:
-    """Searchable: reads the whole beginning anew at each step, as a loop over a model's `forward` does."""
+    """Searchable that recomputes the whole prefix at each step, as a loop over a model's `forward` does."""
 
     def __init__(self, model: Transformer) -> None:
         self.model = model
@@ -120,18 +121,18 @@ class Recomputing:
         return RecomputingState(self.model.encode(src), padding_mask(src, PAD_ID), said)
 
     def step(self, tokens: Int[Tensor, " R"], state: RecomputingState) -> tuple[Float[Tensor, "R V"], RecomputingState]:
-        """Everything up to the new token."""
+        """Decode everything up to the new token again."""
         said = torch.cat([state.said, tokens[:, None]], 1)
         x = self.model.decode(said, state.memory, state.mask)
         return self.model.project(x[:, -1]), state._replace(said=said)
 
 
 def our_translator(setting: Setting, job: Job) -> Translator:
-    """With the search that the setting asks for."""
+    """Build our translator with the search of a setting."""
     run = load_run(job.run, torch.device("cpu"))
     search = replace(run.config.search, beam_size=setting.beam)
     if job.n_tokens:
-        # the last step says </s>, where CTranslate2 says one more token: as many steps for both
+        # the last step gives </s>, where CTranslate2 gives one more token: the same number of steps for both
         search = replace(search, min_length=job.n_tokens - 1, max_length=job.n_tokens - 1, min_ratio=0.0, max_ratio=99)
     precision: Precision = "bf16" if setting.precision == "bf16" else "fp32"
     translator = build_translator([run], search, precision=precision)
@@ -141,7 +142,7 @@ def our_translator(setting: Setting, job: Job) -> Translator:
 
 
 class Exported:
-    """The same weights in CTranslate2."""
+    """Decodes with the same weights in CTranslate2."""
 
     def __init__(self, setting: Setting, job: Job) -> None:
         self._setting = setting
@@ -154,7 +155,7 @@ class Exported:
         )
 
     def decode(self, batch: int, sources: list[list[int]]) -> list[list[int]]:
-        """Target ids for source ids, so many sentences at a time."""
+        """Translate source ids to target ids, `batch` sentences at a time."""
         found = self._translator.translate_batch(
             [self._tokenizers.src.tokens(source) for source in sources],
             beam_size=self._setting.beam,
@@ -166,7 +167,7 @@ class Exported:
 
 
 def decoders(setting: Setting, job: Job) -> list[tuple[int | None, Decode]]:
-    """The ways of batching that the setting leaves open, each with what translates."""
+    """Return the batch sizes to try for a setting, each with its decoder; None: batches by token budget."""
     if setting.system == CTRANSLATE2:
         exported = Exported(setting, job)
         return [(size, partial(exported.decode, size)) for size in (BATCH_SIZES if setting.batched else (1,))]
@@ -175,7 +176,7 @@ def decoders(setting: Setting, job: Job) -> list[tuple[int | None, Decode]]:
 
 
 def measure(setting: Setting, job: Job) -> Measurement:
-    """Translate everything with each way of batching; the fastest counts."""
+    """Translate everything with each batch size; the fastest counts."""
     torch.set_num_threads(job.threads)
     keep_freed_memory()
     sources = job.sources if setting.batched else job.sources[:: -(-len(job.sources) // ONE_BY_ONE)]
@@ -193,9 +194,9 @@ def measure(setting: Setting, job: Job) -> Measurement:
 
 
 def measure_all(settings: Sequence[Setting], job: Job, rounds: int) -> list[Measurement]:
-    """The best of all rounds for each setting, one process at a time."""
+    """Return the best of all rounds for each setting, measured one process at a time."""
     best: dict[Setting, Measurement] = {}
-    spawn = multiprocessing.get_context("spawn")  # a forked child would have its parent's peak
+    spawn = multiprocessing.get_context("spawn")  # a forked child would inherit its parent's peak
     with (
         ProcessPoolExecutor(1, mp_context=spawn, max_tasks_per_child=1) as pool,
         tqdm(total=rounds * len(settings), unit="measurement", disable=None) as bar,
@@ -211,7 +212,7 @@ def measure_all(settings: Sequence[Setting], job: Job, rounds: int) -> list[Meas
 
 
 def all_settings() -> list[Setting]:
-    """Those to be compared stand together."""
+    """Return all settings, those to be compared next to each other."""
     settings = []
     for batched in (True, False):
         for beam in (1, 5):
@@ -223,13 +224,13 @@ def all_settings() -> list[Setting]:
 
 
 def baseline(measurements: Sequence[Measurement], setting: Setting) -> Measurement:
-    """CTranslate2 in single precision, doing the same."""
+    """Return the measurement of CTranslate2 in single precision with the same search."""
     wanted = replace(setting, system=CTRANSLATE2, precision="float32")
     return next(found for found in measurements if found.setting == wanted)
 
 
 def table(measurements: Sequence[Measurement], references: Sequence[str], bleu: Callable[[Measurement], float]) -> str:
-    """One line a setting; without references, without BLEU."""
+    """Return a table with a line for each setting, with BLEU if there are references."""
     head = f"{'system':15} {'precision':9} {'beam':>4} {'batch':>7} {'sentences/s':>12} {'tokens/s':>9} {'MiB':>6}"
     lines = [f"{head} {'x CTranslate2':>14}{'   BLEU' if references else ''}"]
     for found in measurements:
@@ -245,7 +246,7 @@ def table(measurements: Sequence[Measurement], references: Sequence[str], bleu: 
 
 
 def ratios(measurements: Sequence[Measurement]) -> dict[str, float]:
-    """Our speed over that of CTranslate2 in single precision, for each of our settings."""
+    """Return our speed relative to CTranslate2 in single precision, for each of our settings."""
     figures = {}
     for found in measurements:
         s = found.setting
@@ -258,7 +259,7 @@ def ratios(measurements: Sequence[Measurement]) -> dict[str, float]:
 
 
 def equality(measurements: Sequence[Measurement]) -> dict[str, float]:
-    """How many of the sentences our greedy search translates as others do, token for token."""
+    """Return the share of sentences that our greedy search and the others translate identically, token for token."""
     greedy = {
         (found.setting.system, found.setting.precision): found
         for found in measurements
@@ -277,34 +278,38 @@ def equality(measurements: Sequence[Measurement]) -> dict[str, float]:
 
 
 def build_parser() -> Parser:
-    """All options."""
+    """Build the parser with all options."""
     parser = Parser(
         prog="bench.decode",
         usage="python -m bench.decode [--run RUN] [--sentences N] [--tokens N] [--rounds N] [--json FILE]",
         description="Compare decoding with a run on this CPU: this project, CTranslate2, and a loop without caches.",
         epilog="""examples:
   python -m bench.decode                                     the newest run, 500 sentences, until </s>
-  python -m bench.decode --tokens 20                         exactly 20 steps a sentence: the same work for all
+  python -m bench.decode --tokens 20                         exactly 20 steps per sentence: the same work for all
   python -m bench.decode --run pickles/RUN --json decode.json
   python -m bench.decode --sentences 50 --rounds 1           a quick look""",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--run", type=Path, help="folder or name of a run (default: the one trained last)")
-    parser.add_argument("--sentences", type=int, default=500, help="of the run's test set (default: 500)")
-    parser.add_argument("--tokens", type=int, default=0, help="force so many tokens a sentence (default: until </s>)")
-    parser.add_argument("--rounds", type=int, default=2, help="the best of so many counts (default: 2)")
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="(default: one a core)")
+    parser.add_argument(
+        "--sentences", type=int, default=500, help="number of sentences of the run's test set (default: 500)"
+    )
+    parser.add_argument("--tokens", type=int, default=0, help="force N tokens per sentence (default: until </s>)")
+    parser.add_argument("--rounds", type=int, default=2, help="number of rounds, of which the best counts (default: 2)")
+    parser.add_argument(
+        "--threads", type=int, default=torch.get_num_threads(), help="CPU threads (default: one per core)"
+    )
     add_json_option(parser)
     return parser
 
 
 def main() -> None:
-    """Measure, print, write."""
+    """Measure, print the table and write the results."""
     arguments = build_parser().parse_args()
     require_options_at_least(arguments, sentences=1, rounds=1, threads=1, tokens=0)
     run = load_run(find_run(arguments.run), torch.device("cpu"))
     if arguments.tokens > (most := run.config.model.max_length):
-        raise ValueError(f"--tokens {arguments.tokens}: this run writes {most} at most, </s> included")
+        raise ValueError(f"--tokens {arguments.tokens}: this run generates at most {most}, </s> included")
     corpus = prepare_corpus(run.config.data)
     text = read_parallel(corpus.test)[: arguments.sentences]
     sources = [ids[: run.window - 1] for ids in run.tokenizers.src.encode(text.src)]
@@ -330,7 +335,7 @@ def main() -> None:
     )
     print(table(measurements, references, bleu))
     figures = ratios(measurements)
-    if not arguments.tokens:  # forced, ours ends with </s> where theirs has one token more
+    if not arguments.tokens:  # with forced lengths, ours ends with </s> where theirs has one more token
         figures |= equality(measurements)
     rows = [{k: v for k, v in asdict(found).items() if k != "translations"} for found in measurements]
     about = {

@@ -1,4 +1,4 @@
-"""The READMEs' table of decoding speed, made from the files in figure/bench: `python -m bench.decode_table`."""
+"""The decoding-speed table of the READMEs, made from the files in figure/bench: `python -m bench.decode_table`."""
 
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ _HEAD = (
 
 
 def decode_table(folder: Path) -> str:
-    """A row of Markdown for each search that a `decode_*.json` holds: sentences a second, and the ratio."""
+    """Return a Markdown table with a row for each search in a `decode_*.json`: sentences per second, and the ratio."""
     rows = []
     for file in sorted(folder.glob("decode_*.json")):
         result = read_json(file)

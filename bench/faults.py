@@ -1,7 +1,7 @@
-"""A tiny training that is killed, fed damaged checkpoints and starved of disk: `python -m bench.faults`.
+"""Fault injection into a tiny training: kills, damaged checkpoints, a full disk: `python -m bench.faults`.
 
-It is run to its end once, undisturbed. Whatever happens to the others, they must end with the same bits: weights,
-checkpoint (optimizer, averages, place in the data) and log, times aside.
+It is first run to its end undisturbed. Whatever happens to the other trainings, they must end bit-identical in weights,
+checkpoint (optimizer, averages, place in the data) and log, except for times.
 """
 
 import argparse
@@ -26,20 +26,20 @@ from utils.command_line import Parser, run_command
 from utils.training.checkpoint_store import CheckpointStore
 
 KILLS_A_TRAINING = 5
-STARTING = 0.4  # share of the time of a training that goes by before its first update
+STARTING = 0.4  # share of a training's time before its first update
 
 
 # killed
 
 
 def kill_once(training: TinyTraining, draw: random.Random, seconds: float, in_save: bool) -> Literal["killed", "ended"]:
-    """Start or go on, and kill at a random moment, unless the training ends before.
+    """Start or resume, and kill at a random moment, unless the training ends first.
 
     Args:
-        training: that is killed.
-        draw: the moment.
-        seconds: that it takes from here to its end.
-        in_save: the moment is one while a checkpoint is being written.
+        training: training to kill.
+        draw: random generator of the moment.
+        seconds: time that it takes from here to its end.
+        in_save: whether to kill while a checkpoint is being written.
     """
     process = training.start()
     try:
@@ -56,7 +56,7 @@ def kill_once(training: TinyTraining, draw: random.Random, seconds: float, in_sa
 
 
 def wait_for_save(training: TinyTraining, process: subprocess.Popen[bytes], n: int) -> None:
-    """Until the n-th checkpoint of this process is being written, or it has ended."""
+    """Wait until the n-th checkpoint of this process is being written, or the process has ended."""
     left = training.drafts()
     seen: set[str] = set()
     while process.poll() is None and len(seen) < n:
@@ -65,17 +65,17 @@ def wait_for_save(training: TinyTraining, process: subprocess.Popen[bytes], n: i
 
 
 def survive_kills(folder: Path, n: int, reference: Outcome, seconds: float, seed: int) -> dict[str, int]:
-    """Kill trainings n times in all, and let each of them go on to its end after some kills.
+    """Kill trainings n times in all, and let each of them finish after some kills.
 
     Args:
-        folder: for all of them.
-        n: kills.
-        reference: what they must leave.
-        seconds: that an undisturbed training takes.
-        seed: of the moments.
+        folder: folder for all of them.
+        n: number of kills.
+        reference: outcome that each must have.
+        seconds: duration of an undisturbed training.
+        seed: random seed of the moments.
 
     Raises:
-        ValueError: one of them ended otherwise than the reference.
+        ValueError: a training ended differently from the reference.
     """
     draw, figures = random.Random(seed), Counter(kills=0, kills_in_save=0, trainings=0)
     last_step = reference.checkpoint["progress"]["step"]
@@ -103,7 +103,7 @@ def survive_kills(folder: Path, n: int, reference: Outcome, seconds: float, seed
 
 
 def truncate(data: bytes, draw: random.Random) -> bytes:
-    """Lose the end."""
+    """Cut off the end."""
     return data[: draw.randrange(1, len(data))]
 
 
@@ -116,12 +116,12 @@ def flip(data: bytes, draw: random.Random) -> bytes:
 
 
 def empty(data: bytes, draw: random.Random) -> bytes:  # noqa: ARG001 (one signature for all)
-    """Lose everything."""
+    """Remove everything."""
     return b""
 
 
 def zero(data: bytes, draw: random.Random) -> bytes:
-    """Lose a block, as a disk does that did not get to write it."""
+    """Zero a block, like a disk that did not get to write it."""
     size = draw.choice([16, 512, 4096])
     begin = draw.randrange(len(data)) // size * size
     block = data[begin : begin + size]
@@ -129,7 +129,7 @@ def zero(data: bytes, draw: random.Random) -> bytes:
 
 
 def append(data: bytes, draw: random.Random) -> bytes:
-    """Gain what does not belong."""
+    """Append random bytes."""
     return data + draw.randbytes(draw.randint(1, 5000))
 
 
@@ -137,10 +137,10 @@ DAMAGES: Sequence[Callable[[bytes, random.Random], bytes]] = (truncate, flip, em
 
 
 def survive_damage(checkpoints: Sequence[Path], folder: Path, n: int, seed: int) -> dict[str, int]:
-    """Damage the newer of two checkpoints n times; each time the older one must be gone on from, and said to be.
+    """Damage the newer of two checkpoints n times; each time the older one must be loaded, with a notice.
 
     Raises:
-        ValueError: a damaged one was believed, or was an error of another kind than this.
+        ValueError: a damaged checkpoint was accepted, or loading failed.
     """
     draw, refused = random.Random(seed), 0
     older, newer = checkpoints
@@ -161,35 +161,35 @@ def survive_damage(checkpoints: Sequence[Path], folder: Path, n: int, seed: int)
             raise ValueError(f"damage {i} ({hurt.__name__}) was fatal: {error!r}") from error
         wrong = next(differences(found, expected), None)
         if wrong or len(said) != 1 or newer.name not in said[0] or older.name not in said[0]:
-            raise ValueError(f"damage {i} ({hurt.__name__}) was believed: {wrong}, and said was {said}")
+            raise ValueError(f"damage {i} ({hurt.__name__}) was accepted: {wrong}; messages: {said}")
         refused += 1
     return {"damages": n, "refused": refused}
 
 
 def survive_damage_on_the_command_line(training: TinyTraining, reference: Outcome) -> None:
-    """The newest checkpoint damaged: train.py says so and ends the same. All of them: it says so in one line.
+    """Damage the newest checkpoint: train.py must report it and end the same. Damage all: it must fail with one line.
 
     Raises:
-        ValueError: otherwise.
+        ValueError: train.py behaved differently.
     """
     newest = training.checkpoints()[-1]
     newest.write_bytes(newest.read_bytes()[:-1])
     said = training.finish()
     if f"Checkpoint {newest.name} is damaged" not in said:
-        raise ValueError(f"a damaged checkpoint was passed over without a word: {said[-2000:]}")
+        raise ValueError(f"a damaged checkpoint was skipped without a message: {said[-2000:]}")
     compare(training.outcome(), reference)
     for path in training.checkpoints():
         path.write_bytes(b"")
     (line,) = training.finish(status=2).strip().splitlines()[-1:]
     if not line.startswith("train.py: error: no checkpoint in "):
-        raise ValueError(f"with no checkpoint left, the last word was {line}")
+        raise ValueError(f"with no checkpoint left, the last line was {line}")
 
 
 # starved
 
 
 def mount_small_disk(folder: Path, size: int) -> bool:
-    """Make an empty folder a disk of its own, of so many bytes; False: this user may not."""
+    """Mount a separate disk of `size` bytes at an empty folder; False: this user may not."""
     folder.mkdir(parents=True, exist_ok=True)
     command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
     return (
@@ -198,7 +198,7 @@ def mount_small_disk(folder: Path, size: int) -> bool:
 
 
 def unmount(folder: Path) -> None:
-    """Give the small disk back."""
+    """Unmount the small disk."""
     subprocess.run(["umount", str(folder)], check=True)
 
 
@@ -207,14 +207,14 @@ def _limit_files(size: int) -> None:
 
 
 def starve(training: TinyTraining, prepare: Callable[[], None] | None) -> None:
-    """Go on where no further checkpoint fits.
+    """Resume where no further checkpoint fits.
 
     Args:
-        training: has checkpoints.
-        prepare: takes the room away from the process that calls it, where it is not gone already.
+        training: a training with checkpoints.
+        prepare: called in its process to limit the space; None: the disk is full already.
 
     Raises:
-        ValueError: that is not said in one line with figures, or what was there is not there any more.
+        ValueError: the error is not a single line with figures, or the old checkpoints changed.
     """
     before = {path.name: path.read_bytes() for path in training.checkpoints()}
     said = training.finish(2, prepare)
@@ -222,19 +222,19 @@ def starve(training: TinyTraining, prepare: Callable[[], None] | None) -> None:
     if not (
         last.startswith("train.py: error: no room for step-") and " MiB, and " in last and " MiB are free in " in last
     ):
-        raise ValueError(f"on a full disk the last word was {last}")
+        raise ValueError(f"on a full disk, the last line was {last}")
     if {path.name: path.read_bytes() for path in training.checkpoints()} != before or training.drafts():
-        raise ValueError("on a full disk the checkpoints did not stay as they were")
+        raise ValueError("on a full disk, the old checkpoints changed")
 
 
 def survive_full_disk(folder: Path, reference: Outcome) -> str:
-    """Kill a training, let it go on where no further checkpoint fits, and then where there is room again.
+    """Kill a training, resume it where no further checkpoint fits, and then where there is room again.
 
     Returns:
-        `tmpfs`, a disk that was full, or, where nothing may be mounted, `rlimit`, files that could not grow.
+        `tmpfs` for a full disk, or `rlimit` for limited file sizes if nothing may be mounted.
 
     Raises:
-        ValueError: it did not end as the reference, or broke on the way.
+        ValueError: it did not end like the reference, or failed on the way.
     """
     started = TinyTraining(folder / "started")
     process = started.start()
@@ -245,8 +245,8 @@ def survive_full_disk(folder: Path, reference: Outcome) -> str:
         process.wait()
     run = started.run
     if run is None:
-        raise ValueError("no training was there to starve")
-    room = started.checkpoints()[-1].stat().st_size * 9 // 10  # enough for whatever else is written before it
+        raise ValueError("the training did not start")
+    room = started.checkpoints()[-1].stat().st_size * 9 // 10  # enough for everything else that is written first
     starved = TinyTraining(folder / "starved")
     disk = starved.folder / "pickles"
     blocks = sum(-(-path.stat().st_size // 4096) for path in run.rglob("*"))
@@ -265,25 +265,25 @@ def survive_full_disk(folder: Path, reference: Outcome) -> str:
 
 
 def build_parser() -> Parser:
-    """All options."""
+    """Build the parser with all options."""
     parser = Parser(
         prog="bench.faults",
         usage="python -m bench.faults [--kills N] [--damages N] [--seed N] [--json FILE]",
-        description="Kill a tiny training, damage its checkpoints, fill its disk: it must end with the same bits.",
+        description="Kill a tiny training, damage its checkpoints, fill its disk: it must still end bit-identical.",
         epilog="""examples:
   python -m bench.faults                            30 kills, 200 damages, a full disk: a quarter of an hour
   python -m bench.faults --kills 2 --damages 20     a quick look""",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--kills", type=int, default=30, help="trainings killed (default: 30)")
-    parser.add_argument("--damages", type=int, default=200, help="checkpoints damaged (default: 200)")
-    parser.add_argument("--seed", type=int, default=1, help="of the moments and the damages (default: 1)")
+    parser.add_argument("--kills", type=int, default=30, help="number of kills (default: 30)")
+    parser.add_argument("--damages", type=int, default=200, help="number of damaged checkpoints (default: 200)")
+    parser.add_argument("--seed", type=int, default=1, help="random seed of moments and damages (default: 1)")
     add_json_option(parser)
     return parser
 
 
 def main() -> None:
-    """Train undisturbed, disturb, compare, print, write."""
+    """Train undisturbed, then with faults; compare, print and write the results."""
     arguments = build_parser().parse_args()
     with tempfile.TemporaryDirectory(prefix="faults-") as name:
         folder = Path(name)
@@ -297,7 +297,7 @@ def main() -> None:
         survive_damage_on_the_command_line(training, reference)
         figures |= {"full_disk": survive_full_disk(folder, reference)}
         figures |= survive_kills(folder, arguments.kills, reference, seconds, arguments.seed)
-    print("All of them ended with the bits of the undisturbed one.")
+    print("All trainings ended bit-identical to the undisturbed one.")
     publish(figures, {}, arguments.json)
 
 

@@ -1,8 +1,8 @@
 """Floating-point operations that a model needs to learn from text, counted by hand from shapes.
 
-Products of matrices alone, 2 per multiplication with its addition, over real tokens: padding, dropout, norms and
-softmax are no work that was asked for. Attention counts whole squares, causal or not (as Chowdhery et al. 2022,
-appendix B, do), and the backward pass twice the forward one.
+Only matrix products count, 2 per multiply-add, over real tokens: padding, dropout, norms and softmax are not useful
+work. Attention counts as whole squares, causal or not (as in Chowdhery et al. 2022, appendix B), and the backward pass
+counts twice the forward pass.
 """
 
 import numpy as np
@@ -14,13 +14,13 @@ from models.transformer import TransformerConfig
 def training_flops(
     config: TransformerConfig, tgt_vocab: int, src: NDArray[np.int64], tgt: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Of the forward and the backward pass over each pair.
+    """Return the operations of the forward and the backward pass for each pair.
 
     Args:
-        config: the architecture.
-        tgt_vocab: number of target tokens.
-        src: tokens of each source, </s> included.
-        tgt: tokens that each target predicts, </s> included.
+        config: architecture of the model.
+        tgt_vocab: size of the target vocabulary.
+        src: number of tokens of each source, </s> included.
+        tgt: number of tokens to predict in each target, </s> included.
     """
     d = config.d_model
     projection = 2 * d * d  # a token through one of query, key, value, output
@@ -29,7 +29,7 @@ def training_flops(
     decoder = (
         tgt * (4 * projection + feed_forward)
         + _attention(tgt, tgt, d)
-        + (tgt + src) * 2 * projection  # of the target query and output, of the source key and value
+        + (tgt + src) * 2 * projection  # query and output of the target, key and value of the source
         + _attention(tgt, src, d)
     )
     output = tgt * 2 * d * tgt_vocab
@@ -37,5 +37,5 @@ def training_flops(
 
 
 def _attention(queries: NDArray[np.int64], keys: NDArray[np.int64], d_model: int) -> NDArray[np.int64]:
-    """QKᵀ and its product with V, over all heads."""
+    """Count QKᵀ and its product with V, over all heads."""
     return 4 * queries * keys * d_model

@@ -1,4 +1,4 @@
-"""What this machine can do at best, to see a figure against."""
+"""Peak speed of this machine, as a reference for measurements."""
 
 import time
 
@@ -10,7 +10,7 @@ _CPU = torch.device("cpu")
 
 
 def product_peak(dtype: torch.dtype, device: torch.device = _CPU) -> float:
-    """GFLOP/s of a large matrix product, the best of several."""
+    """Return the GFLOP/s of a large matrix product, the best of several."""
     size = 8192 if device.type == "cuda" else 2048
     a = torch.randn(size, size, device=device).to(dtype)
     best = float("inf")

@@ -1,8 +1,8 @@
-"""Training by other toolkits, each in an environment of its own: their speed by their own logs.
+"""Training with other toolkits, each in its own environment, with their speed taken from their logs.
 
-What a line of each log counts, read in its source: JoeyNMT's "Tokens per Sec" (`Batch.ntokens`) and the second figure
+What their logs count, according to their sources: JoeyNMT's "Tokens per Sec" (`Batch.ntokens`) and the second figure
 of Eole's "tok/s" (`Statistics.n_tokens`) are both target tokens with </s>, without <s> and padding, over all the time
-since the line before it, reading data included. Nothing needs correcting.
+since the previous line, reading data included. No correction is needed.
 """
 
 import os
@@ -21,7 +21,7 @@ import yaml
 from utils.dataset.parallel_text import ParallelText
 from utils.file import write_lines
 
-WARM_UP = 3  # fewest lines of the log that do not count
+WARM_UP = 3  # fewest log lines that do not count
 SETTINGS = Path(__file__).parent / "peers"
 
 
@@ -30,10 +30,10 @@ class Peer:
     """A toolkit.
 
     Args:
-        name: of its package.
-        title: of the toolkit.
-        arguments: of python, to train by the settings that lie beside the texts.
-        rate: finds target tokens per second in a line of its log.
+        name: name of its package.
+        title: name of the toolkit.
+        arguments: arguments of python that start a training with the settings beside the texts.
+        rate: regular expression for target tokens per second in a log line.
     """
 
     name: str
@@ -48,22 +48,24 @@ PEERS = (JOEYNMT, EOLE)
 
 
 def python_of(peer: Peer, environment: Path) -> Path:
-    """The interpreter of a virtual environment that holds the peer.
+    """Return the interpreter of a virtual environment with the peer.
 
     Raises:
-        ValueError: there is none, or it does not.
+        ValueError: there is no environment, or the peer is not in it.
     """
     python = environment / "bin" / "python"
     if not python.exists():
-        raise ValueError(f"--{peer.name} {environment}: no virtual environment; bench/README.md says how to make it")
+        raise ValueError(
+            f"--{peer.name} {environment}: not a virtual environment; bench/README.md explains how to make one"
+        )
     find = f"import importlib.util as u, sys; sys.exit(u.find_spec({peer.name!r}) is None)"
     if subprocess.run([python, "-c", find], check=False).returncode:
-        raise ValueError(f"--{peer.name} {environment}: {peer.title} is not in there; see bench/README.md")
+        raise ValueError(f"--{peer.name} {environment}: {peer.title} is not installed in it; see bench/README.md")
     return python.absolute()
 
 
 def write_texts(train: ParallelText, dev: ParallelText, pieces: Iterable[str], folder: Path, budget: int) -> None:
-    """All that the peers read: texts cut into pieces, the pieces, and their settings with this budget of tokens."""
+    """Write all that the peers read: texts split into pieces, the pieces, and settings with this token budget."""
     for name, text in (("train", train), ("dev", dev)):
         for side, lines in (("src", text.src), ("tgt", text.tgt)):
             write_lines(folder / f"{name}.{side}", lines)
@@ -75,15 +77,15 @@ def write_texts(train: ParallelText, dev: ParallelText, pieces: Iterable[str], f
 
 
 def mean_rate(rates: Iterator[float], warm_up: float, seconds: float) -> float:
-    """The mean of rates, each weighted with the time since the one before it, until they cover so many seconds.
+    """Return the mean of rates, each weighted by the time since the previous one, over `seconds` seconds.
 
     Args:
-        rates: as they come.
-        warm_up: seconds since the first one that do not count.
-        seconds: that do.
+        rates: rates as they arrive.
+        warm_up: seconds after the first rate that do not count.
+        seconds: seconds that count.
 
     Raises:
-        ValueError: they end before.
+        ValueError: the rates end too early.
     """
     work = covered = 0.0
     last = warm = time.perf_counter()
@@ -102,18 +104,18 @@ def mean_rate(rates: Iterator[float], warm_up: float, seconds: float) -> float:
 def train_peer(
     peer: Peer, python: Path, folder: Path, threads: int, warm_up: float, seconds: float
 ) -> tuple[float, float]:
-    """Target tokens per second, and MiB at its peak. The process must have had no other child before.
+    """Return target tokens per second, and peak memory in MiB. This process must have had no other child before.
 
     Args:
-        peer: who trains.
-        python: of its environment.
-        folder: what `write_texts` wrote.
-        threads: of the processor.
-        warm_up: seconds after the first line of its log that do not count.
-        seconds: that do.
+        peer: toolkit to train with.
+        python: interpreter of its environment.
+        folder: folder written by `write_texts`.
+        threads: number of CPU threads.
+        warm_up: seconds after its first log line that do not count.
+        seconds: seconds that count.
 
     Raises:
-        ValueError: it ended too early; the message ends with what it said last.
+        ValueError: it ended too early; the message includes its last lines.
     """
     shutil.rmtree(folder / peer.name, ignore_errors=True)
     environment = os.environ | {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
@@ -131,7 +133,7 @@ def train_peer(
     try:
         rate = mean_rate(_rates(process.stdout or (), peer.rate, said), warm_up, seconds)
     except ValueError as error:
-        raise ValueError(f"{peer.title} {error}; its last words: {' | '.join(said)}") from error
+        raise ValueError(f"{peer.title} {error}; its last lines: {' | '.join(said)}") from error
     finally:
         process.kill()
         process.wait()

@@ -1,4 +1,4 @@
-"""What somebody writes who trains a translator with `torch.nn.Transformer`, well: the work of bench.train."""
+"""A well-written plain training loop around `torch.nn.Transformer`, for bench.train."""
 
 import math
 import warnings
@@ -18,8 +18,8 @@ class PlainTransformer(nn.Module):
     """`torch.nn.Transformer` between one tied embedding, sinusoidal positions and the output.
 
     Args:
-        config: the sizes; dropout, also of attention weights, is `config.dropout`, as torch has only one.
-        vocab: number of tokens, of both sides.
+        config: sizes of the model; `config.dropout` also applies to attention weights, as torch has only one dropout.
+        vocab: size of the shared vocabulary.
     """
 
     def __init__(self, config: TransformerConfig, vocab: int) -> None:
@@ -28,7 +28,7 @@ class PlainTransformer(nn.Module):
         self.embedding = nn.Embedding(vocab, c.d_model, padding_idx=PAD_ID)
         nn.init.normal_(self.embedding.weight, std=c.d_model**-0.5)
         depth = c.n_encoder_layers, c.n_decoder_layers
-        with warnings.catch_warnings(action="ignore"):  # that the norm first allows no nested tensors
+        with warnings.catch_warnings(action="ignore"):  # torch warns that norm first rules out nested tensors
             self.transformer = nn.Transformer(
                 c.d_model, c.n_heads, *depth, c.d_ff, c.dropout, batch_first=True, norm_first=True
             )
@@ -38,12 +38,12 @@ class PlainTransformer(nn.Module):
         self.register_buffer("positions", torch.cat([angle.sin(), angle.cos()], dim=1))
 
     def embed(self, ids: Int[Tensor, "B L"]) -> Float[Tensor, "B L D"]:
-        """Tokens and where they stand."""
+        """Embed tokens and their positions."""
         scale = math.sqrt(self.embedding.embedding_dim)
         return self.dropout(self.embedding(ids) * scale + self.positions[: ids.size(1)])
 
     def forward(self, src: Int[Tensor, "B S"], tgt: Int[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
-        """Logits of the token after each target position; padding stands behind, so that causality hides it."""
+        """Return the logits after each target position; padding is at the end, where the causal mask hides it."""
         causal = nn.Transformer.generate_square_subsequent_mask(tgt.size(1), device=tgt.device)
         padding = src == PAD_ID
         hidden = self.transformer(
@@ -58,12 +58,12 @@ class PlainTransformer(nn.Module):
 
 
 class PlainLoop:
-    """Cross-entropy with label smoothing, clipping, Adam.
+    """Training with cross-entropy, label smoothing, gradient clipping and Adam.
 
     Args:
-        model: what learns.
+        model: model to train.
         smoothing: ε of label smoothing.
-        bf16: autocast to bfloat16.
+        bf16: whether to autocast to bfloat16.
     """
 
     def __init__(self, model: PlainTransformer, smoothing: float, bf16: bool) -> None:
@@ -73,7 +73,7 @@ class PlainLoop:
         self.adam = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98))
 
     def train_step(self, batch: Batch) -> None:
-        """One update."""
+        """Do one update."""
         with record_function("forward"), torch.autocast("cpu", torch.bfloat16, enabled=self.bf16):
             logits = self.model(batch.src, batch.tgt[:, :-1])
             loss = F.cross_entropy(

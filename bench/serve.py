@@ -1,7 +1,7 @@
-"""Many clients at once: `python -m bench.serve` starts a server, asks it, and checks every answer.
+"""Serving many clients at once: `python -m bench.serve` starts a server, sends requests, and checks every answer.
 
-Throughput is that of so many clients over that of a single one, which asks again when it has its answer: the server,
-the sentences and the search are the same.
+The throughput of many clients is compared with that of a single one, with the same server, sentences and search. Each
+client sends its next request when it has its answer.
 """
 
 import argparse
@@ -31,17 +31,17 @@ from utils.dataset.parallel_text import read_parallel
 from utils.run import Run, build_translator, find_run, load_run
 from utils.search.translator import Translator
 
-PATIENCE = 60.0  # seconds for an answer, and for the server's end
+PATIENCE = 60.0  # seconds to wait for an answer, and for the server to end
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a client got.
+    """An answer to a client.
 
     Args:
-        text: what it asked.
-        translation: what it was told; None: an error.
-        seconds: that it waited.
+        text: text of the request.
+        translation: translation in the answer; None: an error.
+        seconds: waiting time.
     """
 
     text: str
@@ -51,18 +51,18 @@ class Answer:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What so many clients saw.
+    """The results for a number of clients.
 
     Args:
-        clients: at once.
-        answers: with a translation.
-        errors: without one.
-        mixed_up: the translation of another text.
-        differing: another translation than offline, and not the one that is found for the text alone, either.
-        ties: the one that is found for the text alone, where offline a batch has found another.
-        sentences_per_s: translated.
-        p50_ms: the median wait.
-        p99_ms: what 99 of 100 answers do not exceed.
+        clients: number of concurrent clients.
+        answers: number of answers with a translation.
+        errors: number of requests without one.
+        mixed_up: answers with the translation of another text.
+        differing: other answers that match neither the offline translation nor that of the text alone.
+        ties: answers that match the translation of the text alone, but not the one found offline in a batch.
+        sentences_per_s: sentences translated per second.
+        p50_ms: median waiting time.
+        p99_ms: 99th percentile of waiting times.
     """
 
     clients: int
@@ -78,17 +78,17 @@ class Measurement:
 
 @contextmanager
 def served(run: Path, *options: str) -> Iterator[str]:
-    """The address of a server in a process of its own, which is told to end with the block.
+    """Yield the address of a server in a separate process, which is stopped at the end of the block.
 
     Raises:
-        ValueError: it does not start, or does not end well.
+        ValueError: the server does not start, or ends with an error.
     """
     command = [sys.executable, "serve.py", "--run", str(run.resolve()), "--port", "0", *options]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, encoding="utf-8") as process:
         try:
             line = process.stdout.readline() if process.stdout else ""
             if not line:
-                raise ValueError(f"the server did not start (status {process.wait()}): it says why above")
+                raise ValueError(f"the server did not start (status {process.wait()}): see its message above")
             yield line.split()[0]
         finally:
             process.send_signal(signal.SIGTERM)
@@ -98,11 +98,11 @@ def served(run: Path, *options: str) -> Iterator[str]:
                 process.kill()
                 raise
         if status:
-            raise ValueError(f"the server ended with status {status}: it says why above")
+            raise ValueError(f"the server ended with status {status}: see its message above")
 
 
 async def ask(client: httpx.AsyncClient, direction: Mapping[str, str], text: str) -> Answer:
-    """One question; whatever goes wrong is an answer without a translation."""
+    """Send one request; any failure is an answer without a translation."""
     begin = time.perf_counter()
     translation = None
     with contextlib.suppress(httpx.HTTPError, KeyError, ValueError):
@@ -114,14 +114,14 @@ async def ask(client: httpx.AsyncClient, direction: Mapping[str, str], text: str
 async def besiege(
     url: str, direction: Mapping[str, str], texts: Sequence[str], clients: int, seconds: float, bar: "tqdm[Never]"
 ) -> tuple[list[Answer], float]:
-    """Ask with so many clients for so many seconds; all answers, and how long it was until the last."""
+    """Send requests from `clients` clients for `seconds` seconds; return all answers and the time until the last."""
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
     async with httpx.AsyncClient(base_url=url, timeout=PATIENCE, limits=limits) as client:
         begin = time.perf_counter()
 
         async def keep_asking(first: int) -> list[Answer]:
             found = []
-            for i in count(first, clients):  # no two clients ask the same at a time
+            for i in count(first, clients):  # no two clients send the same text at a time
                 if time.perf_counter() - begin >= seconds:
                     break
                 found.append(await ask(client, direction, texts[i % len(texts)]))
@@ -141,25 +141,24 @@ async def besiege(
 def judged(
     answers: Sequence[Answer], elapsed: float, clients: int, offline: Mapping[str, str], alone: Translator
 ) -> Measurement:
-    """Every answer held against the offline translation of the same text.
+    """Compare every answer with the offline translation of the same text.
 
-    The products of a batch are not bit for bit those of another one, so that two hypotheses whose scores are all but
-    equal may change places. Only where an answer differs is the text translated once more, alone: the same rounding
-    as in a batch of one.
+    Matrix products of different batches are not bit-identical, so that two hypotheses with nearly equal scores may
+    swap places. Only if an answer differs, the text is translated again, alone: with the rounding of a batch of one.
 
     Args:
-        answers: of all clients.
+        answers: answers to all clients.
         elapsed: seconds that it took.
-        clients: how many they were.
+        clients: number of clients.
         offline: text -> translation.
-        alone: what translates offline.
+        alone: translator for single texts, offline.
 
     Raises:
-        ValueError: no answer at all.
+        ValueError: there is no answer at all.
     """
     said = [answer for answer in answers if answer.translation is not None]
     if not said:
-        raise ValueError(f"none of {len(answers)} requests was answered: the server says why above")
+        raise ValueError(f"none of {len(answers)} requests was answered: see the server's messages above")
     others = set(offline.values())
     wrong = [answer for answer in said if answer.translation != offline[answer.text]]
     singly = {text: alone.translate([text])[0].text for text in dict.fromkeys(answer.text for answer in wrong)}
@@ -182,7 +181,7 @@ def judged(
 def measure(
     run: Run, texts: Sequence[str], clients: Sequence[int], seconds: float, precision: str
 ) -> list[Measurement]:
-    """What each number of clients sees of the same server."""
+    """Measure the same server with each number of clients."""
     translator = build_translator([run], precision="fp32" if precision == "fp32" else "bf16")
     offline = dict(zip(texts, (found.text for found in translator.translate(texts)), strict=True))
     direction = {"source": run.config.data.src_lang, "target": run.config.data.tgt_lang}
@@ -191,7 +190,7 @@ def measure(
         served(run.folder, "--precision", precision, "--queue_texts", str(max(512, *clients))) as url,
         tqdm(total=int(seconds) * len(clients), unit="s", disable=None) as bar,
     ):
-        asyncio.run(besiege(url, direction, texts, max(clients), min(2, seconds), tqdm(disable=True)))  # warms it up
+        asyncio.run(besiege(url, direction, texts, max(clients), min(2, seconds), tqdm(disable=True)))  # warm-up
         for n in clients:
             bar.set_postfix_str(f"{n} clients")
             answers, elapsed = asyncio.run(besiege(url, direction, texts, n, seconds, bar))
@@ -200,7 +199,7 @@ def measure(
 
 
 def table(measurements: Sequence[Measurement]) -> str:
-    """One line for each number of clients."""
+    """Return a table with a line for each number of clients."""
     lines = [
         f"{'clients':>7} {'sentences/s':>12} {'p50 ms':>8} {'p99 ms':>8} {'answers':>8} {'errors':>7} "
         f"{'mixed up':>9} {'differing':>10} {'ties':>5}"
@@ -214,7 +213,7 @@ def table(measurements: Sequence[Measurement]) -> str:
 
 
 def figures(measurements: Sequence[Measurement]) -> dict[str, float]:
-    """Of one client and of many."""
+    """Return the figures of one client and of many."""
     one, many = measurements
     faults = {
         name: float(sum(getattr(m, name) for m in measurements)) for name in ("errors", "mixed_up", "differing", "ties")
@@ -231,29 +230,33 @@ def figures(measurements: Sequence[Measurement]) -> dict[str, float]:
 
 
 def build_parser() -> Parser:
-    """All options."""
+    """Build the parser with all options."""
     parser = Parser(
         prog="bench.serve",
         usage="python -m bench.serve [--run RUN] [--clients N] [--seconds S] [--json FILE]",
-        description="Ask a server with one client and with many, and hold every answer against offline translations.",
+        description="Query a server with one client and with many, and compare all answers with offline translations.",
         epilog="""examples:
   python -m bench.serve                                      the newest run, 32 clients, a minute
   python -m bench.serve --run pickles/RUN --json serve.json
-  python -m bench.serve --precision bf16                     faster where that is fast; ties are counted
+  python -m bench.serve --precision bf16                     faster on some machines; ties are counted
   python -m bench.serve --sentences 64 --seconds 5           a quick look""",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--run", type=Path, help="folder or name of a run (default: the one trained last)")
-    parser.add_argument("--clients", type=int, default=32, help="at once (default: 32)")
-    parser.add_argument("--seconds", type=float, default=60.0, help="for one client, and for all (default: 60)")
-    parser.add_argument("--sentences", type=int, default=500, help="different ones of the test set (default: 500)")
-    parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32", help="(default: fp32)")
+    parser.add_argument("--clients", type=int, default=32, help="number of concurrent clients (default: 32)")
+    parser.add_argument(
+        "--seconds", type=float, default=60.0, help="duration with one client, and with all (default: 60)"
+    )
+    parser.add_argument(
+        "--sentences", type=int, default=500, help="number of distinct sentences of the test set (default: 500)"
+    )
+    parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32", help="precision (default: fp32)")
     add_json_option(parser)
     return parser
 
 
 def main() -> None:
-    """Measure, print, write."""
+    """Measure, print the table and write the results."""
     arguments = build_parser().parse_args()
     for name in ("clients", "seconds", "sentences"):
         if not arguments[name] > 0:  # nor NaN
@@ -262,7 +265,7 @@ def main() -> None:
     corpus = prepare_corpus(run.config.data)
     texts = list(dict.fromkeys(read_parallel(corpus.test).src))[: arguments.sentences]
     if len(texts) < arguments.clients:
-        raise ValueError(f"{len(texts)} sentences are too few for --clients {arguments.clients}: each asks another one")
+        raise ValueError(f"{len(texts)} sentences are too few for --clients {arguments.clients}: each needs its own")
     clients = [1, arguments.clients]
     measurements = measure(run, texts, clients, arguments.seconds, arguments.precision)
     found = figures(measurements)

@@ -1,4 +1,4 @@
-"""A training of some seconds in processes of its own, which may be disturbed: what it leaves is compared bit by bit."""
+"""A training of a few seconds in separate processes, which may be disturbed; its results are compared bit by bit."""
 
 import itertools
 import os
@@ -23,8 +23,8 @@ from utils.training.step_file import step_files, step_of
 from utils.training.weight_store import read_weights
 
 CPU = torch.device("cpu")
-TIMES = {"seconds", "minutes", "tokens_per_second"}  # of which no two trainings have the same
-PATIENCE = 600.0  # seconds for a training that takes some ten
+TIMES = {"seconds", "minutes", "tokens_per_second"}  # differ between any two trainings
+PATIENCE = 600.0  # seconds to wait for a training that takes about ten
 
 SETTINGS = """
 name: faults
@@ -46,7 +46,7 @@ _THINGS = {"寺": "temple", "橋": "bridge", "川": "river", "庭": "garden", "�
 
 
 class Outcome(NamedTuple):
-    """What is left of a training."""
+    """The results of a training."""
 
     weights: dict[str, Tensor]
     checkpoint: dict[str, Any]
@@ -58,16 +58,16 @@ class TinyTraining:
     """A folder with a small parallel text, its caches, and one run.
 
     Args:
-        folder: of all that.
-        settings: of the training.
+        folder: folder for all of it.
+        settings: settings of the training, as YAML.
     """
 
     folder: Path
     settings: str = SETTINGS
-    said: Path = field(init=False)  # what all processes printed
+    said: Path = field(init=False)  # output of all processes
 
     def __post_init__(self) -> None:
-        """Write the text."""
+        """Write the settings and the text."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.said = self.folder / "said.txt"
         (self.folder / "faults.yaml").write_text(self.settings, encoding="utf-8")
@@ -81,11 +81,11 @@ class TinyTraining:
 
     @property
     def run(self) -> Path | None:
-        """Where the run lies, if it has begun."""
+        """Folder of the run; None if it has not started."""
         return next(iter((self.folder / "pickles").glob("*/")), None)
 
     def drafts(self) -> set[str]:
-        """Checkpoints that are being written just now, or were when their writer died."""
+        """Return checkpoints that are being written, or were when their writer died."""
         with suppress(FileNotFoundError):
             run = self.run
             if run is not None:
@@ -93,23 +93,23 @@ class TinyTraining:
         return set()
 
     def checkpoints(self) -> list[Path]:
-        """By step."""
+        """Return the checkpoints in order of their step."""
         return step_files(self.run / CHECKPOINTS, ".pt") if self.run else []
 
     @property
     def step(self) -> int:
-        """Of the newest checkpoint."""
+        """Step of the newest checkpoint."""
         return max(map(step_of, self.checkpoints()), default=0)
 
     def start(self, prepare: Callable[[], None] | None = None) -> subprocess.Popen[bytes]:
-        """Train, or go on where there is a checkpoint.
+        """Start training, or resume if there is a checkpoint.
 
         Args:
-            prepare: is called in the new process.
+            prepare: called in the new process.
         """
         if self.checkpoints():
             arguments = ["--resume", str(self.run)]
-        else:  # killed before the first validation: nothing is there to go on from
+        else:  # killed before the first validation: there is nothing to resume from
             shutil.rmtree(self.folder / "pickles", ignore_errors=True)
             files = ("--data.src", str(self.folder / "my.ja"), "--data.tgt", str(self.folder / "my.en"))
             arguments = ["--config", str(self.folder / "faults.yaml"), *files]
@@ -126,10 +126,10 @@ class TinyTraining:
             )
 
     def finish(self, status: int = 0, prepare: Callable[[], None] | None = None) -> str:
-        """Train to the end; gives what was said.
+        """Train to the end; return the output.
 
         Raises:
-            ValueError: it ended otherwise, or with a traceback.
+            ValueError: it ended with another status, or with a traceback.
         """
         before = self.said.stat().st_size if self.said.exists() else 0
         process = self.start(prepare)
@@ -139,11 +139,11 @@ class TinyTraining:
             process.kill()
         said = self.said.read_bytes()[before:].decode(errors="replace")
         if found != status or "Traceback" in said:
-            raise ValueError(f"train.py ended with status {found} where {status} was right: {said[-2000:]}")
+            raise ValueError(f"train.py ended with status {found} instead of {status}: {said[-2000:]}")
         return said
 
     def outcome(self) -> Outcome:
-        """Read what the run has left."""
+        """Read the results of the run."""
         run = self.run
         if run is None:
             raise ValueError(f"no run in {self.folder}")
@@ -152,7 +152,7 @@ class TinyTraining:
 
 
 def differences(a: Any, b: Any, name: str = "") -> Iterator[str]:
-    """Names of all that is not the same bit for bit; times are not looked at."""
+    """Yield the names of all values that are not bit-identical, ignoring times."""
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         if a.shape != b.shape or a.dtype != b.dtype or _bits(a) != _bits(b):
             yield name
@@ -178,10 +178,10 @@ def _bits(tensor: Tensor) -> bytes:
 
 
 def compare(ours: Outcome, reference: Outcome) -> None:
-    """Let nothing be different.
+    """Check that two outcomes are identical.
 
     Raises:
-        ValueError: something is.
+        ValueError: some values differ.
     """
     if found := list(differences(ours._asdict(), reference._asdict())):
         raise ValueError(f"{len(found)} values differ from the undisturbed training: {', '.join(found[:8])}")

@@ -1,18 +1,16 @@
-"""Training speed, beside other toolkits at the same work: `python -m bench.train`.
+"""Training speed, beside other toolkits with the same work: `python -m bench.train`.
 
-Each setting is measured in a process of its own, so that its peak memory is its own too, and in several rounds, so
-that a machine that slows down meanwhile slows all of them.
+Each setting is measured in a separate process, for its own peak memory, and in several rounds, so that a machine that
+slows down in the meantime slows all of them.
 """
 
 import argparse
 import itertools
 import multiprocessing
-import os
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -38,41 +36,42 @@ from utils.dataset.parallel_text import ParallelText
 from utils.dataset.prefetch import prefetched
 from utils.dataset.token_array import TokenPairs
 from utils.dataset.token_cache import cached_tokenizers, cached_tokens
-from utils.device import Precision, keep_compiled_kernels, keep_freed_memory, pick_device, synchronize
+from utils.device import Precision, keep_compiled_kernels, pick_device, synchronize
+from utils.heap import keep_freed_memory
 from utils.text.pair import TokenizerConfig
 from utils.text.tokenizer import Tokenizer
 from utils.training.compiled import compile_blocks
+from utils.training.device_memory import peak_memory
 from utils.training.guarded_optimizer import GuardedOptimizer
-from utils.training.memory import peak_memory
 from utils.training.objective import TranslationObjective
 from utils.training.optimizer import OptimizerConfig
+from utils.training.trace import RANGES
 
 OURS, PLAIN = "miyako", "torch.nn.Transformer"
 PRECISIONS = {"bf16": torch.bfloat16, "fp32": torch.float32}
-PARTS = ("data", "forward", "backward", "optimizer")  # of a step
 MODEL = TransformerConfig(
     d_model=256, n_heads=8, d_ff=1024, n_encoder_layers=3, n_decoder_layers=3, dropout=0.1, attention_dropout=0.1
 )
-BASE = TransformerConfig(dropout=0.1)  # what a GPU is given
-BUDGET = 4096  # tokens a batch on the CPU, padding included
+BASE = TransformerConfig(dropout=0.1)  # for a GPU
+BUDGET = 4096  # tokens per batch on the CPU, padding included
 GPU_BUDGETS = (8192, 16384, 32768, 65536)
-LONGEST = 100  # tokens of a sentence, </s> included
+LONGEST = 100  # tokens per sentence, </s> included
 SMOOTHING = 0.1
-WARM_UP, LONG_WARM_UP = 3, 30  # fewest steps that do not count; more where shapes are compiled or allocated for
-PROFILED = 5  # steps whose parts are looked at
+WARM_UP, LONG_WARM_UP = 3, 30  # fewest steps that do not count; more if each shape needs compilation or allocation
+PROFILED = 5  # steps whose parts are profiled
 
 Step = Callable[[Batch], object]
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What is measured.
+    """A setting to measure.
 
     Args:
-        system: who trains.
-        precision: of matrix products.
-        compiled: by torch.compile.
-        tokens_per_batch: the budget of a batch.
+        system: system that trains.
+        precision: precision of matrix products.
+        compiled: whether torch.compile is used.
+        tokens_per_batch: token budget of a batch.
     """
 
     system: str
@@ -89,15 +88,15 @@ class Job:
     """What all settings have in common.
 
     Args:
-        model: the architecture.
-        pairs: what is learned from.
-        vocab: number of tokens.
+        model: architecture of the model.
+        pairs: training set.
+        vocab: size of the vocabulary.
         device: cpu or cuda.
-        threads: of the processor.
-        warm_up: seconds that each setting trains before it counts.
-        seconds: how long it trains then.
-        texts: what the peers read.
-        peers: the interpreter of each one.
+        threads: number of CPU threads.
+        warm_up: seconds of training that do not count.
+        seconds: seconds of training that count.
+        texts: folder with the texts that the peers read.
+        peers: interpreter of each peer.
     """
 
     model: TransformerConfig
@@ -113,15 +112,15 @@ class Job:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What was found.
+    """The measurement of one setting.
 
     Args:
-        setting: of what.
-        tokens_per_s: target tokens learned from, with </s>, without <s> and padding, over whole steps.
-        peak_mib: of the memory of the process, or of the GPU.
-        padding: share of padding in the batches, where they are ours.
-        part_ms: milliseconds of each part of a step, where it can be looked into.
-        rounds: `tokens_per_s` of every round; above stands the best one.
+        setting: the measured setting.
+        tokens_per_s: target tokens per second, with </s>, without <s> and padding, over whole steps.
+        peak_mib: peak memory of the process, or of the GPU.
+        padding: share of padding in the batches, if they are ours.
+        part_ms: milliseconds of each part of a step, if it can be profiled.
+        rounds: `tokens_per_s` of every round, of which the best is given above.
     """
 
     setting: Setting
@@ -133,7 +132,7 @@ class Measurement:
 
 
 def our_step(setting: Setting, job: Job) -> Step:
-    """An update of our Trainer."""
+    """Return the update step of our Trainer."""
     keep_freed_memory()
     keep_compiled_kernels()
     model = Transformer(job.model, job.vocab, job.vocab).to(job.device)
@@ -146,18 +145,18 @@ def our_step(setting: Setting, job: Job) -> Step:
 
 
 def plain_step(setting: Setting, job: Job) -> Step:
-    """An update of the plain loop."""
+    """Return the update step of the plain loop."""
     model = PlainTransformer(job.model, job.vocab)
     return PlainLoop(model, SMOOTHING, setting.precision == "bf16").train_step
 
 
 def batches(sampler: BucketSampler, pin: bool) -> Iterator[Batch]:
-    """Epoch after epoch without end, made ahead as in training."""
+    """Yield batches of endless epochs, prefetched as in training."""
     return prefetched((batch for n in itertools.count() for batch in sampler.epoch(n)), pin)
 
 
 def timed(step: Step, source: Iterator[Batch], job: Job, fewest: int) -> float:
-    """Target tokens per second, making the batches included, after a warm-up of so many steps at least."""
+    """Return target tokens per second, batching included, after a warm-up of at least `fewest` steps."""
     trained_for(job.warm_up, fewest, step, source)
     synchronize(job.device)
     begin = time.perf_counter()
@@ -167,7 +166,7 @@ def timed(step: Step, source: Iterator[Batch], job: Job, fewest: int) -> float:
 
 
 def trained_for(seconds: float, fewest: int, step: Step, source: Iterator[Batch]) -> int:
-    """Train so long, and so many steps at least; the target tokens that were learned from."""
+    """Train for `seconds` and at least `fewest` steps; return the number of target tokens."""
     tokens, begin = 0, time.perf_counter()
     for n in itertools.count():
         if n >= fewest and time.perf_counter() - begin >= seconds:
@@ -178,32 +177,19 @@ def trained_for(seconds: float, fewest: int, step: Step, source: Iterator[Batch]
     return tokens
 
 
-@contextmanager
-def silent() -> Iterator[None]:
-    """Nothing reaches standard error: the profiler's C++ talks when it starts and stops."""
-    stderr = os.dup(2)
-    try:
-        with Path(os.devnull).open("w") as nowhere:
-            os.dup2(nowhere.fileno(), 2)
-        yield
-    finally:
-        os.dup2(stderr, 2)
-        os.close(stderr)
-
-
 def parts(step: Step, source: Iterator[Batch]) -> dict[str, float]:
-    """Milliseconds of each part of a step on the CPU."""
-    with silent(), profile(activities=[ProfilerActivity.CPU]) as trace:
+    """Return the milliseconds of each part of a step on the CPU."""
+    with profile(activities=[ProfilerActivity.CPU]) as trace:
         for _ in range(PROFILED):
             with record_function("data"):
                 batch = next(source)
             step(batch)
     total = {event.key: event.cpu_time_total for event in trace.key_averages()}
-    return {part: total[part] / 1000 / PROFILED for part in PARTS if part in total}
+    return {part: total[part] / 1000 / PROFILED for part in RANGES if part in total}
 
 
 def measure(setting: Setting, job: Job) -> Measurement:
-    """Train for a while."""
+    """Measure a setting by training for a while."""
     for peer in PEERS:
         if setting.system == peer.title:
             rate, peak = train_peer(peer, job.peers[peer.title], job.texts, job.threads, job.warm_up, job.seconds)
@@ -212,7 +198,7 @@ def measure(setting: Setting, job: Job) -> Measurement:
     torch.manual_seed(1)
     step = (our_step if setting.system == OURS else plain_step)(setting, job)
     on_cuda = job.device.type == "cuda"
-    multiple = 8 if on_cuda else 1  # few shapes there, little padding here
+    multiple = 8 if on_cuda else 1  # few shapes on CUDA, little padding on the CPU
     sampler = BucketSampler(job.pairs, setting.tokens_per_batch, LONGEST, 1, multiple)
     padding = sampler.epoch(0).padding
     source = batches(sampler, pin=on_cuda)
@@ -223,10 +209,10 @@ def measure(setting: Setting, job: Job) -> Measurement:
 
 
 def measure_plainly(setting: Setting, job: Job) -> Measurement:
-    """`measure`, but what goes wrong in torch is a RuntimeError of one line: a compiler's own find no way home.
+    """Run `measure`, turning torch errors into a one-line RuntimeError: a compiler's own errors cannot be pickled.
 
     Raises:
-        RuntimeError: memory or a compiler is lacking, say.
+        RuntimeError: e.g. memory or a compiler is missing.
     """
     try:
         return measure(setting, job)
@@ -236,26 +222,26 @@ def measure_plainly(setting: Setting, job: Job) -> Measurement:
 
 
 def in_own_process(setting: Setting, job: Job) -> Measurement:
-    """The same, in a process that had nothing to do before."""
-    spawn = multiprocessing.get_context("spawn")  # a forked child would have its parent's peak
+    """Run `measure_plainly` in a fresh process."""
+    spawn = multiprocessing.get_context("spawn")  # a forked child would inherit its parent's peak
     with ProcessPoolExecutor(1, mp_context=spawn) as pool:
         return pool.submit(measure_plainly, setting, job).result()
 
 
 def better(a: Measurement, b: Measurement) -> Measurement:
-    """The faster one, with the rounds of both."""
+    """Return the faster measurement, with the rounds of both."""
     return replace(max(a, b, key=lambda found: found.tokens_per_s), rounds=a.rounds + b.rounds)
 
 
 def measure_all(settings: Sequence[Setting], job: Job, rounds: int) -> list[Measurement]:
-    """The best of all rounds for each setting.
+    """Return the best of all rounds for each setting.
 
-    A setting for which memory or a compiler may be lacking is left out when it fails, with a line that says why.
+    A setting that may lack memory or a compiler is left out if it fails, with a line that gives the reason.
     """
     best: dict[Setting, Measurement] = {}
     going = list(settings)
     with tqdm(total=rounds * len(settings), unit="measurement", disable=None) as bar:
-        print_above_bars("target tokens a second, as they are measured:")
+        print_above_bars("target tokens per second, as measured:")
         for _ in range(rounds):
             for setting in tuple(going):
                 bar.set_postfix_str(str(setting))
@@ -263,46 +249,46 @@ def measure_all(settings: Sequence[Setting], job: Job, rounds: int) -> list[Meas
                     found = in_own_process(setting, job)
                     best[setting] = better(best[setting], found) if setting in best else found
                     print_above_bars(
-                        f"{setting}, {setting.tokens_per_batch:,} tokens a batch: {found.tokens_per_s:,.0f}"
+                        f"{setting}, {setting.tokens_per_batch:,} tokens per batch: {found.tokens_per_s:,.0f}"
                     )
                 except RuntimeError as error:
                     if not setting.compiled and job.device.type == "cpu":
                         raise
                     going.remove(setting)
-                    print_above_bars(f"{setting}, {setting.tokens_per_batch:,} tokens a batch: left out, {error}")
+                    print_above_bars(f"{setting}, {setting.tokens_per_batch:,} tokens per batch: left out, {error}")
                 bar.update()
     return [best[setting] for setting in settings if setting in best]
 
 
 def cpu_settings(peers: Iterable[str], compiled: bool) -> list[Setting]:
-    """Ours, the plain loop, and those peers that are there."""
+    """Return our settings, the plain loop, and the given peers."""
     ours = [Setting(OURS, precision, c) for c in ((False, True) if compiled else (False,)) for precision in PRECISIONS]
     return [*ours, *(Setting(PLAIN, precision) for precision in PRECISIONS), *(Setting(peer, "fp32") for peer in peers)]
 
 
 def gpu_settings() -> list[Setting]:
-    """Ours in several sizes of batch, eager and compiled."""
+    """Return our settings with several batch sizes, eager and compiled."""
     return [Setting(OURS, "bf16", compiled, budget) for budget in GPU_BUDGETS for compiled in (False, True)]
 
 
 def utilisation(found: Measurement, flops_per_token: float, peaks: Mapping[str, float]) -> float:
-    """Share of the peak of matrix products that went into what the model needs."""
+    """Return the share of the peak matrix-product speed that went into operations that the model needs."""
     return found.tokens_per_s * flops_per_token / (peaks[found.setting.precision] * 1e9)
 
 
 def table(measurements: Sequence[Measurement], flops_per_token: float, peaks: Mapping[str, float]) -> str:
-    """One line a setting; the last column says how much faster ours is, the best of them."""
+    """Return a table with a line for each setting; the last column is how much faster our best setting is."""
     ours = max(found.tokens_per_s for found in measurements if found.setting.system == OURS)
     lines = [
         f"{'system':20} {'precision':14} {'batch':>6} {'target tok/s':>12} {'of peak':>8} {'padding':>8} "
-        + " ".join(f"{f'{part} ms':>12}" for part in PARTS)
+        + " ".join(f"{f'{part} ms':>12}" for part in RANGES)
         + f" {'MiB':>7} {'ours is':>8}"
     ]
     for found in measurements:
         s = found.setting
         precision = f"{s.precision}{' compiled' if s.compiled else ''}"
         padding = "" if found.padding is None else f"{found.padding:.1%}"
-        part_ms = (f"{found.part_ms[part]:.1f}" if part in found.part_ms else "" for part in PARTS)
+        part_ms = (f"{found.part_ms[part]:.1f}" if part in found.part_ms else "" for part in RANGES)
         lines.append(
             f"{s.system:20} {precision:14} {s.tokens_per_batch:>6} {found.tokens_per_s:>12,.0f} "
             f"{utilisation(found, flops_per_token, peaks):>8.1%} {padding:>8} "
@@ -313,7 +299,7 @@ def table(measurements: Sequence[Measurement], flops_per_token: float, peaks: Ma
 
 
 def short_name(setting: Setting) -> str:
-    """For a line of name=value pairs."""
+    """Return a name for a line of name=value pairs."""
     words = [setting.system.lower().replace(".", "_"), setting.precision]
     if setting.compiled:
         words.append("compiled")
@@ -325,7 +311,7 @@ def short_name(setting: Setting) -> str:
 def summary(
     measurements: Sequence[Measurement], flops_per_token: float, peaks: Mapping[str, float]
 ) -> dict[str, float]:
-    """Speeds, shares of the peak, and how many times as fast as each other system ours is in each setting."""
+    """Return speeds, shares of the peak, and the ratio of each of our settings to each other system."""
     figures: dict[str, float] = {}
     for found in measurements:
         name = short_name(found.setting)
@@ -339,7 +325,7 @@ def summary(
 
 
 def build_parser() -> Parser:
-    """All options."""
+    """Build the parser with all options."""
     parser = Parser(
         prog="bench.train",
         usage="python -m bench.train [--archive FILE] [--joeynmt VENV] [--eole VENV] [--seconds N] [--json FILE]",
@@ -353,25 +339,32 @@ def build_parser() -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--corpus", choices=("tanaka", "kftt", "embedded"), default="tanaka", help="what is learned (default: tanaka)"
+        "--corpus",
+        choices=("tanaka", "kftt", "embedded"),
+        default="tanaka",
+        help="corpus to train on (default: tanaka)",
     )
-    parser.add_argument("--archive", type=Path, help="a local archive or unpacked folder of the corpus")
+    parser.add_argument("--archive", type=Path, help="local archive or unpacked folder of the corpus")
     for peer in PEERS:
         parser.add_argument(f"--{peer.name}", type=Path, metavar="VENV", help=f"virtual environment with {peer.title}")
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="(default: cpu)")
-    parser.add_argument("--compile", action="store_true", help="with torch.compile too (on CUDA it always is)")
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="(default: one a core)")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="device (default: cpu)")
+    parser.add_argument("--compile", action="store_true", help="also measure with torch.compile (always on CUDA)")
     parser.add_argument(
-        "--warm_up", type=float, default=60, metavar="SECONDS", help="each setting trains so long first (default: 60)"
+        "--threads", type=int, default=torch.get_num_threads(), help="CPU threads (default: one per core)"
     )
-    parser.add_argument("--seconds", type=float, default=60, help="and so long to be measured (default: 60)")
-    parser.add_argument("--rounds", type=int, default=3, help="the best of so many counts (default: 3)")
+    parser.add_argument(
+        "--warm_up", type=float, default=60, metavar="SECONDS", help="warm-up of each setting (default: 60)"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=60, help="measured training time of each setting (default: 60)"
+    )
+    parser.add_argument("--rounds", type=int, default=3, help="number of rounds, of which the best counts (default: 3)")
     add_json_option(parser)
     return parser
 
 
 def within(pairs: TokenPairs, tokenizer: Tokenizer) -> ParallelText:
-    """What our sampler takes of a split, cut into pieces."""
+    """Return the pairs of a split that our sampler uses, split into pieces."""
     src, tgt = (side.lengths for side in pairs)
     kept = np.flatnonzero((src > 0) & (tgt > 0) & (np.maximum(src, tgt) < LONGEST)).tolist()
     lines = ([" ".join(tokenizer.tokens(side[i].tolist())) for i in kept] for side in pairs)
@@ -379,10 +372,10 @@ def within(pairs: TokenPairs, tokenizer: Tokenizer) -> ParallelText:
 
 
 def prepare(arguments: argparse.Namespace, folder: Path) -> tuple[Job, float]:
-    """All that the settings need, and the operations that a target token takes.
+    """Return all that the settings need, and the operations per target token.
 
     Raises:
-        ValueError: something asked for is not there.
+        ValueError: an option is invalid, or something requested is missing.
     """
     given = {peer: getattr(arguments, peer.name) for peer in PEERS if getattr(arguments, peer.name)}
     device = pick_device(arguments.device)
@@ -411,7 +404,7 @@ def prepare(arguments: argparse.Namespace, folder: Path) -> tuple[Job, float]:
 
 
 def main() -> None:
-    """Measure, print, write."""
+    """Measure, print the table and write the results."""
     arguments = build_parser().parse_args()
     with tempfile.TemporaryDirectory() as folder:
         job, flops_per_token = prepare(arguments, Path(folder))
@@ -421,7 +414,7 @@ def main() -> None:
         settings = cpu_settings(job.peers, arguments.compile) if on_cpu else gpu_settings()
         measurements = measure_all(settings, job, arguments.rounds)
     if not measurements:
-        raise ValueError("nothing could be measured: the lines above say why")
+        raise ValueError("nothing could be measured: see the lines above")
     machine = f"{job.threads} threads" if on_cpu else torch.cuda.get_device_name(job.device)
     print(
         f"{arguments.corpus}, {machine}; matrix products peak at "

@@ -1,24 +1,25 @@
-"""The READMEs' table of training speed, made from the files in figure/bench: `python -m bench.train_table`."""
+"""The training-speed table of the READMEs, made from the files in figure/bench: `python -m bench.train_table`."""
 
 from pathlib import Path
 from typing import Any
 
-from bench.train import OURS, PARTS
+from bench.train import OURS
 from const.path import FIGURE
 from utils.evaluation.result_table import rewrite_readmes
 from utils.file import read_json
+from utils.training.trace import RANGES
 
 FOLDER = FIGURE / "bench"
 
 _HEAD = (
     "| on | system | batch | target tokens/s | ours is | in the same precision | of the peak | padding "
-    f"| {', '.join(PARTS)} (ms) | MiB |\n"
+    f"| {', '.join(RANGES)} (ms) | MiB |\n"
     "|---|---|---|---|---|---|---|---|---|---|"
 )
 
 
 def train_table(folder: Path) -> str:
-    """A row of Markdown for each setting that a `train_*.json` holds; "ours is": the fastest of ours, as a ratio."""
+    """Return a Markdown table with a row for each setting in a `train_*.json`; "ours is": the ratio of our fastest."""
     rows = []
     for file in sorted(folder.glob("train_*.json")):
         result = read_json(file)
@@ -45,7 +46,7 @@ def _row(result: dict[str, Any], found: dict[str, Any], ours: dict[str, float]) 
         f"{ours[setting['precision']] / speed:.2f} x" if setting["precision"] in ours else "",
         f"{used:.0%}",
         "" if found["padding"] is None else f"{found['padding']:.1%}",
-        ", ".join(f"{found['part_ms'][part]:.0f}" for part in PARTS if part in found["part_ms"]),
+        ", ".join(f"{found['part_ms'][part]:.0f}" for part in RANGES if part in found["part_ms"]),
         f"{found['peak_mib']:,.0f}",
     )
     return f"| {' | '.join(cells)} |"

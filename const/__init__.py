@@ -1,1 +1,1 @@
-"""What never changes while the program runs: paths, special tokens, known corpora, presets."""
+"""Constants: paths, special tokens, known corpora, presets."""

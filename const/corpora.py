@@ -1,21 +1,21 @@
-"""The corpora that the project knows by name: where they come from, and how to tell that they are whole.
+"""The published corpora that the project knows by name: where they come from, and how they are verified.
 
-A file is known by its git blob hash (SHA-1 of `blob <size>\\0` + content), which `git hash-object FILE` prints.
+A file is identified by its git blob hash (SHA-1 of `blob <size>\\0` + content), which `git hash-object FILE` prints.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-Blobs = Mapping[str, tuple[str, ...]]  # language -> the git blob hashes that are accepted for its file
+Blobs = Mapping[str, tuple[str, ...]]  # language -> the git blob hashes accepted for its file
 
 
 @dataclass(frozen=True)
 class SplitSpec:
-    """One split of a corpus: a file a language, aligned line by line.
+    """One split of a corpus: one file per language, aligned line by line.
 
     Attributes:
-        pattern: path inside the archive, below its top folders, with `{lang}` for the language
-        lines: lines (= sentence pairs) of each file
+        pattern: path inside the archive, below its top-level folders, with `{lang}` for the language
+        lines: number of lines (= sentence pairs) of each file
         blobs: the accepted git blob hashes of each language's file
     """
 
@@ -24,7 +24,7 @@ class SplitSpec:
     blobs: Blobs
 
     def path(self, lang: str) -> str:
-        """Path of the language's file, inside the archive as well as in the installed corpus."""
+        """Return the path of a language's file, in the archive as well as in the installed corpus."""
         return self.pattern.format(lang=lang)
 
 
@@ -33,16 +33,16 @@ class CorpusSpec:
     """A published corpus.
 
     Attributes:
-        name: the folder that it gets under corpus/
-        homepage: where a person reads about it and finds the original
-        url: address of its archive, or, with `{file}` in it, of each file by itself
+        name: name of the corpus and of its folder under corpus/
+        homepage: where people can read about it and find the original
+        url: address of its archive, or, with `{file}` in it, of each individual file
         download_mb: approximate size of the download in megabytes
-        licence: the terms it comes under
-        train: the pairs to learn from
-        dev: the pairs to choose models by
-        test: the pairs to score on
+        licence: its licence
+        train: training pairs
+        dev: development pairs, used to choose models
+        test: test pairs
         extra: further splits, kept when the archive has them
-        pre_tokenized: words are separated by spaces already: BLEU takes them as they are (`tokenize none`)
+        pre_tokenized: words are already separated by spaces: BLEU takes them as they are (`tokenize none`)
     """
 
     name: str
@@ -63,14 +63,14 @@ class CorpusSpec:
 
     @property
     def splits(self) -> tuple[SplitSpec, ...]:
-        """The splits without which the corpus is not whole."""
+        """The splits that the corpus must have to be complete."""
         return (self.train, self.dev, self.test)
 
 
-# The two hashes of the published training text. Which of them is which language's is not certain,
-# so that either is taken for either.
+# The two hashes of the published training text. Which of them belongs to which language is not certain, so either is
+# accepted for either.
 _KFTT_TRAIN = ("334a63dca6f430d34028fec7a9f55ba6b977f6a5", "5693e32a2eb93d6256335cbc7f7ee8de80d06f3c")
-# The same lines in the same order, cut anew from the corpus behind KFTT (NICT's Kyoto articles 2.01):
+# The same lines in the same order, extracted again from the corpus that KFTT is based on (NICT's Kyoto articles 2.01):
 # a few characters differ from the published files.
 _KFTT_TRAIN_REBUILT_JA = "89ae7dc16797826cafa6f15385e819549f56ffb5"
 _KFTT_TRAIN_REBUILT_EN = "1386b6f605f752cfc1d20e3b77d8c5eda560032a"
@@ -127,7 +127,7 @@ _TANAKA = CorpusSpec(
     homepage="https://github.com/odashi/small_parallel_enja",
     url="https://github.com/odashi/small_parallel_enja/archive/refs/heads/master.tar.gz",
     download_mb=3,
-    licence="CC BY 2.0 FR (the Tanaka Corpus, by way of Tatoeba)",
+    licence="CC BY 2.0 FR (the Tanaka Corpus, via Tatoeba)",
     train=SplitSpec(
         "train.{lang}",
         50_000,

@@ -1,6 +1,6 @@
-"""Where things live, as absolute paths.
+"""The project's folders, as absolute paths.
 
-The two folders that grow large may lie elsewhere: set MIYAKO_CORPUS and MIYAKO_PICKLES.
+The two folders that grow large may be elsewhere: set MIYAKO_CORPUS and MIYAKO_PICKLES.
 """
 
 import os
@@ -8,6 +8,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 CORPUS = Path(os.environ.get("MIYAKO_CORPUS", ROOT / "corpus")).resolve()  # downloads, corpora and token caches
-PICKLES = Path(os.environ.get("MIYAKO_PICKLES", ROOT / "pickles")).resolve()  # one folder a training run
-FIGURE = ROOT / "figure"  # the pictures that the README shows
-PRESET = ROOT / "const" / "preset"  # *.yaml, one a documented training recipe
+PICKLES = Path(os.environ.get("MIYAKO_PICKLES", ROOT / "pickles")).resolve()  # one folder per training run
+FIGURE = ROOT / "figure"  # the pictures shown in the README
+PRESET = ROOT / "const" / "preset"  # *.yaml, one per documented training recipe

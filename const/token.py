@@ -1,4 +1,4 @@
-"""The four special tokens: every vocabulary of the project begins with them, in this order."""
+"""The four special tokens, with which every vocabulary of the project begins, in this order."""
 
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
 PAD, UNK, BOS, EOS = "<pad>", "<unk>", "<s>", "</s>"

@@ -1,3 +1,3 @@
-"""Which Miyako this is."""
+"""The version of Miyako."""
 
-VERSION = "0.1.0"  # pyproject.toml says the same
+VERSION = "0.1.0"  # must match pyproject.toml

@@ -1,4 +1,4 @@
-"""The parts of a Transformer, one a file: numbers in, tensors through, no config, no vocabulary, no I/O.
+"""The parts of a Transformer, one per file: plain numbers and tensors, no config, no vocabulary, no I/O.
 
 Letters of the shapes in every signature:
 
@@ -9,6 +9,6 @@ Letters of the shapes in every signature:
 
 Read in this order: mask, scaled_dot_product_attention, multi_head_attention, positional_encoding,
 feed_forward, residual, encoder_block, decoder_block; then, for Transformer-XL, relative_position_bias and
-recurrent_block. What begins with `packed` computes the same for networks that no longer learn, in fewer and larger
-steps; relu_feed_forward and keys_first_attention do for a CPU that trains.
+recurrent_block. Modules whose names begin with `packed` compute the same for networks in inference, in fewer and
+larger steps; relu_feed_forward and keys_first_attention do so for training on a CPU.
 """

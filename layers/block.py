@@ -1,4 +1,4 @@
-"""What networks are stacks of."""
+"""The kinds of block that networks are stacks of."""
 
 from layers.decoder_block import DecoderBlock
 from layers.encoder_block import EncoderBlock

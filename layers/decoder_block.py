@@ -12,12 +12,12 @@ class DecoderBlock(nn.Module):
     """One of the N layers of a decoder.
 
     Args:
-        self_attention: each target position looks at those before it.
-        cross_attention: each target position looks at the source.
-        feed_forward: each position alone.
+        self_attention: each target position attends to itself and those before it.
+        cross_attention: each target position attends to the source.
+        feed_forward: applied to each position separately.
         d_model: width.
         dropout: probability of dropping a component of a sub-layer's output.
-        norm_first: where the norms stand.
+        norm_first: norm before each sub-layer (True) or after it (False).
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class DecoderBlock(nn.Module):
         mask: Bool[Tensor, "..."] | None = None,
         memory_mask: Bool[Tensor, "..."] | None = None,
     ) -> Float[Tensor, "B T D"]:
-        """All target positions at once; what keeps them from the future is `mask`."""
+        """Process all target positions at once; `mask` hides the future from them."""
         x = self.around_self(x, lambda x: self.self_attention(x, x, mask))
         x = self.around_cross(x, lambda x: self.cross_attention(x, memory, memory_mask))
         return self.around_feed(x, self.feed_forward)
@@ -56,13 +56,13 @@ class DecoderBlock(nn.Module):
         source: KeyValue,
         source_mask: Bool[Tensor, "..."] | None = None,
     ) -> tuple[Float[Tensor, "R 1 D"], KeyValue]:
-        """One more target position for each of R rows, R a multiple of the N sentences that `source` holds.
+        """Process one more target position for each of R rows, R a multiple of the N sentences that `source` holds.
 
-        Rows of one sentence stand together (its beams). They attend to its source as R / N queries side by
-        side, so that the source is never repeated.
+        The rows of a sentence (its beams) are adjacent. They attend to its source as R / N queries side by side, so
+        that the source is never repeated.
 
         Returns:
-            The output, and `past` with this position behind it.
+            The output, and `past` with this position appended.
         """
 
         def attend_self(x: Tensor) -> Tensor:

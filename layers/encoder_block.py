@@ -1,4 +1,4 @@
-"""The left half of Figure 1, Vaswani et al. 2017: self-attention, then feed-forward, each with a way around."""
+"""The left half of Figure 1, Vaswani et al. 2017: self-attention, then feed-forward, both with residual connections."""
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -12,12 +12,12 @@ class EncoderBlock(nn.Module):
     """One of the N layers of an encoder.
 
     Args:
-        self_attention: each position looks at all positions.
-        feed_forward: each position alone.
+        self_attention: each position attends to all positions.
+        feed_forward: applied to each position separately.
         d_model: width.
         dropout: probability of dropping a component of a sub-layer's output.
-        norm_first: where the norms stand.
-        norm_eps: added to the variance before a norm divides by its root.
+        norm_first: norm before each sub-layer (True) or after it (False).
+        norm_eps: added to the variance before a norm divides by its square root.
     """
 
     def __init__(
@@ -36,6 +36,6 @@ class EncoderBlock(nn.Module):
         self.around_feed = Residual(d_model, dropout, norm_first, norm_eps)
 
     def forward(self, x: Float[Tensor, "B S D"], mask: Bool[Tensor, "..."] | None = None) -> Float[Tensor, "B S D"]:
-        """Mask as in `layers.mask`: True = may attend."""
+        """Process all source positions at once; mask as in `layers.mask`: True = may attend."""
         x = self.around_self(x, lambda x: self.self_attention(x, x, mask))
         return self.around_feed(x, self.feed_forward)

@@ -22,7 +22,7 @@ ACTIVATION: dict[Activation, Callable[[Tensor], Tensor]] = {
 
 
 class FeedForward(nn.Module):
-    """Two linear layers, applied to each position alone.
+    """Two linear layers, applied to each position separately.
 
     Args:
         d_model: width of the input and the output.
@@ -39,14 +39,14 @@ class FeedForward(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "B L D"]) -> Float[Tensor, "B L D"]:
-        """Widen, bend, narrow."""
-        if self._learns_by_hand(x):
+        """Widen, apply f, narrow."""
+        if self._has_manual_backward(x):
             widen, narrow = self.widen, self.narrow
-            return relu_feed_forward(x, widen.weight, widen.bias, narrow.weight, narrow.bias, self.dropout.p)
+            return relu_feed_forward(x, widen.weight, widen.bias, narrow.weight, narrow.bias, self.dropout.byte_p)
         return self.narrow(self.dropout(self.activation(self.widen(x))))
 
-    def _learns_by_hand(self, x: Tensor) -> bool:
-        """Where there is a quicker twin, with a backward pass of its own."""
+    def _has_manual_backward(self, x: Tensor) -> bool:
+        """Return whether the faster twin, which has a hand-written backward pass, can be used."""
         if x.device.type != "cpu" or torch.compiler.is_compiling():
             return False
         return self.training and torch.is_grad_enabled() and self.activation is F.relu

@@ -1,16 +1,16 @@
-"""softmax(QKᵀ/√K)V with dropout: a quick twin of `ScaledDotProductAttention` for a CPU that trains in half precision.
+"""softmax(QKᵀ/√K)V with dropout: a fast twin of `ScaledDotProductAttention` for training on a CPU in half precision.
 
-Scores lie in memory with the keys first, (S, B, H, T). A sentence has few keys: a softmax over the last dimension goes
-through rows of ten or twenty numbers one at a time, over the first it takes as many rows at once as a processor's
-vector has places. With W = softmax(QKᵀ/√K), A = W ⊙ m, m = 0 with probability p and else 1, and s = 1 / (1 - p), in
-each head:
+Scores are laid out in memory with the keys first, (S, B, H, T). A sentence has few keys: a softmax over the last
+dimension goes through rows of ten or twenty numbers one at a time; over the first it processes as many rows at once as
+a vector register holds. With W = softmax(QKᵀ/√K), A = W ⊙ m, m = 0 with probability p and else 1, and s = 1 / (1 - p),
+in each head:
 
     Y  = s A V
     ∂V = s Aᵀ ∂Y           ∂W = (s ∂Y Vᵀ) ⊙ m            ∂S = W ⊙ (∂W - Σ ∂W W)
     ∂Q = ∂S K / √K         ∂K = ∂Sᵀ Q / √K
 
-As in `layers.relu_feed_forward`, m works on bits, and s and 1/√K ride in matrix products. On the way back [A > 0] does
-for m: where W is 0, so is ∂S.
+As in `layers.relu_feed_forward`, m is applied to bits, and s and 1/√K are folded into matrix products. In the backward
+pass [A > 0] can stand in for m: where W is 0, so is ∂S.
 """
 
 import math
@@ -25,7 +25,7 @@ from layers.dropout import bits, kept
 
 
 def _keys_first(mask: Bool[Tensor, "..."], dtype: torch.dtype) -> Float[Tensor, "S B H T"]:
-    """0 where one may attend, else -inf; what is the same for all of B, H or T stays 1 long there."""
+    """Return 0 where a query may attend, else -inf; dimensions B, H or T along which it is the same stay 1 long."""
     mask = mask[(None,) * (4 - mask.dim())]
     return mask.permute(3, 0, 1, 2).contiguous().to(dtype).log_()
 
@@ -52,12 +52,12 @@ class _KeysFirstAttention(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, weights, applied = ctx.saved_tensors
         zero, heads, grad = grad.new_zeros(()), grad.shape[:2], grad.contiguous().flatten(0, 1)
-        slope = torch.empty_like(weights)
-        slope.transpose(0, 1).baddbmm_(value, grad.transpose(1, 2), beta=0, alpha=ctx.scale)
-        bits(slope).mul_(bits(applied).clamp(max=1))
-        slope = torch.ops.aten._softmax_backward_data(slope, weights, 0, weights.dtype)
-        query_grad = torch.baddbmm(zero, slope.permute(1, 2, 0), key, beta=0, alpha=ctx.root)
-        key_grad = torch.baddbmm(zero, slope.transpose(0, 1), query, beta=0, alpha=ctx.root)
+        scores_grad = torch.empty_like(weights)
+        scores_grad.transpose(0, 1).baddbmm_(value, grad.transpose(1, 2), beta=0, alpha=ctx.scale)
+        bits(scores_grad).mul_(bits(applied).clamp(max=1))
+        scores_grad = torch.ops.aten._softmax_backward_data(scores_grad, weights, 0, weights.dtype)
+        query_grad = torch.baddbmm(zero, scores_grad.permute(1, 2, 0), key, beta=0, alpha=ctx.root)
+        key_grad = torch.baddbmm(zero, scores_grad.transpose(0, 1), query, beta=0, alpha=ctx.root)
         value_grad = torch.baddbmm(zero, applied.transpose(0, 1), grad, beta=0, alpha=ctx.scale)
         return *(x.unflatten(0, heads) for x in (query_grad, key_grad, value_grad)), None, None
 
@@ -69,12 +69,12 @@ def keys_first_attention(
     mask: Bool[Tensor, "..."] | None,
     p: float,
 ) -> Float[Tensor, "B H T K"]:
-    """The formula above.
+    """Compute the formula above.
 
     Args:
         query: what is looked for.
-        key: what is offered.
-        value: what is handed over.
+        key: what each query is compared with.
+        value: what is mixed.
         mask: True = may attend; each query must see at least one key (none at all gives NaN).
         p: probability of dropping a weight, a multiple of 1 / 256.
     """

@@ -10,33 +10,33 @@ from layers.scaled_dot_product_attention import ScaledDotProductAttention
 
 
 class KeyValue(NamedTuple):
-    """Projected keys and values: all that an attention must know of what it looks at."""
+    """Projected keys and values: all that an attention needs of what it attends to."""
 
     key: Float[Tensor, "B H S K"]
     value: Float[Tensor, "B H S K"]
 
     def append(self, new: "KeyValue") -> "KeyValue":
-        """The same with `new` behind it: how a decoder's memory of itself grows by a token."""
+        """Append `new`: this is how a decoder's self-attention cache grows by a token."""
         return KeyValue(torch.cat([self.key, new.key], dim=2), torch.cat([self.value, new.value], dim=2))
 
     def contiguous(self) -> "KeyValue":
-        """The same, laid out head by head."""
+        """Return a copy laid out head by head in memory."""
         return KeyValue(self.key.contiguous(), self.value.contiguous())
 
     def select(self, rows: Int[Tensor, " R"]) -> "KeyValue":
-        """These rows of the batch, in this order; a row may be taken more than once."""
+        """Return these rows of the batch, in this order; a row may be taken more than once."""
         return KeyValue(self.key.index_select(0, rows), self.value.index_select(0, rows))
 
 
 def _lowered(x: Tensor) -> Tensor:
-    """In the precision that a CPU's autocast would give it in each product that it enters."""
+    """Cast x to the precision that a CPU's autocast would cast it to in each product that it enters."""
     if x.device.type != "cpu" or x.dtype != torch.float32 or not torch.is_autocast_enabled("cpu"):
         return x
     return x.to(torch.get_autocast_dtype("cpu"))
 
 
 class MultiHeadAttention(nn.Module):
-    """H attentions side by side, each in a subspace of width K = D / H.
+    """H attentions in parallel, each in a subspace of width K = D / H.
 
     Args:
         d_model: width of the input and the output.
@@ -60,7 +60,7 @@ class MultiHeadAttention(nn.Module):
             raise ValueError(f"d_model={d_model} does not split into n_heads={n_heads}: choose a multiple of n_heads")
         self.n_heads = n_heads
         self.query = nn.Linear(d_model, d_model)
-        self.key_value = nn.Linear(d_model, 2 * d_model)  # W_K above W_V: one product in place of two
+        self.key_value = nn.Linear(d_model, 2 * d_model)  # W_K above W_V: one product instead of two
         self.output = nn.Linear(d_model, d_model)
         self.attention = attention if attention is not None else ScaledDotProductAttention()
         self.score_bias = score_bias
@@ -71,13 +71,13 @@ class MultiHeadAttention(nn.Module):
         memory: Float[Tensor, "B S D"],
         mask: Bool[Tensor, "..."] | None = None,
     ) -> Float[Tensor, "B T D"]:
-        """Attend from x to memory; memory is x: self-attention."""
+        """Attend from x to memory; where memory is x, this is self-attention."""
         if memory is x:
-            x = memory = _lowered(x)  # once for both products
+            x = memory = _lowered(x)  # cast once for both products
         return self.attend(x, self.project(memory), mask)
 
     def project(self, memory: Float[Tensor, "B S D"]) -> KeyValue:
-        """Project once what will be looked at, perhaps many times."""
+        """Project the keys and values of memory once; they may be attended to many times."""
         key, value = self.key_value(memory).chunk(2, dim=-1)
         return KeyValue(self._split(key), self._split(value))
 
@@ -90,11 +90,11 @@ class MultiHeadAttention(nn.Module):
     def mix(
         self, query: Float[Tensor, "B H T K"], kv: KeyValue, mask: Bool[Tensor, "..."] | None = None
     ) -> Float[Tensor, "B T D"]:
-        """The same from projected queries."""
+        """Attend from projected queries to keys and values that are already projected."""
         bias = self.score_bias(query, kv.key) if self.score_bias is not None else None
         mixed, _ = self.attention(query, kv.key, kv.value, mask, bias)
         return self.output(mixed.transpose(1, 2).flatten(2))
 
     def _split(self, x: Float[Tensor, "B L D"]) -> Float[Tensor, "B H L K"]:
-        """(B, L, D) -> (B, H, L, K); by x's own length, so that T and S may differ."""
+        """Reshape (B, L, D) to (B, H, L, K), for any length, since T and S may differ."""
         return x.unflatten(-1, (self.n_heads, -1)).transpose(1, 2)

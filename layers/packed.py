@@ -1,4 +1,4 @@
-"""Networks that no longer learn, made ready for many small steps."""
+"""Networks in inference, prepared for many small steps."""
 
 import copy
 from typing import TypeVar, cast
@@ -13,20 +13,20 @@ from layers.packed_decoder_block import packed_block
 from layers.packed_linear import PackedLinear
 from layers.residual import Residual
 
-_KNOWN = {MultiHeadAttention, FeedForward, Residual, nn.LayerNorm}  # what `PackedDecoderBlock.step` does in their place
+_KNOWN = {MultiHeadAttention, FeedForward, Residual, nn.LayerNorm}  # what `PackedDecoderBlock.step` replaces
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 
 def packed(module: ModuleT, dtype: torch.dtype) -> ModuleT:
-    """A copy to infer with: linear layers and the decoder blocks inside are packed, all else is as it was.
+    """Return a copy for inference: its linear layers and decoder blocks are packed, everything else is unchanged.
 
-    Nothing is shared with the original, which may go on learning. A decoder block of another kind, or with an
-    attention, a feed-forward layer or a norm of another kind in it, takes steps of its own.
+    Nothing is shared with the original, which may continue training. A decoder block of another kind, or one with
+    another kind of attention, feed-forward layer or norm in it, keeps its own `step`.
 
     Args:
         module: a network.
-        dtype: of its products.
+        dtype: precision of the matrix products.
     """
     linears = (part for part in module.modules() if isinstance(part, nn.Linear))
     twin = copy.deepcopy(module, {id(linear): PackedLinear(linear, dtype) for linear in linears})

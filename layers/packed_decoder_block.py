@@ -1,4 +1,4 @@
-"""A decoder block that no longer learns: the same step in half as many operations, for the few rows of one sentence."""
+"""A decoder block for inference: the same step in half as many operations, for the few rows of one sentence."""
 
 import torch
 from jaxtyping import Bool, Float
@@ -11,13 +11,13 @@ from layers.residual import Residual
 
 
 class PackedDecoderBlock(DecoderBlock):
-    """What a decoder block computes.
+    """A decoder block that computes the same with less overhead.
 
-    A step of a single sentence is so little work that to ask for it takes longer than to do it. So query, key and
-    value are one product here, and what does nothing without training is not called.
+    A step of a single sentence is so little work that launching it takes longer than doing it. So query, key and
+    value are one product here, and modules that do nothing outside training are not called.
 
     Args:
-        block: whose layers are packed; they are taken over.
+        block: a block with packed layers, which are taken over.
         query_key_value: its self-attention's three projections, W_Q above W_K above W_V, packed.
     """
 
@@ -34,7 +34,7 @@ class PackedDecoderBlock(DecoderBlock):
         source: KeyValue,
         source_mask: Bool[Tensor, "..."] | None = None,
     ) -> tuple[Float[Tensor, "R 1 D"], KeyValue]:
-        """As in any decoder block."""
+        """Process one more target position, as `DecoderBlock.step` does."""
         attention, cross, feed_forward = self.self_attention, self.cross_attention, self.feed_forward
         n_rows, n_sentences = len(x), len(source.key)
 
@@ -51,12 +51,12 @@ class PackedDecoderBlock(DecoderBlock):
 
 
 def packed_block(block: DecoderBlock, original: MultiHeadAttention, dtype: torch.dtype) -> PackedDecoderBlock:
-    """Pack a block whose layers are packed already.
+    """Pack a block whose layers are already packed.
 
     Args:
-        block: is used up.
+        block: the block, not to be used afterwards.
         original: its self-attention before it was packed.
-        dtype: of the products.
+        dtype: precision of the matrix products.
     """
     projections = (original.query, original.key_value)
     joint = nn.Linear(original.query.in_features, sum(linear.out_features for linear in projections), device="meta")

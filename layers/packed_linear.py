@@ -1,22 +1,22 @@
-"""xWᵀ + b with a weight that is laid out once for the products to come: for models that no longer learn."""
+"""xWᵀ + b with a weight that is laid out once for all later products: for models in inference."""
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-_ROWS = 64  # the height of x that the layout is made for; others fit too
+_ROWS = 64  # the number of rows of x that the layout is optimised for; others work too
 
 
 class PackedLinear(nn.Module):
-    """What a linear layer computes, in a precision of its own.
+    """A linear layer that computes in a precision of its own.
 
-    torch reorders a weight into oneDNN's blocks at every product on a CPU. For the few rows of a decoding step
+    On a CPU, torch reorders a weight into oneDNN's blocks for every product. For the few rows of a decoding step
     that takes longer than the product, so here it is done once.
 
     Args:
         linear: the layer; its weight is copied.
-        dtype: of the product; x is brought to it.
+        dtype: precision of the product; x is cast to it.
     """
 
     def __init__(self, linear: nn.Linear, dtype: torch.dtype) -> None:
@@ -30,7 +30,7 @@ class PackedLinear(nn.Module):
         self.bias = None if linear.bias is None else linear.bias.detach().to(dtype, copy=True)
 
     def forward(self, x: Float[Tensor, "... I"]) -> Float[Tensor, "... O"]:
-        """Without a gradient."""
+        """Return xWᵀ + b, without a gradient."""
         x = x.detach().to(self.dtype)
         if self.blocked:
             return torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")

@@ -1,4 +1,4 @@
-"""Where a token stands: the sinusoid of the paper, or a learned table; both are called alike."""
+"""Positional encodings: the sinusoid of the paper, or a learned table, with the same interface."""
 
 import torch
 from jaxtyping import Float
@@ -8,9 +8,9 @@ from layers.dropout import Dropout
 
 
 def sinusoid(length: int, d_model: int) -> Float[Tensor, "L D"]:
-    """PE(p, 2i) = sin(p / 10000^(2i/D)), PE(p, 2i+1) = cos(p / 10000^(2i/D)), Vaswani et al. 2017, 3.5.
+    """Return PE(p, 2i) = sin(p / 10000^(2i/D)), PE(p, 2i+1) = cos(p / 10000^(2i/D)), Vaswani et al. 2017, 3.5.
 
-    An odd width ends on a sine.
+    An odd width ends with a sine.
     """
     position = torch.arange(length, dtype=torch.float64)[:, None]
     even = torch.arange(0, d_model, 2, dtype=torch.float64)
@@ -22,11 +22,11 @@ def sinusoid(length: int, d_model: int) -> Float[Tensor, "L D"]:
 
 
 class SinusoidalPositionalEncoding(nn.Module):
-    """dropout(x + PE).
+    """Sinusoidal positions: dropout(x + PE).
 
     Args:
         d_model: width.
-        max_length: how many positions are kept ready; beyond them the table is computed anew at each call.
+        max_length: number of precomputed positions; for a longer input the table is recomputed at each call.
         dropout: probability of dropping a component of the sum.
     """
 
@@ -45,17 +45,17 @@ class SinusoidalPositionalEncoding(nn.Module):
 
 
 class LearnedPositionalEncoding(nn.Module):
-    """dropout(x + P) with a trained table P, as in BERT (Devlin et al. 2019).
+    """Learned positions: dropout(x + P) with a trained table P, as in BERT (Devlin et al. 2019).
 
     Args:
         d_model: width.
-        max_length: how many positions there are.
+        max_length: number of positions.
         dropout: probability of dropping a component of the sum.
     """
 
     def __init__(self, d_model: int, max_length: int, dropout: float = 0.0) -> None:
         super().__init__()
-        # no padding_idx: position 0 is a position like every other, not padding
+        # no padding_idx: position 0 is a position like any other, not padding
         self.table = nn.Embedding(max_length, d_model)
         self.dropout = Dropout(dropout)
 
@@ -63,12 +63,12 @@ class LearnedPositionalEncoding(nn.Module):
         """Add the positions start .. start + L - 1.
 
         Raises:
-            ValueError: a position behind the end of the table.
+            ValueError: a position is past the end of the table.
         """
         end = start + x.size(1)
         if end > self.table.num_embeddings:
             raise ValueError(
-                f"{end} positions are asked of a learned table of {self.table.num_embeddings}: "
+                f"{end} positions exceed the learned table of {self.table.num_embeddings}: "
                 "shorten the input, or train with a larger max_length"
             )
         return self.dropout(x + self.table.weight[start:end])

@@ -1,4 +1,4 @@
-"""The weights of attentions that are at work inside a network, taken from outside."""
+"""Recording of the attention weights that a network computes."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -11,15 +11,15 @@ from layers.scaled_dot_product_attention import FusedScaledDotProductAttention, 
 
 @contextmanager
 def recorded_weights(attentions: Sequence[nn.Module]) -> Iterator[list[Tensor]]:
-    """Inside, the list grows by the weights (B, H, T, S) of each of these attentions as it is called.
+    """Within the block, append the weights (B, H, T, S) of each of these attentions to the list as it is called.
 
-    The fused kernel makes no weights, so inside its explicit twin, which computes the same, does its work.
+    The fused kernel has no weights, so within the block it is replaced by its explicit twin, which computes the same.
 
     Args:
-        attentions: multi-head attentions; or explicit kernels, to be taken as they are.
+        attentions: multi-head attentions; or explicit kernels, recorded as they are.
 
     Raises:
-        ValueError: a fused kernel by itself, in whose place nothing can be put.
+        ValueError: a bare fused kernel, which cannot be replaced.
     """
     weights: list[Tensor] = []
     with ExitStack() as afterwards:

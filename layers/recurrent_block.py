@@ -1,4 +1,4 @@
-"""A layer of Transformer-XL, Dai et al. 2019, 3.2: its keys are what it read before, and what it reads now."""
+"""A layer of Transformer-XL, Dai et al. 2019, 3.2: its keys are the memory and the current segment."""
 
 import torch
 from jaxtyping import Bool, Float
@@ -10,11 +10,11 @@ from layers.residual import Residual
 
 
 class RecurrentBlock(nn.Module):
-    """One of the N layers; the norm stands last, as in the paper.
+    """One of the N layers; the norm comes last, as in the paper.
 
     Args:
-        self_attention: each position looks at the memory and at the segment.
-        feed_forward: each position alone.
+        self_attention: each position attends to the memory and to the segment.
+        feed_forward: applied to each position separately.
         d_model: width.
         dropout: probability of dropping a component of a sub-layer's output.
     """
@@ -34,6 +34,6 @@ class RecurrentBlock(nn.Module):
         memory: Float[Tensor, "B M D"],
         mask: Bool[Tensor, "..."] | None = None,
     ) -> Float[Tensor, "B T D"]:
-        """Memory is this layer's input at the positions before x; the keys that `mask` speaks of are memory, then x."""
+        """Process a segment x; memory is this layer's input at the positions before, and mask covers memory, then x."""
         x = self.around_self(x, lambda x: self.self_attention(x, torch.cat([memory, x], dim=1), mask))
         return self.around_feed(x, self.feed_forward)

@@ -1,4 +1,4 @@
-"""max(0, xW₁ᵀ + b₁) W₂ᵀ + b₂ with dropout before W₂: a quick twin of `FeedForward` for a CPU that trains.
+"""max(0, xW₁ᵀ + b₁) W₂ᵀ + b₂ with dropout before W₂: a fast twin of `FeedForward` for training on a CPU.
 
 With a = max(0, xW₁ᵀ + b₁) ⊙ m, m = 0 with probability p and else 1, and s = 1 / (1 - p):
 
@@ -6,8 +6,8 @@ With a = max(0, xW₁ᵀ + b₁) ⊙ m, m = 0 with probability p and else 1, and
     ∂W₂ = s ∂yᵀ a          ∂b₂ = Σ ∂y          ∂h = (s ∂y W₂) ⊙ [a > 0]
     ∂W₁ = ∂hᵀ x            ∂b₁ = Σ ∂h          ∂x = ∂h W₁
 
-⊙ m and ⊙ [a > 0] are done in place on the bits of numbers, read as integers, which in half precision takes a fraction
-of the time; s rides in a matrix product.
+⊙ m and ⊙ [a > 0] are applied in place to the numbers' bits, viewed as integers, which in half precision takes a
+fraction of the time; s is folded into a matrix product.
 """
 
 from typing import Any
@@ -27,7 +27,7 @@ class _ReluFeedForward(torch.autograd.Function):
         precision = torch.get_autocast_dtype("cpu") if lowers else x.dtype
         x, w1, b1, w2, b2 = (tensor.to(precision) for tensor in (x, w1, b1, w2, b2))
         inner = torch.addmm(b1, x, w1.t())
-        inner.relu_()  # on bits, it would take some NaN for negative numbers
+        inner.relu_()  # not on bits, where some NaNs would pass for negative numbers
         if p:
             bits(inner).mul_(kept(inner.shape, p))
         ctx.save_for_backward(x, w1, inner, w2)
@@ -42,7 +42,7 @@ class _ReluFeedForward(torch.autograd.Function):
         inner_grad = torch.addmm(zero, grad, w2, beta=0, alpha=ctx.scale)
         bits(inner_grad).mul_(bits(inner).clamp(max=1))
         w2_grad = torch.addmm(zero, grad.t(), inner, beta=0, alpha=ctx.scale)
-        # sums as products with ones: half the time
+        # sums as products with ones take half the time
         return inner_grad @ w1, inner_grad.t() @ x, ones @ inner_grad, w2_grad, ones @ grad, None
 
 
@@ -54,12 +54,12 @@ def relu_feed_forward(
     b2: Float[Tensor, " D"],
     p: float,
 ) -> Float[Tensor, "B L D"]:
-    """The formula above.
+    """Compute the formula above.
 
-    Matrix products run in the precision of the autocast around the call, if there is one.
+    Matrix products run in the precision of the surrounding autocast, if there is one.
 
     Args:
-        x: each position of it goes alone through both layers.
+        x: the input; each position goes through both layers separately.
         w1: weight of the first layer.
         b1: bias of the first layer.
         w2: weight of the second layer.

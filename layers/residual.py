@@ -1,4 +1,4 @@
-"""x + f(norm(x)) or norm(x + f(x)): the one place that decides where the norm stands."""
+"""Residual connection, x + f(norm(x)) or norm(x + f(x)): the one place that decides where the norm goes."""
 
 from collections.abc import Callable
 
@@ -9,16 +9,16 @@ from layers.dropout import Dropout
 
 
 class Residual(nn.Module):
-    """A way around a sub-layer f.
+    """A residual connection around a sub-layer f.
 
-    Norm last is Vaswani et al. 2017, 3.1; norm first trains more calmly when deep (Xiong et al. 2020), and the
-    stack of blocks then ends with one more norm.
+    Norm last is Vaswani et al. 2017, 3.1; norm first makes deep networks train more stably (Xiong et al. 2020), and
+    the stack of blocks then ends with one more norm.
 
     Args:
         d_model: width.
         dropout: probability of dropping a component of f's output.
-        norm_first: where the norm stands.
-        norm_eps: added to the variance before the norm divides by its root.
+        norm_first: norm before the sub-layer (True) or after it (False).
+        norm_eps: added to the variance before the norm divides by its square root.
     """
 
     def __init__(self, d_model: int, dropout: float = 0.0, norm_first: bool = True, norm_eps: float = 1e-5) -> None:

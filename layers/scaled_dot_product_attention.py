@@ -1,4 +1,4 @@
-"""softmax(QKᵀ/√K)V, Vaswani et al. 2017, eq. 1: once written out, once as torch's fused kernel."""
+"""softmax(QKᵀ/√K)V, Vaswani et al. 2017, eq. 1: written out, and as torch's fused kernel."""
 
 import math
 
@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from layers.dropout import Dropout
 from layers.keys_first_attention import keys_first_attention
 
-_VECTOR = 16  # floats that a CPU's softmax takes at a time; shorter rows it goes through number by number
+_VECTOR = 16  # floats that a CPU's softmax processes at a time; it goes through shorter rows number by number
 
 
 def _softmax(scores: Float[Tensor, "B H T S"]) -> Float[Tensor, "B H T S"]:
-    """Over the keys; in single precision at least, which is better, and on a CPU faster than in half."""
+    """Compute the softmax over the keys in at least single precision: more exact than half, and faster on a CPU."""
     dtype, n_keys = torch.promote_types(scores.dtype, torch.float32), scores.size(-1)
     if scores.device.type == "cpu" and scores.requires_grad and n_keys < _VECTOR:
         scores = F.pad(scores, (0, _VECTOR - n_keys), value=float("-inf"))  # adds nothing but zeros
@@ -22,7 +22,7 @@ def _softmax(scores: Float[Tensor, "B H T S"]) -> Float[Tensor, "B H T S"]:
 
 
 class ScaledDotProductAttention(nn.Module):
-    """The formula as it stands in the paper. The oracle of its fused twin, and what pictures are taken from."""
+    """The formula as written in the paper: the reference for its fused twin, and the source of attention pictures."""
 
     def __init__(self, dropout: float = 0.0) -> None:
         super().__init__()
@@ -40,8 +40,8 @@ class ScaledDotProductAttention(nn.Module):
 
         Args:
             query: what is looked for.
-            key: what is offered.
-            value: what is handed over.
+            key: what each query is compared with.
+            value: what is mixed.
             mask: True = may attend; each query must see at least one key (none at all gives NaN).
             bias: added to QKᵀ before scaling, such as Transformer-XL's relative positions.
 
@@ -62,15 +62,14 @@ class ScaledDotProductAttention(nn.Module):
 class FusedScaledDotProductAttention(nn.Module):
     """The same function through `F.scaled_dot_product_attention`: faster, and without weights to look at.
 
-    For sentences on a CPU the kernel's backward pass takes ten times as long as that of the formula written out, so
-    where gradients are wanted there, the formula is what runs, in half precision with a backward pass of its own; and
-    likewise for the few queries of many rows that a step of decoding asks, for which the kernel takes several times as
-    long.
+    For sentences on a CPU the kernel's backward pass takes ten times as long as that of the formula written out. So
+    where gradients are needed there, the formula runs instead, in half precision with a hand-written backward pass.
+    The formula also runs for a decoding step, which has few queries in many rows: the kernel would take several times
+    as long.
     """
 
     def __init__(self, dropout: float = 0.0) -> None:
         super().__init__()
-        self.dropout = dropout
         self.explicit = ScaledDotProductAttention(dropout)
 
     def forward(
@@ -81,10 +80,10 @@ class FusedScaledDotProductAttention(nn.Module):
         mask: Bool[Tensor, "..."] | None = None,
         bias: Float[Tensor, "B H T S"] | None = None,
     ) -> tuple[Float[Tensor, "B H T K"], None]:
-        """As the explicit twin, but None stands in the place of the weights."""
-        if self._learns_by_hand(query, bias):
+        """Mix the values as the explicit twin does, but return None in place of the weights."""
+        if self._has_manual_backward(query, bias):
             return keys_first_attention(
-                query, key, value, mask, self.explicit.dropout.p if self.training else 0.0
+                query, key, value, mask, self.explicit.dropout.byte_p if self.training else 0.0
             ), None
         if query.device.type == "cpu" and (torch.is_grad_enabled() or self._is_decoding(query)):
             return self.explicit(query, key, value, mask, bias)[0], None
@@ -93,22 +92,22 @@ class FusedScaledDotProductAttention(nn.Module):
             added = bias / math.sqrt(query.size(-1))
             if mask is not None:
                 added = added.masked_fill(~mask, float("-inf"))
-        dropout = self.dropout if self.training else 0.0
+        dropout = self.explicit.dropout.p if self.training else 0.0
         return F.scaled_dot_product_attention(query, key, value, attn_mask=added, dropout_p=dropout), None
 
     @staticmethod
-    def _learns_by_hand(query: Tensor, bias: Tensor | None) -> bool:
-        """In single precision a CPU's products are slow to write keys first."""
+    def _has_manual_backward(query: Tensor, bias: Tensor | None) -> bool:
+        """Return whether keys-first attention runs: not in single precision, where its layout is slow to write."""
         if query.device.type != "cpu" or not torch.is_grad_enabled() or torch.compiler.is_compiling():
             return False
         return query.dtype == torch.bfloat16 and bias is None
 
     @staticmethod
     def _is_decoding(query: Tensor) -> bool:
-        """Few queries a row and many rows: what a step of decoding a batch asks."""
+        """Return whether there are few queries per row and many rows, as in a decoding step of a batch."""
         return query.size(2) <= 8 < query.size(0)
 
 
 def attention_kernel(fused: bool, dropout: float) -> nn.Module:
-    """The one of the two that a model asks for."""
+    """Return the fused or the explicit attention."""
     return FusedScaledDotProductAttention(dropout) if fused else ScaledDotProductAttention(dropout)

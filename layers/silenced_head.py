@@ -1,4 +1,4 @@
-"""MHAtt(x) = Σ_h ξ_h Att_h(x) with ξ_h = 0 for one head, Michel et al. 2019, 2.3."""
+"""Ablation of a head: MHAtt(x) = Σ_h ξ_h Att_h(x) with ξ_h = 0 for one head, Michel et al. 2019, 2.3."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,11 +10,11 @@ from layers.multi_head_attention import MultiHeadAttention
 
 @contextmanager
 def silenced_head(attention: MultiHeadAttention, head: int) -> Iterator[None]:
-    """Inside, zeros stand for what this head has found when the output projection reads it.
+    """Within the block, the output projection reads zeros in place of this head's output.
 
     Args:
-        attention: explicit or fused, its layers perhaps packed.
-        head: counted from 0.
+        attention: explicit or fused attention, whose layers may be packed.
+        head: number of the head, counted from 0.
 
     Raises:
         ValueError: there is no such head.

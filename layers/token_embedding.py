@@ -1,4 +1,4 @@
-"""E[ids] · √D, Vaswani et al. 2017, 3.4."""
+"""Token embedding: E[ids] · √D, Vaswani et al. 2017, 3.4."""
 
 import math
 
@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 
 class TokenEmbedding(nn.Embedding):
-    """A table of vectors, one a token, scaled so that positions do not drown them."""
+    """A table of vectors, one per token, scaled so that the positions added to them do not dominate."""
 
     def forward(self, ids: Int[Tensor, "B L"]) -> Float[Tensor, "B L D"]:
         """Look up and scale."""

@@ -1,1 +1,1 @@
-"""Whole networks, each with its own frozen config, made of `layers`."""
+"""Complete networks, each with its own frozen config, built from `layers`."""

@@ -1,4 +1,4 @@
-"""BERT, Devlin et al. 2019: a Transformer's encoder over sentences with holes, and the heads that it learns with."""
+"""BERT, Devlin et al. 2019: a Transformer's encoder over masked sentences, and its heads."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ from layers.token_embedding import TokenEmbedding
 from models.size import require_at_least
 from models.weight import initialise_truncated, tie
 
-_STD = 0.02  # of every matrix and embedding at the beginning, as in the paper's code
+_STD = 0.02  # initial standard deviation of every matrix and embedding, as in the paper's code
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,11 @@ class BertConfig:
         n_layers: depth.
         dropout: probability of dropping a component of embeddings and sub-layer outputs.
         attention_dropout: probability of dropping an attention weight.
-        activation: bend of the feed-forward layers and of the masked-language head.
+        activation: non-linearity of the feed-forward layers and of the masked-language head.
         max_length: longest input in tokens, [CLS] and [SEP] included.
-        n_segments: how many sentences an input can tell apart.
-        scale_embedding: word vectors times √D, as the Transformer has them, or as they are (BERT).
-        norm_eps: added to the variance before a norm divides by its root.
+        n_segments: number of sentences that segment embeddings can tell apart in an input.
+        scale_embedding: token embeddings times √D, as in the Transformer, or unscaled (BERT).
+        norm_eps: added to the variance before a norm divides by its square root.
         fused: attention by torch's fused kernel (fast) or written out (readable, gives weights); equal results.
     """
 
@@ -56,37 +56,37 @@ class BertConfig:
     fused: bool = True
 
     def __post_init__(self) -> None:
-        """Refuse what makes no network."""
+        """Refuse sizes that are too small."""
         require_at_least(self, d_model=1, n_heads=1, d_ff=1, n_layers=1, max_length=2, n_segments=1)
 
     def architecture(self) -> dict[str, object]:
-        """The settings that weights are made for; with other values of the rest they are as good."""
+        """Return the settings that weights depend on; the rest may differ when weights are reused."""
         free = {"dropout", "attention_dropout", "fused"}
         return {name: value for name, value in asdict(self).items() if name not in free}
 
 
 @dataclass(frozen=True)
 class ClassifierConfig(BertConfig):
-    """The same for a classifier.
+    """The architecture of a BERT classifier.
 
     Args:
-        init_encoder: a run whose BERT, with its vocabulary and architecture, is fine-tuned; null: all begins anew.
+        init_encoder: a run whose BERT, with its vocabulary and architecture, is fine-tuned; null: train from scratch.
     """
 
     init_encoder: Path | None = None
 
     def architecture(self) -> dict[str, object]:
-        """The settings that weights are made for."""
+        """Return the settings that weights depend on."""
         return {name: value for name, value in super().architecture().items() if name != "init_encoder"}
 
 
 class Bert(nn.Module):
-    """Ids in, a vector of each position out that knows all others.
+    """Ids in, a contextual vector for each position out.
 
     Args:
         config: the architecture.
         vocab: number of tokens.
-        pad_id: the token that stands for none.
+        pad_id: the padding token.
 
     Raises:
         ValueError: n_heads does not divide d_model.
@@ -122,40 +122,31 @@ class Bert(nn.Module):
         segments: Int[Tensor, "B L"] | None = None,
         mask: Bool[Tensor, "..."] | None = None,
     ) -> Float[Tensor, "B L D"]:
-        """The last layer.
+        """Return the output of the last block.
 
         Args:
-            ids: tokens.
-            segments: number of each token's sentence; None: all are of the first.
-            mask: as in `layers.mask`; None: all attend to what is no padding.
+            ids: token ids.
+            segments: number of each token's sentence; None: all belong to the first.
+            mask: as in `layers.mask`; None: all positions attend to everything but padding.
 
         Raises:
             ValueError: the input is longer than max_length.
         """
-        return self.all_layers(ids, segments, mask)[-1]
-
-    def all_layers(
-        self,
-        ids: Int[Tensor, "B L"],
-        segments: Int[Tensor, "B L"] | None = None,
-        mask: Bool[Tensor, "..."] | None = None,
-    ) -> tuple[Float[Tensor, "B L D"], ...]:
-        """What the blocks begin with, and the output of each. Arguments as for the last alone."""
         mask = padding_mask(ids, self.pad_id) if mask is None else mask
-        layers = [self.embed(ids, segments)]
+        x = self.embed(ids, segments)
         for block in self.encoder:
-            layers.append(block(layers[-1], mask))
-        return tuple(layers)
+            x = block(x, mask)
+        return x
 
     def embed(self, ids: Int[Tensor, "B L"], segments: Int[Tensor, "B L"] | None) -> Float[Tensor, "B L D"]:
-        """Word + segment + position, normed."""
+        """Return token + segment + position embeddings, normed."""
         segments = torch.zeros_like(ids) if segments is None else segments
         x = self.positions(self.embedding(ids) + self.segment_embedding(segments))
         return self.dropout(self.embedding_norm(x))
 
 
 class Pooler(nn.Module):
-    """tanh(W h + b) of the first position, [CLS]: a vector of the whole input.
+    """tanh(W h + b) of the first position, [CLS]: a vector for the whole input.
 
     Args:
         d_model: width.
@@ -167,16 +158,16 @@ class Pooler(nn.Module):
         initialise_truncated(self, _STD)
 
     def forward(self, x: Float[Tensor, "B L D"]) -> Float[Tensor, "B D"]:
-        """All positions in, one vector out."""
+        """Pool all positions into one vector."""
         return self.dense(x[:, 0]).tanh()
 
 
 class MaskedLanguageHead(nn.Module):
-    """Which token a position hides: norm(f(W h + b)), then as near to which word vector, plus a bias.
+    """Predicts masked tokens: norm(f(W h + b)), then its product with each token embedding, plus a bias.
 
     Args:
-        config: of the network in front.
-        embedding: its word vectors, which are the output's weight too.
+        config: the architecture of the BERT that feeds the head.
+        embedding: the BERT's token embedding, tied to the output.
     """
 
     def __init__(self, config: BertConfig, embedding: nn.Embedding) -> None:
@@ -189,29 +180,29 @@ class MaskedLanguageHead(nn.Module):
         tie(embedding, self.output)
 
     def forward(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... V"]:
-        """Logits of the tokens at each position."""
+        """Return logits of the tokens at each position."""
         return self.project(self.hidden(x))
 
     def hidden(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... D"]:
-        """What is projected to the vocabulary: apart, so that a loss can choose the positions and do it itself."""
+        """Return what `project` takes: a step of its own, so that a loss can project selected positions only."""
         return self.norm(self.activation(self.dense(x)))
 
     def project(self, hidden: Float[Tensor, "... D"]) -> Float[Tensor, "... V"]:
-        """From `hidden` to logits."""
+        """Turn the output of `hidden` into logits."""
         return self.output(hidden)
 
 
 class Prediction(NamedTuple):
-    """Logits of both things that BERT learns to tell."""
+    """Logits of the two pre-training tasks of BERT."""
 
     tokens: Float[Tensor, "B L V"]
     follows: Float[Tensor, "B 2"]  # no, yes
 
 
 class BertForPreTraining(nn.Module):
-    """BERT with the heads that it learns from plain text with. Arguments as for BERT.
+    """BERT with its pre-training heads. Arguments as for `Bert`.
 
-    `next_sentence` tells from the pooled vector whether the second sentence follows the first: class 1 is yes.
+    `next_sentence` predicts from the pooled vector whether the second sentence follows the first: class 1 is yes.
     """
 
     def __init__(self, config: BertConfig, vocab: int, pad_id: int = PAD_ID) -> None:
@@ -229,19 +220,19 @@ class BertForPreTraining(nn.Module):
         segments: Int[Tensor, "B L"] | None = None,
         mask: Bool[Tensor, "..."] | None = None,
     ) -> Prediction:
-        """Logits at every position, masked or not."""
+        """Return logits at every position, masked or not."""
         x = self.bert(ids, segments, mask)
         return Prediction(self.head(x), self.next_sentence(self.pooler(x)))
 
 
 class BertClassifier(nn.Module):
-    """BERT that tells which of some classes its input is of. The first arguments as for BERT.
+    """BERT that classifies its input.
 
     Args:
         config: the architecture.
         vocab: number of tokens.
         n_classes: number of classes.
-        pad_id: the token that stands for none.
+        pad_id: the padding token.
     """
 
     def __init__(self, config: BertConfig, vocab: int, n_classes: int, pad_id: int = PAD_ID) -> None:
@@ -259,5 +250,5 @@ class BertClassifier(nn.Module):
         segments: Int[Tensor, "B L"] | None = None,
         mask: Bool[Tensor, "..."] | None = None,
     ) -> Float[Tensor, "B C"]:
-        """Logits of the classes."""
+        """Return logits of the classes."""
         return self.classifier(self.dropout(self.pooler(self.bert(ids, segments, mask))))

@@ -34,19 +34,19 @@ class TransformerConfig:
         dropout: probability of dropping a component of embeddings, sub-layer outputs and feed-forward insides.
         attention_dropout: probability of dropping an attention weight.
         norm_first: norm before each sub-layer (True) or after it, as in the paper (False).
-        activation: bend of the feed-forward layers.
+        activation: non-linearity of the feed-forward layers.
         positions: sinusoid of the paper, or a learned table.
         max_length: longest input in tokens, </s> included; a learned table has as many rows.
-        initialisation: how weights begin: unit_variance, of embeddings behind their scaling by √D; xavier_uniform, of
-            every matrix by its own shape, embeddings too.
+        initialisation: unit_variance: embeddings have unit variance after their scaling by √D; xavier_uniform: every
+            matrix by its own shape, embeddings too.
         tie: what shares one matrix: nothing, the target embedding and the output, or (joint vocabulary) all three.
         fused: attention by torch's fused kernel (fast) or written out (readable, gives weights); equal results.
         bert: a BERT in place of the source's embedding and positions; null: those of the paper.
-        init_encoder: a run whose BERT, with its vocabulary and architecture, this one is at first; null: all begins
-            anew.
+        init_encoder: a run whose BERT, with its vocabulary and architecture, the encoder is initialised from; null:
+            training from scratch.
 
     Raises:
-        ValueError: a size that makes no network.
+        ValueError: a size is too small.
     """
 
     d_model: int = 512
@@ -67,12 +67,12 @@ class TransformerConfig:
     init_encoder: Path | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what makes no network."""
+        """Refuse sizes that are too small."""
         least = 1 if self.bert is None and self.init_encoder is None else 0  # a BERT has layers of its own
         require_at_least(self, d_model=1, n_heads=1, d_ff=1, n_encoder_layers=least, n_decoder_layers=1, max_length=2)
 
     def architecture(self) -> dict[str, object]:
-        """The settings that weights are made for; with other values of the rest they are as good."""
+        """Return the settings that weights depend on; the rest may differ when weights are reused."""
         free = {"dropout", "attention_dropout", "fused", "init_encoder", "bert", "initialisation"}
         free |= set() if self.positions == "learned" else {"max_length"}
         own = {name: value for name, value in asdict(self).items() if name not in free}
@@ -80,19 +80,19 @@ class TransformerConfig:
 
 
 class TransformerState(NamedTuple):
-    """What decoding knows after some steps, for N sentences with W rows (beams) each; R = N · W.
+    """The state of decoding after some steps, for N sentences with W rows (beams) each; R = N · W.
 
-    A value: `step` and `select` return new ones.
+    Immutable: `step` and `select` return new states.
     """
 
-    source: tuple[KeyValue, ...]  # one a layer, (N, H, S, K): once a sentence, never once a beam
+    source: tuple[KeyValue, ...]  # one per layer, (N, H, S, K): once per sentence, never once per beam
     source_mask: Bool[Tensor, "N 1 1 S"]
-    past: tuple[KeyValue, ...]  # one a layer, (R, H, t, K)
+    past: tuple[KeyValue, ...]  # one per layer, (R, H, t, K)
 
     def select(self, rows: Int[Tensor, "N W"]) -> "TransformerState":
-        """Go on with these rows: W for each sentence that stays, from that sentence's own rows.
+        """Keep these rows: W for each sentence that stays, from that sentence's own rows.
 
-        Sentences keep their order; where none leaves, their sources are not touched.
+        Sentences keep their order; where none leaves, the sources are not copied.
         """
         source, source_mask = self.source, self.source_mask
         n_sentences = len(source_mask)
@@ -113,7 +113,7 @@ class Transformer(nn.Module):
         tgt_vocab: number of target tokens.
 
     Raises:
-        ValueError: tie="all" with vocabularies of different size or with a BERT; a BERT of another width; n_heads
+        ValueError: tie="all" with vocabularies of different sizes or with a BERT; a BERT of another width; n_heads
             does not divide d_model.
     """
 
@@ -138,7 +138,7 @@ class Transformer(nn.Module):
             DecoderBlock(self._attention(), self._attention(), self._feed_forward(), c.d_model, c.dropout, c.norm_first)
             for _ in range(c.n_decoder_layers)
         )
-        # norm last ends every block with a norm already
+        # with norm last, every block ends with a norm already
         self.encoder_norm = nn.LayerNorm(c.d_model) if c.norm_first else nn.Identity()
         self.decoder_norm = nn.LayerNorm(c.d_model) if c.norm_first else nn.Identity()
         self.output = nn.Linear(c.d_model, tgt_vocab, bias=c.tie == "none")
@@ -147,7 +147,7 @@ class Transformer(nn.Module):
             tie(self.tgt_embedding, self.output)
         if c.tie == "all":
             tie(self.tgt_embedding, self.src_embedding)
-        if c.bert is not None:  # begins as a BERT does; its vocabulary ends with the token that hides others
+        if c.bert is not None:  # initialised as a BERT is; its vocabulary has one more token at the end, [MASK]
             self.src_embedding, self.src_positions = Bert(replace(c.bert, fused=c.fused), src_vocab + 1), nn.Identity()
 
     def _positions(self) -> nn.Module:
@@ -163,11 +163,15 @@ class Transformer(nn.Module):
         return FeedForward(c.d_model, c.d_ff, c.activation, c.dropout)
 
     def forward(self, src: Int[Tensor, "B S"], tgt: Int[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
-        """Logits of the token after each target position; tgt begins with <s>, src ends with </s>."""
-        return self.project(self.decode(tgt, self.encode(src), padding_mask(src, PAD_ID)))
+        """Return the logits of the token after each target position; tgt begins with <s>, src ends with </s>."""
+        return self.project(self.hidden(src, tgt))
+
+    def hidden(self, src: Int[Tensor, "B S"], tgt: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
+        """Return the decoder's output, which `project` turns into the logits of `forward`."""
+        return self.decode(tgt, self.encode(src), padding_mask(src, PAD_ID))
 
     def encode(self, src: Int[Tensor, "B S"]) -> Float[Tensor, "B S D"]:
-        """The source, each position knowing all others."""
+        """Encode the source; each position attends to all positions."""
         mask = padding_mask(src, PAD_ID)
         x = self.src_positions(self.src_embedding(src))
         for block in self.encoder:
@@ -177,9 +181,9 @@ class Transformer(nn.Module):
     def decode(
         self, tgt: Int[Tensor, "B T"], memory: Float[Tensor, "B S D"], memory_mask: Bool[Tensor, "B 1 1 S"]
     ) -> Float[Tensor, "B T D"]:
-        """The target, each position knowing the source and those before it.
+        """Decode the target; each position attends to the source and to the target up to itself.
 
-        Padding stands behind the real tokens, so the causal mask hides it from all of them.
+        Padding follows the real tokens, so the causal mask hides it from all of them.
         """
         mask = causal_mask(tgt.size(1), tgt.size(1), tgt.device)
         x = self.tgt_positions(self.tgt_embedding(tgt))
@@ -188,19 +192,19 @@ class Transformer(nn.Module):
         return self.decoder_norm(x)
 
     def project(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... V"]:
-        """From the decoder's output to logits; apart from `decode`, so that a loss can leave out padding."""
+        """Turn the output of `hidden` into logits: a step of its own, so that a loss can leave out padding."""
         return self.output(x)
 
     def start(self, src: Int[Tensor, "N S"]) -> TransformerState:
-        """Read N sources, ready for the first step, one row each."""
+        """Encode N sources, ready for the first step, with one row each."""
         memory = self.encode(src)
-        # every step reads them: side by side in memory, not as views of (N, S, D)
+        # every step reads them: contiguous, not as views of (N, S, D)
         source = tuple(block.cross_attention.project(memory).contiguous() for block in self.decoder)  # type: ignore[union-attr, operator]
         past = tuple(KeyValue(kv.key[:, :, :0], kv.value[:, :, :0]) for kv in source)
         return TransformerState(source, padding_mask(src, PAD_ID), past)
 
     def step(self, tokens: Int[Tensor, " R"], state: TransformerState) -> tuple[Float[Tensor, "R V"], TransformerState]:
-        """Say one token in each row; returns the logits of the next one, and the state that knows it."""
+        """Append one token to each row; return the logits of the next one, and the new state."""
         x = self.tgt_positions(self.tgt_embedding(tokens[:, None]), start=state.past[0].key.size(2))
         past = []
         for block, own, source in zip(self.decoder, state.past, state.source, strict=True):

@@ -1,4 +1,4 @@
-"""Transformer-XL, a language model that remembers what it read before, Dai et al. 2019."""
+"""Transformer-XL, a language model with a memory of the segments before, Dai et al. 2019."""
 
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
@@ -31,14 +31,14 @@ class TransformerXLConfig:
         n_layers: depth.
         dropout: probability of dropping a component of embeddings, sub-layer outputs, feed-forward insides and output.
         attention_dropout: probability of dropping an attention weight.
-        activation: bend of the feed-forward layers.
-        memory_length: positions before a segment that are remembered while training; 0: none. Reading may remember
+        activation: non-linearity of the feed-forward layers.
+        memory_length: positions before a segment that are remembered in training; 0: none. Inference may remember
             more or fewer.
         tie: embedding and output share one matrix.
         fused: attention by torch's fused kernel (fast) or written out (readable, gives weights); equal results.
 
     Raises:
-        ValueError: a size that makes no network, or a negative memory_length.
+        ValueError: a size is too small, or memory_length is negative.
     """
 
     d_model: int = 410
@@ -53,13 +53,13 @@ class TransformerXLConfig:
     fused: bool = True
 
     def __post_init__(self) -> None:
-        """Refuse what makes no network."""
+        """Refuse sizes that are too small."""
         require_at_least(self, d_model=1, n_heads=1, d_ff=1, n_layers=1)
         if self.memory_length < 0:
             raise ValueError(f"memory_length={self.memory_length}: give 0 (no memory) or more")
 
     def architecture(self) -> dict[str, object]:
-        """The settings that weights are made for; with other values of the rest they are as good."""
+        """Return the settings that weights depend on; the rest may differ when weights are reused."""
         free = {"memory_length", "dropout", "attention_dropout", "fused"}
         return {name: value for name, value in asdict(self).items() if name not in free}
 
@@ -67,18 +67,18 @@ class TransformerXLConfig:
 class Memory(NamedTuple):
     """The last M positions that were read, in each of B rows; no gradient flows into it.
 
-    A value: reading on makes a new one.
+    Immutable: reading more returns a new one.
     """
 
-    hidden: tuple[Float[Tensor, "B M D"], ...]  # what went into each layer
-    document: Int[Tensor, "B M"]  # number of the document that each position is of
+    hidden: tuple[Float[Tensor, "B M D"], ...]  # the input of each layer
+    document: Int[Tensor, "B M"]  # number of the document that each position belongs to
 
     def select(self, rows: Int[Tensor, " R"]) -> "Memory":
-        """These rows, in this order; a row may be taken more than once."""
+        """Return these rows, in this order; a row may be taken more than once."""
         return Memory(tuple(x.index_select(0, rows) for x in self.hidden), self.document.index_select(0, rows))
 
     def span(self, begin: int, end: int) -> "Memory":
-        """The positions begin .. end - 1 alone."""
+        """Return the positions begin .. end - 1 only."""
         return Memory(tuple(x[:, begin:end].clone() for x in self.hidden), self.document[:, begin:end].clone())
 
 
@@ -99,7 +99,7 @@ class TransformerXL(nn.Module):
         c = config
         self.embedding = TokenEmbedding(vocab, c.d_model, padding_idx=PAD_ID)
         self.dropout = Dropout(c.dropout)
-        # one u and one v for all layers
+        # all layers share one u and one v
         self.u = nn.Parameter(torch.empty(c.n_heads, c.d_model // c.n_heads))
         self.v = nn.Parameter(torch.empty(c.n_heads, c.d_model // c.n_heads))
         self.blocks = nn.ModuleList(
@@ -123,7 +123,7 @@ class TransformerXL(nn.Module):
         return FeedForward(c.d_model, c.d_ff, c.activation, c.dropout)
 
     def start(self, n_rows: int, device: torch.device) -> Memory:
-        """What is remembered before anything is read: no positions."""
+        """Return the memory before anything is read: no positions."""
         nothing = torch.empty(n_rows, 0, self.config.d_model, device=device)
         return Memory((nothing,) * len(self.blocks), torch.empty(n_rows, 0, dtype=torch.long, device=device))
 
@@ -134,18 +134,18 @@ class TransformerXL(nn.Module):
         document: Int[Tensor, "B T"] | None = None,
         memory_length: int | None = None,
     ) -> tuple[Float[Tensor, "B T D"], Memory]:
-        """Read on by a segment; a position looks at itself and at those before it in its own document.
+        """Read the next segment; a position attends to itself and to those before it in its own document.
 
-        Padding stands behind the real tokens of a row, under a document number of its own.
+        Padding follows the real tokens of a row, under a document number of its own.
 
         Args:
             ids: the segment.
             memory: what was read before, of any length.
-            document: number of the document that each position is of; None: the one that the memory ends in goes on.
+            document: number of the document that each position belongs to; None: the memory's last document continues.
             memory_length: positions to remember from now on; None: as many as in training.
 
         Returns:
-            What `project` makes logits of the next tokens from, and the memory to read on with.
+            The hidden states, which `project` turns into logits of the next tokens, and the new memory.
         """
         kept = self.config.memory_length if memory_length is None else memory_length
         if document is None:
@@ -161,25 +161,25 @@ class TransformerXL(nn.Module):
         return self.dropout(x), Memory(tuple(hidden), _last(kept, memory.document, document))
 
     def project(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... V"]:
-        """To logits; apart from `forward`, so that a loss can leave out padding."""
+        """Turn the output of `forward` into logits: a step of its own, so that a loss can leave out padding."""
         return self.output(x)
 
     def step(
         self, tokens: Int[Tensor, " R"], memory: Memory, memory_length: int | None = None
     ) -> tuple[Float[Tensor, "R V"], Memory]:
-        """Read one token in each row; logits of the next one, and the memory that knows it."""
+        """Read one token in each row; return the logits of the next one, and the new memory."""
         hidden, memory = self(tokens[:, None], memory, memory_length=memory_length)
         return self.project(hidden[:, 0]), memory
 
 
 def _last_document(memory: Memory) -> Int[Tensor, "B 1"]:
-    """Its number in each row; 0 before the first."""
+    """Return the number of the document that each row ends in; 0 before anything is read."""
     document = memory.document
     return document[:, -1:] if document.size(1) else document.new_zeros(len(document), 1)
 
 
 def _last(n: int, before: Tensor, now: Tensor) -> Tensor:
-    """The last n positions of both together, in a tensor of their own: a view would keep all of them in memory."""
+    """Return the last n positions of both together, in a new tensor: a view would keep all of them in memory."""
     from_now = min(n, now.size(1))
     from_before = min(n - from_now, before.size(1))
     return torch.cat([before[:, before.size(1) - from_before :], now[:, now.size(1) - from_now :]], dim=1)

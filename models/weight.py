@@ -1,4 +1,4 @@
-"""How weights begin, and which of them are one."""
+"""Initialisation and tying of weights."""
 
 import math
 from typing import Literal
@@ -11,17 +11,17 @@ Initialisation = Literal["unit_variance", "xavier_uniform"]
 
 
 def initialise(module: nn.Module, pad_id: int | None = None, initialisation: Initialisation = "unit_variance") -> None:
-    """Set every weight of a network, so that none is left as it happened to lie in memory.
+    """Initialise every weight of a network, so that none keeps whatever was in memory.
 
     Matrices are Xavier-uniform (Glorot & Bengio 2010), biases 0, norms 1 and 0.
 
     Args:
         module: the network.
         pad_id: the row of every token embedding that starts at zero.
-        initialisation: unit_variance: an embedding has standard deviation D^-½, so that it leaves the scaling by √D
-            with unit variance and, tied to the output, gives logits of unit variance too; query, key and value are
-            cut from one (3D, D) matrix. xavier_uniform: tables of embeddings and positions are matrices like all
-            others, and query, key and value a (D, D) matrix each.
+        initialisation: unit_variance: an embedding has standard deviation D^-½, so that after scaling by √D it has
+            unit variance and, tied to the output, gives logits of unit variance too; query, key and value are slices
+            of one (3D, D) matrix. xavier_uniform: tables of embeddings and positions are treated as any other matrix,
+            and query, key and value as a (D, D) matrix each.
     """
     alone = initialisation == "xavier_uniform"
     for part in module.modules():
@@ -47,14 +47,13 @@ def initialise(module: nn.Module, pad_id: int | None = None, initialisation: Ini
 
 
 def initialise_truncated(module: nn.Module, std: float, pad_id: int | None = None) -> None:
-    """Set every weight of a network as BERT begins (Devlin et al. 2019).
+    """Initialise every weight of a network as BERT does (Devlin et al. 2019).
 
-    Matrices and embeddings are normal, drawn again where they are beyond two standard deviations; biases are 0,
-    norms 1 and 0.
+    Matrices and embeddings are normal, truncated at two standard deviations; biases are 0, norms 1 and 0.
 
     Args:
         module: the network.
-        std: standard deviation before what is beyond two of them is cut off.
+        std: standard deviation before truncation.
         pad_id: the row of every token embedding that starts at zero.
     """
     for part in module.modules():
@@ -69,7 +68,7 @@ def initialise_truncated(module: nn.Module, std: float, pad_id: int | None = Non
 
 
 def tie(owner: nn.Linear | nn.Embedding, *others: nn.Linear | nn.Embedding) -> None:
-    """Make the weight of `others` the very weight of `owner` (Press & Wolf 2017): it is then learned once.
+    """Make `others` share the weight of `owner` (Press & Wolf 2017), so that it is learned only once.
 
     Raises:
         ValueError: the shapes differ.

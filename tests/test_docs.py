@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from const.path import ROOT
-from tests.test_surface import spoken, tracked, understand
+from tests.checkout import tracked
+from tests.test_surface import spoken, understand
 
 _NUMBERED = sorted(f"docs/{page.name}" for page in (ROOT / "docs").glob("[0-9]-*.md"))
 GUIDE = ["docs/README.md", *_NUMBERED, "docs/nlp100.md"]

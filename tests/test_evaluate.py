@@ -1,4 +1,4 @@
-"""evaluate.py in this process: what each verb scores, what it says of it, what it refuses."""
+"""evaluate.py in this process: scores, reports and refusals of each verb."""
 
 import json
 import sys
@@ -19,7 +19,7 @@ from tests.outcome import Outcome, outcome
 from tests.utils.evaluation.texts import ENGLISH, JAPANESE, TOKENIZED
 from tests.utils.task.tiny_run import language_run
 from utils import scoring
-from utils.config import Config
+from utils.config import TranslationConfig
 from utils.dataset.corpus import Corpus, DataConfig, prepare_corpus
 from utils.dataset.parallel_text import ParallelText, read_parallel
 from utils.evaluation.comparison import System, Test, compare
@@ -29,9 +29,10 @@ from utils.evaluation.metric import build_metrics, measure, sampling_seed
 from utils.evaluation.protocol import moses_words, multi_bleu
 from utils.evaluation.rescoring_weight import WeightTrial, best_weight
 from utils.run import CONFIG, find_run, load_run
+from utils.scoring import rescoring_trial
 from utils.scoring.source_text import n_best
 from utils.search.translator import Translation, Translator
-from utils.task import rescore, rescoring_trial
+from utils.task import rescore
 from utils.task.rescore import RescoringConfig, load_rescorer, saved_rescoring
 from utils.trained import TrainedLanguageModel, load_language_model
 from utils.visualize.head_importance import importance_table
@@ -39,7 +40,7 @@ from utils.visualize.report import as_text
 
 
 class Reported(Outcome):
-    """What evaluate.py does, with what it reports."""
+    """The outcome of evaluate.py, with its reports."""
 
     def __init__(self, ended: Outcome) -> None:
         super().__init__(ended.status, ended.out, ended.err)
@@ -81,7 +82,7 @@ def write(path: Path, lines: Sequence[str]) -> Path:
 
 @pytest.fixture
 def english(tmp_path: Path) -> dict[str, Path]:
-    """Files of a good and a bad translation, with references and sources."""
+    """Files with a good and a bad translation, references and sources."""
     files = {name: write(tmp_path / name, lines) for name, lines in ENGLISH._asdict().items()}
     return files | {"sources": write(tmp_path / "sources", tiny.TEXT.src[:40])}
 
@@ -93,12 +94,12 @@ def japanese(tmp_path: Path) -> dict[str, Path]:
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A run that has learned nothing, of a corpus of two files; there is no other."""
+    """An untrained run on a corpus of two files; the only run."""
     text = tiny.TEXT
     src, tgt = write(tmp_path / "corpus.ja", text.src), write(tmp_path / "corpus.en", text.tgt)
     folder = tiny.run(tmp_path / "pickles")
     data = DataConfig(corpus="files", src=src, tgt=tgt, held_out=15)
-    replace(Config.load(folder / CONFIG), data=data).save(folder / CONFIG)
+    replace(TranslationConfig.load(folder / CONFIG), data=data).save(folder / CONFIG)
     for module in (scoring.heads, scoring.rescore, scoring.run, scoring.tune):
         monkeypatch.setattr(module, "find_run", partial(find_run, root=folder.parent))
     for module in (scoring.rescore, scoring.source_text):
@@ -157,7 +158,7 @@ def test_sources_and_training_text_make_the_report_richer(
 
 
 def test_a_run_translates_its_own_test_set(command: Command, run: Path, tmp_path: Path) -> None:
-    corpus = prepare_corpus(Config.load(run / CONFIG).data, tmp_path / "split")
+    corpus = prepare_corpus(TranslationConfig.load(run / CONFIG).data, tmp_path / "split")
     sources, references = (file.read_text(encoding="utf-8").splitlines() for file in corpus.test)
     translations = [t.text for t in load_run(run, torch.device("cpu")).translator().translate(sources)]
     found = command("run", "--translations", tmp_path / "out", "--bootstrap", "0")
@@ -172,9 +173,9 @@ def test_a_run_translates_its_own_test_set(command: Command, run: Path, tmp_path
 
 
 def test_split_beam_penalty_and_limit_are_the_users(command: Command, run: Path, tmp_path: Path) -> None:
-    corpus = prepare_corpus(Config.load(run / CONFIG).data, tmp_path / "split")
+    corpus = prepare_corpus(TranslationConfig.load(run / CONFIG).data, tmp_path / "split")
     sources = corpus.dev.src.read_text(encoding="utf-8").splitlines()[:6]
-    search = replace(Config.load(run / CONFIG).search, beam_size=3, length_penalty=-1.0)
+    search = replace(TranslationConfig.load(run / CONFIG).search, beam_size=3, length_penalty=-1.0)
     translations = [t.text for t in load_run(run, torch.device("cpu")).translator(search).translate(sources)]
     options = "--split", "dev", "--beam", "3", "--length_penalty", "-1", "--limit", "6", "--bootstrap", "0"
     found = command("run", run, *options, "--translations", tmp_path / "out")
@@ -190,12 +191,12 @@ def test_what_could_not_be_translated_whole_is_said(command: Command, run: Path,
     long, strange = "京都に古い寺" * 20, "😀"
     src = write(tmp_path / "d.ja", [tiny.TEXT.src[0], long, strange, strange])
     tgt = write(tmp_path / "d.en", tiny.TEXT.tgt[:4])
-    config = Config.load(run / CONFIG)
+    config = TranslationConfig.load(run / CONFIG)
     replace(config, data=replace(config.data, dev_src=src, dev_tgt=tgt)).save(run / CONFIG)
     found = command("run", "--split", "dev", "--bootstrap", "0")
     assert found.err.splitlines() == [
-        "evaluate.py: warning: 1 of 4 sources are longer than the model's window and were cut",
-        "evaluate.py: warning: 2 of 4 sources are of unknown characters alone and were left as they are",
+        "evaluate.py: warning: 1 of 4 sources are longer than the model's window and were cut off",
+        "evaluate.py: warning: 2 of 4 sources are entirely outside the vocabulary and were left unchanged",
     ]
 
 
@@ -228,7 +229,7 @@ def test_nymwas_line_is_all_that_is_printed(command: Command, tmp_path: Path) ->
     cut = command("nymwa", plain, files[0], "--plain")
     assert cut.out == multi_bleu(moses_words(ENGLISH.good), TOKENIZED.references) + "\n"
     assert "is not tokenized" not in cut.err
-    assert "hold the same 40 lines" in command("nymwa", files[0], files[0]).complaint
+    assert "have the same 40 lines" in command("nymwa", files[0], files[0]).complaint
     assert command("nymwa", files[0], files[0], "--force").out.startswith("BLEU = 100.00")
 
 
@@ -250,7 +251,7 @@ def test_sources_may_be_tokenized(command: Command, english: dict[str, Path], tm
 
 
 def wrong(english: dict[str, Path], japanese: dict[str, Path], case: str) -> tuple[list[str | Path], str]:
-    """Arguments that are refused, and what the refusal says."""
+    """Arguments that are refused, and the error message."""
     good, references, sources = english["good"], english["references"], english["sources"]
     here = good.parent
     short, empty, latin = write(here / "short", ENGLISH.good[:-1]), write(here / "empty", [" ", ""]), here / "latin"
@@ -263,13 +264,13 @@ def wrong(english: dict[str, Path], japanese: dict[str, Path], case: str) -> tup
         "folder": ([here, references], f"no such file: {here}"),
         "empty": ([good, empty], f"{empty} holds no text"),
         "latin": ([latin, references], f"{latin}, line 2: byte 0xe9 is not UTF-8"),
-        "twice": ([references, references], f"REFERENCES {references} and TRANSLATIONS {references} hold the same 40"),
-        "echo": ([sources, references, "--sources", sources], f"TRANSLATIONS {sources} and --sources {sources} hold"),
+        "twice": ([references, references], f"REFERENCES {references} and TRANSLATIONS {references} have the same 40"),
+        "echo": ([sources, references, "--sources", sources], f"TRANSLATIONS {sources} and --sources {sources} have"),
         "language": ([good, japanese["references"]], f"REFERENCES {japanese['references']} is not in en: "),
         "script": ([japanese["good"], references], f"TRANSLATIONS {japanese['good']} is not in en: "),
         "few": ([good, references, "--bootstrap", "5"], "--bootstrap 5: give 100 or more"),
         "seed": ([good, references, "--seed", "0"], "seed 0: give 1 or more"),
-        "tokenizer": ([good, references, "--tokenize", "zh"], "--tokenize zh does not find the words of en"),
+        "tokenizer": ([good, references, "--tokenize", "zh"], "--tokenize zh cannot split en into words"),
         "option": ([good, references, "--sauces", sources], "unknown option sauces: did you mean --sources?"),
         "type": ([good, references, "--bootstrap", "many"], "many"),
     }
@@ -335,7 +336,7 @@ def test_a_bootstrap_test_has_intervals_of_its_own(command: Command, english: di
 
 def test_two_systems_that_say_the_same_are_not_compared(command: Command, english: dict[str, Path]) -> None:
     found = command("compare", *(english[n] for n in ("references", "bad", "good", "good")), "--tgt_lang", "en")
-    assert f"SYSTEM 1 {english['good']} and SYSTEM 2 {english['good']} hold the same" in found.complaint
+    assert f"SYSTEM 1 {english['good']} and SYSTEM 2 {english['good']} have the same" in found.complaint
     assert (
         "--samples 7: give 100"
         in command(
@@ -381,7 +382,7 @@ def test_tuning_finds_what_scores_best_and_saves_it(command: Command, run: Path,
     assert f"best: --beam {best['beam_size']} --length_penalty {best['length_penalty']:g}" in found.out
     assert kept["signature"] in found.out
     assert kept["text"].endswith("dev, ja-en, first 9 sentences")
-    search = Config.load(run / CONFIG).search
+    search = TranslationConfig.load(run / CONFIG).search
     assert (search.beam_size, search.length_penalty) == (best["beam_size"], best["length_penalty"])
     assert (tmp_path / "tuned.png").is_file()
     scored = command("run", "--split", "dev", "--limit", "9", "--bootstrap", "0").evaluations[0]
@@ -389,7 +390,7 @@ def test_tuning_finds_what_scores_best_and_saves_it(command: Command, run: Path,
 
 
 class Bar:
-    """In the place of tqdm's: keeps how far it came, and of how much."""
+    """A replacement for tqdm that records its progress and total."""
 
     seen: list[tuple[int, int]]
 
@@ -452,15 +453,15 @@ def test_what_cannot_be_counted_or_written_is_refused_before_anything_is_transla
     assert "--samples 5: give" in command("rescore", run, "--with", language_model, "--samples", "5").complaint
     for verb, option in (("run", "translations"), ("run", "html"), ("tune", "picture"), ("heads", "json")):
         found = command(verb, run, f"--{option}", tmp_path)
-        assert f"{tmp_path} is there and is no file: give another name" in found.complaint
+        assert f"{tmp_path} exists and is not a file: give another name" in found.complaint
 
 
 def own_corpus(run: Path) -> Corpus:
-    return prepare_corpus(Config.load(run / CONFIG).data, run.parents[1] / "split")
+    return prepare_corpus(TranslationConfig.load(run / CONFIG).data, run.parents[1] / "split")
 
 
 def rescored(run: Path, language_model: Path, config: RescoringConfig, split: str, sizes: list[int]) -> list[str]:
-    """What should be chosen among the three best."""
+    """Expected choices among the three best."""
     loaded = load_run(run, torch.device("cpu"))
     search = replace(loaded.config.search, beam_size=3)
     sources = read_parallel(getattr(own_corpus(run), split)).src[: sum(sizes)]
@@ -479,7 +480,7 @@ def test_the_weight_of_a_language_model_is_found_on_dev_and_scored_on_test(
     monkeypatch.setattr(scoring.rescore, "n_best", watched_n_best(translated))
     read: list[Path] = []
     monkeypatch.setattr(rescore, "load_language_model", watched_load(read))
-    config = Config.load(run / CONFIG)
+    config = TranslationConfig.load(run / CONFIG)
     replace(config, search=replace(config.search, max_length=9)).save(run / CONFIG)
     language_model = language_run(tmp_path / "pickles")
     words, sizes = ["--limit", "12"], {"dev": [12], "test": [12]}
@@ -533,7 +534,7 @@ def apart(trials: Sequence[WeightTrial]) -> float:
 
 
 def watched_load(read: list[Path]) -> Callable[..., TrainedLanguageModel]:
-    """Reads a language model, and notes which."""
+    """Loads a language model, and records which."""
 
     def load(folder: Path, device: torch.device) -> TrainedLanguageModel:
         read.append(folder)
@@ -543,7 +544,7 @@ def watched_load(read: list[Path]) -> Callable[..., TrainedLanguageModel]:
 
 
 def watched_n_best(translated: list[int]) -> Callable[..., list[Translation]]:
-    """Translates, and notes how much."""
+    """Translates, and records how much."""
 
     def watched(translator: Translator, sources: Sequence[str], n: int) -> list[Translation]:
         translated.append(len(sources))
@@ -553,7 +554,7 @@ def watched_n_best(translated: list[int]) -> Callable[..., list[Translation]]:
 
 
 def documents_of(path: Path, *sizes: int) -> tuple[str, str]:
-    """The option of a file with documents of these sizes."""
+    """Write a file of documents with these sizes, and return the option for it."""
     return f"--{path.name}_documents", str(write(path, [f"{i} {size}" for i, size in enumerate(sizes)]))
 
 
@@ -576,12 +577,12 @@ def test_without_memory_there_is_one_system_to_compare(command: Command, run: Pa
     [
         (["--weights", "-1"], "weight -1.0 of the language model: give 0"),
         (["--memory", "-1"], "memory length -1: give 0"),
-        (["--beam", "1"], "a beam of 1 leaves nothing to choose from: give --beam 8, say"),
+        (["--beam", "1"], "a beam of 1 leaves nothing to choose from: give e.g. --beam 8"),
         (["--limit", "0"], "--limit 0: give 1 or more"),
         (["--with", "nowhere"], "no run nowhere"),
         (
             ["--dev_documents", "short"],
-            "counts 3 lines, but the dev set has 15: give the file that belongs to it, or none",
+            "counts 3 lines, but the dev set has 15: give the matching file, or none",
         ),
         (["--test_documents", "short"], "counts 3 lines, but the test set has 15"),
     ],
@@ -655,7 +656,7 @@ def test_heads_are_weighed_with_the_beam_that_is_asked_for(
     ("words", "message"),
     [
         (["--limit", "0"], "--limit 0: give 1 or more"),
-        (["--beam", "2"], "--beam 2 is of translations: add --bleu"),
+        (["--beam", "2"], "--beam 2 applies to translations: add --bleu"),
         (["nowhere"], "no run nowhere"),
     ],
 )

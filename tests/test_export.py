@@ -1,4 +1,4 @@
-"""export.py in this process on runs that have learned nothing, and translate.py with what it made."""
+"""export.py in this process on untrained runs, and translate.py with the exported runs."""
 
 import contextlib
 import io
@@ -40,7 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def command(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """Runs export.py or translate.py; the only run there is is the tiny one."""
+    """Runs export.py or translate.py; the tiny run is the only one."""
 
     def run_it(program: str, *arguments: str | Path, stdin: str = "") -> Outcome:
         verb = {"export.py": export, "translate.py": translate}[program]
@@ -54,7 +54,7 @@ def command(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
 
 @pytest.fixture
 def exported(command: Command, tmp_path: Path) -> Iterator[Path]:
-    """The tiny run for CTranslate2, and nothing beside it."""
+    """The tiny run exported for CTranslate2, in a folder of its own."""
     assert command("export.py", "--to", "ctranslate2", "--output", tmp_path / "made" / "here").status == 0
     yield tmp_path / "made" / "here"
     assert [file.name for file in (tmp_path / "made").iterdir()] == ["here"]
@@ -94,7 +94,7 @@ def test_what_is_shown_of_a_translation_is_the_same(command: Command, folder: Pa
 
 
 def said_by_snippet(folder: Path, text: str, capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
-    """The Python of a folder's card, and what it prints when it is about this text."""
+    """Run the Python code of a folder's card on a text; return the code and its output."""
     card = (folder / "README.md").read_text(encoding="utf-8")
     (snippet,) = re.findall(r"^```python\n(.*?)^```$", card, re.S | re.M)
     about_it, n = re.subn(r'"a sentence.*?"', repr(text), snippet)
@@ -142,7 +142,7 @@ def test_smaller_weights_are_made_and_their_size_is_told(command: Command, folde
     )
     sizes = [f"{(path).stat().st_size / 1e6:.1f} MB" for path in (tmp_path / "x" / "model.bin", folder / WEIGHTS)]
     assert made.out.splitlines() == [
-        f"{tmp_path / 'x'}: weights of {sizes[0]}; those of {folder.name}: {sizes[1]}",
+        f"{tmp_path / 'x'}: weights {sizes[0]} ({folder.name}: {sizes[1]})",
         f'to use it: python translate.py "TEXT" --engine ctranslate2 --run {tmp_path / "x"}',
     ]
     assert "weights: int8." in (tmp_path / "x" / "README.md").read_text(encoding="utf-8")
@@ -177,7 +177,7 @@ def test_a_network_of_any_task_becomes_safetensors(command: Command, folder: Pat
 def test_a_folder_that_is_there_stays(command: Command, tmp_path: Path) -> None:
     for target in ("ctranslate2", "safetensors"):
         complaint = command("export.py", "--to", target, "--output", tmp_path).complaint
-        assert f"--output {tmp_path} is there already: remove it, or give another name" in complaint
+        assert f"--output {tmp_path} already exists: remove it, or give another name" in complaint
     assert not any(tmp_path.iterdir())
 
 
@@ -199,11 +199,11 @@ def test_what_cannot_be_exported_says_why(
     def complaint(*words: str | Path) -> str:
         return command("export.py", *words).complaint
 
-    assert "is of task language, and for CTranslate2 translators alone" in complaint(language_run(tmp_path), *to)
+    assert "is of task language, but only translators can be exported" in complaint(language_run(tmp_path), *to)
     assert "no activation mish" in complaint(run(tmp_path, replace(MODEL, activation="mish")), *to)
-    assert "quantization=int4: CTranslate2 knows int8, " in complaint(*to, "--quantization", "int4")
+    assert "quantization=int4: CTranslate2 supports int8, " in complaint(*to, "--quantization", "int4")
     small = ("--to", "safetensors", "--output", tmp_path / "x", "--quantization", "int8")
-    assert "--quantization int8 is of CTranslate2's weights: add --to ctranslate2" in complaint(*small)
+    assert "--quantization int8 applies to CTranslate2: add --to ctranslate2" in complaint(*small)
     assert f"did you mean {folder.name}?" in complaint(folder.name[:-1], *to)
     assert "onnx" in complaint("--to", "onnx", "--output", tmp_path / "x")
     assert "to" in complaint("--output", tmp_path / "x")
@@ -215,7 +215,7 @@ def test_what_cannot_be_exported_says_why(
 
 def test_what_was_exported_names_its_engine(command: Command, exported: Path) -> None:
     complaint = command("translate.py", "寺", "--run", exported).complaint
-    assert f"{exported} was made for CTranslate2: add --engine ctranslate2" in complaint
+    assert f"{exported} was exported for CTranslate2: add --engine ctranslate2" in complaint
 
 
 def test_a_run_that_is_not_exported_yet_says_how_it_is(command: Command, folder: Path) -> None:
@@ -226,12 +226,12 @@ def test_a_run_that_is_not_exported_yet_says_how_it_is(command: Command, folder:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--sample"], "--engine ctranslate2 and --sample at once: that needs our own search"),
+        (["--sample"], "--engine ctranslate2 and --sample at once: it needs --engine miyako"),
         (["--alternatives", "2"], "--engine ctranslate2 and --alternatives at once"),
         (["--alignment", "--format", "jsonl"], "--engine ctranslate2 and --alignment at once"),
         (["--rescore-with", "x", "--beam", "4"], "--engine ctranslate2 and --rescore-with at once"),
-        (["--run", "a", "--run", "b"], "--engine ctranslate2 and 2 runs: an ensemble needs our own search"),
-        (["--temperature", "0.5"], "--temperature 0.5 is for drawn translations: add --sample"),
+        (["--run", "a", "--run", "b"], "--engine ctranslate2 and 2 runs: an ensemble needs --engine miyako"),
+        (["--temperature", "0.5"], "--temperature 0.5 applies to sampling: add --sample"),
     ],
     ids=lambda words: " ".join(words) if isinstance(words, list) else "",
 )
@@ -241,7 +241,10 @@ def test_what_only_our_search_can_do_is_refused(command: Command, words: list[st
 
 def test_settings_that_cannot_be_kept_are_refused(command: Command, exported: Path) -> None:
     engine = ("寺", *ENGINE, exported)
-    assert "coverage_penalty=0.2 asks where" in command("translate.py", *engine, "--coverage_penalty", "0.2").complaint
+    assert (
+        "coverage_penalty=0.2 needs attention"
+        in command("translate.py", *engine, "--coverage_penalty", "0.2").complaint
+    )
     refused = command("translate.py", *engine, "--precision", "fp16").complaint
     assert "precision=fp16: " in refused
     assert refused.endswith(": give fp32, or leave it out\n")

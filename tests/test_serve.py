@@ -1,4 +1,4 @@
-"""serve.py in this process, on runs that have learned nothing: what is served, and what is refused."""
+"""serve.py in this process, on untrained runs: what is served and what is refused."""
 
 import asyncio
 import gc
@@ -18,20 +18,20 @@ from tests.tiny import MODEL, TEXT, lively, run, tokenizers
 from tests.utils.serve.served import asking
 from tests.utils.task.tiny_run import language_run
 from utils.command_line import run_command
-from utils.config import Config
+from utils.config import TranslationConfig
 from utils.run import CONFIG, WEIGHTS, create_run, find_run, load_run
 from utils.serve.service import Limits
 from utils.text.pair import TokenizerPair
 from utils.training.weight_store import write_weights
 
-# A socket that is left open is told in the test that left it, not where chance collects it.
+# An unclosed socket is reported in the test that left it open, not wherever it happens to be collected.
 pytestmark = pytest.mark.filterwarnings("error::ResourceWarning", "error::pytest.PytestUnraisableExceptionWarning")
 
 
 def run_back(root: Path) -> Path:
     """A run that translates from English to Japanese."""
     there = run(root / "there")
-    config = Config.load(there / CONFIG)
+    config = TranslationConfig.load(there / CONFIG)
     pair = TokenizerPair(tokenizers().tgt, tokenizers().src)
     folder = create_run(
         replace(config, name="back", data=replace(config.data, src_lang="en", tgt_lang="ja")), pair, root
@@ -55,7 +55,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Served:
-    """What would have been served, and what was said about it."""
+    """What would have been served, and the messages."""
 
     def __init__(self) -> None:
         self.apps: list[FastAPI] = []
@@ -115,7 +115,7 @@ def test_the_newest_run_and_the_newest_back_are_served_in_one_line(command: Comm
     (there,), (back, _) = names(root, "tiny"), names(root, "back")
     address, said = found.out.split(" serves ")
     assert address.startswith("http://127.0.0.1:")
-    assert said == f"{there} (ja→en), {back} (en→ja); Ctrl-C ends\n"
+    assert said == f"{there} (ja→en), {back} (en→ja); Ctrl-C quits\n"
 
 
 def test_a_run_without_a_way_back_is_served_alone(tmp_path: Path) -> None:
@@ -163,6 +163,10 @@ def test_limits_are_options(command: Command) -> None:
 
 
 def test_every_limit_and_the_address_are_options(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError as error:
+        pytest.skip(f"this machine has no IPv6 ({error})")
     found: list[Limits] = []
     monkeypatch.setattr(serve, "create_app", lambda _, limits: found.append(limits))
     limits = Limits(7, 2, 3, 4.5, 6, 7.5)
@@ -175,8 +179,9 @@ def test_every_limit_and_the_address_are_options(command: Command, monkeypatch: 
 def test_a_taken_port_is_one_line(command: Command) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        assert f"port {port} (Address already in use): another program has it: give another, or --port 0" in complaint(
-            command("--port", port)
+        assert (
+            f"port {port} (Address already in use): another program uses it: give another port, or --port 0"
+            in complaint(command("--port", port))
         )
 
 

@@ -17,7 +17,7 @@ from bench.tiny_training import TinyTraining
 from tests.outcome import Outcome, outcome
 from tests.utils.experiment.fake_training import World
 from utils.command_line import INTERRUPTED
-from utils.config import Config
+from utils.config import TranslationConfig
 from utils.experiment.study import Study
 from utils.experiment.training_process import TrainingProcess
 from utils.run import CONFIG
@@ -97,7 +97,7 @@ def test_a_stopped_study_goes_on_where_it_was(tmp_path: Path, file: Path, comman
     threading.Thread(target=stop_when_it_validates, args=[tmp_path]).start()
     stopped = command(file, "--trials", "1")
     assert stopped.status == INTERRUPTED
-    assert stopped.out.splitlines()[-1] == "stopped, and what was under way is saved; the same command goes on with it"
+    assert stopped.out.splitlines()[-1] == "stopped; the running training is saved, and the same command resumes it"
     before = dev_steps(tmp_path)
     assert before[-1] < 15
 
@@ -105,7 +105,7 @@ def test_a_stopped_study_goes_on_where_it_was(tmp_path: Path, file: Path, comman
     assert ended.status == 0
     assert "0 of 1 trials are finished\ntrial 0  complete  BLEU " in ended.out
     folder = tmp_path / "pickles" / "tiny-study"
-    assert "Going on from step" in (folder / "tiny-0.log").read_text(encoding="utf-8")
+    assert "Resuming from step" in (folder / "tiny-0.log").read_text(encoding="utf-8")
     assert dev_steps(tmp_path) == [5, 10, 15]
     (run,) = (folder / "runs").iterdir()
     assert (folder / "study.png").read_bytes().startswith(b"\x89PNG")
@@ -113,7 +113,7 @@ def test_a_stopped_study_goes_on_where_it_was(tmp_path: Path, file: Path, comman
     written = json.loads((tmp_path / "all.json").read_text(encoding="utf-8"))
     (best,) = written["trials"]
     assert best["run"] == run.name
-    trained, settings = Config.load(run / CONFIG), Config.load(tmp_path / "best.yaml")
+    trained, settings = TranslationConfig.load(run / CONFIG), TranslationConfig.load(tmp_path / "best.yaml")
     assert settings.name == "tiny-best"
     assert (settings.model, settings.optimizer) == (trained.model, trained.optimizer)
     assert best["options"] == {
@@ -137,7 +137,7 @@ def test_a_line_for_each_trial_and_a_table_at_the_end(file: Path, command: Comma
     looked_at = command(file, "--trials", "0", "--best", tmp_path / "best.yaml", world=world)
     assert looked_at.out.splitlines()[0].endswith("tiny-study: 4 trials are finished")
     assert looked_at.out.splitlines()[-1].endswith(f"for python train.py --config {tmp_path / 'best.yaml'}")
-    assert Config.load(tmp_path / "best.yaml").training.select_by == "bleu"
+    assert TranslationConfig.load(tmp_path / "best.yaml").training.select_by == "bleu"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
@@ -147,7 +147,7 @@ def test_an_interruption_says_how_to_go_on(file: Path, command: Command, number:
     signal.signal(number, signal.SIG_DFL)  # also where the tests themselves run under nohup
     ended = command(file, "--trials", "3", world=world)
     assert ended.status == INTERRUPTED
-    assert ended.out.splitlines()[-1] == "stopped, and what was under way is saved; the same command goes on with it"
+    assert ended.out.splitlines()[-1] == "stopped; the running training is saved, and the same command resumes it"
     assert command(file, "--trials", "3", world=world).status == 0
     assert len(world.options["tiny-1"]) == 2
 

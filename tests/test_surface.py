@@ -4,7 +4,6 @@ import argparse
 import re
 import runpy
 import shlex
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -24,8 +23,9 @@ import serve
 import study
 import translate
 from const.path import ROOT
+from tests.checkout import tracked
 from utils import attention_heads
-from utils.config import tree_of
+from utils.config import config_type_of
 from utils.dataset import article_category
 from utils.task import bag_of_words, classify, fill_in, generate, perplexity
 from utils.task.arguments import build_parser
@@ -67,13 +67,6 @@ TRACE = re.compile(
     r"|\b(?:10\.\d+|192\.168|172\.(?:1[6-9]|2\d|3[01]))\.\d+\.\d+\b"
     r"|//[\w.-]+\.(?:internal|local|corp|lan|intranet)\b"
 )
-
-
-def tracked() -> list[str]:
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
-    if listed.returncode:
-        pytest.skip("not a checkout of git: nothing says which files belong to the project")
-    return listed.stdout.splitlines()
 
 
 def blocks(text: str, *languages: str) -> list[str]:
@@ -153,7 +146,7 @@ def test_the_readme_has_commands() -> None:
 def parser_of(name: str, arguments: list[str]) -> ArgumentParser:
     """The options of train.py are those of the task that its settings are of."""
     if name == "train.py" and "--config" in arguments:
-        return build_parser(tree_of(Path(arguments[arguments.index("--config") + 1])))
+        return build_parser(config_type_of(Path(arguments[arguments.index("--config") + 1])))
     return PARSERS[name]()
 
 

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -35,13 +35,13 @@ from tests.test_surface import PARSERS
 from tests.tiny import MODEL, TEXT
 from train import Trainer, Update
 from utils.command_line import run_command
-from utils.config import Config
+from utils.config import TranslationConfig
 from utils.dataset import bucket_sampler
 from utils.dataset.batch import Batch, BatchConfig
 from utils.dataset.bucket_sampler import BucketSampler, Epoch, batch_of
 from utils.dataset.corpus import prepare_corpus
 from utils.dataset.token_array import TokenArray, TokenPairs
-from utils.device import Precision
+from utils.device import Precision, product_dtype
 from utils.run import load_run
 from utils.task import translation
 from utils.task.arguments import read_arguments
@@ -55,7 +55,8 @@ from utils.training.jsonl_log import JsonlLog
 from utils.training.objective import Loss, Objective, RDropObjective, TranslationObjective, mean_loss
 from utils.training.observer import StepReport
 from utils.training.optimizer import OptimizerConfig
-from utils.training.plan import Progress, TrainingConfig
+from utils.training.plan import TranslationTrainingConfig
+from utils.training.progress import Progress
 from utils.training.schedule import learning_rate
 from utils.training.validation import Validation
 from utils.training.weight_store import WeightStore
@@ -85,15 +86,6 @@ GOLDEN = [
 ]
 
 FAST = OptimizerConfig(peak_lr=0.01, warmup_steps=10)
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """Tensors this small only lose by being shared out, and sums keep their order."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def pairs(n: int = 40, seed: int = 0) -> TokenPairs:
@@ -240,7 +232,11 @@ class Witness:
 
 
 def fit(
-    trainer: Trainer, plan: TrainingConfig, witness: Witness, accumulate: int = 1, observers: Sequence[Any] = ()
+    trainer: Trainer,
+    plan: TranslationTrainingConfig,
+    witness: Witness,
+    accumulate: int = 1,
+    observers: Sequence[Any] = (),
 ) -> None:
     dev = BucketSampler(pairs(10, seed=9), 60).all()
     batch = BatchConfig(accumulate=accumulate)
@@ -249,7 +245,7 @@ def fit(
 
 def test_it_trains_for_so_many_steps_and_validates_on_the_way_and_at_the_end() -> None:
     trainer, witness = new_trainer(), Witness()
-    fit(trainer, TrainingConfig(max_steps=25, max_epochs=None, validate_every=10, report_every=4), witness)
+    fit(trainer, TranslationTrainingConfig(max_steps=25, max_epochs=None, validate_every=10, report_every=4), witness)
     assert trainer.progress.step == 25
     assert [progress.step for progress, _ in witness.steps] == [4, 8, 12, 16, 20, 24]
     assert witness.validated() == [10, 20, 25]
@@ -260,7 +256,7 @@ def test_it_trains_for_so_many_steps_and_validates_on_the_way_and_at_the_end() -
 
 def test_a_validation_that_falls_on_the_end_happens_once() -> None:
     witness = Witness()
-    fit(new_trainer(), TrainingConfig(max_steps=6, max_epochs=None, validate_every=3), witness)
+    fit(new_trainer(), TranslationTrainingConfig(max_steps=6, max_epochs=None, validate_every=3), witness)
     assert witness.validated() == [3, 6]
 
 
@@ -275,7 +271,7 @@ def test_epochs_are_whole_passes_over_the_text(accumulate: int) -> None:
         return train_step(micro_batches)
 
     trainer.train_step = watched  # type: ignore[method-assign]
-    fit(trainer, TrainingConfig(max_epochs=2, report_every=1), witness, accumulate)
+    fit(trainer, TranslationTrainingConfig(max_epochs=2, report_every=1), witness, accumulate)
     updates = [-(-len(new_sampler().epoch(epoch)) // accumulate) for epoch in (0, 1)]
     assert trainer.progress.step == sum(updates) > 2
     assert (trainer.progress.epoch, trainer.progress.position) == (2, 0)
@@ -299,7 +295,7 @@ def test_minutes_count_training_and_validation(monkeypatch: pytest.MonkeyPatch) 
     clock = iter(range(10_000))
     monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))  # a second passes between two looks at it
     trainer, witness = new_trainer(), Witness()
-    fit(trainer, TrainingConfig(max_minutes=0.5, max_epochs=None, validate_every=10), witness)
+    fit(trainer, TranslationTrainingConfig(max_minutes=0.5, max_epochs=None, validate_every=10), witness)
     # ten updates and a validation are eleven seconds: 30 are over at the second validation and eight more updates
     assert trainer.progress.seconds == 31
     assert witness.validated() == [10, 20, 28]
@@ -308,21 +304,21 @@ def test_minutes_count_training_and_validation(monkeypatch: pytest.MonkeyPatch) 
 def test_time_before_a_training_is_not_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     trainer, now = new_trainer(), time.monotonic()
     monkeypatch.setattr(time, "monotonic", lambda: now + 1000)
-    fit(trainer, TrainingConfig(max_steps=1, max_epochs=None), Witness())
+    fit(trainer, TranslationTrainingConfig(max_steps=1, max_epochs=None), Witness())
     assert trainer.progress.seconds == 0
 
 
 def test_the_best_step_is_that_of_the_first_best_bleu() -> None:
     trainer = new_trainer()
     witness = Witness(bleu=[0.0, 3.0, 2.0, 3.0, 1.0])
-    fit(trainer, TrainingConfig(max_steps=10, max_epochs=None, validate_every=2), witness)
+    fit(trainer, TranslationTrainingConfig(max_steps=10, max_epochs=None, validate_every=2), witness)
     assert (trainer.progress.best_step, trainer.progress.best_score) == (4, 3.0)
     assert [progress.best_step for progress, _ in witness.validations] == [2, 4, 4, 4, 4]
 
 
 def test_an_interrupted_training_stops_after_the_update_and_an_ended_one_does_nothing() -> None:
     trainer, witness = new_trainer(), Witness(interrupt_at=4)
-    plan = TrainingConfig(max_steps=9, max_epochs=None, validate_every=5, report_every=1)
+    plan = TranslationTrainingConfig(max_steps=9, max_epochs=None, validate_every=5, report_every=1)
     fit(trainer, plan, witness)
     assert trainer.progress.step == 4
     assert not witness.validations
@@ -335,15 +331,14 @@ def test_an_interrupted_training_stops_after_the_update_and_an_ended_one_does_no
 
 def test_a_signal_that_comes_while_the_processes_agree_is_heard_at_the_next_update() -> None:
     class Signalled(Processes):
-        def any(self, flag: bool) -> bool:
-            asked.append(trainer.progress.step)
-            if asked.count(3) == 2:  # first they ask whether the training ends, and now whether it is to stop
+        def any(self, *flags: bool) -> list[bool]:
+            if trainer.progress.step == 3:  # whether it came has been read
                 witness.interrupt.asked = True
-            return flag
+            return list(flags)
 
-    trainer, witness, asked = new_trainer(), Witness(), list[int]()
+    trainer, witness = new_trainer(), Witness()
     trainer.processes = Signalled()
-    fit(trainer, TrainingConfig(max_steps=9, max_epochs=None, validate_every=99), witness)
+    fit(trainer, TranslationTrainingConfig(max_steps=9, max_epochs=None, validate_every=99), witness)
     assert witness.interrupt.asked
     assert trainer.progress.step == 4
 
@@ -357,7 +352,7 @@ def test_an_epoch_is_gone_before_the_next_one_is_made(monkeypatch: pytest.Monkey
 
     made, alive = list[ref[Epoch]](), list[int]()
     monkeypatch.setattr(bucket_sampler, "Epoch", Watched)
-    fit(new_trainer(), TrainingConfig(max_epochs=3), Witness())
+    fit(new_trainer(), TranslationTrainingConfig(max_epochs=3), Witness())
     assert alive == [0, 0, 0, 0]  # the first is of the dev text
 
 
@@ -386,7 +381,7 @@ def cut_anew(epoch: int) -> TokenPairs:
 @pytest.mark.parametrize("interrupt_at", [3, 4, 5, 10])
 def test_resumed_is_uninterrupted_bit_for_bit(interrupt_at: int, tmp_path: Path) -> None:
     """In the middle of an epoch and between two reports, with all that remembers or draws something switched on."""
-    plan = TrainingConfig(max_steps=18, max_epochs=None, validate_every=4, report_every=3, patience=4)
+    plan = TranslationTrainingConfig(max_steps=18, max_epochs=None, validate_every=4, report_every=3, patience=4)
     batch, dev = BatchConfig(accumulate=2), BucketSampler(pairs(10, seed=9), 60).all()
     scores = [3.0, 4.0, 2.0, 1.0, 5.0]
 
@@ -503,7 +498,7 @@ def test_a_gradient_that_is_not_finite_moves_nothing_is_counted_and_forgotten() 
 
 
 def test_too_many_gradients_in_a_row_that_are_not_finite_end_it_with_a_remedy() -> None:
-    plan = TrainingConfig(max_steps=40, max_epochs=None, report_every=2, max_skipped=4)
+    plan = TranslationTrainingConfig(max_steps=40, max_epochs=None, report_every=2, max_skipped=4)
     witness = Witness()
     with pytest.raises(
         ValueError, match=r"4 updates in a row, up to step 12, was not finite: lower --optimizer.peak_lr"
@@ -518,17 +513,23 @@ def test_too_many_gradients_in_a_row_that_are_not_finite_end_it_with_a_remedy() 
 def test_half_precision_learns_what_single_precision_does(precision: Precision) -> None:
     text = pairs()
     batches = [batch_of(text, np.arange(8 * i, 8 * i + 8)) for i in range(5)] * 6
-    losses = []
+    losses, norms = [], []
     for each in (precision, "fp32"):
-        trainer = new_trainer()
+        trainer, products = new_trainer(), set[torch.dtype]()
         trainer.precision = each
         trainer.optimizer = GuardedOptimizer(trainer.net, FAST, MODEL.d_model, each)
+        widen = trainer.net.get_submodule("decoder.0.feed_forward.narrow")
+        widen.register_forward_hook(lambda *call, seen=products: seen.add(call[2].dtype))
         for batch in batches:
             update = trainer.train_step([batch])
+            norms += [update.norm.item()] if trainer.progress.step == 0 else []
             trainer.progress.step += 1
         losses.append((update.nats / update.tokens).item())
         assert not trainer.optimizer.skipped
+        trainer.val_step(batches[0])
+        assert products == {product_dtype(trainer.device, each)}
     assert losses[0] == pytest.approx(losses[1], rel=0.05)
+    assert norms[0] == pytest.approx(norms[1], rel=0.05)  # of gradients whose scale was taken back
 
 
 @pytest.mark.gpu
@@ -553,24 +554,24 @@ def test_an_update_on_a_gpu_waits_for_nothing_and_is_that_of_a_cpu(precision: Pr
 
 def test_it_ends_when_nothing_gets_better() -> None:
     trainer, witness = new_trainer(), Witness(bleu=[1.0, 3.0, 2.0, 4.0, 4.0, 1.0, 2.0, 9.0])
-    fit(trainer, TrainingConfig(max_steps=50, max_epochs=None, validate_every=2, patience=3), witness)
+    fit(trainer, TranslationTrainingConfig(max_steps=50, max_epochs=None, validate_every=2, patience=3), witness)
     assert witness.validated() == [2, 4, 6, 8, 10, 12, 14]
     assert trainer.progress.best_step == 8
     ended = Witness()
-    fit(trainer, TrainingConfig(max_steps=50, max_epochs=None, validate_every=2, patience=3), ended)
+    fit(trainer, TranslationTrainingConfig(max_steps=50, max_epochs=None, validate_every=2, patience=3), ended)
     assert not ended.steps
 
 
 def test_the_lowest_loss_may_be_what_is_best() -> None:
     trainer, witness = new_trainer(), Witness(bleu=[5.0, 4.0, 3.0])
-    fit(trainer, TrainingConfig(max_steps=30, max_epochs=None, validate_every=10, select_by="loss"), witness)
+    fit(trainer, TranslationTrainingConfig(max_steps=30, max_epochs=None, validate_every=10, select_by="loss"), witness)
     assert trainer.progress.best_step == 30
     assert trainer.progress.best_score == -min(witness.judged)
 
 
 def test_a_test_is_of_the_weights_that_the_network_has_been_given() -> None:
     trainer = new_trainer(optimizer=replace(FAST, ema_decay=0.9))
-    fit(trainer, TrainingConfig(max_steps=6, max_epochs=None), Witness())
+    fit(trainer, TranslationTrainingConfig(max_steps=6, max_epochs=None), Witness())
     for parameter in trainer.net.parameters():
         nn.init.zeros_(parameter)
     assert trainer.test(new_sampler().all(), Witness().judge).loss == pytest.approx(math.log(VOCAB))
@@ -582,7 +583,7 @@ def test_what_is_validated_is_the_moving_average_and_what_goes_on_is_not() -> No
     witness = Witness()
     judge = witness.judge
     witness.judge = lambda loss: (seen.append(weights(trainer)), judge(loss))[1]  # type: ignore[method-assign, func-returns-value]
-    fit(trainer, TrainingConfig(max_steps=6, max_epochs=None), witness)
+    fit(trainer, TranslationTrainingConfig(max_steps=6, max_epochs=None), witness)
     average = trainer.state()["optimizer"]["average"]["average"]
     assert same(seen[0], list(average.values()), set())
     assert not same(seen[0], weights(trainer), set())
@@ -619,7 +620,7 @@ def run_python(*arguments: str | Path, home: Path, **options: Any) -> subprocess
 
 
 def finished(process: subprocess.Popen[str], status: int = 0) -> str:
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=600)
     assert process.returncode == status, out + err
     assert "Traceback" not in err
     return out
@@ -753,9 +754,9 @@ def test_a_run_goes_on_until_it_is_stopped_and_then_again(home: Path, tmp_path: 
         time.sleep(0.05)
     endless.send_signal(signal.SIGTERM)
     out = finished(endless, 130)
-    assert "Going on from step 6\n" in out
-    assert f"Run folder: {os.path.relpath(folder, ROOT)}\n" in out
-    told = re.search(r"Stopped at step (\d+); go on with: (python train\.py --resume .+)\n", out)
+    assert "Resuming from step 6\n" in out
+    assert f"Run folder: {folder}\n" in out
+    told = re.search(r"Stopped at step (\d+); resume with: (python train\.py --resume .+)\n", out)
     assert told is not None
     stopped = int(told[1])
     progress = newest(folder)["progress"]
@@ -764,7 +765,7 @@ def test_a_run_goes_on_until_it_is_stopped_and_then_again(home: Path, tmp_path: 
 
     command = told[2].split()[1:]
     out = finished(run_python(*command, "--training.max_steps", str(stopped + 4), home=tmp_path))
-    assert f"Going on from step {stopped:,}\n" in out
+    assert f"Resuming from step {stopped:,}\n" in out
     assert newest(folder)["progress"]["step"] == stopped + 4
     steps = [record["step"] for record in timeless(folder / "log.jsonl") if record["kind"] == "train"]
     assert steps == list(range(2, stopped + 5, 2))
@@ -778,7 +779,7 @@ def test_two_processes_are_one(home: Path, tmp_path: Path) -> None:
     moves = ("--optimizer.kind", "muon", "--optimizer.ema_decay", "0.8")
     more = (*batch, *moves, "--training.report_every", "1", "--model.attention_dropout", "0.1")
     finished(run_python("train.py", *settings(home), *more, "--name", "one", home=tmp_path))
-    torchrun = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "train.py")
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py")
     out = finished(run_python(*torchrun, *settings(home), *more, "--name", "two", home=tmp_path))
     assert "by 2 processes" in out
     assert out.count("Run folder") == 1
@@ -798,7 +799,7 @@ def test_two_processes_are_one(home: Path, tmp_path: Path) -> None:
 def test_all_processes_stop_when_one_is_asked_to(home: Path, tmp_path: Path) -> None:
     shutil.copytree(home / "corpus", tmp_path / "corpus")
     endless = ("--batch.accumulate", "2", "--training.max_steps", "1000000", "--training.validate_every", "1000000")
-    torchrun = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "train.py")
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py")
     process = run_python(*torchrun, *settings(home), *endless, home=tmp_path)
     patience = time.monotonic() + 90
     while not any(timeless(log) for log in tmp_path.glob("pickles/*/log.jsonl")):
@@ -808,7 +809,7 @@ def test_all_processes_stop_when_one_is_asked_to(home: Path, tmp_path: Path) -> 
     (second,) = (pid for pid in children if b"\0RANK=1\0" in Path(f"/proc/{pid}/environ").read_bytes())
     os.kill(int(second), signal.SIGTERM)
     out, _ = process.communicate(timeout=60)
-    told = re.search(r"Stopped at step (\d+); go on with", out)
+    told = re.search(r"Stopped at step (\d+); resume with", out)
     assert told is not None
     assert newest(only_run(tmp_path))["progress"]["step"] == int(told[1])
 
@@ -833,7 +834,7 @@ def test_a_new_run_begins_with_the_weights_and_the_vocabulary_of_another(home: P
     other.write_text("".join(line[::-1] + "\n" for line in TEXT.src), encoding="utf-8")
     more = ("--init-from", source, "--data.src", other, "--optimizer.peak_lr", "1e-12", "--name", "tuned", "--profile")
     out = finished(run_python("train.py", *more, home=tmp_path))
-    assert f"Beginning with the weights of {source}" in out
+    assert f"Initialised from the weights of {source}" in out
     tuned = only_run(tmp_path)
     assert tuned.name.startswith("tuned-")
     for name in ("tokenizer_src.model", "tokenizer_tgt.model"):
@@ -847,7 +848,7 @@ def test_a_new_run_begins_with_the_weights_and_the_vocabulary_of_another(home: P
 
 def test_another_architecture_is_named(home: Path) -> None:
     folder = only_run(home)
-    config = Config.load(folder / "config.yaml")
+    config = TranslationConfig.load(folder / "config.yaml")
     other = replace(config, model=replace(config.model, n_heads=4))
     net = Transformer(other.model, 48, 48)
     trainer = Trainer(net, TranslationObjective(), GuardedOptimizer(net, FAST, MODEL.d_model), "fp32")
@@ -866,7 +867,7 @@ def test_a_checkpoint_from_before_an_option_is_of_its_default(
     tmp_path: Path, positions: Literal["sinusoidal", "learned"]
 ) -> None:
     trainer = new_trainer()
-    config = Config(model=replace(MODEL, positions=positions))
+    config = TranslationConfig(model=replace(MODEL, positions=positions))
     task = cast(Task, SimpleNamespace(config=config, sizes={}))
     state = train.architecture(task) | trainer.state()
     del state["model"]["positions"]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -16,28 +16,31 @@ from torch import Tensor, nn
 
 import train
 from models.transformer import Transformer
-from tests.test_train import FAST, VOCAB, new_sampler, pairs, same
+from tests.test_train import FAST, VOCAB, new_sampler, new_trainer, pairs, same
 from tests.tiny import MODEL
 from train import Trainer, Update
 from utils import run as run_folder
-from utils.config import Config
+from utils.config import LanguageConfig, TranslationConfig
 from utils.dataset.batch import Batch, BatchConfig
-from utils.dataset.bucket_sampler import BucketSampler
+from utils.dataset.bucket_sampler import BucketSampler, Epoch
 from utils.task.arguments import Arguments
 from utils.training.checkpoint_store import CheckpointConfig
 from utils.training.distributed import Processes
 from utils.training.objective import Loss, Objective, TranslationObjective
-from utils.training.plan import TrainingConfig
+from utils.training.plan import TranslationTrainingConfig
+from utils.training.progress import Progress
 from utils.training.validation import Validation
 from utils.training.weight_store import read_weights
 from utils.visualize import curve
 
-CONFIG = Config(
+CONFIG = TranslationConfig(
     name="tiny",
     model=replace(MODEL, dropout=0.1, tie="all"),
     optimizer=FAST,
     batch=BatchConfig(tokens_per_batch=40, max_tokens=40),
-    training=TrainingConfig(max_steps=4, max_epochs=None, validate_every=2, report_every=1, precision="fp32"),
+    training=TranslationTrainingConfig(
+        max_steps=4, max_epochs=None, validate_every=2, report_every=1, precision="fp32"
+    ),
 )
 MATRIX = "encoder.0.feed_forward.widen.weight"  # one of its weights
 
@@ -49,7 +52,7 @@ class Reversing:
     sizes: Mapping[str, int] = {"source": VOCAB, "target": VOCAB}
     vocabulary = SimpleNamespace(save=lambda _: None)
 
-    def __init__(self, config: Config, objective: Objective) -> None:
+    def __init__(self, config: TranslationConfig, objective: Objective) -> None:
         self.config = config
         self.objective = objective
         self.sampler = new_sampler()
@@ -87,15 +90,15 @@ class Lonely(Processes):
     def __init__(self) -> None:
         super().__init__(0, 2)
 
-    def add_up(self, tensors: Sequence[Tensor]) -> None: ...
+    def all_reduce(self, tensors: Sequence[Tensor]) -> None: ...
 
-    def any(self, flag: bool) -> bool:
-        return flag
+    def any(self, *flags: bool) -> list[bool]:
+        return list(flags)
 
-    def from_first(self, value: Any) -> Any:
+    def broadcast(self, value: Any) -> Any:
         return value
 
-    def to_first(self, _: Mapping[int, Any]) -> dict[int, Any]:
+    def gather(self, _: Mapping[int, Any]) -> dict[int, Any]:
         return {}
 
 
@@ -117,7 +120,7 @@ def go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Go:
     monkeypatch.setattr(train, "return_freed_memory", lambda: None)
 
     def go(
-        config: Config = CONFIG,
+        config: TranslationConfig = CONFIG,
         objective: Objective | None = None,
         processes: Processes | None = None,
         resume: Path | None = None,
@@ -141,7 +144,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def planned(**changes: Any) -> Config:
+def planned(**changes: Any) -> TranslationConfig:
     return replace(CONFIG, training=replace(CONFIG.training, **changes))
 
 
@@ -164,7 +167,7 @@ def test_the_best_weights_are_the_average_that_was_validated(go: Go, tmp_path: P
 def test_what_is_said_anew_when_a_run_goes_on_holds_for_the_next_time(go: Go, tmp_path: Path) -> None:
     go()
     go(planned(max_steps=6), resume=only_run(tmp_path))
-    assert Config.load(only_run(tmp_path) / "config.yaml").training.max_steps == 6
+    assert TranslationConfig.load(only_run(tmp_path) / "config.yaml").training.max_steps == 6
 
 
 def test_a_run_that_is_being_trained_is_left_alone(go: Go, tmp_path: Path) -> None:
@@ -267,7 +270,7 @@ def test_who_trains_a_large_network_on_a_cpu_is_told(
     assert "takes days on a CPU" not in capsys.readouterr().out
     monkeypatch.setattr(train, "LARGE_FOR_A_CPU", 100)
     go(planned(max_steps=0))
-    assert "takes days on a CPU. Made for one: --config const/preset/kftt_ja_en_small.yaml" in capsys.readouterr().out
+    assert "days on a CPU. Presets made for CPUs: --config kftt_ja_en_small" in capsys.readouterr().out
 
 
 def test_main_readies_the_machine_and_refuses_what_the_device_cannot_do(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,3 +286,46 @@ def test_main_readies_the_machine_and_refuses_what_the_device_cannot_do(monkeypa
     with pytest.raises(ValueError, match=r"^precision=fp16 needs CUDA"):
         train.main()
     assert done.count("train") == 1
+
+
+def test_what_is_about_to_be_trained_is_described_as_it_is() -> None:
+    sampler = BucketSampler(pairs(), 60, max_tokens=6)
+    epoch = sampler.epoch(0)
+    trainer = new_trainer()
+    precisions: tuple[Literal["fp32", "bf16"], ...] = ("fp32", "bf16")
+    for precision in precisions:
+        trainer.precision = precision
+        text = train.describe(trainer, epoch, 1234, replace(CONFIG, batch=BatchConfig(max_tokens=6)))
+        assert (
+            f"{sum(p.numel() for p in trainer.net.parameters()):,} parameters on cpu in {precision}; 1,234 updates"
+            in text
+        )
+        assert f"padding {epoch.padding:.1%}, {len(pairs().src) - epoch_size(epoch):,} pairs longer than 6" in text
+    assert epoch_size(epoch) < len(pairs().src)
+
+
+def epoch_size(epoch: Epoch) -> int:
+    return sum(len(epoch[i].src) for i in range(len(epoch)))
+
+
+@pytest.mark.parametrize(("seed", "kept"), [(1, True), (2, False)])
+def test_what_is_remembered_belongs_to_the_streams_that_the_text_is_cut_into(seed: int, kept: bool) -> None:
+    config = LanguageConfig()
+    task: Any = SimpleNamespace(config=config, sizes={"source": VOCAB})
+    saved = train.architecture(task)
+    task.config = replace(config, training=replace(config.training, seed=seed))
+    trainer: Any = SimpleNamespace(device=None, memories={0: "what was read"}, progress=Progress(step=4, position=3))
+    trainer.restore = lambda _: None
+    checkpoints: Any = SimpleNamespace(load=lambda *_: saved)
+    train.go_on(trainer, checkpoints, task, print)
+    assert (trainer.memories, trainer.progress.position) == (({0: "what was read"}, 3) if kept else ({}, 0))
+
+
+def test_a_training_that_has_ended_says_how_to_go_on(
+    go: Go, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    go()
+    said = "This training has reached its end: raise --training.max_steps"
+    assert said not in capsys.readouterr().out
+    go(resume=only_run(tmp_path))
+    assert said in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""translate.py in this process, on a run that has learned nothing: what goes in, what comes out, what is refused."""
+"""translate.py in this process, on an untrained run: input, output and refusals."""
 
 import argparse
 import io
@@ -52,7 +52,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def command(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """Runs translate.py; the only run there is is the tiny one."""
+    """Runs translate.py; the tiny run is the only one."""
     monkeypatch.setattr(translate, "find_run", partial(find_run, root=folder.parent))
 
     def run_it(*arguments: str | Path, stdin: bytes = b"", typed: bool = False) -> Outcome:
@@ -66,7 +66,7 @@ def command(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
 
 @pytest.fixture(scope="module")
 def expected(folder: Path) -> list[str]:
-    """What the run makes of `LINES`."""
+    """Translations of `LINES` by the run."""
     return [t.text for t in load_run(folder, torch.device("cpu")).translator().translate(LINES)]
 
 
@@ -171,7 +171,7 @@ def test_a_line_is_handed_on_while_the_next_one_is_waited_for(
 
 
 class Endless(io.BufferedIOBase):
-    """Very many lines, made as they are read."""
+    """A huge number of lines, generated as they are read."""
 
     def __init__(self, n_lines: int) -> None:
         self.n_lines, self.n_read = n_lines, 0
@@ -245,8 +245,8 @@ def test_what_a_reader_must_know_is_said_with_its_line(command: Command, monkeyp
     long, endless = "".join(TEXT.src[:8]), "京都に古い寺" * 20
     found = command(stdin=as_file(["寺", "😀", long, endless]).encode())
     unknown, pieces, lost = found.err.splitlines()
-    assert unknown == "line 2: nothing in it is in the vocabulary; left as it is"
-    assert pieces.startswith("line 3: long, translated in ")
+    assert unknown == "line 2: no part of it is in the vocabulary; left unchanged"
+    assert pieces.startswith("line 3: long; translated in ")
     assert lost.startswith("line 4: a sentence is longer than the model's window; ")
     assert found.out.splitlines()[1] == "😀"
     assert command(endless, "--alternatives", "2").err.startswith("line 1: a sentence is longer than the model's ")
@@ -254,7 +254,7 @@ def test_what_a_reader_must_know_is_said_with_its_line(command: Command, monkeyp
 
 def test_without_a_run_the_demo_is_named(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(translate, "find_run", partial(find_run, root=tmp_path))
-    assert "python train.py --config const/preset/demo.yaml" in command("寺").complaint
+    assert "python train.py --config demo" in command("寺").complaint
     assert f"no run {tmp_path / 'x'}: " in command("寺", "--run", tmp_path / "x").complaint
 
 
@@ -314,7 +314,7 @@ def test_json_has_what_is_cheap_and_what_is_asked_for(command: Command, expected
     plain = read_json(command("--format", "jsonl", stdin=as_file(LINES).encode()).out)
     assert [row["source"] for row in plain] == LINES
     assert [row["translation"] for row in plain] == expected
-    cheap = {"source", "translation", "score", "tokens", "pieces", "lost_tokens", "unknown"}
+    cheap = {"source", "translation", "score", "tokens", "pieces", "lost_tokens", "unknown", "unknown_tokens"}
     assert all(set(row) == cheap for row in plain)
     rich = read_json(
         command(
@@ -383,12 +383,12 @@ def test_given_translations_are_scored_line_by_line(
     together = math.exp(-sum(log_prob for log_prob, *_ in rows) / n_tokens)
     assert found.err == f"4 lines, {n_tokens} tokens with </s>, perplexity {together:.2f}\n"
     monkeypatch.setattr(translate, "LINES_AT_ONCE", 2)
-    in_lots = command("--score", tmp_path / "tgt", stdin=as_file(src).encode()).out
-    assert [float(cell) for cell in in_lots.split()] == pytest.approx([x for row in rows for x in row], rel=1e-4)
+    in_chunks = command("--score", tmp_path / "tgt", stdin=as_file(src).encode()).out
+    assert [float(cell) for cell in in_chunks.split()] == pytest.approx([x for row in rows for x in row], rel=1e-4)
     for lines, first, other in ((src[:3], "standard input", "tgt"), ([*src, "寺"], "tgt", "standard input")):
         short = command("--score", tmp_path / "tgt", stdin=as_file(lines).encode())
         assert short.status == 2
-        assert re.search(rf"{first} ends after \d lines, \S*{other} goes on", short.err)
+        assert re.search(rf"{first} ends after \d lines, \S*{other} has more", short.err)
 
 
 def test_several_runs_are_an_ensemble(command: Command, expected: list[str], folder: Path) -> None:
@@ -405,27 +405,51 @@ def test_drawn_translations_are_those_of_their_seed(command: Command) -> None:
     assert drawn("--minimum_bayes_risk", "--samples", "5").count("\n") == 3
 
 
+@pytest.mark.parametrize("option", ["--input", "--score"])
+def test_a_file_is_not_written_over_what_is_read(command: Command, tmp_path: Path, option: str) -> None:
+    (tmp_path / "in").write_text("寺\n", encoding="utf-8")
+    (tmp_path / "link").symlink_to(tmp_path / "in")
+    other = ("--input", tmp_path / "in") if option == "--score" else ()
+    found = command(*other, option, tmp_path / "in", "--output", tmp_path / "link")
+    assert found.status == 2
+    assert f"--output {tmp_path / 'link'} is the file of --input: give another name" in found.err
+    assert (tmp_path / "in").read_text(encoding="utf-8") == "寺\n"
+
+
+def test_what_is_drawn_for_a_line_does_not_depend_on_how_many_are_read_at_once(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = as_file([TEXT.src[0]] * 4).encode()
+    together = command("--sample", stdin=lines).out
+    monkeypatch.setattr(translate, "LINES_AT_ONCE", 2)
+    assert command("--sample", stdin=lines).out == together
+    assert len(set(together.splitlines())) == 4
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["寺", "--n_best", "0"], "--n_best 0: give 1 or more"),
-        (["寺", "--n_best", "3", "--beam", "2"], "--beam 2 cannot find the 3 of --n_best: give --beam 3"),
+        (["寺", "--n_best", "3", "--beam", "2"], "--beam 2 is less than --n_best 3: give --beam 3"),
         (["寺", "--alternatives", "0"], "--alternatives 0: give 1 or more"),
-        (["寺", "橋", "--alternatives", "2"], "--alternatives are those of one text, and 2 are given: give one"),
-        (["寺", "--log_probs"], "--log_probs has no place in lines of text: add --format jsonl"),
-        (["寺", "--alignment"], "--alignment has no place in lines of text: add --format jsonl"),
+        (["寺", "橋", "--alternatives", "2"], "--alternatives takes one text, but 2 are given: give one"),
+        (["寺", "--log_probs"], "--log_probs does not fit in lines of text: add --format jsonl"),
+        (["寺", "--alignment"], "--alignment does not fit in lines of text: add --format jsonl"),
         (["寺", "橋", "--score", "temple"], "--score and 2 texts: give one, or two files"),
-        (["--score", "nowhere.en"], "no such file: nowhere.en (--score takes the translations of lines from a file)"),
+        (["--score", "nowhere.en"], "no such file: nowhere.en (without a text, --score takes a file of translations)"),
         (["寺", "--score", "temple", "--prefix", "T"], "--score and --prefix at once: give one of them"),
-        (["寺", "--temperature", "0.5"], "--temperature 0.5 is for drawn translations: add --sample"),
+        (["寺", "--temperature", "0.5"], "--temperature 0.5 applies to sampling: add --sample"),
         (["寺", "--max_ratio", "-1"], "--min_ratio 0.0: give 0 to --max_ratio -1.0"),
-        (["寺", "--rescore_weight", "0.5"], "--rescore_weight 0.5 is of a language model: add --rescore-with RUN"),
-        (["寺", "--rescore_memory", "0"], "--rescore_memory 0 is of a language model: add --rescore-with RUN"),
-        (["寺", "--rescore-with", "x", "--sample"], "--rescore-with and --sample at once: searched translations"),
+        (["寺", "--rescore_weight", "0.5"], "--rescore_weight 0.5 needs a language model: add --rescore-with RUN"),
+        (["寺", "--rescore_memory", "0"], "--rescore_memory 0 needs a language model: add --rescore-with RUN"),
+        (
+            ["寺", "--rescore-with", "x", "--sample"],
+            "--rescore-with and --sample at once: only the candidates of a search",
+        ),
         (["寺", "--rescore-with", "x", "--minimum_bayes_risk"], "--rescore-with and --minimum_bayes_risk at once"),
         (["寺", "--rescore-with", "x", "--alternatives", "2"], "--rescore-with and --alternatives at once"),
         (["寺", "--rescore-with", "x", "--score", "temple"], "--rescore-with and --score at once"),
-        (["寺", "--rescore-with", "x", "--beam", "1"], "--rescore-with has nothing to choose from: give --beam 8"),
+        (["寺", "--rescore-with", "x", "--beam", "1"], "--rescore-with has nothing to choose from: give e.g. --beam 8"),
         (["寺", "--format", "xml"], "xml"),
         (["--input", "."], ". is a folder: give a file"),
         (["寺", "--beam", "2000"], "--beam 2000: give 1 (greedy) to 1000"),
@@ -452,7 +476,7 @@ def language_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def rescored(folder: Path, language_model: Path, weight: float, memory_length: int | None = None) -> list[Rescored]:
-    """What should be made of `DOCUMENTS`, by a search that is `SHORT`."""
+    """Expected result for `DOCUMENTS` with the search options `SHORT`."""
     run, search = load_run(folder, torch.device("cpu")), SearchConfig(4, max_length=9)
     rescorer = load_rescorer(language_model, run, search, RescoringConfig(weight, memory_length))
     found = run.translator(search).translate(DOCUMENTS, n_best=4)
@@ -478,11 +502,11 @@ def test_sentences_of_documents_are_chosen_by_those_before_them(
     assert command(*asked, "2", "--run", folder, "--run", folder).out == as_file(by_memory[0])
 
 
-@pytest.mark.parametrize("lot", [1, 3])
+@pytest.mark.parametrize("chunk", [1, 3])
 def test_lots_of_lines_are_of_one_document(
-    command: Command, folder: Path, language_model: Path, lot: int, monkeypatch: pytest.MonkeyPatch
+    command: Command, folder: Path, language_model: Path, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(translate, "LINES_AT_ONCE", lot)
+    monkeypatch.setattr(translate, "LINES_AT_ONCE", chunk)
     asked = ("--rescore-with", language_model, *SHORT, "--rescore_weight", "2")
     found = command(*asked, stdin=as_file(DOCUMENTS).encode()).out
     assert found == as_file([one.translation.text for one in rescored(folder, language_model, 2.0)])
@@ -538,7 +562,7 @@ def test_the_weight_is_the_one_that_was_found(
 
     untuned = command(*DOCUMENTS[:4], *asked)
     remedy = f"python evaluate.py rescore {own} --with {language_model} --save"
-    assert untuned.err == f"--rescore_weight 0.2, which nobody has tuned: {remedy}\n"
+    assert untuned.err == f"using --rescore_weight 0.2, which is not tuned: {remedy}\n"
     assert untuned.out == out("--rescore_weight", "0.2")
     save_rescoring(own, language_model, RescoringConfig(9.0, 0))
     tuned = command(*DOCUMENTS[:4], *asked)
@@ -548,7 +572,7 @@ def test_the_weight_is_the_one_that_was_found(
     other = command(*DOCUMENTS[:4], *asked, "--rescore_memory", "20")
     assert other.out == out("--rescore_weight", "9", "--rescore_memory", "20") != tuned.out
     remedy = f"python evaluate.py rescore {own} --with {language_model} --memory 20 --save"
-    assert other.err == f"--rescore_weight 9, which nobody has tuned for this memory: {remedy}\n"
+    assert other.err == f"using --rescore_weight 9, which is not tuned for this memory: {remedy}\n"
     assert command(*DOCUMENTS[:4], *asked, "--rescore_memory", "0").err == ""
     assert command(*DOCUMENTS[:4], *asked, "--rescore_memory", "20", "--rescore_weight", "9").err == ""
 
@@ -560,14 +584,14 @@ def test_a_weight_found_for_one_run_is_not_that_of_an_ensemble(
     save_rescoring(own, language_model, RescoringConfig(9.0, 0))
     asked = ("--run", own, "--run", own, *SHORT, "--rescore-with", language_model)
     found = command(*DOCUMENTS[:4], *asked)
-    assert found.err == "--rescore_weight 0.2, which nobody has tuned for 2 runs at once\n"
+    assert found.err == "using --rescore_weight 0.2, which is not tuned for an ensemble of 2 runs\n"
     assert found.out == command(*DOCUMENTS[:4], *asked, "--rescore_weight", "0.2", "--rescore_memory", "20").out
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--rescore_weight", "-1"], "weight -1.0 of the language model: give 0 (it has no say) or more"),
+        (["--rescore_weight", "-1"], "weight -1.0 of the language model: give 0 (it is not used) or more"),
         (["--rescore_memory", "-1"], "memory length -1: give 0 (each sentence by itself) or more"),
         (["--rescore-with", "nowhere"], "no run nowhere"),
     ],
@@ -613,7 +637,7 @@ def test_the_prompt_remembers_answers_and_obeys(folder: Path, expected: list[str
             return before
 
         assert "tiny-" in wait_for("> ")
-        os.write(ours, b"\x10\n")  # the line before, of an earlier prompt
+        os.write(ours, b"\x10\n")  # the previous line, from an earlier session
         assert expected[0] in wait_for("\n> ")
         os.write(ours, b":n 2\n")
         assert "n 2, beam 2" in wait_for("\n> ")
@@ -627,7 +651,7 @@ def test_the_prompt_remembers_answers_and_obeys(folder: Path, expected: list[str
     assert state.read_text(encoding="utf-8").splitlines()[-2:] == [LINES[2], ":beam 0"]
 
 
-# what heads look at
+# attention of heads
 
 
 def page_data(page: Path) -> dict[str, Any]:
@@ -667,20 +691,20 @@ def test_the_translation_whose_attention_is_drawn_is_the_one_that_is_asked_for(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["寺", "--attention", "a.svg"], "a.svg is neither .html nor .png: give the file one of these endings"),
+        (["寺", "--attention", "a.svg"], "a.svg is neither .html nor .png: give the file one of these extensions"),
         (["寺", "--attention", "a"], "a is neither .html nor .png"),
-        (["寺", "橋", "--attention", "a.png"], "--attention is that of one text, and 2 are given: give one"),
-        (["--attention", "a.png"], "--attention is that of one text, and 0 are given: give one"),
-        (["--input", __file__, "--attention", "a.png"], "--attention is that of one text: give the text in place of"),
+        (["寺", "橋", "--attention", "a.png"], "--attention takes one text, but 2 are given: give one"),
+        (["--attention", "a.png"], "--attention takes one text, but 0 are given: give one"),
+        (["--input", __file__, "--attention", "a.png"], "--attention takes one text: give the text in place of"),
         (
             ["寺", "--run", "x", "--run", "y", "--attention", "a.png"],
-            "--attention is that of one run, and 2 are given: give one --run",
+            "--attention takes one run, but 2 are given: give one --run",
         ),
         (["寺", "--rescore-with", "x", "--attention", "a.png"], "the translator alone: leave out --rescore-with"),
         (["寺", "--format", "pharaoh", "--score", "a"], "--format pharaoh and --score at once: give one of them"),
         (["寺", "--format", "pharaoh", "--alternatives", "2"], "--format pharaoh and --alternatives at once"),
-        (["寺", "--format", "pharaoh", "--n_best", "2"], "a line a text, and --n_best 2 more: give one of them"),
-        (["寺", "--format", "pharaoh", "--log_probs"], "--log_probs has no place in lines of text: add --format jsonl"),
+        (["寺", "--format", "pharaoh", "--n_best", "2"], "a line per text, --n_best 2 several: give one of them"),
+        (["寺", "--format", "pharaoh", "--log_probs"], "--log_probs does not fit in lines of text: add --format jsonl"),
     ],
     ids=lambda words: " ".join(words[:4]).replace(__file__, "FILE") if isinstance(words, list) else "",
 )
@@ -698,7 +722,7 @@ def test_what_cannot_be_drawn_or_linked_is_refused_before_anything_is_loaded(
         (["".join(TEXT.src[:8])], "are more than the 32 that "),
         (["寺", "--score", ""], "'' has no token: give a translation"),
         (["寺", "--score", "Kyoto " * 30], "are more than the 48 that "),
-        (["😀"], "nothing of '😀' is in the vocabulary: give a sentence that the run can read"),
+        (["😀"], "no part of '😀' is in the vocabulary: give a sentence that the run can read"),
     ],
 )
 def test_attention_needs_a_text_that_is_read_at_once(

@@ -9,14 +9,14 @@ from torch import Tensor, nn
 
 from const.token import EOS_ID, PAD_ID
 from models.transformer import Transformer, TransformerConfig
-from utils.config import Config
+from utils.config import TranslationConfig
 from utils.dataset.batch import BatchConfig
 from utils.dataset.corpus import Corpus, DataConfig
 from utils.dataset.parallel_text import ParallelFiles, ParallelText
 from utils.run import WEIGHTS, create_run
 from utils.search.hypothesis import SearchConfig
 from utils.text.pair import TokenizerConfig, TokenizerPair, train_tokenizers
-from utils.training.plan import TrainingConfig
+from utils.training.plan import TranslationTrainingConfig
 from utils.training.weight_store import write_weights
 
 MODEL = TransformerConfig(
@@ -68,13 +68,13 @@ def sources(*lengths: int, vocab: int = 20, seed: int = 0) -> Tensor:
 
 def run(root: Path, model: TransformerConfig = MODEL) -> Path:
     """The folder of a run that has learned nothing."""
-    config = Config(
+    config = TranslationConfig(
         name="tiny",
         data=DataConfig(corpus="files"),
         tokenizer=TOKENIZER,
         model=model,
         batch=BatchConfig(max_tokens=32),
-        training=TrainingConfig(precision="fp32", device="cpu"),
+        training=TranslationTrainingConfig(precision="fp32", device="cpu"),
         search=SearchConfig(beam_size=2),
     )
     folder = create_run(config, tokenizers(), root)

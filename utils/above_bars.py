@@ -1,4 +1,4 @@
-"""Lines of output while a bar shows how far the work is."""
+"""Lines of output while a progress bar is shown."""
 
 import sys
 
@@ -6,6 +6,6 @@ from tqdm import tqdm
 
 
 def print_above_bars(text: str) -> None:
-    """Print on standard output, at once; bars on the same terminal stay below."""
+    """Print to standard output immediately, above any progress bars on the same terminal."""
     tqdm.write(text)
     sys.stdout.flush()

@@ -17,14 +17,14 @@ from utils.visualize.attention_page import Pair, write_attention_page
 
 
 def last_cross_attention(run: Run, sentences: Sequence[str]) -> list[Attended]:
-    """Translate sentences, and look at what the heads of the last decoder block attended to for each token.
+    """Translate sentences, and return what the heads of the last decoder block attended to for each token.
 
     Args:
-        run: what translates.
+        run: the translator.
         sentences: each short enough to be translated at once.
 
     Raises:
-        ValueError: an empty sentence, or one longer than the run's window.
+        ValueError: when a sentence is empty or longer than the run's window.
     """
     src, tgt = run.tokenizers
     sources = _sources(run, sentences)
@@ -38,18 +38,18 @@ def last_cross_attention(run: Run, sentences: Sequence[str]) -> list[Attended]:
 def show_attention(
     run: Run, translator: Translator, text: str, path: Path, given: str | None = None, prefix: str = ""
 ) -> None:
-    """Draw where every head of every layer looks while a translation is written.
+    """Draw where every head of every layer looks while a translation is generated.
 
     Args:
-        run: whose heads they are.
-        translator: what finds the translation with it.
+        run: the run whose heads are shown.
+        translator: finds the translation with it.
         text: short enough to be translated at once.
         path: where to draw: a page to explore (.html) or a picture (.png).
         given: a translation to look at; None: the best that the translator finds.
-        prefix: what that one begins with.
+        prefix: how the translation that is searched for begins.
 
     Raises:
-        ValueError: a text that is empty or too long, or a path of another kind.
+        ValueError: when the text is empty or too long, or the path is of another kind.
     """
     refuse_other_pictures(path)
     src, tgt = run.tokenizers
@@ -57,7 +57,7 @@ def show_attention(
     if given is None:
         (translation,) = translator.translate([text], prefixes=[prefix] if prefix else None, first=1)
         if not translation.n_pieces:
-            raise ValueError(f"nothing of {text!r} is in the vocabulary: give a sentence that the run can read")
+            raise ValueError(f"no part of {text!r} is in the vocabulary: give a sentence that the run can read")
         given, places = translation.text, id_of_each(tgt)
         target = [places[token] for token in translation.candidates[0].tokens]
     else:
@@ -99,7 +99,7 @@ def _given_target(run: Run, given: str) -> list[int]:
 
 
 def build_parser() -> Parser:
-    """Sentences, the run, and where to draw."""
+    """Build the parser: sentences, the run, and where to draw."""
     parser = Parser(
         prog="utils.attention_heads",
         usage="python -m utils.attention_heads SENTENCE [SENTENCE ...] --picture FILE [--run RUN]",
@@ -112,10 +112,10 @@ def build_parser() -> Parser:
 
 
 def main() -> None:
-    """Draw.
+    """Draw the heads.
 
     Raises:
-        ValueError: no such run, or a sentence that it cannot translate at once.
+        ValueError: when there is no such run, or it cannot translate a sentence at once.
     """
     arguments = build_parser().parse_args()
     require_file(arguments.picture)

@@ -1,14 +1,14 @@
-"""Which settings differ between two trees of them, in types that JSON knows."""
+"""Which settings differ between two trees of settings, in types that JSON has."""
 
 import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-ABSENT: Final = object()  # in place of a value that one side does not have
+ABSENT: Final = object()  # stands for a value that one side does not have
 
 
 def changed_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Both values of each, by its dotted name, those that only `new` has last; 1 and 1.0 differ."""
+    """Return both values of each changed setting by its dotted name, those only in `new` last; 1 and 1.0 differ."""
     before, after = flat(old), flat(new)
     pairs = {name: (before.get(name, ABSENT), after.get(name, ABSENT)) for name in before | after}
     return {name: (was, now) for name, (was, now) in pairs.items() if _differ(was, now)}
@@ -19,7 +19,7 @@ def _differ(one: Any, other: Any) -> bool:
 
 
 def flat(settings: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """All of them in one level, by their dotted names."""
+    """Return nested settings on one level, by their dotted names."""
     found: dict[str, Any] = {}
     for key, value in settings.items():
         found |= flat(value, f"{above}{key}.") if isinstance(value, Mapping) else {above + key: value}

@@ -1,4 +1,4 @@
-"""What all commands share: errors of one line that name the remedy, exit statuses that a shell understands."""
+"""What all commands share: one-line errors that name the remedy, exit statuses that a shell understands."""
 
 import difflib
 import os
@@ -24,24 +24,26 @@ def fail(program: str, message: str) -> NoReturn:
 
 
 class Parser(ArgumentParser):
-    """A parser whose errors are one line and name the nearest option."""
+    """A parser whose errors are one line and suggest the nearest option."""
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
-        """Exit with status 2, or, where the parser was told not to exit, raise an ArgumentError."""
+        """Exit with status 2, or raise an ArgumentError if the parser was created not to exit."""
         if not self.exit_on_error:
             raise ArgumentError(None, message) from ex
         fail(self.prog, self.explain(message))
 
     def _get_option_tuples(self, option_string: str) -> list[Any]:  # noqa: ARG002 (argparse's signature)
-        """No option may be abbreviated: a `--resum` that trains would surprise."""
+        """Allow no abbreviated options: `--resum` taken as `--resume` would be a surprise."""
         return []
 
     def _takes_texts(self) -> bool:
         return any(action.nargs == "*" and not action.option_strings for action in self._actions)
 
     def explain(self, message: str) -> str:
-        """The message on one line, with the option that was probably meant."""
+        """Return the message on one line, with the option that was probably meant."""
         line = re.sub(r"\s+", " ", message.strip())
+        if value := _explained_value(line):
+            return value
         if pair := re.search(r"Group '(.+?)' does not accept option '(.+?)'", line):
             wrong = f"{pair[1]}.{pair[2]}"
         elif (single := re.search(r"[Uu]nrecognized arguments: --(\S+)|Option '(.+?)' is not accepted", line)) is None:
@@ -56,15 +58,33 @@ class Parser(ArgumentParser):
         return f"unknown option {wrong}: {remedy}"
 
 
+def _explained_value(line: str) -> str | None:
+    """Return jsonargparse's message about a value of the wrong type in plain words; None for other messages."""
+    message = re.search(r'Parser key "(.+?)": (.+)$', line)
+    given = message and re.search(r"(?:Given value: |Got value: (?!.*Given value: ))(.+)$", message[2])
+    if message is None or given is None:
+        return None
+    words = {"int": "a whole number", "float": "a number", "bool": "true or false", "NoneType": "null"}
+    wanted: list[str] = []
+    for kind, choices in re.findall(r"Expected a (?:<class '(\w+)'>|typing\.Literal\[(.*?)\])", message[2]):
+        if kind and kind not in words:
+            return None
+        wanted += [words[kind]] if kind else [choice.strip("' ") for choice in choices.split(",")]
+    if not wanted:
+        return None
+    *others, last = dict.fromkeys(wanted)
+    return f"{message[1]}={given[1]}: give {', '.join(others)}{' or ' if others else ''}{last}"
+
+
 def require_options_at_least(arguments: Namespace, **least: int) -> None:
-    """Refuse options that are given with less than makes sense.
+    """Refuse options whose values are below a minimum.
 
     Args:
-        arguments: None where an option is not given; of several values each one counts.
-        least: of each option.
+        arguments: parsed; None where an option is not given; a list is checked value by value.
+        least: minimum of each option.
 
     Raises:
-        ValueError: one is below it.
+        ValueError: when a value is below its minimum.
     """
     for option, fewest in least.items():
         given = arguments[option]
@@ -75,7 +95,7 @@ def require_options_at_least(arguments: Namespace, **least: int) -> None:
 
 @contextmanager
 def needing_group(program: str, group: str) -> Iterator[None]:
-    """Inside stand imports of packages that only one group of dependencies has; one line when it is not installed."""
+    """Around imports of packages from an optional dependency group: exit with one line when they are not installed."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -84,7 +104,7 @@ def needing_group(program: str, group: str) -> Iterator[None]:
 
 @contextmanager
 def ending_at_sigterm() -> Iterator[None]:
-    """Inside, SIGTERM raises SystemExit where it would kill: what stands in `finally` is done."""
+    """Within the block, SIGTERM raises SystemExit instead of killing, so that `finally` clauses run."""
 
     def end(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001 (the signature is Python's)
         sys.exit(TERMINATED)
@@ -100,12 +120,14 @@ def ending_at_sigterm() -> Iterator[None]:
 
 
 def run_command(program: str, main: Callable[[], None]) -> NoReturn:
-    """Run a command and exit: 0 when it went well, 2 after a user's mistake, 130 after Ctrl-C; no traceback.
+    """Run a command and exit: 0 on success, 2 after a user's mistake, 130 after Ctrl-C; without a traceback.
+
+    `python -X dev train.py ...` shows the traceback of a mistake, too.
 
     SIGTERM ends it like Ctrl-C, with 143, so that nothing half-written stays; a command may handle it otherwise.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:  # `translate.py <&-`: closed by who called
+        if getattr(sys, name) is None:  # `translate.py <&-`: closed by the caller
             setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 (open to the end)
     try:
         with ending_at_sigterm():
@@ -117,5 +139,7 @@ def run_command(program: str, main: Callable[[], None]) -> NoReturn:
         sys.stderr.close()
         sys.exit(0)
     except (ValueError, OSError) as error:
+        if sys.flags.dev_mode:
+            raise
         fail(program, " ".join(str(error).split()))
     sys.exit(0)

@@ -1,9 +1,10 @@
-"""A tree of settings for each task, each leaf declared beside its owner; read from YAML and the command line."""
+"""A tree of settings for each task, each leaf declared next to its owner; read from YAML and the command line."""
 
 import dataclasses
 from argparse import ArgumentError
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, Self, TypeVar, get_args
@@ -11,6 +12,7 @@ from typing import Any, Literal, Self, TypeVar, get_args
 import yaml
 from jsonargparse import ArgumentParser, Namespace
 
+from const.path import PRESET, ROOT
 from models.bert import BertConfig, ClassifierConfig
 from models.transformer import TransformerConfig
 from models.transformer_xl import TransformerXLConfig
@@ -26,21 +28,22 @@ from utils.search.hypothesis import SearchConfig
 from utils.text.pair import TokenizerConfig
 from utils.training.checkpoint_store import CheckpointConfig
 from utils.training.optimizer import OptimizerConfig
-from utils.training.plan import PlanConfig, TrainingConfig
+from utils.training.plan import TrainingConfig, TranslationTrainingConfig
 
-TreeT = TypeVar("TreeT", bound="Tree")
+RunConfigT = TypeVar("RunConfigT", bound="RunConfig")
+DataT = TypeVar("DataT", DataConfig, MonolingualConfig, LabelledConfig)
 
 
 @dataclass(frozen=True)
-class Tree:
-    """What the settings of all tasks have in common."""
+class RunConfig:
+    """Base of the settings of all tasks."""
 
     def save(self, path: Path) -> None:
-        """Write the resolved tree as YAML."""
+        """Write the resolved settings as YAML."""
         write_text(path, yaml.safe_dump(self.plain(), sort_keys=False, allow_unicode=True))
 
     def plain(self, written: Callable[[Path], str] = str) -> dict[str, Any]:
-        """All settings in types that YAML and JSON know, paths as they are to be written."""
+        """Return all settings in types that YAML and JSON have, with paths as `written` gives them."""
         return _plain(dataclasses.asdict(self), written)
 
     @classmethod
@@ -48,36 +51,37 @@ class Tree:
         """Read what `save` wrote, or a preset.
 
         Raises:
-            ValueError: no such file, of another task, or an unknown or ill-typed key.
+            ValueError: when there is no such file, it is of another task, or a key is unknown or of the wrong type.
         """
         if not path.is_file():
             raise ValueError(f"no settings {path}: give the folder of a run, or a preset")
-        tree = tree_of(path)
-        if not issubclass(tree, cls):
-            raise ValueError(f"{path} is of task {task_of(tree)}, and here {task_of(cls)} is needed")
+        _require_settings(path)
+        config_type = config_type_of(path)
+        if not issubclass(config_type, cls):
+            raise ValueError(f"{path} is of task {task_of(config_type)}, but {task_of(cls)} is needed here")
         parser = Parser(exit_on_error=False)
-        add_config(parser, tree)
+        add_config(parser, config_type)
         try:
-            return to_config(parser, parser.parse_path(path), tree)
+            return to_config(parser, parser.parse_path(path), config_type)
         except ArgumentError as error:
             raise ValueError(f"{path}: {parser.explain(str(error))}") from error
 
 
 @dataclass(frozen=True)
-class Config(Tree):
+class TranslationConfig(RunConfig):
     """All settings of a translator's run.
 
     Args:
-        task: what is learned.
-        name: of the run; its folder is pickles/<name>-<date>-<time>.
-        data: which texts.
-        tokenizer: how they are cut.
+        task: what to learn.
+        name: name of the run; its folder is pickles/<name>-<date>-<time>.
+        data: texts to train, validate and test on.
+        tokenizer: how texts are split into tokens.
         model: the architecture.
         batch: how pairs become batches.
-        optimizer: how weights move.
-        training: for how long, and how it is watched.
+        optimizer: how the weights are updated.
+        training: how long to train, and how often to validate and report.
         checkpoint: what a training leaves on disk.
-        search: how translations are looked for when the run is tested and used (validation is greedy).
+        search: how to search for translations when the run is tested and used (validation is greedy).
     """
 
     task: Literal["translation"] = "translation"
@@ -87,25 +91,25 @@ class Config(Tree):
     model: TransformerConfig = field(default_factory=TransformerConfig)
     batch: BatchConfig = field(default_factory=BatchConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
-    training: TrainingConfig = field(default_factory=TrainingConfig)
+    training: TranslationTrainingConfig = field(default_factory=TranslationTrainingConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     search: SearchConfig = field(default_factory=SearchConfig)
 
 
 @dataclass(frozen=True)
-class MaskedLanguageConfig(Tree):
+class MaskedLanguageConfig(RunConfig):
     """All settings of a BERT's run.
 
     Args:
-        task: what is learned.
-        name: of the run.
-        data: which text.
-        tokenizer: how it is cut.
-        masking: what is hidden of it.
+        task: what to learn.
+        name: name of the run.
+        data: text to train, validate and test on.
+        tokenizer: how it is split into tokens.
+        masking: which tokens are masked.
         model: the architecture.
         batch: how sentences become batches.
-        optimizer: how weights move.
-        training: for how long, and how it is watched.
+        optimizer: how the weights are updated.
+        training: how long to train, and how often to validate and report.
         checkpoint: what a training leaves on disk.
     """
 
@@ -117,23 +121,23 @@ class MaskedLanguageConfig(Tree):
     model: BertConfig = field(default_factory=BertConfig)
     batch: BatchConfig = field(default_factory=BatchConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
-    training: PlanConfig = field(default_factory=PlanConfig)
+    training: TrainingConfig = field(default_factory=TrainingConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
 
 
 @dataclass(frozen=True)
-class LanguageConfig(Tree):
+class LanguageConfig(RunConfig):
     """All settings of a Transformer-XL's run.
 
     Args:
-        task: what is learned.
-        name: of the run.
-        data: which text.
-        tokenizer: how it is cut.
+        task: what to learn.
+        name: name of the run.
+        data: text to train, validate and test on.
+        tokenizer: how it is split into tokens.
         model: the architecture.
         batch: how documents become streams.
-        optimizer: how weights move.
-        training: for how long, and how it is watched.
+        optimizer: how the weights are updated.
+        training: how long to train, and how often to validate and report.
         checkpoint: what a training leaves on disk.
     """
 
@@ -144,23 +148,23 @@ class LanguageConfig(Tree):
     model: TransformerXLConfig = field(default_factory=TransformerXLConfig)
     batch: StreamConfig = field(default_factory=StreamConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
-    training: PlanConfig = field(default_factory=PlanConfig)
+    training: TrainingConfig = field(default_factory=TrainingConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
 
 
 @dataclass(frozen=True)
-class ClassificationConfig(Tree):
+class ClassificationConfig(RunConfig):
     """All settings of a classifier's run.
 
     Args:
-        task: what is learned.
-        name: of the run.
-        data: which texts, and their labels.
-        tokenizer: how texts are cut, where no BERT's run says it.
-        model: the architecture, where no BERT's run says it.
+        task: what to learn.
+        name: name of the run.
+        data: texts to train, validate and test on, and their labels.
+        tokenizer: how texts are split into tokens, unless a BERT's run decides it.
+        model: the architecture, unless a BERT's run decides it.
         batch: how texts become batches.
-        optimizer: how weights move.
-        training: for how long, and how it is watched.
+        optimizer: how the weights are updated.
+        training: how long to train, and how often to validate and report.
         checkpoint: what a training leaves on disk.
     """
 
@@ -171,44 +175,78 @@ class ClassificationConfig(Tree):
     model: ClassifierConfig = field(default_factory=ClassifierConfig)
     batch: BatchConfig = field(default_factory=BatchConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
-    training: PlanConfig = field(default_factory=PlanConfig)
+    training: TrainingConfig = field(default_factory=TrainingConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
 
 
-AnyConfig = Config | MaskedLanguageConfig | LanguageConfig | ClassificationConfig
-TREES: dict[str, type[AnyConfig]] = {
-    "translation": Config,
+AnyConfig = TranslationConfig | MaskedLanguageConfig | LanguageConfig | ClassificationConfig
+CONFIG_TYPES: dict[str, type[AnyConfig]] = {
+    "translation": TranslationConfig,
     "masked_language": MaskedLanguageConfig,
     "language": LanguageConfig,
     "classification": ClassificationConfig,
 }
 
 
-def task_of(tree: type[Tree]) -> str:
-    """The name of the task that these are the settings of."""
-    return next((task for task, known in TREES.items() if known is tree), "any")
+def task_of(config_type: type[RunConfig]) -> str:
+    """Return the name of the task that a type of settings belongs to."""
+    return next((task for task, known in CONFIG_TYPES.items() if known is config_type), "any")
 
 
-def tree_of(path: Path) -> type[AnyConfig]:
-    """What the settings in a file are settings of; of translation where it does not say, or cannot be read.
+def find_settings(name: Path) -> Path:
+    """Find a file of settings: by its path, from here or from the project's folder, or a preset by its name.
 
     Raises:
-        ValueError: an unknown task.
+        ValueError: when there is none, or it holds no settings in YAML.
+    """
+    for found in (name, ROOT / name, PRESET / f"{name}.yaml"):
+        if found.is_file():
+            break
+    else:
+        presets = sorted(path.stem for path in PRESET.glob("*.yaml"))
+        near = get_close_matches(name.stem, presets, n=1)
+        remedy = f"did you mean {near[0]}?" if near else f"give a file, or a preset: {', '.join(presets)}"
+        raise ValueError(f"no settings {name}: {remedy}")
+    _require_settings(found)
+    return found
+
+
+def _require_settings(path: Path) -> None:
+    """Refuse a file that is not a mapping in YAML."""
+    try:
+        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: not YAML ({_reason(error)}); see const/preset/ for examples") from error
+    if not isinstance(settings, dict):
+        raise ValueError(f"{path}: no settings; see const/preset/ for examples")
+
+
+def _reason(error: yaml.YAMLError | UnicodeDecodeError) -> str:
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        return f"line {error.problem_mark.line + 1}: {error.problem}"
+    return str(error)
+
+
+def config_type_of(path: Path) -> type[AnyConfig]:
+    """Return the type of the settings in a file; that of translation if it names no task, or cannot be read.
+
+    Raises:
+        ValueError: when the task is unknown.
     """
     task = _read(path).get("task", "translation")
-    if not isinstance(task, str) or task not in TREES:
-        raise ValueError(f"{path}: task={task} is none of {', '.join(TREES)}")
-    return TREES[task]
+    if not isinstance(task, str) or task not in CONFIG_TYPES:
+        raise ValueError(f"{path}: task={task} is not one of {', '.join(CONFIG_TYPES)}")
+    return CONFIG_TYPES[task]
 
 
 def names_corpus(path: Path) -> bool:
-    """Whether the settings in a file say of which corpus they are."""
+    """Return whether the settings in a file name a corpus."""
     data = _read(path).get("data")
     return isinstance(data, dict) and "corpus" in data
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """What stands in a file; nothing where it cannot be read: the parser that is given it says what is wrong."""
+    """Return the contents of a file, empty if unreadable: the parser, which reads it later, reports what is wrong."""
     try:
         settings = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError, UnicodeDecodeError):
@@ -217,7 +255,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _plain(value: Any, written: Callable[[Path], str]) -> Any:
-    """The same in types that YAML and JSON know."""
+    """Convert a value to types that YAML and JSON have."""
     if isinstance(value, dict):
         return {key: _plain(item, written) for key, item in value.items()}
     if isinstance(value, tuple):
@@ -226,33 +264,40 @@ def _plain(value: Any, written: Callable[[Path], str]) -> Any:
 
 
 def _require_values(owner: type, arguments: Namespace, above: str = "") -> None:
-    """What jsonargparse lets pass: a null anywhere, and a bare value in place of a group."""
+    """Refuse what jsonargparse accepts: a null anywhere, and a bare value in place of a group."""
     for leaf in dataclasses.fields(owner):
         value, key = arguments[leaf.name], above + leaf.name
         if isinstance(leaf.type, type) and dataclasses.is_dataclass(leaf.type):
             if not isinstance(value, Namespace):
-                raise ValueError(f"{key} is a group of settings, not {value}: give them below it, or leave it out")
+                raise ValueError(f"{key} is a group of settings, not {value}: give settings below it, or leave it out")
             _require_values(leaf.type, value, f"{key}.")
         elif value is None and NoneType not in get_args(leaf.type):
             raise ValueError(f"{key} cannot be null: give it a value, or leave it out")
-        elif isinstance(value, Namespace):  # a group that may be null, and is not
+        elif isinstance(value, Namespace):  # a group that may be null, but is not
             (group,) = (kind for kind in get_args(leaf.type) if kind is not NoneType)
             _require_values(group, value, f"{key}.")
 
 
-def add_config(parser: ArgumentParser, tree: type[Tree] = Config) -> None:
-    """Give a parser an option for every leaf of a tree."""
-    parser.add_class_arguments(tree)
+def add_config(parser: ArgumentParser, config_type: type[RunConfig] = TranslationConfig) -> None:
+    """Add an option for every leaf of the settings of a task to a parser."""
+    parser.add_class_arguments(config_type)
 
 
-def to_config(parser: ArgumentParser, arguments: Namespace, tree: type[TreeT]) -> TreeT:
-    """The tree from parsed arguments; what else was parsed is left aside.
+def to_config(parser: ArgumentParser, arguments: Namespace, config_type: type[RunConfigT]) -> RunConfigT:
+    """Return the settings from parsed arguments, ignoring other arguments; paths of texts become absolute.
 
     Raises:
-        ValueError: null or a value stands where something else belongs, or one that its owner refuses.
+        ValueError: when a null or a value is out of place, or a group refuses its values.
     """
-    _require_values(tree, arguments)
+    _require_values(config_type, arguments)
     ready = parser.instantiate(arguments)
-    settings = {leaf.name: ready[leaf.name] for leaf in dataclasses.fields(tree)}
-    settings["optimizer"].ending_at(settings["training"].max_steps)  # refuses a cosine of no known length
-    return tree(**settings)
+    settings = {leaf.name: ready[leaf.name] for leaf in dataclasses.fields(config_type)}
+    settings["optimizer"].ending_at(settings["training"].max_steps)  # refuses a cosine of unknown length
+    settings["data"] = _with_absolute_paths(settings["data"])  # a run is used from other folders than it began in
+    return config_type(**settings)
+
+
+def _with_absolute_paths(data: DataT) -> DataT:
+    settings = {leaf.name: getattr(data, leaf.name) for leaf in dataclasses.fields(data)}
+    paths: dict[str, Any] = {name: value.absolute() for name, value in settings.items() if isinstance(value, Path)}
+    return dataclasses.replace(data, **paths)

@@ -1,8 +1,8 @@
-"""Time as people say it."""
+"""Durations in readable units."""
 
 
 def duration(seconds: float) -> str:
-    """Seconds, minutes, hours or days, whichever reads best."""
+    """Format a duration in seconds, minutes, hours or days, whichever reads best."""
     if seconds < 60:
         return f"{seconds:.0f} s"
     if seconds < 90 * 60:

@@ -1,4 +1,4 @@
-"""Files that are either whole or not there: written under another name, synced, renamed."""
+"""Files that are either complete or absent: written under another name, synced, renamed."""
 
 import errno
 import fcntl
@@ -13,9 +13,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk is full, or what this user or process may write
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk is full, or a quota or a limit on file size is reached
 _DRAFT = re.compile(r"\..+\.(\d+)\.part")
-_ABANDONED = 24 * 3600.0  # seconds after which a draft is nobody's, whatever process has its number now
+_ABANDONED = 24 * 3600.0  # seconds after which a draft counts as abandoned, even if a process has its pid
 
 
 def _sync(path: Path) -> None:
@@ -27,46 +27,62 @@ def _sync(path: Path) -> None:
 
 
 def no_room(path: Path, draft: Path, size: int | None, reason: str) -> OSError:
-    """What to raise when a file does not fit on its disk: one line with what is needed and what there is.
+    """Return the error for a file that does not fit on its disk: one line with the space needed and the space free.
 
     Args:
         path: of the file.
-        draft: what was written of it; its room counts as free, for it goes.
-        size: bytes of the whole file; None: unknown.
-        reason: of the operating system.
+        draft: the part written so far; its space counts as free, for it will be removed.
+        size: bytes of the complete file; None: unknown.
+        reason: given by the operating system.
     """
     written = draft.stat().st_blocks * 512 if draft.exists() else 0
     free = shutil.disk_usage(path.parent).free + written
     need = f"more than {written / 2**20:.2f}" if size is None else f"{size / 2**20:.2f}"
     return OSError(
         f"no room for {path.name} ({reason}): it needs {need} MiB, and {free / 2**20:.2f} MiB are free in "
-        f"{path.parent}: make room there, or raise the limit; what was written before is whole"
+        f"{path.parent}: make room there, or raise the limit; files written earlier are intact"
     )
 
 
-def require_file(*paths: Path | None) -> None:
-    """Refuse places that no file can take: a folder, a device, a pipe. Worth asking before hours of work.
+def from_here(path: Path) -> Path:
+    """Return a path as one would type it: relative if it is below the working directory, absolute if not."""
+    path, here = path.absolute(), Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
 
-    Args:
-        paths: where something is to be written; None: it is not.
+
+def require_folder_name(name: str) -> None:
+    """Refuse a name that a folder cannot safely be called by.
 
     Raises:
-        ValueError: one is such a place.
+        ValueError: when the name is empty, or begins or goes on with other characters than those of a name.
+    """
+    if not re.fullmatch(r"\w[\w.-]*", name):
+        raise ValueError(f"name={name}: give letters, digits, - and _; folders are named after it")
+
+
+def require_file(*paths: Path | None) -> None:
+    """Refuse paths where no file can be written: a folder, a device, a pipe. Worth checking before hours of work.
+
+    Args:
+        paths: where files are to be written; None is ignored.
+
+    Raises:
+        ValueError: when a path exists and is not a file.
     """
     for path in paths:
         if path is not None and path.exists() and not path.is_file():
-            raise ValueError(f"{path} is there and is no file: give another name")
+            raise ValueError(f"{path} exists and is not a file: give another name")
 
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
-    """Yield a name to write to; what was written there takes the place of `path` if the block ends well.
+    """Yield a name to write to; what was written there replaces `path` if the block succeeds.
 
-    A file that is there already leaves its permissions to the new one; a link goes on pointing to where it does.
+    The permissions of an existing file are kept; a link still points to the same place.
 
     Raises:
-        ValueError: what stands there is no file.
-        OSError: the disk is full, among others; the message says what is missing.
+        ValueError: when `path` exists and is not a file.
+        OSError: when writing fails; if the disk is full, the message says what is missing.
     """
     require_file(path)
     path = path.resolve()
@@ -89,14 +105,14 @@ def atomic_file(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def locked(path: Path, taken: str | None = None) -> Iterator[None]:
-    """Inside, no other process is in a block of the same lock.
+    """Hold a lock: within the block, no other process is in a block of the same lock.
 
     Args:
-        path: of the lock, a file that stays. The system opens the lock when its process ends, however that comes about.
-        taken: what to say where somebody is; None: wait for them.
+        path: of the lock, a file that stays. The system releases the lock when its process ends, however it ends.
+        taken: error message if another process holds the lock; None: wait for it.
 
     Raises:
-        ValueError: somebody is, and is not waited for.
+        ValueError: when another process holds the lock, and `taken` is given.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab") as lock:
@@ -108,46 +124,46 @@ def locked(path: Path, taken: str | None = None) -> Iterator[None]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text as UTF-8, with the line ends that it has.
+    """Write a text as UTF-8, with its line endings unchanged.
 
     Raises:
-        OSError: the disk is full, among others.
+        OSError: when writing fails, for example because the disk is full.
     """
     with atomic_file(path) as draft:
         draft.write_text(text, encoding="utf-8", newline="")
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
-    """The same of lines that have no ends yet."""
+    """Write lines, given without line endings, as UTF-8."""
     write_text(path, "".join(f"{line}\n" for line in lines))
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write what `json` knows to a file that people can read, too.
+    """Write a value as JSON that people can read, too.
 
     Raises:
-        OSError: the disk is full, among others.
+        OSError: when writing fails, for example because the disk is full.
     """
     write_text(path, json.dumps(value, ensure_ascii=False, indent=1) + "\n")
 
 
 def read_json(path: Path) -> Any:
-    """What `write_json` wrote.
+    """Read what `write_json` wrote.
 
     Raises:
-        ValueError: the file is damaged.
+        ValueError: when the file is damaged.
     """
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ValueError(f"{path} is damaged ({error}): copy it anew, or remove it") from error
+        raise ValueError(f"{path} is damaged ({error}): copy it again, or remove it") from error
 
 
 def sweep_drafts(folder: Path) -> list[Path]:
-    """Remove what killed processes have left half written in a folder and below it; gives what went.
+    """Remove what killed processes have left half-written in a folder and below it; return what was removed.
 
-    A draft goes when no process has its writer's number, when it is older than a day, and when the number is our own:
-    this is called before anything is written, and in containers every start has the same number.
+    A draft is removed if no process has its writer's pid, if it is older than a day, or if the pid is our own: this is
+    called before anything is written, and in containers every start gets the same pid.
     """
     swept = []
     for draft in sorted(folder.rglob(".*.part")):
@@ -169,13 +185,13 @@ def _is_gone(pid: int) -> bool:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
         return True
-    except PermissionError:  # it lives, and is somebody else's
+    except PermissionError:  # it is alive, and another user's
         return False
     return False
 
 
 def put_in_place(fresh: Path, folder: Path) -> None:
-    """Write a folder through to the disk and rename it to `folder`, unless another process was faster."""
+    """Sync a folder to disk and rename it to `folder`, unless another process was faster."""
     for path in (*fresh.rglob("*"), fresh):
         _sync(path)
     try:
@@ -188,15 +204,15 @@ def put_in_place(fresh: Path, folder: Path) -> None:
 
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """Yield an empty folder to fill; it becomes `path` if the block ends well.
+    """Yield an empty folder to fill; it becomes `path` if the block succeeds.
 
-    Where `path` is there already (another process was faster, say), that one stays.
+    If `path` exists already (because another process was faster, say), it stays.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=f".{os.getpid()}.part", dir=path.parent))
     try:
         yield draft
-        draft.chmod(0o755)  # mkdtemp makes it unreadable to others
+        draft.chmod(0o755)  # mkdtemp makes it unreadable to other users
         put_in_place(draft, path)
     finally:
         shutil.rmtree(draft, ignore_errors=True)

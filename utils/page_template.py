@@ -1,4 +1,4 @@
-"""Pages that are one file, filled in from a template."""
+"""Single-file web pages from templates."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 
 def page_template(file: Path) -> Template:
-    """A template that escapes what it is given, and complains of what it is not."""
+    """Load a template that escapes the values it is given, and raises an error if one is missing."""
     environment = Environment(
         loader=FileSystemLoader(file.parent),
         autoescape=True,

@@ -1,4 +1,4 @@
-"""Where a figure comes from: what somebody must know who wants it again."""
+"""Where a figure comes from: what somebody needs to know to reproduce it."""
 
 import platform
 import subprocess
@@ -16,7 +16,7 @@ _PACKAGES = ("torch", "numpy", "sentencepiece", "sacrebleu")
 
 
 def provenance(device: torch.device) -> dict[str, str]:
-    """The time, the code, the machine and the packages, in words."""
+    """Describe the time, the code, the machine and the packages."""
     return {
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": own_commit(),
@@ -28,12 +28,12 @@ def provenance(device: torch.device) -> dict[str, str]:
 
 @cache
 def own_commit() -> str:
-    """That of this code when it was first asked for: at the begin of a training, after which it may change."""
+    """Return the commit of this code at the first call: at the start of a training, for the code may change later."""
     return commit(ROOT)
 
 
 def portable(path: Path) -> str:
-    """As somebody else would write it: below corpus/ or pickles/, wherever those lie here, or else its name alone."""
+    """Return a path that holds on other machines: below corpus/ or pickles/, wherever those are, or just its name."""
     for name, root in (("corpus", CORPUS), ("pickles", PICKLES)):
         if path.resolve().is_relative_to(root):
             return f"{name}/{path.resolve().relative_to(root)}"
@@ -41,7 +41,7 @@ def portable(path: Path) -> str:
 
 
 def commit(folder: Path) -> str:
-    """The commit that a checkout stands at, and whether its code or settings differ from it; else the version."""
+    """Return the commit of a checkout, and whether code or settings differ from it; without a checkout, the version."""
     try:
         top, revision, changed = (
             subprocess.run(["git", "-C", folder, *words], capture_output=True, text=True, check=True).stdout.strip()
@@ -51,7 +51,7 @@ def commit(folder: Path) -> str:
                 ("status", "--porcelain", "--untracked-files=no", "--", ":!*.md", ":!figure"),
             )
         )
-    except (OSError, subprocess.CalledProcessError):  # no git, or no checkout
+    except (OSError, subprocess.CalledProcessError):  # no git, or not a checkout
         return f"version {VERSION}"
     if Path(top).resolve() != folder.resolve():  # a copy inside another checkout
         return f"version {VERSION}"
@@ -59,7 +59,7 @@ def commit(folder: Path) -> str:
 
 
 def machine(device: torch.device) -> str:
-    """What computes."""
+    """Describe the device: the GPU, or the processor and the number of threads."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"{_processor()}, {torch.get_num_threads()} threads"
@@ -68,7 +68,7 @@ def machine(device: torch.device) -> str:
 def _processor() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:  # no Linux
+    except OSError:  # not Linux
         return platform.processor() or platform.machine()
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.machine()

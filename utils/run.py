@@ -1,5 +1,6 @@
-"""A run: one folder under pickles/ that holds all that using or resuming it needs."""
+"""A run: one folder under pickles/ that holds everything needed to use or resume it."""
 
+import re
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
 from datetime import datetime
@@ -16,13 +17,13 @@ from models.transformer import Transformer
 from utils.config import (
     AnyConfig,
     ClassificationConfig,
-    Config,
     LanguageConfig,
     MaskedLanguageConfig,
-    Tree,
-    TreeT,
+    RunConfig,
+    RunConfigT,
+    TranslationConfig,
+    config_type_of,
     task_of,
-    tree_of,
 )
 from utils.device import Precision, inference_dtype
 from utils.file import locked
@@ -39,18 +40,18 @@ from utils.training.weight_store import read_weights
 
 CONFIG = "config.yaml"  # the resolved settings
 WEIGHTS = "model.safetensors"  # of the best validation
-CHECKPOINTS = "checkpoints"  # where training stood at its latest validations
+CHECKPOINTS = "checkpoints"  # state of the training at its latest validations
 KEPT_WEIGHTS = "weights"  # of other good or recent validations
 TRACE = "trace.json.gz"
 CURVE = "curve.png"
 ATTENTION = "attention.png"
 TEST = "test.json"  # scores of the test set
 TRANSLATIONS = "test.txt"  # its translations, line by line
-_LOCK = ".training"  # held while a process trains the run
+_LOCK = ".training"  # locked while a process trains the run
 
 
-# what to train where a run is missing
-_PRESETS: dict[type[Tree] | None, str] = {
+# presets to suggest where a run is missing
+_PRESETS: dict[type[RunConfig] | None, str] = {
     MaskedLanguageConfig: "bert_ja",
     LanguageConfig: "transformer_xl_en",
     ClassificationConfig: "kftt_category_ja",
@@ -61,24 +62,24 @@ class Run(NamedTuple):
     """A trained model and what belongs to it."""
 
     folder: Path
-    config: Config
+    config: TranslationConfig
     tokenizers: TokenizerPair
     model: Transformer
 
     @property
     def window(self) -> int:
-        """Most source tokens that it translates at a time: as many as it has learned from, </s> included."""
+        """Maximum number of source tokens to translate at a time: as many as in training, </s> included."""
         return min(self.config.model.max_length, self.config.batch.max_tokens)
 
     @property
     def precision(self) -> Precision:
-        """That it was trained in; where its model now lives on a CPU, which knows no fp16, what is fast there."""
+        """Precision of its training; for an fp16 run whose model is on a CPU, where fp16 is not supported, auto."""
         trained = self.config.training.precision
         on_cpu = next(self.model.parameters()).device.type == "cpu"
         return "auto" if trained == "fp16" and on_cpu else trained
 
     def translator(self, search: SearchConfig | None = None) -> Translator:
-        """What translates with its present weights; by its own search settings when no others are given."""
+        """Return a translator with the present weights; by default with the run's own search settings."""
         return build_translator([self], search, precision=self.precision)
 
 
@@ -89,17 +90,17 @@ def build_translator(
     minimum_bayes_risk: bool = False,
     precision: Precision = "auto",
 ) -> Translator:
-    """What translates with one run, or with several at once.
+    """Build a translator from one run, or from several as an ensemble.
 
     Args:
         runs: on one device; several are an ensemble.
-        search: the settings; those of the first run when not given.
-        sampling: draw translations instead.
+        search: the search settings; None: those of the first run.
+        sampling: if given, draw translations instead of searching.
         minimum_bayes_risk: order candidates by how much they agree.
         precision: of the matrix products.
 
     Raises:
-        ValueError: the runs do not share a vocabulary; several runs and a coverage penalty.
+        ValueError: when the runs do not share a vocabulary, or there are several and a coverage penalty.
     """
     first = runs[0]
     for other in runs[1:]:
@@ -107,7 +108,9 @@ def build_translator(
             every_token(ours) == every_token(theirs)
             for ours, theirs in zip(first.tokenizers, other.tokenizers, strict=True)
         ):
-            raise ValueError(f"{first.folder} and {other.folder} have other vocabularies: an ensemble needs the same")
+            raise ValueError(
+                f"{first.folder} and {other.folder} have different vocabularies: an ensemble needs the same"
+            )
     device = next(first.model.parameters()).device
     search = search or first.config.search
     models = [packed(run.model, inference_dtype(device, precision)) for run in runs]
@@ -115,7 +118,7 @@ def build_translator(
     if search.coverage_penalty and sampling is None:
         if len(models) > 1:
             raise ValueError(
-                f"coverage_penalty={search.coverage_penalty} asks where one model looks, and these are {len(models)}: "
+                f"coverage_penalty={search.coverage_penalty} needs a single model, but there are {len(models)}: "
                 "translate with one run, or give 0"
             )
         model = Covered(models[0])
@@ -133,14 +136,14 @@ def build_translator(
 
 
 def create_run(config: AnyConfig, vocabulary: Vocabulary, root: Path = PICKLES) -> Path:
-    """Make the folder of a new run, with its settings and vocabulary in it."""
+    """Create the folder of a new run, with its settings and vocabulary."""
     name = f"{config.name}-{datetime.now():%Y%m%d-%H%M%S}"
     folder, n = root / name, 1
     while True:
         try:
             folder.mkdir(parents=True)
             break
-        except FileExistsError:  # two in one second
+        except FileExistsError:  # two in the same second
             n += 1
             folder = root / f"{name}-{n}"
     vocabulary.save(folder)
@@ -149,57 +152,60 @@ def create_run(config: AnyConfig, vocabulary: Vocabulary, root: Path = PICKLES) 
 
 
 def trained_alone(folder: Path) -> AbstractContextManager[None]:
-    """Inside, no other process trains this run.
+    """Within the block, no other process trains this run.
 
     Raises:
-        ValueError: one does already.
+        ValueError: when another process already trains it.
     """
     return locked(folder / _LOCK, f"{folder} is being trained by another process: wait, or --resume another run")
 
 
-def newest_run(having: str, root: Path = PICKLES, tree: type[Tree] | None = Config) -> Path:
-    """The run whose file or folder of this name was written last.
+def newest_run(having: str, root: Path = PICKLES, config_type: type[RunConfig] | None = TranslationConfig) -> Path:
+    """Return the run whose file or folder of this name was written last.
 
     Args:
-        having: the name.
-        root: where runs are.
-        tree: whose settings the run has; None: any.
+        having: name of the file or folder.
+        root: where the runs are.
+        config_type: type of the run's settings; None: any.
 
     Raises:
-        ValueError: there is none.
+        ValueError: when there is none.
     """
     files = sorted(root.glob(f"*/{having}"), key=lambda file: -file.stat().st_mtime)
     for file in files:
         settings = file.parent / CONFIG
         if not settings.is_file():
             continue
-        with suppress(ValueError):  # of a task that is not known here
-            if tree is None or tree_of(settings) is tree:
+        with suppress(ValueError):  # of an unknown task
+            if config_type is None or config_type_of(settings) is config_type:
                 return file.parent
-    kind = "" if tree is None else f" of task {task_of(tree)}"
+    kind = "" if config_type is None else f" of task {task_of(config_type)}"
     raise ValueError(
         f"no run{kind} with a {having} in {root}: train one first, for example "
-        f"`python train.py --config const/preset/{_PRESETS.get(tree, 'demo')}.yaml`"
+        f"`python train.py --config {_PRESETS.get(config_type, 'demo')}`"
     )
 
 
-def find_run(name: Path | None, tree: type[Tree] = Config, root: Path = PICKLES) -> Path:
-    """The folder of a run, by its path or by its name alone; the one trained last where none is named.
+def find_run(name: Path | None, config_type: type[RunConfig] = TranslationConfig, root: Path = PICKLES) -> Path:
+    """Return the folder of a run, by its path, its name, or its name without date; by default the one trained last.
 
     Args:
-        name: the path, or the name.
-        tree: whose settings the one trained last has.
-        root: where runs are.
+        name: the path or the name, without a date the newest of that name; None: the run of this type trained last.
+        config_type: type of settings of the default run.
+        root: where the runs are.
 
     Raises:
-        ValueError: there is none.
+        ValueError: when there is none.
     """
     if name is None:
-        return newest_run(WEIGHTS, root, tree)
+        return newest_run(WEIGHTS, root, config_type)
     for folder in (name, root / name):
         if folder.is_dir():
             return folder
-    near = get_close_matches(str(name), [folder.name for folder in root.glob("*/")], n=1)
+    names = [folder.name for folder in root.glob("*/")]
+    if dated := [found for found in names if re.fullmatch(rf"{re.escape(str(name))}-\d{{8}}-\d{{6}}(-\d+)?", found)]:
+        return root / max(dated)
+    near = get_close_matches(str(name), names, n=1)
     raise ValueError(f"no run {name}: " + (f"did you mean {near[0]}?" if near else f"give a folder under {root}"))
 
 
@@ -208,34 +214,34 @@ def load_run(folder: Path, device: torch.device) -> Run:
 
     Args:
         folder: of the run.
-        device: where the model shall live.
+        device: where to put the model.
 
     Raises:
-        ValueError: no such run, or nothing learned yet, or weights that do not fit its settings.
+        ValueError: when there is no such run, it has no weights yet, or they do not fit its settings.
     """
-    config = read_config(folder, Config)
+    config = read_config(folder, TranslationConfig)
     tokenizers = load_tokenizers(folder)
     model = Transformer(config.model, len(tokenizers.src), len(tokenizers.tgt)).to(device)
     load_weights(model, folder)
     return Run(folder, config, tokenizers, model.eval())
 
 
-def read_config(folder: Path, tree: type[TreeT]) -> TreeT:
-    """The settings of a run.
+def read_config(folder: Path, config_type: type[RunConfigT]) -> RunConfigT:
+    """Read the settings of a run.
 
     Raises:
-        ValueError: no such run, or one of another task.
+        ValueError: when there is no such run, or it is of another task.
     """
     if not folder.is_dir():
         raise ValueError(f"no run {folder}: give a folder under {PICKLES}")
-    return tree.load(folder / CONFIG)
+    return config_type.load(folder / CONFIG)
 
 
 def load_weights(net: nn.Module, folder: Path) -> None:
-    """Give a network the best weights of a run.
+    """Load the best weights of a run into a network.
 
     Raises:
-        ValueError: nothing is learned yet, or the weights do not fit.
+        ValueError: when the run has no weights yet, or they do not fit.
     """
     weights = folder / WEIGHTS
     if not weights.is_file():
@@ -243,6 +249,6 @@ def load_weights(net: nn.Module, folder: Path) -> None:
     try:
         net.load_state_dict(read_weights(weights))
     except ValueError as error:
-        raise ValueError(f"{error}: train the run anew") from error
+        raise ValueError(f"{error}: train the run again") from error
     except RuntimeError as error:
         raise ValueError(f"{weights} does not fit {CONFIG}: {first_difference(error)}") from error

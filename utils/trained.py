@@ -1,4 +1,4 @@
-"""Reading runs of other tasks than translation: what was trained, and what belongs to it."""
+"""Reading runs of tasks other than translation: what was trained, and what belongs to it."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -16,7 +16,7 @@ from utils.text.pair import TokenizerPair, load_tokenizers
 from utils.text.script import primary_language
 from utils.text.tokenizer import Tokenizer
 
-LABELS = "labels.json"  # of a classifier's run
+LABELS = "labels.json"  # in a classifier's run
 
 
 class PretrainedBert(NamedTuple):
@@ -28,10 +28,10 @@ class PretrainedBert(NamedTuple):
 
 
 def load_bert(folder: Path, device: torch.device | None = None) -> PretrainedBert:
-    """Read a run.
+    """Read the run of a BERT.
 
     Raises:
-        ValueError: no such run, one of another task, or nothing learned yet.
+        ValueError: when there is no such run, it is of another task, or it has no weights yet.
     """
     config = read_config(folder, MaskedLanguageConfig)
     tokenizer = load_tokenizers(folder).src
@@ -41,19 +41,19 @@ def load_bert(folder: Path, device: torch.device | None = None) -> PretrainedBer
 
 
 def pretrained_shape(folder: Path, own: TransformerConfig | BertConfig, language: str | None = None) -> dict[str, Any]:
-    """The settings of a run's BERT, for a network that begins with it; dropouts and `fused` are the network's own.
+    """Return the settings of a BERT, for a network initialised from it; dropouts and `fused` are the network's own.
 
     Args:
-        folder: the run.
+        folder: the BERT's run.
         own: settings of the network.
-        language: that it is to read; None: any.
+        language: that the network is to read; None: any.
 
     Raises:
-        ValueError: no such run, one of another task, or of another language.
+        ValueError: when there is no such run, or it is of another task or language.
     """
     config = read_config(folder, MaskedLanguageConfig)
     if language is not None and primary_language(config.data.language) != primary_language(language):
-        raise ValueError(f"init_encoder={folder} reads {config.data.language}, and what is to be read is {language}")
+        raise ValueError(f"init_encoder={folder} reads {config.data.language}, but the texts to read are in {language}")
     free = {"dropout": own.dropout, "attention_dropout": own.attention_dropout, "fused": own.fused}
     return asdict(config.model) | free
 
@@ -67,10 +67,10 @@ class TrainedLanguageModel(NamedTuple):
 
 
 def load_language_model(folder: Path, device: torch.device | None = None) -> TrainedLanguageModel:
-    """Read a run.
+    """Read the run of a Transformer-XL.
 
     Raises:
-        ValueError: no such run, one of another task, or nothing learned yet.
+        ValueError: when there is no such run, it is of another task, or it has no weights yet.
     """
     config = read_config(folder, LanguageConfig)
     tokenizer = load_tokenizers(folder).src
@@ -80,7 +80,7 @@ def load_language_model(folder: Path, device: torch.device | None = None) -> Tra
 
 
 class Labelling(NamedTuple):
-    """How texts are cut, and what the classes are called."""
+    """The tokenizer of a classifier, and the names of its classes."""
 
     tokenizer: Tokenizer
     labels: LabelNames
@@ -105,10 +105,10 @@ class TrainedClassifier(NamedTuple):
 
 
 def load_classifier(folder: Path, device: torch.device | None = None) -> TrainedClassifier:
-    """Read a run.
+    """Read the run of a classifier.
 
     Raises:
-        ValueError: no such run, one of another task, or nothing learned yet.
+        ValueError: when there is no such run, it is of another task, or it has no weights yet.
     """
     config = read_config(folder, ClassificationConfig)
     vocabulary = Labelling.load(folder)

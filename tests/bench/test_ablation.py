@@ -1,4 +1,4 @@
-"""The command, once with a real training of a blink; what it does with many is tested beside the code of each part."""
+"""The command, once with a very short real training; the handling of many is tested beside the code of each part."""
 
 import json
 import shutil
@@ -33,7 +33,7 @@ def run(*arguments: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_it_trains_scores_writes_and_draws_and_makes_the_same_again_without_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The base is trained, and translates in another way too; what its training found on test is found here."""
+    """The base is trained and also translates with another search; test scores match those of its training."""
     tiny = TinyTraining(tmp_path / "text", SETTINGS)
     for side in ("ja", "en"):
         lines = (tiny.folder / f"my.{side}").read_text(encoding="utf-8").splitlines(keepends=True)

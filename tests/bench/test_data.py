@@ -1,4 +1,4 @@
-"""What the benchmark measures is what it says; how long it takes is no matter of tests."""
+"""The benchmark measures what it claims to; speed is not tested."""
 
 import json
 import re
@@ -50,7 +50,7 @@ def test_a_small_text_is_prepared_twice(
     assert (figures["workers"], figures["peak_worker_mib"]) == (0, 0)  # so few are encoded in the process itself
     assert found["warm_s"].keys() == found["cold_s"].keys()
     assert figures["warm_start_s"] < 60 * figures["minutes"]
-    with pytest.raises(ValueError, match=r"/corpus-2000 is left from an earlier run: delete it"):
+    with pytest.raises(ValueError, match=r"/corpus-2000 is left over from an earlier run: delete it"):
         module.main()
 
 
@@ -85,7 +85,7 @@ def test_too_few_pairs_are_refused(pairs: int, tmp_path: Path, monkeypatch: pyte
 
 def test_a_failure_is_said_in_one_line(tmp_path: Path) -> None:
     nowhere = ParallelFiles(tmp_path / "no", tmp_path / "where")
-    with pytest.raises(ValueError, match=r"^the process that prepares failed: see above$"):
+    with pytest.raises(ValueError, match=r"^the preparing process failed: see above$"):
         module.measure(nowhere, tmp_path / "root", TokenizerConfig())
 
 

@@ -1,4 +1,4 @@
-"""What the benchmark measures is what it says; how long it takes is no matter of tests."""
+"""The benchmark measures what it claims to; speed is not tested."""
 
 import re
 import sys

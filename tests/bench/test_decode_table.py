@@ -1,4 +1,4 @@
-"""The README shows what the benchmark measured."""
+"""The README shows the benchmark's measurements."""
 
 import json
 from pathlib import Path

@@ -42,7 +42,7 @@ def test_a_store_that_believes_everything_is_found_out(
 ) -> None:
     newest = load_checkpoint(checkpoints[-1], CPU)
     monkeypatch.setattr("utils.training.checkpoint_store.load_checkpoint", lambda *_: newest)
-    with pytest.raises(ValueError, match=r"damage 0 \(truncate\) was believed"):
+    with pytest.raises(ValueError, match=r"damage 0 \(truncate\) was accepted"):
         survive_damage(checkpoints, tmp_path / "damaged", 5, 1)
 
 
@@ -55,7 +55,7 @@ def test_a_store_that_gives_something_else_is_found_out(
         return found
 
     monkeypatch.setattr("utils.training.checkpoint_store.load_checkpoint", careless)
-    with pytest.raises(ValueError, match=r"damage 0 \(truncate\) was believed: \.moments\[1\]"):
+    with pytest.raises(ValueError, match=r"damage 0 \(truncate\) was accepted: \.moments\[1\]"):
         survive_damage(checkpoints, tmp_path / "damaged", 5, 1)
 
 
@@ -108,7 +108,7 @@ def test_one_bit_is_a_difference(path: tuple[Any, ...], value: object) -> None:
         )._asdict()
 
     ours, theirs = outcome(), outcome()
-    ours["checkpoint"]["progress"]["seconds"] = 99.0  # times are not looked at
+    ours["checkpoint"]["progress"]["seconds"] = 99.0  # times are ignored
     ours["log"][0]["minutes"] = ours["log"][1]["tokens_per_second"] = 99.0
     assert not list(differences(ours, theirs))
     place = ours

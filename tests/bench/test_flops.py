@@ -1,4 +1,4 @@
-"""What is counted by hand is what torch counts while it computes."""
+"""Operations counted by hand equal those that torch counts while computing."""
 
 import numpy as np
 import torch

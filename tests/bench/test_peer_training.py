@@ -1,4 +1,4 @@
-"""The speed of another toolkit is read from its log as that log means it."""
+"""The speed of another toolkit is read correctly from its log."""
 
 import itertools
 import sys
@@ -25,7 +25,7 @@ EOLE_LINE = (
     "attn_ent: 2.562; lr: 3.95e-06; sents:     444; bsz: 3236/2592/222; 262/1210 tok/s;     25 sec;"
 )
 
-# a toolkit that says how fast it is: ever faster
+# a toolkit that logs ever higher speeds
 TALKING = """
 import itertools, sys
 print("hello", flush=True)
@@ -85,7 +85,7 @@ def test_texts_settings_and_budget_lie_in_one_folder(tmp_path: Path) -> None:
 
 
 def test_a_peer_is_stopped_when_enough_was_seen(tmp_path: Path) -> None:
-    (tmp_path / "joeynmt").mkdir()  # what an earlier round left is in the way of some
+    (tmp_path / "joeynmt").mkdir()  # results of an earlier round block some toolkits
     peer = replace(JOEYNMT, arguments=("-c", TALKING, "x"))
     begin = time.perf_counter()
     rate, peak = train_peer(peer, Path(sys.executable), tmp_path, threads=1, warm_up=0.1, seconds=0.3)
@@ -97,16 +97,16 @@ def test_a_peer_is_stopped_when_enough_was_seen(tmp_path: Path) -> None:
 
 def test_a_peer_that_fails_says_its_last_words(tmp_path: Path) -> None:
     peer = replace(EOLE, arguments=("-c", "print('no such option'); raise SystemExit(1)"))
-    with pytest.raises(ValueError, match=r"^Eole ended after 0 of 5 seconds; its last words: no such option$"):
+    with pytest.raises(ValueError, match=r"^Eole ended after 0 of 5 seconds; its last lines: no such option$"):
         train_peer(peer, Path(sys.executable), tmp_path, threads=1, warm_up=0, seconds=5)
 
 
 def test_an_environment_without_the_peer_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"--eole .*: no virtual environment; bench/README.md"):
+    with pytest.raises(ValueError, match=r"--eole .*: not a virtual environment; bench/README.md"):
         python_of(EOLE, tmp_path)
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python").symlink_to(sys.executable)
-    with pytest.raises(ValueError, match=r"JoeyNMT is not in there"):
+    with pytest.raises(ValueError, match=r"JoeyNMT is not installed in it"):
         python_of(JOEYNMT, tmp_path)
     assert python_of(replace(JOEYNMT, name="json"), tmp_path) == tmp_path / "bin" / "python"
 

@@ -17,7 +17,7 @@ def test_a_place_that_no_file_can_take_is_refused_before_anything_is_measured(
     assert parser.parse_args([]).json is None
     with pytest.raises(SystemExit):
         parser.parse_args(["--json", str(tmp_path)])
-    assert f"argument --json: {tmp_path} is there and is no file: give another name" in capsys.readouterr().err
+    assert f"argument --json: {tmp_path} exists and is not a file: give another name" in capsys.readouterr().err
 
 
 FIGURES: dict[str, Figure] = {"speed": 2.0, "kills": 30, "full_disk": "tmpfs"}
@@ -32,7 +32,7 @@ def test_figures_are_a_line_for_people_and_a_file_for_programs(
     assert json.loads(file.read_text(encoding="utf-8")) == {"name": "demo", "figures": FIGURES}
     publish(FIGURES, {}, None)
     capsys.readouterr()
-    with pytest.raises(ValueError, match="is no file"):
+    with pytest.raises(ValueError, match="is not a file"):
         publish(FIGURES, {}, tmp_path)
     assert capsys.readouterr().out  # what was measured is not lost
     assert list(tmp_path.iterdir()) == [file]

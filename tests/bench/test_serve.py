@@ -1,4 +1,4 @@
-"""The benchmark of the server finds what is wrong with an answer; how fast it is, is no matter of tests."""
+"""The benchmark of the server detects wrong answers; speed is not tested."""
 
 import asyncio
 import re

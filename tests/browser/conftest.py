@@ -28,7 +28,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def open_page(browser: Browser) -> Iterator[Open]:
-    """Opens a page; whatever it complains about in the end fails the test."""
+    """Opens a page; any error that it logs fails the test."""
     complaints: list[str] = []
     contexts = []
 

@@ -1,4 +1,4 @@
-"""The page as the READMEs show it: `python -m tests.browser.draw_page RUN SENTENCE FILE`."""
+"""Draw the page as shown in the READMEs: `python -m tests.browser.draw_page RUN SENTENCE FILE`."""
 
 import sys
 from pathlib import Path
@@ -25,7 +25,7 @@ def draw_page(run: Path, sentence: str, picture: Path) -> None:
 
 
 def main() -> None:
-    """Draw."""
+    """Read the arguments and draw the page."""
     if len(sys.argv) != 4:
         raise ValueError("give a run, a sentence and a file: python -m tests.browser.draw_page RUN SENTENCE FILE")
     draw_page(find_run(Path(sys.argv[1])), sys.argv[2], Path(sys.argv[3]))

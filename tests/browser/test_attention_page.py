@@ -1,4 +1,4 @@
-"""The page of a translator's attention in a real browser: what it shows, and what keys do."""
+"""The attention page in a real browser: its content, and its keyboard control."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,7 +18,7 @@ Open = Callable[..., Page]
 
 @pytest.fixture
 def opened(browser: Browser, tmp_path: Path) -> Iterator[Open]:
-    """Writes a page and opens it; whatever it complains about in the end, or asks for, fails the test."""
+    """Writes a page and opens it; any error that it logs or request that it makes fails the test."""
     complaints: list[str] = []
     pages: list[Page] = []
     path = tmp_path / "page.html"
@@ -41,7 +41,7 @@ def opened(browser: Browser, tmp_path: Path) -> Iterator[Open]:
 
 
 def listed(page: Page) -> float:
-    """The first of the largest weights, in percent."""
+    """Return the largest weight listed, in percent."""
     return float(page.locator("#readout tr").first.locator("td").nth(1).inner_text().removesuffix(" %"))
 
 
@@ -52,7 +52,7 @@ def test_a_token_shows_what_it_looks_at(opened: Open) -> None:
     page.locator("#rows button").nth(3).hover()
     mean = found.weights["cross"][1].mean(0)
     top = int(mean[3].argmax())
-    assert page.locator("#readout p").inner_text() == "“temple” has most weight for"
+    assert page.locator("#readout p").inner_text() == "“temple” attends most to"
     assert listed(page) == pytest.approx(100 * float(mean[3, top]), abs=0.11)
     alpha = [
         float(colour.split("/")[1].strip(" )")) if "/" in colour else float(colour.split(",")[3].strip(" )"))
@@ -62,7 +62,7 @@ def test_a_token_shows_what_it_looks_at(opened: Open) -> None:
     page.locator("#columns button").nth(1).click()
     page.locator("#rows button").nth(0).hover()
     page.mouse.move(0, 0)
-    assert page.locator("#readout p").inner_text() == "“京都” has most weight in the choice of"  # held
+    assert page.locator("#readout p").inner_text() == "“京都” is attended to most by"  # held
     assert listed(page) == pytest.approx(100 * float(mean[:, 1].max()), abs=0.11)
     page.keyboard.press("Escape")
     assert page.locator("#readout").inner_text() == ""
@@ -84,7 +84,7 @@ def test_kind_layer_head_and_tokens_are_chosen_by_keys(opened: Open) -> None:
     assert title.inner_text() == "Encoder self, layer 3, head 1"
     pressed("Tab")
     pressed("ArrowRight")
-    assert page.locator("#readout p").inner_text() == "“京都” has most weight for"
+    assert page.locator("#readout p").inner_text() == "“京都” attends most to"
     assert page.locator("#rows .chosen").inner_text() == "京都"
     assert page.locator("#all button[aria-pressed=true]").get_attribute("data-place") == "2 0"
     page.locator("#all button").nth(1).click()
@@ -92,7 +92,7 @@ def test_kind_layer_head_and_tokens_are_chosen_by_keys(opened: Open) -> None:
 
 
 def test_the_map_is_painted_as_the_weights_are(opened: Open) -> None:
-    """A pixel a weight: more of the colour where it is larger, in the chosen head alone."""
+    """One pixel per weight, stronger in colour where the weight is larger, for the chosen head only."""
     found = recorded()
     page = opened(found)
     page.locator("#all button").nth(3).click()
@@ -123,7 +123,7 @@ def test_nothing_is_wider_than_the_screen(opened: Open, width: int) -> None:
     page = opened(recorded(many, many), width=width)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     labels = page.locator("#plot .across")
-    assert labels.evaluate("(one) => one.offsetHeight") < 120  # letters stand side by side, not below one another
+    assert labels.evaluate("(one) => one.offsetHeight") < 120  # letters are side by side, not stacked
 
 
 def test_a_japanese_reader_is_spoken_to_in_japanese(opened: Open) -> None:

@@ -1,4 +1,4 @@
-"""The page in a real browser, served by runs that have learned nothing."""
+"""The page in a real browser, served by untrained runs."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -57,7 +57,7 @@ def test_the_translation_appears_as_one_stops_typing(both: str, open_page: Open)
 def test_an_older_answer_never_takes_the_place_of_a_newer_one(scribe: Scribe, open_page: Open) -> None:
     with serving([scribe.route()], Limits(batch_texts=1)) as url:
         page = open_page(url)
-        # the first answer comes when the second one is long there, and the page may not stop it
+        # the first answer arrives long after the second one, and the page cannot stop it
         page.evaluate("() => { AbortController.prototype.abort = () => {}; }")
         held = []
         page.route(
@@ -73,7 +73,7 @@ def test_an_older_answer_never_takes_the_place_of_a_newer_one(scribe: Scribe, op
 
 
 def eventually(page: Page, holds: Callable[[], bool]) -> bool:
-    """Whether something comes true while the browser goes on."""
+    """Return whether a condition becomes true while the browser keeps running."""
     for _ in range(200):
         if holds():
             return True
@@ -82,7 +82,7 @@ def eventually(page: Page, holds: Callable[[], bool]) -> bool:
 
 
 def test_what_is_being_typed_is_no_longer_asked_for(scribe: Scribe, open_page: Open) -> None:
-    """The browser hangs up, and the server forgets the text."""
+    """The browser disconnects, and the server drops the text."""
     with serving([scribe.route()], Limits(batch_texts=1)) as url:
         page = open_page(url)
         with scribe.held_up():
@@ -139,7 +139,7 @@ def test_the_threads_are_reached_by_keys_and_by_touch(both: str, open_page: Open
     expect(page.get_by_role("textbox")).to_be_focused()
     page.locator("#into button").nth(1).tap()
     expect(page.locator("#into button").nth(1)).to_have_class("chosen")
-    # one stop of the Tab key a row, not one a word
+    # one Tab stop per row, not one per word
     assert page.locator("#from button[tabindex='0']").count() == page.locator("#into button[tabindex='0']").count() == 1
 
 
@@ -247,7 +247,7 @@ def test_it_is_dark_where_the_reader_likes_it_dark(both: str, open_page: Open) -
 @pytest.mark.parametrize(
     ("status", "said"),
     [
-        (503, "much to do"),
+        (503, "server is busy"),
         (504, "took too long"),
         (500, "Something went wrong"),
         (400, "a line of the server"),
@@ -277,11 +277,11 @@ def test_too_long_a_text_is_not_even_sent(scribe: Scribe, open_page: Open) -> No
     with serving([scribe.route()], Limits(max_chars=5)) as url:
         page = open_page(url)
         type_text(page, "123456")
-        expect(page.get_by_role("alert")).to_contain_text("6 characters are more than the 5")
+        expect(page.get_by_role("alert")).to_contain_text("6 characters exceed the limit of 5")
         assert scribe.calls == []
         page.keyboard.press("Backspace")
         translation(page, "54321")
-        page.get_by_role("textbox").fill("12\n345")  # line ends are no characters
+        page.get_by_role("textbox").fill("12\n345")  # line ends do not count as characters
         translation(page, "21\n\n543")
 
 

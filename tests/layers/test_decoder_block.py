@@ -72,7 +72,7 @@ def test_a_cached_step_is_the_whole_at_every_position_and_beam(norm_first: bool,
     block = decoder_block(norm_first, fused)
     for parameter in block.parameters():
         nn.init.normal_(parameter, std=0.5)  # no two norms alike
-    x = torch.randn(2 * beams, T, D, dtype=torch.float64)  # the beams of a sentence stand together
+    x = torch.randn(2 * beams, T, D, dtype=torch.float64)  # the beams of a sentence are adjacent
     memory = torch.randn(2, S, D, dtype=torch.float64)
     source_mask = padding_mask(SRC, 0)
     whole = block(x, memory.repeat_interleave(beams, 0), causal_mask(T, T), source_mask.repeat_interleave(beams, 0))
@@ -81,7 +81,7 @@ def test_a_cached_step_is_the_whole_at_every_position_and_beam(norm_first: bool,
     for t in range(T):
         out, longer = block.step(x[:, t : t + 1], past, source, source_mask)
         torch.testing.assert_close(out, whole[:, t : t + 1])
-        assert past.key.size(2) == t  # a step leaves the state that it was given as it was
+        assert past.key.size(2) == t  # a step does not change the state that it is given
         past = longer
 
 

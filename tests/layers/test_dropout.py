@@ -1,4 +1,4 @@
-"""Dropout by what Srivastava et al. ask of it: how often, how much, and one component knows nothing of another."""
+"""Dropout by what Srivastava et al. require: how often, how much, and each component independent of the rest."""
 
 import pytest
 import torch
@@ -15,8 +15,8 @@ def _seed() -> None:
 @pytest.mark.parametrize("p", [0.1, 0.25, 0.5, 0.9])
 def test_p_of_the_components_are_dropped_and_the_others_grow(p: float, dtype: torch.dtype) -> None:
     dropout = Dropout(p)
-    assert dropout.p == pytest.approx(p, abs=1 / 512)
-    p = dropout.p
+    assert dropout.byte_p == pytest.approx(p, abs=1 / 512)
+    p = dropout.byte_p
     out = dropout(torch.full((10_000, 16), 3.0, dtype=dtype))
     kept = out[out != 0]
     assert out.dtype == dtype
@@ -41,7 +41,7 @@ def test_every_number_of_components_will_do(shape: tuple[int, ...]) -> None:
 
 
 def test_what_is_dropped_has_no_gradient() -> None:
-    x = torch.randn(8, 16, requires_grad=True).T  # not as it lies in memory
+    x = torch.randn(8, 16, requires_grad=True).T  # not contiguous
     out = Dropout(0.5)(x)
     (gradient,) = torch.autograd.grad(out.sum(), x)
     assert gradient.equal((out != 0) * 2.0)
@@ -55,11 +55,17 @@ def test_each_call_drops_anew_and_a_seed_brings_it_back() -> None:
     assert dropout(x).equal(first)
 
 
-@pytest.mark.parametrize("p", [-0.1, 1.0, 1.5, 1 - 1e-3, float("nan")])
-def test_what_leaves_nothing_or_is_no_probability_is_refused(p: float) -> None:
-    with pytest.raises(ValueError, match=f"dropout={p} leaves nothing, or is no probability: give 0 to 0.998"):
+@pytest.mark.parametrize("p", [-0.1, 1e-3, 1 - 1e-3, 1.0, 1.5, float("nan")])
+def test_what_eight_bits_cannot_say_or_is_no_probability_is_refused(p: float) -> None:
+    with pytest.raises(ValueError, match=f"dropout={p}: give 0, or a probability from 0.002 to 0.998"):
         Dropout(p)
-    assert Dropout(0.998).p < 1
+    assert 0 < Dropout(0.002).byte_p < Dropout(0.998).byte_p < 1
+
+
+def test_torchs_kernels_are_given_p_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    monkeypatch.setattr(torch.nn.functional, "dropout", lambda x, p: p * x)
+    assert Dropout(0.1)(torch.ones((), dtype=torch.float64)) == 0.1
 
 
 def test_nothing_happens_after_training_or_without_a_rate() -> None:

@@ -23,7 +23,7 @@ masks = pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS.keys())
 
 
 def inputs(dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
-    """Query, key and value as a layer splits them off: not as they lie in memory."""
+    """Query, key and value as a layer splits them off: not contiguous."""
     draw = torch.Generator().manual_seed(0)
     query, key, value = (
         torch.randn(B, n, H, K, generator=draw, dtype=torch.float64).to(dtype).requires_grad_().transpose(1, 2)

@@ -1,4 +1,4 @@
-"""Masks against their meaning, read out one entry at a time."""
+"""Masks against their definition, one entry at a time."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from layers.mask import causal_mask, padding_mask
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=30)
 @given(
     ids=st.tuples(st.integers(1, 4), st.integers(1, 6)).flatmap(
         lambda size: st.lists(
@@ -22,7 +22,7 @@ def test_only_real_tokens_are_attended_to(ids: list[list[int]], pad_id: int) -> 
     assert mask[:, 0, 0].tolist() == [[token != pad_id for token in row] for row in ids]
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=30)
 @given(t_len=st.integers(1, 6), memory=st.integers(0, 6))
 def test_each_query_sees_the_keys_up_to_its_own_place(t_len: int, memory: int) -> None:
     mask = causal_mask(t_len, memory + t_len)

@@ -1,4 +1,4 @@
-"""The packed layer against the one that it was made from, and what of a module is packed, copied and left alone."""
+"""The packed layer against the one that it was made from, and which parts of a module are packed, copied or left."""
 
 import pytest
 import torch

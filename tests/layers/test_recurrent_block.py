@@ -1,4 +1,4 @@
-"""RecurrentBlock against torch's layer over memory and segment together, of which only the segment is asked for."""
+"""RecurrentBlock against the segment part of what torch's layer gives for memory and segment together."""
 
 import pytest
 import torch

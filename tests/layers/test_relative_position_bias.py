@@ -38,7 +38,7 @@ def sinusoid_of(distance: int) -> Tensor:
 
 
 def pair_by_pair(bias: RelativePositionBias, query: Tensor, key: Tensor) -> Tensor:
-    """uᵀ k_j + (q_i + v)ᵀ W_{k,R} R_{i-j} for every key up to the query's own place; 0 behind it."""
+    """uᵀ k_j + (q_i + v)ᵀ W_{k,R} R_{i-j} for every key up to the query's own position; 0 after it."""
     rows, heads, t_len, s_len = *query.shape[:3], key.size(2)
     scores = torch.zeros(rows, heads, t_len, s_len, dtype=torch.float64)
     for row in range(rows):
@@ -111,7 +111,7 @@ def test_a_table_made_while_inferring_serves_training_too() -> None:
 def test_it_computes_in_the_precision_of_query_and_key(dtype: torch.dtype) -> None:
     bias, query, key = lively(), noise(B, H, 4, K), noise(B, H, 9, K)
     expected = pair_by_pair(bias, query, key)
-    for lower in (packed(bias.float(), dtype), bias.to(dtype)):  # u and v in single precision, or like all else
+    for lower in (packed(bias.float(), dtype), bias.to(dtype)):  # u and v in single precision, or like the rest
         near = lower(query.to(dtype), key.to(dtype))
         assert near.dtype == dtype
         torch.testing.assert_close(near.double() * causal_mask(4, 9), expected, atol=0.3, rtol=0.05)

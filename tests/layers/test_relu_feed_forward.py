@@ -1,4 +1,4 @@
-"""The quick feed-forward against the module's own three steps: numbers, gradients, and what is dropped."""
+"""The fast feed-forward against the module's own three steps: numbers, gradients, and what is dropped."""
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ def weights(feed: FeedForward) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def twins(dtype: torch.dtype, p: float = 0.25, autocast: bool = False) -> tuple[list[Tensor], list[Tensor]]:
-    """Output and all gradients of the quick one and of the steps of the module, dropping the same components."""
+    """Output and all gradients of the fast twin and of the module's steps, dropping the same components."""
     torch.manual_seed(0)
     feed = FeedForward(D, F, dropout=p).to(dtype)
     x = torch.randn(3, 5, D, dtype=dtype, requires_grad=True)

@@ -1,4 +1,4 @@
-"""Where the norm and the dropout stand, by the two formulas."""
+"""Where the norm and the dropout go, by the two formulas."""
 
 import pytest
 import torch

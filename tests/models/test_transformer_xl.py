@@ -13,7 +13,6 @@ from layers.dropout import Dropout
 from layers.packed import packed
 from layers.positional_encoding import sinusoid
 from layers.relative_position_bias import RelativePositionBias
-from layers.scaled_dot_product_attention import FusedScaledDotProductAttention
 from models.transformer_xl import Memory, TransformerXL, TransformerXLConfig
 from models.weight import initialise
 
@@ -414,8 +413,6 @@ def test_each_dropout_has_its_own_rate(fused: bool) -> None:
     for name, part in model.named_modules():
         if isinstance(part, Dropout):
             rates[name] = part.p
-        elif isinstance(part, FusedScaledDotProductAttention):
-            rates[name] = part.dropout
     assert {rate for name, rate in rates.items() if "_attention.attention" in name} == {0.5}
     outside = {name: rate for name, rate in rates.items() if "_attention.attention" not in name}
     assert {*outside.values()} == {0.25}

@@ -72,7 +72,7 @@ def test_a_run_of_fused_attention_shows_the_same(folder: Path, loaded: Run) -> N
 
 
 def test_a_picture_of_another_kind_is_refused(loaded: Run, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"a\.svg is neither \.html nor \.png: give the file one of these endings$"):
+    with pytest.raises(ValueError, match=r"a\.svg is neither \.html nor \.png: give the file one of these extensions$"):
         show_attention(loaded, loaded.translator(), "寺", tmp_path / "a.svg")
 
 

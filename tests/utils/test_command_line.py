@@ -5,6 +5,7 @@ import sys
 from argparse import ArgumentError
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from jsonargparse import Namespace
@@ -25,6 +26,8 @@ def options(exit_on_error: bool = True) -> Parser:
     parser = Parser(prog="verb.py", exit_on_error=exit_on_error)
     parser.add_argument("--beam", type=int, default=4)
     parser.add_argument("--resume", type=str)
+    parser.add_argument("--patience", type=int | None)
+    parser.add_argument("--activation", type=Literal["relu", "gelu"])
     parser.add_argument("--model.d_model", type=int, default=512)
     return parser
 
@@ -79,6 +82,15 @@ def test_a_command_may_choose_its_own_exit_status() -> None:
 def test_our_own_mistakes_keep_their_traceback() -> None:
     with pytest.raises(RuntimeError, match="shapes"):
         run_command("verb.py", raising(RuntimeError("shapes")))
+
+
+def test_python_in_development_mode_tells_where_a_mistake_came_from() -> None:
+    code = "from utils.command_line import run_command; run_command('verb.py', lambda: int('x'))"
+    ends = []
+    for mode in ([], ["-X", "dev"]):
+        process = subprocess.run([sys.executable, *mode, "-c", code], cwd=ROOT, capture_output=True, text=True)
+        ends.append("Traceback" in process.stderr)
+    assert ends == [False, True]
 
 
 def test_a_reader_that_has_enough_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +152,9 @@ def test_a_pipe_that_closes_leaves_no_trace() -> None:
         (["--model.dmodel", "3"], "unknown option model.dmodel: did you mean --model.d_model?"),
         (["--qqqqq", "3"], "unknown option qqqqq: see --help"),
         (["--resum", "run"], "unknown option resum: did you mean --resume?"),  # no option may be abbreviated
-        (["--beam", "wide"], "Parser key \"beam\": Expected a <class 'int'>. Got value: wide"),
+        (["--beam", "wide"], "beam=wide: give a whole number"),
+        (["--patience", "1e3"], "patience=1e3: give a whole number or null"),
+        (["--activation", "gleu"], "activation=gleu: give relu or gelu"),
         (["stray"], "unrecognized arguments: stray"),
     ],
 )

@@ -14,6 +14,7 @@ import pytest
 from utils.file import (
     atomic_file,
     atomic_folder,
+    from_here,
     locked,
     no_room,
     read_json,
@@ -131,7 +132,7 @@ def test_what_is_no_file_is_refused_before_anything_is_written(tmp_path: Path) -
     os.mkfifo(tmp_path / "pipe")
     for name in ("folder", "pipe"):
         with (
-            pytest.raises(ValueError, match=rf"/{name} is there and is no file: give another name"),
+            pytest.raises(ValueError, match=rf"/{name} exists and is not a file: give another name"),
             atomic_file(tmp_path / name),
         ):
             pytest.fail("begun")
@@ -165,7 +166,7 @@ def test_damaged_json_is_named(tmp_path: Path) -> None:
     write_json(tmp_path / "a.json", {"都": 1})
     assert read_json(tmp_path / "a.json") == {"都": 1}
     (tmp_path / "a.json").write_text('{"都": ', encoding="utf-8")
-    with pytest.raises(ValueError, match=r"/a\.json is damaged \(Expecting value.*\): copy it anew, or remove it"):
+    with pytest.raises(ValueError, match=r"/a\.json is damaged \(Expecting value.*\): copy it again, or remove it"):
         read_json(tmp_path / "a.json")
 
 
@@ -344,3 +345,9 @@ def test_the_system_is_asked_to_write_through(tmp_path: Path, monkeypatch: pytes
     with atomic_file(tmp_path / "a") as draft:
         draft.touch()
     assert written == [(tmp_path / "a").stat().st_ino, tmp_path.stat().st_ino]
+
+
+def test_a_path_is_shown_as_one_would_type_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    shown = [from_here(path) for path in (tmp_path / "a/b", Path("a/b"), tmp_path.parent / "a", Path("../a"), tmp_path)]
+    assert shown == [Path("a/b"), Path("a/b"), tmp_path.parent / "a", Path("../a"), Path()]

@@ -14,7 +14,7 @@ from models.transformer import Transformer, TransformerConfig
 from tests.tiny import lively
 from utils import device
 from utils import run as run_folder
-from utils.config import Config, LanguageConfig
+from utils.config import LanguageConfig, TranslationConfig
 from utils.device import Precision
 from utils.run import WEIGHTS, Run, build_translator, create_run, find_run, load_run, newest_run, trained_alone
 from utils.search.hypothesis import SearchConfig
@@ -45,7 +45,7 @@ def run_of(root: Path, tie: Literal["none", "target", "all"] = "target") -> tupl
     """A run whose weights are saved."""
     torch.manual_seed(0)
     tokenizers = TokenizerPair(SRC, SRC if tie == "all" else TGT)
-    config = Config(name="toy", model=replace(SMALL, tie=tie))
+    config = TranslationConfig(name="toy", model=replace(SMALL, tie=tie))
     model = Transformer(config.model, len(tokenizers.src), len(tokenizers.tgt))
     folder = create_run(config, tokenizers, root)
     write_weights(model.state_dict(), folder / WEIGHTS, 0.0)
@@ -53,24 +53,26 @@ def run_of(root: Path, tie: Literal["none", "target", "all"] = "target") -> tupl
 
 
 def test_a_new_run_has_its_settings_and_tokenizers(tmp_path: Path) -> None:
-    config = Config(name="toy", model=SMALL)
+    config = TranslationConfig(name="toy", model=SMALL)
     folder = create_run(config, TokenizerPair(SRC, TGT), tmp_path / "pickles")
     assert folder == tmp_path / "pickles" / "toy-20260102-120000"
-    assert Config.load(folder / "config.yaml") == config
+    assert TranslationConfig.load(folder / "config.yaml") == config
     assert sorted(file.name for file in folder.iterdir()) == ["config.yaml", "tokenizer_src.json", "tokenizer_tgt.json"]
 
 
 def test_runs_of_one_second_have_a_folder_each(tmp_path: Path) -> None:
-    folders = [create_run(Config(name=name), TokenizerPair(SRC, SRC), tmp_path) for name in ("a", "a", "b", "a")]
+    folders = [
+        create_run(TranslationConfig(name=name), TokenizerPair(SRC, SRC), tmp_path) for name in ("a", "a", "b", "a")
+    ]
     names = ["a-20260102-120000", "a-20260102-120000-2", "b-20260102-120000", "a-20260102-120000-3"]
     assert [folder.name for folder in folders] == names
-    assert [Config.load(folder / "config.yaml").name for folder in folders] == ["a", "a", "b", "a"]
+    assert [TranslationConfig.load(folder / "config.yaml").name for folder in folders] == ["a", "a", "b", "a"]
 
 
 def test_the_newest_run_is_the_one_whose_file_was_written_last(tmp_path: Path) -> None:
     for time, (name, file) in enumerate([("c", WEIGHTS), ("a", WEIGHTS), ("b", "last.pt"), ("d", "log.jsonl")]):
         (tmp_path / name).mkdir()
-        Config().save(tmp_path / name / "config.yaml")
+        TranslationConfig().save(tmp_path / name / "config.yaml")
         (tmp_path / name / file).touch()
         os.utime(tmp_path / name / file, (time, time))
     (tmp_path / "no run").mkdir()
@@ -99,6 +101,7 @@ def test_a_run_is_found_by_path_by_name_or_as_the_newest(tmp_path: Path, monkeyp
     os.utime(first / WEIGHTS, (1, 1))
     assert find_run(None, root=root) == newest
     assert find_run(Path(first.name), root=root) == find_run(first, root=root) == first
+    assert find_run(Path(first.name[: -len("-20260102-120000")]), root=root).name > first.name  # the newest so named
     with pytest.raises(ValueError, match=rf"^no run {first.name[:-1]}: did you mean {first.name}\?$"):
         find_run(Path(first.name[:-1]), root=root)
     with pytest.raises(ValueError, match=rf"^no run x: give a folder under {root}$"):
@@ -148,7 +151,7 @@ def test_tied_weights_are_written_once(tmp_path: Path) -> None:
 def run_with(
     model: Transformer, name: str = "toy", max_tokens: int = 128, tokenizers: TokenizerPair | None = None
 ) -> Run:
-    config = Config(name=name, model=model.config)
+    config = TranslationConfig(name=name, model=model.config)
     batch = replace(config.batch, max_tokens=max_tokens)
     return Run(Path("pickles") / name, replace(config, batch=batch), tokenizers or TokenizerPair(SRC, TGT), model)
 
@@ -253,7 +256,7 @@ def test_an_ensemble_translates_with_all_of_its_models() -> None:
 )
 def test_an_ensemble_of_other_vocabularies_is_refused_with_both_folders(other: TokenizerPair) -> None:
     stranger = run_with(lively(replace(SMALL, tie="target"), len(other.src), len(other.tgt)), "b", tokenizers=other)
-    message = r"^pickles/a and pickles/b have other vocabularies: an ensemble needs the same$"
+    message = r"^pickles/a and pickles/b have different vocabularies: an ensemble needs the same$"
     for runs in [run_with(toy(), "a"), stranger], [run_with(toy(), "a"), run_with(toy(), "c"), stranger]:
         with pytest.raises(ValueError, match=message):
             build_translator(runs)
@@ -263,7 +266,7 @@ def test_an_ensemble_of_other_vocabularies_is_refused_with_both_folders(other: T
 def test_truncated_weights_are_refused_in_one_line(tmp_path: Path, keep: int) -> None:
     folder, *_ = run_of(tmp_path)
     (folder / WEIGHTS).write_bytes((folder / WEIGHTS).read_bytes()[:keep])
-    with pytest.raises(ValueError, match=rf"^{folder / WEIGHTS} cannot be read \([^\n]+\): train the run anew$"):
+    with pytest.raises(ValueError, match=rf"^{folder / WEIGHTS} cannot be read \([^\n]+\): train the run again$"):
         load_run(folder, CPU)
 
 
@@ -272,14 +275,14 @@ def test_weights_with_a_flipped_bit_are_refused(tmp_path: Path) -> None:
     content = bytearray((folder / WEIGHTS).read_bytes())
     content[-5] ^= 8
     (folder / WEIGHTS).write_bytes(content)
-    with pytest.raises(ValueError, match=r"is damaged: its checksum is wrong: train the run anew$"):
+    with pytest.raises(ValueError, match=r"is damaged: its checksum is wrong: train the run again$"):
         load_run(folder, CPU)
 
 
 def test_random_bytes_are_refused_in_one_line(tmp_path: Path) -> None:
     folder, *_ = run_of(tmp_path)
     (folder / WEIGHTS).write_bytes(bytes(range(256)) * 9)
-    with pytest.raises(ValueError, match=rf"^{folder / WEIGHTS} cannot be read \([^\n]+\): train the run anew$"):
+    with pytest.raises(ValueError, match=rf"^{folder / WEIGHTS} cannot be read \([^\n]+\): train the run again$"):
         load_run(folder, CPU)
 
 
@@ -314,7 +317,7 @@ def test_nothing_in_a_run_is_unpickled(tmp_path: Path, name: str) -> None:
 def test_weights_of_another_architecture_are_refused(tmp_path: Path, change: dict[str, object]) -> None:
     folder, *_ = run_of(tmp_path)
     other = replace(SMALL, **{"tie": "target", **change})  # type: ignore[arg-type]
-    Config(model=other).save(folder / "config.yaml")
+    TranslationConfig(model=other).save(folder / "config.yaml")
     with pytest.raises(ValueError, match=rf"^{folder / WEIGHTS} does not fit config.yaml: [^\n]{{10,200}}$"):
         load_run(folder, CPU)
 
@@ -327,7 +330,7 @@ def test_weights_of_another_vocabulary_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_run_that_has_learned_nothing_yet_says_so(tmp_path: Path) -> None:
-    folder = create_run(Config(model=replace(SMALL, tie="target")), TokenizerPair(SRC, TGT), tmp_path)
+    folder = create_run(TranslationConfig(model=replace(SMALL, tie="target")), TokenizerPair(SRC, TGT), tmp_path)
     with pytest.raises(ValueError, match=rf"^{folder} has no model\.safetensors yet: it appears with the first"):
         load_run(folder, CPU)
 

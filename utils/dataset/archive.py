@@ -1,4 +1,4 @@
-"""Taking known files out of an archive or a folder that others made, without trusting it."""
+"""Extraction of known files from an archive or folder of others, without trusting it."""
 
 import gzip
 import lzma
@@ -13,10 +13,10 @@ _DAMAGED = (tarfile.TarError, EOFError, lzma.LZMAError, zlib.error, gzip.BadGzip
 
 
 def take(source: Path, paths: Collection[str], into: Path) -> None:
-    """Copy those of `paths` that `source` has to `into`, below whatever top folders they lie there.
+    """Copy those of `paths` that `source` has to `into`, whatever top-level folders they are in.
 
-    So `orig/kyoto-dev.ja` is found as `kftt-data-1.0/data/orig/kyoto-dev.ja` too. A file that is gzipped by
-    itself (`train.de.gz` for `train.de`) is decompressed. Only `paths` are ever written.
+    So `orig/kyoto-dev.ja` is also found as `kftt-data-1.0/data/orig/kyoto-dev.ja`. A file that is gzipped by itself
+    (`train.de.gz` for `train.de`) is decompressed. Only `paths` are ever written.
 
     Args:
         source: a tar archive (.tar, .tar.gz, .tar.xz, ...) or a folder
@@ -36,16 +36,16 @@ def take(source: Path, paths: Collection[str], into: Path) -> None:
     except tarfile.FilterError as error:
         name = error.tarinfo.name
         raise ValueError(
-            f"{source} is unsafe: its member {name!r} leaves the folder or is a device; get it anew"
+            f"{source} is unsafe: its member {name!r} leaves the folder or is a device; get it again"
         ) from None
     except _DAMAGED:
-        raise ValueError(f"{source} is truncated, damaged or not a tar archive; get it anew") from None
+        raise ValueError(f"{source} is truncated, damaged or not a tar archive; get it again") from None
 
 
 def _take_from_folder(folder: Path, paths: Collection[str], into: Path) -> None:
     for path in paths:
-        # Nearest first. Two levels reach data/task1/raw and kftt-data-1.0/data/orig; a search of
-        # all that lies below would walk through a whole home folder.
+        # nearest first; two levels reach data/task1/raw and kftt-data-1.0/data/orig, while a search of everything
+        # below might walk through a whole home folder
         for pattern in (f"{top}{path}{end}" for top in ("", "*/", "*/*/") for end in ("", ".gz")):
             found = next((match for match in sorted(folder.glob(pattern)) if match.is_file()), None)
             if found:
@@ -57,12 +57,14 @@ def _take_from_folder(folder: Path, paths: Collection[str], into: Path) -> None:
 def _take_from_tar(archive: Path, paths: Collection[str], into: Path) -> None:
     with tarfile.open(archive) as tar:
         for member in tar:
-            tarfile.data_filter(member, str(into))  # raises for what would be unsafe to unpack, wanted or not
+            tarfile.data_filter(member, str(into))  # raises for any member that would be unsafe to unpack
             for path in paths:
                 if not _is_at(member.name, path) or (into / path).exists():
                     continue
                 if not member.isfile():
-                    raise ValueError(f"{archive} is unsafe: its member {member.name!r} is no plain file; get it anew")
+                    raise ValueError(
+                        f"{archive} is unsafe: its member {member.name!r} is not a regular file; get it again"
+                    )
                 _write(cast(IO[bytes], tar.extractfile(member)), member.name, path, into)
 
 

@@ -1,7 +1,7 @@
-"""Files for classifying sentences: which kind of article each is of, `python -m utils.dataset.article_category`.
+"""Data for classifying sentences by the category of their article: `python -m utils.dataset.article_category`.
 
-The kind is what an article's name begins with: KFTT's BDS00001 is about Buddhism, one of 15 kinds. No article has
-sentences in two splits, for neighbours give each other away.
+The category is what an article's name begins with: KFTT's BDS00001 is about Buddhism, one of 15 categories. No article
+has sentences in two splits, since neighbouring sentences give each other away.
 """
 
 import random
@@ -25,14 +25,14 @@ _N_LETTERS = 3
 
 
 def category(document: Document) -> str:
-    """What a document's name begins with."""
+    """Return the category of a document: the first letters of its name."""
     return document.name[:_N_LETTERS]
 
 
 def split_articles(documents: Sequence[Document], share: float) -> list[Split]:
-    """Choose a split for each article at random, of each category about this share of lines for dev, and for test.
+    """Choose a split for each article at random: about this share of each category's lines goes to dev, and to test.
 
-    A category with few articles, or with one that is larger than all others together, may have none of them there.
+    A category with few articles, or with one that is larger than all the rest together, may have none there.
     """
     of_category: dict[str, list[int]] = defaultdict(list)
     for i, document in enumerate(documents):
@@ -57,15 +57,15 @@ def write_categories(
 
     Args:
         text: the lines of the documents.
-        documents: in the order of the text.
-        share: of the sentences of each category for dev, and for test.
+        documents: the documents, in the order of the text.
+        share: share of each category's sentences for dev, and for test.
         folder: where to write.
 
     Returns:
         how many sentences each category has in each split
 
     Raises:
-        ValueError: a split would have no text.
+        ValueError: the share is out of range, or a split would have no text.
     """
     if not 0 < share < 0.25:
         raise ValueError(f"share={share}: give dev, and test, more than 0 and less than 0.25 of the sentences")
@@ -95,17 +95,17 @@ def write_categories(
 
 
 def build_parser() -> Parser:
-    """Which articles, and where to write."""
+    """Build the parser of the command's options."""
     parser = Parser(
         prog="utils.dataset.article_category",
         usage="python -m utils.dataset.article_category --documents FILE --folder FOLDER [options]",
-        description="Write texts and labels for learning which kind of article a sentence is of.",
+        description="Write texts and labels for learning to tell the category of a sentence's article.",
     )
-    parser.add_argument("--corpus", choices=CORPORA, default="kftt", help="whose training text")
-    parser.add_argument("--language", default="ja", help="of a published corpus, the side to take")
-    parser.add_argument("--archive", type=Path, metavar="FILE", help="of the corpus, instead of downloading it")
-    parser.add_argument("--documents", type=Path, required=True, metavar="FILE", help="name and lines of each article")
-    parser.add_argument("--share", type=float, default=0.02, help="of the sentences for dev, and for test")
+    parser.add_argument("--corpus", choices=CORPORA, default="kftt", help="corpus whose training text to use")
+    parser.add_argument("--language", default="ja", help="side of the corpus to use")
+    parser.add_argument("--archive", type=Path, metavar="FILE", help="the corpus, instead of a download")
+    parser.add_argument("--documents", type=Path, required=True, metavar="FILE", help="name and length of each article")
+    parser.add_argument("--share", type=float, default=0.02, help="share of the sentences for dev, and for test")
     parser.add_argument("--folder", type=Path, required=True, metavar="FOLDER", help="where to write")
     return parser
 

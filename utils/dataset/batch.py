@@ -1,4 +1,4 @@
-"""Batches of about equal work and little padding: a budget of tokens or sentences, those of like length together."""
+"""Batches of about equal work and little padding: sentences of similar length, within a budget of tokens or pairs."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -22,11 +22,11 @@ class BatchConfig:
         tokens_per_batch: most tokens of a batch on either side, padding and </s> included; one update sees
             `accumulate` such batches.
         accumulate: batches whose gradients are added before an update.
-        max_tokens: pairs with a longer side are left out of training; texts of one language are cut.
+        max_tokens: pairs with a longer side are left out of training; monolingual texts are truncated.
         length_multiple: lengths are padded up to a multiple of it, and the sentences of a batch are a multiple of it
-            where there are that many: 8 lets torch.compile and CUDA graphs meet few shapes; 1 pads least.
-        sentences_per_batch: most pairs of a batch, which ends at whichever bound comes first; null: tokens_per_batch
-            alone bounds it.
+            where there are that many: 8 gives torch.compile and CUDA graphs few shapes; 1 pads least.
+        sentences_per_batch: most pairs of a batch, which ends at whichever bound comes first; null: bounded by
+            tokens_per_batch alone.
     """
 
     tokens_per_batch: int = 4096
@@ -36,13 +36,13 @@ class BatchConfig:
     sentences_per_batch: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what makes no batch."""
+        """Refuse sizes that are too small."""
         require_at_least(self, tokens_per_batch=1, accumulate=1, max_tokens=1, length_multiple=1)
         if self.sentences_per_batch is not None and self.sentences_per_batch < 1:
             raise ValueError(f"sentences_per_batch={self.sentences_per_batch}: give at least 1, or null for no bound")
 
     def remedy(self) -> str:
-        """What to change where the memory does not hold a batch: half of it at once, an update as large as before."""
+        """Return what to change where a batch does not fit in memory: half the batch, an update as large as before."""
         if self.sentences_per_batch is not None and self.sentences_per_batch > 1:
             name, value = "sentences_per_batch", self.sentences_per_batch
         elif self.tokens_per_batch > self.max_tokens:
@@ -55,14 +55,14 @@ class BatchConfig:
         )
 
     def require_positions(self, positions: int, option: str = "model.max_length") -> None:
-        """Refuse to cut training batches that may be longer than a learned table of so many positions.
+        """Refuse settings whose batches may be longer than a learned table of positions.
 
         Args:
             positions: rows of the table.
-            option: that says how many there are.
+            option: the option that sets the size of the table.
 
         Raises:
-            ValueError: they may.
+            ValueError: a batch may be longer.
         """
         longest = -(-self.max_tokens // self.length_multiple) * self.length_multiple
         if longest > positions:
@@ -73,31 +73,31 @@ class BatchConfig:
 
 
 class Batch(NamedTuple):
-    """B pairs, padded behind."""
+    """B pairs, padded at the end."""
 
     src: Int[Tensor, "B S"]  # ... </s>
-    tgt: Int[Tensor, "B T"]  # <s> ... </s>: read up to the last, predict from the second
+    tgt: Int[Tensor, "B T"]  # <s> ... </s>: all but the last are read, all but the first predicted
 
     @property
     def target_tokens(self) -> int:
-        """How many tokens are predicted, </s> included; to be asked before the batch goes to a device."""
+        """Number of tokens to predict, </s> included; read it before the batch goes to a device."""
         return int((self.tgt[:, 1:] != PAD_ID).sum())
 
     @property
     def sides(self) -> dict[str, Int[Tensor, "B L"]]:
-        """Both; <s>, which is not predicted, is left aside."""
+        """Source and target, the target without <s>, which is not predicted."""
         return {"source": self.src, "target tokens": self.tgt[:, 1:]}
 
     def to(self, device: torch.device) -> "Batch":
-        """The same on a device; from pinned memory without waiting."""
+        """Copy to a device; from pinned memory without waiting."""
         return Batch(self.src.to(device, non_blocking=True), self.tgt.to(device, non_blocking=True))
 
 
 def within_budget(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
-    """Places of sequences, batch by batch, the longest first, so that what the memory cannot hold is known at once.
+    """Yield the places of sequences, batch by batch, longest first, so that running out of memory shows at once.
 
     Args:
-        lengths: of the sequences.
+        lengths: lengths of the sequences.
         budget: most positions of a batch, padding included; a longer sequence is a batch by itself.
     """
     order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
@@ -108,7 +108,7 @@ def within_budget(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
 
 
 def padded(sequences: Sequence[NDArray[np.integer] | Sequence[int]], bos: bool = False) -> Int[Tensor, "B L"]:
-    """One tensor of sequences of different length, each with </s> behind it and perhaps <s> before it."""
+    """Make one tensor of sequences of different lengths, each followed by </s> and optionally preceded by <s>."""
     longest = max(len(sequence) for sequence in sequences)
     out = np.full((len(sequences), longest + 1 + bos), PAD_ID, np.int64)
     if bos:

@@ -1,4 +1,4 @@
-"""Cutting a split into batches of sentences of like length, anew each epoch, as a function of seed and epoch alone."""
+"""Splits into batches of sentences of similar length, drawn again each epoch as a function of seed and epoch alone."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,11 +15,11 @@ from utils.dataset.token_array import TokenArray, TokenPairs
 
 
 class Epoch:
-    """The batches of an epoch, in training order; each is made when it is asked for.
+    """The batches of an epoch, in training order; each is made on demand.
 
-    Pairs are sorted by target length and, among equals, by source length, up for one target length and down for the
-    next, so that no batch holds the longest sources beside the shortest; equal pairs stand in random order. They are
-    cut where a bound is met, and the batches are then shuffled.
+    Pairs are sorted by target length and, among equals, by source length: ascending for one target length, descending
+    for the next, so that no batch has the longest sources next to the shortest. Pairs of equal lengths are in random
+    order. The sequence is cut wherever a bound is reached, and the batches are then shuffled.
 
     Args:
         pairs: the split.
@@ -27,7 +27,7 @@ class Epoch:
             itself.
         max_tokens: pairs with a longer side (</s> included), and pairs with an empty one, are left out; None keeps all.
         multiple: lengths are padded up to a multiple of it, rows are a multiple of it where there are that many.
-        seed: of the order.
+        seed: seed of the order, and number of the epoch.
         sentences_per_batch: most pairs of a batch; None: as many as the tokens allow.
 
     Raises:
@@ -55,7 +55,7 @@ class Epoch:
             raise ValueError(f"no pair of {n:,} has at most max_tokens={max_tokens} tokens a side: raise it")
 
         rng = np.random.default_rng(seed)
-        # to be random among equals, sorting begins with a random order
+        # a stable sort of a random order leaves equals in random order
         order = rng.permutation(np.arange(len(kept), dtype=np.int32))
         order = order[np.argsort(_by_length(_up(src, multiple), _up(tgt, multiple))[order], kind="stable")]
         self._order, src, tgt = kept[order], src[order], tgt[order]
@@ -69,7 +69,7 @@ class Epoch:
         self.padding = 1 - float(real / self._positions().sum())  # share of all positions, both sides
 
     def _positions(self) -> NDArray[np.int64]:
-        """Of each batch, padding included, in order of lengths."""
+        """Return the number of positions of each batch, padding included, in order of lengths."""
         return np.diff(self._cuts) * self._widths.sum(axis=1)
 
     def __len__(self) -> int:
@@ -77,16 +77,16 @@ class Epoch:
         return len(self._batches)
 
     def rows(self, i: int) -> NDArray[np.int32]:
-        """Which pairs are in batch i."""
+        """Return the pairs of batch i."""
         batch = self._batches[i]
         return self._order[self._cuts[batch] : self._cuts[batch + 1]]
 
     def target_tokens(self, i: int) -> int:
-        """How many tokens batch i predicts, </s> included; nothing is made for that."""
+        """Return the number of tokens that batch i predicts, </s> included, without making the batch."""
         return int(self._target_tokens[self._batches[i]])
 
     def largest(self) -> int:
-        """The batch with most positions: what the memory must hold."""
+        """Return the batch with the most positions, which memory must be able to hold."""
         return int(self._positions()[self._batches].argmax())
 
     def __getitem__(self, i: int) -> Batch:
@@ -99,7 +99,7 @@ class Epoch:
 
 
 def batch_of(pairs: TokenPairs, rows: NDArray[np.integer], multiple: int = 1) -> Batch:
-    """These pairs as tensors, lengths padded up to a multiple; <s>, which is not predicted, comes on top of it."""
+    """Make tensors of these pairs, lengths padded up to a multiple; <s>, which is not predicted, comes on top."""
     (src_ids, src_lengths), (tgt_ids, tgt_lengths) = (side.gather(rows) for side in pairs)
     src = _filled(src_ids, src_lengths, multiple, 0)
     tgt = _filled(tgt_ids, tgt_lengths, multiple, 1)
@@ -108,7 +108,7 @@ def batch_of(pairs: TokenPairs, rows: NDArray[np.integer], multiple: int = 1) ->
 
 
 def _filled(ids: NDArray[np.integer], lengths: NDArray[np.int64], multiple: int, begin: int) -> NDArray[np.int64]:
-    """Sequences that lie behind one another as rows of their own, `begin` places left free before, </s> behind."""
+    """Turn concatenated sequences into rows, with `begin` places left free before each and </s> after it."""
     width = -(-(int(lengths.max()) + 1) // multiple) * multiple
     out = np.full((len(lengths), begin + width), PAD_ID, np.int64)
     out[:, begin:][np.arange(width) < lengths[:, None]] = ids
@@ -117,13 +117,13 @@ def _filled(ids: NDArray[np.integer], lengths: NDArray[np.int64], multiple: int,
 
 
 class BucketSampler:
-    """Cuts a split into epochs of batches; the last epoch asked for is remembered.
+    """Makes epochs of batches of a split; the last epoch requested is remembered.
 
     Args:
-        pairs: the split, or what gives it for each epoch.
-        tokens_per_batch: see `Epoch`, as the others.
+        pairs: the split, or a function that gives it for each epoch.
+        tokens_per_batch: see `Epoch`.
         max_tokens: see `Epoch`.
-        seed: of the order.
+        seed: seed of the order.
         multiple: see `Epoch`.
         sentences_per_batch: see `Epoch`.
     """
@@ -143,7 +143,7 @@ class BucketSampler:
         )
 
     def epoch(self, epoch: int) -> Epoch:
-        """An epoch's batches: the same whoever asks, and however often.
+        """Return the batches of an epoch: the same at every call.
 
         Raises:
             ValueError: no pair is short enough.
@@ -151,23 +151,23 @@ class BucketSampler:
         return self._epochs(epoch)
 
     def all(self) -> list[Batch]:
-        """Every pair of the first epoch once, as tensors, for validating and testing."""
+        """Return batches with every pair of the first epoch once, for validation and testing."""
         return list(self.epoch(0))
 
 
 def require_positions(lines: TokenArray, file: Path, positions: int, option: str) -> None:
-    """Refuse a text that is scored whole and has lines longer than a learned table of so many positions.
+    """Refuse a text with lines longer than a learned table of positions; lines are scored whole.
 
     Args:
-        lines: its ids.
+        lines: ids of the text.
         file: where it was read from.
         positions: rows of the table.
-        option: that says how many there are.
+        option: the option that sets the size of the table.
 
     Raises:
-        ValueError: it has; the longest line is named.
+        ValueError: a line is too long; the longest is named.
     """
-    # a decoder reads <s> and all words, which are as many as all words and </s>
+    # a decoder reads <s> and all tokens, which are as many as all tokens and </s>
     lengths = lines.lengths + 1
     if lengths.max(initial=0) > positions:
         line, longest = int(lengths.argmax()), int(lengths.max())
@@ -178,17 +178,17 @@ def require_positions(lines: TokenArray, file: Path, positions: int, option: str
 
 
 def _up(lengths: NDArray[np.int32], multiple: int) -> NDArray[np.int32]:
-    """Lengths rounded up to a multiple."""
+    """Round lengths up to a multiple."""
     return lengths if multiple == 1 else -(-lengths // multiple) * multiple
 
 
 def _by_length(src: NDArray[np.int32], tgt: NDArray[np.int32]) -> NDArray[np.integer]:
-    """Numbers in the order of target length and then of source length, up and down in turn."""
+    """Return sort keys: by target length, then by source length, ascending and descending in turn."""
     widest = int(src.max()) + 1
-    rank = (np.bincount(tgt) > 0).cumsum() - 1  # of each target length among those that there are
+    rank = (np.bincount(tgt) > 0).cumsum() - 1  # of each target length among those that occur
     base, sign = rank * widest, np.where(rank % 2, 1, -1)
     base += np.where(rank % 2, 0, widest - 1)
-    # numbers of two bytes are sorted without comparing them, ten times as fast
+    # two-byte numbers are radix-sorted, ten times as fast as by comparison
     small = np.min_scalar_type(len(rank) * widest)
     number = base[tgt]
     number += sign[tgt] * src

@@ -1,21 +1,21 @@
-"""Rows of like length together within a budget of positions, and rows filled with ids."""
+"""Bucketing of rows of similar length within a budget of positions, and filling of rows with ids."""
 
 import numpy as np
 from numpy.typing import NDArray
 
 
 class Buckets:
-    """Which rows make up each batch of an epoch, and how wide it is.
+    """The rows of each batch of an epoch, and its width.
 
-    Rows are sorted by length, equal ones in random order, cut where the budget is full, and the batches shuffled.
+    Rows are sorted by length, equal ones in random order, and cut where the budget is full; the batches are shuffled.
 
     Args:
-        lengths: of the rows, all that stands in them counted.
+        lengths: lengths of the rows, special tokens included.
         tokens_per_batch: most positions of a batch, padding included; a longer row is a batch by itself.
         multiple: widths are padded up to a multiple of it, and the rows of a batch are a multiple of it where there
             are that many.
-        random: of the order.
-        most: rows of a batch; None: as many as there is room for.
+        random: generator that decides the order.
+        most: most rows of a batch; None: as many as fit.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Buckets:
         self.padding = 1 - float(lengths.sum(dtype=np.int64) / self._positions().sum())  # share of all positions
 
     def _positions(self) -> NDArray[np.int64]:
-        """Of each batch, padding included, in order of lengths."""
+        """Return the number of positions of each batch, padding included, in order of lengths."""
         return np.diff(self._cuts) * self._widths
 
     def __len__(self) -> int:
@@ -43,28 +43,28 @@ class Buckets:
         return len(self._batches)
 
     def rows(self, i: int) -> NDArray[np.int64]:
-        """Which rows are in batch i."""
+        """Return the rows of batch i."""
         if not 0 <= i < len(self):
             raise IndexError(f"batch {i} of {len(self)}")
         batch = self._batches[i]
         return self._order[self._cuts[batch] : self._cuts[batch + 1]]
 
     def width(self, i: int) -> int:
-        """How wide batch i is."""
+        """Return the width of batch i."""
         return int(self._widths[self._batches[i]])
 
     def largest(self) -> int:
-        """The batch with most positions: what the memory must hold."""
+        """Return the batch with the most positions, which memory must be able to hold."""
         return int(self._positions()[self._batches].argmax())
 
 
 def cuts(widths: NDArray[np.integer], budget: int, most: int, multiple: int) -> NDArray[np.int64]:
-    """Where batches begin, and the end: each takes as many of these rows, in turn, as the bounds have room for.
+    """Return where batches begin, and the end: each takes as many consecutive rows as the bounds allow.
 
     Args:
-        widths: of the rows.
+        widths: widths of the rows.
         budget: most positions of a batch, padding included; a wider row is a batch by itself.
-        most: rows of a batch.
+        most: most rows of a batch.
         multiple: the rows of a batch are a multiple of it where there are that many.
     """
     found = [0]
@@ -83,13 +83,13 @@ def fill(
     lengths: NDArray[np.integer],
     kept: NDArray[np.integer],
 ) -> None:
-    """Write sequences into the rows of an array, each cut at its end.
+    """Write sequences into the rows of an array, each truncated to the ids that are kept.
 
     Args:
         out: where to write.
-        begins: the column with which each sequence begins.
-        ids: of the sequences, behind one another.
-        lengths: of the sequences.
+        begins: the column where each sequence begins.
+        ids: ids of the sequences, concatenated.
+        lengths: lengths of the sequences.
         kept: how many ids of each are written.
     """
     row = np.repeat(np.arange(len(lengths)), lengths)

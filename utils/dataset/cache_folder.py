@@ -1,4 +1,4 @@
-"""Folders that are made once and checked at each use: checksums lie beside what was written."""
+"""Folders that are made once and checked at each use, by checksums stored with their files."""
 
 import json
 import shutil
@@ -13,18 +13,18 @@ _SUMS = "checksums.json"
 
 
 def cached_folder(path: Path, make: Callable[[Path], None], say: Callable[[str], None]) -> Path:
-    """A folder as `make` filled it at the first call: found, or made anew where a file of it is not as it was written.
+    """Return a folder that `make` fills at the first call; it is rebuilt where a file is no longer as it was written.
 
-    Processes that come at the same time wait for the first of them.
+    Processes that need it at the same time wait for the first of them.
 
     Args:
-        path: of the folder.
-        make: fills an empty one.
-        say: is told of damage.
+        path: the folder.
+        make: fills an empty folder.
+        say: called with a message about damage.
     """
     with _alone(path):
         if path.exists() and (fault := _fault(path)):
-            say(f"{path} is damaged ({fault}): making it anew")
+            say(f"{path} is damaged ({fault}): rebuilding it")
             shutil.rmtree(path)
         if not path.exists():
             with atomic_folder(path) as draft:
@@ -35,7 +35,7 @@ def cached_folder(path: Path, make: Callable[[Path], None], say: Callable[[str],
 
 
 def remove_cached(path: Path) -> None:
-    """Remove a folder that `cached_folder` has made, when nobody makes or checks it."""
+    """Remove a folder that `cached_folder` has made, once no process is making or checking it."""
     with _alone(path):
         shutil.rmtree(path, ignore_errors=True)
 
@@ -45,7 +45,7 @@ def _alone(path: Path) -> AbstractContextManager[None]:
 
 
 def _fault(folder: Path) -> str | None:
-    """What is wrong with a folder, None if nothing is."""
+    """Return what is wrong with a folder, None if nothing is."""
     try:
         sums = json.loads((folder / _SUMS).read_text(encoding="utf-8"))
         for name, (size, checksum) in sums.items():
@@ -53,7 +53,7 @@ def _fault(folder: Path) -> str | None:
             if found != size:
                 return f"{name} has {found:,} bytes, not {size:,}"
             if _checksum(folder / name) != checksum:
-                return f"{name} is not what was written"
+                return f"{name} differs from what was written"
     except FileNotFoundError as error:
         return f"{Path(error.filename).name} is missing"
     except (OSError, ValueError, TypeError, AttributeError) as error:
@@ -62,7 +62,7 @@ def _fault(folder: Path) -> str | None:
 
 
 def _checksum(path: Path) -> int:
-    """CRC-32, which finds every flipped bit and costs a second a gigabyte."""
+    """Return the CRC-32, which detects every flipped bit and takes a second per gigabyte."""
     checksum = 0
     with path.open("rb") as file:
         while chunk := file.read(1 << 20):

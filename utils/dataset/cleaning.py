@@ -1,4 +1,4 @@
-"""Dropping the training pairs that teach nothing: empty, overlong, ill-matched or repeated ones.
+"""Dropping training pairs of no use: empty, overlong, mismatched or repeated ones.
 
 Dev and test texts are never cleaned: a score counts every sentence.
 """
@@ -19,11 +19,11 @@ class CleanConfig:
 
     Attributes:
         max_chars: longest sentence on either side in characters; null keeps all
-        max_length_ratio: how many times longer or shorter a translation may be than the corpus's median
-            ratio of lengths in characters predicts (an English text has 3.5 times the characters of the
-            Japanese one); null keeps all
+        max_length_ratio: how many times longer or shorter a translation may be than predicted by the corpus's median
+            ratio of lengths in characters (an English text has 3.5 times the characters of the Japanese one); null
+            keeps all
         drop_duplicates: keep only the first of identical pairs
-        max_pairs: of what is left, learn from so many pairs alone, the first ones; null keeps all
+        max_pairs: learn from only the first N of the remaining pairs; null keeps all
 
     Raises:
         ValueError: a bound that no pair can meet
@@ -47,11 +47,11 @@ class CleanConfig:
 
 @dataclass(frozen=True)
 class CleanReport:
-    """What cleaning did.
+    """The result of cleaning, in numbers.
 
     Attributes:
-        total: pairs before
-        dropped: pairs that each rule dropped, in the order of the rules; a pair counts for the first that hits
+        total: pairs before cleaning
+        dropped: pairs that each rule dropped, in the order of the rules; a pair counts for the first that applies
     """
 
     total: int
@@ -59,7 +59,7 @@ class CleanReport:
 
     @property
     def kept(self) -> int:
-        """Pairs that are left."""
+        """Number of pairs that are left."""
         return self.total - sum(self.dropped.values())
 
     def __str__(self) -> str:
@@ -68,9 +68,9 @@ class CleanReport:
 
 
 def clean(files: ParallelFiles, config: CleanConfig) -> tuple[TextBlocks, CleanReport]:
-    """Drop the pairs that `config` does not want; the order of the others stays.
+    """Drop the pairs that `config` excludes; the order of the rest stays.
 
-    The text is read once, and numbers are all that is kept of it: two lengths and a hash a pair.
+    The text is read once, and only numbers are kept of it: two lengths and a hash per pair.
 
     Raises:
         ValueError: a file is missing, empty or not UTF-8, the line counts differ, or no pair is left
@@ -99,12 +99,12 @@ def clean(files: ParallelFiles, config: CleanConfig) -> tuple[TextBlocks, CleanR
     if config.max_length_ratio is not None and keep.any():
         off = np.log(np.maximum(tgt_chars, 1) / np.maximum(src_chars, 1))
         off = np.abs(off - np.median(off[keep]))
-        # the slack makes both directions agree on a ratio that stands exactly at the bound
+        # the slack makes both directions agree on a ratio that is exactly at the bound
         drop("length ratio", off > np.log(config.max_length_ratio) + 1e-9)
     if config.drop_duplicates:
         drop("duplicate", repeated(np.concatenate(hashed), keep))
     if config.max_pairs is not None:
-        drop("behind the end", keep.cumsum() > config.max_pairs)
+        drop("over max_pairs", keep.cumsum() > config.max_pairs)
     report = CleanReport(len(keep), dropped)
     if not report.kept:
         counts = ", ".join(f"{rule} {count:,}" for rule, count in dropped.items())

@@ -1,4 +1,4 @@
-"""Which texts a run learns from and is scored on, and having them at hand: published, embedded or one's own."""
+"""Parallel corpora: which one a run uses, and how it is prepared; published ones, the embedded one, or your own."""
 
 import hashlib
 from dataclasses import dataclass, field
@@ -21,21 +21,21 @@ SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Which parallel text, in which direction.
+    """Which parallel corpus to use, in which direction.
 
     Attributes:
-        corpus: the corpus; `files` (one's own texts) is understood when `src` and `tgt` are given
+        corpus: the corpus; `files` (your own texts) is implied when `src` and `tgt` are given
         src_lang: language to translate from
         tgt_lang: language to translate into
         archive: a local archive (.tar.gz, .tar.xz) or unpacked folder of the corpus, copied from instead
-            of downloaded; not looked at once the corpus lies verified under corpus/
-        src: one's own training text, a sentence a line
+            of downloaded; ignored once the corpus is verified under corpus/
+        src: your own training text, one sentence per line
         tgt: its translation, line by line
-        dev_src: one's own development text; without it, lines of the training text are held out
+        dev_src: your own development text; without it, lines of the training text are held out
         dev_tgt: its translation
-        test_src: one's own test text; without it, lines of the training text are held out
+        test_src: your own test text; without it, lines of the training text are held out
         test_tgt: its translation
-        held_out: how many lines of one's own training text go to dev, and as many to test, where not given
+        held_out: how many lines of your own training text go to dev, and as many to test, where these are not given
         clean: which pairs of the training text are dropped
     """
 
@@ -55,16 +55,16 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class Corpus:
-    """A corpus at hand: three pairs of files and what must be known to use them.
+    """A corpus, ready to use: three pairs of files and what must be known to use them.
 
     Attributes:
         name: as in `DataConfig.corpus`
         src_lang: language of the sources
         tgt_lang: language of the translations
-        train: the pairs to learn from, not cleaned yet
-        dev: the pairs to choose models by
-        test: the pairs to score on
-        pre_tokenized: words are separated by spaces already: BLEU takes them as they are (`tokenize none`)
+        train: training pairs, not cleaned yet
+        dev: development pairs, used to choose models
+        test: test pairs
+        pre_tokenized: words are already separated by spaces: BLEU takes them as they are (`tokenize none`)
     """
 
     name: str
@@ -76,7 +76,7 @@ class Corpus:
     pre_tokenized: bool
 
     def fingerprint(self, root: Path = CORPUS) -> str:
-        """A hash of all that is in the files, in this direction: what was derived from other texts is stale.
+        """Return a hash of the files' contents, in this direction: whatever was derived from other texts is stale.
 
         Args:
             root: where the hashes of large files are remembered
@@ -85,10 +85,10 @@ class Corpus:
 
 
 def prepare_corpus(config: DataConfig, root: Path = CORPUS) -> Corpus:
-    """Have the corpus at hand under `root`: fetched, verified and unpacked, or split, where that is still to do.
+    """Prepare the corpus under `root`: fetch, verify and unpack it, or split it, where that is still to be done.
 
     Raises:
-        ValueError: it cannot be had; the message says why and what to do, in one line
+        ValueError: the corpus is not available; the message says why and what to do, in one line
     """
     own = (config.src, config.tgt, config.dev_src, config.dev_tgt, config.test_src, config.test_tgt)
     if config.corpus == "files" or any(own):
@@ -136,7 +136,7 @@ def _own_files(config: DataConfig, root: Path) -> Corpus:
     _refuse_archive(config)
     train = _own_pair(config, "src", "tgt")
     if not train:
-        raise ValueError("own texts need both sides of the training text: give --data.src FILE --data.tgt FILE")
+        raise ValueError("your own texts need both sides of the training text: give --data.src FILE --data.tgt FILE")
     dev, test = _own_pair(config, "dev_src", "dev_tgt"), _own_pair(config, "test_src", "test_tgt")
     if not (dev and test):
         train, dev, test = _split(train, dev, test, config.held_out, root)
@@ -155,21 +155,25 @@ def _own_pair(config: DataConfig, src: str, tgt: str) -> ParallelFiles | None:
             return ParallelFiles(*files)
         case _:
             given, lacking = (src, tgt) if files[0] else (tgt, src)
-            raise ValueError(f"{given}={files[0] or files[1]} lacks its other side: give --data.{lacking} FILE too")
+            raise ValueError(
+                f"{given}={files[0] or files[1]} is missing its counterpart: also give --data.{lacking} FILE"
+            )
 
 
 def _split(
     train: ParallelFiles, dev: ParallelFiles | None, test: ParallelFiles | None, held_out: int, root: Path
 ) -> tuple[ParallelFiles, ParallelFiles, ParallelFiles]:
-    """Hold out what is not given. The split is written once for each content, and found again by it."""
+    """Hold out the splits that are not given; the result is written once for each content, and found again by it."""
     wanted = [name for name, files in (("dev", dev), ("test", test)) if files is None]
+    n_dev, n_test = (held_out if name in wanted else 0 for name in ("dev", "test"))
     folder = root / f"files-{_fingerprint(list(train), root)}-{'-'.join(wanted)}-{held_out}"
     if not folder.is_dir():
         if held_out < 1:
             raise ValueError(f"held_out={held_out} leaves no {' and no '.join(wanted)} text: give at least 1")
-        rest, held = hold_out(train, [held_out] * len(wanted))
+        rest, *held = hold_out(train, n_dev, n_test)
         with atomic_folder(folder) as draft:
-            write_split(train, rest, held, [_in_folder(draft, name) for name in ("train", *wanted)])
+            chosen = [rows for rows in held if rows]
+            write_split(train, rest, chosen, [_in_folder(draft, name) for name in ("train", *wanted)])
     return _in_folder(folder, "train"), dev or _in_folder(folder, "dev"), test or _in_folder(folder, "test")
 
 

@@ -1,7 +1,6 @@
-"""Random numbers that are functions of counters: the same whoever draws them and in whatever order.
+"""Counter-based random numbers: the same whichever process draws them, and in whatever order.
 
-SplitMix64 (Steele et al. 2014) as a hash, in the manner of Salmon et al. 2011, "Parallel random numbers: as easy
-as 1, 2, 3".
+SplitMix64 (Steele et al. 2014) as a hash, as in Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3".
 """
 
 from hashlib import blake2b
@@ -13,11 +12,11 @@ _GAMMA, _FIRST, _SECOND = (np.uint64(x) for x in (0x9E3779B97F4A7C15, 0xBF58476D
 
 
 def uniform(key: tuple[int | str, ...], *counters: NDArray[np.integer]) -> NDArray[np.float64]:
-    """A number of [0, 1) for each place of the counters, which are broadcast together.
+    """Return a number from [0, 1) for each element of the counters, which are broadcast together.
 
     Args:
-        key: of the draw: seed, epoch, what is drawn.
-        counters: not negative: an example's number, a place in it.
+        key: key of the draw: seed, epoch, what is drawn.
+        counters: not negative, such as an example's number and a place in it.
     """
     digest = blake2b(" ".join(map(str, key)).encode(), digest_size=8).digest()
     state = np.frombuffer(digest, np.uint64)

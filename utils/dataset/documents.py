@@ -1,4 +1,4 @@
-"""Texts of one language as documents: sentences that stand together, in the order in which they are read."""
+"""Monolingual texts as documents: sentences that belong together, in reading order."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,17 +12,17 @@ from utils.dataset.token_array import TokenArray
 
 
 class Document(NamedTuple):
-    """Lines of a text that belong together."""
+    """A run of lines of a text that belong together."""
 
     name: str
     n_lines: int
 
 
 def read_documents(path: Path) -> tuple[Document, ...]:
-    """The documents of a text, in its order, from a file with a name and a number of lines on each line.
+    """Read the documents of a text, in order, from a file with a name and a number of lines on each line.
 
     Raises:
-        ValueError: no such file, or a line that is something else.
+        ValueError: no such file, or a line of another form.
     """
     documents = []
     for number, line in enumerate(read_lines(path), start=1):
@@ -40,37 +40,37 @@ def read_documents(path: Path) -> tuple[Document, ...]:
 
 
 class DocumentTokens(NamedTuple):
-    """The ids of a text's sentences, numbered through it; lines without a token are none."""
+    """The ids of a text's sentences, numbered throughout the text; lines without a token are not sentences."""
 
     lines: TokenArray
     rows: NDArray[np.int32]  # the line of each sentence
-    bounds: NDArray[np.int64]  # the sentence with which each document begins, and how many there are
+    bounds: NDArray[np.int64]  # the first sentence of each document, and the number of sentences
 
     @classmethod
     def of(cls, lines: TokenArray, documents: Sequence[Document]) -> "DocumentTokens":
-        """Sentences of these documents, whose lines make up the text; documents without a sentence are left out."""
+        """Find the sentences of these documents, which make up the text; documents without one are left out."""
         has_tokens = lines.lengths > 0
         ends = np.cumsum([document.n_lines for document in documents])
-        # behind each document, how many sentences there are up to there
+        # the number of sentences up to the end of each document
         sentences = np.concatenate([np.zeros(1, np.int64), has_tokens.cumsum()])[ends]
         bounds = np.unique(np.concatenate([np.zeros(1, np.int64), sentences]))
         return cls(lines, np.flatnonzero(has_tokens).astype(np.int32), bounds)
 
     @property
     def n_sentences(self) -> int:
-        """How many."""
+        """Number of sentences."""
         return len(self.rows)
 
     @property
     def lengths(self) -> NDArray[np.int32]:
-        """Tokens of each sentence."""
+        """Number of tokens of each sentence."""
         return self.lines.lengths[self.rows]
 
     @property
     def document(self) -> NDArray[np.int32]:
-        """The document of each sentence, by its number."""
+        """Number of the document of each sentence."""
         return np.repeat(np.arange(len(self.bounds) - 1, dtype=np.int32), np.diff(self.bounds))
 
     def gather(self, sentences: NDArray[np.integer]) -> tuple[NDArray[np.uint16 | np.int32], NDArray[np.int64]]:
-        """The ids of these sentences behind one another, and the length of each."""
+        """Return the ids of these sentences concatenated, and the length of each."""
         return self.lines.gather(self.rows[sentences])

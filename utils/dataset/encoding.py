@@ -1,4 +1,4 @@
-"""Text to ids, block by block, by as many processes as there are processors."""
+"""Encoding of text to ids, block by block, with one process per processor."""
 
 import json
 import os
@@ -26,19 +26,19 @@ from utils.dataset.parallel_text import ParallelFiles
 from utils.dataset.text_blocks import TextBlocks
 from utils.text.pair import TokenizerPair, load_tokenizers
 
-_WORTH_PROCESSES = 50_000  # pairs; fewer are encoded while others would still start
+_WORTH_PROCESSES = 50_000  # pairs; fewer are encoded before processes would have started
 _SIZES = struct.Struct("<qq")
 _JOB = "job.json"
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How text is cut at random.
+    """How sub-words are sampled.
 
     Attributes:
         rate: see `TokenizerConfig.sampling`.
-        seed: of the training.
-        epoch: which cut of it.
+        seed: seed of the training.
+        epoch: number of the epoch; each has another segmentation.
     """
 
     rate: float
@@ -46,26 +46,26 @@ class Sampling:
     epoch: int
 
     def block_seed(self, block: int, side: int) -> int:
-        """A seed for a side of a block, so that it is cut the same whoever else cuts what before."""
+        """Return a seed for a side of a block, so that its segmentation depends on no other block or process."""
         numbers = f"{self.seed} {self.epoch} {block} {side}".encode()
         return int.from_bytes(blake2b(numbers, digest_size=4).digest(), "little")
 
 
 class Ids(NamedTuple):
-    """Ids of some lines behind one another, and how many each line has."""
+    """Ids of some lines, concatenated, and how many each line has."""
 
     ids: NDArray[np.int32]
     lengths: NDArray[np.int32]
 
     @classmethod
     def of(cls, sequences: Sequence[Sequence[int]]) -> "Ids":
-        """Those of each line put behind one another."""
+        """Concatenate the ids of each line."""
         lengths = np.fromiter(map(len, sequences), np.int32, len(sequences))
         return cls(np.fromiter(chain.from_iterable(sequences), np.int32, int(lengths.sum())), lengths)
 
 
 def encode_block(text: TextBlocks, i: int, tokenizers: TokenizerPair, sampling: Sampling | None) -> tuple[Ids, Ids]:
-    """Source and target ids of a block."""
+    """Return source and target ids of a block."""
     block, found = text.block(i), []
     for side, (tokenizer, lines) in enumerate(zip(tokenizers, (block.src, block.tgt), strict=True)):
         if sampling is None:
@@ -79,10 +79,10 @@ def encode_block(text: TextBlocks, i: int, tokenizers: TokenizerPair, sampling: 
 def encoded_blocks(
     text: TextBlocks, tokenizers: TokenizerPair, sampling: Sampling | None = None
 ) -> Iterator[tuple[Ids, Ids]]:
-    """Source and target ids, block by block in the order of the text.
+    """Yield source and target ids, block by block in the order of the text.
 
     Raises:
-        ValueError: a process that encodes was killed.
+        ValueError: an encoding process was killed.
     """
     if len(text) < _WORTH_PROCESSES:
         yield from (encode_block(text, i, tokenizers, sampling) for i in range(text.n_blocks))
@@ -100,7 +100,7 @@ def encoded_blocks(
     with ExitStack() as stack:
         job = Path(stack.enter_context(TemporaryDirectory(prefix="miyako-")))
         _write_job(job, text, tokenizers, sampling)
-        # leaving goes the other way round: workers end first, so that no thread waits for one
+        # on exit the order is reversed: workers end first, so that no thread waits for one
         threads = stack.enter_context(ThreadPoolExecutor(n_workers))
         for _ in range(n_workers):
             idle.put(stack.enter_context(_Worker(job)))
@@ -125,10 +125,10 @@ def _write_job(folder: Path, text: TextBlocks, tokenizers: TokenizerPair, sampli
 
 
 class _Worker:
-    """A process that is asked for one block after another; it ends with its standard input, so with this process.
+    """A process that encodes one block after another; it ends with its standard input, and so with this process.
 
-    It is started anew and imports what encoding needs, neither torch nor the command that is running: a copy of a
-    process with threads may hang, and a whole one takes 300 MB.
+    It is a fresh process that imports only what encoding needs, neither torch nor the running command: a fork of a
+    process with threads may hang, and a full import takes 300 MB.
     """
 
     def __init__(self, job: Path) -> None:
@@ -147,7 +147,7 @@ class _Worker:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._process.kill()  # it keeps nothing
+        self._process.kill()  # it has no state to lose
         self._process.wait()
 
     def encode(self, i: int) -> tuple[Ids, Ids]:
@@ -158,13 +158,13 @@ class _Worker:
         except (BrokenPipeError, EOFError):
             status = self._process.wait()
             raise ValueError(
-                f"a process that encodes text ended with status {status}: is there memory enough for "
-                f"{len(os.sched_getaffinity(0))} of them? taskset -c 0 makes it one"
+                f"a process that encodes text ended with status {status}: is there enough memory for "
+                f"{len(os.sched_getaffinity(0))} of them? Run under taskset -c 0 to start only one"
             ) from None
 
 
 def serve_blocks(job: Path, asked: IO[bytes], answers: IO[bytes]) -> None:
-    """What a worker does: encodes the block whose number it reads, writes its ids, and so on until nothing is asked."""
+    """Encode, in a worker, each block whose number is read, and write its ids, until the requests end."""
     settings = json.loads((job / _JOB).read_text(encoding="utf-8"))
     src, tgt = map(Path, settings["files"])
     text, tokenizers = TextBlocks.load(ParallelFiles(src, tgt), job), load_tokenizers(job)

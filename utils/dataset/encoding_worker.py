@@ -1,4 +1,4 @@
-"""The process that encodes blocks of text for another; nobody calls it by hand."""
+"""The process that encodes blocks of text for another; not to be run by hand."""
 
 import os
 import signal
@@ -9,11 +9,11 @@ from utils.dataset.encoding import serve_blocks
 
 
 def main() -> None:
-    """Encode what is asked for on standard input until it ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for who asks: when that one ends, so does this
+    """Encode the blocks requested on standard input until it ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent process: when it ends, so does this one
     try:
         serve_blocks(Path(sys.argv[1]), sys.stdin.buffer, sys.stdout.buffer)
-    except BrokenPipeError:  # who asked was killed
+    except BrokenPipeError:  # the parent process was killed
         os._exit(1)
 
 

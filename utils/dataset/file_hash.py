@@ -1,4 +1,4 @@
-"""The hash of a file; that of a large one is remembered as long as nobody touches it."""
+"""File hashes; that of a large file is remembered until the file changes."""
 
 import hashlib
 import json
@@ -8,25 +8,25 @@ from typing import Any
 
 from utils.file import write_json
 
-_LARGE = 2**24  # bytes: below it, hashing takes less than looking up
-# Seconds within which two changes may get the same time stamp: a file that was hashed sooner after a change might be
-# changed once more unnoticed, so it is waited for.
+_LARGE = 2**24  # bytes: below it, hashing is faster than looking up
+# Seconds within which two changes may get the same time stamp. A file hashed so soon after a change might change once
+# more unnoticed, so hashing waits until this much time has passed.
 _RESOLUTION = 2.0
 
 
 def file_hash(path: Path, root: Path) -> str:
-    """SHA-256 of what is in a file, in hexadecimal.
+    """Return the SHA-256 of a file's content, in hexadecimal.
 
     Args:
-        path: of the file.
-        root: where corpora and caches are kept, and what is known already is written down.
+        path: the file.
+        root: where corpora and caches are kept, known hashes among them.
     """
     memory = root / "cache" / "hashes.json"
     before = path.stat()
     if before.st_size < _LARGE:
         return _hash(path)
     name = str(path.resolve())
-    # the time of the last change of the inode is set by whatever writes, and by nobody's wish
+    # every write sets the inode's change time, and nobody can set it to a value of their choice
     stamp = [before.st_size, before.st_mtime_ns, before.st_ctime_ns, before.st_ino]
     match _read(memory).get(name):
         case [*known, str(digest)] if known == stamp and len(digest) == 64:
@@ -47,7 +47,7 @@ def _hash(path: Path) -> str:
 
 
 def _read(memory: Path) -> dict[str, Any]:
-    """What is remembered; nothing where the file is missing or damaged."""
+    """Return the known hashes; none where the file is missing or damaged."""
     try:
         known = json.loads(memory.read_text(encoding="utf-8"))
     except (OSError, ValueError):

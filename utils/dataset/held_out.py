@@ -1,6 +1,6 @@
-"""Splitting one parallel text into train, dev and test, when its owner has not."""
+"""Splitting one parallel text into train, dev and test, where its owner has not."""
 
-import random
+from collections.abc import Sequence
 from contextlib import ExitStack
 
 import numpy as np
@@ -9,24 +9,24 @@ from numpy.typing import NDArray
 from utils.dataset.parallel_text import ParallelFiles, read_blocks
 from utils.dataset.repeated import pair_hashes, repeated
 
-# Not the seed of a training: runs that differ in that one are compared on the same sentences.
-_SEED = 20110101
 
+def hold_out(files: ParallelFiles, n_dev: int, n_test: int) -> tuple[NDArray[np.bool_], list[int], list[int]]:
+    """Choose pairs of a text by their hashes: the lowest are the dev text, the highest the test text.
 
-def hold_out(files: ParallelFiles, sizes: list[int]) -> tuple[NDArray[np.bool_], list[list[int]]]:
-    """Choose random pairs of a text; the same text and sizes always give the same pairs.
-
-    What is held out are distinct pairs with text on both sides, and every copy of them leaves the rest.
+    The choice is as good as random, and a text that grows keeps it: a new pair can only send a held-out one back to
+    the rest, so that a run resumed on a grown text is never scored on what it has learned from. Held-out pairs are
+    distinct and have text on both sides, and all copies of them are removed from the rest.
 
     Args:
         files: the pairs to choose from
-        sizes: how many pairs each held-out text gets
+        n_dev: how many pairs go to dev
+        n_test: how many pairs go to test
 
     Returns:
-        whether a line belongs to the rest, and the lines of each held-out text
+        whether each line belongs to the rest, the lines of dev, and those of test
 
     Raises:
-        ValueError: too few distinct pairs for that
+        ValueError: there are too few distinct pairs
     """
     hashed, filled = [], []
     for block in read_blocks(files):
@@ -35,20 +35,21 @@ def hold_out(files: ParallelFiles, sizes: list[int]) -> tuple[NDArray[np.bool_],
         filled.append(np.fromiter(map(all, pairs), bool, len(pairs)))
     hashes, has_text = np.concatenate(hashed), np.concatenate(filled)
     distinct = np.flatnonzero(has_text & ~repeated(hashes, has_text))
-    if len(distinct) <= 2 * sum(sizes):
+    if len(distinct) <= 2 * (n_dev + n_test):
         raise ValueError(
-            f"held_out={max(sizes)} is too many of {len(distinct):,} distinct pairs, "
+            f"held_out={max(n_dev, n_test)} is too many of {len(distinct):,} distinct pairs, "
             "most of which are needed for training: lower --data.held_out or give --data.dev_src and so on"
         )
-    chosen = distinct[random.Random(_SEED).sample(range(len(distinct)), sum(sizes))]
-    rest = ~np.isin(hashes, hashes[chosen])
-    return rest, [part.tolist() for part in np.split(chosen, np.cumsum(sizes)[:-1])]
+    ranked = distinct[np.argsort(hashes[distinct])]
+    dev, test = ranked[:n_dev], ranked[len(ranked) - n_test :]
+    rest = ~np.isin(hashes, hashes[np.concatenate([dev, test])])
+    return rest, dev.tolist(), test.tolist()
 
 
 def write_split(
-    files: ParallelFiles, rest: NDArray[np.bool_], held: list[list[int]], into: list[ParallelFiles]
+    files: ParallelFiles, rest: NDArray[np.bool_], held: Sequence[Sequence[int]], into: Sequence[ParallelFiles]
 ) -> None:
-    """Write what `hold_out` chose: the rest into the first files, each held-out text into one of the others."""
+    """Write what `hold_out` chose: the rest into the first files, each held-out text into one of the following."""
     wanted = {row for rows in held for row in rows}
     found: dict[int, tuple[str, str]] = {}
     number = 0

@@ -1,7 +1,7 @@
-"""Getting a published corpus into its place under corpus/: fetch, take out, verify, and only then show it.
+"""Installing a published corpus under corpus/: fetch, extract, verify, and only then put it in place.
 
-Everything happens in a temporary folder beside the final one, which appears by one rename when all is verified.
-What carries a stamp there is therefore whole, whoever was interrupted or came at the same time.
+Everything happens in a temporary folder next to the final one, which appears by a single rename once all is verified.
+A folder with a stamp is therefore complete, even if a process was interrupted or several ran at the same time.
 """
 
 import hashlib
@@ -25,15 +25,15 @@ _STAMP = ".verified.json"  # sizes and times of the verified files: an unchanged
 def install(spec: CorpusSpec, archive: Path | None, folder: Path) -> None:
     """Make sure that `folder` holds the corpus, verified.
 
-    A corpus that is there already is kept, and then neither `archive` nor the network is touched.
+    A corpus that is already there is kept, and then neither `archive` nor the network is used.
 
     Args:
         spec: the corpus
         archive: a tar archive or a folder to copy from; None downloads
-        folder: where the corpus is to lie
+        folder: where to put the corpus
 
     Raises:
-        ValueError: the corpus cannot be fetched, or what came is not the published text
+        ValueError: the corpus cannot be fetched, or what was fetched is not the published text
     """
     if _is_stamped(folder):
         if (folder / _STAMP).read_text() != _stamp(spec, folder):
@@ -41,7 +41,7 @@ def install(spec: CorpusSpec, archive: Path | None, folder: Path) -> None:
             _write_stamp(spec, folder)
         return
     folder.parent.mkdir(parents=True, exist_ok=True)
-    mark = f".{os.getpid()}.part"  # by which `sweep_drafts` knows what was left
+    mark = f".{os.getpid()}.part"  # by which `sweep_drafts` recognises leftovers
     with TemporaryDirectory(mark, f".{spec.name}.", folder.parent) as temporary:
         fresh = Path(temporary) / "fresh"
         fresh.mkdir()
@@ -49,14 +49,14 @@ def install(spec: CorpusSpec, archive: Path | None, folder: Path) -> None:
         take(source, [path for path, _, _ in _files((*spec.splits, *spec.extra))], fresh)
         _verify(spec, fresh, f"{archive or spec.url} is not {spec.name} as published, get it from {spec.homepage}")
         _write_stamp(spec, fresh)
-        if folder.exists() and not _is_stamped(folder):  # left by somebody who unpacked by hand or was interrupted
+        if folder.exists() and not _is_stamped(folder):  # unpacked by hand, or left by an interrupted process
             with suppress(FileNotFoundError):
                 folder.rename(Path(temporary) / "aside")
         put_in_place(fresh, folder)
 
 
 def blob_hash(path: Path) -> str:
-    """Git's hash of a file's content, as `git hash-object` prints it."""
+    """Return Git's hash of a file's content, as `git hash-object` prints it."""
     digest = hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
     with path.open("rb") as file:
         while chunk := file.read(1 << 20):
@@ -65,7 +65,7 @@ def blob_hash(path: Path) -> str:
 
 
 def _download(spec: CorpusSpec, into: Path) -> Path:
-    """Fetch the archive, or each file by itself; returns the archive or the folder of the files."""
+    """Fetch the archive, or each file by itself; return the archive or the folder of the files."""
     if "{file}" in spec.url:
         urls = {path: spec.url.format(file=path) for path, _, _ in _files(spec.splits)}
         urls = {path + (".gz" if url.endswith(".gz") else ""): url for path, url in urls.items()}
@@ -76,27 +76,27 @@ def _download(spec: CorpusSpec, into: Path) -> Path:
         source = into / name
     print(f"Fetching {spec.name} ({spec.download_mb} MB, {spec.licence}) from {spec.homepage}", file=sys.stderr)
     pooch.get_logger().setLevel("WARNING")
-    # No hash here: the texts inside are verified, however they were packed.
+    # no hash here: the texts inside are verified, however they were packed
     registry = dict.fromkeys(urls)
     fetcher = pooch.create(path=into, base_url="", registry=registry, urls=urls, retry_if_failed=2)
     downloader = pooch.HTTPDownloader(progressbar=sys.stderr.isatty())
     try:
         for name in urls:
             fetcher.fetch(name, downloader=downloader)
-    except OSError as error:  # all that requests raises is one
+    except OSError as error:  # the base of all that requests raises
         reason: BaseException = error
-        while reason.__context__:  # the innermost is the one that tells a person something
+        while reason.__context__:  # the innermost is the most informative
             reason = reason.__context__
         raise ValueError(
             f"could not fetch {spec.name} from {urls[name]} ({reason}): give --data.archive PATH "
             f"(a local .tar.gz, .tar.xz or unpacked folder of {spec.homepage}), "
-            "or try the corpus that needs no network: --config const/preset/demo.yaml"
+            "or try the corpus that needs no network: --config demo"
         ) from None
     return source
 
 
 def _files(splits: Iterable[SplitSpec]) -> Iterator[tuple[str, SplitSpec, str]]:
-    """Path, split and language of each file."""
+    """Yield path, split and language of each file."""
     for split in splits:
         for lang in split.blobs:
             yield split.path(lang), split, lang

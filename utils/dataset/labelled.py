@@ -1,4 +1,4 @@
-"""Texts with a label each, for sentence classification."""
+"""Labelled texts for sentence classification."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -27,15 +27,15 @@ _SHOWN = 20  # labels in an error
 
 @dataclass(frozen=True)
 class LabelledConfig:
-    """Which texts and labels, line by line in two files.
+    """Texts and their labels, line by line in two files.
 
     Attributes:
-        text: the training text
-        labels: a label for each of its lines, any words
-        dev_text: the text to choose models by
-        dev_labels: its labels
-        test_text: the text to score on
-        test_labels: its labels
+        text: training text, one sentence per line
+        labels: labels of the training text, one per line: any words
+        dev_text: development text, used to choose models
+        dev_labels: labels of the development text
+        test_text: test text
+        test_labels: labels of the test text
     """
 
     text: Path
@@ -46,7 +46,7 @@ class LabelledConfig:
     test_labels: Path
 
     def pairs(self) -> tuple[tuple[Path, Path], ...]:
-        """Text and labels of train, dev and test.
+        """Return text and labels of train, dev and test.
 
         Raises:
             ValueError: a file is missing.
@@ -55,25 +55,25 @@ class LabelledConfig:
         for path in chain.from_iterable(pairs):
             if not path.is_file():
                 raise ValueError(
-                    f"no such file: {path}; python -m utils.dataset.article_category writes those of "
+                    f"no such file: {path}; python -m utils.dataset.article_category writes the files of "
                     "const/preset/kftt_category_ja.yaml"
                 )
         return pairs
 
 
 class LabelNames(tuple[str, ...]):
-    """Labels in sorted order; the place of a label is its number."""
+    """Labels in sorted order; a label's number is its place."""
 
     @classmethod
     def of(cls, path: Path) -> "LabelNames":
-        """All labels of a file.
+        """Collect all labels of a file.
 
         Raises:
-            ValueError: no such file, a line without a label, or fewer than two different ones.
+            ValueError: no such file, a line without a label, or fewer than two different labels.
         """
         names = cls(sorted(set(_labels(path))))
         if len(names) < 2:
-            raise ValueError(f"{path} has one label alone, {names[0]!r}: there is nothing to tell apart")
+            raise ValueError(f"{path} has only one label, {names[0]!r}: give at least two")
         return names
 
     @classmethod
@@ -82,14 +82,14 @@ class LabelNames(tuple[str, ...]):
         return cls(read_json(path))
 
     def save(self, path: Path) -> None:
-        """Write the labels as a list in JSON."""
+        """Write the labels as a JSON list."""
         write_text(path, json.dumps(self, ensure_ascii=False, indent=0) + "\n")
 
     def numbers(self, path: Path) -> NDArray[np.int64]:
-        """The number of each line's label.
+        """Return the number of each line's label.
 
         Raises:
-            ValueError: no such file, a line without a label, or with one that is not known.
+            ValueError: no such file, a line without a label, or an unknown label.
         """
         number = {name: i for i, name in enumerate(self)}
 
@@ -97,7 +97,7 @@ class LabelNames(tuple[str, ...]):
             for line, label in enumerate(_labels(path), start=1):
                 if label not in number:
                     known = ", ".join(self[:_SHOWN]) + (", ..." if len(self) > _SHOWN else "")
-                    raise ValueError(f"{path}, line {line}: label {label!r} is none of the training text's: {known}")
+                    raise ValueError(f"{path}, line {line}: label {label!r} is not among the training text's: {known}")
                 yield number[label]
 
         return np.fromiter(numbered(), np.int64)
@@ -111,7 +111,7 @@ def _labels(path: Path) -> Iterator[str]:
 
 
 class LabelledText(NamedTuple):
-    """Ids and label of each text."""
+    """Texts as ids, and their labels."""
 
     lines: TokenArray
     labels: NDArray[np.int64]
@@ -126,18 +126,18 @@ class LabelledText(NamedTuple):
         say: Callable[[str], None],
         root: Path = CORPUS,
     ) -> "LabelledText":
-        """Two files, the text encoded at the first call.
+        """Read two files; the text is encoded at the first call and cached.
 
         Args:
-            text: a text a line; an empty one is a text too.
-            labels: of the lines.
-            names: numbers the labels.
-            tokenizer: how to encode.
-            say: is told what takes time.
+            text: one text per line; an empty line is a text too.
+            labels: the label of each line.
+            names: the known labels.
+            tokenizer: what encodes the text.
+            say: called with a message about what takes time.
             root: where caches are kept.
 
         Raises:
-            ValueError: as `LabelNames.numbers`, or the files have different numbers of lines.
+            ValueError: as in `LabelNames.numbers`, or the files have different numbers of lines.
         """
         found = cls(cached_lines(f"labelled-{text.stem}", text, tokenizer, say, root), names.numbers(labels))
         if len(found.lines) != len(found.labels):
@@ -149,42 +149,42 @@ class LabelledText(NamedTuple):
 
 
 class LabelledBatch(NamedTuple):
-    """B texts `<s> text </s>`, padded behind, with their labels."""
+    """B texts `<s> text </s>`, padded at the end, with their labels."""
 
     ids: Int[Tensor, "B L"]
     label: Int[Tensor, " B"]
 
     @property
     def target_tokens(self) -> int:
-        """How many labels are predicted."""
+        """Number of labels to predict."""
         return len(self.label)
 
     @property
     def sides(self) -> dict[str, Int[Tensor, "B L"]]:
-        """There is one."""
+        """The ids, the only side."""
         return {"tokens": self.ids}
 
     def to(self, device: torch.device) -> "LabelledBatch":
-        """The same on a device; from pinned memory without waiting."""
+        """Copy to a device; from pinned memory without waiting."""
         return LabelledBatch(*(part.to(device, non_blocking=True) for part in self))
 
 
 class LabelledEpoch:
-    """The batches of an epoch, in training order; each is made when it is asked for.
+    """The batches of an epoch, in training order; each is made on demand.
 
     Args:
         text: the texts.
         tokens_per_batch: most positions of a batch, padding included; a longer text is a batch by itself.
-        max_tokens: longer texts, <s> and </s> included, are cut at the end; None cuts none.
+        max_tokens: longer texts, <s> and </s> included, are truncated; None: none are.
         multiple: lengths are padded up to a multiple of it.
         key: seed and number of the epoch.
-        sentences_per_batch: most examples of a batch; None: as many as there is room for.
+        sentences_per_batch: most examples of a batch; None: as many as fit.
 
     Raises:
         ValueError: `max_tokens` has no room for a text.
     """
 
-    n_dropped = 0  # too long ones are cut
+    n_dropped = 0  # overlong texts are truncated
 
     def __init__(
         self,
@@ -203,7 +203,7 @@ class LabelledEpoch:
         random = np.random.default_rng(key)
         self._buckets = Buckets(self._lengths + 2, tokens_per_batch, multiple, random, sentences_per_batch)
         self.padding = self._buckets.padding  # share of all positions
-        self.rows = self._buckets.rows  # which texts are in batch i
+        self.rows = self._buckets.rows  # the texts of batch i
         self.largest = self._buckets.largest
 
     def __len__(self) -> int:
@@ -211,7 +211,7 @@ class LabelledEpoch:
         return len(self._buckets)
 
     def target_tokens(self, i: int) -> int:
-        """How many labels batch i predicts; nothing is made for that."""
+        """Return the number of labels that batch i predicts, without making the batch."""
         return len(self.rows(i))
 
     def __getitem__(self, i: int) -> LabelledBatch:
@@ -228,13 +228,13 @@ class LabelledEpoch:
 
 
 class LabelledSampler:
-    """Makes epochs of labelled texts; the last one asked for is remembered.
+    """Makes epochs of labelled texts; the last one requested is remembered.
 
     Args:
-        text: see `LabelledEpoch`, as the others.
+        text: see `LabelledEpoch`.
         tokens_per_batch: see `LabelledEpoch`.
         max_tokens: see `LabelledEpoch`.
-        seed: of the order.
+        seed: seed of the order.
         multiple: see `LabelledEpoch`.
         sentences_per_batch: see `LabelledEpoch`.
     """
@@ -253,9 +253,9 @@ class LabelledSampler:
         )
 
     def epoch(self, epoch: int) -> LabelledEpoch:
-        """An epoch's batches: the same whoever asks, and however often."""
+        """Return the batches of an epoch: the same at every call."""
         return self._epochs(epoch)
 
     def all(self) -> list[LabelledBatch]:
-        """Every text once, for validating and testing."""
+        """Return batches with every text once, for validation and testing."""
         return list(self.epoch(0))

@@ -1,4 +1,4 @@
-"""Remembering the last of some large things that are made one after another."""
+"""A cache for the last of several large objects that are made one after another."""
 
 from collections.abc import Callable
 from typing import Generic, TypeVar
@@ -7,10 +7,10 @@ MadeT = TypeVar("MadeT")
 
 
 class LastMade(Generic[MadeT]):
-    """Makes a thing for a number; asked for the same number again, it gives the same thing.
+    """Makes an object for a number; the same number again returns the same object.
 
     Args:
-        make: gives the thing of a number, always an equal one.
+        make: makes the object of a number, always an equal one.
     """
 
     def __init__(self, make: Callable[[int], MadeT]) -> None:
@@ -18,7 +18,7 @@ class LastMade(Generic[MadeT]):
         self._last: tuple[int, MadeT] | None = None
 
     def __call__(self, number: int) -> MadeT:
-        """The thing of this number."""
+        """Return the object of this number."""
         if self._last is None or self._last[0] != number:
             self._last = None  # frees it before the next one is made
             self._last = number, self._make(number)

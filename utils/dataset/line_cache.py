@@ -1,4 +1,4 @@
-"""One text's tokenizer and token ids, made once and found again as long as nobody touches the text."""
+"""Tokenizer and token ids of one text, made once and reused until the text changes."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -20,13 +20,13 @@ from utils.text.tokenizer import Tokenizer
 
 
 class TextLines:
-    """The lines of a UTF-8 file, to be gone through as often as one likes; they are not held.
+    """The lines of a UTF-8 file, which may be iterated over repeatedly and are not kept in memory.
 
     Args:
-        path: of the file.
+        path: the file.
 
     Raises:
-        ValueError: no such file, invalid UTF-8, or nothing in it.
+        ValueError: no such file, invalid UTF-8, or no text in it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -52,17 +52,17 @@ class TextLines:
 def cached_tokenizer(
     name: str, text: Path, config: TokenizerConfig, say: Callable[[str], None], root: Path = CORPUS
 ) -> Tokenizer:
-    """The tokenizer of a text, learned from it at the first call.
+    """Return the tokenizer of a text, learned from it at the first call.
 
     Args:
-        name: of the text, for people who look into the cache.
+        name: name of the text, for people who look into the cache.
         text: what to learn from.
-        config: what to learn; `joint` says nothing here.
-        say: is told what takes time.
+        config: what to learn; `joint` is ignored.
+        say: called with a message about what takes time.
         root: where caches are kept.
 
     Raises:
-        ValueError: the text cannot give the vocabulary that is asked for, or is to be cut at random.
+        ValueError: the text does not support the requested vocabulary, or sub-word sampling is requested.
     """
     if config.sampling:
         raise ValueError(f"sampling={config.sampling} is for pairs of texts: set tokenizer.sampling to 0")
@@ -71,7 +71,7 @@ def cached_tokenizer(
 
     def make(folder: Path) -> None:
         lines = TextLines(text)
-        say(f"Learning the vocabulary ({config.kind}) from {len(lines):,} lines: once, a minute for a large text")
+        say(f"Learning the vocabulary ({config.kind}) from {len(lines):,} lines (once; a minute for a large text)")
         train_tokenizer(config, lines).save(folder / "tokenizer")
 
     return load_tokenizer(cached_folder(root / "cache" / f"{name}-tokenizer-{key}", make, say))
@@ -80,13 +80,13 @@ def cached_tokenizer(
 def cached_lines(
     name: str, text: Path, tokenizer: Tokenizer, say: Callable[[str], None], root: Path = CORPUS
 ) -> TokenArray:
-    """The ids of a text line by line, encoded at the first call.
+    """Return the ids of a text line by line, encoded at the first call.
 
     Args:
-        name: of the text, for people who look into the cache.
+        name: name of the text, for people who look into the cache.
         text: what to encode.
-        tokenizer: how.
-        say: is told what takes time.
+        tokenizer: what encodes the text.
+        say: called with a message about what takes time.
         root: where caches are kept.
     """
     written = saved_hashes(lambda folder: tokenizer.save(folder / "tokenizer"))
@@ -94,14 +94,14 @@ def cached_lines(
 
     def make(folder: Path) -> None:
         lines = TextLines(text)
-        say(f"Encoding {len(lines):,} lines of {name}: once")
+        say(f"Encoding {len(lines):,} lines of {name} (once)")
         _encode(lines, tokenizer, folder / "lines")
 
     return TokenArray.load(cached_folder(root / "cache" / f"{name}-{key}", make, say) / "lines")
 
 
 def _encode(lines: TextLines, tokenizer: Tokenizer, stem: Path) -> None:
-    """Write the ids, with a bar where somebody watches it; one process has a million lines done in seconds."""
+    """Write the ids, with a progress bar on a terminal; one process encodes a million lines in seconds."""
     bar = tqdm(total=len(lines), unit=" lines", leave=False, disable=not sys.stderr.isatty())
     rest = iter(lines)
     with bar, TokenWriter(stem, len(tokenizer)) as writer:

@@ -18,8 +18,8 @@ from utils.dataset.last_made import LastMade
 from utils.text.tokenizer import Tokenizer
 from utils.text.whole_word import WholeWords
 
-MASKED, REPLACED = 0.8, 0.1  # of what is predicted; the rest is left as it is
-TRUE_SUCCESSORS = 0.5  # of the second sentences
+MASKED, REPLACED = 0.8, 0.1  # shares of the predicted tokens; the rest is left unchanged
+TRUE_SUCCESSORS = 0.5  # share of the second sentences
 
 
 @dataclass(frozen=True)
@@ -28,12 +28,12 @@ class MaskingConfig:
 
     Args:
         rate: share of an example's tokens that are predicted; at least one is.
-        whole_words: all pieces of a word are hidden together: of SentencePiece those up to the next ▁, in scripts
+        whole_words: all pieces of a word are hidden together: with SentencePiece those up to the next ▁, in scripts
             without spaces each piece by itself.
-        next_sentence: examples are two sentences, of which the second follows the first or stands elsewhere.
+        next_sentence: examples are two sentences, of which the second follows the first or comes from elsewhere.
 
     Raises:
-        ValueError: a rate that is no share.
+        ValueError: the rate is not between 0 and 1.
     """
 
     rate: float = 0.15
@@ -42,34 +42,34 @@ class MaskingConfig:
 
     def __post_init__(self) -> None:
         if not 0 < self.rate < 1:
-            raise ValueError(f"rate={self.rate} is no share of tokens to predict: give 0.15, say")
+            raise ValueError(f"rate={self.rate} is not a share of tokens to predict: give one such as 0.15")
 
 
 class MaskedBatch(NamedTuple):
-    """B examples `<s> A </s> B </s>`, or `<s> A </s>`, padded behind."""
+    """B examples `<s> A </s> B </s>`, or `<s> A </s>`, padded at the end."""
 
     ids: Int[Tensor, "B L"]  # with masks
     segments: Int[Tensor, "B L"]  # 0: up to the first </s>, and padding; 1: B and its </s>
-    target: Int[Tensor, "B L"]  # the right token where one is predicted, <pad> elsewhere
-    follows: Int[Tensor, " B"]  # 1: B is the sentence behind A; 0: it is not; empty where there is no B
+    target: Int[Tensor, "B L"]  # the original token where one is predicted, <pad> elsewhere
+    follows: Int[Tensor, " B"]  # 1: B is the sentence after A; 0: it is not; empty where there is no B
 
     @property
     def target_tokens(self) -> int:
-        """How many tokens are predicted; to be asked before the batch goes to a device."""
+        """Number of tokens to predict; read it before the batch goes to a device."""
         return int((self.target != PAD_ID).sum())
 
     @property
     def sides(self) -> dict[str, Int[Tensor, "B L"]]:
-        """There is one."""
+        """The ids, the only side."""
         return {"tokens": self.ids}
 
     def to(self, device: torch.device) -> "MaskedBatch":
-        """The same on a device; from pinned memory without waiting."""
+        """Copy to a device; from pinned memory without waiting."""
         return MaskedBatch(*(part.to(device, non_blocking=True) for part in self))
 
 
 class _Partners(NamedTuple):
-    """Of each example the sentences A and B, how many tokens of each are read, and whether B follows A."""
+    """The sentences A and B of each example, how many tokens of each are read, and whether B follows A."""
 
     first: NDArray[np.int64]
     second: NDArray[np.int64]
@@ -78,34 +78,34 @@ class _Partners(NamedTuple):
     follows: NDArray[np.bool_]
 
     def of(self, rows: NDArray[np.int64]) -> "_Partners":
-        """Those of some examples."""
+        """Return the partners of some examples."""
         first, second, n_first, n_second, follows = self
         return _Partners(first[rows], second[rows], n_first[rows], n_second[rows], follows[rows])
 
 
 class MaskedEpoch:
-    """The batches of an epoch, in training order; each is made when it is asked for.
+    """The batches of an epoch, in training order; each is made on demand.
 
-    Each sentence that has a successor in its document is once an A; without next-sentence prediction, each sentence.
-    A wrong B is of another document, or, where there is but one, any sentence but A and its successor.
-    Which tokens are hidden, and by what, is a function of seed, epoch and A alone.
+    Each sentence that has a successor in its document is an A once; without next-sentence prediction, every sentence.
+    A wrong B is from another document or, where there is only one, any sentence but A and its successor.
+    Which tokens are hidden, and by what, depends only on seed, epoch and A.
 
     Args:
         text: the sentences.
-        tokenizer: which made their ids; its length is the id of the mask.
+        tokenizer: the tokenizer that made their ids; its length is the id of the mask.
         config: what is hidden.
         tokens_per_batch: most positions of a batch, padding included; a longer example is a batch by itself.
-        max_tokens: longer examples, special tokens included, are cut at the end of their longer sentence; None
-            cuts none.
+        max_tokens: longer examples, special tokens included, are truncated at the end of their longer sentence; None:
+            none are.
         multiple: lengths are padded up to a multiple of it.
         key: seed and number of the epoch.
-        sentences_per_batch: most examples of a batch; None: as many as there is room for.
+        sentences_per_batch: most examples of a batch; None: as many as fit.
 
     Raises:
         ValueError: the text has no example, or `max_tokens` has no room for one.
     """
 
-    n_dropped = 0  # too long ones are cut
+    n_dropped = 0  # overlong examples are truncated
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class MaskedEpoch:
         if config.next_sentence:
             first, second, follows = _next_sentences(text, random)
         else:
-            first = second = np.arange(text.n_sentences)  # of which nothing is read the second time
+            first = second = np.arange(text.n_sentences)  # the second is not read
             follows = np.zeros(len(first), bool)
         lengths = text.lengths.astype(np.int64)
         n_first, n_second = lengths[first], lengths[second] * config.next_sentence
@@ -147,18 +147,18 @@ class MaskedEpoch:
         return len(self._buckets)
 
     def rows(self, i: int) -> NDArray[np.int64]:
-        """Which sentences are the A of batch i."""
+        """Return the sentences that are the A of batch i."""
         return self._partners.first[self._buckets.rows(i)]
 
     def target_tokens(self, i: int) -> int:
-        """How many tokens batch i predicts; made for that only where whole words decide it."""
+        """Return the number of tokens that batch i predicts; the batch is made only where whole words decide it."""
         if self._words is not None:
             return self[i].target_tokens
         partners = self._partners.of(self._buckets.rows(i))
         return int(self._n_predicted(partners.n_first + partners.n_second).sum())
 
     def _n_predicted(self, n_tokens: NDArray[np.int64]) -> NDArray[np.int64]:
-        """How many tokens are predicted of examples with so many."""
+        """Return how many tokens are predicted in examples of `n_tokens` tokens."""
         return np.maximum(np.rint(self._config.rate * n_tokens).astype(np.int64), 1)
 
     def __getitem__(self, i: int) -> MaskedBatch:
@@ -189,7 +189,7 @@ class MaskedEpoch:
         n_first: NDArray[np.int64],
         n_second: NDArray[np.int64],
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """What is read instead of the ids, and what is predicted."""
+        """Return what is read instead of the ids, and what is predicted."""
         column = np.arange(ids.shape[1])
         behind = (1 + n_first)[:, None]  # the place of the first </s>
         is_text = (column > 0) & (column < behind + 1 + n_second[:, None]) & (column != behind)
@@ -216,14 +216,14 @@ class MaskedEpoch:
         place: NDArray[np.int64],
         n_tokens: NDArray[np.int64],
     ) -> NDArray[np.bool_]:
-        """Which tokens are predicted: words in random order as long as they fit, and at least one in each row.
+        """Choose the tokens to predict: words in random order while they fit, and at least one in each row.
 
         Args:
-            word: of each token, rising.
-            row: of each token.
-            example: of each row.
-            place: of each token, a column.
-            n_tokens: of each row.
+            word: number of each token's word, ascending.
+            row: row of each token.
+            example: example of each row.
+            place: column of each token.
+            n_tokens: number of tokens of each row.
         """
         _, begins, of_token, sizes = np.unique(word, return_index=True, return_inverse=True, return_counts=True)
         chance = uniform((*self._key, "which"), example[row[begins]], place[begins])
@@ -248,7 +248,7 @@ class MaskedEpoch:
 def _next_sentences(
     text: DocumentTokens, random: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
-    """Each sentence that has a successor, what is to stand behind it, and whether that is the successor."""
+    """Return each sentence that has a successor, the sentence to put after it, and whether that is the successor."""
     has_successor = np.ones(text.n_sentences, bool)
     has_successor[text.bounds[1:] - 1] = False
     first = np.flatnonzero(has_successor)
@@ -260,8 +260,8 @@ def _next_sentences(
     elsewhere = text.n_sentences - (end - begin)
     if not len(first) or elsewhere.min() < 1:
         raise ValueError(
-            f"{text.n_sentences:,} sentences in {len(text.bounds) - 1:,} documents make no pairs that follow and pairs "
-            "that do not: give more text, or set next_sentence to false"
+            f"{text.n_sentences:,} sentences in {len(text.bounds) - 1:,} documents cannot give both pairs that "
+            "follow and pairs that do not: give more text, or set next_sentence to false"
         )
     follows = random.random(len(first)) < TRUE_SUCCESSORS
     other = random.integers(elsewhere)
@@ -270,15 +270,15 @@ def _next_sentences(
 
 
 class MaskedSampler:
-    """Makes epochs of masked examples; the last one asked for is remembered.
+    """Makes epochs of masked examples; the last one requested is remembered.
 
     Args:
-        text: see `MaskedEpoch`, as the others.
+        text: see `MaskedEpoch`.
         tokenizer: see `MaskedEpoch`.
         config: see `MaskedEpoch`.
         tokens_per_batch: see `MaskedEpoch`.
         max_tokens: see `MaskedEpoch`.
-        seed: of partners, masks and order.
+        seed: seed of partners, masks and order.
         multiple: see `MaskedEpoch`.
         sentences_per_batch: see `MaskedEpoch`.
     """
@@ -298,7 +298,7 @@ class MaskedSampler:
         self._epochs = LastMade(lambda n: MaskedEpoch(text, tokenizer, config, *bounds, (seed, n), sentences_per_batch))
 
     def epoch(self, epoch: int) -> MaskedEpoch:
-        """An epoch's batches: the same whoever asks, and however often.
+        """Return the batches of an epoch: the same at every call.
 
         Raises:
             ValueError: the text has no example.
@@ -306,5 +306,5 @@ class MaskedSampler:
         return self._epochs(epoch)
 
     def all(self) -> list[MaskedBatch]:
-        """Every example of the first epoch once, for validating and testing: partners and masks are always the same."""
+        """Return every example of the first epoch once, for validation and testing: partners and masks never change."""
         return list(self.epoch(0))

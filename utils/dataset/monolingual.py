@@ -1,4 +1,4 @@
-"""Which text of one language a run learns from, in document order, and having it at hand: published or one's own."""
+"""Monolingual texts in document order: which one a run uses, and how it is prepared; published ones or your own."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -20,20 +20,20 @@ from utils.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class MonolingualConfig:
-    """Which text of one language.
+    """Which monolingual text to use.
 
     Attributes:
-        corpus: the corpus; `files` (one's own texts) is understood when `text` is given
-        language: of a published corpus, the side to take; of one's own text, what it is written in
+        corpus: the corpus; `files` (your own texts) is implied when `text` is given
+        language: the side of a published corpus to use, or the language of your own text
         archive: a local archive (.tar.gz, .tar.xz) or unpacked folder of the corpus, copied from instead
-            of downloaded; not looked at once the corpus lies verified under corpus/
-        text: one's own training text, a sentence a line, in the order of its documents
-        dev_text: one's own development text; without it, the end of the training text is held out
-        test_text: one's own test text; without it, the end of the training text is held out
-        documents: a file that tells the documents of the training text, or of one's own text before its end is
-            held out: the name and the number of lines of each, a document a line; without it, all is one document
-        held_out: how many lines of one's own training text go to dev, and as many to test, where not given; of a
-            text with documents, whole documents of at least that many
+            of downloaded; ignored once the corpus is verified under corpus/
+        text: your own training text, one sentence per line, in document order
+        dev_text: your own development text; without it, the end of the training text is held out
+        test_text: your own test text; without it, the end of the training text is held out
+        documents: a file with the documents of the training text, or of your own text before its end is held out:
+            the name and the number of lines of one document per line; without it, all is one document
+        held_out: how many lines of your own training text go to dev, and as many to test, where these are not given;
+            with documents, whole documents of at least that many lines
     """
 
     corpus: Literal["kftt", "tanaka", "multi30k", "multi30k_tok", "embedded", "files"] = "kftt"
@@ -48,16 +48,16 @@ class MonolingualConfig:
 
 @dataclass(frozen=True)
 class MonolingualCorpus:
-    """A text of one language at hand, in three parts, and what must be known to use it.
+    """A monolingual text, ready to use, in three parts, and what must be known to use it.
 
     Attributes:
         name: as in `MonolingualConfig.corpus`
-        language: of the text
-        train: the text to learn from
-        dev: the text to choose models by: one document
-        test: the text to score on: one document
-        documents: of the training text, in its order
-        pre_tokenized: words are separated by spaces already
+        language: language of the text
+        train: training text
+        dev: development text, used to choose models: one document
+        test: test text: one document
+        documents: documents of the training text, in order
+        pre_tokenized: words are already separated by spaces
     """
 
     name: str
@@ -69,7 +69,7 @@ class MonolingualCorpus:
     pre_tokenized: bool
 
     def fingerprint(self, root: Path = CORPUS) -> str:
-        """A hash of all that is in the files and of where documents end.
+        """Return a hash of the files' contents and of where documents end.
 
         Args:
             root: where the hashes of large files are remembered
@@ -77,18 +77,18 @@ class MonolingualCorpus:
         return _fingerprint([self.train, self.dev, self.test], self.documents, root)
 
     def tokenizer(self, config: TokenizerConfig, say: Callable[[str], None], root: Path = CORPUS) -> Tokenizer:
-        """What cuts the text, learned from the training text at the first call; see `cached_tokenizer`."""
+        """Return a tokenizer, learned from the training text at the first call; see `cached_tokenizer`."""
         return cached_tokenizer(f"{self.name}-{self.language}", self.train, config, say, root)
 
     def tokens(
         self, split: Split, tokenizer: Tokenizer, say: Callable[[str], None], root: Path = CORPUS
     ) -> DocumentTokens:
-        """The ids of a split, encoded at the first call.
+        """Return the ids of a split, encoded at the first call.
 
         Args:
             split: train, dev or test
-            tokenizer: how to encode
-            say: is told what takes time
+            tokenizer: what encodes the text
+            say: called with a message about what takes time
             root: where caches are kept
         """
         name = f"{self.name}-{self.language}-{split}"
@@ -97,10 +97,10 @@ class MonolingualCorpus:
 
 
 def prepare_monolingual(config: MonolingualConfig, root: Path = CORPUS) -> MonolingualCorpus:
-    """Have the text at hand under `root`: fetched, verified and unpacked, or split, where that is still to do.
+    """Prepare the text under `root`: fetch, verify and unpack it, or split it, where that is still to be done.
 
     Raises:
-        ValueError: it cannot be had, or its documents are not those of the file; one line says what to do
+        ValueError: the text is not available, or its documents do not match it; one line says what to do
     """
     if config.corpus == "files" or config.text or config.dev_text or config.test_text:
         return _own_text(config, root)
@@ -140,7 +140,7 @@ def _documents(config: MonolingualConfig, text: Path) -> tuple[Document, ...]:
     if total != n_lines:
         raise ValueError(
             f"documents={config.documents} counts {total:,} lines, but {text} has {n_lines:,}: "
-            "give the file that belongs to this text, or none"
+            "give the file that belongs to this text, or leave it out"
         )
     return documents
 
@@ -148,7 +148,7 @@ def _documents(config: MonolingualConfig, text: Path) -> tuple[Document, ...]:
 def _parts(
     documents: tuple[Document, ...], wanted: Sequence[str], held_out: int
 ) -> tuple[tuple[Document, ...], list[int]]:
-    """Hold out the end of a text: the documents that are left, and how many lines each part has, in order."""
+    """Hold out the end of a text; return the documents that are left, and the number of lines of each part in order."""
     if held_out < 1:
         raise ValueError(f"held_out={held_out} leaves no {' and no '.join(wanted)} text: give at least 1")
     total = sum(document.n_lines for document in documents)
@@ -170,7 +170,7 @@ def _parts(
 
 
 def _split(text: Path, names: Sequence[str], sizes: Sequence[int], root: Path) -> Path:
-    """Cut a text into files, once for each content; gives their folder."""
+    """Split a text into files, once for each content; return their folder."""
     parts = [Document(name, size) for name, size in zip(names, sizes, strict=True)]
     folder = root / f"text-{_fingerprint([text], parts, root)}"
     if not folder.is_dir():

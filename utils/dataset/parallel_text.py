@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-BLOCK = 8192  # lines that are read, cleaned and encoded together
+BLOCK = 8192  # lines read, cleaned and encoded together
 
 
 class ParallelFiles(NamedTuple):
@@ -22,7 +22,7 @@ class ParallelText:
     """Sentences and their translations: `src[i]` and `tgt[i]` are a pair.
 
     Raises:
-        ValueError: the sides differ in length
+        ValueError: the sides have different numbers of lines
     """
 
     src: list[str]
@@ -30,7 +30,7 @@ class ParallelText:
 
     def __post_init__(self) -> None:
         if len(self.src) != len(self.tgt):
-            raise ValueError(f"{len(self.src):,} source lines but {len(self.tgt):,} target lines: not a pair each")
+            raise ValueError(f"{len(self.src):,} source lines but {len(self.tgt):,} target lines: give one for each")
 
     def __len__(self) -> int:
         return len(self.src)
@@ -40,14 +40,14 @@ class ParallelText:
 
 
 def decoded_lines(file: Iterable[bytes], name: str) -> Iterator[str]:
-    r"""The lines of a binary UTF-8 stream as they come, without a byte order mark, "\n" and Windows' "\r".
+    r"""Decode the lines of a binary UTF-8 stream as they come, without a byte order mark, "\n" and Windows' "\r".
 
-    Only "\n" ends a line. `str.splitlines` also breaks at U+2028, U+0085 and others, which stand inside
-    sentences of real corpora, and from there on every sentence would get its neighbour's translation.
+    Only "\n" ends a line. `str.splitlines` also breaks at U+2028, U+0085 and others, which occur inside sentences of
+    real corpora; from there on, every sentence would be paired with its neighbour's translation.
 
     Args:
         file: lines of bytes, as iterating over a binary file gives them.
-        name: of the stream, for errors.
+        name: name of the stream, for error messages.
 
     Raises:
         ValueError: invalid UTF-8
@@ -63,10 +63,10 @@ def decoded_lines(file: Iterable[bytes], name: str) -> Iterator[str]:
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines of a UTF-8 file.
+    """Read the lines of a UTF-8 file.
 
     Raises:
-        ValueError: no such file, invalid UTF-8, or nothing in it
+        ValueError: no such file, invalid UTF-8, or no text in it
     """
     _refuse_missing(path)
     with path.open("rb") as file:
@@ -87,7 +87,7 @@ def read_parallel(files: ParallelFiles) -> ParallelText:
 
 
 class Block(NamedTuple):
-    """Pairs that stand behind one another, and where they end: lines, bytes of the source and of the target so far."""
+    """Consecutive pairs, and where they end: the lines, source bytes and target bytes so far."""
 
     src: list[str]
     tgt: list[str]
@@ -95,10 +95,10 @@ class Block(NamedTuple):
 
 
 def read_blocks(files: ParallelFiles) -> Iterator[Block]:
-    """Read both files side by side, a block at a time, so that a text of any length takes the memory of a block.
+    """Read both files side by side, a block at a time, so that a text of any length only takes the memory of a block.
 
     Raises:
-        ValueError: as `read_parallel`; a fault is found where it stands, behind the blocks before it
+        ValueError: as in `read_parallel`; raised where the fault is, after the blocks before it
     """
     for path in files:
         _refuse_missing(path)
@@ -107,7 +107,7 @@ def read_blocks(files: ParallelFiles) -> Iterator[Block]:
         opened = src_file, tgt_file
         sides = [decoded_lines(file, str(path)) for file, path in zip(opened, files, strict=True)]
         while True:
-            # behind the end of the shorter file the rest of the other is still looked at, for what to say of it
+            # after the end of the shorter file the rest of the other is still read, for the error message
             src, tgt = (list(islice(side, BLOCK)) for side in sides)
             for i, lines in enumerate((src, tgt)):
                 n_lines[i] += len(lines)

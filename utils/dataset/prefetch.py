@@ -1,4 +1,4 @@
-"""Making the next batches in a thread of its own while one is learned from."""
+"""Preparation of the next batches in a separate thread during an update."""
 
 import queue
 import threading
@@ -13,21 +13,21 @@ _AHEAD = 4
 
 
 class _End:
-    """The maker is done, or failed."""
+    """The mark that the producer is done, or failed."""
 
     def __init__(self, error: BaseException | None) -> None:
         self.error = error
 
 
 def prefetched(items: Iterable[X], pin: bool = False) -> Generator[X, None, None]:
-    """The same items in the same order, some of them made ahead.
+    """Yield the same items in the same order, some of them made ahead.
 
-    The thread ends when the items do, when making one fails (whoever takes the next one gets the exception), and
-    when the iterator is closed or forgotten half-way.
+    The thread ends when the items do, when making one fails (taking the next one then raises the exception), and when
+    the iterator is closed or discarded half-way.
 
     Args:
-        items: is iterated in the thread.
-        pin: put tensors (of tuples, of lists) where a GPU can fetch them without the processor.
+        items: iterated over in the thread.
+        pin: put tensors (also in tuples and lists) into pinned memory, from which a GPU copies by itself.
     """
     ready: queue.Queue[X | _End] = queue.Queue(_AHEAD)
     abandoned = threading.Event()
@@ -39,7 +39,7 @@ def prefetched(items: Iterable[X], pin: bool = False) -> Generator[X, None, None
                 ready.put(_pinned(item) if pin else item)
                 if abandoned.is_set():
                     return
-        except BaseException as caught:  # it is raised again where the items are taken
+        except BaseException as caught:  # raised again where the items are taken
             error = caught
         ready.put(_End(error))
 
@@ -52,7 +52,7 @@ def prefetched(items: Iterable[X], pin: bool = False) -> Generator[X, None, None
             raise item.error
     finally:
         abandoned.set()
-        while thread.is_alive():  # it may wait for room
+        while thread.is_alive():  # it may be waiting for room in the queue
             _drain(ready)
             thread.join(0.01)
 

@@ -1,6 +1,6 @@
-"""Which pairs stand in a text more than once, told by 64-bit hashes: the text need not be held for it.
+"""Detection of repeated pairs in a text by 64-bit hashes, which does not need the text in memory.
 
-Two different pairs among ten million share a hash once in 400,000 texts.
+Two different pairs among ten million share a hash in one of 400,000 texts.
 """
 
 from collections.abc import Iterable
@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 
 def pair_hashes(pairs: Iterable[tuple[str, str]]) -> NDArray[np.uint64]:
-    """A hash of each pair of lines."""
+    """Hash each pair of lines."""
     digests = (blake2b(f"{src}\n{tgt}".encode(), digest_size=8).digest() for src, tgt in pairs)
     return np.frombuffer(b"".join(digests), np.uint64)
 
 
 def repeated(hashes: NDArray[np.uint64], among: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Marks what stands earlier too, both times among those that `among` marks."""
+    """Mark what occurs earlier too, where `among` marks both occurrences."""
     rows = np.flatnonzero(among)
     order = np.argsort(hashes[rows], kind="stable")
     ordered = hashes[rows[order]]

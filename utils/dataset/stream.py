@@ -1,4 +1,4 @@
-"""Documents as parallel streams that are read segment by segment, for recurrent language models (Dai et al. 2019)."""
+"""Documents as parallel streams, read segment by segment, for recurrent language models (Dai et al. 2019)."""
 
 import heapq
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ class StreamConfig:
     """How a text becomes batches for a recurrent language model.
 
     Args:
-        n_streams: rows of a batch, each of which goes on where it ended in the batch before.
+        n_streams: rows of a batch, each of which continues where it ended in the previous batch.
         segment_length: tokens of a row.
         accumulate: batches whose gradients are added before an update, each with streams of its own.
     """
@@ -34,11 +34,11 @@ class StreamConfig:
     accumulate: int = 1
 
     def __post_init__(self) -> None:
-        """Refuse what makes no batch."""
+        """Refuse sizes that are too small."""
         require_at_least(self, n_streams=1, segment_length=1, accumulate=1)
 
     def remedy(self) -> str:
-        """What to change where the memory does not hold a batch: half of it at once, an update as large as before."""
+        """Return what to change where a batch does not fit in memory: half the batch, an update as large as before."""
         if self.n_streams == 1:
             return f"a single stream fills it, so lower --batch.segment_length (now {self.segment_length})"
         return (
@@ -49,40 +49,40 @@ class StreamConfig:
 
 
 class SegmentBatch(NamedTuple):
-    """A segment of each of B streams: `<s> s1 </s> s2 </s> ...` of one document after another, padded behind the end.
+    """A segment of each of B streams: `<s> s1 </s> s2 </s> ...` of one document after another, padded at the end.
 
-    The last </s> of a document is predicted and not read: the next document begins in its place.
+    The last </s> of a document is predicted but not read: the next document begins in its place.
     """
 
     ids: Int[Tensor, "B T"]
     target: Int[Tensor, "B T"]  # the next token
-    document: Int[Tensor, "B T"]  # a number that no other document of the epoch has; -1 where there is padding
+    document: Int[Tensor, "B T"]  # a number unique to the document in this epoch; -1 for padding
 
     @property
     def target_tokens(self) -> int:
-        """How many tokens are predicted; to be asked before the batch goes to a device."""
+        """Number of tokens to predict; read it before the batch goes to a device."""
         return int((self.target != PAD_ID).sum())
 
     @property
     def sides(self) -> dict[str, Int[Tensor, "B L"]]:
-        """There is one."""
+        """The ids, the only side."""
         return {"tokens": self.ids}
 
     def to(self, device: torch.device) -> "SegmentBatch":
-        """The same on a device; from pinned memory without waiting."""
+        """Copy to a device; from pinned memory without waiting."""
         return SegmentBatch(*(part.to(device, non_blocking=True) for part in self))
 
 
 class StreamEpoch:
-    """The batches of an epoch, in training order; each is made when it is asked for.
+    """The batches of an epoch, in training order; each is made on demand.
 
-    Of n = `config.accumulate`, batch i is segment `i // n` of the streams of group `i % n`: what a row must know of
-    its past is where batch `i - n` left it. Documents are dealt to the streams so that all are about equally long, and
-    those that are longer than that are cut at the ends of sentences into documents of their own.
+    With n = `config.accumulate`, batch i is segment `i // n` of the streams of group `i % n`: a row continues from
+    where batch `i - n` left it. Documents are dealt to the streams so that all are about equally long, and documents
+    that are longer than a stream are split at sentence ends into documents of their own.
 
     Args:
         text: the documents.
-        config: how many streams, and how long a segment is.
+        config: number of streams, and length of a segment.
         key: seed and number of the epoch; None leaves the documents in their order.
     """
 
@@ -97,7 +97,7 @@ class StreamEpoch:
         random = None if key is None else np.random.default_rng(key)
         streams = _dealt(lengths, n_rows, random)
 
-        # all streams behind one another, as places 0, 1, ...
+        # all streams concatenated, as places 0, 1, ...
         pieces = np.concatenate(streams)
         n_sentences = np.diff(bounds)[pieces]
         begins = n_sentences.cumsum() - n_sentences  # where each piece's sentences begin in this order
@@ -113,20 +113,20 @@ class StreamEpoch:
         self.padding = 1 - float(self._lengths.sum() / (self._n_segments * config.segment_length * n_rows))
 
     def __len__(self) -> int:
-        """Number of batches: segments times groups; at the end of an epoch some may be padding alone."""
+        """Number of batches: segments times groups; at the end of an epoch some may be only padding."""
         return self._n_segments * self._config.accumulate
 
     def largest(self) -> int:
-        """The batch with most positions: all have the same, and no other has less padding than the first."""
+        """Return the batch with the most positions: all have the same, and no other has less padding than the first."""
         return 0
 
     def target_tokens(self, i: int) -> int:
-        """How many tokens batch i predicts; nothing is made for that."""
+        """Return the number of tokens that batch i predicts, without making the batch."""
         begin, end = self._window(i)
         return int((end - begin).sum())
 
     def _window(self, i: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The places with which each row of batch i begins and ends."""
+        """Return the places where each row of batch i begins and ends."""
         if not 0 <= i < len(self):
             raise IndexError(f"batch {i} of {len(self)}")
         segment, group = divmod(i, self._config.accumulate)
@@ -151,13 +151,13 @@ class StreamEpoch:
         return (self[i] for i in range(len(self)))
 
     def _read(self, place: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Token, next token and document of some places."""
+        """Return token, next token and document of some places."""
         number = np.searchsorted(self._ends, place, "right")
         wanted, of = np.unique(number, return_inverse=True)
         ids, lengths = self._text.gather(self._sentences[wanted])
         within = place - (self._ends[wanted] - lengths - 1)[of]
         begins = (lengths.cumsum() - lengths)[of]
-        # where </s> is meant, any other place is looked at instead
+        # where </s> is due, the index is only kept in range
         target = np.where(within < lengths[of], ids[np.minimum(begins + within, len(ids) - 1)], EOS_ID)
         before = np.where(self._is_first[number], BOS_ID, EOS_ID)
         token = np.where(within > 0, ids[np.maximum(begins + within - 1, 0)], before)
@@ -165,12 +165,12 @@ class StreamEpoch:
 
 
 def _pieces(bounds: NDArray[np.int64], ends: NDArray[np.int64], most: float) -> NDArray[np.int64]:
-    """The bounds of documents with those that have more than `most` tokens cut into like parts.
+    """Return the bounds of documents, those of more than `most` tokens being split into parts of similar length.
 
     Args:
-        bounds: the sentence with which each document begins, and how many there are.
-        ends: how many tokens there are up to the end of each sentence.
-        most: tokens of a document.
+        bounds: the first sentence of each document, and the number of sentences.
+        ends: number of tokens up to the end of each sentence.
+        most: most tokens of a document.
     """
     tokens = np.concatenate([np.zeros(1, np.int64), ends])
     begin, lengths = tokens[bounds[:-1]], np.diff(tokens[bounds])
@@ -179,11 +179,11 @@ def _pieces(bounds: NDArray[np.int64], ends: NDArray[np.int64], most: float) -> 
         np.searchsorted(tokens, begin[i] + lengths[i] * np.arange(1, n_parts[i]) / n_parts[i])
         for i in np.flatnonzero(n_parts > 1)
     ]
-    return np.unique(np.concatenate([bounds, *cuts]))  # a part of no sentence is none
+    return np.unique(np.concatenate([bounds, *cuts]))  # a part without sentences is dropped
 
 
 def _dealt(lengths: NDArray[np.int64], n_streams: int, random: np.random.Generator | None) -> list[NDArray[np.int64]]:
-    """The documents of each stream: the longest first to the shortest stream (Graham 1969), then shuffled."""
+    """Deal the documents to the streams: the longest first, to the shortest stream (Graham 1969), then shuffled."""
     order = np.arange(len(lengths)) if random is None else random.permutation(len(lengths))
     streams: list[list[int]] = [[] for _ in range(n_streams)]
     shortest = [(0, stream) for stream in range(n_streams)]
@@ -196,12 +196,12 @@ def _dealt(lengths: NDArray[np.int64], n_streams: int, random: np.random.Generat
 
 
 class StreamSampler:
-    """Makes epochs of segments; the last one asked for is remembered.
+    """Makes epochs of segments; the last one requested is remembered.
 
     Args:
         text: the documents.
-        config: how many streams, and how long a segment is.
-        seed: of the order of the documents.
+        config: number of streams, and length of a segment.
+        seed: seed of the order of the documents.
     """
 
     def __init__(self, text: DocumentTokens, config: StreamConfig, seed: int = 0) -> None:
@@ -209,9 +209,9 @@ class StreamSampler:
         self._epochs = LastMade(lambda n: StreamEpoch(text, config, (seed, n)))
 
     def epoch(self, epoch: int) -> StreamEpoch:
-        """An epoch's batches: the same whoever asks, and however often."""
+        """Return the batches of an epoch: the same at every call."""
         return self._epochs(epoch)
 
     def all(self) -> list[SegmentBatch]:
-        """The whole text as one stream, in its order, for validating and testing."""
+        """Return the whole text as one stream, in order, for validation and testing."""
         return list(StreamEpoch(self._text, StreamConfig(1, self._config.segment_length), None))

@@ -1,4 +1,4 @@
-"""Some of the pairs of two files, read a block at a time by whoever needs them: the text itself is never held."""
+"""Some of the pairs of two files, read a block at a time when needed: the text itself is never kept in memory."""
 
 import codecs
 from collections.abc import Iterator
@@ -11,12 +11,12 @@ from utils.dataset.parallel_text import ParallelFiles, ParallelText, read_blocks
 
 
 class TextBlocks:
-    """Where the blocks of two files begin, and which of their pairs count.
+    """The blocks of two files, and which of their pairs are kept.
 
     Args:
         files: the text and its translation.
-        ends: of each block, how many lines, bytes of the source and bytes of the target there are up to its end.
-        kept: whether a pair counts, line by line.
+        ends: for each block, the lines, source bytes and target bytes up to its end.
+        kept: whether each pair is kept, line by line.
     """
 
     def __init__(self, files: ParallelFiles, ends: NDArray[np.int64], kept: NDArray[np.bool_]) -> None:
@@ -27,7 +27,7 @@ class TextBlocks:
 
     @classmethod
     def whole(cls, files: ParallelFiles) -> "TextBlocks":
-        """All pairs of two files.
+        """Keep all pairs of two files.
 
         Raises:
             ValueError: a file is missing, empty or not UTF-8, or the line counts differ.
@@ -37,25 +37,25 @@ class TextBlocks:
 
     @classmethod
     def load(cls, files: ParallelFiles, folder: Path) -> "TextBlocks":
-        """What `save` wrote about these files."""
+        """Load what `save` wrote about these files."""
         return cls(files, np.load(folder / "ends.npy"), np.load(folder / "kept.npy"))
 
     def save(self, folder: Path) -> None:
-        """Write all but the text into a folder."""
+        """Write everything but the text into a folder."""
         np.save(folder / "ends.npy", self._ends)
         np.save(folder / "kept.npy", self._kept)
 
     def __len__(self) -> int:
-        """Number of pairs that count."""
+        """Number of pairs that are kept."""
         return self._n_kept
 
     @property
     def n_blocks(self) -> int:
-        """Number of blocks; one may have no pair that counts."""
+        """Number of blocks; a block may have no pair that is kept."""
         return len(self._ends)
 
     def block(self, i: int) -> ParallelText:
-        """The pairs of block i that count."""
+        """Read the pairs of block i that are kept."""
         return ParallelText(self._lines(i, 0), self._lines(i, 1))
 
     @property
@@ -76,12 +76,12 @@ class TextBlocks:
             text = file.read(end - begin)
         if not begin:
             text = text.removeprefix(codecs.BOM_UTF8)
-        lines = text.decode("utf-8").split("\n")  # one more and empty behind a last "\n"
+        lines = text.decode("utf-8").split("\n")  # with an empty one after a final "\n"
         return [lines[row].rstrip("\r") for row in np.flatnonzero(self._kept[first:last]).tolist()]
 
 
 class Side:
-    """The lines of one side, in order; to be gone through as often as one likes.
+    """The lines of one side, in order; may be iterated over repeatedly.
 
     Args:
         text: the pairs.

@@ -14,8 +14,8 @@ class TokenArray:
     """Many sequences of ids in one flat array.
 
     Args:
-        ids: all ids behind one another.
-        offsets: where each sequence begins, and the end.
+        ids: all ids, concatenated.
+        offsets: where each sequence begins, and the total length.
     """
 
     def __init__(self, ids: NDArray[np.uint16 | np.int32], offsets: NDArray[np.int64]) -> None:
@@ -24,7 +24,7 @@ class TokenArray:
 
     @classmethod
     def of(cls, sequences: Sequence[Sequence[int]], vocab_size: int) -> "TokenArray":
-        """Pack sequences; two bytes an id where the vocabulary allows it."""
+        """Pack sequences; ids take two bytes each where the vocabulary allows it."""
         lengths = np.fromiter((len(sequence) for sequence in sequences), np.int64, len(sequences))
         offsets = np.concatenate([np.zeros(1, np.int64), lengths.cumsum()])
         ids = np.fromiter((i for sequence in sequences for i in sequence), np.int32, int(offsets[-1]))
@@ -32,7 +32,7 @@ class TokenArray:
 
     @classmethod
     def load(cls, stem: Path) -> "TokenArray":
-        """Map what a `TokenWriter` wrote; nothing is read before it is asked for."""
+        """Memory-map what a `TokenWriter` wrote; nothing is read until it is used."""
         ids, offsets = (np.load(stem.with_suffix(f".{part}.npy"), mmap_mode="r") for part in ("ids", "offsets"))
         return cls(ids, offsets)
 
@@ -45,24 +45,24 @@ class TokenArray:
 
     @property
     def lengths(self) -> NDArray[np.int32]:
-        """Tokens of each sequence."""
+        """Number of tokens of each sequence."""
         return np.diff(self._offsets).astype(np.int32)
 
     def gather(self, rows: NDArray[np.integer]) -> tuple[NDArray[np.uint16 | np.int32], NDArray[np.int64]]:
-        """These sequences behind one another, and the length of each."""
+        """Return these sequences concatenated, and the length of each."""
         begins = self._offsets[rows]
         lengths = self._offsets[rows + 1] - begins
-        # where a sequence begins in the file, less where it begins in the answer, is the same for all of its ids
+        # the offset between a sequence's place in the file and its place in the result is the same for all of its ids
         places = np.repeat(begins - (lengths.cumsum() - lengths), lengths) + np.arange(lengths.sum())
         return self._ids[places], lengths
 
 
 class TokenWriter:
-    """Writes sequences to two .npy files, part by part, for `TokenArray.load`; they are whole when it is left.
+    """Writes sequences to two .npy files, part by part, for `TokenArray.load`; they are complete on exit.
 
     Args:
         stem: path of the files without their suffix.
-        vocab_size: ids take two bytes each where it allows that.
+        vocab_size: size of the vocabulary; ids take two bytes each where it allows that.
     """
 
     def __init__(self, stem: Path, vocab_size: int) -> None:
@@ -76,7 +76,7 @@ class TokenWriter:
         return self
 
     def write(self, ids: NDArray[np.integer], lengths: NDArray[np.int32]) -> None:
-        """Add sequences that lie behind one another."""
+        """Add sequences, given concatenated."""
         self._file.write(ids.astype(self._dtype).tobytes())
         self._lengths.append(lengths)
 
@@ -92,7 +92,7 @@ class TokenWriter:
 
 
 def _header(dtype: np.dtype[Any], n: int) -> bytes:
-    """The beginning of a .npy file of n numbers; numpy leaves room in it for n to grow."""
+    """Return the header of a .npy file of n numbers; numpy leaves room in it for n to grow."""
     header = io.BytesIO()
     fields = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": (n,)}
     np.lib.format.write_array_header_1_0(header, fields)
@@ -107,5 +107,5 @@ class TokenPairs(NamedTuple):
 
     @classmethod
     def load(cls, folder: Path) -> "TokenPairs":
-        """Map both sides."""
+        """Memory-map both sides."""
         return cls(TokenArray.load(folder / "src"), TokenArray.load(folder / "tgt"))

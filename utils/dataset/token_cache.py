@@ -1,4 +1,4 @@
-"""Token ids of a corpus, encoded once and memory-mapped ever after; with sub-word sampling once an epoch."""
+"""Token ids of a corpus, encoded once and memory-mapped from then on; with sub-word sampling, once per epoch."""
 
 import sys
 import textwrap
@@ -22,24 +22,24 @@ from utils.text.pair import TokenizerConfig, TokenizerPair, load_tokenizers, tra
 def cached_tokenizers(
     corpus: Corpus, data: DataConfig, config: TokenizerConfig, say: Callable[[str], None], root: Path = CORPUS
 ) -> TokenizerPair:
-    """The tokenizers of a corpus, learned from its cleaned training text at the first call.
+    """Return the tokenizers of a corpus, learned from its cleaned training text at the first call.
 
     Args:
         corpus: what to learn from.
         data: how it is cleaned.
         config: what to learn.
-        say: is told what takes time.
+        say: called with a message about what takes time.
         root: where caches are kept.
 
     Raises:
-        ValueError: the text cannot give the vocabulary that is asked for.
+        ValueError: the text does not support the requested vocabulary.
     """
     learned = {name: value for name, value in asdict(config).items() if name != "sampling"}
     key = cache_key(corpus.fingerprint(root), asdict(data.clean), learned)
 
     def make(folder: Path) -> None:
         text = _cleaned(corpus, data, say, root)
-        say(f"Learning the vocabulary ({config.kind}) from {len(text):,} pairs: once, a minute for a large corpus")
+        say(f"Learning the vocabulary ({config.kind}) from {len(text):,} pairs (once; a minute for a large corpus)")
         train_tokenizers(config, text.src, text.tgt).save(folder)
 
     return load_tokenizers(cached_folder(root / "cache" / f"{corpus.name}-tokenizer-{key}", make, say))
@@ -53,23 +53,23 @@ def cached_tokens(
     say: Callable[[str], None],
     root: Path = CORPUS,
 ) -> TokenPairs:
-    """The ids of a split, encoded at the first call; training text is cleaned, the others never.
+    """Return the ids of a split, encoded at the first call; only training text is cleaned.
 
     Args:
         corpus: what to encode.
         split: which part of it.
         data: how training text is cleaned.
-        tokenizers: how to encode.
-        say: is told what takes time.
+        tokenizers: what encodes the text.
+        say: called with a message about what takes time.
         root: where caches are kept.
     """
     cleaning = asdict(data.clean) if split == "train" else None
-    # of what tokenizers save: equal pieces can still cut a text differently
+    # a key of all that tokenizers save: with equal pieces they can still segment a text differently
     key = cache_key(corpus.fingerprint(root), split, cleaning, saved_hashes(tokenizers.save))
 
     def make(folder: Path) -> None:
         text = _cleaned(corpus, data, say, root) if split == "train" else TextBlocks.whole(getattr(corpus, split))
-        say(f"Encoding {len(text):,} pairs of {corpus.name} {split}: once")
+        say(f"Encoding {len(text):,} pairs of {corpus.name} {split} (once)")
         _encode(text, tokenizers, None, folder)
 
     return TokenPairs.load(cached_folder(root / "cache" / f"{corpus.name}-{split}-{key}", make, say))
@@ -84,18 +84,18 @@ def training_tokens(
     say: Callable[[str], None],
     root: Path = CORPUS,
 ) -> Callable[[int], TokenPairs]:
-    """What gives the ids of the training text for each epoch: always the same, or cut anew at random.
+    """Return a function that gives the ids of the training text for each epoch: always the same, or sampled again.
 
-    How a line is cut is a function of seed, epoch and the block of lines where it stands. The ids of an epoch are
-    kept until a later one is asked for, so that an interrupted training finds them again.
+    How a line is segmented depends only on the seed, the epoch and the block of lines that it is in. The ids of an
+    epoch are kept until a later epoch is requested, so that an interrupted training finds them again.
 
     Args:
         corpus: what to encode.
         data: how it is cleaned.
-        tokenizers: how to encode.
-        sampling: see `TokenizerConfig.sampling`; 0 cuts each line the likeliest way.
-        seed: of the cuts.
-        say: is told what takes time.
+        tokenizers: what encodes the text.
+        sampling: see `TokenizerConfig.sampling`; 0 gives each line its likeliest segmentation.
+        seed: seed of the sampling.
+        say: called with a message about what takes time.
         root: where caches are kept.
     """
     if not sampling:
@@ -107,7 +107,7 @@ def training_tokens(
 
     def tokens(epoch: int) -> TokenPairs:
         def make(folder: Path) -> None:
-            say(f"Cutting {len(text):,} pairs of {corpus.name} anew for epoch {epoch + 1}")
+            say(f"Sampling sub-words of {len(text):,} pairs of {corpus.name} for epoch {epoch + 1}")
             _encode(text, tokenizers, Sampling(sampling, seed, epoch), folder)
 
         while True:
@@ -118,17 +118,17 @@ def training_tokens(
             except FileNotFoundError:
                 if folder.exists():
                     raise
-                # another training, epochs ahead, has just removed it: made anew
+                # another training, epochs ahead, has just removed it: make it again
         for older in (root / "cache").glob(f"{stem}*"):
             if int(older.name.removeprefix(stem)) < epoch:
-                remove_cached(older)  # who has mapped its files keeps them
+                remove_cached(older)  # a process that has mapped its files keeps them
         return pairs
 
     return tokens
 
 
 def _cleaned(corpus: Corpus, data: DataConfig, say: Callable[[str], None], root: Path) -> TextBlocks:
-    """The training text as it was cleaned at the first call."""
+    """Return the training text, cleaned at the first call."""
 
     def make(folder: Path) -> None:
         text, report = clean(corpus.train, data.clean)
@@ -140,7 +140,7 @@ def _cleaned(corpus: Corpus, data: DataConfig, say: Callable[[str], None], root:
 
 
 def _encode(text: TextBlocks, tokenizers: TokenizerPair, sampling: Sampling | None, folder: Path) -> None:
-    """Write both sides, with a bar where somebody watches it."""
+    """Write both sides, with a progress bar on a terminal."""
     bar = tqdm(total=len(text), unit=" pairs", leave=False, disable=not sys.stderr.isatty())
     with (
         bar,

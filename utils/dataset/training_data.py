@@ -1,4 +1,4 @@
-"""What a Trainer must know of the data that it learns from, whatever these are."""
+"""What a Trainer needs from its data, whatever the task."""
 
 from collections.abc import Mapping
 from typing import Protocol, Self
@@ -11,29 +11,29 @@ from const.token import PAD_ID
 
 
 class AnyBatch(Protocol):
-    """Some tensors that are learned from together."""
+    """A batch of tensors to learn from."""
 
     @property
     def sides(self) -> Mapping[str, Int[Tensor, "B L"]]:
-        """The ids that the network reads or predicts, padded, by what they are called."""
+        """The ids that the network reads or predicts, padded, by name."""
 
     def to(self, device: torch.device) -> Self:
-        """The same on a device; from pinned memory without waiting."""
+        """Copy to a device; from pinned memory without waiting."""
 
 
 def filling(batch: AnyBatch) -> tuple[int, int]:
-    """Positions that hold tokens, and all positions; to be asked before the batch goes to a device."""
+    """Count positions that hold tokens, and all positions; call it before the batch goes to a device."""
     sides = batch.sides.values()
     return sum(int((ids != PAD_ID).sum()) for ids in sides), sum(ids.numel() for ids in sides)
 
 
 def size(batch: AnyBatch) -> str:
-    """Rows times columns, for people."""
+    """Describe the size of a batch, rows x columns, for people."""
     return " and ".join(f"{ids.size(0):,} x {ids.size(1):,} {name}" for name, ids in batch.sides.items())
 
 
 class AnyEpoch(Protocol):
-    """The batches of an epoch, in training order; each is made when it is asked for."""
+    """The batches of an epoch, in training order; each is made on demand."""
 
     n_dropped: int  # examples left out for their length
     padding: float  # share of all positions
@@ -44,17 +44,17 @@ class AnyEpoch(Protocol):
     def __getitem__(self, i: int) -> AnyBatch: ...
 
     def target_tokens(self, i: int) -> int:
-        """How many tokens batch i predicts."""
+        """Return the number of tokens that batch i predicts."""
 
     def largest(self) -> int:
-        """The batch with most positions: what the memory must hold."""
+        """Return the batch with the most positions, which memory must be able to hold."""
 
 
 class Sampler(Protocol):
-    """Cuts a text into epochs of batches."""
+    """Makes epochs of batches of a text."""
 
     def epoch(self, epoch: int) -> AnyEpoch:
-        """An epoch's batches: the same whoever asks, and however often."""
+        """Return the batches of an epoch: the same at every call."""
 
 
 class BatchSettings(Protocol):
@@ -65,4 +65,4 @@ class BatchSettings(Protocol):
         """Batches whose gradients are added before an update."""
 
     def remedy(self) -> str:
-        """What to change where the memory does not hold a batch."""
+        """Return what to change where a batch does not fit in memory."""

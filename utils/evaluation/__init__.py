@@ -1,1 +1,1 @@
-"""Scores of translated text, with their signatures."""
+"""Scores of translations, with their signatures, and of other networks."""

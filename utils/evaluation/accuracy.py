@@ -1,4 +1,4 @@
-"""How often a network's first guess is right."""
+"""Accuracy: how often a network's first guess is right."""
 
 from collections.abc import Sequence
 
@@ -16,13 +16,13 @@ _LONGEST_SAMPLE = 40  # tokens
 
 
 class MaskedAccuracy:
-    """Of hidden tokens and of next sentences, in percent; and some sentences with what the network fills in.
+    """Accuracy on masked tokens and next sentences, in percent, with sample sentences filled in by the network.
 
     Args:
-        net: in eval mode when it is asked.
-        batches: what to ask it.
-        tokenizer: which made them.
-        n_samples: sentences to show.
+        net: network, in eval mode when it is called.
+        batches: text to predict.
+        tokenizer: tokenizer of the batches.
+        n_samples: number of sample sentences.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class MaskedAccuracy:
 
     @torch.inference_mode()
     def __call__(self, loss: float) -> Validation:
-        """Scores and samples, beside a loss that is already known (nats per hidden token)."""
+        """Return scores and samples, with the given loss (nats per masked token)."""
         right = hidden = pairs_right = pairs = 0
         samples: list[Sample] = []
         for batch in (batch.to(self._device) for batch in self._batches):
@@ -51,7 +51,7 @@ class MaskedAccuracy:
         return Validation(loss, scores, samples=samples)
 
     def _sample(self, batch: MaskedBatch, filled: Tensor) -> Sample:
-        """The first row as it was read, as it was written, and as the network fills it in."""
+        """Return the first row as the network reads it, as it was written, and as the network fills it in."""
         read, row = batch.ids[0], batch.target[0]
         written = torch.where(row != PAD_ID, row, read)
         return Sample(*(self._shown(ids.tolist()) for ids in (read, written, filled[0])))
@@ -62,11 +62,11 @@ class MaskedAccuracy:
 
 
 class ClassAccuracy:
-    """Of classes, in percent.
+    """Accuracy of classification, in percent.
 
     Args:
-        net: in eval mode when it is asked.
-        batches: what to ask it.
+        net: network, in eval mode when it is called.
+        batches: texts to classify.
     """
 
     def __init__(self, net: BertClassifier, batches: Sequence[LabelledBatch]) -> None:
@@ -75,7 +75,7 @@ class ClassAccuracy:
 
     @torch.inference_mode()
     def __call__(self, loss: float) -> Validation:
-        """The score beside a loss that is already known (nats per text)."""
+        """Return the score, with the given loss (nats per text)."""
         right = texts = 0
         for batch in (batch.to(self._device) for batch in self._batches):
             right += int((self._net(batch.ids).argmax(-1) == batch.label).sum())

@@ -1,4 +1,4 @@
-"""Where translations are good and where they are not: by length, by word, and sentence by sentence."""
+"""Analysis of where translations are good or bad: by length, by word frequency, and by sentence."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -23,15 +23,15 @@ def analyse(
     training_words: Counter[str] | None = None,
     n_shown: int = 10,
 ) -> Analysis:
-    """Look closer at translations; a word is what BLEU's tokenizer makes one.
+    """Analyse translations; words are the tokens of BLEU's tokenizer.
 
     Args:
-        sources: one for each reference, or none at all: then length is the reference's.
+        sources: one for each reference, or none at all: then lengths are those of the references.
         translations: one for each reference.
-        references: one a sentence.
-        tokenizer: sacreBLEU's name of it; none: spaces part the words, in all of these texts.
-        training_words: how often the text of the target language that the system learned from has each.
-        n_shown: how many of the best and of the worst sentences.
+        references: one per sentence.
+        tokenizer: sacreBLEU's name of the tokenizer; none: spaces separate the words in all of these texts.
+        training_words: word counts of the target side of the training set.
+        n_shown: number of best and of worst sentences to list.
 
     Raises:
         ValueError: the numbers of sentences differ, or there are none.
@@ -39,12 +39,12 @@ def analyse(
     if len(translations) != len(references) or len(sources) not in (0, len(references)) or not references:
         raise ValueError(
             f"{len(sources)} sources and {len(translations)} translations against {len(references)} references: "
-            "one for each is needed (or no sources at all)"
+            "give one for each (or no sources at all)"
         )
     cut = word_cutter(tokenizer)
     ours, theirs = ([cut(line) for line in side] for side in (translations, references))
     if sources:
-        # the language of the sources is not told; only one without spaces needs to be known
+        # the source language is not given, but only one without spaces must be recognised
         cut_source = word_cutter(bleu_tokenizer(unspaced_language(sources), tokenizer == "none"))
         lengths, unit = [len(cut_source(line)) for line in sources], "source tokens"
     else:
@@ -63,7 +63,7 @@ def analyse(
 
 
 def word_cutter(tokenizer: str) -> Callable[[str], list[str]]:
-    """Cuts a line into words as BLEU does."""
+    """Return a function that splits a line into words as BLEU does."""
     tokenize = BLEU(tokenize=tokenizer).tokenizer
     return lambda line: tokenize(line.rstrip()).split()
 
@@ -71,7 +71,7 @@ def word_cutter(tokenizer: str) -> Callable[[str], list[str]]:
 def _best_and_worst(
     sources: Sequence[str], translations: Sequence[str], references: Sequence[str], n_shown: int
 ) -> tuple[list[SentenceScore], list[SentenceScore]]:
-    """The sentences with the highest and with the lowest chrF2; of equal ones, the earlier first."""
+    """Return the sentences with the highest and with the lowest chrF2; ties are in order of the text."""
     chrf = CHRF()
     scored = [
         SentenceScore(line, source, translation, reference, chrf.sentence_score(translation, [reference]).score)

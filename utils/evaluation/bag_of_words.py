@@ -1,4 +1,4 @@
-"""Classes of texts told by which tokens are in them, in whatever order: what a network that reads must beat."""
+"""Bag-of-words text classification, regardless of token order: the baseline for networks that read texts."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -11,19 +11,19 @@ from torch import Tensor
 
 from utils.dataset.labelled import LabelledText
 
-_MOST_ITERATIONS = 50  # of L-BFGS: behind them the accuracy moves by hundredths
+_MOST_ITERATIONS = 50  # iterations of L-BFGS: after them the accuracy changes by hundredths
 _HISTORY = 10  # steps that L-BFGS remembers
 
 
 class Bags(NamedTuple):
-    """Of each text how much of each token it has, and its class."""
+    """The amount of each token in each text, and the class of each text."""
 
     tokens: Float[Tensor, "N V"]  # sparse, by rows
     labels: Int[Tensor, " N"]
 
     @classmethod
     def of(cls, text: LabelledText, vocab: int) -> "Bags":
-        """How often each token stands in each text.
+        """Count how often each token occurs in each text.
 
         Args:
             text: ids and labels.
@@ -39,7 +39,7 @@ class Bags(NamedTuple):
 
 
 def _sparse(bounds: Tensor, column: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
-    """A matrix by its rows; torch warns at the first one that such may change."""
+    """Return a sparse matrix by rows, without torch's warning that the format is in beta."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")
         return torch.sparse_csr_tensor(bounds, column, values, shape, check_invariants=True)
@@ -49,7 +49,7 @@ class TfIdf:
     """(1 + log count) · (1 + log (1 + N) / (1 + texts with the token)), each text of length 1 (Salton & Buckley 1988).
 
     Args:
-        counts: of the training text, which says how rare a token is.
+        counts: token counts of the training set, from which the rarity of tokens is computed.
     """
 
     def __init__(self, counts: Bags) -> None:
@@ -58,7 +58,7 @@ class TfIdf:
         self._rarity = 1 + ((1 + n) / (1 + texts)).log()
 
     def __call__(self, counts: Bags) -> Bags:
-        """Weighed tokens of the same texts."""
+        """Return the weighted tokens of the same texts."""
         tokens, (n, vocab) = counts.tokens, counts.tokens.shape
         bounds, column = tokens.crow_indices(), tokens.col_indices()
         values = (1 + tokens.values().log()) * self._rarity[column]
@@ -68,22 +68,22 @@ class TfIdf:
 
 
 class LinearClassifier(NamedTuple):
-    """Logits of the classes: a weight of each token for each of them, and a bias."""
+    """A linear classifier: a weight of each token for each class, and a bias."""
 
     weight: Float[Tensor, "V C"]
     bias: Float[Tensor, " C"]
 
     def logits(self, bags: Bags) -> Float[Tensor, "N C"]:
-        """Of each text."""
+        """Return the logits of the classes for each text."""
         return bags.tokens @ self.weight + self.bias
 
     def accuracy(self, bags: Bags) -> float:
-        """How many classes it tells, in percent."""
+        """Return the accuracy, in percent."""
         return 100 * (self.logits(bags).argmax(1) == bags.labels).float().mean().item()
 
 
 def naive_bayes(counts: Bags, n_classes: int) -> LinearClassifier:
-    """p(class) Π p(token | class) by the training text's counts, one added to each (McCallum & Nigam 1998)."""
+    """p(class) Π p(token | class) from the training set's counts, with add-one smoothing (McCallum & Nigam 1998)."""
     of_class = torch.nn.functional.one_hot(counts.labels, n_classes).float()
     seen = _transposed(counts.tokens) @ of_class + 1
     return LinearClassifier((seen / seen.sum(0)).log(), of_class.mean(0).log())
@@ -92,13 +92,13 @@ def naive_bayes(counts: Bags, n_classes: int) -> LinearClassifier:
 def logistic_regression(
     bags: Bags, n_classes: int, l2: float, begin: LinearClassifier | None = None
 ) -> LinearClassifier:
-    """The weights W and biases that minimise the mean cross-entropy of the classes + l2 / 2 · ‖W‖².
+    """Find the weights W and biases that minimise the mean cross-entropy of the classes + l2 / 2 · ‖W‖².
 
     Args:
-        bags: of the training text.
+        bags: weighted tokens of the training set.
         n_classes: number of classes.
-        l2: how much large weights cost.
-        begin: where to look first; that of another l2 saves time, the minimum is the same.
+        l2: strength of the penalty on large weights.
+        begin: starting point; the result for another l2 saves time, and the minimum is the same.
     """
     n, vocab = bags.tokens.shape
     transposed = _transposed(bags.tokens)
@@ -109,11 +109,11 @@ def logistic_regression(
         [weight, bias], max_iter=_MOST_ITERATIONS, history_size=_HISTORY, line_search_fn="strong_wolfe"
     )
 
-    # by hand, for autograd would turn the matrix over each time
+    # gradient by hand, because autograd would transpose the matrix each time
     def loss() -> Tensor:
         log_probs = found.logits(bags).log_softmax(1)
-        slope = (log_probs.exp() - of_class) / n
-        weight.grad, bias.grad = transposed @ slope + l2 * weight, slope.sum(0)
+        logits_grad = (log_probs.exp() - of_class) / n
+        weight.grad, bias.grad = transposed @ logits_grad + l2 * weight, logits_grad.sum(0)
         return -(log_probs * of_class).sum() / n + l2 / 2 * weight.square().sum()
 
     search.step(loss)
@@ -125,7 +125,7 @@ def _transposed(tokens: Tensor) -> Tensor:
 
 
 class Trial(NamedTuple):
-    """What a strength of the penalty gave."""
+    """The result of one penalty strength."""
 
     l2: float
     accuracy: float  # on dev, percent
@@ -139,14 +139,14 @@ def best_regression(
     strengths: Sequence[float],
     on_trial: Callable[[Trial], object] = lambda _: None,
 ) -> Trial:
-    """The logistic regression that tells most classes of the dev text.
+    """Return the logistic regression with the highest accuracy on the dev set.
 
     Args:
-        train: what to learn from.
-        dev: what to choose by.
+        train: training set.
+        dev: dev set, to choose the strength.
         n_classes: number of classes.
-        strengths: of the penalty, to be tried; each search begins where the one before ended.
-        on_trial: is told of each as it comes.
+        strengths: penalty strengths to try; each search starts from the result of the one before.
+        on_trial: called with each trial when it is done.
     """
     trials: list[Trial] = []
     for l2 in strengths:

@@ -1,7 +1,7 @@
-"""Is a system better than a baseline by more than chance? Paired tests by sacreBLEU, on the same sentences.
+"""Significance of the difference between a system and a baseline: sacreBLEU's paired tests, on the same sentences.
 
-Paired bootstrap (Koehn 2004) draws sentences anew; approximate randomisation (Riezler & Maxwell 2005) swaps the two
-systems' translations of a sentence, half of them at random.
+Paired bootstrap (Koehn 2004) resamples the sentences; approximate randomisation (Riezler & Maxwell 2005) swaps the two
+systems' translations of each sentence with probability 1/2.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +24,7 @@ _METHOD: Mapping[Test, str] = {
 
 
 class System(NamedTuple):
-    """Translations, and whose they are."""
+    """A system's name and translations."""
 
     name: str
     translations: Sequence[str]
@@ -39,26 +39,26 @@ def compare(
     n_bootstrap: int = 0,
     on_progress: Callable[[int], object] = lambda _: None,
 ) -> tuple[list[list[Metric]], list[Comparison]]:
-    """Score every system, and test each but the first against the first.
+    """Score all systems, and test each of the others against the first.
 
     Args:
-        systems: the baseline, and the others.
+        systems: the baseline, followed by the other systems.
         references: one for each translation.
-        metrics: as `build_metrics` gives them.
-        test: which one.
-        n_samples: resamples or trials of the test (None: as many as sacreBLEU takes).
-        n_bootstrap: resamples for the intervals of the scores; a bootstrap test has them from its own.
-        on_progress: is told of each metric that is done.
+        metrics: as returned by `build_metrics`.
+        test: significance test.
+        n_samples: resamples or trials of the test; None: sacreBLEU's default.
+        n_bootstrap: resamples for the intervals of the scores; a bootstrap test uses its own instead.
+        on_progress: called with 1 for each finished metric.
 
     Returns:
-        The metrics of each system, and a comparison for each other system and metric.
+        The metrics of each system, and a comparison for each metric and each system but the baseline.
 
     Raises:
-        ValueError: too few samples, or more than memory holds.
+        ValueError: there are too few samples, or more than fit into memory.
     """
     n_samples = samples_of(test, n_samples, len(references))
     refuse_samples(n_bootstrap, len(references), "--bootstrap")
-    # what sacreBLEU calls confidence belongs to randomisation alone: given to a bootstrap, it falsifies the signature
+    # sacreBLEU's confidence samples are for randomisation only: with a bootstrap they would falsify the signature
     n_confidence = n_bootstrap if n_bootstrap and test == "randomization" else -1
     scores: list[list[Metric]] = [[] for _ in systems]
     comparisons = []
@@ -90,24 +90,24 @@ def compare(
 
 
 def samples_of(test: Test, asked: int | None, n_lines: int) -> int:
-    """How many a test takes: as many as are asked for, or as sacreBLEU does.
+    """Return the number of samples of a test: the requested number, or sacreBLEU's default.
 
     Raises:
-        ValueError: too few, or more than memory holds.
+        ValueError: there are too few, or more than fit into memory.
     """
     if asked == 0:
-        raise ValueError("--samples 0: a test needs some; leave the option out for sacreBLEU's default")
+        raise ValueError("--samples 0: a test needs samples; leave the option out for sacreBLEU's default")
     n_samples = DEFAULT_SAMPLES[test] if asked is None else asked
     refuse_samples(n_samples, n_lines, "--samples")
     return n_samples
 
 
 def _p_value(result: Result, difference: float, test: Test, n_different: int) -> float:
-    """What sacreBLEU says, where it does not count ties as differences.
+    """Return sacreBLEU's p-value, corrected where it treats ties as differences.
 
-    Chance gives a difference of at least nothing always; sacreBLEU says 1/(n+1), as if that were significant. And where
-    k lines differ, 2 of the 2^k ways to swap them give at least the difference that was seen: no trials make
-    randomisation surer than that.
+    Chance always gives a difference of at least 0, but sacreBLEU reports 1/(n+1), as if a tie were significant. And if
+    k lines differ, 2 of the 2^k ways to swap them give at least the observed difference: no number of trials can push
+    the p-value of randomisation below that.
     """
     if difference == 0:
         return 1.0

@@ -1,18 +1,18 @@
-"""What an evaluation finds, as plain values: `dataclasses.asdict` of each goes into JSON as it is."""
+"""Results of an evaluation as plain values: `dataclasses.asdict` of each is ready for JSON."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A score of a whole text, and how sure it is.
+    """The score of a whole text, with its confidence interval.
 
     Args:
         name: BLEU, chrF2 or TER.
-        score: 0 to 100; of TER less is better, and it may exceed 100.
+        score: 0 to 100; for TER, lower is better, and it may exceed 100.
         low: lower end of the 95 % interval, by bootstrap over sentences (Koehn 2004).
-        high: its upper end.
-        signature: sacreBLEU's, which says all that another must know to get the same number.
+        high: upper end of the interval.
+        signature: sacreBLEU's signature, with all that is needed to reproduce the score.
     """
 
     name: str
@@ -27,8 +27,8 @@ class Group:
     """The score of a part of the text, or of a part of its words.
 
     Args:
-        label: which part, such as "11-20 tokens".
-        count: how many sentences (or reference words) are in it.
+        label: name of the part, such as "11-20 tokens".
+        count: number of its sentences (or reference words).
         score: BLEU or F1, 0 to 100.
     """
 
@@ -50,16 +50,16 @@ class SentenceScore:
 
 @dataclass(frozen=True)
 class Analysis:
-    """Where translations are good and where they are not.
+    """An analysis of where translations are good or bad.
 
     Args:
         bleu_by_length: BLEU by length of the source.
-        f1_by_frequency: F1 of words by how often the training text has them; empty without training text.
-        repetition_rate: share of sentences, in percent, that say something again which the reference does not.
+        f1_by_frequency: F1 of words by their frequency in the training set; empty without training set.
+        repetition_rate: share of sentences, in percent, that repeat something that the reference does not repeat.
         under_translation_rate: share of sentences, in percent, that are much shorter than the reference.
         length_ratio: words of the translation over words of the reference.
         best: sentences with the highest chrF2, best first.
-        worst: those with the lowest, worst first.
+        worst: sentences with the lowest chrF2, worst first.
     """
 
     bleu_by_length: list[Group]
@@ -76,12 +76,12 @@ class Evaluation:
     """One system on one text.
 
     Args:
-        system: its name: a run or a file.
-        text: the name of what it translated.
+        system: name of the system: a run or a file.
+        text: name of the translated text.
         tgt_lang: language code of the target.
-        n_sentences: how many.
+        n_sentences: number of sentences.
         metrics: BLEU, chrF2, TER.
-        analysis: the details.
+        analysis: detailed analysis.
     """
 
     system: str
@@ -94,16 +94,16 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Whether a system differs from a baseline on the same text by more than chance.
+    """The significance test of a system against a baseline on the same text.
 
     Args:
-        system: name of the one.
-        baseline: name of the other.
-        metric: by which score.
+        system: name of the system.
+        baseline: name of the baseline.
+        metric: name of the metric.
         difference: score of the system minus score of the baseline.
-        p_value: how often chance alone gives a difference as large.
+        p_value: probability that chance alone gives a difference this large.
         method: paired bootstrap or approximate randomisation, with its number of samples.
-        signature: sacreBLEU's.
+        signature: sacreBLEU's signature.
     """
 
     system: str

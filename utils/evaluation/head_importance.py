@@ -1,6 +1,6 @@
-"""What each head of a translator is worth: how much worse it gets without, Michel et al. 2019.
+"""Importance of attention heads: how much worse a translator gets without each (Michel et al. 2019).
 
-ΔL(h) = L(ξ_h = 0) - L, in nats per target token of a text; below 0 the translator is better off without the head.
+ΔL(h) = L(ξ_h = 0) - L, in nats per target token of a text; below 0, the translator is better without the head.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -29,15 +29,15 @@ _TOKENS_PER_BATCH = 4096
 
 @dataclass(frozen=True)
 class Head:
-    """What one head is worth.
+    """The importance of one head.
 
     Args:
-        kind: of its attention.
-        layer: counted from 1, from the source upwards.
-        head: counted from 1.
-        loss_rise: how much higher the loss is without it, in nats per target token.
-        entropy: of its weights, in nats, mean over all positions that look.
-        bleu_change: BLEU without it less BLEU with it; None: not asked for.
+        kind: kind of attention.
+        layer: layer, counted from 1 at the bottom.
+        head: head, counted from 1.
+        loss_rise: rise of the loss without the head, in nats per target token.
+        entropy: mean entropy of its weights over all query positions, in nats.
+        bleu_change: BLEU without the head minus BLEU with it; None: not requested.
     """
 
     kind: Kind
@@ -49,20 +49,20 @@ class Head:
 
 
 class Importance(NamedTuple):
-    """Of all heads, from the source upwards, and what the translator has with all of them."""
+    """The importance of all heads, from the bottom of the encoder upwards, and the scores with all heads."""
 
     loss: float  # nats per target token
     heads: list[Head]
-    bleu: float | None = None  # not asked for
+    bleu: float | None = None  # None: not requested
 
     def with_bleu(self, bleu: float, without: Sequence[float]) -> "Importance":
-        """The same, with what `bleu_without` has found."""
+        """Return a copy with the results of `bleu_without`."""
         heads = [replace(head, bleu_change=score - bleu) for head, score in zip(self.heads, without, strict=True)]
         return Importance(self.loss, heads, bleu)
 
 
 def text_batches(pairs: ParallelText, tokenizers: TokenizerPair, device: torch.device) -> list[Batch]:
-    """A text in batches of like length."""
+    """Return a text in batches of similar length."""
     src, tgt = tokenizers.src.encode(pairs.src), tokenizers.tgt.encode(pairs.tgt)
     lengths = [max(len(source), len(target)) + 1 for source, target in zip(src, tgt, strict=True)]
     return [
@@ -72,7 +72,7 @@ def text_batches(pairs: ParallelText, tokenizers: TokenizerPair, device: torch.d
 
 
 def count_heads(model: Transformer) -> int:
-    """Of all layers and kinds."""
+    """Count the heads of all layers and kinds."""
     return sum(attention.n_heads for layers in attentions(model).values() for attention in layers)
 
 
@@ -80,19 +80,19 @@ def count_heads(model: Transformer) -> int:
 def head_importance(
     model: Transformer, batches: Sequence[Batch], on_progress: Callable[[int], object] = lambda _: None
 ) -> Importance:
-    """Switch off one head after the other.
+    """Switch off the heads one at a time.
 
     Args:
-        model: in eval mode.
-        batches: of the text.
-        on_progress: is told how many more heads are done.
+        model: model in eval mode.
+        batches: batches of the text.
+        on_progress: called with the number of newly finished heads.
     """
     memories = [model.encode(batch.src) for batch in batches]
     loss, entropies = _loss(model, batches, memories), _entropies(model, batches)
     heads = []
     for (kind, layer, head, attention), entropy in zip(_heads(model), entropies, strict=True):
         with silenced_head(attention, head):
-            # without a head of the decoder the source is read as before
+            # a head of the decoder does not change what the encoder returns
             read = [model.encode(batch.src) for batch in batches] if kind == "encoder" else memories
             rise = _loss(model, batches, read) - loss
         heads.append(Head(kind, layer + 1, head + 1, rise, entropy))
@@ -106,13 +106,13 @@ def bleu_without(
     bleu: Metric,
     on_progress: Callable[[int], object] = lambda _: None,
 ) -> tuple[float, list[float]]:
-    """BLEU of a text with all heads, and without each, in the order of `head_importance`.
+    """Return BLEU of a text with all heads, and without each head, in the order of `head_importance`.
 
     Args:
-        translator: of one run.
+        translator: translator of a single run.
         pairs: the text.
-        bleu: sacreBLEU's, with the tokenizer of the language.
-        on_progress: is told how many more heads are done.
+        bleu: sacreBLEU's metric, with the tokenizer of the language.
+        on_progress: called with the number of newly finished heads.
 
     Raises:
         ValueError: the translator is an ensemble.
@@ -131,7 +131,7 @@ def bleu_without(
 
 
 def _heads(model: Transformer) -> Iterator[tuple[Kind, int, int, MultiHeadAttention]]:
-    """Kind, layer, head and attention of each head."""
+    """Yield kind, layer, head and attention of each head."""
     for kind, layers in attentions(model).items():
         for layer, attention in enumerate(layers):
             for head in range(attention.n_heads):
@@ -139,15 +139,15 @@ def _heads(model: Transformer) -> Iterator[tuple[Kind, int, int, MultiHeadAttent
 
 
 def _searched(translator: Translator) -> Transformer:
-    """The network that is searched: a packed copy of the run's own."""
+    """Return the network that is searched: a packed copy of the run's own."""
     model = translator.model.model if isinstance(translator.model, Covered) else translator.model
     if not isinstance(model, Transformer):
-        raise ValueError("the heads of one run can be switched off, not those of an ensemble: give one run")
+        raise ValueError("only the heads of a single run can be switched off, not those of an ensemble: give one run")
     return model
 
 
 def _loss(model: Transformer, batches: Sequence[Batch], memories: Sequence[Tensor]) -> float:
-    """Nats per target token, given what the encoder has read."""
+    """Return the loss in nats per target token, given the output of the encoder."""
     nats, tokens = 0.0, 0
     for batch, memory in zip(batches, memories, strict=True):
         hidden = model.decode(batch.tgt[:, :-1], memory, padding_mask(batch.src, PAD_ID))
@@ -157,12 +157,12 @@ def _loss(model: Transformer, batches: Sequence[Batch], memories: Sequence[Tenso
 
 
 def _entropies(model: Transformer, batches: Sequence[Batch]) -> list[float]:
-    """Of each head, mean over the positions of the text that look, padding left out."""
+    """Return the mean entropy of each head over the query positions of the text, without padding."""
     sums = {kind: [torch.zeros(layer.n_heads) for layer in layers] for kind, layers in attentions(model).items()}
     counts = dict.fromkeys(sums, 0)
     for batch in batches:
         with recorded_by_kind(model) as weights:
-            model.decode(batch.tgt[:, :-1], model.encode(batch.src), padding_mask(batch.src, PAD_ID))
+            model.hidden(batch.src, batch.tgt[:, :-1])
         for kind, layers in weights.items():
             real = (batch.src if kind == "encoder" else batch.tgt[:, 1:]) != PAD_ID
             counts[kind] += int(real.sum())

@@ -1,4 +1,4 @@
-"""What length tells: BLEU of short and of long sentences, and translations that leave most of a sentence out."""
+"""Analysis by length: BLEU of short and of long sentences, and translations that leave out most of a sentence."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -7,24 +7,24 @@ from sacrebleu.metrics.bleu import BLEU
 
 from utils.evaluation.evaluation import Group
 
-_LONGEST = (5, 10, 20, 30, 40, 60)  # tokens, of each group but the last
+_LONGEST = (5, 10, 20, 30, 40, 60)  # longest sentence, in tokens, of each group but the last
 _SHARE, _LACKING = 0.5, 5
 
 
 def bleu_by_length(
     lengths: Sequence[int], unit: str, translations: Sequence[str], references: Sequence[str], tokenizer: str
 ) -> list[Group]:
-    """Corpus BLEU of the sentences of 0-5, 6-10, ... tokens; groups without sentences are left out.
+    """Return corpus BLEU of the sentences of 0-5, 6-10, ... tokens; groups without sentences are left out.
 
-    Where no sentence of a group is long enough for a 4-gram, the shorter n-grams count alone (sacreBLEU's effective
-    order): otherwise even a perfect group of them would score 0. All other groups are not touched by that.
+    If no sentence of a group is long enough for a 4-gram, only shorter n-grams count (sacreBLEU's effective order):
+    otherwise even a perfect group would score 0. This does not affect other groups.
 
     Args:
-        lengths: tokens of each sentence.
-        unit: what they are tokens of, for the labels.
+        lengths: number of tokens of each sentence.
+        unit: name of the tokens, for the labels.
         translations: one for each length.
         references: one for each length.
-        tokenizer: sacreBLEU's name of the tokenizer for the target.
+        tokenizer: sacreBLEU's name of the target tokenizer.
     """
     bleu = BLEU(tokenize=tokenizer, effective_order=True, force=True)
     groups = []
@@ -37,11 +37,11 @@ def bleu_by_length(
 
 
 def under_translated(n_words: int, n_reference: int) -> bool:
-    """Whether a translation is empty, or has less than half of its reference's words and lacks at least five.
+    """Return whether a translation is empty, or has fewer than half of its reference's words and at least five fewer.
 
-    That models end too early shows in lengths (Stahlberg & Byrne 2019, "On NMT search errors and model errors: cat got
-    your tongue?"); the two limits are ours. Five words must lack because good translations of a short sentence differ
-    by half: "Sure." for "Yes, of course." is no fault.
+    Lengths show when models stop too early (Stahlberg & Byrne 2019, "On NMT search errors and model errors: cat got
+    your tongue?"); the two limits are ours. At least five words must be missing because good translations of a short
+    sentence may differ by half: "Sure." for "Yes, of course." is not an error.
     """
     return n_words < n_reference and (
         n_words == 0 or (n_words < _SHARE * n_reference and n_reference - n_words >= _LACKING)

@@ -16,70 +16,72 @@ from utils.dataset.corpus import Corpus
 from utils.evaluation.evaluation import Metric
 from utils.text.script import primary_language
 
-OWN_TOKENIZER = {"ja": "ja-mecab", "zh": "zh", "ko": "ko-mecab"}  # of languages whose words 13a does not find
+OWN_TOKENIZER = {"ja": "ja-mecab", "zh": "zh", "ko": "ko-mecab"}  # for languages that 13a cannot split into words
 NEED_SPACES = ("13a", "intl", "none")
 NEED_NOTHING = ("char", "spm", "flores101", "flores200", "spBLEU-1K")
 TOKENIZERS = (*NEED_SPACES, *OWN_TOKENIZER.values(), *NEED_NOTHING)
 
 _KANJI_TO_CHARACTERS = ("ja", "zh")
-_MOST_DRAWN = 50_000_000  # lines x resamples: sacreBLEU holds all of them at once, 80 bytes each
+_MOST_DRAWN = 50_000_000  # lines x resamples: sacreBLEU keeps all of them in memory, 80 bytes each
 _FEWEST_RESAMPLES = 100
 
 
 def bleu_tokenizer(tgt_lang: str, pre_tokenized: bool) -> str:
-    """sacreBLEU's name of the tokenizer: words of Japanese are not found by spaces, so 13a never fits it."""
+    """Return sacreBLEU's name of the tokenizer; 13a never fits Japanese, whose words are not separated by spaces."""
     if pre_tokenized:
         return "none"
     return OWN_TOKENIZER.get(primary_language(tgt_lang), "13a")
 
 
 def fitting_tokenizer(tgt_lang: str, pre_tokenized: bool, wanted: str | None = None, force: bool = False) -> str:
-    """The tokenizer for BLEU: the one that is wanted, if it finds the words of the language, or the language's own.
+    """Return the tokenizer for BLEU: the wanted one if it fits the language, or the language's own.
 
     Raises:
-        ValueError: the wanted one does not, and nobody insists.
+        ValueError: the wanted one does not fit, and `force` is not set.
     """
     own = bleu_tokenizer(tgt_lang, pre_tokenized)
     if wanted is None or force:
         return wanted or own
     if pre_tokenized and wanted != own:
-        raise ValueError(f"--tokenize {wanted} would cut words that are cut already: leave out it or --pre_tokenized")
+        raise ValueError(
+            f"--tokenize {wanted} would split words that are split already: leave out it or --pre_tokenized"
+        )
     if wanted == own or wanted in NEED_NOTHING:
         return wanted
     if primary_language(tgt_lang) in OWN_TOKENIZER or wanted not in NEED_SPACES:
         raise ValueError(
-            f"--tokenize {wanted} does not find the words of {tgt_lang}, and BLEU would say nothing: give --tokenize "
-            f"{own}, or --pre_tokenized where spaces part the words, or --force"
+            f"--tokenize {wanted} cannot split {tgt_lang} into words, and BLEU would be meaningless: give --tokenize "
+            f"{own}, or --pre_tokenized if spaces separate the words, or --force"
         )
     return wanted
 
 
 def corpus_metrics(corpus: Corpus) -> dict[str, base.Metric]:
-    """The metrics of `build_metrics`, as the target text of a corpus is counted."""
+    """Return the metrics of `build_metrics` for the target side of a corpus."""
     return build_metrics(corpus.tgt_lang, bleu_tokenizer(corpus.tgt_lang, corpus.pre_tokenized))
 
 
 def build_metrics(tgt_lang: str, tokenize: str) -> dict[str, base.Metric]:
-    """BLEU, chrF2 and TER for a target language, by these names.
+    """Return BLEU, chrF2 and TER for a target language, under these names.
 
-    TER counts words between spaces. Japanese and Chinese have none: each sentence would be one word, and TER the share
-    of sentences that differ at all. Tercom's way out is taken there (`sacrebleu --ter-normalized
-    --ter-asian-support`; norm:yes and asian:yes in the signature): every kanji is a word, and so is what stands
-    between kanji and punctuation.
+    TER counts words between spaces. Japanese and Chinese have no spaces: each sentence would be one word, and TER the
+    share of sentences that differ at all. Tercom's solution is used for them (`sacrebleu --ter-normalized
+    --ter-asian-support`; norm:yes and asian:yes in the signature): every kanji is a word, and so is anything between
+    kanji and punctuation.
 
     Args:
         tgt_lang: language code.
-        tokenize: sacreBLEU's name of BLEU's tokenizer; `none` says that spaces part the words, also for TER.
+        tokenize: sacreBLEU's name of BLEU's tokenizer; `none`: spaces separate the words, for TER as well.
 
     Raises:
-        ValueError: what the tokenizer needs is not installed.
+        ValueError: a dependency of the tokenizer is not installed.
     """
     split = primary_language(tgt_lang) in _KANJI_TO_CHARACTERS and tokenize != "none"
     try:
-        # forced: whether a text looks tokenized is for the caller to say, once and not in three lines of a log
+        # force: the caller warns of tokenized text, once instead of in three log lines
         bleu = BLEU(tokenize=tokenize, force=True)
     except RuntimeError as error:
-        raise ValueError(f"BLEU cannot cut {tgt_lang} with {tokenize}: {error}") from error
+        raise ValueError(f"BLEU cannot tokenize {tgt_lang} with {tokenize}: {error}") from error
     return {"BLEU": bleu, "chrF2": CHRF(), "TER": TER(normalized=split, asian_support=split)}
 
 
@@ -90,31 +92,29 @@ def measure(
     n_bootstrap: int = 0,
     on_progress: Callable[[int], object] = lambda _: None,
 ) -> list[Metric]:
-    """Score translations against one reference each by every metric; neither is changed before sacreBLEU sees it.
+    """Score translations against one reference each by every metric; sacreBLEU gets both unchanged.
 
     Args:
-        translations: one a line.
-        references: one for each.
-        metrics: as `build_metrics` gives them.
-        n_bootstrap: resamples for the intervals; without any, an interval is the score itself.
-        on_progress: is told of each metric that is done.
+        translations: one per line.
+        references: one for each translation.
+        metrics: as returned by `build_metrics`.
+        n_bootstrap: resamples for the intervals; 0: each interval is the score itself.
+        on_progress: called with 1 for each finished metric.
 
     Raises:
-        ValueError: there is not one reference for each translation, or none at all; more is asked for than fits into
-            memory, or an interval of lines that are nearly all empty.
+        ValueError: there is not one reference for each translation, or there are none; there are too few resamples or
+            more than fit into memory; or nearly all lines are empty, so that there is no interval.
     """
     if len(translations) != len(references) or not references:
-        raise ValueError(
-            f"{len(translations)} translations against {len(references)} references: one for each is needed"
-        )
+        raise ValueError(f"{len(translations)} translations against {len(references)} references: give one for each")
     refuse_samples(n_bootstrap, len(references), "--bootstrap")
     found = []
     for name, metric in metrics.items():
         try:
             score = metric.corpus_score(list(translations), [list(references)], n_bootstrap)
-        except TypeError as error:  # sacreBLEU cannot take the mean of resamples that have no words at all
+        except TypeError as error:  # sacreBLEU fails on resamples without any words
             raise ValueError(
-                f"{len(references)} lines with empty ones among them are too few for an interval of {name}: "
+                f"{len(references)} lines, some of them empty, are too few for an interval of {name}: "
                 "give --bootstrap 0"
             ) from error
         mean, half = (score._mean, score._ci) if n_bootstrap else (score.score, 0.0)
@@ -124,19 +124,19 @@ def measure(
 
 
 def with_interval(name: str, score: float, mean: float, half: float, signature: str) -> Metric:
-    """A metric with sacreBLEU's interval, mean of the resamples ± half the width; no end leaves the scale.
+    """Return a metric with sacreBLEU's interval: mean of the resamples ± half the width, clipped to the scale.
 
-    Which is why a score need not be in the middle of its interval. Resampling leaves NumPy's numbers: JSON has none.
+    A score is therefore not always in the middle of its interval. NumPy numbers become floats, for JSON.
     """
     top = float("inf") if name == "TER" else 100.0
     return Metric(name, float(score), max(0.0, float(mean - half)), min(top, float(mean + half)), signature)
 
 
 def refuse_samples(n_samples: int, n_lines: int, option: str) -> None:
-    """Refuse numbers of samples that say nothing or cannot be held.
+    """Refuse a number of samples that is meaningless or exceeds memory.
 
     Raises:
-        ValueError: few enough for the interval to be chance, or so many that memory ends.
+        ValueError: there are too few for a reliable interval, or more than fit into memory.
     """
     if n_samples < 0 or 0 < n_samples < _FEWEST_RESAMPLES:
         raise ValueError(f"{option} {n_samples}: give {_FEWEST_RESAMPLES} or more (sacreBLEU's default: 1000), or 0")
@@ -149,10 +149,10 @@ def refuse_samples(n_samples: int, n_lines: int, option: str) -> None:
 
 @contextmanager
 def sampling_seed(seed: int | None) -> Iterator[None]:
-    """Have sacreBLEU draw with this seed inside the block; None leaves it at SACREBLEU_SEED, or its own 12345.
+    """Within the block, sacreBLEU uses this seed; None: SACREBLEU_SEED, or its default 12345.
 
     Raises:
-        ValueError: a seed that sacreBLEU does not take; its paired tests read 0 as none at all.
+        ValueError: sacreBLEU does not accept the seed; its paired tests treat 0 as no seed.
     """
     name = "SACREBLEU_SEED"
     before = os.environ.get(name)

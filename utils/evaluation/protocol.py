@@ -5,20 +5,20 @@ from collections.abc import Sequence
 
 from sacrebleu.metrics.bleu import BLEU
 
-TEST_LINES, TEST_WORDS = 1160, 26_734  # of KFTT's tok/kyoto-test.en
+TEST_LINES, TEST_WORDS = 1160, 26_734  # size of KFTT's tok/kyoto-test.en
 
 _SPACE_TO_PYTHON_ALONE = re.compile(r"[^\S \t\n\r\f\v]")
 
 
 def multi_bleu(translations: Sequence[str], references: Sequence[str]) -> str:
-    """The line that `multi-bleu.perl` prints of lower-cased text: BLEU-4 of words between spaces, without smoothing.
+    """Return the line that `multi-bleu.perl` prints for lower-cased text: BLEU-4 of words between spaces, unsmoothed.
 
     Args:
-        translations: tokenized, one a line.
-        references: tokenized, one for each.
+        translations: tokenized, one per line.
+        references: tokenized, one for each translation.
     """
     bleu = BLEU(tokenize="none", lowercase=True, smooth_method="none", force=True)
-    # Perl reads bytes: an ideographic or a no-break space is a part of its word there
+    # Perl reads bytes: to it, an ideographic or a no-break space is part of a word
     ours, theirs = ([_SPACE_TO_PYTHON_ALONE.sub("␣", line) for line in side] for side in (translations, references))
     score = bleu.corpus_score(ours, [theirs])
     precisions = "/".join(f"{precision:.1f}" for precision in score.precisions)
@@ -29,17 +29,17 @@ def multi_bleu(translations: Sequence[str], references: Sequence[str]) -> str:
 
 
 def moses_words(lines: Sequence[str]) -> list[str]:
-    """Plain English cut as KFTT's `tok` is: by Moses' tokenizer.perl, no character escaped.
+    """Tokenize plain English like KFTT's `tok`: with Moses' tokenizer.perl, without escaping.
 
-    Of the 1,160 lines of the test set's `orig` text, 1,140 become those of `tok`; the others differ in kanji, which
-    only newer versions of the script set apart.
+    Of the 1,160 lines of the test set's `orig` text, 1,140 become those of `tok`; the rest differ in kanji, which only
+    newer versions of the script separate.
     """
-    from sacremoses import MosesTokenizer  # slow to import, and the other verbs need it not
+    from sacremoses import MosesTokenizer  # slow to import, and not needed by other verbs
 
     cut = MosesTokenizer(lang="en").tokenize
     return [cut(line, escape=False, return_str=True) for line in lines]
 
 
 def is_published_test(references: Sequence[str]) -> bool:
-    """Whether these can be the references of the published score: 22.29 for 20 epochs of fairseq."""
+    """Return whether these may be the references of the published score (22.29, fairseq, 20 epochs)."""
     return (len(references), sum(len(line.split()) for line in references)) == (TEST_LINES, TEST_WORDS)

@@ -1,4 +1,4 @@
-"""What translations are scored against, and all that is found of a system on it."""
+"""The reference text that translations are scored against."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -15,25 +15,25 @@ from utils.evaluation.word_f1 import word_counts
 
 @dataclass(frozen=True)
 class ReferenceText:
-    """References, and what is known of them."""
+    """References, with the facts that scoring needs."""
 
     name: str
     tgt_lang: str
     tokenize: str  # sacreBLEU's name of the tokenizer
     sources: Sequence[str]  # may be empty
     references: Sequence[str]
-    training_text: Path | None  # of the target language
+    training_text: Path | None  # in the target language
 
     @cached_property
     def training_words(self) -> Counter[str] | None:
-        """How often the training text has each word: read once for all systems."""
+        """Word counts of the training text, read once for all systems."""
         if self.training_text is None:
             return None
         with self.training_text.open("rb") as file:
             return word_counts(decoded_lines(file, str(self.training_text)), word_cutter(self.tokenize))
 
     def evaluation(self, system: System, metrics: list[Metric]) -> Evaluation:
-        """Scores of a system that are known, and where it is good."""
+        """Analyse a system, and return the analysis together with its given scores."""
         analysis = analyse(
             self.sources,
             system.translations,

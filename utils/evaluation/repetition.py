@@ -1,4 +1,4 @@
-"""Does a translation say something again that its reference does not?"""
+"""Detection of repetitions in a translation that its reference does not have."""
 
 import re
 from collections import Counter
@@ -11,16 +11,16 @@ _SAME_LETTER = re.compile(r"([^\W\d_])\1*")
 
 
 def repeats(words: Sequence[str], reference: Sequence[str]) -> bool:
-    """Whether a translation repeats itself, in one of three ways.
+    """Return whether a translation repeats itself, in one of three ways.
 
-    1. Its most frequent 4-gram occurs at least twice more often than the reference's most frequent one: the count of
-       the top n-gram by which Raunak et al. 2021 ("The curious case of hallucinations in neural machine translation")
-       find oscillating translations, with their n = 4 and t = 2. They count in the source; the reference is in the
-       same language and cut by the same tokenizer. One without 4-grams counts as having each once.
-    2. One to three words stand three times or more in a row, and more often than any do in the reference ("of the of
-       the of the"). In sentences this short the 4-grams do not show it. Punctuation is skipped: "..." is no fault.
-    3. A letter stands five times or more in a row inside a word, and more often than any does in the reference
-       ("JNRRRRRR"): so loop subwords that are single letters.
+    1. Its most frequent 4-gram occurs at least two times more than the reference's most frequent one: the top n-gram
+       count by which Raunak et al. 2021 ("The curious case of hallucinations in neural machine translation") detect
+       oscillating translations, with their n = 4 and t = 2. They count in the source; the reference is in the same
+       language and tokenized alike. A reference without 4-grams counts as having each once.
+    2. One to three words occur three times or more in a row, and more often than any do in the reference ("of the of
+       the of the"). In sentences this short, 4-grams do not show it. Punctuation is skipped: "..." is not an error.
+    3. A letter occurs five times or more in a row within a word, and more often than any does in the reference
+       ("JNRRRRRR"): a loop of sub-words that are single letters.
     """
     if _top_count(words) - max(1, _top_count(reference)) >= _MORE_OFTEN:
         return True
@@ -34,12 +34,12 @@ def repeats(words: Sequence[str], reference: Sequence[str]) -> bool:
 
 
 def _top_count(words: Sequence[str]) -> int:
-    """How often the most frequent 4-gram occurs."""
+    """Return how often the most frequent 4-gram occurs."""
     return max(Counter(zip(*(words[i:] for i in range(_ORDER)), strict=False)).values(), default=0)
 
 
 def _times_in_a_row(words: Sequence[str], n: int) -> int:
-    """How often, at most, the same n words stand there without anything between."""
+    """Return the most times that the same n words occur in a row."""
     most = streak = 0
     for before, now in zip(words, words[n:], strict=False):
         streak = streak + 1 if before == now else 0
@@ -48,7 +48,7 @@ def _times_in_a_row(words: Sequence[str], n: int) -> int:
 
 
 def _letters_in_a_row(words: Sequence[str]) -> int:
-    """How often, at most, the same letter stands there without anything between."""
+    """Return the most times that the same letter occurs in a row."""
     return max((len(run[0]) for word in words for run in _SAME_LETTER.finditer(word)), default=0)
 
 

@@ -1,4 +1,4 @@
-"""Which weight of a language model orders the candidates of a development text best."""
+"""The weight of a language model with which reranking works best on a dev set."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,14 +8,14 @@ from sacrebleu.metrics.base import Metric
 
 @dataclass(frozen=True)
 class WeightTrial:
-    """What one weight gave.
+    """The result of one weight.
 
     Args:
         memory_length: positions that the language model remembered.
-        weight: of its log-probabilities.
+        weight: weight of its log-probabilities.
         bleu: BLEU of the text.
         length_ratio: tokens of the translations over tokens of the references, as BLEU counts them.
-        n_changed: sentences that are not the translator's best ones.
+        n_changed: sentences whose choice differs from the translator's best.
     """
 
     memory_length: int
@@ -34,16 +34,16 @@ def try_weights(
     bleu: Metric,
     on_trial: Callable[[WeightTrial], object] = lambda _: None,
 ) -> list[WeightTrial]:
-    """Choose with each weight, and score what was chosen.
+    """Choose translations with each weight, and score them.
 
     Args:
-        rescore: gives the sentences that are best with a weight.
-        unchanged: the translator's best ones.
-        references: one a sentence.
-        memory_length: of what chooses.
-        weights: to be tried.
-        bleu: sacreBLEU's, with the tokenizer of the language.
-        on_trial: is told of each as it comes.
+        rescore: returns the best translations with a weight.
+        unchanged: the translator's best translations.
+        references: one per sentence.
+        memory_length: memory length of the language model.
+        weights: weights to try.
+        bleu: sacreBLEU's metric, with the tokenizer of the language.
+        on_trial: called with each trial when it is done.
     """
     trials = []
     for weight in weights:
@@ -56,5 +56,5 @@ def try_weights(
 
 
 def best_weight(trials: Sequence[WeightTrial]) -> float:
-    """The one with the highest BLEU; of equals the smallest."""
+    """Return the weight with the highest BLEU; in a tie, the smallest."""
     return max(trials, key=lambda trial: (trial.bleu, -trial.weight)).weight

@@ -1,4 +1,4 @@
-"""The READMEs' tables of results, made from the files in figure/results."""
+"""The result tables of the READMEs, made from the files in figure/results."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,10 +18,10 @@ _OTHER_HEAD = "| run | task | text | parameters | training | test PPL | scores |
 
 
 def _results(folder: Path, of_translators: bool) -> Iterator[list[dict[str, Any]]]:
-    """What the `test.json` of runs say, those of one name together, in the order of the first file's name.
+    """Yield the results of runs, grouped by name, in order of each group's first file.
 
     Raises:
-        ValueError: those of one name are of several recipes.
+        ValueError: results of one name have different settings.
     """
     runs: dict[str, list[dict[str, Any]]] = {}
     for file in sorted(folder.glob("*.json")):
@@ -29,19 +29,21 @@ def _results(folder: Path, of_translators: bool) -> Iterator[list[dict[str, Any]
         if ("bleu" in result) is of_translators:
             others = runs.setdefault(result["name"], [])
             if others and _recipe(others[0]) != _recipe(result):
-                raise ValueError(f"{file} is of other settings than others of {result['name']}: keep those of one")
+                raise ValueError(
+                    f"{file} has other settings than other results of {result['name']}: keep those of one setting"
+                )
             others.append(result)
     yield from runs.values()
 
 
 def _recipe(result: dict[str, Any]) -> dict[str, Any] | None:
-    """All settings but the seed, where the result tells them."""
+    """Return all settings but the seed, if the result has them."""
     config = result.get("config")
     return config and config | {"training": config["training"] | {"seed": None}}
 
 
 def _mean(runs: list[dict[str, Any]], figure: str) -> str:
-    """Mean and, of several seeds, standard deviation."""
+    """Format the mean and, for several seeds, the standard deviation."""
     values = [run[figure] for run in runs]
     return f"{mean(values):.2f}" + (f" ± {stdev(values):.2f}" if len(values) > 1 else "")
 
@@ -53,7 +55,7 @@ def _training(runs: list[dict[str, Any]]) -> str:
 
 
 def result_table(folder: Path) -> str:
-    """A row of Markdown for each translator; runs of one name share a row."""
+    """Return a Markdown table with a row for each translator; runs of one name share a row."""
     rows = [
         f"| `{r['name']}` | {r['corpus']} | {r['direction'].replace('-', '→')} | {r['parameters'] / 1e6:.1f} M "
         f"| {_training(runs)} | {_mean(runs, 'perplexity')} | **{_mean(runs, 'bleu')}** | {_mean(runs, 'chrf')} |"
@@ -64,7 +66,7 @@ def result_table(folder: Path) -> str:
 
 
 def other_table(folder: Path) -> str:
-    """A row of Markdown for each network of another task; runs of one name share a row."""
+    """Return a Markdown table with a row for each network of another task; runs of one name share a row."""
     rows = [
         f"| `{r['name']}` | {r['task']} | {r['text']} | {r['parameters'] / 1e6:.1f} M | {_training(runs)} "
         f"| {_mean(runs, 'perplexity')} "
@@ -76,19 +78,19 @@ def other_table(folder: Path) -> str:
 
 
 def with_table(page: str, table: str, name: str) -> str:
-    """The page with this table between the two marks of this name.
+    """Return the page with the table between the two marks of this name.
 
     Raises:
-        ValueError: it has no such marks.
+        ValueError: the page has no such marks.
     """
     begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
     if begin not in page or end not in page:
-        raise ValueError(f"the page has no {begin} ... {end}: put both where the table shall stand")
+        raise ValueError(f"the page has no {begin} ... {end}: put both where the table should be")
     return f"{page.partition(begin)[0]}{begin}\n{table}\n{end}{page.partition(end)[2]}"
 
 
 def rewrite_readmes(table: str, name: str) -> None:
-    """Put a table into its place in the README of each language."""
+    """Put a table in its place in the README of each language."""
     for readme in READMES:
         page = with_table(readme.read_text(encoding="utf-8"), table, name)
         write_text(readme, page)

@@ -1,4 +1,4 @@
-"""Which beam width and length penalty translate a development text best."""
+"""The beam size and length penalty that translate a dev set best."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -10,11 +10,11 @@ from utils.search.hypothesis import SearchConfig
 
 @dataclass(frozen=True)
 class Trial:
-    """What one setting gave.
+    """The result of one setting.
 
     Args:
-        beam_size: its beam width.
-        length_penalty: its α.
+        beam_size: beam size.
+        length_penalty: α of the length penalty.
         bleu: BLEU of the text.
         length_ratio: tokens of the translations over tokens of the references, as BLEU counts them.
     """
@@ -34,16 +34,16 @@ def try_settings(
     bleu: Metric,
     on_trial: Callable[[Trial], object] = lambda _: None,
 ) -> list[Trial]:
-    """Translate and score with each beam width and each length penalty.
+    """Translate and score with each beam size and length penalty.
 
     Args:
-        translate: translates the whole text with these settings.
-        references: one a sentence.
+        translate: translates the whole text with the given settings.
+        references: one per sentence.
         search: all other settings.
-        beam_sizes: to be tried.
-        length_penalties: to be tried; greedy search has one translation to give whatever they are.
-        bleu: sacreBLEU's, with the tokenizer of the language.
-        on_trial: is told of each as it comes.
+        beam_sizes: beam sizes to try.
+        length_penalties: length penalties to try; they do not change greedy search, which runs once.
+        bleu: sacreBLEU's metric, with the tokenizer of the language.
+        on_trial: called with each trial when it is done.
     """
     trials = []
     for beam_size in beam_sizes:
@@ -61,10 +61,10 @@ def try_settings(
 
 
 def count_searches(beam_sizes: Sequence[int], length_penalties: Sequence[float]) -> int:
-    """How often `try_settings` translates the text."""
+    """Return how often `try_settings` translates the text."""
     return sum(1 if beam_size == 1 else len(length_penalties) for beam_size in beam_sizes)
 
 
 def best_trial(trials: Sequence[Trial]) -> Trial:
-    """The highest BLEU; of equals the narrowest beam."""
+    """Return the trial with the highest BLEU; in a tie, the one with the smallest beam."""
     return max(trials, key=lambda trial: (trial.bleu, -trial.beam_size))

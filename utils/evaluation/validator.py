@@ -1,4 +1,4 @@
-"""How good a network translates text that it has not learned from."""
+"""Validation of a translator on held-out text."""
 
 from collections.abc import Callable, Sequence
 
@@ -8,17 +8,17 @@ from utils.evaluation.metric import corpus_metrics, measure
 from utils.search.translator import Translator
 from utils.training.validation import Sample, Validation
 
-SCORED = {"bleu": "BLEU", "chrf": "chrF2"}  # names in logs and settings, and those of `build_metrics`
+SCORED = {"bleu": "BLEU", "chrf": "chrF2"}  # name in logs and settings -> name in `build_metrics`
 
 
 class Validator:
     """Translates sentences and scores them: decoded text, never teacher-forced tokens.
 
     Args:
-        translator: makes what translates with the network's present weights.
-        text: what to translate, with references.
-        corpus: the text's languages and tokenization.
-        n_samples: translations to show.
+        translator: returns a translator with the network's current weights.
+        text: sentences to translate, with references.
+        corpus: corpus of the text, with its languages and tokenization.
+        n_samples: number of sample translations.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class Validator:
         self.translations: Sequence[str] = []
 
     def __call__(self, loss: float) -> Validation:
-        """Scores and samples, beside a loss that is already known (nats per token)."""
+        """Return scores and samples, with the given loss (nats per token)."""
         self.translations = [found.text for found in self._translator().translate(self._text.src)]
         metrics = corpus_metrics(self._corpus)
         scored = {name: metrics[metric] for name, metric in SCORED.items()}

@@ -1,4 +1,4 @@
-"""Perplexity of a language model by the word: models with other vocabularies can be compared by it."""
+"""Perplexity of a language model per word, which is comparable between vocabularies."""
 
 from collections.abc import Iterable
 
@@ -13,7 +13,7 @@ from utils.training.validation import Validation, perplexity
 
 
 def n_words(lines: Iterable[str], language: str, pre_tokenized: bool) -> int:
-    """Words of a text as BLEU counts them, and the end of each line that is not empty."""
+    """Count the words of a text as BLEU does, plus one for the end of each non-blank line."""
     tokenize = BLEU(tokenize=bleu_tokenizer(language, pre_tokenized), force=True).tokenizer
     return sum(len(tokenize(line).split()) + 1 for line in lines if line.strip())
 
@@ -22,9 +22,9 @@ class WordPerplexity:
     """exp(nats of the whole text / words), ends of sentences counted as words.
 
     Args:
-        corpus: whose language says what a word is.
-        split: the text.
-        batches: all that the network predicts in it.
+        corpus: corpus, whose language decides what a word is.
+        split: split of the corpus.
+        batches: all batches that the network predicts in it.
     """
 
     def __init__(self, corpus: MonolingualCorpus, split: Split, batches: Iterable[SegmentBatch]) -> None:
@@ -33,5 +33,5 @@ class WordPerplexity:
         self._tokens_per_word = n_tokens / n_words(lines, corpus.language, corpus.pre_tokenized)
 
     def __call__(self, loss: float) -> Validation:
-        """The score beside a loss that is already known (nats per token)."""
+        """Return the score, with the given loss (nats per token)."""
         return Validation(loss, {"word_ppl": perplexity(loss * self._tokens_per_word)})

@@ -1,4 +1,4 @@
-"""Published scores of others, and what stands beside each of them here."""
+"""Published scores of other systems, beside our results."""
 
 from pathlib import Path
 from statistics import mean
@@ -8,14 +8,14 @@ from utils.file import read_json
 
 
 class Yardstick(NamedTuple):
-    """What somebody has reached with a corpus that we train on.
+    """A published score on a corpus that we train on.
 
     Attributes:
-        result: name of our results that it is compared with
-        bleu: theirs
-        source: who, and with what, in Markdown
-        protocol: what both were counted on
-        same: whether ours is counted in the same way; else the figures only tell in which region they are
+        result: name of our results to compare with
+        bleu: published BLEU
+        source: publication and system, in Markdown
+        protocol: how the published score was computed
+        same: whether ours is computed in the same way; if not, the scores are only roughly comparable
     """
 
     result: str
@@ -37,17 +37,17 @@ YARDSTICKS = (
     Yardstick(
         "kftt_ja_en_small",
         21.79,
-        "[SentencePiece](https://github.com/google/sentencepiece/blob/master/doc/experiments.md), LSTMs of GNMT's "
-        "kind, the best of four vocabularies",
+        "[SentencePiece](https://github.com/google/sentencepiece/blob/master/doc/experiments.md), GNMT-style "
+        "LSTMs, the best of four vocabularies",
         "cased words, detokenized; NIST's scorer",
         same=False,
     ),
     Yardstick(
         "kftt_en_ja_small",
         29.55,
-        "[SentencePiece](https://github.com/google/sentencepiece/blob/master/doc/experiments.md), LSTMs of GNMT's "
-        "kind, the best of four vocabularies",
-        "words cut by KyTea; NIST's scorer",
+        "[SentencePiece](https://github.com/google/sentencepiece/blob/master/doc/experiments.md), GNMT-style "
+        "LSTMs, the best of four vocabularies",
+        "words segmented by KyTea; NIST's scorer",
         same=False,
     ),
     Yardstick(
@@ -61,14 +61,14 @@ YARDSTICKS = (
         "multi30k_de_en_words",
         36.52,
         "[bentrevett's seq2seq notebook 6](https://github.com/bentrevett/pytorch-seq2seq), Transformer of 3 + 3 layers",
-        "lower-cased words, greedy; theirs cut by spaCy, ours by Moses",
+        "lower-cased words, greedy; theirs tokenized by spaCy, ours by Moses",
         same=False,
     ),
     Yardstick(
         "tanaka_en_ja",
         37.0,
         "[refiute](https://github.com/refiute/primitiv_practice), a recurrent network with attention in primitiv",
-        "tokens; theirs is “about 37”, greedy, by a scorer of its own",
+        "tokens; theirs is “about 37”, greedy, by its own scorer",
         same=False,
     ),
 )
@@ -77,10 +77,10 @@ _HEAD = "| run | published BLEU | by | counted on | BLEU here | difference |\n|-
 
 
 def yardstick_table(folder: Path) -> str:
-    """A row of Markdown for each published score that we have a result beside; of several seeds the mean.
+    """Return a Markdown table with a row for each published score that we have results for; seeds are averaged.
 
     Args:
-        folder: with the results.
+        folder: folder with the results.
     """
     ours: dict[str, list[float]] = {}
     for file in sorted(folder.glob("*.json")):

@@ -1,1 +1,1 @@
-"""Many trainings that are compared, each train.py in a process of its own, and results that are kept."""
+"""Comparing many trainings, each a train.py in its own process, and keeping results."""

@@ -1,4 +1,4 @@
-"""One switch at a time: what is compared with what, read from a file of const/ablation/."""
+"""One switch at a time: what is compared with what, read from a file in const/ablation/."""
 
 import re
 from argparse import ArgumentError
@@ -9,25 +9,25 @@ from typing import Any, NamedTuple
 
 from utils.changed_setting import ABSENT, changed_settings
 from utils.command_line import Parser
-from utils.config import Config, task_of
+from utils.config import TranslationConfig, find_settings, task_of
 from utils.experiment.strict_yaml import read_yaml
-from utils.experiment.train_options import as_options, found_preset, settings
+from utils.experiment.train_options import as_options, settings
 from utils.provenance import portable
 from utils.search.hypothesis import SearchConfig
 
-_OURS = ("config", "task", "name", "training.seed")  # options that every training gets from here
+_OURS = ("config", "task", "name", "training.seed")  # options that are set here for each training
 
 
 @dataclass(frozen=True)
 class AblationSpec:
-    """What the file says.
+    """The contents of the file.
 
     Args:
-        name: of the ablation; its trainings' names begin with it.
-        preset: settings of the base, as a path from here or from the project's folder.
-        seeds: of which each alternative is trained once.
-        switches: title of a switch, label of an alternative: the options in which it differs from the base.
-        options: of the base, beside the preset's.
+        name: of the ablation; the names of its trainings begin with it.
+        preset: settings of the base, as a path relative to the working directory or the project's folder.
+        seeds: each alternative is trained once with each of them.
+        switches: title of a switch -> label of an alternative -> the options in which it differs from the base.
+        options: of the base, in addition to the preset's.
     """
 
     name: str
@@ -37,58 +37,58 @@ class AblationSpec:
     options: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, eq=False)  # each is itself alone, and may be a key
+@dataclass(frozen=True, eq=False)  # compared by identity, so that it may be a key
 class Alternative:
-    """The base, whose switch has no name, or what differs from it.
+    """The base, whose switch has no name, or an alternative to it.
 
     Args:
-        switch: which one is turned.
+        switch: the switch that is turned.
         label: what it is turned to.
-        options: that say so, those of the base among them.
-        config: with them, without name and of no particular seed.
+        options: of train.py for it, including those of the base.
+        config: all settings with these options, without a name or a particular seed.
     """
 
     switch: str
     label: str
     options: dict[str, Any]
-    config: Config
+    config: TranslationConfig
 
     @property
     def slug(self) -> str:
-        """For names of files and folders."""
+        """Short name for files and folders."""
         return re.sub(r"[^a-z0-9.]+", "-", f"{self.switch} {self.label}".lower()).strip("-")
 
     def __str__(self) -> str:
-        """For people."""
+        """Return the name to show."""
         return f"{self.switch} {self.label}".strip()
 
 
 class Training(NamedTuple):
-    """Weights that are trained once, and all that translates with them.
+    """A training, and all alternatives that translate with its weights.
 
     Args:
         name: of the run.
-        seed: of it.
-        arguments: of train.py, but for the name.
-        config: that the run has then.
-        translating: the alternative that is trained, and others that differ from it in their search alone.
+        seed: of the run.
+        arguments: of train.py, except the name.
+        config: the resulting settings of the run.
+        translating: the alternative that is trained, and those that differ from it only in their search.
     """
 
     name: str
     seed: int
     arguments: Sequence[str]
-    config: Config
+    config: TranslationConfig
     translating: Sequence[Alternative]
 
 
 @dataclass(frozen=True)
 class Ablation:
-    """A base and its alternatives, each of them trained with every seed.
+    """A base and its alternatives, each trained with every seed.
 
     Args:
-        file: that says so.
-        spec: what it says.
-        base: that all others are compared with.
+        file: that specifies the ablation.
+        spec: its contents.
+        base: what all alternatives are compared with.
         alternatives: in the order of the table.
     """
 
@@ -99,25 +99,25 @@ class Ablation:
 
     @property
     def everything(self) -> list[Alternative]:
-        """The base, and then the others."""
+        """The base, followed by the alternatives."""
         return [self.base, *self.alternatives]
 
-    def config(self, alternative: Alternative, seed: int) -> Config:
-        """All settings with which it is trained, or translates."""
+    def config(self, alternative: Alternative, seed: int) -> TranslationConfig:
+        """Return all settings with which an alternative is trained, or translates."""
         owner = self.base if self.shares_weights(alternative) else alternative
         training = replace(alternative.config.training, seed=seed)
         return replace(alternative.config, name=self._training_name(owner, seed), training=training)
 
     def shares_weights(self, alternative: Alternative) -> bool:
-        """Whether it differs from the base in its search alone, and so translates with the base's weights."""
+        """Return whether it differs from the base only in its search, and so translates with the base's weights."""
         return alternative is not self.base and same_weights(alternative.config, self.base.config)
 
     def changes(self, alternative: Alternative) -> dict[str, tuple[Any, Any]]:
-        """Where its settings differ from the base's: both values, the base's first."""
+        """Return the settings that differ from the base's, with both values, the base's first."""
         return differences(self.base.config, alternative.config)
 
     def trainings(self) -> list[Training]:
-        """All that is to be trained: the first seed of everything before the second of anything."""
+        """Return all trainings to run: everything with the first seed, then with the second, and so on."""
         shared = [alternative for alternative in self.alternatives if self.shares_weights(alternative)]
         return [
             Training(
@@ -136,32 +136,32 @@ class Ablation:
         return f"{self.spec.name}-{owner.slug}-{seed}"
 
 
-def same_weights(one: Config, other: Config) -> bool:
-    """Whether a training comes to the same weights with both: all but name and search is equal."""
+def same_weights(one: TranslationConfig, other: TranslationConfig) -> bool:
+    """Return whether both lead to the same weights: everything but name and search is equal."""
     return replace(one, name="", search=SearchConfig()) == replace(other, name="", search=SearchConfig())
 
 
-def differences(one: Config, other: Config) -> dict[str, tuple[Any, Any]]:
-    """Settings of which both know and which are not equal, but for the name."""
+def differences(one: TranslationConfig, other: TranslationConfig) -> dict[str, tuple[Any, Any]]:
+    """Return the settings that both have and that differ, except the name."""
     return plain_differences(one.plain(portable), other.plain(portable))
 
 
 def plain_differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """The same of settings in types that JSON knows; one that only one of both has is newer than the other."""
+    """Return the differences of settings in JSON types; those that only one side has are newer, and ignored."""
     changed = changed_settings(one, other)
     return {key: pair for key, pair in changed.items() if key != "name" and not any(value is ABSENT for value in pair)}
 
 
 def arguments(preset: Path, options: Mapping[str, Any]) -> list[str]:
-    """What train.py is called with."""
-    return ["--config", str(found_preset(preset)), *as_options(options)]
+    """Return the arguments of train.py."""
+    return ["--config", str(find_settings(preset)), *as_options(options)]
 
 
 def read_ablation(file: Path) -> Ablation:
-    """Read what is to be compared, and understand every option of every alternative as train.py would.
+    """Read what is to be compared, and parse every option of every alternative as train.py would.
 
     Raises:
-        ValueError: the file or an option in it cannot be understood, or two alternatives would be mixed up.
+        ValueError: when the file or an option in it cannot be parsed, or two alternatives have the same short name.
     """
     spec = _read_spec(file)
     base = _alternative(file, spec, "", "base", {})
@@ -173,9 +173,9 @@ def read_ablation(file: Path) -> Ablation:
     slugs = [alternative.slug for alternative in (base, *found)]
     for i, alternative in enumerate(found, 1):
         if not alternative.slug:
-            raise ValueError(f"{file}: {alternative} has no letter that names of files have (a to z): rename it")
+            raise ValueError(f"{file}: {alternative} has no letter for names of files (a to z): rename it")
         if alternative.slug in slugs[:i]:
-            raise ValueError(f"{file}: {alternative} has the short name of another one, {alternative.slug}: rename it")
+            raise ValueError(f"{file}: {alternative} has the same short name as another, {alternative.slug}: rename it")
         if not differences(base.config, alternative.config):
             raise ValueError(f"{file}: {alternative} does not differ from the base: change or remove it")
     return Ablation(file, spec, base, found)
@@ -187,18 +187,18 @@ def _read_spec(file: Path) -> AblationSpec:
     given = read_yaml(file)
     if not isinstance(given, dict):
         known = ", ".join(leaf.name for leaf in fields(AblationSpec))
-        raise ValueError(f"{file}: no settings of an ablation: give {known}")
+        raise ValueError(f"{file} has no settings of an ablation: give {known}")
     parser = Parser(exit_on_error=False)
     parser.add_class_arguments(AblationSpec)
     try:
-        said = {key: value for key, value in given.items() if value is not None}  # `options:` and nothing else
+        said = {key: value for key, value in given.items() if value is not None}  # `options:` without a value, say
         spec = AblationSpec(**parser.instantiate(parser.parse_object(said)))
     except ArgumentError as error:
         raise ValueError(f"{file}: {parser.explain(str(error))}") from error
     if not spec.seeds or len({*spec.seeds}) < len(spec.seeds) or min(spec.seeds) < 0:
-        raise ValueError(f"{file}: seeds={spec.seeds}: give each seed once, 0 or more, two to know the spread")
+        raise ValueError(f"{file}: seeds={spec.seeds}: give each seed once, 0 or more; at least two to know the spread")
     if not re.fullmatch(r"[a-z0-9_]+", spec.name):
-        raise ValueError(f"{file}: name={spec.name} names files: give small letters, digits and _")
+        raise ValueError(f"{file}: name={spec.name} is used in file names: give lower-case letters, digits and _")
     return spec
 
 
@@ -206,7 +206,7 @@ def _alternative(file: Path, spec: AblationSpec, switch: str, label: str, option
     together = spec.options | options
     for key in _OURS:
         if key in together:
-            raise ValueError(f"{file}: {switch} {label}: {key} is given to each training: leave it out")
+            raise ValueError(f"{file}: {switch} {label}: {key} is set for each training: leave it out")
     try:
         config = _config(spec.preset, together)
     except ValueError as error:
@@ -214,8 +214,8 @@ def _alternative(file: Path, spec: AblationSpec, switch: str, label: str, option
     return Alternative(switch, label, together, config)
 
 
-def _config(preset: Path, options: Mapping[str, Any]) -> Config:
+def _config(preset: Path, options: Mapping[str, Any]) -> TranslationConfig:
     found = settings(arguments(preset, options))
-    if not isinstance(found, Config):
+    if not isinstance(found, TranslationConfig):
         raise ValueError(f"{preset} is of task {task_of(type(found))}: an ablation compares translators")
     return replace(found, name="")

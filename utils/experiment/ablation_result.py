@@ -1,4 +1,4 @@
-"""What an alternative of an ablation has scored with one seed: a file of JSON in figure/ablation/."""
+"""Scores of an alternative of an ablation with one seed: a JSON file in figure/ablation/."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from utils.changed_setting import flat
-from utils.config import Config
+from utils.config import TranslationConfig
 from utils.dataset.corpus import prepare_corpus
 from utils.dataset.parallel_text import ParallelFiles, read_parallel
 from utils.device import pick_device
@@ -25,8 +25,8 @@ class Results:
     """The files of an ablation, one for each alternative and seed.
 
     Args:
-        ablation: says which there shall be.
-        folder: of them.
+        ablation: determines which results there should be.
+        folder: where the files are.
     """
 
     def __init__(self, ablation: Ablation, folder: Path) -> None:
@@ -34,7 +34,7 @@ class Results:
         self.folder = folder
 
     def file(self, alternative: Alternative, seed: int) -> Path:
-        """Where it is, or will be."""
+        """Return the path of a result, whether it exists or not."""
         return self.folder / f"{alternative.slug}-{seed}.json"
 
     def write(self, alternative: Alternative, seed: int, result: Result) -> None:
@@ -42,46 +42,46 @@ class Results:
         write_json(self.file(alternative, seed), result)
 
     def of(self, alternative: Alternative) -> dict[int, Result]:
-        """All that are there, by seed.
+        """Return all existing results of an alternative, by seed.
 
         Raises:
-            ValueError: one was scored with other settings than it would be now, or is damaged.
+            ValueError: when one was scored with settings other than the present ones, or is damaged.
         """
         found = {}
         for seed in self.ablation.spec.seeds:
             file = self.file(alternative, seed)
             if file.is_file():
                 found[seed] = _read(file)
-                # what is newer than the result stood at its default then
-                known = flat(Config().plain(portable)) | flat(found[seed]["config"])
+                # settings newer than the result had their defaults then
+                known = flat(TranslationConfig().plain(portable)) | flat(found[seed]["config"])
                 expected = self.ablation.config(alternative, seed).plain(portable)
                 _refuse_other(file, plain_differences(known, expected))
         return found
 
     def run(self, alternative: Alternative, seed: int) -> str | None:
-        """The run whose weights it was scored with; None: not yet.
+        """Return the run whose weights an alternative was scored with; None: not yet scored.
 
         Raises:
-            ValueError: its file is damaged.
+            ValueError: when the file is damaged.
         """
         file = self.file(alternative, seed)
         return str(_read(file)["run"]) if file.is_file() else None
 
     def require_same(self, root: Path) -> None:
-        """Refuse to mix what was trained or scored with other settings with what would be now.
+        """Refuse to mix results and runs of other settings with those of the present ones.
 
         Args:
-            root: where runs are.
+            root: where the runs are.
 
         Raises:
-            ValueError: there is such a file, or such a run; names it.
+            ValueError: when there is a result or a run of other settings; the message names it.
         """
         for alternative in self.ablation.everything:
             self.of(alternative)
         for training in self.ablation.trainings():
             run = run_named(training.name, root)
             if run is not None:
-                found = read_config(run, Config)
+                found = read_config(run, TranslationConfig)
                 if not same_weights(found, training.config):
                     _refuse_other(run, plain_differences(found.plain(portable), training.config.plain(portable)))
 
@@ -92,14 +92,14 @@ def _read(file: Path) -> Result:
     except ValueError as error:
         raise ValueError(f"{file} is damaged ({error}): remove it") from error
     if not isinstance(result, dict) or not isinstance(result.get("config"), dict) or "run" not in result:
-        raise ValueError(f"{file} is damaged (it names no run or no config): remove it")
+        raise ValueError(f"{file} is damaged (run or config is missing): remove it")
     return result
 
 
 def _refuse_other(path: Path, changed: dict[str, tuple[Any, Any]]) -> None:
     if changed:
-        told = ", ".join(f"{key} {old} and not {new}" for key, (old, new) in list(changed.items())[:3])
-        raise ValueError(f"{path} is of other settings ({told}): remove it, or give it its settings back")
+        told = ", ".join(f"{key} is {old}, not {new}" for key, (old, new) in list(changed.items())[:3])
+        raise ValueError(f"{path} is of other settings ({told}): remove it, or restore its settings")
 
 
 class _Scores(NamedTuple):
@@ -109,12 +109,12 @@ class _Scores(NamedTuple):
 
 
 def score_run(folder: Path, ablation: Ablation, alternative: Alternative, seed: int) -> Result:
-    """Translate dev and test with a run that has ended, as the alternative searches, and score both.
+    """Translate dev and test set with a finished run and the search of an alternative, and score both.
 
     Args:
         folder: of the run.
-        ablation: that it is of.
-        alternative: that translates.
+        ablation: that the run belongs to.
+        alternative: whose search settings are used.
         seed: of the training.
     """
     config = ablation.config(alternative, seed)
@@ -152,7 +152,7 @@ def score_run(folder: Path, ablation: Ablation, alternative: Alternative, seed: 
 
 
 def _course(folder: Path) -> Result:
-    """What the training was like."""
+    """Return figures of the training: updates, speed, time, size, and where it ran."""
     ended = read_json(folder / TEST)
     records = [record for _, record in read_log(folder / LOG)]
     speeds = [record["tokens_per_second"] for record in records if record["kind"] == "train"]

@@ -1,4 +1,4 @@
-"""The table of an ablation, its picture, and what they mean; made from the files of results alone."""
+"""The table of an ablation, its picture and their explanation, made from the result files alone."""
 
 import re
 from collections import Counter
@@ -25,7 +25,7 @@ from utils.experiment.train_options import as_text
 from utils.file import write_text
 from utils.visualize.ablation import Recipe, draw_ablation
 
-_MAIN = "dev_bleu"  # what choices are made by: nothing is chosen on test
+_MAIN = "dev_bleu"  # choices are made by this score; nothing is chosen on test
 _HEAD = (
     "| switch | turned to | what differs from the base | dev BLEU | difference | verdict | test BLEU | dev chrF2 "
     "| parameters | minutes |\n|---|---|---|---|---|---|---|---|---|---|"
@@ -33,28 +33,28 @@ _HEAD = (
 
 
 class Row(NamedTuple):
-    """An alternative, what it scored with each seed, and what may be said of that."""
+    """An alternative, its result with each seed, and how it compares with the base."""
 
     alternative: Alternative
     results: dict[int, Result]
     difference: Difference | None
 
     def values(self, name: str) -> list[float]:
-        """One figure, for all seeds."""
+        """Return one figure for all seeds."""
         return [result[name] for result in self.results.values()]
 
 
 class Comparison(NamedTuple):
-    """All that is to be shown.
+    """Everything to show.
 
     Args:
-        ablation: that was done.
-        base: what all are compared with.
+        ablation: what was compared.
+        base: what all alternatives are compared with.
         rows: the alternatives that have results.
-        missing: those that have none.
-        trained: what seeds do to everything that was trained.
-        translated: what they do to everything that translates with the same weights, beyond what they do to these.
-        loud: alternatives that are most of either spread, and among whom that is, in words.
+        missing: the alternatives that have none.
+        trained: spread over seeds of everything that was trained.
+        translated: spread over seeds of everything that translates with the same weights, beyond that of the weights.
+        loud: alternatives that account for most of either spread, and among which others, in words.
     """
 
     ablation: Ablation
@@ -66,16 +66,16 @@ class Comparison(NamedTuple):
     loud: Sequence[tuple[Alternative, str]]
 
     def verdicts(self) -> Counter[str]:
-        """How many alternatives are better, worse, ..."""
+        """Count the alternatives by verdict."""
         return Counter(row.difference.verdict for row in self.rows if row.difference)
 
 
 def compare(results: Results) -> Comparison:
-    """What the files say.
+    """Compare the alternatives with the base, by the result files.
 
     Raises:
-        ValueError: there is none of the base, or one is of other settings or, where they ought to be the same, weights,
-            or those that share weights share no seed.
+        ValueError: when the base has no result, one is of other settings or (where they should be shared) of other
+            weights, or alternatives that share weights have no seed in common.
     """
     ablation = results.ablation
     found = {alternative: results.of(alternative) for alternative in ablation.everything}
@@ -85,7 +85,7 @@ def compare(results: Results) -> Comparison:
             f"no result of the base in {results.folder}: train it, python -m bench.ablation {ablation.file}"
         )
     for alternative, of in found.items():
-        if ablation.shares_weights(alternative):  # and so is compared seed by seed
+        if ablation.shares_weights(alternative):  # so it is compared seed by seed
             found[alternative] = {seed: result for seed, result in of.items() if seed in base.results}
             _require_same_weights(results, alternative, found[alternative], base)
     rows = [Row(alternative, of, None) for alternative, of in found.items() if of]
@@ -118,17 +118,17 @@ def _require_same_weights(results: Results, alternative: Alternative, translated
         if result["run"] != (run := base.results[seed]["run"]):
             ours, theirs = results.file(alternative, seed), results.file(base.alternative, seed)
             raise ValueError(
-                f"{ours} was translated with the weights of {result['run']}, and {theirs} with those of {run}: "
-                f"python -m bench.ablation {results.ablation.file} has one run translate for both"
+                f"{ours} was translated with the weights of {result['run']}, but {theirs} with those of {run}: "
+                f"python -m bench.ablation {results.ablation.file} translates both with the same run"
             )
 
 
 def _on_the_same_seeds(rows: Sequence[Row]) -> list[Row]:
-    """The rows with the seeds that all of them have."""
+    """Restrict the rows to the seeds that all of them have."""
     seeds = set.intersection(*(set(row.results) for row in rows))
     if not seeds:
         raise ValueError(
-            f"no seed has results of {', '.join(str(row.alternative) for row in rows)} alike: "
+            f"no seed has results of all of {', '.join(str(row.alternative) for row in rows)}: "
             "python -m bench.ablation scores what is missing"
         )
     return [row._replace(results={seed: row.results[seed] for seed in sorted(seeds)}) for row in rows]
@@ -138,9 +138,9 @@ def write_table(found: Comparison, file: Path, picture: Path) -> None:
     """Write the page.
 
     Args:
-        found: what it shows.
+        found: what to show.
         file: of the page.
-        picture: beside it, shown in it.
+        picture: in the same folder, shown on the page.
     """
     write_text(file, page(found, picture.name))
 
@@ -164,7 +164,7 @@ def draw(found: Comparison, picture: Path) -> None:
 
 
 def page(found: Comparison, picture: str) -> str:
-    """The table in Markdown, and below it how it is read and made."""
+    """Return the table in Markdown, followed by how to read it and how it was made."""
     ablation = found.ablation
     parts = [
         f"# Ablation `{ablation.spec.name}`: one switch at a time",
@@ -208,7 +208,7 @@ def _row(row: Row) -> str:
 
 
 def _judgement(row: Row) -> tuple[str, str]:
-    """Difference and verdict; of the base neither."""
+    """Return difference and verdict; both empty for the base."""
     if row.difference is None:
         return "", ""
     margin = row.difference.margin
@@ -216,12 +216,12 @@ def _judgement(row: Row) -> tuple[str, str]:
 
 
 def _spread(values: Sequence[float]) -> str:
-    """Mean and, of several seeds, standard deviation."""
+    """Return the mean and, for several seeds, the standard deviation."""
     return f"{mean(values):.2f}" + (f" ± {stdev(values):.2f}" if len(values) > 1 else "")
 
 
 def _seeds(found: Comparison) -> str:
-    """How many there are; fewer of some alternatives where not all is done."""
+    """Return the number of seeds, as a range where some alternatives are not finished."""
     counts = {len(row.results) for row in (found.base, *found.rows)}
     many = f"{min(counts)} to {max(counts)}" if len(counts) > 1 else str(max(counts))
     return f"{many} seed" + ("s" if max(counts) > 1 else "")
@@ -230,30 +230,29 @@ def _seeds(found: Comparison) -> str:
 def _how_to_read(found: Comparison) -> str:
     text = (
         f"Scores are means over {_seeds(found)}, with ± their standard deviation. Everything is chosen by dev BLEU, "
-        "and test BLEU is only told. `minutes` are those of the training; an alternative that only searches otherwise "
-        "translates with the base's weights, seed by seed. "
+        "and test BLEU is only reported. `minutes` are those of the training; an alternative that differs only in its "
+        "search translates with the base's weights, seed by seed. "
     )
     if found.trained is None:
-        return text + "One seed tells nothing of chance: no difference is claimed."
+        return text + "One seed says nothing about chance: no difference is claimed."
     text += (
-        "What chance does, all that was trained says together: the standard deviation of dev BLEU around the means, "
-        f"pooled, is {_pooled(found.trained)}. "
+        "The effect of chance is estimated from everything that was trained: the standard deviation of dev BLEU around "
+        f"the means, pooled, is {_pooled(found.trained)}. "
     )
     if found.translated is not None:
         text += (
-            "Where weights are the same, what a seed does to all that translates with them is left out, and it is "
+            "Among alternatives with the same weights, the effect of a seed on all of them is left out, and it is "
             f"{_pooled(found.translated)}. "
         )
     for alternative, whom in found.loud:
-        text += (
-            f"**{alternative}** alone varies more than all others {whom} together, and so hides differences of these. "
-        )
+        text += f"**{alternative}** alone varies more than all others {whom} together, and so hides their differences. "
     compared = len(found.rows)
     return text + (
-        "In brackets behind a difference stand so many standard errors of it; only what is beyond them is called "
-        "better or worse. That happens by chance alone in one of twenty comparisons (Student's t, 5 % on both sides "
-        f"together), so in about {compared / 20:.1f} of the {compared} here; and `no difference seen` means that these "
-        "seeds show none, not that there is none. All holds for a training of this length and a model of this size."
+        "The margin in brackets after a difference is that many of its standard errors; only a difference beyond it is "
+        "called better or worse. That happens by chance alone in one of twenty comparisons (Student's t, 5 % on both "
+        f"sides together), so in about {compared / 20:.1f} of the {compared} here; and `no difference seen` means that "
+        "these seeds show none, not that there is none. All this holds for a training of this length and a model of "
+        "this size."
     )
 
 
@@ -279,7 +278,7 @@ def _how_made(found: Comparison) -> str:
 
 
 def _code(own: Sequence[Result], results: Sequence[Result]) -> str:
-    """Which code trained, and which translated."""
+    """Return which code trained, and which translated."""
     trained, scored = (
         sorted({re.sub(r"\b([0-9a-f]{12})[0-9a-f]{28}\b", r"\1", code) for code in codes})
         for codes in ([result["trained"]["commit"] for result in own], [result["commit"] for result in results])
@@ -287,13 +286,13 @@ def _code(own: Sequence[Result], results: Sequence[Result]) -> str:
     told = [" or ".join(f"`{code}`" for code in codes) for codes in (trained, scored)]
     text = f"Trained by the code of {told[0]}, translated by that of {told[1]}."
     if len(trained) > 1 or len(scored) > 1:
-        text += " Where the code is not the same, a difference may come from it."
+        text += " Where the code differs, a difference may come from it."
     if any("changed" in code for code in (*trained, *scored)):
-        text += " What is called changed no commit holds: nobody can train or translate with it again."
+        text += " Code marked `changed` is in no commit: nobody can train or translate with it again."
     return text
 
 
 def _portable(file: Path) -> str:
-    """As it is called from the project's folder."""
+    """Return a path as seen from the project's folder."""
     path = file.resolve()
     return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else file.name

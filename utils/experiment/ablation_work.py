@@ -1,4 +1,4 @@
-"""The trainings of an ablation, one after the other, however many processes are at them."""
+"""The trainings of an ablation, one after another, shared by any number of processes."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,18 +14,18 @@ from utils.experiment.ablation import Ablation, Alternative, Training
 from utils.experiment.ablation_result import Result, Results, score_run
 from utils.experiment.training_process import BusyError, TrainingProcess
 
-POLL = 5.0  # seconds between two looks at trainings that other processes are at
+POLL = 5.0  # seconds between checks of trainings that other processes run
 
 
 class Begun(Protocol):
-    """A training that has begun: `TrainingProcess`, inside its block."""
+    """A training that has started: `TrainingProcess`, within its block."""
 
     @property
     def run(self) -> Path | None:
-        """Its folder."""
+        """Folder of the run; None: nothing was saved."""
 
     def validations(self) -> Iterator[dict[str, Any]]:
-        """What it says until its end."""
+        """Yield the records of its validations until its end."""
 
 
 Begin = Callable[[str, Sequence[str], Path, Path], AbstractContextManager[Begun]]
@@ -33,14 +33,14 @@ Score = Callable[[Path, Ablation, Alternative, int], Result]
 
 
 class Work:
-    """Trains and scores what has no result yet; several at once share it.
+    """Trains and scores what has no result yet; several processes can share the work.
 
     Args:
-        results: that there shall be.
-        root: where runs are.
-        begin: a training.
-        score: what has been trained.
-        poll: seconds between two looks at what other processes are at.
+        results: to complete.
+        root: where the runs are.
+        begin: starts a training.
+        score: scores a finished run.
+        poll: seconds between checks of what other processes run.
     """
 
     def __init__(
@@ -59,14 +59,14 @@ class Work:
         self._poll = poll
 
     def finish(self) -> None:
-        """Until everything has its result, also that which other processes are at now.
+        """Work until everything has a result, including what other processes are running now.
 
-        A training that fails is told of and passed over, so that the night is not lost for the others. What translates
-        with the base's weights does so with those of one run: where the base is trained anew, all of it is scored anew.
+        A training that fails is reported and skipped, so that the night is not lost for the rest. All that translates
+        with the base's weights uses those of one run: if the base is trained again, all of it is scored again.
 
         Raises:
-            ValueError: results or runs of other settings are there; trainings have failed.
-            KeyboardInterrupt: somebody stopped it; the training has saved.
+            ValueError: when there are results or runs of other settings, or trainings have failed.
+            KeyboardInterrupt: when it was stopped; the training has saved.
         """
         self._results.require_same(self._root)
         waiting = [training for training in self._ablation.trainings() if not self._is_done(training)]
@@ -81,38 +81,38 @@ class Work:
                     except BusyError:
                         busy.append(training)
                         continue
-                    except (ValueError, OSError, RuntimeError) as error:  # a full disk, no memory
+                    except (ValueError, OSError, RuntimeError) as error:  # a full disk or lack of memory, say
                         failures.append(_failure(training, error))
                         say(f"failed: {failures[-1]}")
                     bar.update()
                 if len(busy) == len(waiting):
-                    say.once(f"other processes are at {', '.join(training.name for training in busy)}")
+                    say.once(f"other processes are running {', '.join(training.name for training in busy)}")
                     time.sleep(self._poll)
                 waiting = busy
         if failures:
             raise ValueError(f"{len(failures)} of {n_all} trainings failed: {'; '.join(failures)}")
 
     def _is_done(self, training: Training) -> bool:
-        """Whether all that translates with it has a result, all of the same weights."""
+        """Return whether all that translates with it has a result, with the same weights."""
         runs = {self._results.run(alternative, training.seed) for alternative in training.translating}
         return len(runs) == 1 and None not in runs
 
     def _work_at(self, training: Training, say: "Said", bar: "tqdm[Any]") -> None:
-        """Train, or go on, and score all that translates with it; nothing where another process was faster.
+        """Train or resume, and score all that translates with it; do nothing if another process was faster.
 
         Raises:
-            BusyError: another process is at it now.
-            ValueError, OSError, RuntimeError: it failed.
+            BusyError: when another process is running it now.
+            ValueError, OSError, RuntimeError: when it failed.
         """
         home = self._root / f"ablation-{self._ablation.spec.name}"
         with self._begin(training.name, training.arguments, home, self._root) as begun:
             if self._is_done(training):
                 return
-            say(f"at {training.name}")
+            say(f"training {training.name}")
             for record in begun.validations():
                 bar.set_postfix_str(f"{training.name}, step {record['step']:,}, dev BLEU {record['bleu']:.2f}")
             if begun.run is None:
-                raise ValueError(f"the training {training.name} has left no run: see {home / training.name}.log")
+                raise ValueError(f"the training {training.name} left no run: see {home / training.name}.log")
             for alternative in training.translating:
                 if self._results.run(alternative, training.seed) == begun.run.name:
                     continue
@@ -127,24 +127,24 @@ def _failure(training: Training, error: Exception) -> str:
 
 
 class Said:
-    """Lines above a bar, or in a log."""
+    """Prints lines above a bar, or in a log."""
 
     def __init__(self) -> None:
         self._last = ""
 
     def __call__(self, line: str) -> None:
-        """Say it."""
+        """Print a line."""
         self._last = line
         print_above_bars(line)
 
     def once(self, line: str) -> None:
-        """Say it, unless nothing else was said since."""
+        """Print a line unless it was also the last one."""
         if line != self._last:
             self(line)
 
 
 def told(alternative: Alternative, result: Result) -> str:
-    """A result in a line."""
+    """Return a result as a line."""
     dev = f"dev BLEU {result['dev_bleu']:.2f}, chrF2 {result['dev_chrf']:.2f}"
     test = f"test BLEU {result['test_bleu']:.2f}"
     return f"{alternative}, seed {result['seed']}: {dev}; {test}; {result['minutes']:.1f} min"

@@ -1,18 +1,18 @@
 """Whether two recipes differ by more than their seeds do: the least significant difference, Fisher 1935, §24.
 
-Every recipe is trained with n seeds. What seeds alone do, all recipes say together, each with what it varies around its
-own mean (the residual of a one-way analysis of variance, Fisher 1925, ch. VII):
+Every recipe is trained with n seeds. The effect of seeds alone is estimated from all recipes together, from how each
+varies around its own mean (the residual of a one-way analysis of variance, Fisher 1925, ch. VII):
 
     s² = Σᵢ Σⱼ (yᵢⱼ - ȳᵢ)² / Σᵢ (nᵢ - 1)
 
-A difference of two means then has the standard error s √(1/n + 1/m). Recipes that share their weights seed by seed
-share what a seed does to these, too; each seed is a block then (Fisher 1935, ch. IV), and s is what k recipes vary by
-beyond their own means and those of their n seeds:
+The difference of two means then has the standard error s √(1/n + 1/m). Recipes that share their weights seed by seed
+also share the effect of a seed on these; each seed is then a block (Fisher 1935, ch. IV), and s is how much k recipes
+vary beyond their own means and those of their n seeds:
 
     s² = Σᵢ Σⱼ (yᵢⱼ - ȳᵢ - ȳⱼ + ȳ)² / (k - 1) (n - 1)
 
-A difference is claimed beyond t standard errors, Student's at the degrees of freedom of s: so is one of twenty where
-there is none.
+A difference is claimed beyond t standard errors, Student's t at the degrees of freedom of s: where there is none, one
+in twenty is claimed nevertheless.
 """
 
 import math
@@ -28,11 +28,11 @@ _POINTS = {
 
 
 class Spread(NamedTuple):
-    """What seeds alone do.
+    """Spread of scores over seeds.
 
     Args:
         deviation: s, the pooled standard deviation.
-        freedom: degrees of it, how many values it was found from beyond the means.
+        freedom: its degrees of freedom: the number of values minus that of estimated means.
     """
 
     deviation: float
@@ -40,11 +40,11 @@ class Spread(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """Of a recipe to the base.
+    """Difference of a recipe from the base.
 
     Args:
-        value: by how much its mean is above the base's.
-        margin: beyond which that is claimed; None: one seed tells of no spread.
+        value: the recipe's mean minus the base's.
+        margin: beyond which a difference is claimed; None: unknown, for a single seed shows no spread.
     """
 
     value: float
@@ -52,7 +52,7 @@ class Difference(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """What may be said of it."""
+        """What can be claimed: better, worse, no difference seen, or unknown."""
         if self.margin is None:
             return "unknown"
         if abs(self.value) <= self.margin:
@@ -61,12 +61,12 @@ class Difference(NamedTuple):
 
 
 def claimed(freedom: int) -> float:
-    """Beyond how many standard errors a difference is claimed: t, or a little more between the degrees of its table."""
+    """Return how many standard errors a claim takes: t, or slightly more between the degrees in the table."""
     return _POINTS[max(listed for listed in _POINTS if listed <= freedom)]
 
 
 def pooled(groups: Sequence[Sequence[float]]) -> Spread | None:
-    """s of some recipes, the scores of each in a group; None where none of them has two."""
+    """Return the pooled spread of recipes, the scores of each in a group; None if no group has two."""
     freedom = sum(len(group) - 1 for group in groups if group)
     if freedom < 1:
         return None
@@ -74,17 +74,17 @@ def pooled(groups: Sequence[Sequence[float]]) -> Spread | None:
 
 
 def beyond_blocks(recipes: Sequence[Sequence[float]]) -> list[list[float]]:
-    """What each value is beyond the means of its recipe and its seed.
+    """Return the residual of each value from the means of its recipe and its seed.
 
     Args:
-        recipes: the scores of each, one for each seed, all with the same seeds.
+        recipes: the scores of each recipe, one per seed, all with the same seeds.
     """
     seeds, whole = [mean(scores) for scores in zip(*recipes, strict=True)], mean(map(mean, recipes))
     return [[score - mean(own) - seed + whole for score, seed in zip(own, seeds, strict=True)] for own in recipes]
 
 
 def blocked(recipes: Sequence[Sequence[float]]) -> Spread | None:
-    """s of recipes that share their weights seed by seed; None for one recipe or one seed."""
+    """Return the spread of recipes that share their weights seed by seed; None for one recipe or one seed."""
     freedom = (len(recipes) - 1) * (len(recipes[0]) - 1)
     if freedom < 1:
         return None
@@ -92,7 +92,7 @@ def blocked(recipes: Sequence[Sequence[float]]) -> Spread | None:
 
 
 def loudest(groups: Sequence[Sequence[float]]) -> int | None:
-    """Which of three or more that vary has over half of all squares, and so hides the differences of the others."""
+    """Return which of three or more varying groups has over half of all squares, and so hides others' differences."""
     squares = [_squares(group) for group in groups]
     if sum(len(group) > 1 for group in groups) < 3:  # of two, one has more than half
         return None
@@ -104,6 +104,6 @@ def _squares(group: Sequence[float]) -> float:
 
 
 def difference(ours: Sequence[float], base: Sequence[float], spread: Spread | None) -> Difference:
-    """Of two means over seeds, one spread for both."""
+    """Return the difference of two means over seeds, with a common spread."""
     error = math.sqrt(1 / len(ours) + 1 / len(base))
     return Difference(mean(ours) - mean(base), spread and claimed(spread.freedom) * spread.deviation * error)

@@ -1,4 +1,4 @@
-"""YAML that hides no mistake: a key is a string, and stands once."""
+"""YAML that hides no mistakes: every key is a string and appears only once."""
 
 from collections.abc import Hashable
 from pathlib import Path
@@ -10,7 +10,7 @@ _MERGE = "tag:yaml.org,2002:merge"
 
 
 class _Loader(yaml.SafeLoader):
-    """Python's dict would keep the last of two equal keys, and YAML takes `2`, `off` and `null` for no strings."""
+    """Refuses what PyYAML accepts: duplicate keys, of which the last would win, and `2`, `off`, `null` as keys."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         known: set[str] = set()
@@ -19,9 +19,9 @@ class _Loader(yaml.SafeLoader):
                 continue
             key, line = self.construct_object(below, deep=True), below.start_mark.line + 1
             if not isinstance(key, str):
-                raise ValueError(f"line {line}: the key {_as_written(below)} is no string: quote it")
+                raise ValueError(f"line {line}: the key {_as_written(below)} is not a string: quote it")
             if key in known:
-                raise ValueError(f"line {line}: the key {key} stands there twice: leave one of them out")
+                raise ValueError(f"line {line}: the key {key} appears twice: leave one of them out")
             known.add(key)
         return super().construct_mapping(node, deep)
 
@@ -31,15 +31,15 @@ def _as_written(node: yaml.Node) -> str:
 
 
 def read_yaml(path: Path) -> Any:
-    """What a file says.
+    """Read a YAML file.
 
     Raises:
-        ValueError: it is broken, or a key of it is no string or stands twice; one line that names the file.
+        ValueError: when it is malformed, or a key is not a string or appears twice; one line that names the file.
     """
     try:
         return yaml.load(path.read_text(encoding="utf-8"), _Loader)
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8: save it so") from error
+        raise ValueError(f"{path} is not UTF-8: save it as UTF-8") from error
     except yaml.MarkedYAMLError as error:
         at = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
         said = ", ".join(part for part in (error.context, error.problem) if part)

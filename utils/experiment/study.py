@@ -1,6 +1,6 @@
-"""A study: many trainings that Optuna draws the settings of (Akiba et al. 2019), and whose dev scores it learns from.
+"""A study: many trainings whose settings Optuna draws (Akiba et al. 2019), learning from their dev scores.
 
-All of it lies in a folder of its own: a journal, which several processes may write at once, and the runs.
+Everything is in the study's own folder: a journal, which several processes may write to at once, and the runs.
 """
 
 import json
@@ -27,66 +27,66 @@ from utils.experiment.train_options import as_text
 from utils.experiment.training_process import BusyError, TrainingProcess, run_named
 from utils.file import locked
 from utils.run import read_config
-from utils.training.plan import Progress
+from utils.training.progress import Progress
 
-RUNS = "runs"  # one folder a trial, out of the way of those that translate.py looks for
+RUNS = "runs"  # one folder per trial, kept apart from those that translate.py searches
 PICTURE = "study.png"
 
 FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)
-WHY = "why"  # a trial failed
-MINUTES = "minutes"  # that its training took
+WHY = "why"  # the reason why a trial failed
+MINUTES = "minutes"  # duration of its training
 
 _JOURNAL = "journal.log"
-_SETTINGS = "settings"  # that all trials of the study have
-_FAILURES = 3  # in a row, after which the mistake is probably not the trials'
-_POLL = 1.0  # seconds between two looks at what other processes do
+_SETTINGS = "settings"  # what all trials of the study share
+_FAILURES = 3  # in a row, after which the cause is probably not in the drawn settings
+_POLL = 1.0  # seconds between checks of what other processes do
 
 
 class Training(Protocol):
-    """What a study must know of a `TrainingProcess`."""
+    """The part of a `TrainingProcess` that a study needs."""
 
     @property
     def has_ended(self) -> bool:
-        """Whether it was trained to its end."""
+        """Whether the training is complete."""
 
     def __enter__(self) -> Self:
-        """Begin, or go on."""
+        """Start or resume the training."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Have it save and end."""
+        """Have the training save and end."""
 
     def validations(self) -> Iterator[dict[str, Any]]:
-        """What its log says of each, as they come."""
+        """Yield the log record of each validation as it comes."""
 
     def stop(self) -> None:
-        """Have it save and end."""
+        """Have the training save and end."""
 
 
 Train = Callable[[str, Sequence[str], Path, Path], Training]  # name, options of train.py, folder, root of runs
 
 
 class Study:
-    """Draws settings, trains with them, remembers the scores; goes on with what was begun before.
+    """Draws settings, trains with them and records the scores; resumes a study that was started before.
 
-    A trial whose process was stopped or killed is still running in the journal, but nobody holds the lock of its
-    training: whoever comes next goes on with that very trial.
+    A trial whose process was stopped or killed is still running according to the journal, but nobody holds the lock of
+    its training: the next process to look for work resumes that trial.
 
     Args:
-        config: what the study file says.
-        root: where runs are; the study gets a folder among them.
-        train: begins a training, or goes on with it.
+        config: the study file.
+        root: where the runs are; the study gets a folder among them.
+        train: starts or resumes a training.
 
     Raises:
-        ValueError: the study was begun with other settings.
+        ValueError: when the study was started with other settings.
     """
 
     def __init__(self, config: StudyConfig, root: Path = PICKLES, train: Train = TrainingProcess) -> None:
         self.config = config
         self.folder = root / f"{config.name}-study"
         self._train = train
-        optuna.logging.set_verbosity(optuna.logging.WARNING)  # its own lines would stand between ours
+        optuna.logging.set_verbosity(optuna.logging.WARNING)  # its own messages would mix with ours
         self.folder.mkdir(parents=True, exist_ok=True)
         with self._alone():
             journal = self.folder / _JOURNAL
@@ -108,40 +108,43 @@ class Study:
             self._optuna.set_user_attr(_SETTINGS, ours)
         elif found := changed_settings(theirs, ours):
             raise ValueError(
-                f"the study {self.config.name} was begun otherwise: {_first(found)}: give this one another name"
+                f"the study {self.config.name} was started with other settings: {_first(found)}: rename this one"
             )
 
     def _alone(self) -> AbstractContextManager[None]:
-        """Inside, no other process takes a trial or gives one back."""
+        """Within the block, no other process takes or returns a trial."""
         return locked(self.folder / "claim.lock")
 
     def trials(self, *states: TrialState) -> list[FrozenTrial]:
-        """Those in one of these states, or all."""
+        """Return the trials in any of these states, or all."""
         return self._optuna.get_trials(deepcopy=False, states=states or None)
 
     def ranked(self) -> list[FrozenTrial]:
-        """Those that were trained to their end, the best first; of equals the first."""
+        """Return the complete trials, best first; of equal scores, the earlier first."""
         sign = 1 if self.config.minimised else -1
         return sorted(self.trials(TrialState.COMPLETE), key=lambda trial: sign * (trial.value or 0.0))
 
     @property
     def best(self) -> FrozenTrial | None:
-        """The first of them."""
+        """The best complete trial, if there is one."""
         return next(iter(self.ranked()), None)
 
     def importance(self) -> dict[str, float]:
-        """Of each option for being among the best, PED-ANOVA (Watanabe et al. 2023); of few trials nothing is known."""
+        """Return how much each option matters for being among the best, by PED-ANOVA (Watanabe et al. 2023).
+
+        Empty with fewer than two complete trials per option.
+        """
         if len(self.trials(TrialState.COMPLETE)) < 2 * len(self.config.space):
             return {}
         evaluator = optuna.importance.PedAnovaImportanceEvaluator()
         return optuna.importance.get_param_importances(self._optuna, evaluator=evaluator)
 
     def values(self, trial: FrozenTrial) -> dict[str, Any]:
-        """The settings that a trial has drawn."""
+        """Return the settings that a trial has drawn."""
         return drawn_values(self.config.space, trial.params)
 
     def run_name(self, trial: FrozenTrial) -> str:
-        """Of its training; the folder under `runs` begins with it."""
+        """Return the run name of a trial's training; its folder under `runs` begins with it."""
         return f"{self.config.name}-{trial.number}"
 
     def go_on(
@@ -150,16 +153,16 @@ class Study:
         say: Callable[[str], None] = print,
         on_validation: Callable[[int, int, float], None] = lambda *_: None,
     ) -> Iterator[FrozenTrial]:
-        """Train until so many trials of the study are finished; yields those that ended here, failed ones too.
+        """Train until the study has this many finished trials; yield those that ended here, failed ones included.
 
         Args:
-            n_trials: complete or pruned, whoever has trained them.
-            say: is told what is waited for.
-            on_validation: is told of each: the trial's number, the update, the score.
+            n_trials: number of complete or pruned trials, whichever process trained them.
+            say: called with a line about what is waited for.
+            on_validation: called at each validation with the trial's number, the update and the score.
 
         Raises:
-            ValueError: one failure follows the other.
-            KeyboardInterrupt: this process was told to stop, or its training.
+            ValueError: when several trials in a row have failed.
+            KeyboardInterrupt: when this process or its training was told to stop.
         """
         failures, is_waiting = 0, False
         while True:
@@ -169,7 +172,9 @@ class Study:
                     trial, training = claimed
                     is_waiting = False
                     state, value = self._follow(trial, training, on_validation)
-                    with self._alone():  # nobody may find the training free and the trial not yet told
+                    with (
+                        self._alone()
+                    ):  # no other process may find the training free before the trial's result is recorded
                         self._optuna.tell(trial, value, state)
                         held.close()
             if claimed is None:
@@ -177,7 +182,7 @@ class Study:
                     return
                 if not is_waiting:
                     numbers = ", ".join(str(one.number) for one in self.trials(TrialState.RUNNING))
-                    say(f"waiting for trial {numbers}, which another process trains")
+                    say(f"waiting for trial {numbers}, which another process is training")
                     is_waiting = True
                 time.sleep(_POLL)
                 continue
@@ -186,22 +191,22 @@ class Study:
             yield finished
             if failures == _FAILURES:
                 raise ValueError(
-                    f"{failures} trials in a row failed: see why above; the same command goes on with the study"
+                    f"{failures} trials in a row failed: see the reasons above; the same command resumes the study"
                 )
 
     def _claim(self, n_trials: int, held: ExitStack) -> tuple[Trial, Training] | None:
-        """A trial that is nobody's, or a new one where more are wanted; its training goes on for as long as `held`."""
+        """Take an abandoned trial, or a new one if more are wanted; its training runs until `held` is closed."""
         with self._alone():
             if len(self.trials(*FINISHED)) >= n_trials:
                 return None
             for left in self.trials(TrialState.RUNNING):
-                if left.params.keys() != self.config.space.keys():  # killed while it drew them
+                if left.params.keys() != self.config.space.keys():  # killed while drawing them
                     self._optuna.tell(left.number, state=TrialState.FAIL)
                 elif (training := self._enter(left, held)) is not None:
                     return self._again(left.number), training
             if len(self.trials(*FINISHED, TrialState.RUNNING)) >= n_trials:
                 return None
-            # a seed for each trial: two processes that began with one seed would draw the same
+            # a seed for each trial: two processes with the same seed would draw the same settings
             (seed,) = np.random.SeedSequence((self.config.seed, len(self.trials()))).generate_state(1)
             self._optuna.sampler = self.config.sampler.build(int(seed))
             trial = self._optuna.ask({option: domain.distribution for option, domain in self.config.space.items()})
@@ -209,22 +214,22 @@ class Study:
             return None if training is None else (trial, training)
 
     def _again(self, number: int) -> Trial:
-        """A trial that was begun before, to be reported to."""
+        """Return a trial that was started before, for reporting to it."""
         study_id = self._storage.get_study_id_from_name(self.config.name)
         return Trial(self._optuna, self._storage.get_trial_id_from_study_id_trial_number(study_id, number))
 
     def _enter(self, trial: FrozenTrial, held: ExitStack) -> Training | None:
-        """Its training, unless another process is at it.
+        """Start or resume the training of a trial; None if another process is running it.
 
         Raises:
-            ValueError: a run of this name has other settings, as where somebody has removed the journal.
+            ValueError: when a run of this name has other settings, because the journal was removed, for example.
         """
         name, values = self.run_name(trial), self.values(trial)
         if (run := run_named(name, self.folder / RUNS)) is not None:
             ours = self.config.settings(values)
             found = changed_settings(read_config(run, type(ours)).plain(), ours.plain())
             if found := {key: pair for key, pair in found.items() if not _is_filled_in(key, ours)}:
-                raise ValueError(f"{run} is no run of trial {trial.number}: {_first(found)}: remove that folder")
+                raise ValueError(f"{run} is not a run of trial {trial.number}: {_first(found)}: remove that folder")
         training = self._train(name, self.config.arguments(values), self.folder, self.folder / RUNS)
         try:
             return held.enter_context(training)
@@ -234,11 +239,11 @@ class Study:
     def _follow(
         self, trial: Trial, training: Training, on_validation: Callable[[int, int, float], None]
     ) -> tuple[TrialState, float | None]:
-        """Report each validation, and stop where it is not worth going on."""
+        """Report each validation, and stop a training that is not worth continuing."""
         pick = min if self.config.minimised else max
         score, best, progress = self.config.scored, None, Progress()
         plan = self.config.settings(drawn_values(self.config.space, trial.params)).training
-        known = set(self.trials()[trial.number].intermediate_values)  # of an earlier part
+        known = set(self.trials()[trial.number].intermediate_values)  # from before a resume
         try:
             for record in training.validations():
                 if record["step"] not in known:
@@ -253,7 +258,7 @@ class Study:
                 on_validation(trial.number, record["step"], value)
                 if record["step"] not in known:
                     trial.report(value, record["step"])
-                over = training.has_ended or progress.ended(plan)  # then there is nothing left to be given up
+                over = training.has_ended or progress.ended(plan)  # then there is nothing left to prune
                 if not over and trial.should_prune():
                     training.stop()
                     return TrialState.PRUNED, None
@@ -267,7 +272,7 @@ class Study:
 
 
 def _first(differences: Mapping[str, tuple[Any, Any]]) -> str:
-    """The first of them, in words."""
+    """Describe the first difference."""
     name, (was, now) = next(iter(differences.items()))
     if was is ABSENT:
         return f"{name} is new"
@@ -275,14 +280,14 @@ def _first(differences: Mapping[str, tuple[Any, Any]]) -> str:
 
 
 def _is_filled_in(name: str, config: AnyConfig) -> bool:
-    """Whether a training gives itself this setting: its name, or the architecture of the BERT that it begins with."""
+    """Return whether a training sets this itself: its name, or the architecture of the BERT that it starts from."""
     if isinstance(config, ClassificationConfig) and config.model.init_encoder is not None:
         return name == "name" or name.removeprefix("model.") in config.model.architecture()
     return name == "name" or f"{name}.".startswith("model.bert.")
 
 
 def _cut_torn_line(journal: Path) -> None:
-    """Remove what a crash has left of a line: Optuna would write the next one behind it, and read neither."""
+    """Remove an incomplete last line left by a crash: Optuna would append the next line to it, and read neither."""
     if not journal.exists():
         return
     lock = JournalFileSymlinkLock(str(journal))

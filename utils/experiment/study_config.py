@@ -1,6 +1,5 @@
-"""A study file: which training is repeated, what is changed in it, and how the next values are chosen."""
+"""A study file: which training is repeated, what varies, and how the next values are chosen."""
 
-import re
 from argparse import ArgumentError
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -13,37 +12,38 @@ from optuna.pruners import BasePruner, MedianPruner, NopPruner
 from optuna.samplers import BaseSampler, TPESampler
 
 from utils.command_line import Parser
-from utils.config import AnyConfig
+from utils.config import AnyConfig, find_settings
 from utils.experiment.search_space import Domain, each_end, read_domain, unknown_key
 from utils.experiment.strict_yaml import read_yaml
-from utils.experiment.train_options import as_options, as_text, found_preset, settings
+from utils.experiment.train_options import as_options, as_text, settings
+from utils.file import require_folder_name
 from utils.training.plan import Criterion
 
 
 @dataclass(frozen=True)
 class SamplerConfig:
-    """How the next values are chosen: where good trials were, by TPE (Bergstra et al. 2011).
+    """How the next values are chosen: near those of good trials, by TPE (Bergstra et al. 2011).
 
     Args:
-        startup_trials: drawn at random before it looks.
+        startup_trials: number of trials that are drawn at random first.
     """
 
     startup_trials: int = 10
 
     def build(self, seed: int) -> BaseSampler:
-        """The same in Optuna's words."""
+        """Build the Optuna sampler."""
         return TPESampler(n_startup_trials=self.startup_trials, seed=seed)
 
 
 @dataclass(frozen=True)
 class PrunerConfig:
-    """When a training is given up.
+    """When a training is pruned, that is, given up early.
 
     Args:
-        kind: median gives up a training whose best score so far is worse than the median of those that complete ones
-            had at that update; none gives up nothing.
-        startup_trials: that are complete before it compares.
-        warmup_steps: updates before which none is given up.
+        kind: median prunes a training whose best score so far is worse than the median score of complete trials at
+            that update; none prunes nothing.
+        startup_trials: number of complete trials before pruning starts.
+        warmup_steps: updates of each training before it may be pruned.
     """
 
     kind: Literal["median", "none"] = "median"
@@ -51,7 +51,7 @@ class PrunerConfig:
     warmup_steps: int = 0
 
     def build(self) -> BasePruner:
-        """The same in Optuna's words."""
+        """Build the Optuna pruner."""
         if self.kind == "median":
             return MedianPruner(n_startup_trials=self.startup_trials, n_warmup_steps=self.warmup_steps)
         return NopPruner()
@@ -59,17 +59,17 @@ class PrunerConfig:
 
 @dataclass(frozen=True)
 class StudyConfig:
-    """What a study file says; a key without a value is as good as none.
+    """The contents of a study file; a key without a value counts as absent.
 
     Args:
         name: of the study; its folder is pickles/<name>-study.
-        preset: settings that all trials have, from here or from the project's folder.
-        space: options of train.py, and what may be drawn for each.
-        options: of train.py, in place of the preset's.
+        preset: settings shared by all trials, as a path relative to the working directory or the project's folder.
+        space: options of train.py, with the values that may be drawn for each.
+        options: of train.py, overriding the preset's.
         sampler: how the next values are chosen.
-        pruner: when a training is given up.
-        score: of dev text, that is to be best; null: the preset's training.select_by.
-        seed: of what is drawn.
+        pruner: when a training is given up early.
+        score: dev score to optimise; null: the preset's training.select_by.
+        seed: for drawing values.
     """
 
     name: str
@@ -83,13 +83,13 @@ class StudyConfig:
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read a study file, and have train.py's own parser look at every option and every end of a range.
+        """Read a study file, and check every option and every end of a range with train.py's own parser.
 
         Raises:
-            ValueError: no such file, or something in it is not understood.
+            ValueError: when there is no such file, or it is invalid.
         """
         if not path.is_file():
-            raise ValueError(f"no study {path}: give a YAML file, const/study/demo.yaml say")
+            raise ValueError(f"no study {path}: give a YAML file such as const/study/demo.yaml")
         given = read_yaml(path)
         try:
             study = cls._read(given)
@@ -111,7 +111,7 @@ class StudyConfig:
             given["pruner"] = {"kind": kind}
         for group in ("sampler", "pruner"):
             if not isinstance(settings_of := given.get(group, {}), dict):
-                raise ValueError(f"{group} is a group of settings, not {as_text(settings_of)}: give them below it")
+                raise ValueError(f"{group} is a group of settings, not {as_text(settings_of)}: give settings below it")
             for key, value in settings_of.items():
                 if value is None:
                     raise ValueError(f"{group}.{key} cannot be null: give it a value, or leave it out")
@@ -128,20 +128,21 @@ class StudyConfig:
         return cls(**(vars(parsed) | {"space": domains}))
 
     def check(self) -> None:
-        """Refuse what train.py would refuse, before the first trial begins.
+        """Refuse what train.py would refuse, before the first trial starts.
 
         Raises:
-            ValueError: one line.
+            ValueError: when anything is invalid; one line.
         """
-        if not re.fullmatch(r"\w[\w.-]*", self.name):
-            raise ValueError(f"name={self.name}: give letters, digits, - and _, for folders are named after it")
+        require_folder_name(self.name)
         if self.seed < 0:
             raise ValueError(f"seed={self.seed}: give 0 or more")
         for option in (*self.options, *self.space):
             if "." not in option:
-                raise ValueError(f"{option} is no setting of a training: give those with a dot, training.max_steps say")
+                raise ValueError(
+                    f"{option} is not a setting of a training: give those with a dot, such as training.max_steps"
+                )
             if option == "training.select_by":
-                raise ValueError(f"{option} is what trials are compared by: give score")
+                raise ValueError(f"{option} decides how trials are compared: give score instead")
             if option in self.options and option in self.space:
                 raise ValueError(f"{option} is under options and under space: leave one of them out")
         self.settings()
@@ -151,11 +152,11 @@ class StudyConfig:
             except ValueError as error:
                 raise ValueError(f"space.{option}, {as_text(end)}: {error}") from error
         if self.minimised and (cut := [option for option in self.space if option.startswith("tokenizer.")]):
-            raise ValueError(f"the loss is one per token, and {cut[0]} changes what a token is: give score: bleu")
+            raise ValueError(f"the loss is per token, and {cut[0]} changes what a token is: give score: bleu")
         if self.pruner.kind != "none" and (sizes := [option for option in self.space if option in _UPDATE]):
             raise ValueError(
-                f"trainings are given up by what others were after as many updates, and {sizes[0]} changes how much "
-                "an update has read: give pruner: none"
+                f"trainings are pruned by comparing scores after the same number of updates, and {sizes[0]} changes "
+                "the size of an update: give pruner: none"
             )
 
     @cached_property
@@ -165,25 +166,25 @@ class StudyConfig:
 
     @property
     def minimised(self) -> bool:
-        """Whether the lowest is the best."""
+        """Whether a lower score is better."""
         return self.scored == "loss"
 
     def arguments(self, values: Mapping[str, Any]) -> list[str]:
-        """Of train.py, for a trial that has drawn these values."""
+        """Return the arguments of train.py for a trial that has drawn these values."""
         by = {} if self.score is None else {"training.select_by": self.score}
-        return ["--config", str(found_preset(self.preset)), *as_options({**by, **self.options, **values})]
+        return ["--config", str(find_settings(self.preset)), *as_options({**by, **self.options, **values})]
 
     def settings(self, values: Mapping[str, Any] | None = None) -> AnyConfig:
-        """All settings of a trial that has drawn these values.
+        """Return all settings of a trial that has drawn these values.
 
         Raises:
-            ValueError: train.py would refuse them.
+            ValueError: when train.py would refuse them.
         """
         return settings(self.arguments(values or {}))
 
     def plain(self) -> dict[str, Any]:
-        """What makes scores comparable, in types that JSON knows; another file of the same trials has the same."""
-        preset = yaml.safe_load(found_preset(self.preset).read_text(encoding="utf-8"))
+        """Return what makes scores comparable, in JSON types; study files with equal ones can share trials."""
+        preset = yaml.safe_load(find_settings(self.preset).read_text(encoding="utf-8"))
         space = {option: vars(domain) for option, domain in self.space.items()}
         return {"preset": preset, "options": self.options, "space": space, "score": self.scored}
 

@@ -1,4 +1,4 @@
-"""What there is to say of a study: a line for each trial, the best ones, how to train with their settings."""
+"""Reports of a study: a line for each trial, the best trials, how to train with their settings."""
 
 import shlex
 from collections.abc import Iterable
@@ -16,28 +16,28 @@ from utils.terminal.plain_text import aligned
 from utils.training.validation import SCORES
 from utils.visualize.study import DrawnTrial, draw_study
 
-_SHOWN = 5  # trials of the table
+_SHOWN = 5  # trials in the table
 
 
 def shown_score(study: Study, value: float) -> str:
-    """A score with as many digits as mean something."""
+    """Format a score with as many digits as are meaningful."""
     return f"{value:.4f}" if study.config.minimised else f"{value:.2f}"
 
 
 def label(study: Study) -> str:
-    """What people call the score."""
+    """Return the name of the score to show."""
     return SCORES.get(study.config.scored, study.config.scored)
 
 
 def short_names(options: Iterable[str]) -> dict[str, str]:
-    """`peak_lr` of `optimizer.peak_lr`, where no other option ends so."""
+    """Shorten `optimizer.peak_lr` to `peak_lr`, unless another option has the same ending."""
     options = list(options)
     ends = [option.rpartition(".")[2] for option in options]
     return {option: end if ends.count(end) == 1 else option for option, end in zip(options, ends, strict=True)}
 
 
 def shown_values(study: Study, trial: FrozenTrial) -> dict[str, str]:
-    """What a trial has drawn, short enough to be read."""
+    """Return what a trial has drawn, in readable form."""
     names = short_names(study.config.space)
     return {
         names[option]: f"{value:.4g}" if isinstance(value, float) else as_text(value)
@@ -46,7 +46,7 @@ def shown_values(study: Study, trial: FrozenTrial) -> dict[str, str]:
 
 
 def trial_line(study: Study, trial: FrozenTrial) -> str:
-    """How a trial ended, and the best so far."""
+    """Return a line with how a trial ended, and the best so far."""
     drawn = "  ".join(f"{name} {value}" for name, value in shown_values(study, trial).items())
     state = {TrialState.COMPLETE: "complete", TrialState.PRUNED: "pruned"}.get(trial.state, "failed")
     line = f"trial {trial.number}  {state}"
@@ -58,21 +58,21 @@ def trial_line(study: Study, trial: FrozenTrial) -> str:
     if MINUTES in trial.user_attrs:
         line += f"  {trial.user_attrs[MINUTES]:.1f} min"
     if trial.state == TrialState.FAIL:
-        return f"{line}: {trial.user_attrs.get(WHY, 'stopped while it was drawn')}"
+        return f"{line}: {trial.user_attrs.get(WHY, 'stopped while drawing its settings')}"
     if (best := study.best) is not None and best.value is not None:
         line += f"  best {shown_score(study, best.value)} (trial {best.number})"
     return line
 
 
 def summary(study: Study) -> list[str]:
-    """How many trials there are, the best ones as a table, what the options are worth, how to train with the best."""
+    """Return lines: number of trials, table of the best, importance of the options, how to train with the best."""
     counts = {
         state: len(study.trials(key))
         for state, key in (
             ("complete", TrialState.COMPLETE),
             ("pruned", TrialState.PRUNED),
             ("failed", TrialState.FAIL),
-            ("under way", TrialState.RUNNING),
+            ("running", TrialState.RUNNING),
         )
     }
     lines = [f"{study.folder}: " + ", ".join(f"{n} {state}" for state, n in counts.items() if n)]
@@ -96,29 +96,29 @@ def summary(study: Study) -> list[str]:
         lines += ["", f"importance for being among the best: {', '.join(shares)}"]
     if (picture := study.folder / PICTURE).is_file():
         lines += ["", f"picture: {picture}"]
-    how = "to train as the best of them did (add --training.max_steps or --training.max_epochs to train longer):"
+    how = "to train with the best settings (add --training.max_steps or --training.max_epochs to train longer):"
     return [*lines, "", how, f"  {best_command(study, best[0])}"]
 
 
 def best_command(study: Study, trial: FrozenTrial) -> str:
-    """That trains as a trial did, and for as long."""
+    """Return the command that trains with a trial's settings, for the same length."""
     arguments = study.config.arguments(study.values(trial))
     return shlex.join(["python", "train.py", *arguments, "--name", f"{study.config.name}-best"])
 
 
 def write_best(study: Study, path: Path) -> None:
-    """All settings of the best trial, for train.py --config.
+    """Write all settings of the best trial, for train.py --config.
 
     Raises:
-        ValueError: none is complete yet.
+        ValueError: when no trial is complete yet.
     """
     if (best := study.best) is None:
-        raise ValueError(f"no trial of {study.config.name} is complete yet: go on with it")
+        raise ValueError(f"no trial of {study.config.name} is complete yet: resume it")
     replace(study.config.settings(study.values(best)), name=f"{study.config.name}-best").save(path)
 
 
 def write_trials(study: Study, path: Path) -> None:
-    """All trials, with all that was reported of them."""
+    """Write all trials, with everything that was reported of them."""
     best = study.best
     found = {
         "study": study.config.name,
@@ -146,7 +146,7 @@ def _plain(study: Study, trial: FrozenTrial) -> dict[str, Any]:
 
 
 def draw(study: Study) -> None:
-    """Draw the study into its folder, once a trial is finished."""
+    """Draw the study into its folder, if any trial is finished."""
     trials = [
         DrawnTrial(
             trial.number,

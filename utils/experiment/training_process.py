@@ -1,4 +1,4 @@
-"""A training in a process of its own: `train.py` as anybody starts it, watched by what it writes into its folder."""
+"""A training in its own process: `train.py` as a user starts it, watched through the files in its folder."""
 
 import fcntl
 import os
@@ -16,42 +16,42 @@ from utils.run import CHECKPOINTS, TEST
 from utils.training.jsonl_log import LOG, read_log
 from utils.training.step_file import step_files
 
-POLL = 1.0  # seconds between two looks at the log
-PATIENCE = 900.0  # seconds that a training which was asked to stop has to end a validation and save
+POLL = 1.0  # seconds between checks of the log
+PATIENCE = 900.0  # seconds for a training that was asked to stop to finish a validation and save
 
 
 def run_named(name: str, root: Path = PICKLES) -> Path | None:
-    """The newest run of this name that has saved anything, if there is one."""
+    """Return the newest run of this name that has saved a checkpoint, if there is one."""
     stamp = "[0-9]" * 8 + "-" + "[0-9]" * 6
     folders = [folder for end in ("", "-*") for folder in root.glob(f"{name}-{stamp}{end}")]
     return max((folder for folder in folders if step_files(folder / CHECKPOINTS, ".pt")), default=None)
 
 
 class BusyError(Exception):
-    """Another process is at this training."""
+    """Another process is running this training."""
 
 
 def stop_as_by_ctrl_c() -> None:
-    """SIGTERM, and a terminal that is closed, let the training that runs save; under nohup it goes on."""
+    """Let the running training save after SIGTERM or when the terminal is closed; under nohup it continues."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler)
 
 
 class TrainingProcess:
-    """Trains a run, goes on with it where it was begun before, and does nothing where it has ended.
+    """Trains a run; resumes it if it was started before, and does nothing if it has ended.
 
-    As a context manager it starts and, however the block ends, stops; a training that is stopped has saved. The lock is
-    the training's too: it is held for as long as one of both lives, so that no second one begins beside an orphan.
+    As a context manager it starts the training, and stops it however the block ends; a stopped training has saved. The
+    training's process holds the lock, too: as long as either process lives, no second training starts beside an orphan.
 
     Args:
         name: of the run; no other training has it.
-        options: of train.py, for the first time; a resumed run has them in its folder.
-        folder: where its lock and what it prints go.
-        root: where runs are.
+        options: of train.py for a new run; a resumed run has them in its folder.
+        folder: where its lock and its output go.
+        root: where the runs are.
 
     Raises:
-        BusyError: on entering, when another process has begun it and lives.
+        BusyError: on entering, when another process is running the training.
     """
 
     def __init__(self, name: str, options: Sequence[str], folder: Path, root: Path = PICKLES) -> None:
@@ -63,16 +63,16 @@ class TrainingProcess:
         self._lock: IO[bytes] | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._stopped = False
-        self._said_before = 0  # bytes of earlier parts
+        self._said_before = 0  # bytes of output from before a resume
 
     @property
     def run(self) -> Path | None:
-        """The folder, once something has been saved."""
+        """The folder of the run, once something has been saved."""
         return run_named(self.name, self._root)
 
     @property
     def has_ended(self) -> bool:
-        """Whether it was trained to its end, and tested."""
+        """Whether the training is complete, and tested."""
         return self.run is not None and (self.run / TEST).is_file()
 
     def __enter__(self) -> Self:
@@ -86,7 +86,7 @@ class TrainingProcess:
         try:
             if not self.has_ended:
                 self._start(self._lock.fileno())
-        except BaseException:  # a signal too: nobody else would stop what has begun
+        except BaseException:  # also a signal: nobody else would stop the process that has started
             self.__exit__(None, None, None)
             raise
         return self
@@ -103,7 +103,7 @@ class TrainingProcess:
                 stderr=said,
                 env=os.environ | {"MIYAKO_PICKLES": str(self._root)},
                 pass_fds=[lock],
-                process_group=0,  # Ctrl-C is for whoever began it, and a second signal would not let it save
+                process_group=0,  # Ctrl-C is for the parent process; a second signal would not let it save
             )
 
     def __exit__(
@@ -114,15 +114,17 @@ class TrainingProcess:
             self._lock.close()
 
     def validations(self) -> Iterator[dict[str, Any]]:
-        """What its log says of each validation, as they come, those of earlier parts first; ends with the training.
+        """Yield the log record of each validation as it comes, earlier ones of a resumed run first, until the end.
 
         Raises:
-            ValueError: it failed; says where to read why.
-            KeyboardInterrupt: somebody else stopped it.
+            ValueError: when it failed; the message names the file with its output.
+            KeyboardInterrupt: when it was stopped from outside.
         """
         step, size = 0, 0
         while True:
-            alive = self._process is not None and self._process.poll() is None  # asked before the last look at the log
+            alive = (
+                self._process is not None and self._process.poll() is None
+            )  # checked before the last read of the log
             log = self.run and self.run / LOG
             records = []
             if log and log.is_file() and (now := log.stat().st_size) != size:  # reading a long one takes a while
@@ -145,14 +147,14 @@ class TrainingProcess:
         if not status:
             return
         if status < 0:
-            why = f"killed by {signal.Signals(-status).name}, for want of memory maybe"
+            why = f"killed by {signal.Signals(-status).name}, perhaps for lack of memory"
         else:
             lines = self.said.read_bytes()[self._said_before :].decode(errors="replace").split("\n")
             why = next((line.strip() for line in reversed(lines) if line.strip()), f"exit status {status}")
-        raise ValueError(f"the training {self.name} failed: {why} (all that it said: {self.said})")
+        raise ValueError(f"the training {self.name} failed: {why} (full output: {self.said})")
 
     def stop(self) -> None:
-        """Have it save and end."""
+        """Have the training save and end."""
         asked, self._stopped = self._stopped, True
         if self._process is None or self._process.poll() is not None:
             return

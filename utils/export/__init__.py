@@ -1,1 +1,1 @@
-"""A trained model in the formats of others."""
+"""Export of trained models to other formats, and their import."""

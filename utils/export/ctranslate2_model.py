@@ -1,4 +1,4 @@
-"""A network that CTranslate2 holds (utils/export/to_ctranslate2.py): ids in, hypotheses or log-probabilities out."""
+"""A network run by CTranslate2 (utils/export/to_ctranslate2.py): ids in, hypotheses or log-probabilities out."""
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from pathlib import Path
@@ -21,8 +21,8 @@ _COMPUTE_TYPE: dict[Precision | None, str] = {
     "fp16": "float16",
 }
 _NEVER_SAID = [[token] for token in (PAD, UNK, BOS)]
-_PATIENCE = 2  # translations that its beam finds before it ends, times its width: with 1 it often ends too soon
-_TOKENS_PER_BATCH = 4096  # positions that are scored at once
+_PATIENCE = 2  # finished translations before its beam search stops, per beam slot: with 1 it often stops too soon
+_TOKENS_PER_BATCH = 4096  # positions scored at a time
 
 KeyT = TypeVar("KeyT", bound=Hashable)
 
@@ -36,7 +36,7 @@ class _Ask(NamedTuple):
 
 
 class _Said(NamedTuple):
-    """What CTranslate2 answers: tokens with the prefix before and </s> behind them, unless it ran into the limit."""
+    """A translation by CTranslate2, prefix included; it has not ended with </s> if it reached the length limit."""
 
     ids: list[int]
     log_prob: float
@@ -44,25 +44,25 @@ class _Said(NamedTuple):
 
     @property
     def n_steps(self) -> int:
-        """How many tokens were said, </s> included."""
+        """Number of generated tokens, </s> included."""
         return len(self.ids) + self.has_ended
 
 
 class CTranslate2Model:
     """The network of an exported folder.
 
-    CTranslate2 shares out the probability of what may not be said (<unk>, and </s> before the shortest length) among
-    the rest, where our search lets it be lost. The scores of its hypotheses are therefore a little higher than ours.
+    CTranslate2 redistributes the probability of ruled-out tokens (<unk>, and </s> before the shortest length) among
+    the rest, whereas our search drops it. The scores of its hypotheses are therefore a little higher than ours.
 
     Args:
-        folder: with what `to_ctranslate2` wrote.
-        tokenizers: those the network was trained with.
-        device: where to compute.
-        precision: of the matrix products; None and auto: of the weights as they were exported, or the nearest that
-            the device knows.
+        folder: folder written by `to_ctranslate2`.
+        tokenizers: the tokenizers the network was trained with.
+        device: device to compute on.
+        precision: precision of matrix products; None and auto: that of the exported weights, or the nearest that the
+            device supports.
 
     Raises:
-        ValueError: CTranslate2 cannot read the folder, or does not know the precision there.
+        ValueError: CTranslate2 cannot read the folder, or does not support the precision on this device.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class CTranslate2Model:
                 intra_threads=torch.get_num_threads(),
             )
         except RuntimeError as error:
-            remedy = "give --device cpu" if device.type == "cuda" else "export the run anew"
+            remedy = "give --device cpu" if device.type == "cuda" else "export the run again"
             raise ValueError(f"CTranslate2 cannot load {folder} ({error}): {remedy}") from error
         except ValueError as error:
             raise ValueError(f"precision={precision}: {error}: give fp32, or leave it out") from error
@@ -85,15 +85,15 @@ class CTranslate2Model:
         self._ids = {token: i for i, token in enumerate(self._tgt)}
 
     def start(self, _src: object) -> NoReturn:
-        """CTranslate2 searches by itself.
+        """Refuse single steps: CTranslate2 does the whole search itself.
 
         Raises:
             ValueError: always.
         """
-        raise ValueError("CTranslate2 searches by itself and shows no single steps: use the run and our own search")
+        raise ValueError("CTranslate2 searches by itself and offers no single steps: use the run and our own search")
 
     def step(self, _tokens: object, _state: object) -> NoReturn:
-        """As `start`."""
+        """Refuse single steps, like `start`."""
         self.start(None)
 
     def search(
@@ -103,18 +103,19 @@ class CTranslate2Model:
         config: SearchConfig,
         prefixes: Sequence[Sequence[int]] | None = None,
     ) -> list[list[Hypothesis]]:
-        """Translate a batch, as `beam_search` does.
+        """Translate a batch like `beam_search`.
 
-        Its beam ends by another rule than ours, when it has found enough; among what it has found, our penalty chooses.
+        Its beam search stops by another rule than ours, after enough finished translations, which are then ranked by
+        our penalty.
 
         Args:
             sources: source ids, without </s>.
-            bounds: of the length of each translation.
-            config: width, penalty, and what may not be repeated.
-            prefixes: ids that each translation begins with; one longer than its bounds stretches them.
+            bounds: length bounds of each translation.
+            config: beam size, penalty, and n-grams that must not repeat.
+            prefixes: ids that each translation starts with; a prefix longer than the bounds extends them.
 
         Returns:
-            For each source, in order, up to as many hypotheses as the beam is wide, best first.
+            For each source, in order, at most `beam_size` hypotheses, best first.
         """
         asks = []
         for i, (source, bound) in enumerate(zip(sources, bounds, strict=True)):
@@ -124,7 +125,7 @@ class CTranslate2Model:
         for least, rows in _grouped(range(len(asks)), lambda i: asks[i].bounds.least):
             widest = Bounds(least, max(asks[i].bounds.most for i in rows))
             found |= self._translate(rows, asks, widest, config)
-        # It knows one limit a batch. Who said more than its own allows is asked once more, with those of the same.
+        # It has one length limit per batch: what exceeds its own limit is translated again, grouped by equal bounds.
         beyond = [i for i, ask in enumerate(asks) if any(said.n_steps > ask.bounds.most for said in found[i])]
         for own, rows in _grouped(beyond, lambda i: asks[i].bounds):
             found |= self._translate(rows, asks, own, config)
@@ -133,7 +134,7 @@ class CTranslate2Model:
     def _translate(
         self, rows: Sequence[int], asks: Sequence[_Ask], bounds: Bounds, config: SearchConfig
     ) -> dict[int, list[_Said]]:
-        """Those rows of all that is asked, under the same bounds."""
+        """Translate some rows of a batch under the same bounds."""
         n_candidates = _PATIENCE * config.beam_size if config.beam_size > 1 else 1
         results = self._translator.translate_batch(
             [[self._src[i] for i in asks[row].source] for row in rows],
@@ -165,9 +166,9 @@ class CTranslate2Model:
     def _hypotheses(
         self, asks: Sequence[_Ask], found: Sequence[Sequence[_Said]], config: SearchConfig
     ) -> list[list[Hypothesis]]:
-        """With our penalty, in its order.
+        """Return the hypotheses with our length penalty, ordered by it.
 
-        What ran into the limit says </s> in place of its last token, and is scored anew; so is what began with a
+        A translation that reached the limit gets </s> in place of its last token and is scored again; so is one with a
         prefix, whose probability CTranslate2 leaves out.
         """
         kept = [_finished(candidates, ask.bounds.most - 1) for ask, candidates in zip(asks, found, strict=True)]
@@ -191,7 +192,7 @@ class CTranslate2Model:
         ]
 
     def log_probs(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
-        """The log-probability of each token of given translations, </s> behind them included.
+        """Return the log-probability of each token of given translations, the final </s> included.
 
         Args:
             sources: source ids, without </s>.
@@ -208,7 +209,7 @@ class CTranslate2Model:
 
 
 def _finished(candidates: Sequence[_Said], longest: int) -> list[_Said]:
-    """What ran into the limit ends there; nothing stands there twice, and what has ended by itself does rather."""
+    """Cut candidates at the limit and drop duplicates, preferring those that ended by themselves."""
     found: dict[tuple[int, ...], _Said] = {}
     for said in sorted(candidates, key=lambda said: not said.has_ended):
         found.setdefault(tuple(said.ids[:longest]), said._replace(ids=said.ids[:longest]))
@@ -216,7 +217,7 @@ def _finished(candidates: Sequence[_Said], longest: int) -> list[_Said]:
 
 
 def _grouped(rows: Iterable[int], key: Callable[[int], KeyT]) -> list[tuple[KeyT, list[int]]]:
-    """Rows of the same key together, in the order of their first."""
+    """Group rows by key, in order of each key's first row."""
     groups: dict[KeyT, list[int]] = {}
     for row in rows:
         groups.setdefault(key(row), []).append(row)

@@ -1,4 +1,4 @@
-"""An exported translator at work: texts are cut, batched and joined as with our own search, CTranslate2 searches."""
+"""Translation with an exported run: texts are split, batched and joined as usual, the search is CTranslate2's."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,15 +16,15 @@ from utils.text.pair import TokenizerPair, load_tokenizers
 
 
 class CTranslate2Translator(Translator):
-    """Translates with an exported model; it can neither draw nor ask where the model looks.
+    """Translates with an exported model, without sampling or attention.
 
     Args:
-        exported: what is searched.
-        tokenizers: those it was trained with.
-        settings: of the exported translator.
-        search: beam, penalties and limits; those of the settings when not given.
-        device: where the model is.
-        minimum_bayes_risk: order candidates by how much they agree with the others, not by score.
+        exported: the model to search.
+        tokenizers: the tokenizers it was trained with.
+        settings: settings of the exported translator.
+        search: beam, penalties and limits; None: those of `settings`.
+        device: device of the model.
+        minimum_bayes_risk: rank candidates by how much they agree with the rest, not by score.
     """
 
     tokens_per_batch = 8192
@@ -55,27 +55,27 @@ class CTranslate2Translator(Translator):
         sources: Sequence[Sequence[int]],
         bounds: Sequence[Bounds],
         starts: Sequence[Sequence[int]] | None,
-        n_best: int | None,  # noqa: ARG002 (as the others take it)
+        n_best: int | None,  # noqa: ARG002 (the signature is `Translator`'s)
         numbers: Sequence[int],  # noqa: ARG002
     ) -> list[list[Hypothesis]]:
-        """As for our own search, and always as many hypotheses as the beam has found; nothing is drawn.
+        """Search a batch; return all hypotheses that the beam has found, without sampling.
 
         Raises:
-            ValueError: a coverage penalty.
+            ValueError: a coverage penalty is set.
         """
         if self.search.coverage_penalty and self.search.beam_size > 1:
             raise ValueError(
-                f"coverage_penalty={self.search.coverage_penalty} asks where the model looks, which CTranslate2 does "
-                "not tell as our search does: give 0, or use the run itself"
+                f"coverage_penalty={self.search.coverage_penalty} needs attention weights, which CTranslate2 does not "
+                "give during the search: give 0, or use the run itself"
             )
         return self.exported.search(sources, bounds, self.search, starts)
 
 
 class CTranslate2Inspector(Inspector):
-    """Asks an exported model.
+    """Queries an exported model.
 
     Args:
-        translator: what translates.
+        translator: the exported translator.
     """
 
     def __init__(self, translator: CTranslate2Translator) -> None:
@@ -83,12 +83,12 @@ class CTranslate2Inspector(Inspector):
         self._exported = translator.exported
 
     def alignments(self, texts: Sequence[str], translations: Sequence[Translation]) -> NoReturn:  # noqa: ARG002
-        """Nobody knows.
+        """Refuse: CTranslate2 does not give attention weights.
 
         Raises:
             ValueError: always.
         """
-        raise ValueError("CTranslate2 does not tell where the model looks: ask the run itself for an alignment")
+        raise ValueError("CTranslate2 gives no attention weights: use the run itself for an alignment")
 
     def _log_probs(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
         return self._exported.log_probs(sources, targets)
@@ -104,14 +104,14 @@ def load_exported(
     """Read what `export_ctranslate2` wrote.
 
     Args:
-        folder: of the exported translator.
-        device: where to compute.
-        search: the settings; those of the run that was exported when not given.
-        precision: of the matrix products; None and auto: as exported.
-        minimum_bayes_risk: order candidates by how much they agree.
+        folder: folder of the exported translator.
+        device: device to compute on.
+        search: search settings; None: those of the exported run.
+        precision: precision of matrix products; None and auto: as exported.
+        minimum_bayes_risk: rank candidates by how much they agree with the rest.
 
     Raises:
-        ValueError: it is no exported translator, or one that cannot be read or do what is asked.
+        ValueError: the folder is not an exported translator or cannot be read, or does not support the options.
     """
     settings, tokenizers = TranslatorSettings.load(folder), load_tokenizers(folder)
     exported = CTranslate2Model(folder, tokenizers, device, precision)

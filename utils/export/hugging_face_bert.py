@@ -1,6 +1,5 @@
-"""BERT from a folder as Hugging Face's `save_pretrained` writes it: model.safetensors, config.json, vocab.txt."""
+"""BERT from a folder written by Hugging Face's `save_pretrained`: model.safetensors, config.json, vocab.txt."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,6 +9,7 @@ from torch import Tensor, nn
 
 from layers.feed_forward import Activation
 from models.bert import BertConfig, BertForPreTraining
+from utils.file import read_json
 from utils.text.word_piece_tokenizer import WordPieceTokenizer
 from utils.training.weight_store import read_weights
 
@@ -19,7 +19,7 @@ WEIGHTS, CONFIG, VOCABULARY, TOKENIZER_CONFIG = (
     "vocab.txt",
     "tokenizer_config.json",
 )
-HEADS = ("head", "pooler", "next_sentence", "classifier")  # parts of ours that a checkpoint may lack
+HEADS = ("head", "pooler", "next_sentence", "classifier")  # parts of our models that a checkpoint may lack
 
 _SETTING = {  # theirs: ours
     "hidden_size": "d_model",
@@ -66,37 +66,37 @@ _OLD_NAME = {
     "LayerNorm.beta": "LayerNorm.bias",
     "cls.predictions.bias": "cls.predictions.decoder.bias",
 }
-_COUNTERS = "embeddings.position_ids"  # 0, 1, 2 ...: no weight
+_COUNTERS = "embeddings.position_ids"  # 0, 1, 2 ...: not a weight
 
 
 class HuggingFaceBert(NamedTuple):
-    """What a folder held."""
+    """The content of a folder."""
 
     model: BertForPreTraining  # in evaluation mode
     tokenizer: WordPieceTokenizer
-    missing: tuple[str, ...]  # heads that it lacked, which are as they begin and have learned nothing
+    missing: tuple[str, ...]  # heads that it lacked, which are freshly initialised
 
 
 def load_hugging_face_bert(folder: Path, lowercase: bool | None = None) -> HuggingFaceBert:
-    """Read a checkpoint; weights from safetensors alone, never from a pickle.
+    """Read a checkpoint, with weights from safetensors only, never from a pickle.
 
     Args:
-        folder: as `BertModel`, `BertForMaskedLM` or `BertForPreTraining` are saved, with its vocabulary beside.
-        lowercase: whether its text was lower-cased; None: as tokenizer_config.json says, and yes where it is silent.
+        folder: a saved `BertModel`, `BertForMaskedLM` or `BertForPreTraining`, with its vocabulary.
+        lowercase: whether its text was lower-cased; None: as in tokenizer_config.json, or yes if not given there.
 
     Raises:
-        ValueError: a file is missing or damaged, or holds what our BERT does not have.
+        ValueError: a file is missing or damaged, or holds something that our BERT does not support.
     """
     for name in (CONFIG, VOCABULARY, WEIGHTS):
         if not (folder / name).is_file():
             raise ValueError(f"{folder} has no {name}: a BERT is read from {CONFIG}, {VOCABULARY} and {WEIGHTS}")
-    config = _config(_read_json(folder / CONFIG), folder / CONFIG)
+    config = _config(_settings(folder / CONFIG), folder / CONFIG)
     theirs = _renamed(read_weights(folder / WEIGHTS))
     tokenizer = _tokenizer(folder, lowercase)
     if _WORDS in theirs and len(tokenizer) != len(theirs[_WORDS]):
         raise ValueError(
-            f"{folder / VOCABULARY} has {len(tokenizer)} pieces and the embedding {len(theirs[_WORDS])} rows: "
-            "they are not of one model"
+            f"{folder / VOCABULARY} has {len(tokenizer)} pieces but the embedding {len(theirs[_WORDS])} rows: "
+            "they do not belong to the same model"
         )
     model = BertForPreTraining(config, len(tokenizer), tokenizer.pad_id)
     try:
@@ -107,19 +107,19 @@ def load_hugging_face_bert(folder: Path, lowercase: bool | None = None) -> Huggi
 
 
 def load_weights(model: nn.Module, theirs: Mapping[str, Tensor]) -> tuple[str, ...]:
-    """Give a model of `models.bert` that has a `bert` inside the weights that stand under Hugging Face's names.
+    """Load weights with Hugging Face's names into a model of `models.bert` that contains a `bert`.
 
     Returns:
-        The heads of the model of which `theirs` has nothing; they stay as they are.
+        The heads of the model for which `theirs` has no weights; they stay unchanged.
 
     Raises:
-        ValueError: a weight is missing, strange, or of another shape.
+        ValueError: a weight is missing, unknown, or of another shape.
     """
     theirs = _renamed(theirs)
     if _OUTPUT in theirs and _WORDS in theirs and not theirs[_OUTPUT].equal(theirs[_WORDS]):
         raise ValueError(f"{_OUTPUT} is not the word embedding: only models whose output is tied to it can be read")
     state = model.state_dict()
-    # the tied matrix is often written once
+    # the tied matrix is often stored only once
     sources = {ours: _sources(ours) for ours in state if ours != "head.output.weight"}
     known = {name for names in sources.values() for name in names}
     found = {ours for ours, names in sources.items() if not theirs.keys().isdisjoint(names)}
@@ -133,19 +133,19 @@ def load_weights(model: nn.Module, theirs: Mapping[str, Tensor]) -> tuple[str, .
             if name not in theirs:
                 raise ValueError(f"{name} is missing")
             if theirs[name].shape != shape:
-                raise ValueError(f"{name} has the shape {tuple(theirs[name].shape)}, where {shape} is expected")
+                raise ValueError(f"{name} has shape {tuple(theirs[name].shape)}, but {shape} is expected")
         loaded[ours] = torch.cat([theirs[name] for name in names])
         if ours.startswith("next_sentence"):
             loaded[ours] = loaded[ours].flip(0)  # theirs: yes, no
     strange = sorted(theirs.keys() - known - {_OUTPUT, _COUNTERS})
     if strange:
-        raise ValueError(f"{strange[0]} is no weight of this model ({len(strange)} such)")
+        raise ValueError(f"{strange[0]} is not a weight of this model ({len(strange)} unknown in all)")
     model.load_state_dict(loaded, strict=False)
     return missing
 
 
 def _sources(ours: str) -> tuple[str, ...]:
-    """The names under which they keep what is one weight of ours: one, or several of which one stands on the other."""
+    """Return their names for one weight of ours; if several, they are concatenated along the rows."""
     module, _, kind = ours.rpartition(".")
     if module in _MODULE:
         return (f"{_MODULE[module]}.{kind}",)
@@ -154,7 +154,7 @@ def _sources(ours: str) -> tuple[str, ...]:
 
 
 def _renamed(theirs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Without the prefix that models with heads have, and with the names of today."""
+    """Rename weights: without the prefix of models with heads, and with current names in place of old ones."""
     renamed = {}
     for name, tensor in theirs.items():
         name = name.removeprefix("bert.")
@@ -168,7 +168,7 @@ def _config(found: Mapping[str, Any], path: Path) -> BertConfig:
     if found.get("model_type") != "bert":
         raise ValueError(f"{path} says model_type={found.get('model_type')}: only bert can be read")
     if (activation := str(found.get("hidden_act", "gelu"))) not in _ACTIVATION:
-        raise ValueError(f"{path} says hidden_act={activation}: our layers know {', '.join(_ACTIVATION)}")
+        raise ValueError(f"{path} says hidden_act={activation}: our layers support {', '.join(_ACTIVATION)}")
     if (positions := found.get("position_embedding_type", "absolute")) != "absolute":
         raise ValueError(f"{path} says position_embedding_type={positions}: only absolute can be read")
     if found.get("is_decoder"):
@@ -186,7 +186,7 @@ def _config(found: Mapping[str, Any], path: Path) -> BertConfig:
 
 def _tokenizer(folder: Path, lowercase: bool | None) -> WordPieceTokenizer:
     path = folder / TOKENIZER_CONFIG
-    found = _read_json(path) if path.is_file() else {}
+    found = _settings(path) if path.is_file() else {}
     lowercase = bool(found.get("do_lower_case", True)) if lowercase is None else lowercase
     expected: dict[str, tuple[object, ...]] = {
         "tokenizer_class": ("BertTokenizer", "BertTokenizerFast", None),
@@ -196,15 +196,12 @@ def _tokenizer(folder: Path, lowercase: bool | None) -> WordPieceTokenizer:
     }
     for name, values in expected.items():
         if (value := found.get(name)) not in values:
-            raise ValueError(f"{path} says {name}={value}: our word pieces know {values[0]} alone")
+            raise ValueError(f"{path} says {name}={value}: our tokenizer supports only {values[0]}")
     return WordPieceTokenizer.load(folder / VOCABULARY, lowercase)
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is no JSON ({error})") from error
+def _settings(path: Path) -> dict[str, Any]:
+    found = read_json(path)
     if not isinstance(found, dict):
-        raise ValueError(f"{path} holds no settings: an object of JSON is expected")
+        raise ValueError(f"{path} holds no settings: a JSON object is expected")
     return found

@@ -1,4 +1,4 @@
-"""What an exported folder says of itself: README.md, for people who have nothing but the folder."""
+"""The README.md of an exported folder, for people who have nothing else."""
 
 from dataclasses import asdict
 
@@ -31,7 +31,7 @@ print(" ".join(result.hypotheses[0]))
 
 
 def ctranslate2_card(settings: TranslatorSettings, tokenizers: TokenizerPair, quantization: str | None) -> str:
-    """Of a translator for CTranslate2: what it is, and the few lines of Python that translate with it."""
+    """Describe a translator for CTranslate2, with a few lines of Python that translate with it."""
     search = settings.search
     joint = tokenizers.src is tokenizers.tgt
     by_pieces = isinstance(tokenizers.src, SentencePieceTokenizer)
@@ -58,24 +58,24 @@ In this folder, after `pip install {needs}`:
 ```python
 {snippet}```
 
-A sentence at a time, of at most {settings.window - 1} tokens: longer ones are to be cut. With Miyako, whole texts,
-which it cuts into sentences by itself:
+Give one sentence at a time, of at most {settings.window - 1} tokens. Miyako also translates whole texts, which it
+splits into sentences itself:
 
 ```sh
 python translate.py "a text" --engine ctranslate2 --run THIS_FOLDER
 ```
 
-`{SETTINGS}` holds the languages, the limits, and the run's settings of search: {_settings_line(settings)}.
+`{SETTINGS}` holds the languages, the limits, and the run's search settings: {_settings_line(settings)}.
 """
 
 
 def safetensors_card(name: str, architecture: str) -> str:
-    """Of a network as safetensors: what it is, and the few lines of Python that load it."""
+    """Describe a network as safetensors, with a few lines of Python that load it."""
     return f"""\
 # {name}
 
-A network of Miyako, `{architecture}`: its weights in `model.safetensors` (a tied matrix once; the file's metadata says
-under which other names it stands), all that it takes to build the network in `config.json`, and its vocabulary.
+A network of Miyako, `{architecture}`: its weights in `model.safetensors` (tied matrices are stored once; the file's
+metadata lists their other names), all settings that build the network in `config.json`, and its vocabulary.
 
 With Miyako:
 
@@ -86,7 +86,7 @@ from utils.export.to_safetensors import load_safetensors
 net, tokenizers, facts = load_safetensors(Path("THIS_FOLDER"))
 ```
 
-`net` is ready to infer. Elsewhere, `safetensors.torch.load_file("model.safetensors")` gives the tensors by name.
+`net` is ready for inference. Elsewhere, `safetensors.torch.load_file("model.safetensors")` gives the tensors by name.
 """
 
 

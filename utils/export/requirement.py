@@ -1,11 +1,11 @@
-"""Libraries that only exporting needs, and that may not be there."""
+"""Optional libraries that only exports need."""
 
 
 def require_ctranslate2() -> None:
-    """To be called before anything is imported that imports CTranslate2.
+    """Check that CTranslate2 can be imported; call this before importing any module that needs it.
 
     Raises:
-        ValueError: it is not installed, or its own library does not load.
+        ValueError: it is not installed, or its shared library does not load.
     """
     try:
         import ctranslate2  # noqa: F401

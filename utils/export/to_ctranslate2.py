@@ -1,4 +1,4 @@
-"""The same network for CTranslate2 (Klein et al. 2020), a decoder in C++: weights under its names."""
+"""Conversion of a network to CTranslate2 (Klein et al. 2020), a decoder in C++: weights under its names."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +23,7 @@ from utils.file import atomic_folder
 from utils.text.pair import TokenizerPair
 from utils.text.tokenizer import every_token
 
-QUANTIZATIONS: tuple[str, ...] = model_spec.ACCEPTED_MODEL_TYPES  # int8, float16 ...; float32 changes nothing
+QUANTIZATIONS: tuple[str, ...] = model_spec.ACCEPTED_MODEL_TYPES  # int8, float16 ...; float32 leaves weights unchanged
 _ACTIVATION = {
     "relu": common_spec.Activation.RELU,
     "gelu": common_spec.Activation.GELU,
@@ -34,19 +34,19 @@ _ACTIVATION = {
 def to_ctranslate2(
     model: Transformer, tokenizers: TokenizerPair, folder: Path, quantization: str | None = None
 ) -> None:
-    """Write a model that `ctranslate2.Translator` loads; it reads and gives pieces, not text.
+    """Write a model for `ctranslate2.Translator`, which takes and returns pieces, not text.
 
     Args:
-        model: any of ours that CTranslate2 can hold.
-        tokenizers: those it was trained with.
-        folder: is made.
+        model: any of our models that CTranslate2 supports.
+        tokenizers: the tokenizers it was trained with.
+        folder: folder to create.
         quantization: one of `QUANTIZATIONS`; None: single precision.
 
     Raises:
-        ValueError: as `write_ctranslate2`, or the folder is there already.
+        ValueError: the folder already exists, or as for `write_ctranslate2`.
     """
     if folder.exists():
-        raise ValueError(f"{folder} is there already: remove it, or give another name")
+        raise ValueError(f"{folder} already exists: remove it, or give another name")
     with atomic_folder(folder) as draft:
         write_ctranslate2(model, tokenizers, draft, quantization)
 
@@ -54,10 +54,10 @@ def to_ctranslate2(
 def write_ctranslate2(
     model: Transformer, tokenizers: TokenizerPair, folder: Path, quantization: str | None = None
 ) -> None:
-    """The same into a folder that is there and empty. Arguments as for `to_ctranslate2`.
+    """Write a model like `to_ctranslate2`, with the same arguments, into an existing empty folder.
 
     Raises:
-        ValueError: CTranslate2 has no such layer or numbers, or cannot read by a BERT.
+        ValueError: CTranslate2 lacks a layer, the quantization, or a BERT as encoder.
     """
     require_quantization(quantization)
     spec = _specification(model)
@@ -69,21 +69,21 @@ def write_ctranslate2(
 
 
 def require_quantization(quantization: str | None) -> None:
-    """Refuse numbers that CTranslate2 does not know.
+    """Refuse a quantization that CTranslate2 does not support.
 
     Raises:
-        ValueError: it does not.
+        ValueError: it is not supported.
     """
     if quantization is not None and quantization not in QUANTIZATIONS:
-        raise ValueError(f"quantization={quantization}: CTranslate2 knows {', '.join(QUANTIZATIONS)}")
+        raise ValueError(f"quantization={quantization}: CTranslate2 supports {', '.join(QUANTIZATIONS)}")
 
 
 def _specification(model: Transformer) -> transformer_spec.TransformerSpec:
-    """The network's weights under the names of CTranslate2."""
+    """Return the network's weights under the names of CTranslate2."""
     config, src_embedding = model.config, model.src_embedding
     if not isinstance(src_embedding, TokenEmbedding):
         raise ValueError(
-            "CTranslate2 has no BERT for an encoder: export to safetensors, or a run that was trained without "
+            "CTranslate2 does not support a BERT as encoder: export to safetensors, or export a run trained without "
             "model.bert"
         )
     if config.activation not in _ACTIVATION:
@@ -122,7 +122,7 @@ def _specification(model: Transformer) -> transformer_spec.TransformerSpec:
 
 
 def _array(*tensors: Tensor) -> NDArray[np.float32]:
-    """Rows of all, one below the other."""
+    """Concatenate tensors along their rows."""
     return np.concatenate([tensor.detach().float().cpu().numpy() for tensor in tensors])
 
 
@@ -137,7 +137,7 @@ def _set_norm(theirs: common_spec.LayerNormSpec, ours: nn.LayerNorm) -> None:
 
 
 def _set_linear(theirs: common_spec.LinearSpec, *ours: nn.Linear) -> None:
-    """One product in place of several."""
+    """Merge several linear layers into one."""
     theirs.weight = _array(*(linear.weight for linear in ours))
     if all(linear.bias is not None for linear in ours):
         theirs.bias = _array(*(linear.bias for linear in ours))

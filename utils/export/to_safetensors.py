@@ -1,4 +1,4 @@
-"""A network by itself: weights as safetensors, all that it takes to build it again as JSON, its vocabulary beside."""
+"""A network on its own: weights as safetensors, all that is needed to rebuild it as JSON, and its vocabulary."""
 
 import json
 from dataclasses import asdict, fields
@@ -21,7 +21,7 @@ CONFIG, WEIGHTS = "config.json", "model.safetensors"
 Network = Transformer | BertForPreTraining | BertClassifier | TransformerXL
 
 _SPECIAL = {"pad_id": PAD_ID, "unk_id": UNK_ID, "bos_id": BOS_ID, "eos_id": EOS_ID}
-_SIZES = {  # what each network is built from, beside its settings
+_SIZES = {  # what each network is built from besides its settings
     "Transformer": ("src_vocab", "tgt_vocab"),
     "BertForPreTraining": ("vocab",),
     "BertClassifier": ("vocab", "n_classes"),
@@ -30,28 +30,28 @@ _SIZES = {  # what each network is built from, beside its settings
 
 
 class Exported(NamedTuple):
-    """What a folder held."""
+    """The content of a folder."""
 
     net: Network  # in evaluation mode
-    tokenizers: TokenizerPair  # the same twice where there is one
-    facts: dict[str, Any]  # of config.json
+    tokenizers: TokenizerPair  # the same one twice if source and target share it
+    facts: dict[str, Any]  # content of config.json
 
 
 def write_safetensors(net: Network, vocabulary: Vocabulary, facts: dict[str, Any], score: float, folder: Path) -> None:
-    """Write a network into a folder that is there and empty.
+    """Write a network into an existing empty folder.
 
     `config.json` is flat: `architecture` (the class), the settings of `models/`, the sizes of the vocabularies (and
     the number of classes), the ids of the special tokens, and the facts.
 
     Args:
-        net: any of ours.
-        vocabulary: what its numbers mean.
-        facts: what else is to be known of it, for JSON.
-        score: that the weights reached in their validation.
-        folder: where.
+        net: any of our networks.
+        vocabulary: its tokenizers, and labels if any.
+        facts: further facts about it, as JSON values.
+        score: validation score of the weights.
+        folder: folder to write to.
     """
     settings = asdict(net.config)
-    settings.pop("init_encoder", None)  # of the training, and a path that only its machine has
+    settings.pop("init_encoder", None)  # matters only in training, and is a path on one machine
     architecture = type(net).__name__
     sizes = dict(zip(_SIZES[architecture], _sizes(net), strict=True))
     found = {"architecture": architecture, **facts, **settings, **sizes, **_SPECIAL}
@@ -64,14 +64,14 @@ def load_safetensors(folder: Path, device: torch.device | None = None) -> Export
     """Read what `write_safetensors` wrote.
 
     Raises:
-        ValueError: a file is missing or damaged, or they do not fit each other.
+        ValueError: a file is missing or damaged, or the files do not fit each other.
     """
     path = folder / CONFIG
     try:
         facts = json.loads(path.read_text(encoding="utf-8"))
         net = _network(facts)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} describes no network of ours ({error}): export the run anew") from error
+        raise ValueError(f"{path} does not describe one of our networks ({error}): export the run again") from error
     try:
         net.load_state_dict(read_weights(folder / WEIGHTS))
     except RuntimeError as error:
@@ -81,10 +81,10 @@ def load_safetensors(folder: Path, device: torch.device | None = None) -> Export
 
 
 def _sizes(net: Network) -> tuple[int, ...]:
-    """As `_SIZES` names them."""
+    """Return the sizes in the order of `_SIZES`."""
     match net:
         case Transformer(src_embedding=Bert() as bert):
-            # it has one more row, for the token that hides others
+            # one more row, for the token [MASK]
             return len(bert.embedding.weight) - 1, len(net.tgt_embedding.weight)
         case Transformer():
             return len(cast(TokenEmbedding, net.src_embedding).weight), len(net.tgt_embedding.weight)
@@ -97,7 +97,7 @@ def _sizes(net: Network) -> tuple[int, ...]:
 
 
 def _network(facts: dict[str, Any]) -> Network:
-    """Built, and not yet trained."""
+    """Build the network, with fresh weights."""
     match facts["architecture"]:
         case "Transformer":
             bert = None if facts["bert"] is None else BertConfig(**facts["bert"])
@@ -111,9 +111,9 @@ def _network(facts: dict[str, Any]) -> Network:
         case "TransformerXL":
             return TransformerXL(TransformerXLConfig(**_settings(TransformerXLConfig, facts)), facts["vocab"])
         case unknown:
-            raise ValueError(f"architecture={unknown}, which is none of {', '.join(_SIZES)}")
+            raise ValueError(f"architecture={unknown} is not one of {', '.join(_SIZES)}")
 
 
 def _settings(config: type, facts: dict[str, Any]) -> dict[str, Any]:
-    """Those facts that are settings of a network."""
+    """Return the facts that are settings of a network."""
     return {leaf.name: facts[leaf.name] for leaf in fields(config) if leaf.name != "init_encoder"}

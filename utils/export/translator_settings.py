@@ -1,4 +1,4 @@
-"""What an exported translator is used with, in a file beside its weights: languages, limits, settings of its search."""
+"""Settings of an exported translator, in a file beside its weights: languages, limits and search settings."""
 
 import json
 from dataclasses import asdict, dataclass, fields
@@ -13,15 +13,15 @@ SETTINGS = "miyako.json"
 
 @dataclass(frozen=True)
 class TranslatorSettings:
-    """All that translating asks of a run beside weights and tokenizers.
+    """What translating needs of a run besides weights and tokenizers.
 
     Args:
-        name: of the run.
+        name: name of the run.
         src_lang: language code of the source.
-        tgt_lang: of the target, which says how sentences are joined.
+        tgt_lang: language code of the target, which decides how sentences are joined.
         window: most source tokens at a time, </s> included.
         longest: most target tokens, </s> included.
-        search: how translations are looked for when nothing else is asked for.
+        search: default search settings.
     """
 
     name: str
@@ -32,12 +32,12 @@ class TranslatorSettings:
     search: SearchConfig
 
     def save(self, folder: Path) -> None:
-        """Write them into a folder."""
+        """Write the settings into a folder."""
         write_json(folder / SETTINGS, asdict(self))
 
     @staticmethod
     def are_in(folder: Path) -> bool:
-        """Whether the folder is an exported translator."""
+        """Return whether the folder is an exported translator."""
         return (folder / SETTINGS).is_file()
 
     @classmethod
@@ -45,13 +45,13 @@ class TranslatorSettings:
         """Read what `save` wrote.
 
         Raises:
-            ValueError: it is no exported translator, or the file is damaged.
+            ValueError: the folder is not an exported translator, or the file is damaged.
         """
         path = folder / SETTINGS
         if not cls.are_in(folder):
             raise ValueError(
-                f"{folder} is no exported translator: "
-                f"`python export.py {folder} --to ctranslate2 --output {folder / 'ctranslate2'}` makes one of a run"
+                f"{folder} is not an exported translator: "
+                f"`python export.py {folder} --to ctranslate2 --output {folder / 'ctranslate2'}` exports a run"
             )
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
@@ -63,4 +63,4 @@ class TranslatorSettings:
             return settings
         except (ValueError, TypeError, AttributeError, KeyError) as error:
             known = ", ".join(leaf.name for leaf in fields(cls))
-            raise ValueError(f"{path} does not hold {known} ({error}): export the run anew") from error
+            raise ValueError(f"{path} does not hold {known} ({error}): export the run again") from error

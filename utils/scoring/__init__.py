@@ -1,1 +1,1 @@
-"""What evaluate.py can be asked for, a verb or two in a module."""
+"""The verbs of evaluate.py, one or two per module."""

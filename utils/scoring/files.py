@@ -1,4 +1,4 @@
-"""evaluate.py file and compare: translations that anybody made, scored against references."""
+"""evaluate.py file and compare: scores of translations from any system against references."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,9 +18,9 @@ from utils.scoring.verb import Verb, warn
 
 
 def file_options(parser: Parser) -> None:
-    """Those of `file`."""
-    parser.add_argument("translations", type=Path, help="a translation a line, UTF-8")
-    parser.add_argument("references", type=Path, help="line by line, what they should be")
+    """Add the options of `file`."""
+    parser.add_argument("translations", type=Path, help="translations, one per line, UTF-8")
+    parser.add_argument("references", type=Path, help="reference translations, one per line")
     text_options(parser)
     report_options(parser)
 
@@ -32,27 +32,28 @@ def evaluate_file(arguments: Namespace) -> None:
 
 
 def compare_options(parser: Parser) -> None:
-    """Those of `compare`."""
-    parser.add_argument("references", type=Path, help="what the translations should be, line by line, UTF-8")
-    parser.add_argument("baseline", type=Path, help="translations of the system to compare with")
-    parser.add_argument("systems", type=Path, nargs="+", help="translations of the others, a file each")
+    """Add the options of `compare`."""
+    parser.add_argument("references", type=Path, help="reference translations, one per line, UTF-8")
+    parser.add_argument("baseline", type=Path, help="translations of the baseline system")
+    parser.add_argument("systems", type=Path, nargs="+", help="translations of the other systems, one file each")
+    parser.add_argument("--test", type=str, choices=list(get_args(Test)), default="bootstrap", help="significance test")
     parser.add_argument(
-        "--test", type=str, choices=list(get_args(Test)), default="bootstrap", help="how chance is ruled out"
-    )
-    parser.add_argument(
-        "--samples", type=int, metavar="N", help="of the test (default: 1000 of bootstrap, 10000 of randomization)"
+        "--samples",
+        type=int,
+        metavar="N",
+        help="samples of the test (default: 1000 for bootstrap, 10000 for randomization)",
     )
     text_options(parser)
     report_options(parser)
-    parser.set_defaults(bootstrap=None)  # of the default test, whose own samples give the intervals
+    parser.set_defaults(bootstrap=None)  # the default test's own samples give the intervals
 
 
 def compare_files(arguments: Namespace) -> None:
-    """Score files of translations, and test whether they differ from the first by more than chance."""
+    """Score files of translations, and test whether they differ significantly from the baseline."""
     if arguments.test == "bootstrap" and arguments.bootstrap is not None:
         raise ValueError(
-            f"--bootstrap {arguments.bootstrap} and --test bootstrap at once: intervals come from the samples of the "
-            "test; give --samples"
+            f"--bootstrap {arguments.bootstrap} and --test bootstrap at once: the intervals come from the samples "
+            "of the test; give --samples"
         )
     n_bootstrap = N_BOOTSTRAP if arguments.bootstrap is None else arguments.bootstrap
     files = {"BASELINE": arguments.baseline} | {f"SYSTEM {i}": file for i, file in enumerate(arguments.systems, 1)}
@@ -67,23 +68,26 @@ def compare_files(arguments: Namespace) -> None:
 
 
 def text_options(parser: Parser) -> None:
-    """What must be known of texts that are given as files."""
+    """Add the options that describe texts given as files."""
     parser.add_argument(
-        "--tgt_lang", type=str, metavar="CODE", help="language of the translations: en, ja, ...; needed"
+        "--tgt_lang", type=str, metavar="CODE", help="language of the translations: en, ja, ...; required"
     )
-    parser.add_argument("--sources", type=Path, metavar="FILE", help="what was translated, for the report")
+    parser.add_argument("--sources", type=Path, metavar="FILE", help="source sentences, shown in the report")
     parser.add_argument(
-        "--training_text", type=Path, metavar="FILE", help="target side of the training text: F1 by word frequency"
+        "--training_text", type=Path, metavar="FILE", help="target side of the training set, for F1 by word frequency"
     )
-    parser.add_argument("--pre_tokenized", action="store_true", help="spaces part the words, in both files")
+    parser.add_argument("--pre_tokenized", action="store_true", help="words are separated by spaces in both files")
     parser.add_argument(
-        "--tokenize", metavar="NAME", choices=list(TOKENIZERS), help="BLEU's tokenizer (default: the language's)"
+        "--tokenize",
+        metavar="NAME",
+        choices=list(TOKENIZERS),
+        help="tokenizer for BLEU (default: that of the language)",
     )
-    parser.add_argument("--force", action="store_true", help="score what looks wrong, too")
+    parser.add_argument("--force", action="store_true", help="score even if the texts look wrong")
 
 
 def read_text(arguments: Namespace, files: dict[str, Path]) -> tuple[ReferenceText, list[System]]:
-    """Read references, translations and what else is given; refuse what would make the score say nothing."""
+    """Read references, translations and other given texts; refuse texts whose score would be meaningless."""
     if arguments.tgt_lang is None:
         raise ValueError("--tgt_lang is missing: give the language of the translations, such as --tgt_lang en")
     given = {"REFERENCES": arguments.references, **files}
@@ -93,12 +97,13 @@ def read_text(arguments: Namespace, files: dict[str, Path]) -> tuple[ReferenceTe
     if not arguments.force:
         refuse_same({f"{role} {given[role]}": lines[role] for role in given})
         for role in ("REFERENCES", *files):
-            refuse_other_language(lines[role], arguments.tgt_lang, f"{role} {given[role]}")
+            remedy = "wrong file, or wrong --tgt_lang? (--force scores it anyway)"
+            refuse_other_language(lines[role], arguments.tgt_lang, f"{role} {given[role]}", remedy)
     tokenize = fitting_tokenizer(arguments.tgt_lang, arguments.pre_tokenized, arguments.tokenize, arguments.force)
     if tokenize != "none":
         for role in given:
             if role != "--sources" and looks_tokenized(lines[role]):
-                warn(f"{given[role]} looks tokenized: give --pre_tokenized if spaces part all words and marks in it")
+                warn(f"{given[role]} looks tokenized: give --pre_tokenized if spaces separate all words and marks")
     if arguments.training_text and not arguments.training_text.is_file():
         raise ValueError(f"no such file: {arguments.training_text}")
     text = ReferenceText(
@@ -113,7 +118,7 @@ def read_text(arguments: Namespace, files: dict[str, Path]) -> tuple[ReferenceTe
 
 
 def read_aligned(files: Sequence[Path]) -> list[list[str]]:
-    """Read texts that belong together line by line.
+    """Read texts that correspond line by line.
 
     Raises:
         ValueError: a file is missing, empty or not UTF-8, or the line counts differ.
@@ -123,7 +128,7 @@ def read_aligned(files: Sequence[Path]) -> list[list[str]]:
         if len(lines) != len(texts[0]):
             raise ValueError(
                 f"{files[0]} has {len(texts[0]):,} lines but {file} has {len(lines):,}: "
-                "line i of one must belong to line i of the other"
+                "line i of one must correspond to line i of the other"
             )
     return texts
 
@@ -138,7 +143,7 @@ FILE = Verb(
 
 COMPARE = Verb(
     "REFERENCES BASELINE SYSTEM [SYSTEM ...] --tgt_lang CODE [--test bootstrap|randomization]",
-    "score files, and test whether they differ from a baseline by more than chance",
+    "score files, and test whether they differ significantly from a baseline",
     compare_options,
     compare_files,
 )

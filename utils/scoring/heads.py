@@ -1,4 +1,4 @@
-"""evaluate.py heads: what each attention head is worth."""
+"""evaluate.py heads: the importance of each attention head."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -19,23 +19,25 @@ from utils.visualize.head_importance import draw_head_importance, importance_tab
 
 
 def heads_options(parser: Parser) -> None:
-    """Those of `heads`."""
+    """Add the options of `heads`."""
     run_text_options(parser, "read", "dev")
     parser.add_argument(
         "--bleu",
         action="store_true",
-        help="translate the text without each head, too, which takes many times longer than its loss",
+        help="also translate without each head, which takes many times longer than computing the loss",
     )
-    parser.add_argument("--beam", type=int, metavar="N", help="of --bleu: beam width, 1 is greedy (default: the run's)")
+    parser.add_argument(
+        "--beam", type=int, metavar="N", help="with --bleu: beam size; 1 is greedy search (default: the run's)"
+    )
     parser.add_argument("--picture", type=Path, metavar="FILE", help="draw all heads to this PNG file")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all that was found to this file")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all results to this file")
 
 
 def weigh_heads(arguments: Namespace) -> None:
-    """Switch off one attention head after the other: how much the loss rises without it, and how widely it looks."""
+    """Switch off the attention heads one at a time: how much the loss rises without each, and how widely it attends."""
     require_options_at_least(arguments, limit=1)
     if arguments.beam is not None and not arguments.bleu:
-        raise ValueError(f"--beam {arguments.beam} is of translations: add --bleu")
+        raise ValueError(f"--beam {arguments.beam} applies to translations: add --bleu")
     device = pick_device(arguments.device)
     run = load_run(find_run(arguments.run), device)
     search = changed_by(run.config.search, {"beam": "beam_size"}, arguments)
@@ -58,7 +60,7 @@ def weigh_heads(arguments: Namespace) -> None:
 
 HEADS = Verb(
     "[RUN] [--split dev|test] [--limit N] [--bleu] [--picture FILE] [--json FILE]",
-    "switch off each attention head, and see what it was worth",
+    "switch off each attention head to measure its importance",
     heads_options,
     weigh_heads,
 )

@@ -1,4 +1,4 @@
-"""evaluate.py nymwa: the protocol of nymwa/kftt_jaen_example."""
+"""evaluate.py nymwa: scores by the protocol of nymwa/kftt_jaen_example."""
 
 from pathlib import Path
 
@@ -12,17 +12,19 @@ from utils.scoring.verb import Verb, warn
 
 
 def nymwa_options(parser: Parser) -> None:
-    """Those of `nymwa`."""
+    """Add the options of `nymwa`."""
     parser.add_argument("translations", type=Path, help="translations of KFTT's test set, UTF-8")
     parser.add_argument("references", type=Path, help="tok/kyoto-test.en of KFTT")
     parser.add_argument(
-        "--plain", action="store_true", help="the translations are plain text: cut it as the references are, by Moses"
+        "--plain",
+        action="store_true",
+        help="the translations are plain text: tokenize them like the references, with Moses",
     )
-    parser.add_argument("--force", action="store_true", help="score what looks wrong, too")
+    parser.add_argument("--force", action="store_true", help="score even if the texts look wrong")
 
 
 def score_as_nymwa(arguments: Namespace) -> None:
-    """Print the line of multi-bleu.perl."""
+    """Print the score in the format of multi-bleu.perl."""
     translations, references = read_aligned([arguments.translations, arguments.references])
     if not arguments.force:
         refuse_same(
@@ -31,14 +33,14 @@ def score_as_nymwa(arguments: Namespace) -> None:
     if not is_published_test(references):
         warn(
             f"{arguments.references} is not tok/kyoto-test.en of KFTT ({TEST_LINES:,} lines, {TEST_WORDS:,} words): "
-            "the score cannot be set beside those of the test set"
+            "the score is not comparable with scores on the test set"
         )
     if arguments.plain:
         translations = moses_words(translations)
     elif looks_tokenized(references) and not looks_tokenized(translations):
         warn(
-            f"{arguments.translations} is not tokenized, and {arguments.references} is: "
-            "every word before a full stop or comma counts as wrong; give --plain to have it cut"
+            f"{arguments.translations} is not tokenized, but {arguments.references} is: "
+            "every word before a full stop or comma counts as wrong; give --plain to tokenize it"
         )
     print(multi_bleu(translations, references))
 

@@ -1,4 +1,4 @@
-"""Scores of systems: printed, and written where they are asked for."""
+"""Scores of systems: printed, and written to files on request."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,23 +14,23 @@ from utils.evaluation.reference_text import ReferenceText
 from utils.file import write_json
 from utils.visualize.report import as_dict, as_text, write_html
 
-N_BOOTSTRAP = 1000  # as sacreBLEU's command line
+N_BOOTSTRAP = 1000  # as in sacreBLEU's command line
 
 
 def report_options(parser: Parser) -> None:
-    """What all reports have in common."""
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the report to this file, as JSON")
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write the report to this file, as a page")
+    """Add the options that all reports share."""
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the report to this file as JSON")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write the report to this file as an HTML page")
     parser.add_argument(
-        "--bootstrap", type=int, metavar="N", default=N_BOOTSTRAP, help="resamples for 95 %% intervals; 0: none"
+        "--bootstrap", type=int, metavar="N", default=N_BOOTSTRAP, help="resamples for 95 %% intervals; 0: no intervals"
     )
     parser.add_argument(
-        "--seed", type=int, metavar="N", help="of the samples (default: SACREBLEU_SEED, or sacreBLEU's own)"
+        "--seed", type=int, metavar="N", help="random seed of the samples (default: SACREBLEU_SEED, or sacreBLEU's own)"
     )
 
 
 def evaluate(system: System, text: ReferenceText, n_bootstrap: int) -> Evaluation:
-    """Score a system and look at where it is good."""
+    """Score a system, and analyse where it does well."""
     metrics = build_metrics(text.tgt_lang, text.tokenize)
     with tqdm(total=len(metrics), desc="scoring", unit="metric", disable=None, leave=False) as bar:
         found = measure(system.translations, text.references, metrics, n_bootstrap, bar.update)
@@ -38,7 +38,7 @@ def evaluate(system: System, text: ReferenceText, n_bootstrap: int) -> Evaluatio
 
 
 def report(evaluations: Sequence[Evaluation], comparisons: Sequence[Comparison], arguments: Namespace) -> None:
-    """Print what was found, and write it to the files that are asked for."""
+    """Print the results, and write them to the requested files."""
     print(as_text(evaluations, comparisons).rstrip("\n"))
     if arguments.json:
         write_json(arguments.json, as_dict(evaluations, comparisons))

@@ -1,4 +1,4 @@
-"""evaluate.py rescore: a language model that chooses among translations."""
+"""evaluate.py rescore: choose among translations by a language model."""
 
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -13,47 +13,50 @@ from utils.evaluation.metric import bleu_tokenizer, build_metrics
 from utils.evaluation.reference_text import ReferenceText
 from utils.file import write_json
 from utils.run import find_run, load_run
+from utils.scoring.rescoring_trial import DocumentText, find_weights, score_choices
 from utils.scoring.source_text import n_best, split_name
 from utils.scoring.verb import Verb, run_text_options
 from utils.task.rescore import RescoringConfig, load_rescorers, save_rescoring
-from utils.task.rescoring_trial import DocumentText, find_weights, score_choices
 from utils.terminal.option import changed_by
 from utils.visualize.report import as_dict, as_text
 
 
 def rescore_options(parser: Parser) -> None:
-    """Those of `rescore`."""
+    """Add the options of `rescore`."""
     run_text_options(parser, "translate")
-    parser.add_argument("--with", type=Path, metavar="RUN", help="folder of a language model's run; needed")
+    parser.add_argument("--with", type=Path, metavar="RUN", help="folder of a language model's run; required")
     parser.add_argument(
         "--weights",
         type=float,
         nargs="+",
         metavar="W",
         default=[0.05, 0.1, 0.2, 0.3, 0.5],
-        help="of the language model's log-probabilities (default: 0.05 0.1 0.2 0.3 0.5); 0 is always tried",
+        help="weights of its log-probabilities to try (default: 0.05 0.1 0.2 0.3 0.5); 0 is always tried",
     )
-    parser.add_argument("--memory", type=int, metavar="M", help="tokens that it remembers (default: as trained)")
-    parser.add_argument("--beam", type=int, metavar="N", help="candidates of each sentence (default: the run's)")
+    parser.add_argument("--memory", type=int, metavar="M", help="tokens it remembers (default: as trained)")
+    parser.add_argument("--beam", type=int, metavar="N", help="beam size: candidates per sentence (default: the run's)")
     parser.add_argument(
         "--dev_documents",
         type=Path,
         metavar="FILE",
-        help="documents of the dev set: the name and the number of lines of each (default: all is one)",
+        help="documents of the dev set: name and number of lines of each (default: a single document)",
     )
-    parser.add_argument("--test_documents", type=Path, metavar="FILE", help="documents of the test set")
+    parser.add_argument("--test_documents", type=Path, metavar="FILE", help="documents of the test set, likewise")
     parser.add_argument("--samples", type=int, metavar="N", help="resamples of the paired bootstrap (default: 1000)")
     parser.add_argument(
-        "--seed", type=int, metavar="N", help="of the samples (default: SACREBLEU_SEED, or sacreBLEU's)"
+        "--seed",
+        type=int,
+        metavar="N",
+        help="random seed of the resamples (default: SACREBLEU_SEED, or sacreBLEU's own)",
     )
-    parser.add_argument("--save", action="store_true", help="keep the weight: translate.py takes it from now on")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all that was found to this file")
+    parser.add_argument("--save", action="store_true", help="save the weight, which translate.py then uses by default")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all results to this file")
 
 
 def rescore(arguments: Namespace) -> None:
-    """Choose among a beam's translations by a language model, too: find its weight on dev, score the choice on test.
+    """Rerank a beam's translations by a language model: tune its weight on dev, score the chosen translations on test.
 
-    What its memory is worth is shown by the same model without one, to which each sentence is a document of its own.
+    For comparison, the same model also reranks without memory, with each sentence as a document of its own.
     """
     require_options_at_least(arguments, limit=1)
     if arguments["with"] is None:
@@ -64,9 +67,10 @@ def rescore(arguments: Namespace) -> None:
     run = load_run(find_run(arguments.run), pick_device(arguments.device))
     search = changed_by(run.config.search, {"beam": "beam_size"}, arguments)
     if search.beam_size == 1:
-        raise ValueError("a beam of 1 leaves nothing to choose from: give --beam 8, say")
-    asked, without = load_rescorers(language_model, run, search, [config, replace(config, memory_length=0)])
-    rescorers = [asked, without] if asked.scorer.memory_length else [asked]
+        raise ValueError("a beam of 1 leaves nothing to choose from: give e.g. --beam 8")
+    rescorers = load_rescorers(language_model, run, search, [config, replace(config, memory_length=0)])
+    if not rescorers[0].scorer.memory_length:
+        del rescorers[1]  # without memory, the two are the same
     corpus = prepare_corpus(run.config.data)
     dev, test = (
         DocumentText.read(corpus, split, arguments[f"{split}_documents"], arguments.limit) for split in ("dev", "test")
@@ -80,7 +84,8 @@ def rescore(arguments: Namespace) -> None:
     translator = run.translator(search)
     on_dev = dev.candidates(n_best(translator, dev.pairs.src, search.beam_size))
     print(f"{run.folder.resolve().name}, beam {search.beam_size}, {dev_name}")
-    trials = find_weights(rescorers, on_dev, weights, metrics["BLEU"])
+    rescorers, trials = find_weights(rescorers, on_dev, weights, metrics["BLEU"])
+    asked = rescorers[0]
     print(f"\nbest: --rescore_weight {asked.weight:g}   {metrics['BLEU'].get_signature()}\n", flush=True)
     on_test = test.candidates(n_best(translator, test.pairs.src, search.beam_size))
     their_name = language_model.resolve().name
@@ -101,7 +106,7 @@ def rescore(arguments: Namespace) -> None:
 
 RESCORE = Verb(
     "[RUN] --with RUN [--weights W ...] [--beam N] [--memory M] [--save] [--json FILE]",
-    "find the weight of a language model beside the translator on dev, and score it on test",
+    "tune the weight of a language model for reranking on dev, and score it on test",
     rescore_options,
     rescore,
 )

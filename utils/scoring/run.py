@@ -1,4 +1,4 @@
-"""evaluate.py run: a run on a text of its own corpus."""
+"""evaluate.py run: scores of a run on a text of its own corpus."""
 
 from pathlib import Path
 
@@ -18,18 +18,21 @@ from utils.terminal.option import changed_by
 
 
 def run_options(parser: Parser) -> None:
-    """Those of `run`."""
+    """Add the options of `run`."""
     run_text_options(parser, "score", "test")
-    parser.add_argument("--beam", type=int, metavar="N", help="beam width, 1 is greedy (default: the run's)")
+    parser.add_argument("--beam", type=int, metavar="N", help="beam size; 1 is greedy search (default: the run's)")
     parser.add_argument(
-        "--length_penalty", type=float, metavar="A", help="larger prefers longer translations (default: the run's)"
+        "--length_penalty",
+        type=float,
+        metavar="A",
+        help="larger values favour longer translations (default: the run's)",
     )
-    parser.add_argument("--translations", type=Path, metavar="FILE", help="write the translations to this file, too")
+    parser.add_argument("--translations", type=Path, metavar="FILE", help="also write the translations to this file")
     report_options(parser)
 
 
 def evaluate_run(arguments: Namespace) -> None:
-    """Translate a text of a run's own corpus with the run, and score that."""
+    """Translate a text of a run's own corpus with the run, and score the translations."""
     require_options_at_least(arguments, limit=1)
     require_file(arguments.translations)
     run = load_run(find_run(arguments.run), pick_device(arguments.device))
@@ -46,7 +49,7 @@ def evaluate_run(arguments: Namespace) -> None:
 
 RUN = Verb(
     "[RUN] [--split dev|test] [--beam N] [--limit N] [--translations FILE]",
-    "translate the test set of a run's corpus with the run, and score that",
+    "translate the test set of a run's corpus with the run, and score the translations",
     run_options,
     evaluate_run,
 )

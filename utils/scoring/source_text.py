@@ -1,4 +1,4 @@
-"""A text of a run's corpus, and what the run makes of it."""
+"""Texts of a run's corpus, and their translation by the run."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from utils.search.translator import Translation, Translator
 
 
 def split_name(corpus: Corpus, split: str, n_first: int | None) -> str:
-    """What was translated, in words."""
+    """Describe what was translated, for titles."""
     part = f", first {n_first} sentences" if n_first else ""
     return f"{corpus.name} {split}, {corpus.src_lang}-{corpus.tgt_lang}{part}"
 
@@ -23,10 +23,10 @@ class RunText(NamedTuple):
     """A text of the corpus that a run was trained on.
 
     Args:
-        corpus: where it is from.
+        corpus: the corpus that the text belongs to.
         pairs: sources and references.
-        name: what it is, in words.
-        tokenize: how BLEU cuts it.
+        name: description of the text, for titles.
+        tokenize: tokenizer for BLEU.
     """
 
     corpus: Corpus
@@ -36,7 +36,7 @@ class RunText(NamedTuple):
 
 
 def read_run_text(run: Run, split: str, limit: int | None) -> RunText:
-    """Read the dev or the test text of a run's corpus, or as many of its first sentences as `limit` says."""
+    """Read the dev or test set of a run's corpus, or its first `limit` sentences."""
     corpus = prepare_corpus(run.config.data)
     pairs = read_parallel(getattr(corpus, split))[:limit]
     name = split_name(corpus, split, limit and len(pairs))
@@ -44,12 +44,12 @@ def read_run_text(run: Run, split: str, limit: int | None) -> RunText:
 
 
 def n_best(translator: Translator, sources: Sequence[str], n: int) -> list[Translation]:
-    """The n best translations of each source; on standard error, what could not be translated whole."""
+    """Return the n best translations of each source; warn of sources that could not be translated completely."""
     with tqdm(total=len(sources), desc="translating", unit="sentence", disable=None, leave=False) as bar:
         found = translator.translate(sources, bar.update, n)
     for n_affected, what in (
-        (sum(translation.lost_tokens > 0 for translation in found), "longer than the model's window and were cut"),
-        (sum(translation.unknown for translation in found), "of unknown characters alone and were left as they are"),
+        (sum(translation.lost_tokens > 0 for translation in found), "longer than the model's window and were cut off"),
+        (sum(translation.unknown for translation in found), "entirely outside the vocabulary and were left unchanged"),
     ):
         if n_affected:
             warn(f"{n_affected} of {len(found)} sources are {what}")

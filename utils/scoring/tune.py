@@ -1,4 +1,4 @@
-"""evaluate.py tune: which beam width and length penalty translate best."""
+"""evaluate.py tune: the beam size and length penalty that translate best."""
 
 from dataclasses import asdict, replace
 from itertools import product
@@ -22,10 +22,10 @@ from utils.visualize.beam_width import draw_beam_width
 
 
 def tune_options(parser: Parser) -> None:
-    """Those of `tune`."""
+    """Add the options of `tune`."""
     run_text_options(parser, "translate", "dev")
     parser.add_argument(
-        "--beams", type=int, nargs="+", metavar="N", default=[1, 2, 4, 8], help="beam widths (default: 1 2 4 8)"
+        "--beams", type=int, nargs="+", metavar="N", default=[1, 2, 4, 8], help="beam sizes to try (default: 1 2 4 8)"
     )
     parser.add_argument(
         "--length_penalties",
@@ -33,20 +33,20 @@ def tune_options(parser: Parser) -> None:
         nargs="+",
         metavar="A",
         default=[0.0, 0.6, 1.0, 1.4],
-        help="length penalties (default: 0 0.6 1 1.4)",
+        help="length penalties to try (default: 0 0.6 1 1.4)",
     )
-    parser.add_argument("--save", action="store_true", help="make the best ones the run's own settings")
-    parser.add_argument("--picture", type=Path, metavar="FILE", help="draw BLEU against beam width to this PNG file")
+    parser.add_argument("--save", action="store_true", help="save the best values as the run's own settings")
+    parser.add_argument("--picture", type=Path, metavar="FILE", help="plot BLEU against beam size to this PNG file")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all trials to this file")
 
 
 def tune(arguments: Namespace) -> None:
-    """Translate the development set with each beam width and length penalty, and say which are best."""
+    """Translate the dev set with each beam size and length penalty, and report the best."""
     require_options_at_least(arguments, limit=1)
     run = load_run(find_run(arguments.run), pick_device(arguments.device))
     options = {"beams": "beam_size", "length_penalties": "length_penalty"}
     for tried in product(*(arguments[option] for option in options)):
-        changed_by(run.config.search, options, dict(zip(options, tried, strict=True)))  # refuses what finds nothing
+        changed_by(run.config.search, options, dict(zip(options, tried, strict=True)))  # refuses values out of range
     corpus, pairs, name, tokenize = read_run_text(run, arguments.split, arguments.limit)
     translator = run.translator()
     bleu = build_metrics(corpus.tgt_lang, tokenize)["BLEU"]
@@ -80,7 +80,7 @@ def tune(arguments: Namespace) -> None:
 
 TUNE = Verb(
     "[RUN] [--beams N ...] [--length_penalties A ...] [--save] [--picture FILE]",
-    "find the beam width and the length penalty that translate the dev set best",
+    "find the beam size and length penalty that translate the dev set best",
     tune_options,
     tune,
 )

@@ -1,4 +1,4 @@
-"""What a verb of evaluate.py is, and what they say alike."""
+"""The verbs of evaluate.py, and what they share."""
 
 import sys
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from utils.device import Device
 
 
 class Verb(NamedTuple):
-    """A sub-command: how it is called, what it is for, its options, what it does."""
+    """A sub-command: its usage, one-line help, options and action."""
 
     usage: str
     help: str
@@ -21,20 +21,20 @@ class Verb(NamedTuple):
 
 
 def run_text_options(parser: Parser, act: str, split: str | None = None) -> None:
-    """Which run, how much of which text of its corpus, and where.
+    """Add the options that choose the run, the text of its corpus, and the device.
 
     Args:
-        parser: of the verb.
-        act: what is done to the sentences.
-        split: the text that is taken where none is asked for; None: the verb has texts of its own.
+        parser: parser of the verb.
+        act: what the verb does with the sentences, for the help text.
+        split: default split; None: the verb chooses its texts itself.
     """
     parser.add_argument("run", nargs="?", type=Path, help="folder of a run (default: the one trained last)")
     if split is not None:
-        parser.add_argument("--split", choices=["dev", "test"], default=split, help="which text of the run's corpus")
-    parser.add_argument("--limit", type=int, metavar="N", help=f"{act} the first sentences only, this many")
-    parser.add_argument("--device", type=Device, default="auto", help="cpu, cuda, or whichever is there")
+        parser.add_argument("--split", choices=["dev", "test"], default=split, help="text of the run's corpus")
+    parser.add_argument("--limit", type=int, metavar="N", help=f"{act} only the first N sentences")
+    parser.add_argument("--device", type=Device, default="auto", help="cpu, cuda, or auto: cuda if available")
 
 
 def warn(message: str) -> None:
-    """Say on standard error what a reader of the score must know."""
+    """Print a warning for the reader of a score on standard error."""
     print(f"evaluate.py: warning: {message}", file=sys.stderr)

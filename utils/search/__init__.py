@@ -1,1 +1,1 @@
-"""From a source to token ids, by start, step and select alone; and what models find likely, and look at."""
+"""Search: from a source to token ids by `start`, `step` and `select` alone; and what models predict and attend to."""

@@ -1,4 +1,4 @@
-"""Which source token each target token comes from, as far as the decoder's attention tells."""
+"""Alignment: which source token each target token comes from, as far as the decoder's attention shows it."""
 
 from collections.abc import Sequence
 
@@ -6,8 +6,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from const.token import PAD_ID
-from layers.mask import padding_mask
 from layers.recorded_weights import recorded_weights
 from models.transformer import Transformer
 from utils.dataset.batch import padded, within_budget
@@ -21,18 +19,18 @@ Links = list[tuple[int, int]]  # (source, target) positions, counted from 0
 def align(
     models: Sequence[Transformer], sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
 ) -> list[Links]:
-    """Link each target token to the source token that the decoder's last layer looks at most while it writes it.
+    """Link each target token to the source token that the decoder's last layer attends to most when predicting it.
 
-    Attention is no alignment, but its mean over the heads of a layer can come near one. The </s> of the source, where
-    heads rest that have nothing to look for, is no choice.
+    Attention is not alignment, but its mean over the heads of a layer can come close. The </s> of the source, where
+    heads that have nothing to look for rest, is never chosen.
 
     Args:
-        models: in eval mode; of several, the mean.
+        models: in eval mode; the weights of several are averaged.
         sources: ids without </s>.
         targets: their translations, without <s> and </s>.
 
     Returns:
-        For each pair a link for each target token, in order; none where the source is empty.
+        For each pair, one link per target token, in order; none where the source is empty.
     """
     weights = mean_cross_attention(models, sources, targets)
     return [most_attended(found[:, :-1]) if source else [] for source, found in zip(sources, weights, strict=True)]
@@ -42,15 +40,15 @@ def align(
 def mean_cross_attention(
     models: Sequence[Transformer], sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
 ) -> list[Float[Tensor, "T S"]]:
-    """How much the decoder's last layer looks at each source token while it writes each target token.
+    """Return how much the decoder's last layer attends to each source token when predicting each target token.
 
     Args:
-        models: in eval mode; of several, the mean.
+        models: in eval mode; the weights of several are averaged.
         sources: ids without </s>.
         targets: their translations, without <s> and </s>.
 
     Returns:
-        For each pair the mean over heads: a row for each target token, over the source tokens and the </s> behind them.
+        For each pair the mean over heads: a row for each target token, a column for each source token and its </s>.
     """
     found = [torch.empty(0)] * len(sources)
     lengths = [max(len(source), len(target)) + 1 for source, target in zip(sources, targets, strict=True)]
@@ -64,19 +62,18 @@ def mean_cross_attention(
 
 
 def most_attended(weights: Float[Tensor, "T S"]) -> Links:
-    """Each target position with the source position that has most of its weight."""
+    """Link each target position to the source position with the largest weight."""
     return [(source, target) for target, source in enumerate(weights.argmax(-1).tolist())]
 
 
 def pharaoh(links: Links) -> str:
-    """`0-0 1-2`: the format of Pharaoh, Moses and the aligners around them."""
+    """Write links as `0-0 1-2`: the format of Pharaoh, Moses and the aligners around them."""
     return " ".join(f"{source}-{target}" for source, target in links)
 
 
 def _last_weights(model: Transformer, src: Tensor, tgt: Tensor) -> Tensor:
-    """Weights (B, T, S) of the last cross-attention, mean over heads."""
+    """Return the weights (B, T, S) of the last cross-attention, averaged over heads."""
     device = next(model.parameters()).device
-    src = src.to(device)
     with recorded_weights(attentions(model)["cross"][-1:]) as weights:
-        model.decode(tgt.to(device), model.encode(src), padding_mask(src, PAD_ID))
+        model.hidden(src.to(device), tgt.to(device))
     return weights[0].mean(1).float().cpu()

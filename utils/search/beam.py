@@ -1,4 +1,4 @@
-"""The W best beginnings, one token longer at each step (Sutskever et al. 2014), for many sentences at once."""
+"""Beam search: the W best prefixes, one token longer at each step (Sutskever et al. 2014), for many sentences."""
 
 from collections.abc import Sequence
 
@@ -31,18 +31,18 @@ class _Finished:
         self.ids = torch.full((n, width, longest), PAD_ID, device=device)
 
     def add(self, scores: Float[Tensor, "N R"], ids: Int[Tensor, "N R L"]) -> None:
-        """Keep the best of these and the present ones."""
+        """Keep the best of these and of those already held."""
         width = self.scores.size(1)
         self.scores, places = torch.cat([self.scores, scores], 1).topk(width)
         both = torch.cat([self.ids, ids], 1)
         self.ids = both.gather(1, places[..., None].expand(-1, -1, both.size(-1)))
 
     def select(self, sentences: Int[Tensor, " N"]) -> None:
-        """Go on with these sentences."""
+        """Keep these sentences."""
         self.scores, self.ids = self.scores[sentences], self.ids[sentences]
 
     def hypotheses(self, sentences: Int[Tensor, " N"]) -> list[list[Hypothesis]]:
-        """Those of some sentences."""
+        """Return the finished hypotheses of some sentences, best first."""
         ids, scores = self.ids[sentences].tolist(), self.scores[sentences].tolist()
         return [
             [Hypothesis(row[: row.index(EOS_ID)], score) for row, score in zip(*sentence, strict=True) if score > NEVER]
@@ -61,16 +61,16 @@ def beam_search(
 ) -> list[list[Hypothesis]]:
     """Translate N sources.
 
-    A beginning ends where </s> is at least as likely as the W-th best of all other ways to go on. A sentence is done
-    when no beginning can still overtake its best finished translations: a log-probability only falls, so that a
-    beginning never scores above its present one divided by the largest penalty that it may yet meet.
+    A prefix ends where </s> is at least as likely as the W-th best of all other continuations. A sentence is done when
+    no prefix can still overtake its best finished translations: a log-probability only falls, so a prefix never
+    scores above its present log-probability divided by the largest penalty that it may still meet.
 
     Args:
         model: in eval mode.
-        src: source ids, </s> behind each, then padding.
-        bounds: of the length of each translation.
-        config: width, penalties, and what may not be repeated.
-        prefixes: tokens that each translation begins with.
+        src: source ids, each sequence followed by </s>, then padding.
+        bounds: length limits of each translation.
+        config: beam size, penalties, and what may not be repeated.
+        prefixes: tokens that each translation must begin with.
         n_best: how many of the hypotheses must be the best that this beam can find; the fewer, the sooner a
             sentence is done. None: all W.
 
@@ -78,7 +78,7 @@ def beam_search(
         For each source, in order, up to W hypotheses, best first.
 
     Raises:
-        ValueError: what the model says are no numbers.
+        ValueError: the model's probabilities are not finite numbers.
     """
     device, width = src.device, config.beam_size
     n_wanted = width if n_best is None else min(n_best, width)
@@ -106,14 +106,14 @@ def beam_search(
         if (ended > NEVER).any():
             ended /= penalties[t]
             if config.coverage_penalty:
-                # at most 0: it takes away from scores, so that what they can still become stays bounded
+                # at most 0: it only lowers scores, so the bound on what they can still become holds
                 ended += config.coverage_penalty * coverage(state).view_as(ended)
             ids[..., t] = EOS_ID
             finished.add(ended, ids)
         ids = ids.gather(1, rows[..., None].expand(-1, -1, ids.size(-1)))
         ids[..., t] = chosen
 
-        # the penalty is largest at one end of the lengths to come
+        # over the lengths to come, the penalty is largest at one end or the other
         hope = scores[:, 0] / torch.maximum(penalties[min(t + 1, len(penalties) - 1)], penalties[constraint.most - 1])
         done = ~over & ((finished.scores[:, n_wanted - 1] >= hope) | (constraint.most <= t + 1))
         rows = rows + torch.arange(n, device=device)[:, None] * n_rows
@@ -137,7 +137,7 @@ def beam_search(
 
 
 def _best(totals: Float[Tensor, "N C"], width: int) -> tuple[Float[Tensor, "N W"], Int[Tensor, "N W"]]:
-    """The W largest and their places; where there are fewer, the last ones can never win."""
+    """Return the W largest and their places; where there are fewer, the rest are fillers that can never win."""
     scores, places = largest(totals, min(width, totals.size(1)))
     missing = (0, width - scores.size(1))
     return torch.nn.functional.pad(scores, missing, value=NEVER), torch.nn.functional.pad(places, missing)

@@ -1,4 +1,4 @@
-"""What may be said next, however likely it is: lengths, forced prefixes, nothing said twice."""
+"""Which tokens may come next, however likely they are: length limits, forced prefixes, no repeated n-grams."""
 
 from collections.abc import Sequence
 
@@ -18,9 +18,9 @@ class Constraint:
     Args:
         bounds: shortest and longest translation of each sentence.
         device: where the scores are.
-        prefixes: tokens that each translation begins with; one longer than its bounds stretches them.
-        no_repeat_ngram: no row has a sequence of so many tokens twice; 0 allows all. One that is left with nothing
-            to say ends.
+        prefixes: tokens that each translation must begin with; a prefix longer than the bounds extends them.
+        no_repeat_ngram: no row contains an n-gram of this many tokens twice; 0 allows all. A row with no token left
+            to choose ends.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Constraint:
         most = [max(bound.most, n + 1) for bound, n in zip(bounds, forced, strict=True)]
         self.longest = max(most)
         self._ngram = no_repeat_ngram
-        # nothing of the kind happens before, or from there on
+        # no row must end before the first, none is kept from ending from the second on, or forced from the third on
         self._first_end, self._last_least, self._last_forced = min(most), max(b.least for b in bounds), max(forced)
         self.most = torch.tensor(most, device=device)
         self._least = torch.tensor([bound.least for bound in bounds], device=device)
@@ -44,12 +44,12 @@ class Constraint:
         self._prefix = torch.tensor(rows, dtype=torch.long, device=device)
 
     def select(self, sentences: Int[Tensor, " N"]) -> None:
-        """Go on with these sentences."""
+        """Keep these sentences."""
         self.most, self._least = self.most[sentences], self._least[sentences]
         self._forced, self._prefix = self._forced[sentences], self._prefix[sentences]
 
     def apply(self, log_probs: Float[Tensor, "N W V"], said: Int[Tensor, "N W t"]) -> None:
-        """Rule out, in place, what may not follow the t tokens that each row has said."""
+        """Rule out, in place, what may not follow the t tokens that each row has so far."""
         t = said.size(-1)
         end = log_probs[..., EOS_ID].clone()
         if t < self._last_forced:
@@ -71,7 +71,7 @@ class Constraint:
             log_probs[..., EOS_ID] = torch.where(last, end, log_probs[..., EOS_ID])
 
     def _forbid_repeats(self, log_probs: Tensor, said: Tensor) -> None:
-        """Whatever would complete a sequence of n tokens that the row has said before."""
+        """Rule out every token that would complete an n-gram that the row already contains."""
         n, t = self._ngram, said.size(-1)
         seen = said.unfold(-1, n, 1)
         again = (seen[..., :-1] == said[..., None, t - n + 1 :]).all(-1)

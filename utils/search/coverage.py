@@ -1,4 +1,4 @@
-"""cp(X, Y) = Σᵢ log min(Σⱼ pᵢⱼ, 1): how much of the source was attended to, Wu et al. 2016, eq. 14."""
+"""Coverage penalty cp(X, Y) = Σᵢ log min(Σⱼ pᵢⱼ, 1): how much of the source was attended to, Wu et al. 2016, eq. 14."""
 
 from typing import NamedTuple, cast
 
@@ -15,30 +15,30 @@ _LEAST = torch.finfo(torch.float32).tiny  # a weight may vanish, but its logarit
 
 
 class CoveredState(NamedTuple):
-    """What decoding knows, and how much each row has looked at each source position (Σⱼ pᵢⱼ)."""
+    """The state of decoding, and how much each row has attended to each source position so far (Σⱼ pᵢⱼ)."""
 
     known: TransformerState
     attended: Float[Tensor, "R S"]
 
     def select(self, rows: Int[Tensor, "N W"]) -> "CoveredState":
-        """Go on with these rows."""
+        """Keep these rows."""
         return CoveredState(self.known.select(rows), self.attended.index_select(0, rows.flatten()))
 
     def coverage(self) -> Float[Tensor, " R"]:
-        """cp of each row: 0 where it has looked at everything, less where it has left something out."""
+        """Return cp of each row: 0 where it has attended to everything, negative where it has left something out."""
         real = self.known.source_mask[:, 0]
         by_sentence = self.attended.clamp(_LEAST, 1).log().unflatten(0, (len(real), -1))
         return by_sentence.masked_fill(~real, 0).sum(-1).flatten()
 
 
 class Covered:
-    """Searchable: a Transformer, and where it looks while it translates.
+    """A searchable Transformer that keeps track of what it attends to while it translates.
 
-    pᵢⱼ is the weight of source token i (</s> is one of them) in the choice of target token j, in the cross-attention
-    of the last decoder block, mean over its heads.
+    pᵢⱼ is the weight of source token i (</s> included) when target token j is predicted: the mean over the heads of
+    the last decoder block's cross-attention.
 
     Args:
-        model: in eval mode, perhaps packed.
+        model: a model in eval mode, packed or not.
     """
 
     def __init__(self, model: Transformer) -> None:
@@ -46,11 +46,11 @@ class Covered:
         self._attention = cast(DecoderBlock, model.decoder[-1]).cross_attention
 
     def start(self, src: Int[Tensor, "N S"]) -> CoveredState:
-        """Read the sources; nothing is attended to yet."""
+        """Encode the sources; nothing has been attended to yet."""
         return CoveredState(self.model.start(src), torch.zeros(src.shape, device=src.device))
 
     def step(self, tokens: Int[Tensor, " R"], state: CoveredState) -> tuple[Float[Tensor, "R V"], CoveredState]:
-        """Say a token in each row, and see where that makes it look for the next."""
+        """Append a token to each row, and add up what is attended to in predicting the next one."""
         with recorded_weights([self._attention]) as weights:
             logits, known = self.model.step(tokens, state.known)
         looked = weights[0].float().mean(1).flatten(0, 1)
@@ -58,11 +58,11 @@ class Covered:
 
 
 def coverage(state: State) -> Float[Tensor, " R"]:
-    """cp of each row.
+    """Return cp of each row.
 
     Raises:
-        ValueError: what is searched does not say where it looks.
+        ValueError: the model that is searched does not record its attention.
     """
     if not isinstance(state, CoveredState):
-        raise ValueError("coverage_penalty needs a model that says where it looks: wrap it in Covered, or give 0")
+        raise ValueError("coverage_penalty needs a model that records its attention: wrap it in Covered, or give 0")
     return state.coverage()

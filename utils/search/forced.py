@@ -1,4 +1,4 @@
-"""How likely a model finds what others say: given translations, and the ways to go on from a beginning."""
+"""Forced decoding: the log-probabilities of given translations, and of the alternatives at each position."""
 
 from collections.abc import Sequence
 
@@ -6,8 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from const.token import BOS_ID, PAD_ID
-from layers.mask import padding_mask
+from const.token import BOS_ID
 from models.transformer import Transformer
 from utils.dataset.batch import padded, within_budget
 from utils.search.constraint import NEVER
@@ -23,13 +22,13 @@ def token_log_probs(
     targets: Sequence[Sequence[int]],
     tokens_per_batch: int = 4096,
 ) -> list[list[float]]:
-    """The log-probability of each token of given translations, </s> behind them included.
+    """Return the log-probability of each token of given translations, the final </s> included.
 
     Args:
-        model: in eval mode, perhaps packed.
+        model: a model in eval mode, packed or not.
         sources: source ids, without </s>.
         targets: target ids, without <s> and </s>.
-        tokens_per_batch: most positions of a batch on either side, padding included; a longer pair is one by itself.
+        tokens_per_batch: most positions of a batch on either side, padding included; a longer pair is its own batch.
     """
     device = next(model.parameters()).device
     found: list[list[float]] = [[] for _ in sources]
@@ -38,7 +37,7 @@ def token_log_probs(
     for rows in within_budget(longer, tokens_per_batch):
         src = padded([sources[i] for i in rows]).to(device)
         tgt = padded([targets[i] for i in rows], bos=True).to(device)
-        x = model.decode(tgt[:, :-1], model.encode(src), padding_mask(src, PAD_ID))
+        x = model.hidden(src, tgt[:, :-1])
         said = tgt[:, 1:]
         real = torch.arange(said.size(1), device=device) < torch.tensor([[lengths[i]] for i in rows], device=device)
         log_probs = iter(_log_probs(model, x[real], said[real]).tolist())
@@ -51,13 +50,13 @@ def token_log_probs(
 def alternatives(
     model: Searchable[StateT], src: Sequence[int], said: Sequence[int], k: int, device: torch.device
 ) -> list[list[tuple[int, float]]]:
-    """The k likeliest tokens before each of those that were said and behind the last, with their log-probabilities.
+    """Return the k likeliest tokens, with log-probabilities, at each position of a translation and after its end.
 
     Args:
         model: in eval mode.
         src: source ids, without </s>.
-        said: target ids, without <s>.
-        k: how many, likeliest first; fewer where the vocabulary is smaller.
+        said: target ids of the translation, without <s>.
+        k: tokens per position, likeliest first; fewer where the vocabulary is smaller.
         device: where the model is.
     """
     found = []
@@ -72,6 +71,6 @@ def alternatives(
 
 
 def _log_probs(model: Transformer, x: Float[Tensor, "P D"], said: Int[Tensor, " P"]) -> Float[Tensor, " P"]:
-    """Of the one token that was said at each position; the logits of all positions are never there at once."""
+    """Return the log-probability of each position's token, never holding the logits of all positions at once."""
     parts = zip(x.split(_POSITIONS_AT_ONCE), said[:, None].split(_POSITIONS_AT_ONCE), strict=True)
     return torch.cat([model.project(x).float().log_softmax(-1).gather(-1, said)[:, 0] for x, said in parts])

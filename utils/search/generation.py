@@ -1,4 +1,4 @@
-"""A text goes on: what a language model says behind a prompt, one token after the other."""
+"""Text generation: a language model continues a prompt, one token at a time."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from models.transformer_xl import TransformerXL
 from utils.search.hypothesis import next_log_probs
 from utils.search.sampling import SamplingConfig, candidates, inverse_cdf, uniform
 
-_TEXT = 1  # the number of the only text, as `sample` tells draws apart
+_TEXT = 1  # the number of the only text; `sample` has one for each source
 
 
 @torch.inference_mode()
@@ -23,24 +23,24 @@ def generate(
     sampling: SamplingConfig | None = None,
     memory_length: int | None = None,
 ) -> list[list[int]]:
-    """Go on from a prompt, which is read once for all continuations.
+    """Continue a prompt, which is read once for all continuations.
 
     Args:
         model: in eval mode.
-        prompt: token ids, with <s> before them where a document begins.
+        prompt: token ids, preceded by <s> where a document begins.
         most: most tokens of a continuation.
-        sentences: a continuation ends with its so many-th </s>.
-        sampling: how many continuations, and how they are drawn; None: one, always of the likeliest token.
+        sentences: a continuation ends after this many </s>.
+        sampling: how many continuations, and how they are drawn; None: one, by greedy search.
         memory_length: positions that are remembered; None: as many as in training.
 
     Returns:
         The tokens of each continuation, every </s> included; one that does not end with </s> reached `most`.
 
     Raises:
-        ValueError: there is nothing to go on from, or nowhere to stop.
+        ValueError: the prompt is empty, or `sentences` is less than 1.
     """
     if not prompt:
-        raise ValueError("an empty prompt has nothing to go on from: begin with <s>")
+        raise ValueError("the prompt is empty: begin it with <s>")
     if sentences < 1:
         raise ValueError(f"sentences={sentences}: give at least 1")
     device = next(model.parameters()).device
@@ -69,6 +69,6 @@ def generate(
 
 
 def _drawn(log_probs: Float[Tensor, "R V"], sampling: SamplingConfig, draws: Float[Tensor, " R"]) -> Int[Tensor, " R"]:
-    """The tokens that uniform numbers fall on."""
+    """Return the tokens that the uniform numbers select."""
     likely, tokens = candidates(log_probs, sampling)
     return tokens.gather(-1, inverse_cdf(likely.softmax(-1), draws)[:, None])[:, 0]

@@ -1,4 +1,4 @@
-"""The likeliest next token, again and again."""
+"""Greedy search: the likeliest next token at every step."""
 
 from collections.abc import Sequence
 
@@ -21,13 +21,13 @@ def greedy_search(
 
     Args:
         model: in eval mode.
-        src: source ids, </s> behind each, then padding.
-        bounds: of the length of each translation.
-        config: the penalty (which only shows in the score) and what may not be repeated.
-        prefixes: tokens that each translation begins with.
+        src: source ids, each sequence followed by </s>, then padding.
+        bounds: length limits of each translation.
+        config: the length penalty (which only affects the score) and what may not be repeated.
+        prefixes: tokens that each translation must begin with.
 
     Returns:
-        One hypothesis a source, in order.
+        One hypothesis per source, in order.
     """
 
     def likeliest(log_probs: Float[Tensor, "N 1 V"], _sentences: Tensor, _t: int) -> Int[Tensor, "N 1"]:

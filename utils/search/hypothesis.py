@@ -1,4 +1,4 @@
-"""What search looks through, what it is asked for, and what it finds."""
+"""The vocabulary of search: what it searches, its settings, and what it returns."""
 
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol, Self, TypeVar
@@ -10,35 +10,35 @@ from torch import Tensor
 from const.token import BOS_ID, EOS_ID
 
 SPARE_TOKENS = 10  # a short source may need a translation much longer than itself
-_WIDEST_BEAM = 1000  # more helps nobody, and a slip of the finger would take all memory
+_WIDEST_BEAM = 1000  # more helps nobody, and a typing error could take up all memory
 
 
 class Bounds(NamedTuple):
-    """How long a translation may be, in tokens."""
+    """The length limits of a translation, in tokens."""
 
-    least: int  # before </s>
+    least: int  # without </s>
     most: int  # with </s>
 
 
 @dataclass(frozen=True)
 class SearchConfig:
-    """How a translation is looked for.
+    """The settings of a search.
 
     Args:
-        beam_size: hypotheses kept a sentence; 1 is greedy search.
-        length_penalty: α; log-probabilities are divided by a power α of the length, so that larger prefers longer
+        beam_size: hypotheses kept per sentence; 1 is greedy search.
+        length_penalty: α; log-probabilities are divided by the length to the power of α: larger values prefer longer
             translations.
         normalization: gnmt divides by ((5 + length) / 6)^α (Wu et al. 2016, eq. 14), length by length^α.
         coverage_penalty: β of Wu et al. 2016, eq. 14: how much it costs to leave parts of the source unattended;
-            greedy search and sampling, which have nothing to rank, pass over it.
+            greedy search and sampling, which have nothing to rank, ignore it.
         min_length: fewest tokens of a translation, as far as `max_length`, `max_ratio` and the model allow.
         min_ratio: fewest tokens for each token of the source.
         max_length: most tokens of a translation.
-        max_ratio: most tokens for each token of the source, to which ten are added.
-        no_repeat_ngram: no sequence of so many tokens is said twice in a translation; 0 allows all.
+        max_ratio: most tokens for each token of the source, plus ten.
+        no_repeat_ngram: no n-gram of this many tokens occurs twice in a translation; 0 allows all.
 
     Raises:
-        ValueError: a setting with which nothing can be found.
+        ValueError: a setting is out of range.
     """
 
     beam_size: int = 4
@@ -66,22 +66,22 @@ class SearchConfig:
             raise ValueError(f"min_ratio={self.min_ratio}: give 0 to max_ratio={self.max_ratio}")
 
     def bounds(self, src_length: int, window: int) -> Bounds:
-        """For a source of so many tokens (</s> included) and a model that holds `window` target tokens."""
+        """Return the limits for a source of `src_length` tokens (with </s>) and a model that holds `window` tokens."""
         most = min(self.max_ratio * src_length + SPARE_TOKENS, self.max_length + 1, window)
         least = max(self.min_ratio * src_length, self.min_length)
         return Bounds(int(min(least, most - 1)), int(most))
 
     def penalty(self, length: int) -> float:
-        """What the log-probability of a translation of so many tokens (</s> included) is divided by."""
+        """Return what the log-probability of a translation of `length` tokens (</s> included) is divided by."""
         base = (5 + length) / 6 if self.normalization == "gnmt" else length
         return base**self.length_penalty
 
 
 class State(Protocol):
-    """What decoding knows so far: a value."""
+    """The state of decoding: an immutable value."""
 
     def select(self, rows: Int[Tensor, "N W"]) -> Self:
-        """Go on with these W rows of each sentence that stays."""
+        """Keep these W rows of each sentence that stays."""
 
 
 StateT = TypeVar("StateT", bound=State)
@@ -91,10 +91,10 @@ class Searchable(Protocol[StateT]):
     """A model that can be searched."""
 
     def start(self, src: Int[Tensor, "N S"]) -> StateT:
-        """Read the sources."""
+        """Encode the sources."""
 
     def step(self, tokens: Int[Tensor, " R"], state: StateT) -> tuple[Float[Tensor, "R V"], StateT]:
-        """Say a token in each row; logits of the next."""
+        """Append a token to each row; return the logits of the next one and the new state."""
 
 
 class Hypothesis(NamedTuple):
@@ -104,16 +104,16 @@ class Hypothesis(NamedTuple):
     score: float
 
 
-NO_NUMBERS = "the network gives probabilities that are no numbers: compute with precision fp32, or train it anew"
+NO_NUMBERS = "the network's probabilities are not finite numbers: use precision fp32, or train the model again"
 
 
 def next_log_probs(logits: Float[Tensor, "R V"]) -> Float[Tensor, "R V"]:
-    """Log-probabilities of the next token in single precision; what no translation contains is ruled out."""
+    """Return log-probabilities of the next token in single precision; tokens that no translation has are ruled out."""
     log_probs = logits.float().log_softmax(-1)
     log_probs[:, :EOS_ID] = float("-inf")  # <pad>, <unk> and <s> come first
     return log_probs
 
 
 def bos_rows(n: int, device: torch.device) -> Int[Tensor, " N"]:
-    """What every translation begins with."""
+    """Return the <s> that begins every translation, for n rows."""
     return torch.full((n,), BOS_ID, device=device)

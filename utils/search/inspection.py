@@ -1,4 +1,4 @@
-"""What models think of translations, their own and others: probabilities, alignments, alternatives."""
+"""What models make of translations, their own and given ones: probabilities, alignments, alternatives."""
 
 import math
 from collections.abc import Sequence
@@ -15,43 +15,43 @@ from utils.text.tokenizer import id_of_each
 
 
 class Judgement(NamedTuple):
-    """How likely a translation is found."""
+    """The probability that the models assign to a translation."""
 
-    tokens: list[str]  # of the target, </s> behind them
-    log_probs: list[float]  # of each
+    tokens: list[str]  # of the target, with </s>
+    log_probs: list[float]  # one for each token
     lost_tokens: int  # of source and target, beyond what the model can hold
     n_unknown: int  # target tokens that are not in the vocabulary
 
     @property
     def log_prob(self) -> float:
-        """Of the whole."""
+        """Log-probability of the whole translation."""
         return sum(self.log_probs)
 
     @property
     def perplexity(self) -> float:
-        """exp of the mean over its tokens."""
+        """Perplexity: exp of the mean negative log-probability of its tokens."""
         return perplexity(self.log_prob, len(self.tokens))
 
 
 class Position(NamedTuple):
-    """A place in a translation: what was said there, and what might have been."""
+    """A position in a translation: the token that was generated there, and its alternatives."""
 
     number: int  # from 1
-    token: str  # what was said
+    token: str  # what was generated
     likeliest: list[tuple[str, float]]  # tokens and their log-probabilities, likeliest first
 
 
 def perplexity(log_prob: float, n_tokens: int) -> float:
-    """exp(-log p / n); 1 of nothing."""
+    """Return exp(-log p / n); 1 where there are no tokens."""
     return math.exp(-log_prob / n_tokens) if n_tokens else 1.0
 
 
 class Inspector:
-    """Asks the models of a translator.
+    """Inspects the translations of a translator with its models.
 
     Args:
-        translator: what translates.
-        models: what it translates with, in single precision; several are an ensemble.
+        translator: the translator.
+        models: the models that it translates with, in single precision; several are an ensemble.
     """
 
     def __init__(self, translator: Translator, models: Sequence[Transformer]) -> None:
@@ -61,21 +61,21 @@ class Inspector:
         self._tgt_ids = id_of_each(self._tgt)
 
     def source_tokens(self, texts: Sequence[str]) -> list[list[str]]:
-        """What is translated of each text, where that is one piece."""
+        """Return the tokens of each text that are translated, for texts that are translated in one piece."""
         return [self._src.tokens(ids) for ids in self._source_ids(texts)]
 
     def log_probs(self, texts: Sequence[str], translations: Sequence[Translation]) -> list[list[float] | None]:
-        """Of each token of the best translations, </s> included; None where there is not one piece."""
+        """Return the log-probability of each token of the best translations, with </s>; None if not in one piece."""
         found = iter(self._log_probs(*self._pairs(texts, translations)))
         return [next(found) if translation.n_pieces == 1 else None for translation in translations]
 
     def alignments(self, texts: Sequence[str], translations: Sequence[Translation]) -> list[Links | None]:
-        """Of the best translations; None where there is not one piece."""
+        """Return the alignments of the best translations; None for one that was not translated in one piece."""
         found = iter(align(self.models, *self._pairs(texts, translations)))
         return [next(found) if translation.n_pieces == 1 else None for translation in translations]
 
     def judge(self, texts: Sequence[str], given: Sequence[str]) -> list[Judgement]:
-        """How likely translations that others have given are; nothing for nothing has no tokens."""
+        """Score given translations by forced decoding; an empty translation of an empty text has no tokens."""
         room = self.translator.longest - 1
         sources, targets = self._src.encode(texts), self._tgt.encode(given)
         held = [source[: self.translator.window - 1] for source in sources]
@@ -92,7 +92,7 @@ class Inspector:
         ]
 
     def positions(self, text: str, translation: Translation, k: int, prefix: str = "") -> list[Position]:
-        """The k likeliest tokens at each position of a translation, or only at the one behind a prefix.
+        """Return the k likeliest tokens at each position of a translation, or only at the one after a prefix.
 
         Raises:
             ValueError: the text was translated in pieces, or not at all.
@@ -114,19 +114,19 @@ class Inspector:
         return [Position(t + 1, tokens[t], likeliest[t]) for t in range(begin, end)]
 
     def _source_ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """Without what does not fit the window."""
+        """Return the ids of each source, truncated to the window."""
         return [ids[: self.translator.window - 1] for ids in self._src.encode(texts)]
 
     def _pairs(
         self, texts: Sequence[str], translations: Sequence[Translation]
     ) -> tuple[list[list[int]], list[list[int]]]:
-        """Source and target ids of those that are one piece."""
+        """Return source and target ids of those that were translated in one piece."""
         whole = [i for i, translation in enumerate(translations) if translation.n_pieces == 1]
         targets = [[self._tgt_ids[token] for token in translations[i].candidates[0].tokens] for i in whole]
         return self._source_ids([texts[i] for i in whole]), targets
 
     def _log_probs(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
-        """Of each target token; of several models, log of the mean probability."""
+        """Return the log-probability of each target token; with several models, the log of the mean probability."""
         by_model = [token_log_probs(model, sources, targets) for model in self.models]
         if len(by_model) == 1:
             return by_model[0]

@@ -1,18 +1,18 @@
-"""The k largest of many numbers, when k is small."""
+"""The k largest of many numbers, for small k."""
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 _CHUNK = 64
-_FEW = 2**17  # numbers that topk deals with in less time than it takes to look for a shorter way
+_FEW = 2**17  # numbers; for fewer, topk is faster than any detour
 
 
 def largest(values: Float[Tensor, "N C"], k: int) -> tuple[Float[Tensor, "N k"], Int[Tensor, "N k"]]:
-    """The k largest values of each row and their places, largest first, as `values.topk(k)` gives them.
+    """Return the k largest values of each row and their places, largest first, as `values.topk(k)` does.
 
-    torch's topk sorts its way through all of them, on a CPU for as long as the layers of a small decoder take.
-    The k largest stand in the k chunks with the largest maxima, and maxima are quickly found.
+    torch's topk sorts its way through all of them, which on a CPU takes as long as the layers of a small decoder.
+    The k largest are in the k chunks with the largest maxima, and maxima are found quickly.
     """
     width = values.size(1)
     whole = width // _CHUNK * _CHUNK
@@ -25,7 +25,7 @@ def largest(values: Float[Tensor, "N C"], k: int) -> tuple[Float[Tensor, "N k"],
     found = places.gather(1, within // _CHUNK) * _CHUNK + within % _CHUNK
     if whole == width:
         return best, found
-    # what the last, broken chunk holds comes behind
+    # the last, incomplete chunk is merged in afterwards
     rest, rest_places = values[:, whole:].topk(min(k, width - whole))
     best, order = torch.cat([best, rest], 1).topk(k)
     return best, torch.cat([found, rest_places + whole], 1).gather(1, order)

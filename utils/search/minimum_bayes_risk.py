@@ -1,4 +1,4 @@
-"""The candidate that agrees most with all others: argmax_h Σ_r u(h, r), Eikema & Aziz 2022."""
+"""Minimum Bayes risk: the candidate that agrees most with all others, argmax_h Σ_r u(h, r), Eikema & Aziz 2022."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -6,25 +6,25 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-_ORDER = 6  # of the longest n-grams of characters
+_ORDER = 6  # the longest character n-grams
 _BETA = 2  # recall counts twice as much as precision
 
 
 def by_expected_chrf(candidates: Sequence[str]) -> list[int]:
-    """Places of the candidates, the one with the highest mean chrF2 against all others first.
+    """Return the candidates' places, ordered by mean chrF2 against all others, highest first.
 
-    One that was found twice has two votes. Equal ones keep their order.
+    A candidate that was found twice has two votes. Ties keep their order.
     """
     votes = Counter(candidates)
     utility = pairwise_chrf(list(votes))
     totals = utility @ np.array(list(votes.values()), float) - utility.diagonal()  # without its own vote
-    # what sums the same numbers in another order is no better for its last digits
+    # sums of the same numbers in another order differ in their last digits, which must not decide
     expected = dict(zip(votes, totals.round(9).tolist(), strict=True))
     return sorted(range(len(candidates)), key=lambda i: -expected[candidates[i]])
 
 
 def pairwise_chrf(texts: Sequence[str]) -> NDArray[np.float64]:
-    """chrF2 (0 to 100) of each text (row) against each as the reference (column), as sacreBLEU gives it."""
+    """Return chrF2 (0 to 100) of each text (row) against each as the reference (column), as sacreBLEU computes it."""
     n = len(texts)
     characters = ["".join(text.split()) for text in texts]
     precision, recall, effective = np.zeros((n, n)), np.zeros((n, n)), np.zeros((n, n))
@@ -40,10 +40,10 @@ def pairwise_chrf(texts: Sequence[str]) -> NDArray[np.float64]:
 
 
 def _matches(sequences: Sequence[Sequence[str]]) -> NDArray[np.float64]:
-    """How many elements each two sequences share; each with itself: all of its own.
+    """Count the elements that any two sequences share; the diagonal has the length of each.
 
-    The second "a" of a sequence is another element than its first, so that what two sequences share is the
-    product of two rows of zeros and ones.
+    The second "a" of a sequence counts as a different element from its first, so that what two sequences share is
+    the product of two rows of zeros and ones.
     """
     columns: dict[tuple[str, int], int] = {}
     rows: list[int] = []

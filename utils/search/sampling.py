@@ -1,4 +1,4 @@
-"""Translations drawn at random, by how likely they are."""
+"""Sampling: translations drawn at random according to their probability."""
 
 import math
 from collections.abc import Sequence
@@ -9,14 +9,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from utils.dataset import counted_random
 from utils.search.constraint import NEVER
 from utils.search.hypothesis import Bounds, Hypothesis, Searchable, SearchConfig, StateT
 from utils.search.largest import largest
 from utils.search.walk import walk
 
-_MOST_SAMPLES = 10_000  # of a sentence; a slip of the finger would take all memory
-_LEAST_TEMPERATURE = 1e-5  # at which the likeliest token is drawn; log-probabilities over much less are no numbers
-_FIRST_TRY = 64  # tokens that hold most of the probability, most of the time
+_MOST_SAMPLES = 10_000  # per sentence; a typing error could take up all memory
+_LEAST_TEMPERATURE = 1e-5  # draws the likeliest token; much less, and the divided log-probabilities overflow
+_FIRST_TRY = 64  # tokens, which usually hold most of the probability
 
 
 @dataclass(frozen=True)
@@ -24,15 +25,15 @@ class SamplingConfig:
     """How translations are drawn.
 
     Args:
-        n_samples: how many a source.
-        temperature: log-probabilities are divided by it: below 1 the likely gets likelier.
-        top_k: draw among so many likeliest tokens (Fan et al. 2018); 0: among all.
-        top_p: draw among the likeliest tokens that together have this probability (Holtzman et al. 2020), after
-            temperature and top_k.
-        seed: the same one draws the same, in whatever company a sentence is translated.
+        n_samples: translations per source.
+        temperature: log-probabilities are divided by it: below 1 favours likely tokens.
+        top_k: draw among this many likeliest tokens (Fan et al. 2018); 0: among all.
+        top_p: nucleus sampling: draw among the likeliest tokens that together have this probability (Holtzman et al.
+            2020), after temperature and top_k.
+        seed: the same seed draws the same translations, whatever else a sentence is batched with.
 
     Raises:
-        ValueError: a setting with which nothing can be drawn.
+        ValueError: a setting is out of range.
     """
 
     n_samples: int = 1
@@ -67,19 +68,19 @@ def sample(
 ) -> list[list[Hypothesis]]:
     """Draw translations of N sources.
 
-    Each draw is a function of the seed, the number of the sentence, the number of the sample and the step.
+    Each draw depends only on the seed, the number of the sentence, the number of the sample and the step.
 
     Args:
         model: in eval mode.
-        src: source ids, </s> behind each, then padding.
-        bounds: of the length of each translation.
-        config: the penalty (which only shows in the score) and what may not be repeated.
-        sampling: how many, and how.
-        numbers: of the sources, by which their draws are told apart.
-        prefixes: tokens that each translation begins with.
+        src: source ids, each sequence followed by </s>, then padding.
+        bounds: length limits of each translation.
+        config: the length penalty (which only affects the score) and what may not be repeated.
+        sampling: how many translations to draw, and how.
+        numbers: a number for each source, which makes its draws differ from those of the rest.
+        prefixes: tokens that each translation must begin with.
 
     Returns:
-        For each source, in order, its translations, the likeliest first; scored by what the model finds likely,
+        For each source, in order, its translations, best score first; scores are by the model's own probabilities,
         whatever the temperature.
     """
     n_steps = max([bound.most for bound in bounds] + [len(prefix) + 1 for prefix in prefixes or []])
@@ -97,7 +98,7 @@ def sample(
 def candidates(
     log_probs: Float[Tensor, "R V"], sampling: SamplingConfig
 ) -> tuple[Float[Tensor, "R C"], Int[Tensor, "R C"]]:
-    """What is drawn among: log-probabilities (up to a constant) at the temperature, and the tokens they are of."""
+    """Return what is drawn among: log-probabilities (up to a constant) at the temperature, and their tokens."""
     scores = log_probs / sampling.temperature
     tokens = torch.arange(scores.size(1), device=scores.device).expand_as(scores)
     if 0 < sampling.top_k < scores.size(1):
@@ -109,25 +110,22 @@ def candidates(
 
 
 def inverse_cdf(probs: Float[Tensor, "R C"], draws: Float[Tensor, " R"]) -> Int[Tensor, " R"]:
-    """The first places where the sum of the probabilities exceeds uniform numbers from [0, 1)."""
-    # added up in double precision; and a sum that is made in parallel may shrink by a rounding, so that it must
-    # not count where nothing was added
+    """Return the first place in each row where the cumulative probability exceeds a uniform number from [0, 1)."""
+    # in double precision; and a cumulative sum computed in parallel may shrink by a rounding error, so it must not
+    # count at places with probability 0
     sums = probs.cumsum(-1, dtype=torch.float64).masked_fill_(probs == 0, 0.0)
     return (sums > (draws * sums.amax(-1))[:, None]).int().argmax(-1)
 
 
 def uniform(sampling: SamplingConfig, numbers: Sequence[int], n_steps: int) -> Float[Tensor, "N W T"]:
-    """A number from [0, 1) for each step of each sample: the first ones of a stream that belongs to it alone."""
-    streams = [
-        [np.random.SeedSequence(sampling.seed, spawn_key=(number, i)) for i in range(sampling.n_samples)]
-        for number in numbers
-    ]
-    draws = [[np.random.default_rng(stream).random(n_steps) for stream in sentence] for sentence in streams]
-    return torch.from_numpy(np.array(draws))
+    """Return a number from [0, 1) for each step of each sample, independent of what else is drawn."""
+    sentences, samples, steps = np.ogrid[: len(numbers), : sampling.n_samples, :n_steps]
+    key = sampling.seed, "sample"
+    return torch.from_numpy(counted_random.uniform(key, np.asarray(numbers)[sentences], samples, steps))
 
 
 def _nucleus(scores: Float[Tensor, "R V"], top_p: float) -> tuple[Float[Tensor, "R C"], Int[Tensor, "R C"]]:
-    """The likeliest, up to and with the one that brings their sum to top_p; the others score -inf."""
+    """Return the likeliest tokens, up to and including the one that brings their sum to top_p; the rest score -inf."""
     log_probs = scores.log_softmax(-1)
     n_all, n = scores.size(1), min(_FIRST_TRY, scores.size(1))
     while True:

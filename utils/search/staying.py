@@ -1,14 +1,14 @@
-"""Which sentences of a batch are gone on with when some of them are done."""
+"""Which sentences of a batch to keep when some of them are done."""
 
 from jaxtyping import Bool, Int
 from torch import Tensor
 
 
 def who_stays(over: Bool[Tensor, " N"]) -> Int[Tensor, " M"] | None:
-    """The sentences to go on with, in their order; None: all of them stay.
+    """Return the sentences to keep, in their order; None: all of them.
 
-    A CPU's kernels are compiled for each height of a batch that they meet, which takes as long as a step. So a
-    batch shrinks through few heights, and until the next one is reached, some that are over stay in it.
+    A CPU's kernels are compiled for each batch height that they meet, which takes as long as a step. So a batch
+    shrinks through a few fixed heights, and some finished sentences stay in it until it can shrink to the next.
     """
     n_alive = int((~over).sum())
     height = batch_height(n_alive)
@@ -18,6 +18,6 @@ def who_stays(over: Bool[Tensor, " N"]) -> Int[Tensor, " M"] | None:
 
 
 def batch_height(n: int) -> int:
-    """The least of few numbers that is not below n: 1 to 8, 10, 12, 14, 16, 20, ... with at most a quarter between."""
+    """Return the next of a few heights, at least n: 1 to 8, 10, 12, 14, 16, 20, ..., each at most a quarter larger."""
     step = 2 ** max(0, n.bit_length() - 3)
     return -(-n // step) * step

@@ -1,4 +1,4 @@
-"""From texts to translations: cut, batch by length, search, join, in the order of the input."""
+"""From texts to translations: split, batch by length, search, join, in the order of the input."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -16,47 +16,48 @@ from utils.search.sampling import SamplingConfig, sample
 from utils.text.pair import TokenizerPair
 from utils.text.sentence import join_sentences, split_sentences
 
-_MOST_PIECES = 2**20  # no text is cut into more
+_MOST_PIECES = 2**20  # no text is split into more
 
 
 class Candidate(NamedTuple):
     """One way to translate a text."""
 
     text: str
-    score: float  # log-probability over penalty, summed over the pieces that a long text was cut into
+    score: float  # log-probability over penalty, summed over the pieces of a long text
     tokens: list[str]
 
 
 class Translation(NamedTuple):
     """A translated text."""
 
-    candidates: list[Candidate]  # the best first; as many as were asked for and found, at least one
-    n_pieces: int  # that the text was translated in; 0 for an empty or an unknown one
-    lost_tokens: int  # source tokens that no piece could hold
-    unknown: bool  # the vocabulary has nothing of the text, which is handed back as it came
+    candidates: list[Candidate]  # best first; as many as were requested and found, at least one
+    n_pieces: int  # how many pieces the text was translated in; 0 for an empty or an unknown one
+    lost_tokens: int  # source tokens that did not fit into a piece
+    unknown: bool  # nothing of the text is in the vocabulary, and it is returned unchanged
+    n_unknown: int = 0  # source tokens that are not in the vocabulary; the model reads <unk> in their place
 
     @property
     def text(self) -> str:
-        """The best."""
+        """Text of the best candidate."""
         return self.candidates[0].text
 
     @property
     def score(self) -> float:
-        """Of the best."""
+        """Score of the best candidate."""
         return self.candidates[0].score
 
 
 class _Piece(NamedTuple):
-    """What is searched for at a time: a text or a sentence of it."""
+    """What is translated at a time: a text or a sentence of it."""
 
     text: str
-    ids: list[int]  # that fit the window; none where nothing of it is known, so that it stays as it is
+    ids: list[int]  # as many as fit the window; none where the vocabulary has nothing of it: it stays as it is
 
 
 class _Cut(NamedTuple):
     """A text in pieces."""
 
-    pieces: list[_Piece]  # none where nothing of the whole text is known
+    pieces: list[_Piece]  # none where the vocabulary has nothing of the text
     lost_tokens: int
 
 
@@ -64,18 +65,18 @@ class Translator:
     """Translates with a trained model.
 
     Args:
-        model: what is searched, ready to infer.
-        tokenizers: those it was trained with.
-        tgt_lang: language code of the target, which says how sentences are joined.
-        search: beam, penalties and limits.
-        window: most source tokens at a time, </s> included; longer texts are cut at sentence ends.
+        model: the model to search, ready for inference.
+        tokenizers: the tokenizers that it was trained with.
+        tgt_lang: language code of the target, which determines how sentences are joined.
+        search: beam size, penalties and limits.
+        window: most source tokens at a time, </s> included; longer texts are split at sentence ends.
         longest: most target tokens, </s> included.
         device: where the model is.
-        sampling: draw translations instead of looking for the likeliest.
-        minimum_bayes_risk: order candidates by how much they agree with the others, not by score.
+        sampling: draw translations instead of searching for the likeliest.
+        minimum_bayes_risk: order candidates by how much they agree with each other, not by score.
     """
 
-    tokens_per_batch = 16384  # source positions, padding included, times rows a sentence
+    tokens_per_batch = 16384  # source positions, padding included, times rows per sentence
 
     def __init__(
         self,
@@ -107,22 +108,23 @@ class Translator:
         prefixes: Sequence[str] | None = None,
         first: int = 0,
     ) -> list[Translation]:
-        """Translate texts; an empty one (or one of spaces) stays empty, one of unknown characters alone as it is.
+        """Translate texts; an empty one (or only spaces) stays empty, one of only unknown characters stays as it is.
 
-        So does a sentence of unknown characters alone in a text that is translated sentence by sentence.
+        So does a sentence of only unknown characters in a text that is translated sentence by sentence.
 
         Args:
-            texts: one a line.
-            on_progress: is told how many more texts are done.
-            n_best: most candidates a text.
-            prefixes: what each translation begins with (the first piece of a long one).
-            first: number of the first text, where they are part of a longer input; what is drawn depends on it.
+            texts: the texts, each a single line.
+            on_progress: called with the number of texts that have just been finished.
+            n_best: most candidates per text.
+            prefixes: what each translation (of a long text, its first piece) must begin with.
+            first: number of the first text, where the texts are part of a longer input; sampling depends on it.
 
         Raises:
-            ValueError: a prefix with characters that the vocabulary lacks, or longer than the model holds.
+            ValueError: a prefix has characters outside the vocabulary, or is longer than the model can hold.
         """
         forced = self._encode_prefixes(prefixes) if prefixes is not None else [[] for _ in texts]
-        cuts = [self._cut(ids, text) for ids, text in zip(self.tokenizers.src.encode(texts), texts, strict=True)]
+        encoded = self.tokenizers.src.encode(texts)
+        cuts = [self._cut(ids, text) for ids, text in zip(encoded, texts, strict=True)]
         known = [[piece.ids for piece in cut.pieces if piece.ids] for cut in cuts]
         sources = [ids for of_text in known for ids in of_text]
         starts = [[] if i else start for of_text, start in zip(known, forced, strict=True) for i in range(len(of_text))]
@@ -146,8 +148,9 @@ class Translator:
                 len(cut.pieces),
                 cut.lost_tokens,
                 unknown=not cut.pieces and bool(text.strip()),
+                n_unknown=ids.count(UNK_ID) if text.strip() else 0,
             )
-            for text, cut in zip(texts, cuts, strict=True)
+            for text, ids, cut in zip(texts, encoded, cuts, strict=True)
         ]
 
     def search_ids(
@@ -158,14 +161,14 @@ class Translator:
         n_best: int | None = 1,
         numbers: Sequence[int] | None = None,
     ) -> list[list[Hypothesis]]:
-        """Hypotheses for each sequence of source ids (without </s>), best first; searched longest first, in batches.
+        """Return hypotheses, best first, for each sequence of source ids (without </s>); batched, longest first.
 
         Args:
             sources: what to translate.
-            prefixes: ids that each translation begins with.
-            on_progress: is told which sources are done.
-            n_best: as `beam_search` takes it.
-            numbers: as `sample` takes them; the places of the sources when not given.
+            prefixes: ids that each translation must begin with.
+            on_progress: called with the places of the sources that have just been finished.
+            n_best: as in `beam_search`.
+            numbers: as in `sample`; the places of the sources when not given.
         """
         found: list[list[Hypothesis]] = [[] for _ in sources]
         width = self.sampling.n_samples if self.sampling else self.search.beam_size
@@ -187,7 +190,7 @@ class Translator:
         n_best: int | None,
         numbers: Sequence[int],
     ) -> list[list[Hypothesis]]:
-        """Hypotheses for each sequence of a batch, the arguments as `search_ids` has them."""
+        """Return hypotheses for each sequence of a batch; arguments as in `search_ids`."""
         src = padded(sources).to(self.device)
         if self.sampling is not None:
             return sample(self.model, src, bounds, self.search, self.sampling, numbers, starts)
@@ -196,7 +199,7 @@ class Translator:
         return beam_search(self.model, src, bounds, self.search, starts, n_best)
 
     def _decode(self, found: list[list[Hypothesis]], n_best: int) -> list[list[Candidate]]:
-        """The texts of each piece, the best first."""
+        """Return the candidates of each piece, best first."""
         tgt = self.tokenizers.tgt
         n_decoded = None if self.minimum_bayes_risk else n_best
         kept = [hypotheses[:n_decoded] for hypotheses in found]
@@ -211,7 +214,7 @@ class Translator:
         return [piece[:n_best] for piece in candidates]
 
     def _join(self, pieces: list[list[Candidate]]) -> list[Candidate]:
-        """Candidates of a whole text: the best of each piece, then the second best of each that has one, and so on."""
+        """Join the candidates of a text: the best of every piece, then the second best of those that have one, etc."""
         joined = []
         for rank in range(max(len(piece) for piece in pieces)):
             row = [piece[min(rank, len(piece) - 1)] for piece in pieces]
@@ -224,20 +227,20 @@ class Translator:
         encoded = self.tokenizers.tgt.encode(prefixes)
         for ids, prefix in zip(encoded, prefixes, strict=True):
             if UNK_ID in ids:
-                raise ValueError(f"the prefix {prefix!r} has characters outside the vocabulary: leave them out")
+                raise ValueError(f"the prefix {prefix!r} has characters outside the vocabulary: remove them")
             if len(ids) >= self.longest:
-                raise ValueError(f"the prefix has {len(ids)} tokens, and the model holds {self.longest - 1}: cut it")
+                raise ValueError(f"the prefix has {len(ids)} tokens, the model holds {self.longest - 1}: shorten it")
         return encoded
 
     def _is_known(self, ids: list[int]) -> bool:
-        """Whether anything but spaces and unknown characters is in it."""
+        """Return whether the ids are more than spaces and unknown characters."""
         return any(
             i != UNK_ID and token.strip("▁").strip()
             for i, token in zip(ids, self.tokenizers.src.tokens(ids), strict=True)
         )
 
     def _cut(self, ids: list[int], text: str) -> _Cut:
-        """A text that fits the window, or else its sentences, since models learn from those."""
+        """Return a text whole if it fits the window, or else its sentences, since models learn from sentences."""
         room = self.window - 1
         if not self._is_known(ids):
             return _Cut([], 0)

@@ -1,4 +1,4 @@
-"""One token after the other, never looking back: what greedy search and sampling share."""
+"""Decoding one token at a time without ever looking back: what greedy search and sampling share."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ from utils.search.hypothesis import (
 )
 from utils.search.staying import who_stays
 
-# log-probabilities (N, W, V), the numbers of these sentences (N,), and how many tokens were said -> tokens (N, W)
+# log-probabilities (N, W, V), the numbers of these sentences (N,), and the number of tokens so far -> tokens (N, W)
 Choice = Callable[[Tensor, Tensor, int], Tensor]
 
 
@@ -39,18 +39,18 @@ def walk(
 
     Args:
         model: in eval mode.
-        src: source ids, </s> behind each, then padding.
-        bounds: of the length of each translation.
-        config: the penalty and what may not be repeated.
+        src: source ids, each sequence followed by </s>, then padding.
+        bounds: length limits of each translation.
+        config: the length penalty and what may not be repeated.
         choose: picks the next tokens among those that are allowed.
-        width: translations a source.
-        prefixes: tokens that each translation begins with.
+        width: translations per source.
+        prefixes: tokens that each translation must begin with.
 
     Returns:
         For each source, in order, its hypotheses in the order of their rows.
 
     Raises:
-        ValueError: what the model says are no numbers.
+        ValueError: the model's probabilities are not finite numbers.
     """
     device = src.device
     n = len(src)

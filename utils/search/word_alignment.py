@@ -1,4 +1,4 @@
-"""Which word of a source each word of its translation comes from: links of tokens, joined to links of words."""
+"""Word alignment: which source word each word of a translation comes from, from links between tokens."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from utils.text.whole_word import WholeWords
 
 
 class WordAlignment(NamedTuple):
-    """The words of a pair, and (source, target) places in them, counted from 0."""
+    """The words of a pair, and links between them: (source, target) places, counted from 0."""
 
     source: list[str]
     target: list[str]
@@ -20,20 +20,20 @@ class WordAlignment(NamedTuple):
 
 
 class WordAligner:
-    """Joins the tokens of words.
+    """Joins tokens, and the links between them, to words.
 
-    A word is what spaces part; in scripts without spaces it is a token, for nothing in the text says more. A space
-    that is a token by itself (SentencePiece's lone ▁) is no word, nor are links to it.
+    Words are separated by spaces; in scripts without spaces each token is a word, since the text marks no others. A
+    space that is a token by itself (SentencePiece's lone ▁) is not a word, and links to it are dropped.
 
     Args:
-        tokenizers: that the tokens are of.
+        tokenizers: the tokenizers that the tokens come from.
     """
 
     def __init__(self, tokenizers: TokenizerPair) -> None:
         self._source, self._target = (_Words(tokenizer) for tokenizer in tokenizers)
 
     def join(self, source: Sequence[str], target: Sequence[str], links: Links) -> WordAlignment:
-        """Two words are linked where any of their tokens are; by target words, then by source words."""
+        """Link two words where any of their tokens are linked; sorted by target word, then by source word."""
         (of_source, source_words), (of_target, target_words) = self._source.find(source), self._target.find(target)
         pairs = {(of_source[i], of_target[j]) for i, j in links}
         linked = [(i, j) for i, j in pairs if i is not None and j is not None]
@@ -48,10 +48,10 @@ class _Words:
         self._ids = id_of_each(tokenizer)
 
     def find(self, tokens: Sequence[str]) -> tuple[list[int | None], list[str]]:
-        """The word that each token is of, None for a lone space; and the words."""
+        """Return the place of the word that each token belongs to, None for a lone space; and the words."""
         numbers = self._whole_words.numbers(np.array([self._ids[token] for token in tokens], np.int64)).tolist()
         words = [""] * (max(numbers, default=-1) + 1)
         for number, token in zip(numbers, tokens, strict=True):
-            words[number] += "".join(token.replace("▁", "").split())  # an ideographic space is a token, and no word
+            words[number] += "".join(token.replace("▁", "").split())  # an ideographic space is a token, not a word
         places = {number: place for place, number in enumerate(n for n, word in enumerate(words) if word)}
         return [places.get(number) for number in numbers], [word for word in words if word]

@@ -1,1 +1,1 @@
-"""Translations over HTTP: what is asked together is translated together, and a page shows where a model looks."""
+"""Translation over HTTP: requests that arrive together are batched, and a page shows the model's attention."""

@@ -1,4 +1,4 @@
-"""What can be asked over HTTP: LibreTranslate's endpoints, the page and its own one, and how the server fares."""
+"""The HTTP endpoints: LibreTranslate's, the page and its own endpoint, health and metrics."""
 
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -21,16 +21,16 @@ from utils.serve.page import page
 from utils.serve.request import BodyLimit, LibreTranslateRequest, PageRequest, read, while_awaited
 from utils.serve.service import AUTO, MOST_BEAM, Limits, Route, Service
 
-_DIGITS = 4  # of a score
+_DIGITS = 4  # digits of a score
 
 
 class Counted:
-    """Middleware: every request is counted.
+    """Middleware that counts every request.
 
     Args:
-        app: whose requests.
-        answered: is told path, status and seconds.
-        paths: those that are told apart; all others are one, or anybody could fill the memory with names.
+        app: application to wrap.
+        answered: called with path, status and seconds of each request.
+        paths: paths to count separately; the rest count as one, since anybody could fill the memory with names.
     """
 
     def __init__(self, app: ASGIApp, answered: Callable[[str, int, float], None], paths: Sequence[str]) -> None:
@@ -39,7 +39,7 @@ class Counted:
         self._paths = paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, and count."""
+        """Answer a request and count it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -58,10 +58,10 @@ class Counted:
 
 
 def create_app(routes: Sequence[Route], limits: Limits) -> FastAPI:
-    """The application that serves some runs.
+    """Create the application that serves the given runs.
 
     Raises:
-        ValueError: two runs of the same name.
+        ValueError: two runs have the same name.
     """
     service = Service(routes, limits)
 
@@ -85,27 +85,27 @@ def _add_endpoints(app: FastAPI, service: Service) -> None:
 
     @app.get("/", response_class=HTMLResponse)
     async def show_page() -> HTMLResponse:
-        """The page."""
+        """The web page."""
         return HTMLResponse(page().html, headers=page().headers)
 
     @app.get("/docs", response_class=HTMLResponse)
     async def show_documentation() -> HTMLResponse:
-        """This."""
+        """This page."""
         return HTMLResponse(documentation(app.openapi()))
 
     @app.get("/health")
     async def health() -> dict[str, str]:
-        """As LibreTranslate says that all is well."""
+        """Health check, as in LibreTranslate."""
         return {"status": "ok"}
 
     @app.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> PlainTextResponse:
-        """Figures for Prometheus."""
+        """Metrics for Prometheus."""
         return PlainTextResponse(service.metrics.page(service.waiting), media_type=CONTENT_TYPE)
 
     @app.get("/languages")
     async def languages() -> list[dict[str, Any]]:
-        """LibreTranslate's list: each language that can be translated, and into which."""
+        """Source languages with their target languages, as in LibreTranslate."""
         targets: dict[str, list[str]] = {}
         for route in service.routes:
             known = targets.setdefault(route.src_lang, [])
@@ -123,7 +123,7 @@ def _add_endpoints(app: FastAPI, service: Service) -> None:
 
     @app.post("/translate", openapi_extra=_takes(LibreTranslateRequest, form=True))
     async def translate(request: Request) -> JSONResponse:
-        """LibreTranslate's endpoint: a text for a text, a list for a list."""
+        """Translate a text, or a list of texts, as in LibreTranslate."""
         asked = await read(request, LibreTranslateRequest)
         texts = [asked.q] if isinstance(asked.q, str) else asked.q
         service.refuse_too_much(texts)
@@ -141,12 +141,10 @@ def _add_endpoints(app: FastAPI, service: Service) -> None:
 
     @app.post("/api/translate", openapi_extra=_takes(PageRequest))
     async def translate_for_page(request: Request) -> JSONResponse:
-        """The page's endpoint: candidates line by line, and where the model looked."""
+        """Translate for the web page: candidates line by line, with attention weights."""
         asked = await read(request, PageRequest)
         if asked.beam is not None and asked.n_best > asked.beam:
-            raise HTTPException(
-                400, f"beam={asked.beam} cannot find the {asked.n_best} of n_best: give beam={asked.n_best}"
-            )
+            raise HTTPException(400, f"beam={asked.beam} is less than n_best={asked.n_best}: give beam={asked.n_best}")
         service.refuse_too_much([asked.text])
         route, _ = service.choose(asked.text, asked.source, asked.target, asked.run)
         begin = time.perf_counter()
@@ -164,7 +162,7 @@ def _add_endpoints(app: FastAPI, service: Service) -> None:
 
 
 def _joined(lines: Sequence[Line]) -> list[str]:
-    """Whole texts: the best of each line, then the second best of each that has one, and so on."""
+    """Join lines to texts: the best of each line, then the second best where there is one, and so on."""
     candidates = [line.translation.candidates for line in lines]
     return [
         "\n".join(found[min(rank, len(found) - 1)].text for found in candidates)
@@ -183,6 +181,7 @@ def _line_fields(line: Line) -> dict[str, Any]:
         "pieces": translation.n_pieces,
         "lost_tokens": translation.lost_tokens,
         "unknown": translation.unknown,
+        "unknown_tokens": translation.n_unknown,
     }
 
 
@@ -196,18 +195,18 @@ def _candidate_fields(candidate: Candidate, attention: list[list[float]] | None)
 
 
 def _takes(model: type[BaseModel], form: bool = False) -> dict[str, Any]:
-    """The body of a request as OpenAPI describes it."""
+    """Describe the body of a request in OpenAPI terms."""
     kinds = ["application/json", *(["application/x-www-form-urlencoded"] if form else [])]
     schema = model.model_json_schema()
     return {"requestBody": {"required": True, "content": {kind: {"schema": schema} for kind in kinds}}}
 
 
 async def _refusal(_: Request, error: Exception) -> Response:
-    """LibreTranslate's shape of an error."""
+    """Answer an error in LibreTranslate's format."""
     if not isinstance(error, HTTPException):
         raise error
     return JSONResponse({"error": str(error.detail)}, error.status_code, error.headers)
 
 
-async def _failure(_: Request, error: Exception) -> Response:  # noqa: ARG001 (the server writes it into its log)
-    return JSONResponse({"error": "the server failed: its log says why"}, 500)
+async def _failure(_: Request, error: Exception) -> Response:  # noqa: ARG001 (the server logs it)
+    return JSONResponse({"error": "internal server error: see the server's log"}, 500)

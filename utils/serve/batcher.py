@@ -1,4 +1,4 @@
-"""What arrives within a few milliseconds is worked on together, by one thread; a queue with an end."""
+"""Batching of texts that arrive within milliseconds of each other: one worker thread, and a bounded queue."""
 
 import asyncio
 from collections.abc import Callable, Hashable, Sequence
@@ -13,32 +13,30 @@ FoundT = TypeVar("FoundT")
 
 
 class QueueFullError(Exception):
-    """No more is taken at present."""
+    """The queue has no room at present."""
 
 
 class _Job(NamedTuple, Generic[AskedT, FoundT]):
     texts: Sequence[str]
     asked: AskedT
     found: asyncio.Future[list[FoundT]]
-    since: float  # when it came, by the clock of the event loop
+    since: float  # arrival time, by the clock of the event loop
 
     @property
     def is_wanted(self) -> bool:
-        """Nobody has turned away from it."""
+        """Whether somebody still waits for the result."""
         return not self.found.done()
 
 
 class Batcher(Generic[AskedT, FoundT]):
-    """Collects texts from many requests; to be entered (`async with`) before it is asked.
-
-    Leaving it finishes what is there.
+    """Collects texts from many requests; use it in an `async with` block, which finishes queued texts on exit.
 
     Args:
-        work: what is done with texts that are asked for alike, in a thread of its own; an answer for each, in order.
-        batch_texts: most texts worked on together, unless a single request has more.
-        collect_s: how long a text may wait for others while nothing is being done.
-        queue_texts: most texts that wait.
-        on_batch: is told how many texts are worked on together.
+        work: processes texts with the same options, in a separate thread; returns a result for each, in order.
+        batch_texts: most texts in a batch.
+        collect_s: seconds that a text may wait for others while the worker is idle.
+        queue_texts: most texts in the queue.
+        on_batch: called with the number of texts in each batch.
     """
 
     def __init__(
@@ -73,14 +71,14 @@ class Batcher(Generic[AskedT, FoundT]):
 
     @property
     def n_waiting(self) -> int:
-        """Texts in the queue."""
+        """Number of texts in the queue."""
         return sum(len(job.texts) for job in self._wanted())
 
     def enter(self, texts: Sequence[str], asked: AskedT) -> asyncio.Future[list[FoundT]]:
-        """Queue the texts of a request; who cancels the future takes them out again.
+        """Queue the texts of a request; cancelling the future takes them out again.
 
         Raises:
-            QueueFullError: too many wait already.
+            QueueFullError: too many texts are waiting, or the batcher is closing.
         """
         loop = asyncio.get_running_loop()
         if self._is_closing or self.n_waiting + len(texts) > self._queue_texts:
@@ -99,7 +97,7 @@ class Batcher(Generic[AskedT, FoundT]):
             await self._do(jobs)
 
     async def _next_batch(self) -> list[_Job[AskedT, FoundT]]:
-        """Jobs that are asked for as the oldest is; none when all is done and no more will come."""
+        """Wait for jobs with the same options as the oldest; none once the batcher is closing and empty."""
         loop = asyncio.get_running_loop()
         while True:
             waiting = self._wanted()
@@ -130,13 +128,13 @@ class Batcher(Generic[AskedT, FoundT]):
         loop = asyncio.get_running_loop()
         done: list[FoundT] = []
         try:
-            for begin in range(0, len(texts), self._batch_texts):  # of a request that is longer than a batch
+            for begin in range(0, len(texts), self._batch_texts):  # a request may exceed a batch
                 if not any(job.is_wanted for job in jobs):
                     return
                 part = texts[begin : begin + self._batch_texts]
                 self._on_batch(len(part))
                 done += await loop.run_in_executor(self._thread, self._work, part, jobs[0].asked)
-        except Exception as error:  # whatever it is, it is the answer to whose text has caused it, and to nobody else
+        except Exception as error:  # whatever it is, only the request that caused it gets it as its answer
             if len(jobs) > 1:
                 for job in jobs:
                     await self._do([job])

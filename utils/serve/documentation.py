@@ -1,4 +1,4 @@
-"""What the API says of itself, as a page that asks no network for scripts, as FastAPI's own do."""
+"""The API documentation as a page that, unlike FastAPI's own, loads no scripts from the network."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,5 +8,5 @@ from utils.page_template import page_template
 
 
 def documentation(schema: Mapping[str, Any]) -> str:
-    """A page of an OpenAPI schema: each endpoint with the fields that it takes."""
+    """Render an OpenAPI schema as a page: each endpoint with the fields that it takes."""
     return page_template(Path(__file__).with_suffix(".html")).render(schema=schema)

@@ -1,4 +1,4 @@
-"""A translator that is asked by several at once: how wide to search is said with each lot of texts."""
+"""A translator shared by many requests: each chunk of lines brings its own beam size."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,17 +11,17 @@ from utils.search.alignment import mean_cross_attention
 from utils.search.translator import Translation, Translator
 from utils.text.tokenizer import id_of_each
 
-_DIGITS = 3  # of a weight: a thousandth is nothing to see
-_MOST_WEIGHTS = 500_000  # that are told of a lot: some MB of JSON, for which everybody waits
+_DIGITS = 3  # digits of a weight: less than a thousandth is invisible
+_MOST_WEIGHTS = 500_000  # most weights returned for a chunk: some MB of JSON, for which all requests wait
 
 
 class Asked(NamedTuple):
     """How to translate.
 
     Args:
-        beam: hypotheses kept; None: as the run has it, and as many as are asked for.
-        n_best: candidates wanted.
-        attention: whether to tell where the model looked.
+        beam: beam size; None: the run's own, or `n_best` if that is larger.
+        n_best: candidates to return.
+        attention: whether to return attention weights.
     """
 
     beam: int | None = None
@@ -34,9 +34,9 @@ class Line(NamedTuple):
 
     Args:
         translation: its candidates.
-        source_tokens: what was translated, </s> behind it; nothing where no attention is shown.
-        attention: for each candidate the weights of each of its tokens over the source tokens; nothing where it was
-            not asked for, where the line was not translated in one piece, or the lines before it have so many.
+        source_tokens: source tokens with a final </s>; empty without attention.
+        attention: for each candidate, the weights of each of its tokens over the source tokens; empty if not
+            requested, if the line was not translated in one piece, or if the chunk has too many weights already.
     """
 
     translation: Translation
@@ -45,11 +45,11 @@ class Line(NamedTuple):
 
 
 class Interpreter:
-    """Translates lots of lines; to be used by one thread.
+    """Translates chunks of lines; use it from a single thread.
 
     Args:
-        translator: its beam changes with what is asked.
-        model: what it translates with, in single precision; not shared with the translator.
+        translator: the translator, whose beam size changes with each request.
+        model: its model in single precision, not shared with the translator.
     """
 
     def __init__(self, translator: Translator, model: Transformer) -> None:
@@ -60,7 +60,7 @@ class Interpreter:
         self._tgt_ids = id_of_each(tgt)
 
     def translate(self, lines: Sequence[str], asked: Asked) -> list[Line]:
-        """Each line, all in the way that is asked for."""
+        """Translate lines, all with the same options."""
         beam = asked.beam or max(self._own.beam_size, asked.n_best)
         self._translator.search = replace(self._own, beam_size=beam)
         translations = self._translator.translate(lines, n_best=asked.n_best)

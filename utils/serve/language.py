@@ -1,4 +1,4 @@
-"""Which of the languages at hand a text is in, told by its letters, and what they are called."""
+"""Language detection by letters, among the available languages, and language names."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -16,18 +16,18 @@ class Detected(NamedTuple):
 
 
 def language_name(code: str) -> str:
-    """In English; the code itself where nobody has named it."""
+    """Return the English name of a language, or the code itself if it has none here."""
     return _NAMES.get(code, code)
 
 
 def detect(text: str, languages: Sequence[str]) -> Detected | None:
-    """The likeliest of some languages; None where the text is Japanese or Chinese, or is not, and none of them is so.
+    """Return the likeliest of the given languages; None if none of them fits the script of the text.
 
-    Letters tell Japanese from English, not English from German: among those, the first is taken.
+    Letters tell Japanese from English, but not English from German: among those, the first is taken.
 
     Args:
-        text: to look at; without a letter it may be in any language.
-        languages: codes, at least one.
+        text: text to detect; without letters, it may be in any language.
+        languages: language codes, at least one.
     """
     counts = count_letters(text)
     if not counts.letters:

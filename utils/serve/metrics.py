@@ -1,4 +1,4 @@
-"""What a server counts, in the text format of Prometheus."""
+"""Metrics of a server, in the text format of Prometheus."""
 
 import bisect
 from collections import Counter
@@ -11,10 +11,10 @@ _TEXTS = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
 class Histogram:
-    """How many values were at most so large.
+    """Counts of values up to each bound.
 
     Args:
-        bounds: ascending; one bucket each, and one for what is larger than all.
+        bounds: ascending upper bounds, one bucket each; one more bucket is for larger values.
     """
 
     def __init__(self, bounds: Sequence[float]) -> None:
@@ -28,7 +28,7 @@ class Histogram:
         self._sum += value
 
     def lines(self, name: str, label: str) -> Iterator[str]:
-        """The cumulative buckets, their sum and count."""
+        """Yield the cumulative buckets, the sum and the count."""
         for bound, count in zip([*self._bounds, "+Inf"], accumulate(self._counts), strict=True):
             yield f'{name}_bucket{{{label},le="{bound}"}} {count}'
         yield f"{name}_sum{{{label}}} {self._sum:.6g}"
@@ -36,10 +36,10 @@ class Histogram:
 
 
 class Metrics:
-    """The figures of one server; to be used by one thread.
+    """Metrics of one server; use it from a single thread.
 
     Args:
-        runs: names of those that are served.
+        runs: names of the served runs.
     """
 
     def __init__(self, runs: Sequence[str]) -> None:
@@ -57,20 +57,22 @@ class Metrics:
         self._batches[run].add(n_texts)
 
     def page(self, waiting: Mapping[str, int]) -> str:
-        """All figures; with how many texts wait for each run."""
+        """Return all metrics; `waiting` is the number of queued texts of each run."""
         return "".join(f"{line}\n" for line in self._lines(waiting))
 
     def _lines(self, waiting: Mapping[str, int]) -> Iterator[str]:
-        yield from _head("miyako_requests_total", "counter", "Requests answered, by status; 499: nobody waited.")
+        yield from _head("miyako_requests_total", "counter", "Requests answered, by status; 499: the client has gone.")
         for (path, status), n in sorted(self._answers.items()):
             yield f'miyako_requests_total{{path="{path}",status="{status}"}} {n}'
-        yield from _head("miyako_request_seconds", "histogram", "From the head of a request to the end of its answer.")
+        yield from _head(
+            "miyako_request_seconds", "histogram", "Seconds from the head of a request to the end of its answer."
+        )
         for path, seconds in sorted(self._seconds.items()):
             yield from seconds.lines("miyako_request_seconds", f'path="{path}"')
-        yield from _head("miyako_batch_texts", "histogram", "Texts translated together.")
+        yield from _head("miyako_batch_texts", "histogram", "Texts per batch.")
         for run, texts in self._batches.items():
             yield from texts.lines("miyako_batch_texts", f'run="{_escaped(run)}"')
-        yield from _head("miyako_queue_texts", "gauge", "Texts that wait for a run.")
+        yield from _head("miyako_queue_texts", "gauge", "Texts waiting for a run.")
         for run, n in waiting.items():
             yield f'miyako_queue_texts{{run="{_escaped(run)}"}} {n}'
 

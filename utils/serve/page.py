@@ -1,4 +1,4 @@
-"""The page: one file that asks nobody but the server it came from."""
+"""The web page: a single file that contacts only the server it came from."""
 
 import base64
 import hashlib
@@ -11,7 +11,7 @@ _FILE = Path(__file__).with_name("page.html")
 
 
 class Page(NamedTuple):
-    """What a browser gets."""
+    """The page as sent to a browser."""
 
     html: str
     headers: dict[str, str]
@@ -19,7 +19,7 @@ class Page(NamedTuple):
 
 @cache
 def page() -> Page:
-    """The page, and the policy by which a browser runs its own script and style and no others."""
+    """Return the page, with a policy that lets the browser run only its own script and style."""
     html = _FILE.read_text(encoding="utf-8")
     policy = {
         "default-src": "'none'",
@@ -35,7 +35,7 @@ def page() -> Page:
         "Content-Security-Policy": "; ".join(f"{name} {value}" for name, value in policy.items()),
         "X-Content-Type-Options": "nosniff",
         "Referrer-Policy": "no-referrer",
-        "Cache-Control": "no-cache",  # a page of yesterday would not know today's server
+        "Cache-Control": "no-cache",  # an old page might not fit an updated server
     }
     return Page(html, headers)
 

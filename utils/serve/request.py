@@ -1,4 +1,4 @@
-"""What may be asked, read from JSON or a form; every mistake is one line."""
+"""Requests, read from JSON or a form; each error is a single line."""
 
 import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
@@ -14,44 +14,46 @@ from utils.serve.service import AUTO, MOST_BEAM
 
 _URLENCODED, _MULTIPART = "application/x-www-form-urlencoded", "multipart/form-data"
 _MOST_FIELDS = 1000
-_READING_S = 10.0  # for a body of some kilobytes
-_FAULTS_SHOWN = 3  # a list has one for each of its elements
-_NOBODY_WAITS = 499  # nginx's number for it; seen in the metrics alone
+_READING_S = 10.0  # time limit for reading a body of some kilobytes
+_FAULTS_SHOWN = 3  # a list may have one per element
+_NOBODY_WAITS = 499  # nginx's status for it; appears only in the metrics
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 AnswerT = TypeVar("AnswerT")
 
 
 class LibreTranslateRequest(BaseModel):
-    """LibreTranslate's request; what else its clients send, such as api_key, is passed over."""
+    """A LibreTranslate request; other fields that its clients send, such as api_key, are ignored."""
 
-    q: str | list[str] = Field(description="a text, or several; lines are translated one by one")
-    source: str = Field(description="code of its language, or auto")
-    target: str = Field(description="code of the language to translate into, or auto")
-    format: Literal["text"] = Field("text", description="markup is not understood")
-    alternatives: int = Field(0, ge=0, lt=MOST_BEAM, description="how many other translations to give")
+    q: str | list[str] = Field(description="text or list of texts; each line is translated separately")
+    source: str = Field(description="language code of the text, or auto")
+    target: str = Field(description="language code to translate into, or auto")
+    format: Literal["text"] = Field("text", description="plain text; markup is not supported")
+    alternatives: int = Field(0, ge=0, lt=MOST_BEAM, description="number of alternative translations")
 
 
 class PageRequest(BaseModel):
-    """What the page asks."""
+    """A request of the web page."""
 
     model_config = ConfigDict(extra="forbid")
 
-    text: str = Field(description="lines are translated one by one")
-    run: str | None = Field(None, description="name of a run; without one, the first that fits")
-    source: str = Field(AUTO, description="code of the text's language, or auto")
-    target: str = Field(AUTO, description="code of the language to translate into, or auto")
-    beam: int | None = Field(None, ge=1, le=MOST_BEAM, description="1 is greedy; without it, as the run has it")
-    n_best: int = Field(1, ge=1, le=MOST_BEAM, description="most translations of each line")
-    attention: bool = Field(False, description="tell where the model looked")
+    text: str = Field(description="text; each line is translated separately")
+    run: str | None = Field(None, description="name of a run; default: the first that fits")
+    source: str = Field(AUTO, description="language code of the text, or auto")
+    target: str = Field(AUTO, description="language code to translate into, or auto")
+    beam: int | None = Field(
+        None, ge=1, le=MOST_BEAM, description="beam size; 1 is greedy search; default: the run's own"
+    )
+    n_best: int = Field(1, ge=1, le=MOST_BEAM, description="most translations per line")
+    attention: bool = Field(False, description="return attention weights")
 
 
 class BodyLimit:
-    """Middleware: bodies longer than so many bytes are refused, 413, whether they say so beforehand or not.
+    """Middleware that refuses bodies over the limit with status 413, whether or not they announce their length.
 
     Args:
-        app: what is protected.
-        max_bytes: the limit.
+        app: application to protect.
+        max_bytes: most bytes of a body.
     """
 
     def __init__(self, app: ASGIApp, max_bytes: int) -> None:
@@ -59,7 +61,7 @@ class BodyLimit:
         self._max_bytes = max_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, unless the body is too long."""
+        """Answer a request, unless its body is too long."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -78,10 +80,10 @@ class BodyLimit:
 
 
 async def read(request: Request, model: type[ModelT]) -> ModelT:
-    """The body of a request, checked.
+    """Read and validate the body of a request.
 
     Raises:
-        HTTPException: it is not what is asked for, 400; or did not come in time, 408.
+        HTTPException: it is invalid (400), did not arrive in time (408), or the client has gone (499).
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     try:
@@ -92,9 +94,9 @@ async def read(request: Request, model: type[ModelT]) -> ModelT:
                 return model.model_validate(_urlencoded(await request.body()))
             return model.model_validate_json(await request.body())
     except TimeoutError:
-        raise HTTPException(408, "the request did not come in time", {"Connection": "close"}) from None
+        raise HTTPException(408, "the request did not arrive in time", {"Connection": "close"}) from None
     except ClientDisconnect:
-        raise HTTPException(_NOBODY_WAITS, "nobody waits for an answer") from None
+        raise HTTPException(_NOBODY_WAITS, "the client has gone") from None
     except ValidationError as error:
         raise HTTPException(400, _in_one_line(error)) from None
     except ValueError:
@@ -107,15 +109,15 @@ async def _multipart(request: Request) -> dict[str, Any]:
 
 
 def _urlencoded(body: bytes) -> dict[str, Any]:
-    """As browsers write it, or as `curl -d` does: UTF-8 in escapes or not."""
+    """Parse a form as browsers or `curl -d` send it: UTF-8, with or without escapes."""
     return _fields(parse_qs(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS))
 
 
 def _fields(given: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
-    """A field that is given several times is a list.
+    """Return the fields; one that is given several times becomes a list.
 
     Raises:
-        ValueError: one has half of a character, as some charsets allow and no tokenizer reads.
+        ValueError: a field has a lone surrogate, which some charsets allow but no tokenizer can read.
     """
     for text in (text for name, values in given.items() for text in (name, *values)):
         text.encode()
@@ -132,15 +134,15 @@ def _in_one_line(error: ValidationError) -> str:
 
 
 async def while_awaited(request: Request, answer: Awaitable[AnswerT], seconds: float) -> AnswerT:
-    """The answer, unless it takes too long or the client goes away, which ends the work on it.
+    """Await an answer, and cancel it if it takes too long or the client goes away.
 
     Args:
-        request: whose body has been read.
-        answer: what is worked on.
-        seconds: most that it may take.
+        request: the request, whose body has been read.
+        answer: the answer to wait for.
+        seconds: time limit.
 
     Raises:
-        HTTPException: it took too long, 504; or nobody waits for it.
+        HTTPException: it took too long (504), or the client has gone (499).
     """
     work, gone = asyncio.ensure_future(answer), asyncio.ensure_future(request.receive())
     try:
@@ -148,8 +150,8 @@ async def while_awaited(request: Request, answer: Awaitable[AnswerT], seconds: f
         if work.done():
             return work.result()
         if gone.done():
-            raise HTTPException(_NOBODY_WAITS, "nobody waits for an answer")
-        raise HTTPException(504, f"no translation within {seconds:g} seconds: send less at once, or a narrower beam")
+            raise HTTPException(_NOBODY_WAITS, "the client has gone")
+        raise HTTPException(504, f"no translation within {seconds:g} seconds: send less text, or use a smaller beam")
     finally:
         work.cancel()
         gone.cancel()

@@ -1,4 +1,4 @@
-"""Which run answers, and that it does: runs, the queue before each, and what they are given at most."""
+"""Dispatch of requests to runs: the choice of a run, a queue for each, and limits."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -14,27 +14,27 @@ from utils.serve.interpreter import Asked, Line
 from utils.serve.language import Detected, detect
 from utils.serve.metrics import Metrics
 
-AUTO = "auto"  # in place of a language: whichever it is
+AUTO = "auto"  # in place of a language code: any language
 MOST_BEAM = 16
 _BYTES_PER_CHARACTER = 12  # JSON may write one as two escapes, \ud83d\ude00
-_SPARE_BYTES = 16384  # for all in a request that is no text
+_SPARE_BYTES = 16384  # for everything in a request besides text
 _RETRY_AFTER = {"Retry-After": "1"}
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a server takes upon itself.
+    """Limits of a server.
 
     Args:
-        max_chars: most characters of a request.
-        max_texts: most texts of a request; each line of a text counts.
+        max_chars: most characters in a request.
+        max_texts: most texts in a request; each line of a text counts as one.
         batch_texts: most texts translated together.
-        collect_ms: milliseconds that a text may wait for others to be translated with.
-        queue_texts: most texts that wait for a run.
-        timeout_s: seconds after which a translation is given up.
+        collect_ms: milliseconds that a text may wait for others to share its batch.
+        queue_texts: most texts waiting for a run.
+        timeout_s: seconds until a request times out.
 
     Raises:
-        ValueError: a limit that lets nothing through.
+        ValueError: a limit would let nothing through.
     """
 
     max_chars: int = 5000
@@ -57,7 +57,7 @@ class Limits:
 
     @property
     def max_bytes(self) -> int:
-        """Most bytes of the body of a request."""
+        """Most bytes in the body of a request."""
         return _SPARE_BYTES + _BYTES_PER_CHARACTER * self.max_chars
 
 
@@ -65,11 +65,11 @@ class Route(NamedTuple):
     """A run that is served.
 
     Args:
-        name: what users call it by.
-        src_lang: language that it translates from.
-        tgt_lang: language that it translates into.
-        beam: of its own search.
-        translate: what it does with lines that come in one lot, in a thread of its own.
+        name: name by which users choose it.
+        src_lang: source language.
+        tgt_lang: target language.
+        beam: beam size of its own search settings.
+        translate: translates a chunk of lines; called in a separate thread.
     """
 
     name: str
@@ -80,26 +80,26 @@ class Route(NamedTuple):
 
     @property
     def direction(self) -> str:
-        """For people."""
+        """Translation direction, for display."""
         return f"{self.src_lang}→{self.tgt_lang}"
 
 
 class Service:
-    """Runs that can be asked; to be entered (`async with`) before they are.
+    """Runs that translate requests; use it in an `async with` block.
 
     Args:
-        routes: the runs; of several that translate alike, the first is asked unless another one is named.
-        limits: of what they do.
+        routes: the runs; of several with the same direction, the first is used unless another is named.
+        limits: limits of requests and queues.
 
     Raises:
-        ValueError: two runs of the same name.
+        ValueError: two runs have the same name.
     """
 
     def __init__(self, routes: Sequence[Route], limits: Limits) -> None:
         names = [route.name for route in routes]
         for name in names:
             if names.count(name) > 1:
-                raise ValueError(f"two runs are called {name}, and are chosen by their names: rename one")
+                raise ValueError(f"two runs are called {name}, but runs are chosen by name: rename one")
         self.routes = routes
         self.limits = limits
         self.metrics = Metrics(names)
@@ -125,21 +125,21 @@ class Service:
 
     @property
     def waiting(self) -> dict[str, int]:
-        """Texts in the queue of each run."""
+        """Number of texts in the queue of each run."""
         return {name: batcher.n_waiting for name, batcher in self._batchers.items()}
 
     def choose(
         self, text: str, source: str = AUTO, target: str = AUTO, name: str | None = None
     ) -> tuple[Route, Detected | None]:
-        """The run for a text, and in what language the text seems to be, where that is asked.
+        """Choose the run for a text; also return the detected language if it had to be detected.
 
         Raises:
-            HTTPException: there is none, 400.
+            HTTPException: no run fits (400).
         """
         directions = ", ".join(dict.fromkeys(route.direction for route in self.routes))
         if name is not None and all(route.name != name for route in self.routes):
             names = ", ".join(route.name for route in self.routes)
-            raise HTTPException(400, f"no run {name!r} is served: there are {names}")
+            raise HTTPException(400, f"no run {name!r} is served: choose from {names}")
         fitting = [
             route
             for route in self.routes
@@ -147,39 +147,39 @@ class Service:
         ]
         if not fitting:
             asked = f"run {name}" if name else "run"
-            raise HTTPException(400, f"no {asked} translates {source}→{target}: there are {directions}")
+            raise HTTPException(400, f"no {asked} translates {source}→{target}: choose from {directions}")
         if source != AUTO or name is not None:
             return fitting[0], None
         detected = detect(text, list(dict.fromkeys(route.src_lang for route in fitting)))
         if detected is None:
             raise HTTPException(
-                400, f"the text is in no language that can be translated {AUTO}→{target}: there are {directions}"
+                400, f"the language of the text cannot be translated {AUTO}→{target}: choose from {directions}"
             )
         return next(route for route in fitting if route.src_lang == detected.language), detected
 
     async def translate(self, wanted: Sequence[tuple[Route, str]], asked: Asked) -> list[list[Line]]:
-        """Translate texts of one request, line by line; all or nothing.
+        """Translate the texts of one request, line by line; all or nothing.
 
         Raises:
-            HTTPException: too many wait, 503.
+            HTTPException: too many texts are waiting (503).
         """
-        lots = [(route, _lines(text)) for route, text in wanted]
+        chunks = [(route, _lines(text)) for route, text in wanted]
         answers: list[asyncio.Future[list[Line]]] = []
         try:
-            for route, lines in lots:
+            for route, lines in chunks:
                 answers.append(self._batchers[route.name].enter(lines, asked))
             return await asyncio.gather(*answers)
         except QueueFullError:
             raise HTTPException(503, "too many texts are waiting: try again in a moment", _RETRY_AFTER) from None
         finally:
             for answer in answers:
-                answer.cancel()  # what nobody waits for any more leaves the queue
+                answer.cancel()  # takes abandoned texts out of the queue
 
     def refuse_too_much(self, texts: Sequence[str]) -> None:
-        """To be asked before anything is done with the texts of a request.
+        """Refuse texts over the limits; call this before doing anything else with a request.
 
         Raises:
-            HTTPException: they are too much at once, 400.
+            HTTPException: there are too many lines or characters (400).
         """
         lines = [line for text in texts for line in _lines(text)]
         n_texts, n_chars = len(lines), sum(map(len, lines))
@@ -188,7 +188,7 @@ class Service:
             (n_chars, self.limits.max_chars, "characters"),
         ):
             if n > most:
-                raise HTTPException(400, f"{n:,} {unit} at once are more than {most:,}: send them in parts")
+                raise HTTPException(400, f"{n:,} {unit} exceed the limit of {most:,}: send them in parts")
 
 
 def _lines(text: str) -> list[str]:

@@ -1,1 +1,1 @@
-"""What train.py can train: for each task its texts, network and objective, what good is, and what comes at the end."""
+"""What train.py can train: for each task its texts, network, objective, scores, and what to do at the end."""

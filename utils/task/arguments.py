@@ -1,21 +1,34 @@
-"""What the command line of train.py asks for."""
+"""The command line of train.py."""
 
 import argparse
+import re
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import NamedTuple
+
+from jsonargparse import DefaultHelpFormatter
 
 from const.path import PRESET
 from const.version import VERSION
 from utils.command_line import Parser
-from utils.config import TREES, AnyConfig, Config, add_config, names_corpus, to_config, tree_of
+from utils.config import (
+    CONFIG_TYPES,
+    AnyConfig,
+    TranslationConfig,
+    add_config,
+    config_type_of,
+    find_settings,
+    names_corpus,
+    to_config,
+)
 from utils.dataset.corpus import DataConfig
+from utils.file import require_folder_name
 from utils.run import CHECKPOINTS, CONFIG, find_run, newest_run, read_config
 
 
 class Arguments(NamedTuple):
-    """What is asked for."""
+    """What the command line requests."""
 
     config: AnyConfig
     resume: Path | None = None
@@ -24,8 +37,19 @@ class Arguments(NamedTuple):
     profile: bool = False
 
 
-def build_parser(tree: type[AnyConfig] = Config) -> Parser:
-    """All options: those of the configuration tree of a task, and those that are not part of a run."""
+class _SettingsHelp(argparse.RawDescriptionHelpFormatter, DefaultHelpFormatter):
+    """Help with the examples as written, and the type and the default of every setting."""
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        is_setting = action.dest not in Arguments._fields
+        return super()._get_help_string(action) if is_setting else action.help or ""
+
+    def _expand_help(self, action: argparse.Action) -> str:
+        return re.sub(r"type: Literal\[.*?\], ", "", super()._expand_help(action))  # the choices are shown anyway
+
+
+def build_parser(config_type: type[AnyConfig] = TranslationConfig) -> Parser:
+    """Build the parser of all options: the settings of a task, and options that are not part of a run."""
     parser = Parser(
         prog="train.py",
         version=VERSION,
@@ -33,84 +57,111 @@ def build_parser(tree: type[AnyConfig] = Config) -> Parser:
         description="Train a translator, a BERT, a Transformer-XL or a classifier; without options: KFTT, Japanese to "
         "English, Transformer base. The options below are those of the task that --config or --task names.",
         epilog="""examples:
-  python train.py --config const/preset/demo.yaml                 two minutes, no download
-  python train.py --config const/preset/kftt_ja_en_small.yaml     KFTT on a CPU
+  python train.py --config demo                                   two minutes, no download
+  python train.py --config kftt_ja_en_small                       KFTT on a CPU
   python train.py --data.archive kftt-data-1.0.tar.gz             KFTT from a local archive
   python train.py --data.src my.ja --data.tgt my.en --name mine   two files of your own
-  python train.py --resume                                        go on with the newest run
-  python train.py --resume pickles/RUN --training.max_epochs 40   go on with that one, for longer
-  python train.py --init-from pickles/RUN --data.src my.ja --data.tgt my.en --name tuned   begin with its weights
-  torchrun --nproc-per-node 2 train.py --batch.accumulate 2       two processes, two batches an update
-  python train.py --config const/preset/bert_ja.yaml              a BERT of KFTT's Japanese
-  python train.py --config const/preset/transformer_xl_en.yaml    a Transformer-XL of its English
+  python train.py --resume                                        resume the newest run
+  python train.py --resume pickles/RUN --training.max_epochs 40   resume this run, and train longer
+  python train.py --init-from pickles/RUN --data.src my.ja --data.tgt my.en --name tuned   fine-tune its weights
+  torchrun --nproc-per-node 2 train.py --batch.accumulate 2       two processes, two batches per update
+  python train.py --config bert_ja                                a BERT of KFTT's Japanese
+  python train.py --config transformer_xl_en                      a Transformer-XL of its English
   python train.py --task masked_language --help                   every option of another task""",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--config", action="config", help="a YAML file of settings; see const/preset/")
-    parser.add_argument(
-        "--resume", nargs="?", const="newest", metavar="RUN", help="go on with this run, or the newest one"
+        formatter_class=_SettingsHelp,
     )
     parser.add_argument(
-        "--init-from", metavar="RUN", help="a new run with the weights, vocabulary and settings of this one"
+        "--config",
+        action="config",
+        help="a preset by its name, such as demo, or a YAML file of settings; see const/preset/",
+    )
+    parser.add_argument("--resume", nargs="?", const="newest", metavar="RUN", help="resume this run, or the newest one")
+    parser.add_argument(
+        "--init-from", metavar="RUN", help="start a new run from the weights, vocabulary and settings of this one"
     )
     parser.add_argument(
-        "--dry-run", action="store_true", help="say what would be trained, how large and how fast, and train nothing"
+        "--dry-run", action="store_true", help="report what would be trained, how large and how fast; train nothing"
     )
     parser.add_argument("--profile", action="store_true", help="write a trace of some of the first updates")
-    add_config(parser, tree)
+    add_config(parser, config_type)
     return parser
 
 
 def read_arguments(argv: Sequence[str]) -> Arguments:
-    """What is asked for.
+    """Read the command line of train.py.
 
-    Settings begin with the preset kftt_ja_en where no other file, task or run is named; those of a run that is gone on
-    with or begun from come before the other arguments.
+    The settings start from the preset kftt_ja_en unless a file, task or run is named; the other arguments override the
+    settings of a run to resume or to initialise from.
 
     Raises:
-        ValueError: no such run; a run to resume and another one to begin from; another score to choose by.
+        ValueError: when there is no such run or preset, both --resume and --init-from are given, a run to start from
+            has another vocabulary, a resumed one would select its weights by another score, or no folder can have the
+            name of a new one.
     """
-    argv = [_underscored(argument) for argument in argv]
+    argv = _with_found_settings([_underscored(argument) for argument in argv])
     asked = _first_look(argv)
     if asked.resume is not None and asked.init_from is not None:
-        raise ValueError("--resume goes on with a run and --init-from begins a new one: give one of the two")
+        raise ValueError("--resume continues a run and --init-from starts a new one: give only one of them")
     resumed = begun = None
     if asked.resume is not None:
-        resumed = newest_run(CHECKPOINTS, tree=None) if asked.resume == "newest" else find_run(Path(asked.resume))
+        resumed = (
+            newest_run(CHECKPOINTS, config_type=None) if asked.resume == "newest" else find_run(Path(asked.resume))
+        )
     elif asked.init_from is not None:
         begun = find_run(Path(asked.init_from))
-    tree = TREES.get(asked.task, Config)  # whose parser says of another task that there is none
+    if asked.task is not None and asked.task not in CONFIG_TYPES:
+        raise ValueError(f"task={asked.task} is not one of {', '.join(CONFIG_TYPES)}")
+    config_type = CONFIG_TYPES[asked.task or "translation"]
     if (source := resumed or begun) is not None:
         saved = source / CONFIG
         if not saved.is_file():
             raise ValueError(f"no settings {saved}: give the folder of a run")
-        tree = tree_of(saved)
-        cleared = _without_own_files(argv, asked.config) if tree is Config else []
+        config_type = config_type_of(saved)
+        cleared = _without_own_files(argv, asked.config) if config_type is TranslationConfig else []
         argv = ["--config", str(saved), *cleared, *argv]
     elif asked.config is not None:
-        tree = tree_of(Path(asked.config))
+        config_type = config_type_of(Path(asked.config))
     elif asked.task is None:
         argv = ["--config", str(PRESET / "kftt_ja_en.yaml"), *argv]
-    parser = build_parser(tree)
+    parser = build_parser(config_type)
     given = parser.parse_args(argv)
-    config = to_config(parser, given, tree)
+    config = to_config(parser, given, config_type)
+    if source is not None:
+        _refuse_other_vocabulary(source, config)
     if resumed is not None:
         _refuse_other_score(resumed, config)
+    else:
+        require_folder_name(config.name)
     return Arguments(config, resumed, begun, given.dry_run, given.profile)
 
 
 def _refuse_other_score(run: Path, config: AnyConfig) -> None:
-    """What is best by one score says nothing of what is by another."""
+    """Refuse another score for a resumed run: the best weights by one need not be the best by another."""
     was, now = read_config(run, type(config)).training.select_by, config.training.select_by
     if was != now:
         raise ValueError(
             f"select_by={now}, but the best weights of {run} were chosen by {was}: give --training.select_by {was}, "
-            "or begin anew with them by --init-from"
+            "or start a new run from them with --init-from"
         )
 
 
+def _refuse_other_vocabulary(source: Path, config: AnyConfig) -> None:
+    """Refuse settings of a vocabulary other than that of the run to start from; how it is sampled may change.
+
+    Raises:
+        ValueError: a setting differs.
+    """
+    wanted, learned = asdict(config.tokenizer), asdict(read_config(source, type(config)).tokenizer)
+    for name, value in wanted.items():
+        if name != "sampling" and value != learned[name]:
+            raise ValueError(
+                f"tokenizer.{name}={value}, but the vocabulary of {source} was learned with {learned[name]}: "
+                f"give --tokenizer.{name} {learned[name]}, or train a new run"
+            )
+
+
 def _without_own_files(argv: Sequence[str], preset: str | None) -> list[str]:
-    """Options by which a corpus that is named anew takes the place of the files that a run has learned from."""
+    """Return options that clear the files that a run was trained on, if another corpus is named."""
     given = {argument.partition("=")[0] for argument in argv}
     if "--data.corpus" not in given and not (preset and names_corpus(Path(preset))):
         return []
@@ -119,20 +170,35 @@ def _without_own_files(argv: Sequence[str], preset: str | None) -> list[str]:
 
 
 def _underscored(argument: str) -> str:
-    """`--model.init_encoder` of `--model.init-encoder`: settings may be typed either way."""
+    """Turn `--model.init-encoder` into `--model.init_encoder`: settings may be typed either way."""
     option, equals, value = argument.partition("=")
     if not option.startswith("--") or "." not in option:
         return argument
     return "--" + option.removeprefix("--").replace("-", "_") + equals + value
 
 
+def _with_found_settings(argv: Sequence[str]) -> list[str]:
+    """Return the arguments with the path of each file of settings, which may be given by the name of a preset."""
+    found, option = [], ""
+    for argument in argv:
+        key, equals, value = argument.partition("=")
+        if option == "--config":
+            found.append(str(find_settings(Path(argument))))
+        elif key == "--config" and equals:
+            found.append(f"--config={find_settings(Path(value))}")
+        else:
+            found.append(argument)
+        option = argument
+    return found
+
+
 def _first_look(argv: Sequence[str]) -> argparse.Namespace:
-    """What says which options there are."""
+    """Return the options that decide which other options there are."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     for option in ("--config", "--task", "--init-from"):
         parser.add_argument(option)
     parser.add_argument("--resume", nargs="?", const="newest")
     try:
         return parser.parse_known_args(argv)[0]
-    except argparse.ArgumentError:  # an option without its value: the parser of all options says so
+    except argparse.ArgumentError:  # an option without its value: the full parser reports it
         return argparse.Namespace(config=None, task=None, init_from=None, resume=None)

@@ -1,11 +1,11 @@
-"""What a classifier must beat, trained on the same texts: `python -m utils.task.bag_of_words [--run RUN]`."""
+"""Baselines for a classifier, trained on the same texts: `python -m utils.task.bag_of_words [--run RUN]`."""
 
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
 from utils.command_line import Parser, run_command
-from utils.config import ClassificationConfig
+from utils.config import ClassificationConfig, find_settings
 from utils.dataset.labelled import LabelledText
 from utils.evaluation.bag_of_words import Bags, TfIdf, Trial, best_regression, naive_bayes
 from utils.run import find_run, read_config
@@ -14,17 +14,17 @@ from utils.task.task import Say
 from utils.terminal.plain_text import aligned
 from utils.trained import Labelling
 
-STRENGTHS = (1e-4, 1e-5, 3e-6, 1e-6)  # of the penalty on large weights; the dev text chooses
+STRENGTHS = (1e-4, 1e-5, 3e-6, 1e-6)  # of the penalty on large weights, chosen on the dev text
 
 
 def compare(config: ClassificationConfig, vocabulary: Labelling, strengths: Sequence[float], say: Say) -> list[str]:
-    """Train on the training text, choose on dev, score on both: a line for each way of telling classes.
+    """Train on the training text, choose on dev, score on dev and test; return a table with a row for each method.
 
     Args:
-        config: says which texts.
-        vocabulary: how they are cut, and their labels.
+        config: settings that name the texts.
+        vocabulary: their tokenizer and labels.
         strengths: of the penalty, to be tried.
-        say: is told what takes time.
+        say: called with a line about what takes time.
     """
     tokenizer, labels = vocabulary
     counts = [
@@ -53,34 +53,34 @@ def compare(config: ClassificationConfig, vocabulary: Labelling, strengths: Sequ
 
 
 def build_parser() -> Parser:
-    """Which texts."""
+    """Build the parser: which texts to use."""
     parser = Parser(
         prog="utils.task.bag_of_words",
-        usage="python -m utils.task.bag_of_words [--run RUN | --config FILE]",
-        description="Tell classes by which tokens are in a text, whatever their order: by logistic regression over "
-        "tf-idf, whose penalty is chosen on dev, and by naive Bayes.",
+        usage="python -m utils.task.bag_of_words [--run RUN | --config PRESET]",
+        description="Classify texts by the tokens that they contain, whatever their order: by logistic regression over "
+        "tf-idf, with its penalty chosen on dev, and by naive Bayes.",
         epilog="""examples:
   python -m utils.task.bag_of_words                      the texts and tokenizer of the newest classifier
-  python -m utils.task.bag_of_words --run pickles/RUN    those of that one
-  python -m utils.task.bag_of_words --config const/preset/kftt_category_ja.yaml""",
+  python -m utils.task.bag_of_words --run pickles/RUN    those of this classifier
+  python -m utils.task.bag_of_words --config kftt_category_ja""",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--run", type=Path, help="a classifier's (default: the one trained last)")
-    parser.add_argument("--config", type=Path, metavar="FILE", help="settings of a classifier, instead of a run")
+    parser.add_argument("--run", type=Path, help="run of a classifier (default: the one trained last)")
+    parser.add_argument("--config", type=Path, metavar="PRESET", help="settings of a classifier, instead of a run")
     return parser
 
 
 def main() -> None:
-    """Train and score.
+    """Train and score the baselines.
 
     Raises:
-        ValueError: no such run or settings, or ones of another task.
+        ValueError: when there are no such run or settings, or they are of another task.
     """
     arguments = build_parser().parse_args()
     if arguments.run and arguments.config:
-        raise ValueError(f"--run {arguments.run} and --config {arguments.config} at once: give one of them")
+        raise ValueError(f"--run {arguments.run} and --config {arguments.config} cannot be combined: give one of them")
     if arguments.config:
-        config = ClassificationConfig.load(arguments.config)
+        config = ClassificationConfig.load(find_settings(arguments.config))
         vocabulary = vocabulary_of(config, print)
     else:
         folder = find_run(arguments.run, ClassificationConfig)

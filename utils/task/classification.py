@@ -1,15 +1,15 @@
-"""Classification: texts with labels, a BERT with a class on top, cross-entropy of the class, accuracy."""
+"""Classification: texts with labels, a BERT with a classification head, cross-entropy of the class, accuracy."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from models.bert import BertClassifier
-from utils.conclusion import Judge, Trained, score_best
 from utils.config import ClassificationConfig
 from utils.dataset.labelled import LabelledBatch, LabelledSampler, LabelledText, LabelNames
 from utils.dataset.line_cache import cached_tokenizer
 from utils.evaluation.accuracy import ClassAccuracy
+from utils.task.conclusion import Judge, Trained, score_best
 from utils.task.task import Say
 from utils.text.pair import load_tokenizers
 from utils.trained import Labelling, load_bert, pretrained_shape
@@ -17,7 +17,7 @@ from utils.training.classification_objective import ClassificationObjective
 
 
 def vocabulary_of(config: ClassificationConfig, say: Say) -> Labelling:
-    """The tokenizer, of the BERT that is fine-tuned if there is one, and the labels of a training that begins."""
+    """Return the tokenizer (that of the BERT to fine-tune, if there is one) and the labels for a new training."""
     data, encoder = config.data, config.model.init_encoder
     if encoder is not None:
         tokenizer = load_tokenizers(encoder).src
@@ -27,12 +27,12 @@ def vocabulary_of(config: ClassificationConfig, say: Say) -> Labelling:
 
 
 class ClassificationTask:
-    """Texts and labels to learn from, and to be scored on.
+    """Texts and labels to train and score on.
 
     Args:
         config: all settings.
-        source: a run whose vocabulary is used, where there is one to go on from.
-        say: is told what takes time.
+        source: a run whose vocabulary is used, when training resumes or starts from one.
+        say: called with a line about what takes time.
     """
 
     objective = ClassificationObjective()
@@ -40,7 +40,7 @@ class ClassificationTask:
 
     def __init__(self, config: ClassificationConfig, source: Path | None, say: Say) -> None:
         config.training.require_score("accuracy")
-        # a run to go on from has settings, vocabulary and weights of its BERT in itself
+        # a run to start from has the settings, vocabulary and weights of its BERT already
         self._pretrained = encoder = config.model.init_encoder if source is None else None
         if encoder is not None:
             config = replace(config, model=replace(config.model, **pretrained_shape(encoder, config.model)))
@@ -63,7 +63,7 @@ class ClassificationTask:
         )
 
     def build(self) -> BertClassifier:
-        """A BERT, that of another run where one is asked for, and a class on top."""
+        """Build a BERT, initialised from another run if requested, with a classification head."""
         model, (tokenizer, labels) = self.config.model, self.vocabulary
         net = BertClassifier(model, len(tokenizer) + 1, len(labels))
         if self._pretrained is not None:
@@ -73,12 +73,12 @@ class ClassificationTask:
         return net
 
     def validation(self, net: BertClassifier) -> tuple[Sequence[LabelledBatch], Judge]:
-        """How many labels of the dev text it tells."""
+        """Return the dev text, and what scores a network on it by accuracy."""
         dev = self._dev.all()
         return dev, ClassAccuracy(net, dev)
 
     def conclude(self, trained: Trained, folder: Path, say: Say) -> None:
-        """How many labels of the test text it tells."""
+        """Score the best weights on the test text by accuracy."""
         test = self._test.all()
         text = f"{self.config.data.text.parent.name}, {len(self.vocabulary.labels)} labels"
         about = {"task": self.config.task, "text": text}

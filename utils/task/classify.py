@@ -1,4 +1,4 @@
-"""Which classes texts are of: `python -m utils.task.classify "TEXT" ...`, or how many of a file it tells right."""
+"""Classify texts: `python -m utils.task.classify "TEXT" ...`; or score a classifier on a file."""
 
 import argparse
 from collections.abc import Iterable, Sequence
@@ -22,11 +22,11 @@ from utils.terminal.given_text import given_texts
 from utils.terminal.plain_text import aligned
 from utils.trained import TrainedClassifier, load_classifier
 
-_CONFUSIONS = 5  # that are shown
+_CONFUSIONS = 5  # number to show
 
 
 class Guess(NamedTuple):
-    """A class that a text may be of."""
+    """A class that a text may belong to."""
 
     label: str
     probability: float
@@ -34,7 +34,7 @@ class Guess(NamedTuple):
 
 @torch.inference_mode()
 def classify(classifier: TrainedClassifier, text: str, top: int) -> list[Guess]:
-    """The likeliest classes of a text, the likeliest first; of a long one the beginning is read, as in training."""
+    """Return the likeliest classes of a text, likeliest first; a long text is truncated, as in training."""
     config, (tokenizer, labels), net = classifier
     ids = [BOS_ID, *tokenizer.encode([text])[0][: config.batch.max_tokens - 2], EOS_ID]
     probs = net(torch.tensor([ids], device=next(net.parameters()).device))[0].float().softmax(-1)
@@ -43,10 +43,10 @@ def classify(classifier: TrainedClassifier, text: str, top: int) -> list[Guess]:
 
 
 def labelled_batches(classifier: TrainedClassifier, texts: Path, labels: Path) -> list[LabelledBatch]:
-    """Two files as the network reads them, in batches of like length.
+    """Read texts and their labels from two files, as batches of similar length.
 
     Raises:
-        ValueError: as `LabelNames.numbers`, or the files have different numbers of lines.
+        ValueError: as `LabelNames.numbers`, or when the files have different numbers of lines.
     """
     config, (tokenizer, names), _ = classifier
     lines, numbers = read_lines(texts), names.numbers(labels)
@@ -58,7 +58,7 @@ def labelled_batches(classifier: TrainedClassifier, texts: Path, labels: Path) -
 
 @torch.inference_mode()
 def confusion(net: BertClassifier, batches: Iterable[LabelledBatch], n_classes: int) -> Int[Tensor, "C C"]:
-    """How many texts of each class (a row) the network takes for one of each class (a column)."""
+    """Count how many texts of each class (row) the network assigns to each class (column)."""
     device = next(net.parameters()).device
     taken = torch.zeros(n_classes * n_classes, dtype=torch.long, device=device)
     for batch in (batch.to(device) for batch in batches):
@@ -67,52 +67,52 @@ def confusion(net: BertClassifier, batches: Iterable[LabelledBatch], n_classes: 
 
 
 def summary(taken: Int[Tensor, "C C"], labels: Sequence[str]) -> list[str]:
-    """The accuracy, and what is most often taken for something else."""
+    """Return lines with the accuracy and the most frequent confusions."""
     right, n_texts = int(taken.trace()), int(taken.sum())
     lines = [f"accuracy {100 * right / n_texts:.2f} % of {n_texts:,} texts"]
     wrong = taken.clone().fill_diagonal_(0).flatten()
     counts, places = wrong.sort(descending=True, stable=True)
     most = [
-        f"{labels[place // len(labels)]} for {labels[place % len(labels)]} ({count:,})"
+        f"{labels[place // len(labels)]} taken for {labels[place % len(labels)]} ({count:,})"
         for count, place in zip(counts[:_CONFUSIONS].tolist(), places[:_CONFUSIONS].tolist(), strict=True)
         if count
     ]
-    return [*lines, f"most often taken: {', '.join(most)}"] if most else lines
+    return [*lines, f"most often confused: {', '.join(most)}"] if most else lines
 
 
 def build_parser() -> Parser:
-    """Texts, and what tells their classes."""
+    """Build the parser: texts, and the classifier."""
     parser = Parser(
         prog="utils.task.classify",
         usage="python -m utils.task.classify [TEXT ...] [--texts FILE --labels FILE] [--run RUN] [--top N]",
-        description="Tell the classes of texts, or of lines of standard input; or score a file whose labels are known.",
+        description="Classify texts, or lines of standard input; or score a classifier on a file with known labels.",
         epilog="""examples:
   python -m utils.task.classify "法隆寺は聖徳太子が建てた寺である。"
   cat sentences.ja | python -m utils.task.classify --top 1 --run pickles/RUN
   python -m utils.task.classify --texts test.text --labels test.labels""",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    # another name than the option's
+    # named differently from the option --texts
     parser.add_argument("given", nargs="*", type=str, default=[], metavar="TEXT", help="what to classify")
-    parser.add_argument("--texts", type=Path, metavar="FILE", help="a text a line")
-    parser.add_argument("--labels", type=Path, metavar="FILE", help="of each of its lines")
-    parser.add_argument("--run", type=Path, help="a classifier's (default: the one trained last)")
-    parser.add_argument("--top", type=int, default=3, metavar="N", help="labels of each text")
+    parser.add_argument("--texts", type=Path, metavar="FILE", help="file with one text per line")
+    parser.add_argument("--labels", type=Path, metavar="FILE", help="file with the label of each text, one per line")
+    parser.add_argument("--run", type=Path, help="run of a classifier (default: the one trained last)")
+    parser.add_argument("--top", type=int, default=3, metavar="N", help="number of labels to show for each text")
     return parser
 
 
 def main() -> None:
-    """Classify, or score.
+    """Classify texts, or score a classifier.
 
     Raises:
-        ValueError: no such run, or files that do not fit it or each other.
+        ValueError: when there is no such run, or the files do not fit it or each other.
     """
     arguments = build_parser().parse_args()
     require_options_at_least(arguments, top=1)
     if (arguments.texts is None) != (arguments.labels is None):
         raise ValueError("--texts and --labels belong together: give both")
     if arguments.given and arguments.texts:
-        raise ValueError(f"texts and --texts {arguments.texts} at once: give one of them")
+        raise ValueError(f"texts and --texts {arguments.texts} cannot be combined: give one of them")
     folder = find_run(arguments.run, ClassificationConfig)
     classifier = load_classifier(folder, pick_device("auto"))
     if arguments.texts:

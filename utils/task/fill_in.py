@@ -1,4 +1,4 @@
-"""What a BERT puts where a text says [MASK]: `python -m utils.task.fill_in "TEXT WITH A [MASK]" ...`."""
+"""Have a BERT fill in the [MASK]s of a text: `python -m utils.task.fill_in "TEXT WITH A [MASK]" ...`."""
 
 import argparse
 import sys
@@ -22,50 +22,50 @@ from utils.text.tokenizer import Tokenizer
 from utils.trained import load_bert
 
 MASK = "[MASK]"
-_SPACE = "▁"  # a piece that is nothing else
-_NO_WORD = "\ue000"  # of Unicode's private use area: no piece has it
+_SPACE = "▁"  # the piece that consists of it alone
+_NO_WORD = "\ue000"  # from Unicode's private use area: no piece contains it
 
 
 class Candidate(NamedTuple):
-    """A token that may stand somewhere."""
+    """A token that may fill a mask."""
 
     token: int
     probability: float
 
 
 class Reader(NamedTuple):
-    """A BERT, and how text is written for it."""
+    """A BERT, and how to encode text for it."""
 
     net: BertForPreTraining  # in eval mode
     tokenizer: Tokenizer
     begin: int  # <s> or [CLS]
     end: int  # </s> or [SEP]
     mask: int
-    window: int  # most positions, begin and end included
-    silent: frozenset[int]  # tokens that are no text
-    space: int | None = None  # the piece that is nothing but the beginning of a word, where there is one
+    window: int  # maximum number of positions, begin and end included
+    silent: frozenset[int]  # tokens that are not text
+    space: int | None = None  # the piece that only marks the beginning of a word, if there is one
 
     @classmethod
     def of_run(cls, folder: Path, device: torch.device | None = None) -> "Reader":
-        """A run of ours.
+        """Read a BERT from one of our runs.
 
         Raises:
-            ValueError: no such run, one of another task, or nothing learned yet.
+            ValueError: when there is no such run, it is of another task, or it has no weights yet.
         """
         config, tokenizer, net = load_bert(folder, device)
         mask = len(tokenizer)
         pieces = tokenizer.tokens(range(mask))
         space = pieces.index(_SPACE) if _SPACE in pieces else None
-        window = min(config.model.max_length, config.batch.max_tokens)  # as many as it has learned from
+        window = min(config.model.max_length, config.batch.max_tokens)  # as many as in training
         silent = frozenset([*range(len(SPECIAL_TOKENS)), mask, *([] if space is None else [space])])
         return cls(net, tokenizer, BOS_ID, EOS_ID, mask, window, silent, space)
 
     @classmethod
     def of_hugging_face(cls, folder: Path, device: torch.device | None = None) -> "Reader":
-        """A folder of Hugging Face's.
+        """Read a BERT from a folder in Hugging Face's format.
 
         Raises:
-            ValueError: it cannot be read, or has no head that fills in.
+            ValueError: when it cannot be read, or has no masked-language head.
         """
         net, tokenizer, missing = load_hugging_face_bert(folder)
         if "head" in missing:
@@ -75,10 +75,10 @@ class Reader(NamedTuple):
         return cls(net.to(device), t, t.cls_id, t.sep_id, t.mask_id, net.config.max_length, special)
 
     def ids(self, text: str) -> list[int]:
-        """A text as the network reads it.
+        """Encode a text as the network reads it.
 
         Raises:
-            ValueError: nothing is masked, or it is too long.
+            ValueError: when nothing is masked, or the text is too long.
         """
         if MASK not in text:
             raise ValueError(f"{text!r} has no {MASK}: write it where something is to be filled in")
@@ -95,9 +95,9 @@ class Reader(NamedTuple):
         return ids
 
     def spaced(self, ids: Sequence[int]) -> list[int]:
-        """The same with a ▁ before each mask where the network expects one, to ask what stands behind it.
+        """Insert a ▁ before each mask where the network expects one, to ask what follows it.
 
-        Japanese sentences begin with ▁ alone unless their first word is a piece with it.
+        Japanese sentences begin with ▁ alone unless there is a piece of ▁ and their first word.
         """
         if self.space is None or len(ids) + ids.count(self.mask) > self.window:
             return [*ids]
@@ -109,38 +109,39 @@ class Reader(NamedTuple):
         ]
 
     def _behind_mask(self, part: str) -> list[int]:
-        """A part that begins in the middle of the text.
+        """Encode a part that begins in the middle of the text.
 
-        SentencePiece sets a ▁ before all that it cuts. A character that it does not know takes the ▁, and is left out
-        with it. A space before a mask is no token: it belongs to the piece that the mask hides, as to any other.
+        SentencePiece puts a ▁ before any text that it splits. Here an unknown character is put first, which takes the
+        ▁, and is removed with it. A space before a mask is not a token: it belongs to the piece that the mask hides, as
+        it would to any other piece.
         """
         if not isinstance(self.tokenizer, SentencePieceTokenizer):
             return self.tokenizer.encode([part])[0]
         ids, first = self.tokenizer.encode([_NO_WORD + part, part[:1]])
         known = ids[ids.index(UNK_ID) + 1 :]
-        # unknown characters that stand together are one token
+        # adjacent unknown characters are one token
         return [UNK_ID, *known] if UNK_ID in first else known
 
     def _shown(self, token: int) -> str:
         return self.tokenizer.tokens([token])[0]
 
     def answer(self, text: str, top: int) -> str:
-        """The text with its masks filled in, and below it the candidates.
+        """Return the text with its masks filled in, followed by the candidates.
 
         Raises:
-            ValueError: nothing is masked, or it is too long.
+            ValueError: when nothing is masked, or the text is too long.
         """
         ids = self.spaced(self.ids(text))
         candidates = fill_in(self.net, ids, self.mask, top, self.silent)
         return "\n".join([self.filled(ids, candidates), *self.table(candidates)])
 
     def filled(self, ids: Sequence[int], candidates: Sequence[Sequence[Candidate]]) -> str:
-        """The text with the likeliest candidate of each mask; each was chosen without knowing the others."""
+        """Return the text with the likeliest candidate in each mask; each is chosen independently of the others."""
         best = (found[0].token for found in candidates)
         return self.tokenizer.decode([[next(best) if i == self.mask else i for i in ids]])[0]
 
     def table(self, candidates: Sequence[Sequence[Candidate]]) -> list[str]:
-        """The candidates, those of a mask below each other."""
+        """Return the candidates as a table, those of each mask in a column."""
         rows = [
             [cell for token, p in row for cell in (self._shown(token), f"{p:.1%}")]
             for row in zip(*candidates, strict=True)
@@ -152,17 +153,17 @@ class Reader(NamedTuple):
 def fill_in(
     net: BertForPreTraining, ids: Sequence[int], mask: int, top: int, never: Collection[int] = ()
 ) -> list[list[Candidate]]:
-    """The likeliest tokens at each masked place.
+    """Return the likeliest tokens at each masked position.
 
     Args:
         net: in eval mode.
-        ids: with masks, and with the special tokens around.
-        mask: its id.
-        top: how many candidates.
-        never: tokens that are no candidates; their share of the probability stays theirs.
+        ids: with masks, and with special tokens at both ends.
+        mask: id of the mask.
+        top: number of candidates.
+        never: tokens that are not candidates; their probability is not redistributed.
 
     Returns:
-        For each mask the candidates, the likeliest first.
+        The candidates of each mask, likeliest first.
     """
     device = next(net.parameters()).device
     read = torch.tensor([ids], device=device)
@@ -177,38 +178,40 @@ def fill_in(
 
 
 def build_parser() -> Parser:
-    """Texts, and what fills them in."""
+    """Build the parser: texts, and the BERT."""
     parser = Parser(
         prog="utils.task.fill_in",
         usage="python -m utils.task.fill_in [TEXT ...] [--run RUN | --hugging_face FOLDER] [--top N]",
-        description="Fill in what texts, or lines of standard input, hide behind [MASK]; a mask is one token.",
+        description="Fill in the [MASK]s of texts, or of lines of standard input; a mask is one token.",
         epilog="""examples:
   python -m utils.task.fill_in "京都は[MASK]の古都である。"
   python -m utils.task.fill_in "[MASK]時代の[MASK]。" --top 10 --run pickles/RUN
   python -m utils.task.fill_in --hugging_face bert-base-uncased "Kyoto was the [MASK] of Japan."
 
-▁ before a token: a word begins there.""",
+▁ marks a token that begins a word.""",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("texts", nargs="*", type=str, default=[], metavar="TEXT", help="with a [MASK] or several")
-    parser.add_argument("--run", type=Path, help="a BERT's (default: the one trained last)")
+    parser.add_argument("texts", nargs="*", type=str, default=[], metavar="TEXT", help="text with one or more [MASK]s")
+    parser.add_argument("--run", type=Path, help="run of a BERT (default: the one trained last)")
     parser.add_argument(
-        "--hugging_face", type=Path, metavar="FOLDER", help="with config.json, vocab.txt and model.safetensors"
+        "--hugging_face", type=Path, metavar="FOLDER", help="folder with config.json, vocab.txt and model.safetensors"
     )
-    parser.add_argument("--top", type=int, default=5, metavar="N", help="candidates of each mask")
+    parser.add_argument("--top", type=int, default=5, metavar="N", help="number of candidates for each mask")
     return parser
 
 
 def main() -> None:
-    """Fill in.
+    """Fill in the masks of texts.
 
     Raises:
-        ValueError: no such network, or a text that it cannot fill in.
+        ValueError: when there is no such network, or it cannot fill in a text.
     """
     arguments = build_parser().parse_args()
     require_options_at_least(arguments, top=1)
     if arguments.run and arguments.hugging_face:
-        raise ValueError(f"--run {arguments.run} and --hugging_face {arguments.hugging_face} at once: give one of them")
+        raise ValueError(
+            f"--run {arguments.run} and --hugging_face {arguments.hugging_face} cannot be combined: give one of them"
+        )
     device = pick_device("auto")
     if arguments.hugging_face:
         reader = Reader.of_hugging_face(arguments.hugging_face, device)
@@ -218,14 +221,14 @@ def main() -> None:
         for text in arguments.texts:
             print(reader.answer(text, arguments.top), flush=True)
     elif n_failed := answer_lines(reader, given_texts([]), arguments.top):
-        raise ValueError(f"{n_failed} of the lines could not be filled in, see above")
+        raise ValueError(f"{n_failed} of the lines could not be filled in: see above")
 
 
 def answer_lines(reader: Reader, lines: Iterable[str], top: int) -> int:
-    """Answer line after line, and say of those that cannot be filled in why; blank ones are passed over.
+    """Answer line by line, and report why a line cannot be filled in; blank lines are skipped.
 
     Returns:
-        How many could not.
+        The number of lines that could not be filled in.
     """
     n_failed = 0
     for number, line in enumerate(lines, 1):

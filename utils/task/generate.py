@@ -1,4 +1,4 @@
-"""A language model goes on with a text: `python -m utils.task.generate "PROMPT" [--run RUN]`."""
+"""Have a language model continue a text: `python -m utils.task.generate "PROMPT" [--run RUN]`."""
 
 import argparse
 import math
@@ -25,18 +25,18 @@ def continuations(
     sampling: SamplingConfig | None,
     memory_length: int | None = None,
 ) -> list[str]:
-    """A prompt with what the model says behind it, each time on one line.
+    """Return a prompt followed by what the model generates, each continuation on one line.
 
     Args:
         trained: in eval mode.
-        prompt: how a document begins, be it in the middle of a sentence; may be empty.
-        most: most tokens behind it.
-        sentences: it ends with so many ends of a sentence, that of the prompt's last one included.
-        sampling: how tokens are drawn, and how many times; None: always the likeliest, once.
-        memory_length: positions that are remembered; None: as many as a token saw before it in training, at most.
+        prompt: the beginning of a document, which may end in the middle of a sentence; may be empty.
+        most: maximum number of tokens after the prompt.
+        sentences: number of sentence ends to stop at, that of the prompt's last sentence included.
+        sampling: how to draw tokens, and how many continuations; None: always the likeliest token, once.
+        memory_length: positions that are remembered; None: the most that a token had before it in training.
 
     Raises:
-        ValueError: no end of a sentence to go to.
+        ValueError: when `sentences` is less than 1.
     """
     config, tokenizer, net = trained
     if memory_length is None:
@@ -46,11 +46,11 @@ def continuations(
 
 
 def build_parser() -> Parser:
-    """A prompt, and how to go on with it."""
+    """Build the parser: a prompt, and how to continue it."""
     parser = Parser(
         prog="utils.task.generate",
         usage="python -m utils.task.generate [PROMPT] [--run RUN] [--tokens N] [--sentences N] [options]",
-        description="Go on with a text, as a language model finds likely; without one, begin a document.",
+        description="Continue a text with a language model; without a text, begin a document.",
         epilog="""examples:
   python -m utils.task.generate "Kyoto is"
   python -m utils.task.generate "The temple was built in" --sentences 3 --samples 5 --top_p 0.9
@@ -58,41 +58,41 @@ def build_parser() -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("prompt", nargs="?", type=str, default="", metavar="PROMPT", help="how the text begins")
-    parser.add_argument("--run", type=Path, help="a language model's (default: the one trained last)")
-    parser.add_argument("--tokens", type=int, default=60, metavar="N", help="most tokens behind the prompt")
-    parser.add_argument("--sentences", type=int, default=1, metavar="N", help="how many ends of sentences to go to")
-    add_sampling_options(parser, "how many continuations, a line each (default: 1)")
-    parser.add_argument("--greedy", action="store_true", help="draw nothing: always say the likeliest token")
+    parser.add_argument("--run", type=Path, help="run of a language model (default: the one trained last)")
+    parser.add_argument("--tokens", type=int, default=60, metavar="N", help="maximum number of tokens after the prompt")
+    parser.add_argument("--sentences", type=int, default=1, metavar="N", help="stop after this many sentence ends")
+    add_sampling_options(parser, "number of continuations, one per line (default: 1)")
+    parser.add_argument("--greedy", action="store_true", help="do not sample: always generate the likeliest token")
     parser.add_argument(
         "--memory_length",
         type=int,
         metavar="M",
-        help="positions to remember (default: as far back as training looked)",
+        help="positions to remember (default: as far back as in training)",
     )
     return parser
 
 
 def sampling_of(given: Namespace) -> SamplingConfig | None:
-    """How to draw; None where the likeliest is said.
+    """Return how to sample; None with --greedy.
 
     Raises:
-        ValueError: a setting with which nothing can be drawn, or any beside --greedy.
+        ValueError: when a setting is out of range, or is given together with --greedy.
     """
     if not given.greedy:
         if given.temperature is not None and not 0 < given.temperature < math.inf:
-            raise ValueError(f"--temperature {given.temperature}: give more than 0, or say --greedy instead")
+            raise ValueError(f"--temperature {given.temperature}: give more than 0, or use --greedy instead")
         return changed_by(SamplingConfig(), SAMPLING, given)
     for option in SAMPLING:
         if given[option] is not None:
-            raise ValueError(f"--greedy and --{option} {given[option]} at once: greedy draws nothing; leave one out")
+            raise ValueError(f"--greedy and --{option} {given[option]} cannot be combined: leave one out")
     return None
 
 
 def main() -> None:
-    """Go on with a prompt.
+    """Continue a prompt.
 
     Raises:
-        ValueError: no such run, or a setting that says nothing.
+        ValueError: when there is no such run, or a setting is out of range.
     """
     given = build_parser().parse_args()
     require_options_at_least(given, tokens=1, sentences=1, memory_length=0)

@@ -1,26 +1,29 @@
-"""Masked-language modelling: texts in document order, a BERT, its two losses, how often it guesses right."""
+"""Masked-language modelling: texts in document order, a BERT, its two losses, prediction accuracy."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 from models.bert import BertForPreTraining
-from utils.conclusion import Judge, Trained, score_best
 from utils.config import MaskedLanguageConfig
 from utils.dataset.masked import MaskedBatch, MaskedSampler
 from utils.dataset.monolingual import prepare_monolingual
 from utils.evaluation.accuracy import MaskedAccuracy
+from utils.task.conclusion import Judge, Trained, score_best
 from utils.task.task import Say
 from utils.text.pair import TokenizerPair, load_tokenizers
 from utils.training.masked_objective import MaskedLanguageObjective
 
+# For masks and sentence pairs of dev and test text, so that runs with different seeds see the same examples.
+_HELD_OUT_SEED = 1
+
 
 class MaskedLanguageTask:
-    """A text to learn from, and to be scored on.
+    """A text to train and score on.
 
     Args:
         config: all settings.
-        source: a run whose vocabulary is used, where there is one to go on from.
-        say: is told what takes time.
+        source: a run whose vocabulary is used, when training resumes or starts from one.
+        say: called with a line about what takes time.
     """
 
     objective = MaskedLanguageObjective()
@@ -47,7 +50,7 @@ class MaskedLanguageTask:
                 config.masking,
                 batch.tokens_per_batch,
                 batch.max_tokens,
-                config.training.seed,
+                config.training.seed if split == "train" else _HELD_OUT_SEED,
                 batch.length_multiple,
                 batch.sentences_per_batch,
             )
@@ -55,19 +58,19 @@ class MaskedLanguageTask:
         )
 
         for held_out in (self._dev, self._test):
-            held_out.epoch(0)  # what has no examples is refused before the training and not behind it
+            held_out.epoch(0)  # a text without examples is refused now, not after the training
 
     def build(self) -> BertForPreTraining:
-        """A BERT with both heads; one more token than the vocabulary has hides others."""
+        """Build a BERT with both heads; its one token beyond the vocabulary is the mask."""
         return BertForPreTraining(self.config.model, len(self.vocabulary.src) + 1)
 
     def validation(self, net: BertForPreTraining) -> tuple[Sequence[MaskedBatch], Judge]:
-        """How many hidden tokens and next sentences of the dev text it guesses."""
+        """Return the dev text, and what scores a network on its masked tokens and next sentences."""
         dev = self._dev.all()
         return dev, MaskedAccuracy(net, dev, self.vocabulary.src)
 
     def conclude(self, trained: Trained, folder: Path, say: Say) -> None:
-        """Scores of the test text, and some sentences with what the network fills in."""
+        """Score the best weights on the test text, and show some sentences as the network fills them in."""
         test = self._test.all()
         judge = MaskedAccuracy(trained.net, test, self.vocabulary.src, n_samples=5)
         text = f"{self.corpus.name} {self.corpus.language}"

@@ -1,4 +1,4 @@
-"""What a language model's memory is worth: perplexity of a text as it remembers more and more of it.
+"""What a language model's memory is worth: perplexity of a text by the length of the memory.
 
 `python -m utils.task.perplexity --memory_lengths 0 16 64 256`
 """
@@ -40,7 +40,7 @@ class Remembering(NamedTuple):
 
 @torch.inference_mode()
 def text_loss(model: TrainedLanguageModel, batches: Sequence[SegmentBatch], memory_length: int) -> float:
-    """Nats per token of a text that is read segment by segment."""
+    """Return the nats per token of a text that is read segment by segment."""
     device, objective = next(model.net.parameters()).device, RecurrentObjective(memory_length)
 
     def loss_of(batch: SegmentBatch, memory: Memory | None) -> Loss:
@@ -54,13 +54,13 @@ def text_loss(model: TrainedLanguageModel, batches: Sequence[SegmentBatch], memo
 def remember(
     model: TrainedLanguageModel, split: Split, segment_length: int, memory_lengths: Sequence[int], root: Path = CORPUS
 ) -> Iterator[Remembering]:
-    """Predict a text with memories of these lengths.
+    """Predict a text with memories of different lengths.
 
     Args:
-        model: what predicts.
-        split: of the corpus that it has learned from.
+        model: the language model.
+        split: of the corpus that it was trained on.
         segment_length: tokens that are read at a time.
-        memory_lengths: positions before them that are remembered.
+        memory_lengths: numbers of earlier positions to remember.
         root: where corpora and caches are kept.
     """
     corpus = prepare_monolingual(model.config.data, root)
@@ -73,23 +73,23 @@ def remember(
 
 
 def draw(found: dict[str, Sequence[Remembering]], picture: Path) -> None:
-    """Perplexity by the word against the length of the memory, a line for each model, as a PNG."""
+    """Draw word perplexity against memory length, one line per model, as a PNG."""
     with sheet(picture, (7, 4.5), dpi=120) as (axes,):
         for title, points in zip(titles(list(found)), found.values(), strict=True):
             axes.plot([p.memory_length for p in points], [p.word_ppl for p in points], marker="o", label=title)
         axes.set_xscale("symlog", base=2, linthresh=8)
         axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
-        axes.set(xlabel="positions that are remembered", ylabel="perplexity by the word")
+        axes.set(xlabel="memory length (positions)", ylabel="word perplexity")
         axes.grid(alpha=0.3)
         axes.legend(frameon=False)
 
 
 def build_parser() -> Parser:
-    """Runs, text, memories, and where to write."""
+    """Build the parser: runs, text, memory lengths, and where to write."""
     parser = Parser(
         prog="utils.task.perplexity",
         usage="python -m utils.task.perplexity [--run RUN ...] [--memory_lengths M ...] [--split dev|test] [...]",
-        description="Say how well a text is predicted by language models that remember more or less of it.",
+        description="Report how well language models predict a text that they remember more or less of.",
         epilog="""examples:
   python -m utils.task.perplexity --memory_lengths 0 16 64 256
   python -m utils.task.perplexity --run pickles/XL pickles/NO_MEMORY --picture memory.png --json memory.json""",
@@ -104,18 +104,20 @@ def build_parser() -> Parser:
         default=[0, 16, 32, 64, 128, 256],
         help="positions to remember (default: 0 16 32 64 128 256)",
     )
-    parser.add_argument("--split", choices=["dev", "test"], default="test", help="the text (default: test)")
-    parser.add_argument("--segment_length", type=int, metavar="T", help="tokens read at a time (default: as trained)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write what was found")
-    parser.add_argument("--picture", type=Path, metavar="FILE", help="draw it, as PNG")
+    parser.add_argument("--split", choices=["dev", "test"], default="test", help="the text to predict (default: test)")
+    parser.add_argument(
+        "--segment_length", type=int, metavar="T", help="tokens read at a time (default: as in training)"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results as JSON")
+    parser.add_argument("--picture", type=Path, metavar="FILE", help="draw the results as PNG")
     return parser
 
 
 def main() -> None:
-    """Print a line for each memory.
+    """Print a line for each memory length.
 
     Raises:
-        ValueError: no such run, two of the same name, or a length that is none.
+        ValueError: when there is no such run, two have the same name, or a length is out of range.
     """
     arguments = build_parser().parse_args()
     require_file(arguments.json, arguments.picture)

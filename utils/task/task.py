@@ -1,4 +1,8 @@
-"""What train.py must know of a task; each module beside this one is one."""
+"""What train.py needs to know about a task.
+
+The tasks are modules next to this one: translation, masked_language, language, classification. So are the commands
+that use the models of the last three.
+"""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -6,9 +10,9 @@ from typing import Any, Protocol
 
 from torch import nn
 
-from utils.conclusion import Judge, Trained
 from utils.config import AnyConfig
 from utils.dataset.training_data import AnyBatch, Sampler
+from utils.task.conclusion import Judge, Trained
 from utils.text.vocabulary import Vocabulary
 from utils.training.objective import Objective
 
@@ -16,15 +20,15 @@ Say = Callable[[str], None]
 
 
 class Task(Protocol):
-    """Something to learn, its texts at hand. `net` is always what `build` made."""
+    """Something to learn, with its texts prepared. `net` is always what `build` returned."""
 
     @property
     def config(self) -> AnyConfig:
-        """All settings, those that follow from another run included."""
+        """All settings, including those that follow from another run."""
 
     @property
     def sampler(self) -> Sampler:
-        """Cuts the training text into batches."""
+        """Splits the training text into batches."""
 
     @property
     def objective(self) -> Objective:
@@ -32,21 +36,21 @@ class Task(Protocol):
 
     @property
     def unit(self) -> str:
-        """What it predicts, and the loss is a mean of, as a log of its speed calls it."""
+        """Name of what is predicted and the loss is averaged over, for reports of speed."""
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Of all that the network numbers: tokens, labels."""
+        """Number of tokens of each vocabulary, and of labels."""
 
     @property
     def vocabulary(self) -> Vocabulary:
-        """What belongs into the folder of a run besides its settings."""
+        """What is saved in the folder of a run besides its settings."""
 
     def build(self) -> nn.Module:
-        """The network at its beginning; its random numbers are of torch's generator."""
+        """Build the network, initialised with torch's random number generator."""
 
     def validation(self, net: Any) -> tuple[Sequence[AnyBatch], Judge]:
-        """The dev text, and what scores the network on it, given its loss."""
+        """Return the dev text, and what scores the network on it, given its loss."""
 
     def conclude(self, trained: Trained, folder: Path, say: Say) -> None:
-        """Test the best weights, and leave in the folder what shows how good they are."""
+        """Test the best weights, and write the results to the folder."""

@@ -6,56 +6,74 @@ from pathlib import Path
 
 from models.bert import BertConfig
 from models.transformer import Transformer
-from utils.conclusion import Judge, Trained, score_translator
-from utils.config import Config
+from utils.config import TranslationConfig
 from utils.dataset.batch import Batch
 from utils.dataset.bucket_sampler import BucketSampler, require_positions
-from utils.dataset.corpus import prepare_corpus
-from utils.dataset.parallel_text import read_parallel
+from utils.dataset.corpus import Corpus, prepare_corpus
+from utils.dataset.parallel_text import read_blocks, read_parallel
 from utils.dataset.token_cache import cached_tokenizers, cached_tokens, training_tokens
+from utils.evaluation.plausibility import refuse_other_language
 from utils.evaluation.validator import Validator
 from utils.run import Run, load_run
+from utils.task.conclusion import Judge, Trained, score_translator
 from utils.task.task import Say
 from utils.text.pair import TokenizerPair, load_tokenizers
 from utils.trained import load_bert, pretrained_shape
 from utils.training.objective import build_objective
 
 
-def with_pretrained_encoder(config: Config, bert_run: Path) -> Config:
-    """The same settings, with the architecture of the BERT that the encoder begins with.
+def with_pretrained_encoder(config: TranslationConfig, bert_run: Path) -> TranslationConfig:
+    """Return the settings with the architecture of the BERT that the encoder is initialised from.
 
     Raises:
-        ValueError: no such run, or a joint vocabulary, which a BERT of one language does not have.
+        ValueError: when there is no such run, or the vocabulary is joint, which that of a BERT is not.
     """
     if config.tokenizer.joint:
-        raise ValueError(
-            f"init_encoder={bert_run} brings a vocabulary of the source alone: give --tokenizer.joint false"
-        )
+        raise ValueError(f"init_encoder={bert_run} has a vocabulary of the source only: give --tokenizer.joint false")
     bert = BertConfig(**pretrained_shape(bert_run, config.model, config.data.src_lang))
     return replace(config, model=replace(config.model, bert=bert))
 
 
+def refuse_swapped(corpus: Corpus) -> None:
+    """Refuse a training text of your own that begins in other languages than those it is said to be in.
+
+    Raises:
+        ValueError: the letters of a side are not those of its language.
+    """
+    first = next(iter(read_blocks(corpus.train)))
+    for side, language in (("src", corpus.src_lang), ("tgt", corpus.tgt_lang)):
+        remedy = f"are --data.src and --data.tgt swapped, or is --data.{side}_lang wrong?"
+        refuse_other_language(getattr(first, side), language, str(getattr(corpus.train, side)), remedy)
+
+
 class TranslationTask:
-    """Pairs of sentences to learn from, and to be scored on.
+    """Sentence pairs to train and score on.
 
     Args:
         config: all settings.
-        source: a run whose vocabulary is used, where there is one to go on from.
-        say: is told what takes time.
+        source: a run whose vocabulary is used, when training resumes or starts from one.
+        say: called with a line about what takes time.
     """
 
     unit = "tok"
 
-    def __init__(self, config: Config, source: Path | None, say: Say) -> None:
+    def __init__(self, config: TranslationConfig, source: Path | None, say: Say) -> None:
         config.training.require_score("bleu", "chrf")
-        # a run to go on from has settings, vocabulary and weights of its BERT in itself
+        # a run to start from has the settings, vocabulary and weights of its BERT already
         self._pretrained = encoder = config.model.init_encoder if source is None else None
         if encoder is not None:
             config = with_pretrained_encoder(config, encoder)
+        if config.model.tie == "all" and not config.tokenizer.joint:
+            raise ValueError(
+                "tie=all shares the embeddings of both languages, which needs one vocabulary for both: give "
+                "--tokenizer.joint true, or --model.tie target"
+            )
         self.config = config
         plan, batch, model = config.training, config.batch, config.model
         self.objective = build_objective(plan.label_smoothing, plan.r_drop)
         self.corpus = prepare_corpus(config.data)
+        if config.data.src is not None:
+            refuse_swapped(self.corpus)
         if source is not None:
             self.vocabulary = load_tokenizers(source)
         else:
@@ -87,7 +105,7 @@ class TranslationTask:
         self._dev, self._test = (BucketSampler(pairs, batch.tokens_per_batch) for pairs in (dev, test))
 
     def build(self) -> Transformer:
-        """A Transformer; its encoder is that of another run where one is asked for."""
+        """Build a Transformer, its encoder initialised from another run if requested."""
         model = self.config.model
         net = Transformer(model, len(self.vocabulary.src), len(self.vocabulary.tgt))
         if self._pretrained is not None:
@@ -95,7 +113,7 @@ class TranslationTask:
         return net
 
     def validation(self, net: Transformer) -> tuple[Sequence[Batch], Judge]:
-        """Greedy translations of the first dev sentences, scored."""
+        """Return the dev text, and what scores greedy translations of its first sentences."""
         plan = self.config.training
         run = Run(Path(), self.config, self.vocabulary, net)
         greedy = replace(self.config.search, beam_size=1)
@@ -104,6 +122,6 @@ class TranslationTask:
         return self._dev.all(), judge
 
     def conclude(self, trained: Trained, folder: Path, say: Say) -> None:
-        """Scores of the test set, some translations, and a picture of what the decoder looked at."""
+        """Score the best weights on the test set, show some translations, and draw what the decoder attended to."""
         best = load_run(folder, next(trained.net.parameters()).device)
         score_translator(trained, best, self.corpus, self._test.all(), say)

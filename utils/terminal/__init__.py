@@ -1,1 +1,1 @@
-"""What a person at a terminal types and sees, and what other programs read there."""
+"""Input and output at the terminal, for people and for other programs."""

@@ -1,4 +1,4 @@
-"""What a prompt answers: translations, and commands that change how they are looked for."""
+"""The answers of a prompt: translations, and commands that change the search."""
 
 from dataclasses import replace
 
@@ -7,20 +7,20 @@ from utils.terminal.presentation import notices, ranked_lines
 
 HELP = """\
   :n N                 show the N best translations
-  :beam N              beam width, 1 is greedy
-  :length_penalty A    larger prefers longer translations
-  :prefix TEXT         begin translations with it; without TEXT, freely again
-  :help                this list
+  :beam N              beam size; 1 is greedy search
+  :length_penalty A    larger values favour longer translations
+  :prefix TEXT         start each translation with TEXT; without TEXT, no prefix
+  :help                show this list
   :quit                leave; so does Ctrl-D"""
 
 
 class Conversation:
-    """Answers lines, one after the other.
+    """Answers lines one by one.
 
     Args:
-        translator: what translates; its search settings change as it is told.
-        n_best: translations to show.
-        prefix: what each of them begins with.
+        translator: translates; commands change its search settings.
+        n_best: number of translations to show.
+        prefix: text that each translation starts with.
     """
 
     def __init__(self, translator: Translator, n_best: int = 1, prefix: str = "") -> None:
@@ -30,10 +30,10 @@ class Conversation:
         self.is_over = False
 
     def answer(self, line: str) -> list[str]:
-        """The lines to show.
+        """Return the lines to show.
 
         Raises:
-            ValueError: a command that is not one, or with a value that it does not take.
+            ValueError: the command is unknown, or does not take the value.
         """
         if line.startswith(":"):
             name, _, value = line[1:].strip().partition(" ")
@@ -44,7 +44,7 @@ class Conversation:
         return [*shown, *[f"({notice})" for notice in notices(translation)]]
 
     def _obey(self, name: str, value: str) -> list[str]:
-        """Do what a command says; the answer is the settings as they are now."""
+        """Run a command and return the settings as they are now."""
         search, sampling = self.translator.search, self.translator.sampling
         match name:
             case "q" | "quit" | "exit":
@@ -53,7 +53,7 @@ class Conversation:
             case "h" | "help" | "?":
                 return HELP.split("\n")
             case "prefix":
-                self.translator.translate([""], prefixes=[value])  # refuses characters that it does not know
+                self.translator.translate([""], prefixes=[value])  # refuses characters outside the vocabulary
                 self.prefix = value
             case "n":
                 n_best = _number(name, value)
@@ -73,22 +73,23 @@ class Conversation:
                     raise ValueError(f":length_penalty {value}: give a number, such as :length_penalty 1") from None
                 self.translator.search = replace(search, length_penalty=alpha)
             case _:
-                raise ValueError(f"no command :{name}: see :help")
+                raise ValueError(f"unknown command :{name}: see :help")
         return [self.settings()]
 
     def settings(self) -> str:
-        """In one line."""
+        """Return the settings in one line."""
         search = self.translator.search
         parts = [f"n {self.n_best}", f"beam {search.beam_size}", f"length_penalty {search.length_penalty:g}"]
         return ", ".join([*parts, f"prefix {self.prefix!r}"] if self.prefix else parts)
 
 
 def _number(name: str, value: str) -> int:
-    """A whole number above 0.
+    """Parse a whole number above 0.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the value is not one.
     """
     if not value.isdecimal() or int(value) < 1:
-        raise ValueError(f":{name} {value}: give a whole number from 1, such as :{name} 4")
+        asked = f":{name} {value}".rstrip()
+        raise ValueError(f"{asked}: give a whole number of at least 1, such as :{name} 4")
     return int(value)

@@ -1,4 +1,4 @@
-"""Lines to write about the sentences of documents, of which each is chosen by those before it."""
+"""Output lines for the sentences of documents, each translation chosen given those before it."""
 
 from collections.abc import Callable, Sequence
 
@@ -10,13 +10,13 @@ from utils.terminal.presenter import Presenter, Shown
 
 
 class DocumentPresenter(Presenter):
-    """Writes about lots of lines; an empty one ends a document.
+    """Formats output for chunks of lines; a blank line ends a document.
 
     Args:
-        inspector: asks the models.
-        shown: what is asked for.
-        say: is told what a reader must know, with the number of its line.
-        rescorer: chooses among as many candidates as the beam is wide.
+        inspector: queries the models.
+        shown: what to show.
+        say: called with each notice for the reader, which names its line.
+        rescorer: chooses among all candidates of the beam.
     """
 
     def __init__(
@@ -24,7 +24,7 @@ class DocumentPresenter(Presenter):
     ) -> None:
         super().__init__(inspector, shown, say)
         self.rescorer = rescorer
-        self._origins: list[list[Origin]] = []  # of the latest lot
+        self._origins: list[list[Origin]] = []  # for the latest chunk
 
     def _translate(
         self, texts: Sequence[str], on_progress: Callable[[int], object] = lambda _: None, first: int = 1
@@ -43,7 +43,7 @@ class DocumentPresenter(Presenter):
         return [rescored.translation for rescored in chosen]
 
     def _records(self, texts: Sequence[str], found: Sequence[Translation]) -> list[dict[str, object]]:
-        """With what each candidate was before."""
+        """Add the rank and the scores that each candidate had before rescoring."""
         rows = super()._records(texts, found)
         for row, origins in zip(rows, self._origins, strict=True):
             row.update(_origin(origins[0]))

@@ -1,4 +1,4 @@
-"""The texts that a command is about: those of its arguments, or lines that come."""
+"""The texts that a command works on: its arguments, or lines of standard input."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -7,7 +7,7 @@ from utils.dataset.parallel_text import decoded_lines
 
 
 def given_texts(texts: Sequence[str]) -> Iterator[str]:
-    """These, or where there are none each line of standard input, as it comes.
+    """Yield these texts or, if there are none, each line of standard input as it arrives.
 
     Raises:
         ValueError: a line is not UTF-8.
@@ -20,6 +20,6 @@ def given_texts(texts: Sequence[str]) -> Iterator[str]:
 
 
 def ask_for_lines() -> None:
-    """Tell whoever sits at standard input that it is waited for."""
+    """Tell the user that input is expected, if standard input is a terminal."""
     if sys.stdin.isatty():
-        print("type lines; Ctrl-D ends", file=sys.stderr)
+        print("type lines; Ctrl-D ends the input", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""The lines of a stream: one by one while they come slowly, many at once where many are there."""
+"""The lines of a stream: one by one while they arrive slowly, many at a time if many are available."""
 
 import select
 from collections import deque
@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Iterator
 from io import BufferedIOBase
 from pathlib import Path
 
-_CHUNK = 2**16  # bytes at a time: as much as a pipe holds
+_CHUNK = 2**16  # bytes read at a time: as much as a pipe holds
 
 
 class LineStream:
-    r"""The lines of a binary stream, as they come; only "\n" ends one.
+    r"""The lines of a binary stream, as they arrive; only "\n" ends a line.
 
     Args:
         file: a file, a pipe, or bytes in memory.
@@ -19,7 +19,7 @@ class LineStream:
     def __init__(self, file: BufferedIOBase) -> None:
         self._file = file
         self._lines: deque[bytes] = deque()
-        self._rest: list[bytes] = []  # of a line that has not ended; joined once, however long it gets
+        self._rest: list[bytes] = []  # of an unfinished line; joined only once, however long it gets
         self._ended = False
 
     def __iter__(self) -> Iterator[bytes]:
@@ -33,13 +33,13 @@ class LineStream:
         return self._lines.popleft()
 
     def is_ready(self) -> bool:
-        """Whether the next line, or the end, is there without waiting."""
+        """Return whether the next line, or the end, is available without waiting."""
         while not self._lines and not self._ended and self._has_more():
             self._read()
         return bool(self._lines) or self._ended
 
     def _read(self) -> None:
-        """Take what is there; wait for something where nothing is."""
+        """Read what is available; wait if nothing is."""
         chunk = self._file.read1(_CHUNK)
         *ends, rest = chunk.split(b"\n")
         for end in ends:
@@ -59,28 +59,28 @@ class LineStream:
             return True
         try:
             return bool(select.select([number], [], [], 0)[0])
-        except OSError:  # Windows can ask this of sockets alone
+        except OSError:  # Windows supports this for sockets only
             return False
 
 
-def in_lots(lines: Iterator[str], is_ready: Callable[[], bool], most: int) -> Iterator[list[str]]:
-    """Lines as they come, at least one and at most so many at a time.
+def in_chunks(lines: Iterator[str], is_ready: Callable[[], bool], most: int) -> Iterator[list[str]]:
+    """Yield lines as they arrive, at least one and at most `most` at a time.
 
-    What is wrong with a line is said when the lines before it have been handed on.
+    An invalid line raises its error only after the lines before it have been yielded.
     """
     for first in lines:
-        lot = [first]
+        chunk = [first]
         try:
-            while len(lot) < most and is_ready() and (line := next(lines, None)) is not None:
-                lot.append(line)
+            while len(chunk) < most and is_ready() and (line := next(lines, None)) is not None:
+                chunk.append(line)
         except ValueError:
-            yield lot
+            yield chunk
             raise
-        yield lot
+        yield chunk
 
 
 def count_lines(path: Path) -> int | None:
-    """How many lines a file has; None for a pipe, which can be read only once."""
+    """Count the lines of a file; None for a pipe, which can be read only once."""
     if not path.is_file():
         return None
     n_lines, last = 0, b"\n"
@@ -91,18 +91,20 @@ def count_lines(path: Path) -> int | None:
     return n_lines + (last != b"\n")
 
 
-def paired(lots: Iterable[list[str]], others: Iterator[str], names: tuple[str, str]) -> Iterator[list[tuple[str, str]]]:
-    """Each line of the lots with the line of another stream that belongs to it.
+def paired(
+    chunks: Iterable[list[str]], others: Iterator[str], names: tuple[str, str]
+) -> Iterator[list[tuple[str, str]]]:
+    """Pair each line of the chunks with the corresponding line of another stream.
 
     Raises:
-        ValueError: one of them ends before the other.
+        ValueError: one stream ends before the other.
     """
     n_lines = 0
-    for lot in lots:
-        found = list(zip(lot, others, strict=False))
+    for chunk in chunks:
+        found = list(zip(chunk, others, strict=False))
         yield found
         n_lines += len(found)
-        if len(found) < len(lot):
-            raise ValueError(f"{names[1]} ends after {n_lines:,} lines, {names[0]} goes on: give a line for each line")
+        if len(found) < len(chunk):
+            raise ValueError(f"{names[1]} ends after {n_lines:,} lines, {names[0]} has more: give one line per line")
     if next(others, None) is not None:
-        raise ValueError(f"{names[0]} ends after {n_lines:,} lines, {names[1]} goes on: give a line for each line")
+        raise ValueError(f"{names[0]} ends after {n_lines:,} lines, {names[1]} has more: give one line per line")

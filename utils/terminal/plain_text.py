@@ -1,11 +1,11 @@
-"""Plain text in columns, for a terminal: Japanese characters are two columns wide."""
+"""Plain text in columns for a terminal, where Japanese characters are two columns wide."""
 
 import unicodedata
 from collections.abc import Sequence
 
 
 def columns_of(text: str) -> int:
-    """How many columns of a terminal a text takes (Unicode Standard Annex #11)."""
+    """Return how many terminal columns a text takes (Unicode Standard Annex #11)."""
     return sum(
         0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1
         for character in text
@@ -13,12 +13,12 @@ def columns_of(text: str) -> int:
 
 
 def aligned(rows: Sequence[Sequence[str]], alignment: str, indent: str = "  ") -> list[str]:
-    """A line for each row, with the cells below each other.
+    """Return a line for each row, with the cells aligned in columns.
 
     Args:
-        rows: of as many cells as there are letters in `alignment`.
+        rows: each with as many cells as `alignment` has letters.
         alignment: `l` or `r` for each column.
-        indent: what all lines begin with.
+        indent: text that each line starts with.
     """
     widths = [max(map(columns_of, column)) for column in zip(*rows, strict=True)]
     lines = []
@@ -32,10 +32,10 @@ def aligned(rows: Sequence[Sequence[str]], alignment: str, indent: str = "  ") -
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """The text in lines of at most `width` columns, 2 or more.
+    """Wrap a text into lines of at most `width` columns, where `width` is 2 or more.
 
-    A line is cut behind the last space of its second half, and where there is none between two characters. Control
-    characters, which a terminal would obey instead of showing them, become spaces.
+    A line is broken after the last space in its second half or, if there is none, between two characters. Control
+    characters, which a terminal would obey instead of showing, become spaces.
     """
     lines, line = [], ""
     for character in text:
@@ -48,5 +48,5 @@ def wrapped(text: str, width: int) -> list[str]:
 
 
 def bar(share: float, length: int = 24) -> str:
-    """A line as long as a share, 0 to 1, of a full one; what is not nothing is seen."""
+    """Return a bar whose length is a share, 0 to 1, of the full length; at least one mark if the share is not 0."""
     return "#" * (max(1, round(share * length)) if share > 0 else 0)

@@ -1,4 +1,4 @@
-"""How translations are shown: lines for people and for the tools of the field, JSON for programs."""
+"""Formatting of translations: lines for people and for common MT tools, JSON for programs."""
 
 import json
 import math
@@ -10,33 +10,36 @@ from utils.search.translator import Candidate, Translation
 from utils.search.word_alignment import WordAlignment
 from utils.terminal.plain_text import aligned
 
-DIGITS = 4  # more say nothing
+DIGITS = 4  # more are noise
 
 
 def n_best_lines(label: str | int, translation: Translation) -> list[str]:
-    """`label <tab> score <tab> text` for each candidate: with the number of the line as label, an n-best list."""
+    """Return `label <tab> score <tab> text` for each candidate; with line numbers as labels, this is an n-best list."""
     return [f"{label}\t{candidate.score:.{DIGITS}f}\t{candidate.text}" for candidate in translation.candidates]
 
 
 def ranked_lines(translation: Translation) -> list[str]:
-    """The candidates of one text, numbered."""
+    """Return the candidates of one text as a numbered list."""
     return [f"{i:2}  {one.score:9.{DIGITS}f}  {one.text}" for i, one in enumerate(translation.candidates, 1)]
 
 
 def notices(translation: Translation) -> list[str]:
-    """What a reader of the translation must know."""
+    """Return notices about a translation for its reader."""
     found = []
     if translation.unknown:
-        found.append("nothing in it is in the vocabulary; left as it is")
+        found.append("no part of it is in the vocabulary; left unchanged")
+    elif translation.n_unknown:
+        tokens = "1 token is" if translation.n_unknown == 1 else f"{translation.n_unknown} tokens are"
+        found.append(f"{tokens} not in the vocabulary; read as <unk>")
     if translation.lost_tokens:
-        found.append(f"a sentence is longer than the model's window; {translation.lost_tokens} tokens were cut")
+        found.append(f"a sentence is longer than the model's window; {translation.lost_tokens} tokens were cut off")
     elif translation.n_pieces > 1:
-        found.append(f"long, translated in {translation.n_pieces} pieces")
+        found.append(f"long; translated in {translation.n_pieces} pieces")
     return found
 
 
 def record(source: str, translation: Translation, n_best: int = 1) -> dict[str, object]:
-    """A translation for a program."""
+    """Return the JSON fields of a translation."""
     best = translation.candidates[0]
     found: dict[str, object] = {
         "source": source,
@@ -44,6 +47,7 @@ def record(source: str, translation: Translation, n_best: int = 1) -> dict[str, 
         "pieces": translation.n_pieces,
         "lost_tokens": translation.lost_tokens,
         "unknown": translation.unknown,
+        "unknown_tokens": translation.n_unknown,
     }
     if n_best > 1:
         found["n_best"] = [_candidate(candidate) for candidate in translation.candidates]
@@ -51,7 +55,7 @@ def record(source: str, translation: Translation, n_best: int = 1) -> dict[str, 
 
 
 def alignment_fields(source_tokens: Sequence[str], links: Links | None) -> dict[str, object]:
-    """The fields of an alignment; null where a text was translated in pieces."""
+    """Return the JSON fields of an alignment; null if the text was translated in pieces."""
     return {
         "source_tokens": source_tokens if links is not None else None,
         "alignment": pharaoh(links) if links is not None else None,
@@ -59,27 +63,27 @@ def alignment_fields(source_tokens: Sequence[str], links: Links | None) -> dict[
 
 
 def linked_line(alignment: WordAlignment) -> str:
-    """`source words <tab> target words <tab> links`: the last column is what aligners write."""
+    """Return `source words <tab> target words <tab> links`, the links in the format of word aligners."""
     return "\t".join([" ".join(alignment.source), " ".join(alignment.target), pharaoh(alignment.links)])
 
 
 def unlinked_line(source: str, target: str) -> str:
-    """The same of a text that was not translated in one piece, and has no links."""
+    """Return the line of a text that was not translated in one piece: without links."""
     return "\t".join([" ".join(source.split()), " ".join(target.split()), ""])
 
 
 def rounded(log_probs: Sequence[float] | None) -> list[float] | None:
-    """Log-probabilities, short enough to be read."""
+    """Round log-probabilities to a readable number of digits."""
     return None if log_probs is None else [round(log_prob, DIGITS) for log_prob in log_probs]
 
 
 def json_line(fields: dict[str, object]) -> str:
-    """One line of JSON, in UTF-8 and not in escapes."""
+    """Return one line of JSON, with non-ASCII characters unescaped."""
     return json.dumps(fields, ensure_ascii=False)
 
 
 def judgement_record(source: str, given: str, judgement: Judgement) -> dict[str, object]:
-    """How likely a given translation is, for a program."""
+    """Return the JSON fields of a scored translation."""
     return {
         "source": source,
         "translation": given,
@@ -93,12 +97,12 @@ def judgement_record(source: str, given: str, judgement: Judgement) -> dict[str,
 
 
 def judgement_line(judgement: Judgement) -> str:
-    """`log-probability <tab> tokens, </s> included <tab> perplexity`."""
+    """Return `log-probability <tab> number of tokens, </s> included <tab> perplexity`."""
     return f"{judgement.log_prob:.{DIGITS}f}\t{len(judgement.tokens)}\t{judgement.perplexity:.{DIGITS}f}"
 
 
 def judgement_table(judgement: Judgement) -> list[str]:
-    """A line for each token, and the sum."""
+    """Return a line for each token, and one for the whole translation."""
     rows = [[token, _percent(log_prob)] for token, log_prob in zip(judgement.tokens, judgement.log_probs, strict=True)]
     n_tokens = len(judgement.tokens)
     return [
@@ -109,17 +113,17 @@ def judgement_table(judgement: Judgement) -> list[str]:
 
 
 def judgement_notices(judgement: Judgement) -> list[str]:
-    """What a reader of the numbers must know."""
+    """Return notices about a scored translation for the reader."""
     found = []
     if judgement.lost_tokens:
-        found.append(f"longer than the model's window; {judgement.lost_tokens} tokens were not looked at")
+        found.append(f"longer than the model's window; {judgement.lost_tokens} tokens were ignored")
     if judgement.n_unknown:
         found.append(f"{judgement.n_unknown} tokens of the translation are not in the vocabulary: scored as <unk>")
     return found
 
 
 def alternatives_table(positions: Sequence[Position]) -> list[str]:
-    """A line for each position: its number, what was said, and what was likeliest, with probabilities."""
+    """Return a line for each position: its number, its token, and the likeliest tokens with their probabilities."""
     rows = []
     for position in positions:
         likeliest = [cell for token, log_prob in position.likeliest for cell in (token, _percent(log_prob))]
@@ -130,7 +134,7 @@ def alternatives_table(positions: Sequence[Position]) -> list[str]:
 
 
 def alternatives_record(positions: Sequence[Position]) -> list[dict[str, object]]:
-    """The same for a program."""
+    """Return the JSON fields of alternatives, an entry for each position."""
     return [
         {
             "position": position.number,

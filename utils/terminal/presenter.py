@@ -1,4 +1,4 @@
-"""Lines to write about lines that were read: translations, alternatives, or how likely given translations are."""
+"""Output lines for input lines: translations, alternatives, or scores of given translations."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
@@ -26,23 +26,23 @@ from utils.terminal.presentation import (
 
 
 class Shown(NamedTuple):
-    """What is asked for."""
+    """What to show."""
 
-    n_best: int = 1  # translations of a text
-    prefix: str = ""  # what they begin with
-    as_json: bool = False  # JSON Lines; if not, lines of text, which show neither of the following
+    n_best: int = 1  # translations per text
+    prefix: str = ""  # text that translations start with
+    as_json: bool = False  # JSON Lines; otherwise lines of text, which show neither of the next two
     log_probs: bool = False
     alignment: bool = False
-    as_links: bool = False  # lines of words and of links between them
+    as_links: bool = False  # lines of words and the links between them
 
 
 class Presenter:
-    """Writes about lots of lines.
+    """Formats output for chunks of lines.
 
     Args:
-        inspector: asks the models.
-        shown: what is asked for.
-        say: is told what a reader must know, with the number of its line.
+        inspector: queries the models.
+        shown: what to show.
+        say: called with each notice for the reader, which names its line.
     """
 
     def __init__(self, inspector: Inspector, shown: Shown, say: Callable[[str], object]) -> None:
@@ -52,12 +52,12 @@ class Presenter:
         self._log_prob, self._n_tokens, self._n_judged = 0.0, 0, 0
 
     def translations(self, first: int, texts: Sequence[str], on_progress: Callable[[int], object]) -> Iterator[str]:
-        """A line for each text, or for each candidate of each.
+        """Yield a line for each text, or for each candidate of each text.
 
         Args:
-            first: number of the first text.
-            texts: a lot of lines.
-            on_progress: is told how many more are translated.
+            first: line number of the first text.
+            texts: a chunk of lines.
+            on_progress: called with the number of newly translated texts.
         """
         found = self._translate(texts, on_progress, first)
         for number, translation in enumerate(found, first):
@@ -73,7 +73,7 @@ class Presenter:
                 yield from n_best_lines(number, translation)
 
     def alternatives(self, text: str, k: int) -> Iterator[str]:
-        """The translation of one text, and the k likeliest tokens at each of its positions, or behind the prefix."""
+        """Yield the translation of a text and the k likeliest tokens at each position, or only after the prefix."""
         found = self._translate([text])
         positions = self.inspector.positions(text, found[0], k, self.shown.prefix)
         self._tell(1, notices(found[0]))
@@ -83,7 +83,7 @@ class Presenter:
             yield from (found[0].text, "", *alternatives_table(positions))
 
     def judgements(self, first: int, pairs: Sequence[tuple[str, str]], by_token: bool = False) -> Iterator[str]:
-        """How likely the second of each pair is as a translation of the first: a line each, or one for each token."""
+        """Yield the score of the second of each pair as a translation of the first: a line per pair, or per token."""
         found = self.inspector.judge([source for source, _ in pairs], [given for _, given in pairs])
         for number, ((source, given), judgement) in enumerate(zip(pairs, found, strict=True), first):
             self._tell(number, judgement_notices(judgement))
@@ -98,7 +98,7 @@ class Presenter:
         self._n_judged += len(pairs)
 
     def total(self) -> str:
-        """Of all judgements so far."""
+        """Return a summary of all translations scored so far."""
         if not self._n_judged:
             return "nothing to score"
         value = perplexity(self._log_prob, self._n_tokens)
@@ -109,7 +109,7 @@ class Presenter:
             self._say(f"line {number}: {notice}")
 
     def _linked(self, texts: Sequence[str], found: Sequence[Translation]) -> Iterator[str]:
-        """The words of each text and of its translation, and which belong together."""
+        """Yield the words of each text and of its translation, and the links between them."""
         tokens, alignments = self.inspector.source_tokens(texts), self.inspector.alignments(texts, found)
         for text, translation, source, links in zip(texts, found, tokens, alignments, strict=True):
             if links is None:
@@ -119,7 +119,7 @@ class Presenter:
 
     @cached_property
     def _aligner(self) -> WordAligner:
-        """Made when it is asked for: it looks through the vocabularies."""
+        """Word aligner, built on first use because it goes through the vocabularies."""
         return WordAligner(self.inspector.translator.tokenizers)
 
     def _translate(
@@ -129,11 +129,11 @@ class Presenter:
         return translator.translate(texts, on_progress, self.shown.n_best, self._prefixes(texts), first)
 
     def _prefixes(self, texts: Sequence[str]) -> list[str] | None:
-        """What each translation begins with, where that is asked for."""
+        """Return the prefix of each translation; None without one."""
         return [self.shown.prefix] * len(texts) if self.shown.prefix else None
 
     def _records(self, texts: Sequence[str], found: Sequence[Translation]) -> list[dict[str, object]]:
-        """The fields of each translation, those that cost something only when asked for."""
+        """Return the JSON fields of each translation; costly ones only on request."""
         shown = self.shown
         fields = [record(text, translation, shown.n_best) for text, translation in zip(texts, found, strict=True)]
         if shown.log_probs:

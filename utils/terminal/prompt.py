@@ -1,4 +1,4 @@
-"""A prompt at the terminal, with a history that outlives it."""
+"""A prompt at the terminal, with a history that is kept between sessions."""
 
 import os
 import sys
@@ -10,20 +10,20 @@ _MOST_LINES = 1000  # kept in the history
 
 
 def history_file() -> Path | None:
-    """Where the XDG Base Directory Specification wants a history: below $XDG_STATE_HOME; None: nobody is at home."""
+    """Return the history file below $XDG_STATE_HOME (XDG Base Directory Specification); None without a home folder."""
     root = os.environ.get("XDG_STATE_HOME")
     try:
         return (Path(root) if root else Path.home() / ".local" / "state") / "miyako" / "history"
-    except RuntimeError:  # a user without a home, in a container say
+    except RuntimeError:  # a user without a home folder, e.g. in a container
         return None
 
 
 @contextmanager
 def kept_history(file: Path | None) -> Iterator[None]:
-    """Inside, `input` has the lines of earlier prompts behind the arrow keys; what cannot be kept is not."""
+    """Within the block, the arrow keys at `input` recall lines of earlier prompts; errors of the file are ignored."""
     try:
         import readline
-    except ImportError:  # Windows has none
+    except ImportError:  # not available on Windows
         yield
         return
     readline.set_auto_history(True)
@@ -42,12 +42,12 @@ def kept_history(file: Path | None) -> Iterator[None]:
 
 
 def typed_lines(prompt: str = "> ") -> Iterator[str]:
-    """Lines that are typed, until Ctrl-D; blank ones are passed over."""
+    """Yield typed lines until Ctrl-D, skipping blank ones."""
     while True:
         try:
             line = input(prompt)
         except EOFError:
-            print(file=sys.stderr)  # the shell's own prompt begins a line
+            print(file=sys.stderr)  # the shell's own prompt starts on a new line
             return
         if line.strip():
             yield line

@@ -1,1 +1,1 @@
-"""From text to token ids and back."""
+"""Tokenisation: from text to token ids and back."""

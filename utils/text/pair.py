@@ -1,4 +1,4 @@
-"""The tokenizers of source and target: one for both, or one each."""
+"""The tokenizers of source and target: a joint one, or one each."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,24 +14,25 @@ from utils.text.word_tokenizer import WordTokenizer
 
 @dataclass(frozen=True)
 class TokenizerConfig:
-    """How text is cut; always learned from training text alone.
+    """How text is tokenised; always learned from training text alone.
 
     Args:
         kind: SentencePiece unigram or BPE, or whole words split by spaces.
         vocab_size: most pieces of each SentencePiece model, special tokens included (words: see min_freq).
         joint: one vocabulary for both languages (needed to tie source and target embeddings) or one each.
         character_coverage: share of the characters that get a piece of their own; the rest is <unk>.
-        normalization: SentencePiece's rule. identity leaves the text alone, so that targets keep their full-width
+        normalization: SentencePiece's rule. identity leaves the text unchanged, so that targets keep their full-width
             characters; nfkc and nmt_nfkc unify them, which changes what is generated and what BLEU compares.
         lowercase: lower-case text (words only).
-        min_freq: how often a word must be seen to be kept (words only).
-        sampling: training text is cut anew each epoch: for a unigram model the exponent alpha to which a cut's
-            probability is raised before one is drawn (Kudo 2018; 0.2: far from the likeliest, 1: near it), for BPE
-            the share of merges that are left out (BPE-dropout, Provilkov et al. 2020; 0.1). 0 always cuts the
-            likeliest way; dev and test are always cut so.
+        min_freq: how often a word must occur to be kept (words only).
+        sampling: segment training text at random, again each epoch: for a unigram model the exponent alpha to which a
+            segmentation's probability is raised before one is drawn (Kudo 2018; 0.2: far from the likeliest, 1: near
+            it), for BPE the share of merges that are skipped (BPE-dropout, Provilkov et al. 2020; 0.1). 0 always
+            takes the likeliest segmentation, as is always done for dev and test.
 
     Raises:
-        ValueError: a character coverage that SentencePiece does not take, or words that are to be sampled.
+        ValueError: a character coverage that SentencePiece does not accept, or sampling that is out of range or of
+            whole words.
     """
 
     kind: Literal["unigram", "bpe", "word"] = "unigram"
@@ -47,10 +48,14 @@ class TokenizerConfig:
         if not 0.98 <= self.character_coverage <= 1:
             raise ValueError(f"character_coverage={self.character_coverage}: SentencePiece takes 0.98 to 1")
         if not 0 <= self.sampling <= 1:
-            raise ValueError(f"sampling={self.sampling} is no share: give 0 (no sampling) to 1, 0.1 say")
+            raise ValueError(f"sampling={self.sampling} is not a share: give 0 (no sampling) to 1, such as 0.1")
+        if self.lowercase and self.kind != "word":
+            raise ValueError(
+                f"lowercase=true needs kind=word: with kind={self.kind} give normalization nfkc_cf, or lower-cased text"
+            )
         if self.sampling and self.kind == "word":
             raise ValueError(
-                f"sampling={self.sampling} cuts words into parts, and kind=word has none: "
+                f"sampling={self.sampling} splits words into pieces, kind=word keeps them whole: "
                 "set it to 0, or kind to unigram or bpe"
             )
 
@@ -74,7 +79,7 @@ def train_tokenizers(config: TokenizerConfig, src: Lines, tgt: Lines) -> Tokeniz
     """Learn the tokenizers from the two sides of the training text.
 
     Raises:
-        ValueError: the text cannot give `vocab_size` pieces.
+        ValueError: the text does not support `vocab_size` pieces.
     """
     if config.joint:
         both = train_tokenizer(config, _Joined(src, tgt))
@@ -83,7 +88,7 @@ def train_tokenizers(config: TokenizerConfig, src: Lines, tgt: Lines) -> Tokeniz
 
 
 class _Joined:
-    """Some lines and then others."""
+    """Lines of two texts, one after the other."""
 
     def __init__(self, first: Lines, second: Lines) -> None:
         self._first, self._second = first, second
@@ -96,10 +101,10 @@ class _Joined:
 
 
 def train_tokenizer(config: TokenizerConfig, lines: Lines) -> Tokenizer:
-    """Learn one tokenizer from lines of text; `joint` says nothing here.
+    """Learn one tokenizer from lines of text; `joint` is ignored.
 
     Raises:
-        ValueError: the text cannot give `vocab_size` pieces.
+        ValueError: the text does not support `vocab_size` pieces.
     """
     if config.kind == "word":
         return WordTokenizer.train(lines, config.min_freq, config.lowercase)
@@ -112,7 +117,7 @@ def load_tokenizers(folder: Path) -> TokenizerPair:
     """Read what `TokenizerPair.save` wrote.
 
     Raises:
-        ValueError: no tokenizer lies there.
+        ValueError: there is no tokenizer.
     """
     if (both := _load(folder / "tokenizer")) is not None:
         return TokenizerPair(both, both)
@@ -126,7 +131,7 @@ def load_tokenizer(folder: Path) -> Tokenizer:
     """Read the one tokenizer of a folder: what `Tokenizer.save` wrote to `folder / "tokenizer"`.
 
     Raises:
-        ValueError: none lies there, or two do.
+        ValueError: there is no tokenizer, or there are two.
     """
     if (tokenizer := _load(folder / "tokenizer")) is None:
         raise ValueError(f"no single tokenizer in {folder}: give the folder of a run that learned from one language")

@@ -1,4 +1,4 @@
-"""Codes of languages, and which that puts no spaces between words a text is in, told by its letters."""
+"""Language codes, and recognition of languages without spaces between words by their letters."""
 
 import re
 from collections.abc import Iterable
@@ -12,17 +12,17 @@ KANA, HAN, HANGUL = (
 )
 UNSPACED = ("ja", "zh")
 LETTER = r"^\W\d_"
-_MOSTLY = 0.5  # of the letters: names and quotations of another script are common on both sides
-_LEAST_KANA = 0.05  # Chinese quotes some; Japanese has a third or more, and some even in a list of headlines
+_MOSTLY = 0.5  # share of the letters: names and quotations in another script are common on both sides
+_LEAST_KANA = 0.05  # Chinese quotes a few; Japanese has a third or more, and some even in a list of headlines
 
 
 def primary_language(code: str) -> str:
-    """`zh` of `zh-CN` or `zh_Hant`."""
+    """Return the language of a code: `zh` for `zh-CN` or `zh_Hant`."""
     return code.replace("_", "-").partition("-")[0].lower()
 
 
 class LetterCounts(NamedTuple):
-    """How many letters a text has, of all scripts and of three."""
+    """The numbers of letters of a text: in all, and of three scripts."""
 
     letters: int
     kana: int
@@ -38,11 +38,11 @@ class LetterCounts(NamedTuple):
 
 
 def count_letters(text: str) -> LetterCounts:
-    """Those of a text; the dot between katakana is none."""
+    """Count the letters of a text; the dot between katakana is not a letter."""
     letters = "".join(re.findall(f"[{LETTER}]", text))
     return LetterCounts(len(letters), *(len(re.findall(f"[{script}]", letters)) for script in (KANA, HAN, HANGUL)))
 
 
 def unspaced_language(lines: Iterable[str]) -> str:
-    """`LetterCounts.unspaced_language` of all lines together."""
+    """Return `LetterCounts.unspaced_language` of all lines together."""
     return count_letters("".join(lines)).unspaced_language

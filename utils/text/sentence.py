@@ -1,4 +1,4 @@
-"""Where one sentence ends and the next begins, and how sentences of a language are joined."""
+"""Splitting of text into sentences, and joining of sentences as their language does."""
 
 import re
 
@@ -8,10 +8,10 @@ _END = re.compile(r"(?<=[。！？])(?![。！？」』）])|(?<=[.!?])\s+")
 
 
 def split_sentences(text: str) -> list[str]:
-    """Cut behind 。！？, and behind .!? where a space follows; quotation marks that close stay with their sentence."""
+    """Split after 。！？, and after .!? where a space follows; closing quotation marks stay with their sentence."""
     return [sentence for part in _END.split(text) if (sentence := part.strip())]
 
 
 def join_sentences(sentences: list[str], language: str) -> str:
-    """One text again: by spaces, or by nothing where the language has none."""
+    """Join sentences with spaces, or with nothing where the language has none."""
     return ("" if primary_language(language) in UNSPACED else " ").join(sentences)

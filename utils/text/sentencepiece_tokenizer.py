@@ -16,8 +16,8 @@ from utils.text.subword_sampling import BpeSampler, Cut, Piece, UnigramSampler
 from utils.text.tokenizer import Lines
 
 SUFFIX = ".model"
-_WORD = re.compile("▁?[^▁]+|▁")  # no piece has a ▁ but at its beginning
-# More change the pieces little, take minutes, and 25 bytes of memory each: all of KFTT, 77 million, takes 2 GB.
+_WORD = re.compile("▁?[^▁]+|▁")  # pieces have a ▁ only at their beginning
+# More characters change the pieces little, but take minutes, and 25 bytes of memory each: all 77 million of KFTT, 2 GB.
 _MOST_TRAINING_CHARACTERS = 30_000_000
 
 
@@ -42,10 +42,10 @@ class SentencePieceTokenizer:
         character_coverage: float,
         normalization: str,
     ) -> "SentencePieceTokenizer":
-        """Learn pieces from lines; of very much text, every k-th line.
+        """Learn pieces from lines; from every k-th line of a very large text.
 
         Raises:
-            ValueError: fewer pieces than characters are asked for, or (BPE) more than the lines hold.
+            ValueError: fewer pieces than characters are requested, or (BPE) more than the lines provide.
         """
         writer = io.BytesIO()
         stride = -(-sum(map(len, lines)) // _MOST_TRAINING_CHARACTERS) or 1
@@ -65,7 +65,7 @@ class SentencePieceTokenizer:
                 unk_piece=UNK,
                 bos_piece=BOS,
                 eos_piece=EOS,
-                hard_vocab_limit=kind == "bpe",  # a unigram model may end with fewer pieces, BPE counts its merges
+                hard_vocab_limit=kind == "bpe",  # a unigram model may end up with fewer pieces; BPE counts its merges
                 max_sentence_length=16384,
                 minloglevel=2,
             )
@@ -81,18 +81,18 @@ class SentencePieceTokenizer:
         """Read what `save` wrote.
 
         Raises:
-            ValueError: it is damaged.
+            ValueError: the file is damaged.
         """
         model = path.read_bytes()
         try:
-            if model:  # SentencePiece takes nothing for a model without pieces
+            if model:  # SentencePiece would read an empty file as a model without pieces
                 return cls(model)
         except RuntimeError:
-            pass  # which names its own source file
-        raise ValueError(f"{path} is damaged: copy it anew")
+            pass  # its message only names SentencePiece's own source file
+        raise ValueError(f"{path} is damaged: copy it again")
 
     def save(self, path: Path) -> None:
-        """Write the model; any program that speaks SentencePiece can read it."""
+        """Write the model; any program that uses SentencePiece can read it."""
         with atomic_file(path.with_suffix(SUFFIX)) as draft:
             draft.write_bytes(self._model)
 
@@ -101,45 +101,45 @@ class SentencePieceTokenizer:
         return int(self._processor.get_piece_size())
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of each text, on one core: long texts are given to several processes.
+        """Return the ids of each text, using one core: large texts are divided among processes.
 
         Raises:
-            ValueError: a text that came as bytes of another encoding than UTF-8.
+            ValueError: a text was read from bytes that are not UTF-8.
         """
         try:
             return self._processor.encode(list(texts), num_threads=1)
-        except TypeError:  # which is all that it says of the characters that Python puts for such bytes
+        except TypeError:  # raised, without a reason, for the surrogates that Python substitutes for such bytes
             for text in texts:
                 if not _is_unicode(text):
                     raise ValueError(f"{text!r} is not UTF-8: give the text in UTF-8") from None
             raise
 
     def sample(self, texts: Sequence[str], rate: float, seed: int) -> list[list[int]]:
-        """Ids of each text, cut at random as utils/text/subword_sampling.py does."""
+        """Return ids of each text, segmented at random as in utils/text/subword_sampling.py."""
         draw, cut = random.Random(seed).random, self._cut(rate)
         sampled = []
         for text in self._processor.normalize(list(texts)):
             ids = [i for word in _WORD.findall(text) for i in cut(word, draw)]
-            # unknown characters that stand together are one token, as in `encode`
+            # adjacent unknown characters are one token, as in `encode`
             sampled.append([i for i, before in zip(ids, [None, *ids], strict=False) if not i == before == UNK_ID])
         return sampled
 
     def _cut(self, rate: float) -> Cut:
-        """What cuts a word at random, made once for a rate: it remembers words."""
+        """Return a sampler for a rate, made only once since it caches words."""
         if rate not in self._cuts:
             ids = range(len(SPECIAL_TOKENS), len(self))
             pieces = {self._processor.id_to_piece(i): Piece(i, self._processor.get_score(i)) for i in ids}
-            # BPE numbers its merges; no logarithm of a probability is a whole number
+            # BPE numbers its merges; the log-probabilities of a unigram model are not whole numbers
             bpe = all(piece.score.is_integer() for piece in pieces.values())
             self._cuts[rate] = BpeSampler(pieces, rate) if bpe else UnigramSampler(pieces, rate)
         return self._cuts[rate]
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
-        """Text of each sequence; an unknown piece becomes ⁇."""
+        """Return the text of each sequence; an unknown piece becomes ⁇."""
         return self._processor.decode([list(sequence) for sequence in ids]) if len(ids) else []
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
-        """The pieces; ▁ marks the beginning of a word."""
+        """Return the pieces; ▁ marks the beginning of a word."""
         return [self._processor.id_to_piece(int(i)) for i in ids]
 
 

@@ -1,4 +1,4 @@
-"""Cutting words into pieces at random: Kudo 2018 (unigram) and BPE-dropout (Provilkov et al. 2020).
+"""Random segmentation of words: sub-word regularisation (Kudo 2018) and BPE-dropout (Provilkov et al. 2020).
 
 SentencePiece samples too, but its generator cannot be seeded so that two processes draw the same.
 """
@@ -13,27 +13,27 @@ from typing import NamedTuple, Protocol
 
 from const.token import UNK_ID
 
-_UNKNOWN_PENALTY = 10.0  # SentencePiece's: how much less likely than its rarest piece an unknown character is
-_LONGEST_REMEMBERED = 16  # characters: words of a language with spaces come again, sentences of others do not
+_UNKNOWN_PENALTY = 10.0  # as in SentencePiece: log-probability of its rarest piece minus that of an unknown character
+_LONGEST_REMEMBERED = 16  # characters: words of a language with spaces recur, sentences of unspaced ones do not
 _MOST_REMEMBERED = 2**15
 
 
 class Piece(NamedTuple):
-    """A piece's id and what the model thinks of it: a log probability, or (BPE) minus the number of its merge."""
+    """A piece's id and its score in the model: a log-probability, or (BPE) minus the number of its merge."""
 
     id: int
     score: float
 
 
 class Cut(Protocol):
-    """Cuts a word, which begins with ▁, at random."""
+    """Segments a word, which begins with ▁, at random."""
 
     def __call__(self, word: str, draw: Callable[[], float]) -> list[int]:
-        """Ids of the pieces; `draw` gives numbers in [0, 1). A character without a piece is <unk>."""
+        """Return the ids of the pieces; `draw` gives numbers in [0, 1). A character without a piece is <unk>."""
 
 
 class _Ends(NamedTuple):
-    """The pieces that may end at some place of a word: where they begin, their ids, and their chances added up."""
+    """The pieces that may end at some place of a word: where they begin, their ids, and their cumulative chances."""
 
     begins: list[int]
     ids: list[int]
@@ -41,10 +41,10 @@ class _Ends(NamedTuple):
 
 
 class UnigramSampler:
-    """Draws a cut x with P(x)^rate / sum over all cuts (Kudo 2018, eq. 7 with l -> infinity): forward, then backward.
+    """Draws a segmentation x by P(x)^rate / Σ P(x')^rate (Kudo 2018, eq. 7 with l -> infinity): forward, then backward.
 
     Args:
-        pieces: all but the special tokens.
+        pieces: all pieces but the special tokens.
         rate: the exponent.
     """
 
@@ -55,7 +55,7 @@ class UnigramSampler:
         self._remembered = lru_cache(_MOST_REMEMBERED)(self._lattice)
 
     def __call__(self, word: str, draw: Callable[[], float]) -> list[int]:
-        """Ids of the pieces."""
+        """Return the ids of the pieces."""
         lattice = (self._remembered if len(word) <= _LONGEST_REMEMBERED else self._lattice)(word)
         ids, end = [], len(word)
         while end:
@@ -66,8 +66,8 @@ class UnigramSampler:
         return ids[::-1]
 
     def _lattice(self, word: str) -> list[_Ends]:
-        """For each place of a word, which pieces end there, and how likely each is the last of a cut up to it."""
-        totals, lattice = [0.0], [_Ends([], [], [])]  # log of the summed weights of all cuts up to a place
+        """For each place of a word, find the pieces that end there and their chances to be last in a segmentation."""
+        totals, lattice = [0.0], [_Ends([], [], [])]  # log of the summed weights of all segmentations up to a place
         for end in range(1, len(word) + 1):
             begins, ids, weights = [], [], []
             for begin in range(max(0, end - self._longest), end):
@@ -87,14 +87,14 @@ class UnigramSampler:
 
 
 class BpeSampler:
-    """Merges as BPE does, but leaves out each merge with probability `rate` when its turn comes.
+    """Merges as BPE does, but skips each merge with probability `rate` when its turn comes.
 
-    As in SentencePiece, what was left out comes back only when a neighbour grows. The paper draws anew for all merges
-    at each step and ends when none is left, which drops hardly anything where a whole sentence is one word (Japanese).
+    As in SentencePiece, a skipped merge comes back only when a neighbour grows. The paper draws again for all merges at
+    each step and ends when none is left, which drops hardly anything where a whole sentence is one word (Japanese).
 
     Args:
-        pieces: all but the special tokens.
-        rate: share of merges that are left out.
+        pieces: all pieces but the special tokens.
+        rate: share of merges that are skipped.
     """
 
     def __init__(self, pieces: Mapping[str, Piece], rate: float) -> None:
@@ -102,11 +102,11 @@ class BpeSampler:
         self._rate = rate
 
     def __call__(self, word: str, draw: Callable[[], float]) -> list[int]:
-        """Ids of the pieces."""
+        """Return the ids of the pieces."""
         end = len(word)
-        parts = list(word)  # a part that was merged into the one before it is empty
+        parts = list(word)  # a part that has been merged into the one before it is empty
         before, after = list(range(-1, end - 1)), list(range(1, end + 1))
-        agenda: list[tuple[float, int, str]] = []  # merges: the first to be made, the leftmost of equals
+        agenda: list[tuple[float, int, str]] = []  # merges, in order of their number, then from left to right
 
         def offer(left: int) -> None:
             if left >= 0 and after[left] < end:
@@ -120,7 +120,7 @@ class BpeSampler:
             _, left, merged = heappop(agenda)
             right = after[left]
             if right == end or parts[left] + parts[right] != merged or draw() < self._rate:
-                continue  # one of the two has become part of another, or chance leaves it out
+                continue  # one of the two has been merged with another part, or the merge is skipped
             parts[left], parts[right] = merged, ""
             after[left], after[right] = after[right], end
             if after[left] < end:

@@ -1,11 +1,11 @@
-"""What a network's numbers mean."""
+"""The interface of whatever gives meaning to a network's ids."""
 
 from pathlib import Path
 from typing import Protocol
 
 
 class Vocabulary(Protocol):
-    """Tokenizers, labels."""
+    """What tokenizers and label names have in common."""
 
     def save(self, folder: Path) -> None:
-        """Write it into a folder."""
+        """Write the vocabulary into a folder."""

@@ -1,4 +1,4 @@
-"""Which pieces make up a word, for masking words whole (Devlin et al.'s later release)."""
+"""Which pieces make up a word, for whole-word masking (Devlin et al.'s later release)."""
 
 import re
 
@@ -10,17 +10,17 @@ from utils.text.script import HAN, KANA
 from utils.text.tokenizer import Tokenizer, every_token
 
 _MARK = "▁"
-# kana and kanji, their punctuation and their full-width letters stand without spaces between words
+# kana and kanji, their punctuation and full-width letters are written without spaces between words
 _UNSPACED = re.compile(f"[{KANA}{HAN}\u3000-\u303f\uff00-\uffef]")
 
 
 class WholeWords:
-    """Finds words among ids: what ▁ begins, and each special token and each piece of a script without spaces alone.
+    """Finds words among ids: words begin at a ▁; special tokens and pieces of unspaced scripts are words by themselves.
 
-    Where no piece of the vocabulary has a ▁, the tokens are words already.
+    Where no piece of the vocabulary has a ▁, the tokens are already words.
 
     Args:
-        tokenizer: whose ids.
+        tokenizer: the tokenizer of the ids.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -30,9 +30,9 @@ class WholeWords:
         self._alone[: len(SPECIAL_TOKENS)] = True
 
     def numbers(self, ids: NDArray[np.integer]) -> NDArray[np.int64]:
-        """The word of each id of a sequence, counted from 0."""
+        """Return the number of each id's word in a sequence, counted from 0."""
         alone = self._alone[ids]
         begins = self._marked[ids] | alone
         begins[1:] |= alone[:-1]
-        begins[:1] = False  # whatever it is, it is of word 0
+        begins[:1] = False  # the first id belongs to word 0, whatever it is
         return begins.cumsum()

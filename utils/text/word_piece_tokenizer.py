@@ -1,5 +1,4 @@
-"""The longest pieces that fit, one after the other: words as BERT cuts them (Devlin et al. 2019; Schuster & Nakajima
-2012)."""
+"""WordPiece: words split into the longest pieces that fit, as in BERT, Devlin et al. 2019; Schuster & Nakajima 2012."""
 
 import unicodedata
 from collections.abc import Sequence
@@ -10,10 +9,10 @@ from utils.file import write_lines
 
 SUFFIX = ".txt"
 PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
-_INSIDE = "##"  # stands before a piece that begins no word
-_LONGEST_WORD = 100  # letters; longer ones are unknown, as in the tokenizers that published models were used with
+_INSIDE = "##"  # marks a piece that does not begin a word
+_LONGEST_WORD = 100  # letters; longer words are unknown, as in the tokenizers of published models
 
-# blocks of Chinese characters, each of which is a word; kana and hangul are cut like an alphabet
+# blocks of Chinese characters, each of which is a word; kana and hangul are treated like an alphabet
 _CHINESE = (
     (0x3400, 0x4DBF),
     (0x4E00, 0x9FFF),
@@ -25,7 +24,7 @@ _CHINESE = (
 
 
 class _Characters(dict[int, str]):
-    """What becomes of each character before text is split by spaces, found out when it is first met."""
+    """What each character becomes before text is split by spaces, computed when it first occurs."""
 
     def __init__(self, lowercase: bool) -> None:
         self._lowercase = lowercase
@@ -42,7 +41,7 @@ class _Characters(dict[int, str]):
             return ""
         if char.isspace():
             return " "
-        # all of ASCII that is neither letter nor number counts, `$+<=>^`|~` too
+        # all of ASCII that is neither letter nor digit counts as punctuation, `$+<=>^`|~` too
         if category[0] == "P" or (char.isascii() and not char.isalnum()):
             return f" {char} "
         if any(first <= ord(char) <= last for first, last in _CHINESE):
@@ -53,10 +52,10 @@ class _Characters(dict[int, str]):
 class WordPieceTokenizer:
     """BERT's tokenizer: split by spaces, punctuation and Chinese characters, then each word into known pieces.
 
-    Its special tokens stand where its vocabulary has them, and encoding never makes them but [UNK].
+    Its special tokens are wherever its vocabulary has them; of these, encoding only ever returns [UNK].
 
     Args:
-        vocabulary: the pieces in the order of their ids; `##` before those that go on with a word.
+        vocabulary: the pieces in the order of their ids; `##` before those that continue a word.
         lowercase: whether text is lower-cased, and loses its accents, before it is looked up.
 
     Raises:
@@ -75,25 +74,25 @@ class WordPieceTokenizer:
 
     def _special(self, token: str) -> int:
         if token not in self._ids:
-            raise ValueError(f"{token} is not among the {len(self)} pieces of the vocabulary: BERT cannot do without")
+            raise ValueError(f"{token} is not among the {len(self)} pieces of the vocabulary: BERT needs it")
         return self._ids[token]
 
     @classmethod
     def load(cls, path: Path, lowercase: bool) -> "WordPieceTokenizer":
-        """Read a vocab.txt: a piece a line.
+        """Read a vocab.txt, one piece per line.
 
         Raises:
-            ValueError: it is no UTF-8, or a special token is missing.
+            ValueError: the file is not UTF-8, or a special token is missing.
         """
         try:
             text = path.read_text(encoding="utf-8")
         except UnicodeDecodeError as error:
-            raise ValueError(f"{path} is no text in UTF-8 ({error})") from error
-        # not splitlines: it knows separators that a vocabulary may hold as pieces
+            raise ValueError(f"{path} is not UTF-8 text ({error})") from error
+        # not splitlines, which also splits at characters that a vocabulary may have as pieces
         return cls(text.removesuffix("\n").split("\n"), lowercase)
 
     def save(self, path: Path) -> None:
-        """Write the vocabulary, a piece a line."""
+        """Write the vocabulary, one piece per line."""
         write_lines(path.with_suffix(SUFFIX), self._pieces)
 
     def __len__(self) -> int:
@@ -101,16 +100,16 @@ class WordPieceTokenizer:
         return len(self._pieces)
 
     def words(self, text: str) -> list[str]:
-        """The words, before they are cut into pieces."""
+        """Return the words, before they are split into pieces."""
         text = unicodedata.normalize("NFD", text) if self._lowercase else text
         return text.translate(self._characters).split()
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of each text, without [CLS] and [SEP]; a word that cannot be cut into known pieces is one [UNK]."""
+        """Return ids of each text, without [CLS] and [SEP]; a word that known pieces cannot make up is one [UNK]."""
         return [[i for word in self.words(text) for i in self._cut(word)] for text in texts]
 
     def _cut(self, word: str) -> list[int]:
-        """From left to right, each time as long a piece as there is."""
+        """Split a word from left to right, each time taking the longest piece that fits."""
         if len(word) > _LONGEST_WORD:
             return [self.unk_id]
         ids: list[int] = []
@@ -126,18 +125,18 @@ class WordPieceTokenizer:
                 return [self.unk_id]
         return ids
 
-    def sample(self, texts: Sequence[str], rate: float, seed: int) -> NoReturn:  # noqa: ARG002 (as the others take it)
-        """There is one way to cut a word: each piece is the longest that fits."""
+    def sample(self, texts: Sequence[str], rate: float, seed: int) -> NoReturn:  # noqa: ARG002 (the protocol has it)
+        """Refuse to sample: there is only one way to split a word, each piece being the longest that fits."""
         raise ValueError(
-            f"tokenizer.sampling={rate} cuts words otherwise, and word pieces are always the longest: set it to 0"
+            f"tokenizer.sampling={rate} splits words at random, WordPiece always into the longest pieces: set it to 0"
         )
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
-        """Words joined by spaces; [PAD], [CLS] and [SEP] are left out."""
+        """Join words by spaces; [PAD], [CLS] and [SEP] are left out."""
         silent = (self.pad_id, self.cls_id, self.sep_id)
         pieces = ([self._pieces[i] for i in sequence if i not in silent] for sequence in ids)
         return [" ".join(sequence).replace(f" {_INSIDE}", "") for sequence in pieces]
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
-        """The pieces."""
+        """Return the pieces."""
         return [self._pieces[i] for i in ids]

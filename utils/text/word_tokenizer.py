@@ -1,4 +1,4 @@
-"""Whole words, for text that is already split by spaces."""
+"""A tokenizer of whole words, for text that is already split by spaces."""
 
 import json
 from collections import Counter
@@ -13,10 +13,10 @@ SUFFIX = ".json"
 
 
 class WordTokenizer:
-    """A list of words, most frequent first.
+    """A vocabulary of words, most frequent first.
 
     Args:
-        words: the vocabulary behind the special tokens.
+        words: the vocabulary after the special tokens.
         lowercase: whether text is lower-cased before it is looked up.
     """
 
@@ -27,7 +27,7 @@ class WordTokenizer:
 
     @classmethod
     def train(cls, lines: Iterable[str], min_freq: int, lowercase: bool) -> "WordTokenizer":
-        """Keep the words seen at least `min_freq` times; equally frequent ones in order of appearance."""
+        """Keep words that occur at least `min_freq` times; equally frequent ones in order of appearance."""
         counts = Counter(word for line in lines for word in (line.lower() if lowercase else line).split())
         for special in SPECIAL_TOKENS:
             counts.pop(special, None)
@@ -38,13 +38,13 @@ class WordTokenizer:
         """Read what `save` wrote.
 
         Raises:
-            ValueError: it is damaged.
+            ValueError: the file is damaged.
         """
         saved = read_json(path)
         try:
             return cls(saved["words"], saved["lowercase"])
         except (TypeError, LookupError) as error:
-            raise ValueError(f"{path} is damaged (words or lowercase is missing): copy it anew") from error
+            raise ValueError(f"{path} is damaged (words or lowercase is missing): copy it again") from error
 
     def save(self, path: Path) -> None:
         """Write the words as JSON."""
@@ -56,21 +56,21 @@ class WordTokenizer:
         return len(self._words)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of each text's words; an unknown word is <unk>."""
+        """Return the ids of each text's words; an unknown word is <unk>."""
         return [
             [self._ids.get(word, UNK_ID) for word in (text.lower() if self._lowercase else text).split()]
             for text in texts
         ]
 
-    def sample(self, texts: Sequence[str], rate: float, seed: int) -> NoReturn:  # noqa: ARG002 (as the others take it)
-        """Words have no parts that could be cut otherwise."""
-        raise ValueError(f"tokenizer.sampling={rate} cuts words into parts, and kind=word has none: set it to 0")
+    def sample(self, texts: Sequence[str], rate: float, seed: int) -> NoReturn:  # noqa: ARG002 (the protocol has it)
+        """Refuse to sample: words are not split into pieces."""
+        raise ValueError(f"tokenizer.sampling={rate} splits words into pieces, kind=word keeps them whole: set it to 0")
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
-        """Words joined by spaces."""
+        """Join the words by spaces."""
         silent = (PAD_ID, BOS_ID, EOS_ID)
         return [" ".join(self._words[i] for i in sequence if i not in silent) for sequence in ids]
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
-        """The words."""
+        """Return the words."""
         return [self._words[i] for i in ids]

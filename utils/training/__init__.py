@@ -1,1 +1,1 @@
-"""What the Trainer is given: objective, schedule, checkpoints, observers."""
+"""What the Trainer is built from: objective, schedule, checkpoints, observers."""

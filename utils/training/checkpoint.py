@@ -1,9 +1,9 @@
-"""A training put down in a file: tensors and plain values only, so that reading it never runs code.
+"""The state of a training in a file: tensors and plain values only, so that reading it never runs code.
 
-The file is the zip archive of `torch.save`, and the comment of the archive, its last bytes, is the SHA-256 of all that
-stands before. Torch does not look at the archive's own checksums, and those leave out names, lengths and the directory;
-a digest in a file of its own could be of another moment than what it vouches for. This one covers every byte and
-appears together with them; `torch.load` and `unzip` read the file as ever.
+The file is the zip archive of `torch.save`; the archive's comment, its last bytes, is the SHA-256 of everything before
+it. Torch does not check the archive's own checksums, and those leave out names, lengths and the directory; a digest in
+a separate file could be older or newer than what it vouches for. This one covers every byte and is written together
+with them; `torch.load` and `unzip` read the file as usual.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ import torch
 from utils.changed_setting import ABSENT, changed_settings
 from utils.file import FULL, atomic_file, no_room
 
-FORMAT = 3  # of the state: what its parts are called and mean
+FORMAT = 3  # version of the state: the names and meanings of its parts
 
 _MARK = b"miyako sha256 "
 _SEAL_SIZE = 2 + len(_MARK) + 64  # length of the comment, mark, digest
@@ -32,9 +32,9 @@ class DamagedError(ValueError):
 
 
 class _Sealing:
-    """What `torch.save` writes to: hashes on the way, and keeps an error of the disk to itself until the end.
+    """A file for `torch.save` that hashes what is written and holds back a disk error until the end.
 
-    Raised inside torch's C++ writer, it would come out as one that says nothing of the disk.
+    Raised inside torch's C++ writer, the error would come out as one that does not mention the disk.
     """
 
     def __init__(self, file: io.FileIO) -> None:
@@ -55,10 +55,10 @@ class _Sealing:
         return len(data)
 
     def flush(self) -> None:
-        """Nothing waits."""
+        """Do nothing: writes are not buffered."""
 
     def seal(self) -> None:
-        """Put the comment where "no comment" stands, in the last two bytes of the archive."""
+        """Write the comment over the archive's last two bytes, which say "no comment"."""
         seal = _seal(self.hash)
         if self.error is None:
             self._file.seek(-2, os.SEEK_END)
@@ -71,11 +71,11 @@ def _seal(digest: "hashlib._Hash") -> bytes:
 
 
 def save_checkpoint(state: Mapping[str, Any], path: Path) -> None:
-    """Write a state; the file before it stays until this one is whole.
+    """Write a state; a previous file at this path stays until the new one is complete.
 
     Raises:
-        OSError: the disk is full, among others.
-        TypeError: the state holds more than tensors and plain values, and could not be read again.
+        OSError: when writing fails, for example because the disk is full.
+        TypeError: when the state holds more than tensors and plain values, and so could not be read back.
     """
     with atomic_file(path) as draft:
         with io.FileIO(draft, "w") as file:
@@ -93,10 +93,10 @@ def save_checkpoint(state: Mapping[str, Any], path: Path) -> None:
 
 
 def load_checkpoint(path: Path, device: torch.device) -> dict[str, Any]:
-    """Read a state; what is damaged never reaches torch.
+    """Read a state; a damaged file never reaches torch.
 
     Raises:
-        DamagedError: it is not what was written, or holds more than tensors and plain values.
+        DamagedError: when the file is not what was written, or holds more than tensors and plain values.
     """
     try:
         if reason := _damage(path):
@@ -104,23 +104,23 @@ def load_checkpoint(path: Path, device: torch.device) -> dict[str, Any]:
         state = torch.load(path, map_location=device, weights_only=True)
     except (torch.OutOfMemoryError, DamagedError):
         raise
-    except pickle.UnpicklingError as error:  # torch's own words tell how to run it all the same
-        message = f"{path.name} is refused: it holds more than tensors and plain values, and nothing of it was run"
+    except pickle.UnpicklingError as error:  # torch's own message explains how to run it anyway
+        message = f"{path.name} is refused: it holds more than tensors and plain values; none of it was run"
         raise DamagedError(message) from error
     except (OSError, RuntimeError, ValueError, LookupError, EOFError) as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise DamagedError(f"{path.name} cannot be read: {reason[:200]}") from error
     if not isinstance(state, dict):
-        raise DamagedError(f"{path.name} is refused: it holds no state")
+        raise DamagedError(f"{path.name} is refused: it does not hold a state")
     return state
 
 
 def _damage(path: Path) -> str | None:
-    """What is wrong with a file, or None."""
+    """Return what is wrong with a file, or None."""
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         if size <= _SEAL_SIZE:
-            return f"cut short, at {size} bytes"
+            return f"truncated at {size} bytes"
         digest = hashlib.sha256()
         left = size - _SEAL_SIZE
         while chunk := file.read(min(left, _CHUNK)):
@@ -129,21 +129,21 @@ def _damage(path: Path) -> str | None:
         seal = file.read()
     digest.update(b"\0\0")  # "no comment", as torch wrote it
     if _MARK not in seal:
-        return "no checksum at its end (cut short, or not written by this project)"
+        return "no checksum at its end (truncated, or not written by this project)"
     return None if seal == _seal(digest) else "its checksum is wrong"
 
 
 def difference(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> str | None:
-    """The first setting in which a checkpoint is not what is wanted, in words; None: it fits.
+    """Describe the first setting in which a checkpoint differs from what is wanted; None: it fits.
 
     Args:
-        saved: the checkpoint; what else it holds is not looked at.
-        wanted: what it must say, groups of settings inside groups.
+        saved: the checkpoint; anything else it holds is ignored.
+        wanted: what it must contain, as nested groups of settings.
     """
     if saved.get("format") != wanted.get("format"):
         return (
             f"the checkpoint has format {saved.get('format')} and this version reads {wanted.get('format')}: "
-            "go on with the version that wrote it"
+            "resume with the version that wrote it"
         )
     for name, (was, now) in changed_settings({name: saved[name] for name in wanted if name in saved}, wanted).items():
         if was is ABSENT:
@@ -155,12 +155,12 @@ def difference(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> str | Non
 
 
 def _shown(value: Any) -> str:
-    """As a person would say it, and never long."""
+    """Return a value as a person would write it, in at most 60 characters."""
     text = str(value).lower() if isinstance(value, bool) else "not set" if value is None else str(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
 
 def first_difference(error: RuntimeError) -> str:
-    """What torch says first of weights that do not fit a network: a name, or two shapes."""
+    """Return the first mismatch torch reports for weights that do not fit a network: a name, or two shapes."""
     head, _, rest = str(error).strip().partition("\n")
     return (rest or head).splitlines()[0].strip()[:200]

@@ -1,4 +1,4 @@
-"""The newest checkpoints of a training, so that it goes on whatever happened to one of them."""
+"""The newest checkpoints of a training, so that it can be resumed even if one of them is damaged."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,10 +18,10 @@ class CheckpointConfig:
     """What a training leaves on disk.
 
     Args:
-        keep_last: newest checkpoints that are kept: the second newest serves when the newest is damaged.
-        keep_best: validations whose weights are kept in weights/, the best by the dev score.
-        average_last: validations, the last ones, whose weights are averaged at the end; the average is used if the
-            dev score says so. 0: none.
+        keep_last: number of newest checkpoints to keep; if the newest is damaged, the one before it is used.
+        keep_best: number of validations, the best by dev score, whose weights are kept in weights/.
+        average_last: number of last validations whose weights are averaged at the end; the average is used if it
+            scores no worse on the dev set. 0: no averaging.
     """
 
     keep_last: int = 2
@@ -29,18 +29,18 @@ class CheckpointConfig:
     average_last: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse what would leave nothing to go on from."""
+        """Refuse values that would leave nothing to resume from."""
         for name, least in (("keep_last", 1), ("keep_best", 0), ("average_last", 0)):
             if getattr(self, name) < least:
                 raise ValueError(f"checkpoint.{name}={getattr(self, name)}: give at least {least}")
 
 
 class CheckpointStore:
-    """A folder of checkpoints by step, of which the newest stay.
+    """A folder of checkpoints named by step, of which the newest are kept.
 
     Args:
-        folder: of the files.
-        keep_last: how many stay.
+        folder: where the files are.
+        keep_last: number of checkpoints to keep.
     """
 
     def __init__(self, folder: Path, keep_last: int) -> None:
@@ -49,15 +49,15 @@ class CheckpointStore:
         self._damaged: set[Path] = set()
 
     def _paths(self) -> list[Path]:
-        """The newest first."""
+        """Return all checkpoints, newest first."""
         return step_files(self._folder, _SUFFIX)[::-1]
 
     def save(self, state: Mapping[str, Any], step: int) -> None:
-        """Write a checkpoint, and only then let old ones go; those that `load` found damaged do not count as kept.
+        """Write a checkpoint, and only then delete old ones; those that `load` found damaged do not count as kept.
 
         Raises:
-            OSError: the disk is full, among others; all that was there before stays.
-            TypeError: the state holds more than tensors and plain values.
+            OSError: when writing fails, for example because the disk is full; earlier checkpoints stay.
+            TypeError: when the state holds more than tensors and plain values.
         """
         path = step_file(self._folder, step, _SUFFIX)
         save_checkpoint(state, path)
@@ -68,14 +68,14 @@ class CheckpointStore:
         self._damaged.clear()
 
     def load(self, device: torch.device, say: Callable[[str], None]) -> dict[str, Any]:
-        """Read the newest checkpoint that is whole.
+        """Read the newest intact checkpoint.
 
         Args:
-            device: where its tensors shall live.
-            say: is told of each damaged one that is passed over.
+            device: where to put its tensors.
+            say: called with a line about each damaged checkpoint that is skipped.
 
         Raises:
-            ValueError: there is none.
+            ValueError: when there is none.
         """
         found: dict[Path, DamagedError] = {}
         for path in self._paths():
@@ -85,11 +85,11 @@ class CheckpointStore:
                 found[path] = error
                 continue
             for complaint in found.values():
-                say(f"Checkpoint {complaint}; going on from {path.name} instead")
+                say(f"Checkpoint {complaint}; resuming from {path.name} instead")
             self._damaged = set(found)
             return state
         if found:
             raise ValueError(
-                f"no checkpoint in {self._folder} is whole ({'; '.join(map(str, found.values()))}): start anew"
+                f"no checkpoint in {self._folder} is intact ({'; '.join(map(str, found.values()))}): train from scratch"
             )
-        raise ValueError(f"no checkpoint in {self._folder}: the run saved none yet, start it anew")
+        raise ValueError(f"no checkpoint in {self._folder}: the run has not saved one yet; start it again")

@@ -9,9 +9,9 @@ from utils.training.objective import Loss
 
 
 class ClassificationObjective:
-    """The class of each text; every text counts the same, however long it is."""
+    """Cross-entropy of the class of each text; every text counts the same, however long it is."""
 
     def __call__(self, net: BertClassifier, batch: LabelledBatch, _memory: None = None) -> Loss:
-        """The summed loss in nats, and the number of texts."""
+        """Return the summed loss in nats and the number of texts."""
         nats = F.cross_entropy(net(batch.ids).float(), batch.label, reduction="sum")
         return Loss(nats, torch.tensor(len(batch.label), device=nats.device))

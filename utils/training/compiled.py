@@ -1,4 +1,4 @@
-"""torch.compile, a block of the network at a time: equal blocks share what was compiled for the first of them."""
+"""torch.compile, one block of the network at a time: equal blocks share what was compiled for the first."""
 
 from torch import nn
 
@@ -6,7 +6,7 @@ from layers.block import Block
 
 
 def compile_blocks(net: nn.Module) -> None:
-    """Have each block compiled at its first call, for batches of every shape."""
+    """Have each block compiled at its first call, for batches of any shape."""
     for part in net.modules():
         if isinstance(part, Block):
             part.compile(dynamic=True)

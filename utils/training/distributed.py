@@ -1,4 +1,4 @@
-"""Several processes that train one network together, as `torchrun` starts them: each takes some of the batches."""
+"""Several processes, started by `torchrun`, that train one network together: each takes some of the batches."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,14 +10,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-_PATIENCE = timedelta(days=2)  # the others wait while the first one prepares a corpus or validates
+_PATIENCE = timedelta(days=2)  # the other processes wait while the first one prepares a corpus or validates
 
 
 class Processes:
-    """This process among those that train together; a process alone is the first of one.
+    """This process among those that train together; a single process has rank 0 of 1.
 
     Args:
-        rank: from 0; the first one alone validates, prints and writes.
+        rank: from 0; only the first process validates, prints and writes.
         size: number of processes.
     """
 
@@ -27,10 +27,10 @@ class Processes:
 
     @property
     def is_first(self) -> bool:
-        """Whether this one speaks for all."""
+        """Whether this is the process that validates, prints and writes."""
         return self.rank == 0
 
-    def add_up(self, tensors: Sequence[Tensor]) -> None:
+    def all_reduce(self, tensors: Sequence[Tensor]) -> None:
         """Replace each tensor by its sum over the processes: one exchange for all of them."""
         if self.size == 1:
             return
@@ -39,24 +39,24 @@ class Processes:
         parts = flat.split([tensor.numel() for tensor in tensors])
         torch._foreach_copy_(list(tensors), [p.view_as(t) for p, t in zip(parts, tensors, strict=True)])
 
-    def any(self, flag: bool) -> bool:
-        """Whether one of them says so; all must ask at the same place."""
+    def any(self, *flags: bool) -> list[bool]:
+        """Return for each flag whether it is set in any process; all processes must call this at the same point."""
         if self.size == 1:
-            return flag
-        flags = torch.tensor(int(flag))
-        dist.all_reduce(flags, dist.ReduceOp.MAX)
-        return bool(flags)
+            return list(flags)
+        said = torch.tensor(flags, dtype=torch.uint8)
+        dist.all_reduce(said, dist.ReduceOp.MAX)
+        return [bool(flag) for flag in said.tolist()]
 
-    def from_first(self, value: Any) -> Any:
-        """What the first one has; all must ask at the same place, and then wait for it."""
+    def broadcast(self, value: Any) -> Any:
+        """Return the value of the first process; all processes must call this at the same point, and wait for it."""
         if self.size == 1:
             return value
         values = [value]
         dist.broadcast_object_list(values, src=0, device=torch.device("cpu"))
         return values[0]
 
-    def to_first(self, places: Mapping[int, Any]) -> dict[int, Any]:
-        """What all processes have, at the first; nothing new at the others. All must ask at the same place."""
+    def gather(self, places: Mapping[int, Any]) -> dict[int, Any]:
+        """Return the entries of all processes at the first, none at the rest; all must call this at the same point."""
         if self.size == 1:
             return {}
         gathered: list[Any] | None = [None] * self.size if self.is_first else None
@@ -65,16 +65,16 @@ class Processes:
 
     @contextmanager
     def first_alone(self) -> Iterator[None]:
-        """The first one goes through the block, and when it is done the others do."""
+        """Let the first process run the block, and the rest once it has finished."""
         if not self.is_first:
-            self.from_first(None)
+            self.broadcast(None)
         yield
         if self.is_first:
-            self.from_first(None)
+            self.broadcast(None)
 
 
 def own_device(device: torch.device) -> torch.device:
-    """Of the GPUs that `torchrun` shares out, the one of this process."""
+    """Return the GPU that `torchrun` assigns to this process; any other device unchanged."""
     if device.type == "cuda":
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)
@@ -83,7 +83,7 @@ def own_device(device: torch.device) -> torch.device:
 
 @contextmanager
 def joined_processes(device: torch.device) -> Iterator[Processes]:
-    """Join the processes that `torchrun` has started, by gloo on CPUs and nccl on GPUs; alone where it has not."""
+    """Join the processes that `torchrun` has started (gloo on CPUs, nccl on GPUs); without it, this one is alone."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
         yield Processes()

@@ -1,4 +1,4 @@
-"""From a summed gradient to new weights: mean, clipping, step, moving average; what is not finite moves nothing."""
+"""From a summed gradient to new weights: mean, clipping, step, moving average; non-finite gradients are skipped."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -14,7 +14,7 @@ from utils.training.muon import Muon, hidden_matrices
 from utils.training.optimizer import OptimizerConfig, build_adam
 from utils.training.schedule import learning_rate
 
-# Micikevicius et al. 2018, 3.2; of a sum over tokens, so lower than is usual for a mean
+# Micikevicius et al. 2018, 3.2; lower than is usual because losses are summed over tokens, not averaged
 _FIRST_SCALE = 2.0**8
 _GROW_AFTER = 2000  # updates with a finite gradient
 
@@ -22,16 +22,16 @@ _GROW_AFTER = 2000  # updates with a finite gradient
 class GuardedOptimizer:
     """Adam, with or without Muon, for gradients of summed losses. It never waits for the device.
 
-    Division by the tokens, clipping and the loss scale are one factor, which Adam's fused kernel applies on its way;
-    an update whose gradient is not finite is skipped there, and counted.
+    Division by the number of tokens, clipping and the loss scale are one factor, which Adam's fused kernel applies
+    itself; the kernel also skips an update whose gradient is not finite, which is then counted.
 
     Args:
-        net: whose parameters learn.
-        config: how.
-        d_model: width of the network, which Noam's schedule asks for.
-        precision: of the matrix products of training, and of Muon's. With fp16, losses are scaled up before their
+        net: the network whose parameters are trained.
+        config: the settings.
+        d_model: width of the network, needed by Noam's schedule.
+        precision: of the matrix products of training, and of Muon's. With fp16, losses are scaled up before the
             backward pass, so that gradients in half precision do not vanish.
-        processes: those that train together, with the same gradients, and share the work of Muon.
+        processes: those that train together with the same gradients, and share the work of Muon.
     """
 
     def __init__(
@@ -61,30 +61,30 @@ class GuardedOptimizer:
 
     @property
     def learning_rate(self) -> float:
-        """Of the last update."""
+        """Learning rate of the last update."""
         return float(self.adam.param_groups[0]["lr"])
 
     def zero_grad(self) -> None:
-        """Forget the gradients."""
+        """Discard the gradients."""
         for parameter in self._parameters:
             parameter.grad = None
 
     def gradients(self) -> list[Tensor]:
-        """Summed over tokens, and scaled."""
+        """Return the gradients, summed over tokens and multiplied by the loss scale."""
         return [p.grad for p in self._parameters if p.grad is not None]
 
-    def missing_gradients(self) -> None:
-        """Give a gradient of zero to each parameter that has none: what other processes have is added to it."""
+    def fill_missing_gradients(self) -> None:
+        """Give a zero gradient to each parameter that has none: other processes may have one to add to it."""
         for parameter in self._parameters:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
 
     def step(self, step: int, tokens: Tensor) -> Tensor:
-        """Move the weights.
+        """Update the weights.
 
         Args:
-            step: of this update, from 1.
-            tokens: that the loss was summed over.
+            step: number of this update, from 1.
+            tokens: number of tokens that the loss was summed over.
 
         Returns:
             The norm of the mean gradient before clipping.
@@ -93,7 +93,7 @@ class GuardedOptimizer:
         norm = nn.utils.get_total_norm(self.gradients()) / divisor
         finite = norm.isfinite()
         too_long = (norm / self.config.clip_norm).clamp(min=1.0) if self.config.clip_norm is not None else 1.0
-        # what torch.amp.GradScaler hands to fused optimizers
+        # as torch.amp.GradScaler does for fused optimizers
         divisor = divisor * too_long
         self.adam.grad_scale = divisor  # type: ignore[attr-defined]
         self.adam.found_inf = (~finite).float()  # type: ignore[attr-defined]
@@ -118,12 +118,12 @@ class GuardedOptimizer:
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """Inside, the network carries the weights that it is to be used with: their moving average, if there is one."""
+        """Within the block, the network has the weights to be used: their moving average, if there is one."""
         with self.average.swapped() if self.average is not None else nullcontext():
             yield
 
     def state_dict(self) -> dict[str, Any]:
-        """All that going on from here needs."""
+        """Return everything needed to resume from here."""
         return {
             "adam": self.adam.state_dict(),
             "muon": None if self.muon is None else self.muon.state_dict(),
@@ -136,16 +136,16 @@ class GuardedOptimizer:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from what `state_dict` gave; a moving average that was not there before begins with the weights.
+        """Resume from a `state_dict`; if it has no moving average, one starts from the present weights.
 
         Raises:
-            ValueError: it is of another kind of optimizer, or had weight decay where there is none now, or the reverse.
+            ValueError: when it is of another kind of optimizer, or only one of the two has weight decay.
         """
-        was = "adam" if state.get("muon") is None else "muon"  # states from before Muon do not speak of it
+        was = "adam" if state.get("muon") is None else "muon"  # states from before Muon do not have it
         if was != (now := "adam" if self.muon is None else "muon"):
             raise ValueError(
-                f"kind={now}, but the checkpoint is one of {was}: give --optimizer.kind {was}, or begin anew with its "
-                "weights by --init-from"
+                f"kind={now}, but the checkpoint is of kind {was}: give --optimizer.kind {was}, or start a new run "
+                "from its weights with --init-from"
             )
         self._load_adam(state["adam"])
         if self.muon is not None:
@@ -156,17 +156,17 @@ class GuardedOptimizer:
             else:
                 self.average.load_state_dict(state["average"])
         self.skipped, self.skipped_in_a_row = state["skipped"].clone(), state["skipped_in_a_row"].clone()
-        if self._half and state.get("half", True):  # states from before this one do not speak of it
+        if self._half and state.get("half", True):  # older states do not have it
             self.loss_scale = state["loss_scale"].clone()
             self._finite_in_a_row = state["finite_in_a_row"].clone()
 
     def _load_adam(self, state: dict[str, Any]) -> None:
-        """Its means; torch would take the settings of the state, too."""
+        """Load Adam's running means only; torch would also take over the settings of the state."""
         own = [{name: group[name] for name in ("betas", "eps", "weight_decay")} for group in self.adam.param_groups]
         if len(state["param_groups"]) != len(own):
             raise ValueError(
-                f"weight_decay={self.config.weight_decay} cannot be switched on or off in a training that goes on: "
-                "give its old value, or begin anew with its weights by --init-from"
+                f"weight_decay={self.config.weight_decay} cannot be switched on or off in a resumed training: "
+                "give its old value, or start a new run from its weights with --init-from"
             )
         self.adam.load_state_dict(state)
         for group, settings in zip(self.adam.param_groups, own, strict=True):

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM that let the present update finish."""
+"""Ctrl-C and SIGTERM that let the current update finish."""
 
 import signal
 from collections.abc import Iterator
@@ -7,14 +7,14 @@ from types import FrameType
 
 
 class Interrupt:
-    """Whether somebody asked to stop."""
+    """Whether a stop was requested."""
 
     asked = False
 
 
 @contextmanager
 def graceful_interrupt() -> Iterator[Interrupt]:
-    """Inside, the first SIGINT or SIGTERM only sets `asked`; the second one acts as it always does."""
+    """Within the block, the first SIGINT or SIGTERM only sets `asked`; the second acts as usual."""
     interrupt = Interrupt()
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 

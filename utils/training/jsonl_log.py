@@ -8,17 +8,17 @@ from typing import Any
 
 from utils.file import write_text
 from utils.training.observer import StepReport
-from utils.training.plan import Progress
+from utils.training.progress import Progress
 from utils.training.validation import Validation
 
-LOG = "log.jsonl"  # of a run folder
+LOG = "log.jsonl"  # in a run folder
 
 
 def read_log(path: Path) -> list[tuple[str, dict[str, Any]]]:
-    r"""Each line that a JsonlLog has written whole, and what it says.
+    r"""Return each line that a JsonlLog has written completely, as text and parsed.
 
-    Only "\n" ends a line (sentences may hold U+2028). One that a crash has cut off, or that the disk has damaged, is
-    left out: a log is there to be looked at, and the others still say what they said.
+    Only "\n" ends a line (sentences may contain U+2028). A line that was truncated by a crash, or damaged on disk, is
+    left out: a log is there to be read, and the remaining lines are still valid.
     """
     found = []
     for line in path.read_bytes().split(b"\n")[:-1]:
@@ -34,11 +34,11 @@ def read_log(path: Path) -> list[tuple[str, dict[str, Any]]]:
 
 
 class JsonlLog:
-    """A line of JSON for every reported update and every validation; a resumed run goes on where it stood.
+    """A line of JSON for every reported update and every validation; a resumed run continues the log.
 
     Args:
         path: of the file.
-        step: of the checkpoint that the run goes on from; later lines are of updates that were lost, and go.
+        step: of the checkpoint that the run resumes from; later lines belong to lost updates, and are removed.
     """
 
     def __init__(self, path: Path, step: int) -> None:
@@ -61,7 +61,7 @@ class JsonlLog:
         self._write("train", progress, report._asdict())
 
     def on_validation(self, progress: Progress, validation: Validation) -> None:
-        """Write scores and samples."""
+        """Write the loss, scores and samples."""
         signatures = {f"{name}_signature": signature for name, signature in validation.signatures.items()}
         fields = {"loss": validation.loss, **validation.scores, **signatures, "perplexity": validation.perplexity}
         self._write("dev", progress, fields | {"samples": [sample._asdict() for sample in validation.samples]})
@@ -72,7 +72,7 @@ class JsonlLog:
 
 
 def _finite(fields: Mapping[str, object]) -> dict[str, object]:
-    """The same with None, null in JSON, for the numbers that JSON has no word for."""
+    """Replace numbers that JSON cannot express (infinities, NaN) by None, null in JSON."""
     return {
         name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in fields.items()
     }

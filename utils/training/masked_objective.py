@@ -1,4 +1,4 @@
-"""What a BERT minimises, Devlin et al. 2019, 3.1: the hidden tokens, and whether a sentence follows another."""
+"""What a BERT minimises (Devlin et al. 2019, 3.1): the loss of masked tokens and of next-sentence prediction."""
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -10,14 +10,14 @@ from utils.training.objective import Loss, token_loss
 
 
 class MaskedLanguageObjective:
-    """Hidden tokens and, while the network trains, next sentences; in eval mode the loss is of tokens alone.
+    """Cross-entropy of masked tokens and, in training mode, of next sentences; in eval mode, of tokens alone.
 
-    An example's next sentence weighs as much as its hidden tokens do, so that the sum does not depend on how examples
-    were batched.
+    An example's next-sentence loss is weighted by its number of masked tokens, so that the sum does not depend on how
+    examples were batched.
     """
 
     def __call__(self, net: BertForPreTraining, batch: MaskedBatch, _memory: None = None) -> Loss:
-        """The summed loss in nats, and the number of hidden tokens."""
+        """Return the summed loss in nats and the number of masked tokens."""
         x, target = net.bert(batch.ids, batch.segments), batch.target
         hidden = target != PAD_ID
         read = x

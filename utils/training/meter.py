@@ -1,4 +1,4 @@
-"""What happened between two reports: sums that are read from the device only when a report is due."""
+"""Sums over the updates between two reports, read from the device only when a report is due."""
 
 import time
 from collections.abc import Sequence
@@ -10,14 +10,14 @@ from torch import Tensor
 from utils.dataset.training_data import AnyBatch, filling
 from utils.training.guarded_optimizer import GuardedOptimizer
 from utils.training.observer import StepReport
-from utils.training.plan import Progress
+from utils.training.progress import Progress
 
 
 class Meter:
-    """Counts updates into a Progress and gathers what a report says.
+    """Counts updates into a Progress and collects the figures of a report.
 
     Args:
-        progress: is moved on by each update.
+        progress: advanced by each update.
     """
 
     def __init__(self, progress: Progress) -> None:
@@ -27,25 +27,25 @@ class Meter:
         self._clear()
 
     def _clear(self) -> None:
-        self._nats = self._tokens = torch.zeros(())  # of the updates that were made
+        self._nats = self._tokens = torch.zeros(())  # over the updates that were not skipped
         self._seconds = 0.0
         self._target_tokens = self._real = self._padded = 0
 
     def restart_clock(self) -> None:
-        """Forget the time since the last update: something else took it."""
+        """Discard the time since the last update: it was spent on something else."""
         self._clock = time.monotonic()
 
     def count(
         self, target_tokens: int, micro_batches: Sequence[AnyBatch], nats: Tensor, tokens: Tensor, norm: Tensor
     ) -> None:
-        """After an update.
+        """Count an update.
 
         Args:
-            target_tokens: of the update, over all processes.
-            micro_batches: those of this process, whose padding is looked at.
-            nats: summed over the update.
-            tokens: that they were summed over.
-            norm: of the gradient; where it is not finite, the update was not made.
+            target_tokens: number of target tokens in the update, over all processes.
+            micro_batches: the batches of this process, whose padding is counted.
+            nats: loss summed over the update.
+            tokens: number of tokens that it was summed over.
+            norm: of the gradient; if it is not finite, the update was skipped.
         """
         now = time.monotonic()
         self._seconds += now - self._clock
@@ -64,7 +64,7 @@ class Meter:
             self._real, self._padded = self._real + real, self._padded + padded
 
     def report(self, optimizer: GuardedOptimizer) -> StepReport:
-        """The mean since the last report."""
+        """Return the figures since the last report, and start over."""
         report = StepReport(
             loss=(self._nats / self._tokens).item(),
             gradient_norm=self._norm.item(),
@@ -78,11 +78,11 @@ class Meter:
         return report
 
     def state_dict(self) -> dict[str, Any]:
-        """What the next report will say of the updates until now."""
+        """Return the sums over the updates since the last report."""
         names = ("nats", "tokens", "seconds", "target_tokens", "real", "padded")
         return {name: getattr(self, f"_{name}") for name in names}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from what `state_dict` gave."""
+        """Resume from a `state_dict`."""
         for name, value in state.items():
             setattr(self, f"_{name}", value)

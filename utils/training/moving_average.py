@@ -1,4 +1,4 @@
-"""The mean of the last updates' weights (Polyak & Juditsky 1992): it translates better than the last of them."""
+"""Moving average of the weights (Polyak & Juditsky 1992): it translates better than the latest weights."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,12 +11,12 @@ from torch import Tensor, nn
 class MovingAverage:
     """x̄ ← d x̄ + (1 - d) x after each update.
 
-    d is min(decay, (1 + n) / (10 + n)) after n updates, so that the weights of the beginning are soon forgotten; those
-    that were left out are counted, too.
+    d is min(decay, (1 + n) / (10 + n)) after n updates, so that the initial weights are soon forgotten; skipped updates
+    count as well.
 
     Args:
         net: its parameters are averaged, tied ones once; its buffers are not.
-        decay: share of the average that an update keeps.
+        decay: share of the average that is kept at each update.
     """
 
     def __init__(self, net: nn.Module, decay: float) -> None:
@@ -25,16 +25,16 @@ class MovingAverage:
         self.begin()
 
     def begin(self) -> None:
-        """Forget all updates: the average is what the weights are now."""
+        """Restart the average from the present weights."""
         self.n_updates = 0
         self._average = {name: weight.detach().clone() for name, weight in self._weights.items()}
 
     @torch.no_grad()
     def update(self, moved: Tensor) -> None:
-        """After an update of the weights; the device is not waited for.
+        """Average in the weights after an update, without waiting for the device.
 
         Args:
-            moved: whether it was one; if not, the average stays.
+            moved: whether the weights were updated; if not, the average stays.
         """
         decay = min(self.decay, (1 + self.n_updates) / (10 + self.n_updates))
         self.n_updates += 1
@@ -43,9 +43,9 @@ class MovingAverage:
 
     @contextmanager
     def swapped(self) -> Iterator[None]:
-        """Inside, the network carries the average; after it, however it ends, its own weights where they were.
+        """Within the block, the network has the averaged weights; afterwards, however it ends, its own again.
 
-        Only what the parameters point at changes hands: nothing is copied, and an optimizer notices nothing.
+        Only the parameters' pointers are swapped: nothing is copied, and optimizers are unaffected.
         """
         own = {name: weight.data for name, weight in self._weights.items()}
         self._point_at(self._average)
@@ -59,11 +59,11 @@ class MovingAverage:
             weight.data = tensors[name]
 
     def state_dict(self) -> dict[str, Any]:
-        """All that going on from here needs."""
+        """Return everything needed to resume from here."""
         return {"n_updates": self.n_updates, "average": self._average}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state of the same network."""
+        """Resume from the `state_dict` of an average of the same network."""
         self.n_updates = state["n_updates"]
         for name, average in self._average.items():
             average.copy_(state["average"][name])

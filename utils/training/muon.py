@@ -1,9 +1,9 @@
-"""Muon (Jordan et al. 2024): every step of a hidden layer's matrix is an orthogonal one.
+"""Muon (Jordan et al. 2024): every step of a hidden layer's weight matrix is orthogonal.
 
-Adam looks at each number of a matrix by itself. The gradient of a matrix, however, is mostly a few directions, and what
-is rare in the text lies in the others. Muon takes the mean of the last gradients, M = U S Vᵀ, and steps by U Vᵀ: all
-directions at the same length. Nothing is decomposed for that: an odd polynomial of a matrix is one of its singular
-values, and a few of them in a row, products of matrices alone, bring all of these near 1.
+Adam treats each entry of a matrix separately. The gradient of a matrix, however, is dominated by a few directions, and
+what is rare in the text lies in the rest. Muon takes the running mean of the gradients, M = U S Vᵀ, and steps by U Vᵀ:
+equally far in all directions. No decomposition is needed: an odd polynomial of a matrix acts on its singular values,
+and applying a few of them in turn, with matrix products alone, brings all singular values near 1.
 """
 
 import math
@@ -32,20 +32,20 @@ _POLYNOMIALS = (
     (3.318420, -2.488488, 0.510049),
     (2.300652, -1.668904, 0.418807),
 )
-_SAFETY = 1.01  # all but the last make values this much smaller than they might: rounding must bring none above 1
+_SAFETY = 1.01  # headroom left by all but the last polynomial, so that rounding brings no singular value above 1
 _TINY = 1e-7
-# Of a step's root mean square in the learning rate, about as Adam's is: one rate fits both (Liu et al. 2025, 2.2)
+# Root mean square of a step per learning rate, about that of Adam: one rate fits both (Liu et al. 2025, 2.2)
 _SIZE = 0.2
 
 Cut = Callable[[Tensor], Float[Tensor, "N R C"]]
 
 
 def orthogonal(x: Float[Tensor, "N R C"], dtype: torch.dtype = torch.float32) -> Float[Tensor, "N R C"]:
-    """U Vᵀ of each matrix U S Vᵀ, nearly: singular values between 0.85 and 1.15, where x has them above 1/1000.
+    """Return about U Vᵀ for each matrix U S Vᵀ: singular values from 0.85 to 1.15 where those of x exceed 1/1000.
 
     Args:
-        x: N matrices, none with more rows than columns; one that is zero stays so.
-        dtype: of the products, and of what comes back.
+        x: N matrices, with no more rows than columns; a zero matrix stays zero.
+        dtype: of the products, and of the result.
     """
     x = (x / (x.norm(dim=(1, 2), keepdim=True) * _SAFETY + _TINY)).to(dtype)
     for i, (a, b, c) in enumerate(_POLYNOMIALS, 1):
@@ -69,10 +69,10 @@ def _by_columns(n: int, x: Float[Tensor, "R C"]) -> Float[Tensor, "N C R"]:
 
 
 def hidden_matrices(net: nn.Module) -> dict[Tensor, Cut]:
-    """The matrices of a network's blocks, and how each is cut into those that are made orthogonal, as a view of it.
+    """Return the matrices of a network's blocks, each with the function that splits it, as a view, for `orthogonal`.
 
-    Projections are cut into those of their heads, which have nothing to do with one another. Embeddings, the output's
-    matrix, biases and norms are not among them.
+    Projections are split into those of their heads, which are independent of one another. Embeddings, the output
+    matrix, biases and norms are not included.
     """
     cuts: dict[Tensor, Cut] = {}
     for block in net.modules():
@@ -96,19 +96,19 @@ class _Alike:
     """Matrices of one shape, which are made orthogonal together.
 
     Args:
-        parameters: whose they are, each with its cut.
-        momentum: the mean of their last gradients.
+        parameters: the parameters that they are views of, each with its splitting function.
+        momentum: running mean of their gradients.
     """
 
     parameters: list[tuple[Tensor, Cut]]
     momentum: Float[Tensor, "N R C"]
 
     def gradient(self) -> Float[Tensor, "N R C"]:
-        """Of all of them; zero where there is none."""
+        """Return the gradients of all the matrices; zero where there is none."""
         return torch.cat([cut(torch.zeros_like(p) if p.grad is None else p.grad) for p, cut in self.parameters])
 
     def move(self, step: Float[Tensor, "N R C"]) -> None:
-        """All of them."""
+        """Add a step to all the matrices."""
         begin = 0
         for parameter, cut in self.parameters:
             weight = cut(parameter)
@@ -116,20 +116,20 @@ class _Alike:
             begin += len(weight)
 
     def shrink(self, share: Tensor) -> None:
-        """All of them, towards zero."""
+        """Shrink all the matrices by this share."""
         for parameter, _ in self.parameters:
             parameter.mul_(1 - share)
 
 
 class Muon:
-    """Moves matrices by orthogonal steps, along the momentum of Nesterov.
+    """Optimizer that moves matrices by orthogonal steps, with Nesterov momentum.
 
     Args:
-        matrices: the parameters, and how each is cut.
-        momentum: share of the mean gradient that an update keeps.
-        weight_decay: an update shrinks each matrix by this share times the learning rate.
+        matrices: the parameters, each with its splitting function.
+        momentum: share of the mean gradient that is kept at each update.
+        weight_decay: each update shrinks each matrix by this share times the learning rate.
         dtype: of the products.
-        processes: those that train together, with the same gradients: each makes some of the matrices orthogonal.
+        processes: those that train together with the same gradients: each makes some of the matrices orthogonal.
     """
 
     def __init__(
@@ -154,12 +154,12 @@ class Muon:
 
     @torch.no_grad()
     def step(self, learning_rate: float, divisor: Tensor, finite: Bool[Tensor, ""]) -> None:
-        """Move the matrices; the device is not waited for.
+        """Update the matrices, without waiting for the device.
 
         Args:
             learning_rate: the root mean square of a step is a fifth of it.
-            divisor: of the gradients.
-            finite: whether they are; if not, nothing moves.
+            divisor: by which the gradients are divided.
+            finite: whether the gradients are finite; if not, nothing changes.
         """
         keeps, rate = (1 - self.momentum) * finite, learning_rate * finite
         directions = []
@@ -167,7 +167,7 @@ class Muon:
             gradient = alike.gradient().div_(divisor).masked_fill_(~finite, 0)
             alike.momentum.lerp_(gradient, keeps)
             directions.append(self._orthogonal_together(gradient.lerp_(alike.momentum, self.momentum)))
-        self.processes.add_up(directions)
+        self.processes.all_reduce(directions)
         for alike, direction in zip(self._alike, directions, strict=True):
             size = _SIZE * math.sqrt(direction.size(2))
             if self.weight_decay:
@@ -175,16 +175,16 @@ class Muon:
             alike.move(direction * (-rate * size).to(self.dtype))
 
     def _orthogonal_together(self, x: Float[Tensor, "N R C"]) -> Float[Tensor, "N R C"]:
-        """This process's share of the matrices, and zero in place of what the others have."""
+        """Orthogonalise this process's share of the matrices, with zeros in place of the other processes' shares."""
         rank, size = self.processes.rank, self.processes.size
         begin, end = len(x) * rank // size, len(x) * (rank + 1) // size
         return F.pad(orthogonal(x[begin:end], self.dtype), (0, 0, 0, 0, begin, len(x) - end))
 
     def state_dict(self) -> dict[str, Any]:
-        """All that going on from here needs."""
+        """Return everything needed to resume from here."""
         return {"momentum": [alike.momentum for alike in self._alike]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state of the same network."""
+        """Resume from the `state_dict` of an optimizer of the same network."""
         for alike, momentum in zip(self._alike, state["momentum"], strict=True):
             alike.momentum.copy_(momentum)

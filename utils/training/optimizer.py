@@ -1,4 +1,4 @@
-"""Adam (Kingma & Ba 2015) with decoupled weight decay (Loshchilov & Hutter 2019), and all that says how to step."""
+"""Adam (Kingma & Ba 2015) with decoupled weight decay (Loshchilov & Hutter 2019), and the optimizer settings."""
 
 import math
 from collections.abc import Iterable
@@ -13,28 +13,27 @@ OptimizerKind = Literal["adam", "muon"]
 
 @dataclass(frozen=True)
 class OptimizerConfig:
-    """How weights move; `utils.training.schedule` says what the learning rate is at each step.
+    """How the weights are updated; `utils.training.schedule` has the learning rate of each step.
 
     Args:
-        kind: adam, for all weights; muon, for the matrices of hidden layers, which then learn more from an update and
-            take longer for it, with adam for embeddings, output, biases and norms, at the same learning rate.
-        schedule: course of the learning rate after its linear rise: falling with the inverse square root of the
-            step, the same by Vaswani et al.'s formula (its peak follows from d_model and warmup_steps), half a
-            cosine down to final_lr, or constant, which stays at the peak.
-        peak_lr: learning rate at the end of the warm-up (not noam).
-        warmup_steps: updates of linear rise; 0 begins at the peak.
-        noam_factor: the learning rate is as many times that of the paper (noam only).
-        decay_steps: updates from the end of the warm-up to final_lr (cosine only); null: as many as
-            training.max_steps leaves.
+        kind: adam, for all weights; or muon, for the matrices of hidden layers (each update then learns more and takes
+            longer), with adam for embeddings, output, biases and norms at the same learning rate.
+        schedule: course of the learning rate after the linear warm-up: inverse_sqrt, falling with the inverse square
+            root of the step; noam, the same by the formula of Vaswani et al. (its peak follows from d_model and
+            warmup_steps); cosine, half a cosine down to final_lr; constant, staying at the peak.
+        peak_lr: learning rate at the end of the warm-up (not used by noam).
+        warmup_steps: updates of linear warm-up; 0: start at the peak.
+        noam_factor: factor by which the learning rate of the paper is multiplied (noam only).
+        decay_steps: updates from the end of the warm-up to final_lr (cosine only); null: until training.max_steps.
         final_lr: learning rate at the end (cosine only).
-        betas: decay of the running means of gradient and squared gradient (adam).
+        betas: decay rates of the running means of the gradient and the squared gradient (adam).
         eps: added to the denominator of each step (adam).
-        momentum: decay of the running mean of the gradient (muon).
-        weight_decay: an update shrinks each matrix by this share times the learning rate; biases and norms are left
-            alone.
-        clip_norm: longest gradient, as a norm over all parameters; null clips none.
-        ema_decay: what validates and translates is a moving average of the weights, of which each update keeps this
-            share, such as 0.999; null: the weights themselves.
+        momentum: decay rate of the running mean of the gradient (muon).
+        weight_decay: each update shrinks each matrix by this share times the learning rate; biases and norms are not
+            decayed.
+        clip_norm: maximum gradient norm over all parameters; null: no clipping.
+        ema_decay: validate and translate with a moving average of the weights, which keeps this share at each update,
+            such as 0.999; null: with the weights themselves.
     """
 
     kind: OptimizerKind = "adam"
@@ -52,7 +51,7 @@ class OptimizerConfig:
     ema_decay: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what no training can follow."""
+        """Refuse values that make no sense."""
         positive = ("peak_lr", "noam_factor", "eps", *(["clip_norm"] if self.clip_norm is not None else []))
         for name in positive:
             if not 0 < getattr(self, name) < math.inf:
@@ -61,7 +60,7 @@ class OptimizerConfig:
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name}={getattr(self, name)}: give 0 or more")
         if not all(0 <= beta < 1 for beta in self.betas):
-            raise ValueError(f"betas={list(self.betas)}: give two of at least 0 and below 1, such as [0.9, 0.98]")
+            raise ValueError(f"betas={list(self.betas)}: give two numbers from 0 to below 1, such as [0.9, 0.98]")
         if not 0 <= self.momentum < 1:
             raise ValueError(f"momentum={self.momentum}: give at least 0 and below 1, such as 0.95")
         if self.ema_decay is not None and not 0 <= self.ema_decay < 1:
@@ -71,40 +70,40 @@ class OptimizerConfig:
         if self.schedule == "cosine":
             if self.decay_steps is not None and self.decay_steps < 1:
                 raise ValueError(
-                    f"schedule=cosine with decay_steps={self.decay_steps}: give the updates from the warm-up's end to "
-                    "that of the training, or null"
+                    f"schedule=cosine with decay_steps={self.decay_steps}: give the number of updates from the end of "
+                    "the warm-up to that of the training, or null"
                 )
             if self.final_lr > self.peak_lr:
-                raise ValueError(f"final_lr={self.final_lr} is above peak_lr={self.peak_lr}: give at most as much")
+                raise ValueError(f"final_lr={self.final_lr} is above peak_lr={self.peak_lr}: give at most that")
 
     def ending_at(self, max_steps: int | None) -> Self:
-        """The same with a cosine that has come down when the training ends, where nothing says when it has.
+        """Return the settings with decay_steps filled in, so that a cosine ends with the training.
 
         Args:
-            max_steps: updates of the training, where that is known.
+            max_steps: number of updates of the training, if known.
 
         Raises:
-            ValueError: it is not, or the warm-up takes them all.
+            ValueError: when a cosine needs max_steps and it is unknown, or the warm-up takes all of them.
         """
         if self.schedule != "cosine" or self.decay_steps is not None:
             return self
         if max_steps is None:
             raise ValueError(
-                "schedule=cosine comes down to the end of a training whose length in updates is known: "
+                "schedule=cosine needs the length of the training in updates: "
                 "give training.max_steps, or optimizer.decay_steps"
             )
         if max_steps <= self.warmup_steps:
             raise ValueError(
-                f"warmup_steps={self.warmup_steps} leave none of max_steps={max_steps} for schedule=cosine: "
+                f"warmup_steps={self.warmup_steps} leaves none of max_steps={max_steps} for schedule=cosine: "
                 "give a shorter warm-up"
             )
         return replace(self, decay_steps=max_steps - self.warmup_steps)
 
 
 def build_adam(parameters: Iterable[nn.Parameter], config: OptimizerConfig) -> torch.optim.Adam:
-    """Adam over some parameters in one fused kernel; the rate of its groups is set before each step.
+    """Build Adam for some parameters, in one fused kernel; the learning rate of its groups is set before each step.
 
-    Without weight decay it is Adam and a single group; with it, matrices are the first group and the rest the second.
+    Without weight decay there is a single group; with it, matrices are the first group and the rest the second.
     """
     parameters = list(parameters)
     groups = [{"params": parameters, "weight_decay": 0.0}]

@@ -1,7 +1,7 @@
 """Projection to the vocabulary and the loss of R-Drop in one, a slice of the positions at a time.
 
-Twin of `projected_cross_entropy`, which says why slices: here each position has been seen twice, and the logits of both
-are needed at once.
+Twin of `projected_cross_entropy`, which explains the slices: here each position has been through the network twice, and
+the logits of both passes are needed at once.
 """
 
 from typing import Any
@@ -41,19 +41,19 @@ class _ProjectedRDrop(ProjectedLoss):
             nats += alpha / 4 * (apart * ratio).sum() - mean / 2
             if hidden_grad is None or weight_grad is None:
                 continue
-            # of both divergences: d / d logits₁ = p₁ - p₂ + p₁ (log(p₁ / p₂) - its mean under p₁), and so for the
-            # second with 1 and 2 exchanged; of the cross-entropies: (p - q) / 2
+            # gradient of both divergences: d / d logits₁ = p₁ - p₂ + p₁ (log(p₁ / p₂) - its mean under p₁), and for
+            # logits₂ with 1 and 2 exchanged; of the cross-entropies: (p - q) / 2
             expected = (p * ratio).sum(-1, keepdim=True)
-            slope = ratio.sub(expected).mul_(p).add_(apart)
-            slope[1].neg_()
-            slope.mul_(alpha / 4).add_(p, alpha=0.5).sub_(smoothing / (2 * vocab))
-            slope.scatter_add_(2, right, torch.full_like(right, (smoothing - 1) / 2, dtype=slope.dtype))
-            slope = slope.flatten(0, 1)
+            logits_grad = ratio.sub(expected).mul_(p).add_(apart)
+            logits_grad[1].neg_()
+            logits_grad.mul_(alpha / 4).add_(p, alpha=0.5).sub_(smoothing / (2 * vocab))
+            logits_grad.scatter_add_(2, right, torch.full_like(right, (smoothing - 1) / 2, dtype=logits_grad.dtype))
+            logits_grad = logits_grad.flatten(0, 1)
             if bias_grad is not None:
-                bias_grad += slope.sum(0)
-            slope = slope.to(hidden_low.dtype)
-            hidden_grad[:, part] = (slope @ weight_low).unflatten(0, (2, -1))
-            weight_grad += slope.t() @ seen
+                bias_grad += logits_grad.sum(0)
+            logits_grad = logits_grad.to(hidden_low.dtype)
+            hidden_grad[:, part] = (logits_grad @ weight_low).unflatten(0, (2, -1))
+            weight_grad += logits_grad.t() @ seen
         ctx.save_for_backward(hidden_grad, weight_grad, bias_grad)
         return nats
 
@@ -68,17 +68,17 @@ def projected_r_drop(
 ) -> Float[Tensor, ""]:
     """Σ ½ (H(q, p₁) + H(q, p₂)) + α/4 (KL(p₁‖p₂) + KL(p₂‖p₁)) in nats: half of Liang et al. 2021, eq. 4.
 
-    p₁ and p₂ are softmax(hidden Wᵀ + b) of the two times that a position was seen, q is the smoothed target as in
-    `projected_cross_entropy`; without dropout it is that very loss. Matrix products run in the precision of the
-    autocast around the call, all else in single precision or better.
+    p₁ and p₂ are softmax(hidden Wᵀ + b) of the two passes over a position, and q is the smoothed target as in
+    `projected_cross_entropy`; without dropout the loss equals that one. Matrix products run in the precision of the
+    surrounding autocast, everything else in single precision or better.
 
     Args:
         hidden: what is projected, the same positions twice.
         weight: of the output layer.
         bias: of the output layer.
-        target: the right token of each position.
+        target: the correct token of each position.
         smoothing: ε.
-        alpha: α, what it costs to disagree.
+        alpha: α, weight of the divergence.
     """
     nats: Tensor = _ProjectedRDrop.apply(hidden, weight, bias, target, smoothing, alpha)
     return nats

@@ -1,4 +1,4 @@
-"""What a Transformer-XL minimises, Dai et al. 2019, 3.2: the next token, knowing the segments before."""
+"""What a Transformer-XL minimises (Dai et al. 2019, 3.2): the loss of the next token, given earlier segments."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from utils.training.objective import Loss, token_loss
 
 
 class RecurrentObjective:
-    """The next token at every real position; the memory goes from a batch to the one that goes on with its streams.
+    """Cross-entropy of the next token, padding not counted; each batch passes its memory to the one that continues it.
 
     Args:
         memory_length: positions that a network in eval mode remembers; None: as many as in training.
@@ -21,16 +21,16 @@ class RecurrentObjective:
         self.memory_length = memory_length
 
     def __call__(self, net: TransformerXL, batch: SegmentBatch, memory: Sequence[Any] | None = None) -> Loss:
-        """The summed loss in nats, the number of tokens, and what is remembered.
+        """Return the summed loss in nats, the number of tokens, and the memory.
 
         Args:
             net: the network.
-            batch: the segment.
-            memory: of the one before, as it was returned or read from a checkpoint; None: nothing was before.
+            batch: the segments.
+            memory: of the batch before, as returned or as read from a checkpoint; None: there was none.
         """
         before = net.start(len(batch.ids), batch.ids.device) if memory is None else Memory(*memory)
         kept = None if net.training else self.memory_length
         hidden, after = net(batch.ids, before, batch.document, memory_length=kept)
-        # what is not finite skips an update, and must not come back with the next ones
+        # a non-finite value skips an update, and must not spoil the next ones through the memory
         sound = tuple(torch.where(layer.isfinite(), layer, 0.0) for layer in after.hidden)
         return token_loss(hidden, net.output, batch.target)._replace(memory=after._replace(hidden=sound))

@@ -1,4 +1,4 @@
-"""What a training will take, found out by a few updates that are thrown away: parameters, shapes, memory, time."""
+"""What a training will take in parameters, shapes, memory and time, measured by a few updates that are discarded."""
 
 import statistics
 import time
@@ -12,7 +12,7 @@ from torch import nn
 from utils.dataset.training_data import AnyBatch, AnyEpoch, filling, size
 from utils.device import synchronize
 from utils.duration import duration
-from utils.training.memory import forget_peak, peak_memory, total_memory
+from utils.training.device_memory import forget_peak, peak_memory, total_memory
 
 LOOKED_AT = 200  # batches, to find the smallest and the median
 TIMED = 3  # updates
@@ -20,26 +20,26 @@ MIB = 2**20
 
 
 class Learner(Protocol):
-    """A Trainer, as far as it is needed here."""
+    """The part of a Trainer that is needed here."""
 
     net: nn.Module
     device: torch.device
 
     def train_step(self, micro_batches: Iterable[AnyBatch]) -> object:
-        """One update."""
+        """Make one update."""
 
 
 def rehearse(
     trainer: Learner, epoch: AnyEpoch, accumulate: int, say: Callable[[str], None], n_processes: int = 1
 ) -> None:
-    """Say what the training will take. Weights move meanwhile; nothing is written.
+    """Report what the training will take. This changes the weights; no file is written.
 
     Args:
         trainer: makes a few updates.
         epoch: a pass over the training text.
-        accumulate: batches an update.
-        say: is told.
-        n_processes: that share them.
+        accumulate: batches per update.
+        say: called with the report.
+        n_processes: number of processes that share the batches.
     """
     n_updates = -(-len(epoch) // accumulate)
     smallest, median = _smallest_and_median(epoch)
@@ -60,12 +60,12 @@ def rehearse(
     say(
         f"an update: {usual:.3g} s at the median batch, {slowest:.3g} s at the largest\n"
         f"  memory          {peak:,.0f} MiB at most, of {total:,.0f} MiB\n"
-        f"  an epoch takes  {duration(n_updates * usual)}, validations not counted"
+        f"  an epoch takes  {duration(n_updates * usual)}, validations not included"
     )
 
 
 def parameter_table(net: nn.Module) -> str:
-    """How many parameters there are in which part of a network; shared ones where they stand first."""
+    """Return a table of the parameters in each part of a network; shared ones count where they come first."""
     owner: dict[int, str] = {}
     size: Counter[str] = Counter()
     shared: dict[str, str] = {}
@@ -80,14 +80,14 @@ def parameter_table(net: nn.Module) -> str:
 
 
 def _smallest_and_median(epoch: AnyEpoch) -> tuple[AnyBatch, AnyBatch]:
-    """By positions, of some batches: making all of a large epoch would take minutes."""
+    """Return the smallest and the median batch by positions, of a sample: all of a large epoch would take minutes."""
     places = range(0, len(epoch), -(-len(epoch) // LOOKED_AT))
     by_size = sorted(places, key=lambda i: filling(epoch[i])[1])
     return epoch[by_size[0]], epoch[by_size[len(by_size) // 2]]
 
 
 def _seconds(trainer: Learner, micro_batches: list[AnyBatch], n: int) -> float:
-    """Of an update from these batches, the median of n after one that makes room for buffers, and compiles."""
+    """Return the median time of n updates from these batches, after one that allocates buffers and compiles."""
     trainer.train_step(micro_batches)
     times = []
     for _ in range(n):

@@ -1,11 +1,11 @@
-"""A training's curves, for TensorBoard."""
+"""Training curves for TensorBoard."""
 
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from utils.training.observer import StepReport
-from utils.training.plan import Progress
+from utils.training.progress import Progress
 from utils.training.validation import Validation, perplexity
 
 
@@ -13,20 +13,20 @@ class TensorBoardLog:
     """Curves and texts for `tensorboard --logdir pickles`.
 
     Args:
-        folder: of the event files.
-        step: of the checkpoint that the run goes on from.
-        settings: the run's, as text.
+        folder: where the event files go.
+        step: of the checkpoint that the run resumes from.
+        settings: the run's settings, as text.
     """
 
     def __init__(self, folder: Path, step: int, settings: str = "") -> None:
-        # slow to import, and who translates needs it not
+        # slow to import, and not needed for translating
         from torch.utils.tensorboard import SummaryWriter
 
         self._writer = SummaryWriter(str(folder), purge_step=step + 1)
         self._text("settings", settings.splitlines(), step)
 
     def _text(self, name: str, lines: Sequence[str], step: int) -> None:
-        """As it stands: to Markdown, four spaces make a line code."""
+        """Write lines verbatim: in Markdown, four spaces make a line code."""
         self._writer.add_text(name, "".join(f"    {line}\n" for line in lines), step)
 
     def _points(self, group: str, values: Mapping[str, float], step: int) -> None:
@@ -47,5 +47,5 @@ class TensorBoardLog:
         self._writer.flush()
 
     def close(self) -> None:
-        """Write what is pending."""
+        """Write what is pending and close the file."""
         self._writer.close()

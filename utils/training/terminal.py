@@ -1,8 +1,9 @@
-"""What a training shows on a terminal."""
+"""Output of a training on the terminal."""
 
 import math
 import os
 import sys
+from collections import deque
 from collections.abc import Iterator
 
 from tqdm import tqdm
@@ -10,25 +11,26 @@ from tqdm import tqdm
 from utils.above_bars import print_above_bars
 from utils.duration import duration
 from utils.training.observer import StepReport
-from utils.training.plan import PlanConfig, Progress
+from utils.training.plan import TrainingConfig
+from utils.training.progress import Progress
 from utils.training.validation import Validation
 
 
 class Terminal:
-    """A progress bar on a terminal, a line now and then in a log; validations as a small block of text.
+    """A progress bar on a terminal, or a line now and then in a log file; each validation as a small block of text.
 
     Args:
-        plan: bounds of the training.
+        plan: limits of the training.
         steps_per_epoch: updates in a pass over the training text.
-        unit: what is predicted.
-        skipped: updates that were left out before a resume, and told then.
+        unit: name of what is predicted.
+        skipped: updates that were skipped before a resume, and reported then.
     """
 
-    REPORTS_PER_LINE = 5  # where there is no terminal
-    REPORTS_TO_ESTIMATE = 2  # before the time to the end is estimated
-    BAR = 8  # columns that the bar has at least
+    REPORTS_PER_LINE = 5  # where standard error is not a terminal
+    REPORTS_TO_ESTIMATE = 2  # after which the remaining time is estimated
+    BAR = 8  # minimum width of the bar, in columns
 
-    def __init__(self, plan: PlanConfig, steps_per_epoch: int, unit: str = "tok", skipped: int = 0) -> None:
+    def __init__(self, plan: TrainingConfig, steps_per_epoch: int, unit: str = "tok", skipped: int = 0) -> None:
         self._plan = plan
         self._steps_per_epoch = steps_per_epoch
         self._unit = unit
@@ -36,23 +38,22 @@ class Terminal:
         bounds = [plan.max_steps, plan.max_epochs and plan.max_epochs * steps_per_epoch]
         self._total = min((bound for bound in bounds if bound is not None), default=None)
         bounded = self._total is not None or plan.max_minutes is not None
-        # tqdm's own counts would take the updates before a resume for updates of this minute
+        # tqdm's own estimates would count the updates before a resume as made just now
         self._bar = tqdm(
             total=1.0 if bounded else None,
             disable=not self._live,
             dynamic_ncols=True,
             bar_format="{percentage:3.0f}%|{bar}| {desc}" if bounded else "step {desc}",
         )
-        self._smoothed = math.nan
+        self._losses: deque[float] = deque(maxlen=self.REPORTS_PER_LINE)
         self._skipped = skipped
         self._reports = 0
 
     def on_step(self, progress: Progress, report: StepReport) -> None:
-        """Move the bar."""
+        """Update the bar, or print a line."""
         self._reports += 1
         if math.isfinite(report.loss):
-            before = report.loss if math.isnan(self._smoothed) else self._smoothed
-            self._smoothed = 0.95 * before + 0.05 * report.loss
+            self._losses.append(report.loss)
         if report.skipped > self._skipped:
             self._skipped = report.skipped
             skipped = f"{report.skipped:,} update{'' if report.skipped == 1 else 's'} skipped so far"
@@ -67,9 +68,9 @@ class Terminal:
             print_above_bars(f"At this speed the training takes about {duration(seconds)} more.")
 
     def _facts(self, progress: Progress, report: StepReport) -> Iterator[str]:
-        """What there is to say, the most important first."""
+        """Yield the facts to show, the most important first."""
         yield f"{progress.step:,}/{self._total:,}" if self._total else f"{progress.step:,}"
-        yield f"loss {self._smoothed:.3f}"
+        yield f"loss {sum(self._losses) / max(1, len(self._losses)):.3f}"
         left = self._remaining(progress)
         if left is not None:
             yield f"{duration(left)} to go"
@@ -81,7 +82,7 @@ class Terminal:
         yield f"{duration(progress.seconds)} so far"
 
     def _fitting(self, facts: Iterator[str]) -> str:
-        """The first ones, as many as stand in a line beside the bar."""
+        """Join the first facts, as many as fit on a line beside the bar."""
         room, text = terminal_columns() - len("100%|| ") - self.BAR, ""
         for fact in facts:
             if len(text) + len(fact) + 2 > room:
@@ -90,13 +91,13 @@ class Terminal:
         return text
 
     def _done(self, progress: Progress) -> float:
-        """Share of the training that is behind, by the bound that will be met first."""
+        """Return the share of the training that is done, by the limit that will be reached first."""
         steps = progress.step / self._total if self._total else 0.0
         minutes = progress.seconds / 60 / self._plan.max_minutes if self._plan.max_minutes else 0.0
         return min(1.0, max(steps, minutes))
 
     def _remaining(self, progress: Progress) -> float | None:
-        """Estimated seconds to go, by the bound that will be met first."""
+        """Estimate the remaining seconds, by the limit that will be reached first; None: no limit."""
         bounds = []
         if self._total:
             bounds.append((self._total - progress.step) * progress.seconds / progress.step)
@@ -105,7 +106,7 @@ class Terminal:
         return max(0.0, min(bounds)) if bounds else None
 
     def on_validation(self, progress: Progress, validation: Validation) -> None:
-        """Print the scores and what the translations look like."""
+        """Print the scores and sample translations."""
         best = "  (best)" if progress.best_step == progress.step else ""
         when = f"step {progress.step:,}  {duration(progress.seconds)}"
         print_above_bars(f"\n── {when}  dev loss {validation.loss:.3f}  {validation}{best}")
@@ -116,12 +117,12 @@ class Terminal:
         print_above_bars("")
 
     def close(self) -> None:
-        """Let the bar go."""
+        """Close the bar."""
         self._bar.close()
 
 
 def terminal_columns() -> int:
-    """Width of the terminal behind standard error; 80 where it does not tell."""
+    """Return the width of the terminal on standard error; 80 if unknown."""
     try:
         return os.get_terminal_size(sys.stderr.fileno()).columns or 80
     except (OSError, ValueError):

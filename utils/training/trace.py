@@ -1,4 +1,4 @@
-"""Where the time of a training goes: some updates recorded operation by operation."""
+"""Where the time of a training goes: some updates, recorded operation by operation."""
 
 import gzip
 import os
@@ -14,21 +14,21 @@ from torch.profiler import ProfilerActivity, profile, schedule
 
 from utils.file import atomic_file
 
-RANGES = ("data", "forward", "backward", "optimizer")  # as the Trainer names its parts for the profiler
-SKIPPED, RECORDED = 3, 5  # updates; the first ones also make room for buffers, and compile
+RANGES = ("data", "forward", "backward", "optimizer")  # the names that the Trainer gives its parts for the profiler
+SKIPPED, RECORDED = 3, 5  # updates; the first ones also allocate buffers and compile
 LINES = 12
 
-# Torch's profiler reads it once, when it is first used: without it, it writes on standard error what nobody asked.
+# Torch's profiler reads this once, at its first use; without it, it prints unwanted messages on standard error.
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 
 
 class Tracer:
-    """Records some of the first updates inside its block; the training just goes on after them.
+    """Records some of the first updates within its block; afterwards the training continues unrecorded.
 
     Args:
-        path: where to write the trace, as Chrome and Perfetto read it; compressed.
+        path: where to write the trace, in the format of Chrome and Perfetto, compressed.
         device: where the training runs.
-        say: is told what takes most of the time.
+        say: called with a summary of what takes most of the time.
     """
 
     def __init__(self, path: Path, device: torch.device, say: Callable[[str], None]) -> None:
@@ -45,7 +45,7 @@ class Tracer:
         return self
 
     def step(self) -> None:
-        """After each update."""
+        """Count an update; to be called after each."""
         self._steps += 1
         if self._steps < SKIPPED + RECORDED:
             self._profile.step()
@@ -56,11 +56,11 @@ class Tracer:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if self._steps < SKIPPED + RECORDED:
-            self._profile.stop()  # writes what there is
+            self._profile.stop()  # writes what was recorded so far
         if self._steps <= SKIPPED:
-            self._say(f"No trace: the training ended before update {SKIPPED + 1} did, the first that is recorded")
+            self._say(f"No trace: the training ended before update {SKIPPED + 1}, the first to be recorded")
 
-    def _write(self, recorded: Any) -> None:  # torch's profile is not typed
+    def _write(self, recorded: Any) -> None:  # torch's profile is untyped
         n_updates = self._steps - SKIPPED
         if n_updates < 1:
             return
@@ -74,12 +74,12 @@ class Tracer:
 
 
 def _summary(averages: Any, n_updates: int, device: str) -> str:
-    """The parts of an update, and the operations that take most of its time themselves.
+    """Return the time of each part of an update, and the operations that take most of its time themselves.
 
     Args:
-        averages: what the profiler has summed up by operation.
-        n_updates: recorded.
-        device: whose time counts.
+        averages: the profiler's sums by operation.
+        n_updates: number of updates recorded.
+        device: the device whose time counts.
     """
     measure = "self_device_time_total" if device == "cuda" else "self_cpu_time_total"
     parts = {event.key: event.cpu_time_total / 1e3 / n_updates for event in averages if event.key in RANGES}

@@ -1,10 +1,10 @@
-"""What a validation finds: the loss of text that is not learned from, scores, and translations to look at."""
+"""Result of a validation: loss on held-out text, scores, and sample translations."""
 
 import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-# names in logs and settings, and what people call them
+# names in logs and settings, and names to show
 SCORES = {
     "bleu": "BLEU",
     "chrf": "chrF",
@@ -15,28 +15,28 @@ SCORES = {
 
 
 def perplexity(loss: float) -> float:
-    """exp(loss), loss in nats per token; finite for the most hopeless network."""
+    """exp(loss), with the loss in nats per token; finite however bad the network is."""
     return math.exp(min(loss, 700.0))
 
 
 class Sample(NamedTuple):
-    """A sentence, its reference, and what the network makes of it."""
+    """A sentence, its reference, and the network's translation."""
 
     source: str
     reference: str
     translation: str
 
     def lines(self) -> list[str]:
-        """Three lines, one below the other."""
+        """Return the three as labelled lines."""
         return [f"source     {self.source}", f"reference  {self.reference}", f"ours       {self.translation}"]
 
 
 class Validation(NamedTuple):
-    """How good the network is on text that it does not learn from."""
+    """How good the network is on text that it is not trained on."""
 
     loss: float  # nats per predicted token, no label smoothing
-    scores: Mapping[str, float] = {}  # by their names in SCORES; 0 to 100 but for perplexities
-    signatures: Mapping[str, str] = {}  # how a score was counted
+    scores: Mapping[str, float] = {}  # by their names in SCORES; 0 to 100 except for perplexities
+    signatures: Mapping[str, str] = {}  # how a score was computed
     samples: Sequence[Sample] = ()
 
     @property
@@ -45,10 +45,10 @@ class Validation(NamedTuple):
         return perplexity(self.loss)
 
     def score(self, name: str) -> float:
-        """What says how good this is: the higher the better."""
+        """Return a score by its name, or the negative loss: the higher the better."""
         return -self.loss if name == "loss" else self.scores[name]
 
     def __str__(self) -> str:
-        """Perplexity and scores in a line."""
+        """Return perplexity and scores on one line."""
         scores = (f"{SCORES.get(name, name)} {value:.2f}" for name, value in self.scores.items())
         return "  ".join([f"PPL {self.perplexity:.2f}", *scores])

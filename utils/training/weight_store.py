@@ -16,16 +16,16 @@ from utils.file import FULL, atomic_file, no_room
 from utils.training.step_file import step_file, step_files, step_of
 
 _SUFFIX = ".safetensors"
-_CHECKSUM, _SCORE = "sha256", "score"  # entries of the metadata; the others name tied weights
+_CHECKSUM, _SCORE = "sha256", "score"  # entries of the metadata; the rest name tied weights
 
 
 def write_weights(weights: Mapping[str, Tensor], path: Path, score: float) -> None:
     """Write weights and the dev score they reached; tied ones once, under their first name.
 
-    `safetensors.torch.load_model` reads the file.
+    `safetensors.torch.load_model` can read the file.
 
     Raises:
-        OSError: the disk is full, among others.
+        OSError: when writing fails, for example because the disk is full.
     """
     tensors: dict[str, Tensor] = {}
     names: dict[tuple[object, ...], str] = {}
@@ -47,19 +47,19 @@ def write_weights(weights: Mapping[str, Tensor], path: Path, score: float) -> No
             if number in FULL:
                 raise no_room(path, draft, size, os.strerror(number)) from error
             raise OSError(number, os.strerror(number), str(path)) from error
-        draft.chmod(0o644)  # safetensors makes it unreadable to others
+        draft.chmod(0o644)  # safetensors makes it unreadable to other users
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """Read what `write_weights` wrote, under all names. Files of other hands have no checksum, and are believed.
+    """Read what `write_weights` wrote, under all names. Files from elsewhere have no checksum, and are trusted.
 
     Raises:
-        ValueError: it is missing or damaged.
+        ValueError: when the file is missing or damaged.
     """
     try:
         with safe_open(path, "pt") as file:
             facts = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
     except (SafetensorError, OSError, RuntimeError, ValueError, LookupError, TypeError) as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise ValueError(f"{path} cannot be read ({reason[:200]})") from error
@@ -70,7 +70,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 
 def read_score(path: Path) -> float:
-    """The dev score of the weights in a file; minus infinity where it cannot be read, or is no number."""
+    """Return the dev score of the weights in a file; minus infinity if it cannot be read or is NaN."""
     try:
         with safe_open(path, "pt") as file:
             score = float((file.metadata() or {})[_SCORE])
@@ -80,7 +80,7 @@ def read_score(path: Path) -> float:
 
 
 def _digest(tensors: Mapping[str, Tensor], facts: Mapping[str, str]) -> str:
-    """Of all that a file says; the format has no room for one of its bytes."""
+    """Return a digest of the contents of a file; the format has no place for one over its bytes."""
     digest = hashlib.sha256(repr(sorted(facts.items())).encode())
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
@@ -89,12 +89,12 @@ def _digest(tensors: Mapping[str, Tensor], facts: Mapping[str, str]) -> str:
 
 
 def average(paths: Sequence[Path], say: Callable[[str], None]) -> dict[str, Tensor]:
-    """The mean of the weights in several files (checkpoint averaging, Vaswani et al. 2017, §6.1), under all names.
+    """Average the weights in several files (checkpoint averaging, Vaswani et al. 2017, §6.1), under all names.
 
-    Summed in double precision. A damaged file is left out, with a line that says so.
+    The sum is in double precision. A damaged file is left out and reported.
 
     Raises:
-        ValueError: none can be read, or they are of different networks.
+        ValueError: when no file can be read, or they are of different networks.
     """
     sums: dict[str, Tensor] = {}
     latest: dict[str, Tensor] = {}
@@ -108,23 +108,23 @@ def average(paths: Sequence[Path], say: Callable[[str], None]) -> dict[str, Tens
         n += 1
         sums = sums or {name: torch.zeros_like(tensor, dtype=torch.float64) for name, tensor in latest.items()}
         if {name: t.shape for name, t in latest.items()} != {name: t.shape for name, t in sums.items()}:
-            raise ValueError(f"{path} is of another network than {paths[0]}: only weights of one training are averaged")
+            raise ValueError(f"{path} is of another network than {paths[0]}: average weights of a single training only")
         for name, tensor in latest.items():
             sums[name] += tensor
     if not n:
         raise ValueError(f"no weights to average: none of {len(paths)} files can be read")
-    means: dict[int, Tensor] = {}  # tied weights are one tensor here too
+    means: dict[int, Tensor] = {}  # tied weights are one tensor here, too
     return {name: means.setdefault(id(tensor), (sums[name] / n).to(tensor.dtype)) for name, tensor in latest.items()}
 
 
 class WeightStore:
-    """A folder of weights by step, of which the best and the last stay. What is best, the files themselves say.
+    """A folder of weights named by step, of which the best and the last are kept. Each file contains its score.
 
     Args:
-        folder: of the files.
-        keep_best: how many stay for their score; of equal ones the earlier.
-        keep_last: how many stay for being the latest.
-        step: of the checkpoint that the run goes on from; weights of later ones were lost with their steps, and go.
+        folder: where the files are.
+        keep_best: number of files to keep for their score; of equal scores, the earlier.
+        keep_last: number of latest files to keep.
+        step: of the checkpoint that the run resumes from; weights of later steps, which were lost, are removed.
     """
 
     def __init__(self, folder: Path, keep_best: int, keep_last: int, step: int) -> None:
@@ -136,19 +136,19 @@ class WeightStore:
                 path.unlink()
 
     def _paths(self) -> list[Path]:
-        """By step."""
+        """Return all files, ordered by step."""
         return step_files(self._folder, _SUFFIX)
 
     def best(self) -> list[Path]:
-        """The best, beginning with the very best."""
+        """Return the best files, best first."""
         return sorted(self._paths(), key=lambda path: (-read_score(path), step_of(path)))[: self._keep_best]
 
     def last(self) -> list[Path]:
-        """The latest, in their order."""
+        """Return the latest files, oldest first."""
         return self._paths()[-self._keep_last :] if self._keep_last else []
 
     def save(self, weights: Mapping[str, Tensor], step: int, score: float) -> None:
-        """Keep the weights of a validation, unless enough better ones are there."""
+        """Keep the weights of a validation, unless there are enough better ones."""
         path = step_file(self._folder, step, _SUFFIX)
         others = [other for other in self._paths() if other != path]
         if self._keep_last or sum(read_score(other) >= score for other in others) < self._keep_best:

@@ -1,1 +1,1 @@
-"""Pictures of what was learned."""
+"""Pictures and reports."""

@@ -1,4 +1,4 @@
-"""What each switch of an ablation is worth, as dots beside the base."""
+"""The effect of each switch of an ablation, as dots beside the base."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -18,13 +18,13 @@ _ROW = 0.27  # inches
 
 
 class Recipe(NamedTuple):
-    """A line of the picture.
+    """A row of the picture.
 
     Args:
-        switch: heading that it stands under.
-        label: of the line.
-        scores: one a seed.
-        margin: by how much its mean must leave the base's before a difference is claimed; None: unknown.
+        switch: heading of its group.
+        label: label of the row.
+        scores: one per seed.
+        margin: distance of its mean from the base's above which a difference is claimed; None: unknown.
         verdict: better, worse, no difference seen, or unknown.
     """
 
@@ -36,14 +36,14 @@ class Recipe(NamedTuple):
 
 
 def draw_ablation(base: Sequence[float], recipes: Sequence[Recipe], title: str, score: str, picture: Path) -> None:
-    """Draw the base as a line, and a dot for each seed and a mark for the mean of all others, as a PNG.
+    """Draw the base as a line, and each alternative as a dot per seed with a mark for the mean, as a PNG.
 
     Args:
-        base: its scores.
-        recipes: in the order of the picture, those of a switch together.
-        title: of the picture.
-        score: what was scored on what.
-        picture: where to draw.
+        base: scores of the base.
+        recipes: the alternatives in order, grouped by switch.
+        title: title of the picture.
+        score: axis label: the score and the text it is computed on.
+        picture: file to write.
     """
     lines: list[tuple[str, Recipe | None]] = [("base", Recipe("", "base", base, None, "base"))]
     for switch, group in groupby(recipes, key=lambda recipe: recipe.switch):
@@ -58,7 +58,7 @@ def draw_ablation(base: Sequence[float], recipes: Sequence[Recipe], title: str, 
                 _draw_recipe(axes, y, recipe, centre)
         axes.set_yticks(range(len(lines)), [recipe.label if recipe else switch for switch, recipe in lines])
         for tick, (_, recipe) in zip(axes.get_yticklabels(), lines, strict=True):
-            if recipe is None:  # in the one font that is there in bold
+            if recipe is None:  # in the only font available in bold
                 tick.set(weight="bold", family="DejaVu Sans")
         axes.tick_params(axis="y", length=0)
         axes.grid(axis="x", alpha=0.3)
@@ -74,7 +74,7 @@ def _draw_recipe(axes: Axes, y: int, recipe: Recipe, centre: float) -> None:
     middle = mean(recipe.scores)
     number = f"{middle:.2f}" if recipe.verdict == "base" else f"{middle - centre:+z.2f}"
     axes.text(1.01, y, number, color=colour, va="center", fontsize=8, transform=axes.get_yaxis_transform())
-    if middle < low or middle > high:  # an arrow to where it lies
+    if middle < low or middle > high:  # an arrow in its direction
         inset = 0.012 * (high - low)
         edge, marker = (low + inset, "<") if middle < low else (high - inset, ">")
         axes.plot([edge], [y], marker, color=colour, ms=7, zorder=4)
@@ -84,7 +84,7 @@ def _draw_recipe(axes: Axes, y: int, recipe: Recipe, centre: float) -> None:
 
 
 def _limits(base: Sequence[float], recipes: Sequence[Recipe]) -> tuple[float, float]:
-    """Of the scale: wide enough for nearly all; what lies far beyond would leave the others no room."""
+    """Return the limits of the scale: wide enough for nearly all; far outliers would leave the rest no room."""
     centre = mean(base)
     margins = [recipe.margin for recipe in recipes if recipe.margin is not None]
     distances = [abs(mean(recipe.scores) - centre) for recipe in recipes]

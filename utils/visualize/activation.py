@@ -1,4 +1,4 @@
-"""The bends of `layers.feed_forward`, and their slopes."""
+"""The activations of `layers.feed_forward`, and their derivatives."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ _REACH = 4.0
 
 
 def draw_activations(picture: Path) -> None:
-    """Draw f(x) and f'(x) of each activation that a network can be given."""
+    """Draw f(x) and f'(x) of each available activation."""
     with sheet(picture, (9, 3.8), columns=2) as (value, slope):
         for name, activation in ACTIVATION.items():
             x = torch.linspace(-_REACH, _REACH, 401, dtype=torch.float64, requires_grad=True)

@@ -1,4 +1,4 @@
-"""What a translator looks at while it reads and writes."""
+"""Heat maps of a translator's attention."""
 
 import math
 from collections.abc import Sequence
@@ -21,16 +21,16 @@ _INCHES_PER_TOKEN = 0.27
 _HEADS_ABREAST = 4
 _DPI = 110
 
-# of the picture that has all heads of all layers, in inches where nothing else is said
-_WIDEST, _NARROWEST = 0.2, 0.1  # of a token, in a short sentence and in one of 60 tokens
-_MOST = 4500  # square inches of all maps
-_LEAST_POINTS, _MOST_POINTS = 4, 9  # of letters; below the least nobody could read them
+# for the picture with all heads of all layers; in inches unless noted otherwise
+_WIDEST, _NARROWEST = 0.2, 0.1  # size of a token, in a short sentence and in one of 60 tokens
+_MOST = 4500  # square inches of all maps together
+_LEAST_POINTS, _MOST_POINTS = 4, 9  # font size; below the least, labels are illegible and left out
 _GAP, _TITLE, _HEADING, _SCALE = 0.14, 0.24, 0.55, 0.75
-_LEAST_WIDTH = 6.5  # room for the note above all
+_LEAST_WIDTH = 6.5  # room for the note at the top
 
 
 class Attended(NamedTuple):
-    """Where one attention looks, with the tokens that its rows and columns stand for."""
+    """Weights of one attention, with the tokens of its rows and columns."""
 
     weights: Float[Tensor, "H T S"]
     src_tokens: Sequence[str]
@@ -38,7 +38,7 @@ class Attended(NamedTuple):
 
 
 def cross_attention(model: Transformer, src: Sequence[int], tgt: Sequence[int]) -> Tensor:
-    """Weights (layers, H, T, S) with which each target token was chosen, given a pair of id sequences.
+    """Return the cross-attention weights (layers, H, T, S) for a pair of id sequences.
 
     Row t belongs to the prediction of target token t (the last: </s>), column s to source token s (the last: </s>).
     """
@@ -46,7 +46,7 @@ def cross_attention(model: Transformer, src: Sequence[int], tgt: Sequence[int]) 
 
 
 def draw_cross_attention(weights: Tensor, src_tokens: Sequence[str], tgt_tokens: Sequence[str], picture: Path) -> None:
-    """Draw weights (layers, H, T, S) as one heat map a layer, averaged over heads, source across, target down."""
+    """Draw weights (layers, H, T, S) as one heat map per layer, averaged over heads, source across, target down."""
     layers = weights.mean(1)
     n, rows, columns = layers.shape
     size = (1.5 + n * (1 + columns * _INCHES_PER_TOKEN), 1.6 + rows * _INCHES_PER_TOKEN)
@@ -58,23 +58,23 @@ def draw_cross_attention(weights: Tensor, src_tokens: Sequence[str], tgt_tokens:
 
 
 def draw_heads(sentences: Sequence[Attended], picture: Path) -> None:
-    """Draw every head by itself, those of a sentence together and the sentences below one another.
+    """Draw every head separately, grouped by sentence, with the sentences one below the other.
 
     Args:
-        sentences: source across, target down; with heads alike in number.
-        picture: where to draw, as PNG.
+        sentences: weights with source across and target down; all with the same number of heads.
+        picture: PNG file to write.
     """
     n_heads = len(sentences[0].weights)
     columns = min(n_heads, _HEADS_ABREAST)
     rows = -(-n_heads // columns)
-    # so wide and high as a sentence is long, with some room for the title of a map and the labels around the grid
+    # sizes follow sentence lengths, with some room for map titles and the labels around the grid
     longest = max(len(sentence.src_tokens) for sentence in sentences)
     width = 2.5 + columns * (0.3 + longest * _INCHES_PER_TOKEN)
     heights = [1.3 + rows * (0.3 + len(sentence.tgt_tokens) * _INCHES_PER_TOKEN) for sentence in sentences]
     with drawing(picture, (width, sum(heights)), _DPI) as figure:
         places = figure.add_gridspec(len(sentences), longest, height_ratios=heights)
         for row, sentence in enumerate(sentences):
-            # beside a much longer one, a short sentence must still have room for its labels
+            # a short sentence above or below a much longer one still needs room for its labels
             part = figure.add_subfigure(places[row, : max(len(sentence.src_tokens), longest // 3)])
             _draw_sentence(part, sentence, rows, columns)
 
@@ -86,25 +86,25 @@ def _draw_sentence(part: SubFigure, sentence: Attended, rows: int, columns: int)
     for i, ax in enumerate(axes.flat):
         if i < n_heads:
             image = _heat_map(ax, sentence.weights[i], sentence.src_tokens, sentence.tgt_tokens, f"head {i + 1}")
-            ax.tick_params(labelbottom=i + columns >= n_heads)  # nothing but labels below it
+            ax.tick_params(labelbottom=i + columns >= n_heads)  # if there is no map below it
         else:
             ax.set_axis_off()
     part.colorbar(image, ax=axes[0], fraction=0.05, label="weight")
 
 
 class _Block(NamedTuple):
-    """The maps of one kind: a row of them for each layer."""
+    """The maps of one kind, a row of maps for each layer."""
 
     kind: Kind
     layers: list[Tensor]
     rows: list[str]
     columns: list[str]
-    unit: float  # inches of a token
-    points: float  # of its letters; 0: none
+    unit: float  # inches per token
+    points: float  # font size of tokens; 0: no labels
 
     @property
     def map_width(self) -> float:
-        """Never so narrow that the title has no room."""
+        """Width of a map, with enough room for its title."""
         return max(0.9, len(self.columns) * self.unit)
 
     @property
@@ -113,7 +113,7 @@ class _Block(NamedTuple):
 
     @property
     def left(self) -> float:
-        """What layers and row labels take."""
+        """Space taken by layer names and row labels."""
         return 0.45 + _length(self.rows, self.points)
 
     @property
@@ -130,11 +130,11 @@ class _Block(NamedTuple):
 
 
 def draw_attention(found: AttentionMap, picture: Path) -> None:
-    """Draw every head of every layer, the three kinds below one another, with its entropy in nats.
+    """Draw every head of every layer with its entropy in nats, the three kinds one below the other.
 
     Args:
-        found: rows look at columns.
-        picture: where to draw, as PNG.
+        found: attention maps, whose rows attend to columns.
+        picture: PNG file to write.
     """
     unit = _inches_per_token(found)
     points = min(_MOST_POINTS, 72 * unit * 0.82)
@@ -158,7 +158,7 @@ def draw_attention(found: AttentionMap, picture: Path) -> None:
 
 
 def _draw_block(figure: Figure, block: _Block, top: float) -> AxesImage:
-    """Draw a kind's maps below a height, in inches from the bottom."""
+    """Draw the maps of one kind below `top`, in inches from the bottom."""
     width, height = figure.get_size_inches()
     figure.text(0.1 / width, (top - 0.3) / height, KINDS[block.kind], fontsize=14, va="center")
     for i, heads in enumerate(block.layers):
@@ -174,19 +174,19 @@ def _draw_block(figure: Figure, block: _Block, top: float) -> AxesImage:
 
 
 def _inches_per_token(found: AttentionMap) -> float:
-    """As long sentences need smaller maps, and all maps must find room in a picture."""
+    """Return the size of a token: smaller in long sentences, so that all maps fit into the picture."""
     longest = max(len(found.src_tokens), len(found.tgt_tokens))
     cells = sum(weights.numel() for layers in found.weights.values() for weights in layers)
     return min(_WIDEST, max(_NARROWEST, 0.067 + 2 / longest), math.sqrt(_MOST / cells))
 
 
 def _length(tokens: Sequence[str], points: float) -> float:
-    """Inches of the longest token in letters of this size, and of the space before it."""
+    """Return the length in inches of the longest token in this font size, with the space before it."""
     return max(sum(map(_ems, token)) for token in tokens) * points / 72 + 0.1
 
 
 def _ems(letter: str) -> float:
-    """About how wide a letter is, in sizes of its font."""
+    """Estimate the width of a letter, in units of the font size."""
     if letter in "mwMW@%":
         return 1.0
     return 0.8 if letter.isupper() else 0.58 * columns_of(letter)
@@ -203,7 +203,9 @@ def _heat_map(
     image = ax.imshow(weight.numpy(), cmap="Blues", vmin=0, vmax=1, aspect="auto")
     ax.set_title(title, fontsize=10)
     across, down = ([token.replace("$", r"\$") for token in tokens] for tokens in (src_tokens, tgt_tokens))
-    ax.set_xticks(range(len(across)), across, rotation=90, fontsize=points or None)  # between two $ is mathematics
+    ax.set_xticks(
+        range(len(across)), across, rotation=90, fontsize=points or None
+    )  # Matplotlib reads text between two $ as mathematics
     ax.set_yticks(range(len(down)), down, fontsize=points or None)
     ax.tick_params(length=0)
     return image

@@ -1,4 +1,4 @@
-"""What a translator looks at, as one HTML page to explore: every layer, every head, every token."""
+"""A translator's attention as an interactive HTML page: every layer, every head, every token."""
 
 import json
 from pathlib import Path
@@ -9,11 +9,11 @@ from utils.page_template import page_template
 from utils.search.alignment import most_attended
 from utils.search.attention_map import KINDS, AttentionMap, attention_entropy, largest_entropy
 
-_PARTS = 1000  # of a weight of 1: what the page can tell apart
+_PARTS = 1000  # units of a weight of 1: the resolution of the page
 
 
 class Pair(NamedTuple):
-    """A text and its translation, each with its language code, and the name of what translates."""
+    """A text and its translation with their language codes, and the name of the run."""
 
     source: str
     target: str
@@ -23,7 +23,7 @@ class Pair(NamedTuple):
 
 
 def write_attention_page(found: AttentionMap, pair: Pair, path: Path) -> None:
-    """One file that needs no other and no network, for a bright or a dark screen of any width."""
+    """Write one self-contained file that needs no network, for light or dark screens of any width."""
     page = page_template(Path(__file__).with_name("attention_page.html")).render(
         pair=pair, data=_embedded(_data(found, pair))
     )
@@ -31,13 +31,13 @@ def write_attention_page(found: AttentionMap, pair: Pair, path: Path) -> None:
 
 
 def _embedded(data: object) -> str:
-    """JSON inside an HTML element: what would end the element, or begin another, stays text."""
+    """Return JSON for an HTML element, escaped so that it cannot end the element or begin another."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def _data(found: AttentionMap, pair: Pair) -> dict[str, object]:
-    """What the page shows."""
+    """Return the data that the page shows."""
     kinds = []
     for kind, layers in found.weights.items():
         rows, columns = found.rows(kind), found.columns(kind)

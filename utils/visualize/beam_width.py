@@ -1,4 +1,4 @@
-"""How translations change with the width of the beam."""
+"""BLEU and length of translations against beam size."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,12 +10,12 @@ from utils.visualize.sheet import sheet
 
 
 def draw_beam_width(trials: Sequence[Trial], text: str, picture: Path) -> None:
-    """Draw BLEU and length against beam width, a line for each length penalty, as a PNG.
+    """Draw BLEU and length against beam size, with a line for each length penalty, as a PNG.
 
     Args:
-        trials: to be drawn.
-        text: the name of what was translated.
-        picture: where to draw.
+        trials: trials to draw.
+        text: name of the translated text.
+        picture: file to write.
     """
     with sheet(picture, (10, 4), columns=2, dpi=120) as (quality, length):
         widths = sorted({trial.beam_size for trial in trials})
@@ -38,7 +38,7 @@ def draw_beam_width(trials: Sequence[Trial], text: str, picture: Path) -> None:
 
 
 def legible(widths: Sequence[int]) -> list[int]:
-    """Those that can be written side by side on a logarithmic axis: each at least a quarter above the last."""
+    """Return the widths that fit as labels on a logarithmic axis: each at least a quarter above the last."""
     shown: list[int] = []
     for width in sorted(widths):
         if not shown or width >= 1.25 * shown[-1]:

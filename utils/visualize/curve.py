@@ -1,4 +1,4 @@
-"""What a training went through, from its log; several side by side: `python -m utils.visualize.curve RUN RUN ...`."""
+"""Training curves of one or several runs, from their logs: `python -m utils.visualize.curve RUN RUN ...`."""
 
 from collections.abc import Mapping
 from itertools import cycle
@@ -12,23 +12,23 @@ from utils.command_line import Parser, run_command
 from utils.file import require_file
 from utils.training.jsonl_log import LOG, read_log
 from utils.training.observer import StepReport
-from utils.training.plan import Progress
+from utils.training.progress import Progress
 from utils.training.validation import SCORES, Validation
 from utils.visualize.run_title import distinct_names, titles
 from utils.visualize.sheet import drawing
 
 
 class Curve(NamedTuple):
-    """A line that is drawn of each run, and how."""
+    """A line to draw for each run, and its style."""
 
-    kind: str  # of the log's records
+    kind: str  # kind of log record
     field: str
     label: str
-    style: dict[str, Any]  # matplotlib's words
+    style: dict[str, Any]  # Matplotlib's keyword arguments
 
 
 _MOST_RUNS = 10
-_LEGEND_LETTERS = 100  # as many stand side by side above the panels
+_LEGEND_LETTERS = 100  # that fit side by side above the panels
 _FINE: dict[str, Any] = {"lw": 0.7, "alpha": 0.8}
 _DOTTED: dict[str, Any] = {"marker": "o", "ms": 3}
 _PANELS = {
@@ -46,11 +46,11 @@ _PANELS = {
 
 
 def draw_curves(logs: Mapping[str, Path], picture: Path) -> None:
-    """Draw loss, scores, learning rate and gradient norm over the updates as a PNG.
+    """Draw loss, scores, learning rate and gradient norm over the updates, as a PNG.
 
     Args:
-        logs: of the runs, by name; several are drawn over each other, a colour each.
-        picture: where to draw.
+        logs: name of each run -> its log; several are overlaid, one colour each.
+        picture: file to write.
     """
     runs = [[record for _, record in read_log(log)] for log in logs.values()]
     logged = {name for records in runs for record in records for name in record}
@@ -61,7 +61,7 @@ def draw_curves(logs: Mapping[str, Path], picture: Path) -> None:
             for i, records in enumerate(runs):
                 for j, curve in enumerate(curves):
                     points = [(r["step"], r.get(curve.field)) for r in records if r["kind"] == curve.kind]
-                    # a null in the log is no point
+                    # a null in the log becomes NaN and is not drawn
                     steps, values = np.array(points, dtype=float).reshape(-1, 2).T
                     color = f"C{j if len(runs) == 1 else i}"
                     axes.plot(steps, values, color=color, label=curve.label, **curve.style)
@@ -71,7 +71,7 @@ def draw_curves(logs: Mapping[str, Path], picture: Path) -> None:
                 handles = [Line2D([], [], color="black", label=curve.label, **curve.style) for curve in curves]
                 axes.legend(frameon=False, handles=axes.get_lines() if len(runs) == 1 else handles)
         panels[0, 1].set(ylim=(0, None))
-        if np.isfinite(panels[1, 1].dataLim.minposy):  # no logarithm of nothing: not one gradient may have been finite
+        if np.isfinite(panels[1, 1].dataLim.minposy):  # there may be no finite gradient at all to take the logarithm of
             panels[1, 1].set(yscale="log")
         for axes in panels[1]:
             axes.set(xlabel="updates")
@@ -82,11 +82,11 @@ def draw_curves(logs: Mapping[str, Path], picture: Path) -> None:
 
 
 class CurvePicture:
-    """Draws the curves anew at each validation.
+    """Redraws the curves at each validation.
 
     Args:
-        log: the run's JSON Lines; must be told of a validation before this.
-        picture: where to draw.
+        log: JSON Lines log of the run; its observer must come before this one.
+        picture: file to write.
     """
 
     def __init__(self, log: Path, picture: Path) -> None:
@@ -94,43 +94,43 @@ class CurvePicture:
         self._picture = picture
 
     def on_step(self, progress: Progress, report: StepReport) -> None:
-        """Nothing: drawing takes a second."""
+        """Do nothing: drawing takes a second."""
 
     def on_validation(self, progress: Progress, validation: Validation) -> None:  # noqa: ARG002
-        """Draw."""
+        """Redraw the curves."""
         draw_curves({"": self._log}, self._picture)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no file is open."""
 
 
 def build_parser() -> Parser:
-    """Runs, and where to draw."""
+    """Build the parser: runs, and the picture to write."""
     parser = Parser(
         prog="utils.visualize.curve",
         usage="python -m utils.visualize.curve RUN [RUN ...] --picture FILE",
-        description="Draw the curves of one run, or of several over each other.",
+        description="Draw the training curves of one run, or of several overlaid.",
     )
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folder of a run")
-    parser.add_argument("--picture", type=Path, required=True, metavar="FILE", help="where to draw, as PNG")
+    parser.add_argument("--picture", type=Path, required=True, metavar="FILE", help="PNG file to write")
     return parser
 
 
 def main() -> None:
-    """Draw.
+    """Read the arguments and draw.
 
     Raises:
-        ValueError: no run, one without a log, two of the same name, or too many.
+        ValueError: a run has no log, two have the same name, or there are too many.
     """
     arguments = build_parser().parse_args()
     require_file(arguments.picture)
     names = distinct_names(arguments.runs)
     if len(names) > _MOST_RUNS:
-        raise ValueError(f"{len(names)} runs: give at most {_MOST_RUNS}, more have no colours that can be told apart")
+        raise ValueError(f"{len(names)} runs: give at most {_MOST_RUNS}, more colours cannot be told apart")
     logs = {title: run / LOG for title, run in zip(titles(names), arguments.runs, strict=True)}
     for log in logs.values():
         if not log.is_file():
-            raise ValueError(f"no {LOG} in {log.parent}: give the folder of a run, of those under pickles/ say")
+            raise ValueError(f"no {LOG} in {log.parent}: give the folder of a run, such as one under pickles/")
     draw_curves(logs, arguments.picture)
 
 

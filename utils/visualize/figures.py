@@ -36,16 +36,16 @@ _MASKED = (
     "奈良 に は 古い 寺 が たくさん ある 。",
     "大阪 から 電車 で 三十 分 かかり ます 。",
 )
-_SEED = 25  # of ten epochs in which 16 tokens are hidden, 2 replaced and 2 kept, as in many
+_SEED = 25  # gives ten typical epochs: 16 tokens masked, 2 replaced and 2 kept
 
 
 class FromRun(NamedTuple):
-    """A picture of what was trained: of the newest run of a preset that has a file."""
+    """A picture of a trained run: the newest run of a preset that has the file."""
 
     preset: str
     file: str
-    command: str  # that trains one
-    draw: Callable[[Path, Path], None]  # from the file, to the picture
+    command: str  # command that trains one
+    draw: Callable[[Path, Path], None]  # arguments: the file, the picture
 
 
 def _draw_sinusoid(picture: Path) -> None:
@@ -58,7 +58,7 @@ def _draw_learned(weights: Path, picture: Path) -> None:
 
 
 def _preset(run: Path) -> str:
-    """The name of a run without its time."""
+    """Return the name of a run without its time stamp."""
     return run.name.split("-")[0]
 
 
@@ -79,11 +79,11 @@ FROM_RUNS = {
     "learned_positions": FromRun(
         "multi30k_de_en_words",
         _WEIGHTS,
-        "python train.py --config const/preset/multi30k_de_en_words.yaml",
+        "python train.py --config multi30k_de_en_words",
         _draw_learned,
     ),
 }
-# what other commands draw, each with a run that they need
+# pictures drawn by other commands, which need a run
 ELSEWHERE = {
     "demo_attention": "make demo leaves it in its run, as attention.png",
     "beam_width": "python evaluate.py tune pickles/RUN --beams 1 2 3 4 5 7 10 15 20 30 50 70 100 "
@@ -94,12 +94,12 @@ ELSEWHERE = {
 
 
 def draw_all(folder: Path, pickles: Path, say: Callable[[str], object]) -> None:
-    """Draw every picture that can be drawn, and say of the others in a line each what makes them.
+    """Draw every picture that can be drawn, and report for each of the rest the command that makes it.
 
     Args:
-        folder: where to draw.
-        pickles: where runs are.
-        say: is told of each picture.
+        folder: folder to write to.
+        pickles: folder of runs.
+        say: called with a line for each picture.
     """
     for name, draw in DRAWN.items():
         draw(folder / f"{name}.png")
@@ -110,24 +110,24 @@ def draw_all(folder: Path, pickles: Path, say: Callable[[str], object]) -> None:
             source.draw(files[-1], folder / f"{name}.png")
             say(f"drawn: {name}.png, from {files[-1].parent.name}")
         else:
-            say(f"left out: {name}.png, for want of a run of {source.preset}: {source.command}")
+            say(f"left out: {name}.png, which needs a run of {source.preset}: {source.command}")
     for name, command in ELSEWHERE.items():
         say(f"left out: {name}.png, which another command draws: {command}")
 
 
 def build_parser() -> Parser:
-    """Where to draw."""
+    """Build the parser."""
     parser = Parser(
         prog="utils.visualize.figures",
         usage="python -m utils.visualize.figures [--folder FOLDER]",
-        description="Draw the pictures of docs/; those of a trained run where there is one.",
+        description="Draw the pictures of docs/; those of trained runs only if there are such runs.",
     )
-    parser.add_argument("--folder", type=Path, default=FIGURE, help="where to draw (default: figure/)")
+    parser.add_argument("--folder", type=Path, default=FIGURE, help="folder to write to (default: figure/)")
     return parser
 
 
 def main() -> None:
-    """Draw, a line for each picture."""
+    """Draw all pictures, printing a line for each."""
     draw_all(build_parser().parse_args().folder, PICKLES, lambda line: print(line, flush=True))
 
 

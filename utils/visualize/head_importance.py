@@ -1,4 +1,4 @@
-"""What each head of a translator is worth, as a table and as a picture."""
+"""The importance of each attention head of a translator, as a table and as a picture."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ _CELL = 0.55  # inches
 
 
 def importance_table(found: Importance) -> list[str]:
-    """What there is with all heads, and a line for each head: what changes without it."""
+    """Return the scores with all heads, and a line for each head with the change without it."""
     has_bleu = found.bleu is not None
     rows = [["attention", "layer", "head", "loss", *["BLEU"] * has_bleu, "entropy"]]
     rows += [
@@ -32,17 +32,17 @@ def importance_table(found: Importance) -> list[str]:
     ]
     whole = f"with all heads: loss {found.loss:.4f} nats per target token"
     whole += f", BLEU {found.bleu:.2f}" if has_bleu else ""
-    change = "without a head, by how much that changes; and the mean entropy of its weights, in nats"
+    change = "change without each head, and the mean entropy of its weights in nats"
     return [whole, "", change, *aligned(rows, "lrrrr" + "r" * has_bleu)]
 
 
 def draw_head_importance(found: Importance, title: str, picture: Path) -> None:
-    """Draw kinds, layers and heads: above what the loss rises by without a head, below its entropy; as a PNG.
+    """Draw the heads by kind and layer as a PNG: above, the rise of the loss without each; below, its entropy.
 
     Args:
-        found: to be drawn.
-        title: what was measured on what.
-        picture: where to draw.
+        found: importance of the heads.
+        title: title with the run and the text.
+        picture: file to write.
     """
     kinds = list(dict.fromkeys(head.kind for head in found.heads))
     grids = {kind: [_grid(found, kind, field) for field in ("loss_rise", "entropy")] for kind in kinds}
@@ -62,7 +62,7 @@ def draw_head_importance(found: Importance, title: str, picture: Path) -> None:
 
 
 def _grid(found: Importance, kind: Kind, field: str) -> NDArray[np.float64]:
-    """Layers down, heads across; NaN where a layer has fewer heads than another."""
+    """Return values with layers down and heads across; NaN where a layer has fewer heads than another."""
     heads: list[Head] = [head for head in found.heads if head.kind == kind]
     grid = np.full((max(head.layer for head in heads), max(head.head for head in heads)), np.nan)
     for head in heads:

@@ -1,4 +1,4 @@
-"""What label smoothing makes of a loss: to be quite sure costs more than to be a little in doubt."""
+"""The effect of label smoothing on the loss: full certainty costs more than a little doubt."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ _SMOOTHINGS = (0.0, 0.1, 0.2)
 
 
 def smoothed_losses(probabilities: Sequence[float], smoothing: float) -> Float[Tensor, " N"]:
-    """Nats of one token each, given with these probabilities; all other tokens share the rest alike."""
+    """Return the loss in nats of a token predicted with each probability; other tokens share the rest equally."""
     p = torch.tensor(probabilities)
     logits = ((1 - p) / (_VOCAB - 1)).log()[:, None].repeat(1, _VOCAB)
     logits[:, 0] = p.log()
@@ -24,7 +24,7 @@ def smoothed_losses(probabilities: Sequence[float], smoothing: float) -> Float[T
 
 
 def draw_label_smoothing(picture: Path) -> None:
-    """Draw the loss against the probability of the right token, a line for each ε, and mark where it is least."""
+    """Draw the loss against the probability of the right token, with a line for each ε and its minimum marked."""
     p = torch.linspace(0.02, 0.998, 490).tolist()
     with sheet(picture, (6.5, 3.8)) as (axes,):
         for smoothing in _SMOOTHINGS:

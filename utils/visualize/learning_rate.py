@@ -1,4 +1,4 @@
-"""The courses of the learning rate that `utils.training.schedule` knows."""
+"""The learning rate schedules of `utils.training.schedule`."""
 
 from pathlib import Path
 from typing import get_args, get_type_hints
@@ -14,7 +14,7 @@ _NOAM = ((512, 1000), (512, 2000), (256, 1000))  # d_model and warm-up
 
 
 def draw_learning_rates(picture: Path) -> None:
-    """Draw all four by their update, and the one of the paper by width and warm-up."""
+    """Draw all four schedules over the updates, and the paper's for several widths and warm-ups."""
     steps = np.unique(np.linspace(1, _STEPS, 600).round().astype(int))
     with sheet(picture, (10, 3.8), columns=2) as (courses, noam):
         for schedule in get_args(get_type_hints(OptimizerConfig)["schedule"]):

@@ -1,4 +1,4 @@
-"""What dividing by a length does to scores: `SearchConfig.penalty`, drawn."""
+"""The effect of the length penalty on scores: `SearchConfig.penalty`."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ _SETTINGS = (
     SearchConfig(length_penalty=1.0),
     SearchConfig(length_penalty=1.0, normalization="length"),
 )
-_NATS = 0.5  # that each token of a translation costs
+_NATS = 0.5  # cost of each token of a translation
 
 
 def draw_length_penalty(picture: Path) -> None:

@@ -1,4 +1,4 @@
-"""Who may attend to whom, as `layers.mask` says it, with the tokens that rows and columns stand for."""
+"""The attention masks of `layers.mask`, with the tokens of rows and columns."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,12 +17,12 @@ _COLORS = ListedColormap(["#e8e8e8", "#4a90c2"])  # False, True
 
 
 def draw_masks(sources: Sequence[Sequence[str]], targets: Sequence[Sequence[str]], picture: Path) -> None:
-    """Draw the masks of a batch, and those of its last pair in the three attentions of a translator.
+    """Draw the padding mask of a batch, and the masks of its last pair in the three attentions of a translator.
 
     Args:
-        sources: tokens, </s> last, all padded to one length with <pad>.
-        targets: tokens, <s> first, likewise.
-        picture: where to draw.
+        sources: tokens with a final </s>, all padded to one length with <pad>.
+        targets: tokens with an initial <s>, padded likewise.
+        picture: file to write.
     """
     padding = padding_mask(torch.tensor([[PAD_ID if t == PAD else UNK_ID for t in row] for row in sources]), PAD_ID)
     src, tgt = sources[-1], targets[-1]
@@ -45,11 +45,11 @@ def draw_masks(sources: Sequence[Sequence[str]], targets: Sequence[Sequence[str]
 
 
 def memory_mask(memory: Sequence[int], segment: Sequence[int]) -> Bool[Tensor, "T S"]:
-    """What Transformer-XL lets a segment see.
+    """Return which positions a segment may attend to in Transformer-XL.
 
     Args:
-        memory: number of the document that each remembered position is of.
-        segment: of the positions that are read now.
+        memory: document number of each remembered position.
+        segment: document number of each position of the segment.
     """
     documents = torch.tensor([*memory, *segment])
     same = documents[len(memory) :, None] == documents
@@ -57,13 +57,13 @@ def memory_mask(memory: Sequence[int], segment: Sequence[int]) -> Bool[Tensor, "
 
 
 def draw_memory_mask(memory: Sequence[str], segment: Sequence[str], n_old: int, picture: Path) -> None:
-    """Draw what a segment sees: memory of its own document, and a document that begins in its middle.
+    """Draw the mask of a segment in two cases: it continues the memory's document, or a new document begins within it.
 
     Args:
-        memory: tokens that are remembered.
-        segment: tokens that are read now.
-        n_old: how many of them are of the memory's document in the second case.
-        picture: where to draw.
+        memory: remembered tokens.
+        segment: tokens of the segment.
+        n_old: number of them that belong to the memory's document in the second case.
+        picture: file to write.
     """
     inches = (1.5 + 0.42 * (len(memory) + len(segment)), 6.2)
     with sheet(picture, inches, rows=2) as (one, two):
@@ -78,7 +78,7 @@ def draw_memory_mask(memory: Sequence[str], segment: Sequence[str], n_old: int, 
 
 
 def _cells(axes: Axes, mask: Bool[Tensor, "R C"], rows: Sequence[object], columns: Sequence[object]) -> None:
-    """One cell a pair of query and key: dark where one may attend."""
+    """Draw a cell for each pair of query and key: dark where attention is allowed."""
     axes.imshow(mask.numpy(), cmap=_COLORS, vmin=0, vmax=1)
     labels = [str(name) for name in columns]
     axes.set_xticks(range(len(labels)), labels, rotation=90 if max(map(len, labels)) > 2 else 0)

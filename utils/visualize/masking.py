@@ -1,4 +1,4 @@
-"""What a masked-language model reads of one sentence, epoch after epoch (Devlin et al. 2019, 3.1)."""
+"""The input of a masked language model for one sentence in successive epochs (Devlin et al. 2019, 3.1)."""
 
 from collections.abc import Sequence
 from enum import IntEnum
@@ -19,7 +19,7 @@ MASK = "[MASK]"
 
 
 class Fate(IntEnum):
-    """What becomes of a token."""
+    """What happens to a token."""
 
     READ = 0
     HIDDEN = 1
@@ -30,27 +30,27 @@ class Fate(IntEnum):
 _COLORS = {Fate.READ: "#f2f2f2", Fate.HIDDEN: "#4a90c2", Fate.REPLACED: "#e0853c", Fate.KEPT: "#6bb36b"}
 _NAMES = {
     Fate.READ: "read, not predicted",
-    Fate.HIDDEN: "predicted: hidden",
-    Fate.REPLACED: "predicted: another token stands there",
-    Fate.KEPT: "predicted: left as it is",
+    Fate.HIDDEN: "predicted: masked",
+    Fate.REPLACED: "predicted: replaced by another token",
+    Fate.KEPT: "predicted: left unchanged",
 }
 
 
 class Example(NamedTuple):
-    """One sentence as it is read in one epoch."""
+    """One sentence as read in one epoch."""
 
     tokens: list[str]
     fates: list[Fate]
 
 
 def masked_examples(sentences: Sequence[str], n_epochs: int, config: MaskingConfig, seed: int = 1) -> list[Example]:
-    """What becomes of the first sentence in each epoch.
+    """Return the first sentence as read in each epoch.
 
     Args:
-        sentences: words parted by spaces; the others give the vocabulary.
-        n_epochs: how many.
-        config: without next-sentence prediction.
-        seed: of what is hidden.
+        sentences: words separated by spaces; the other sentences only add to the vocabulary.
+        n_epochs: number of epochs.
+        config: settings without next-sentence prediction.
+        seed: random seed of the masking.
     """
     tokenizer = WordTokenizer.train(sentences, min_freq=1, lowercase=False)
     lines = TokenArray.of(tokenizer.encode(sentences), len(tokenizer))

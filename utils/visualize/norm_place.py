@@ -1,4 +1,4 @@
-"""How large gradients are at each depth before anything is learned, with the norm first or last (Xiong et al. 2020)."""
+"""Gradient norms by depth before training, with the norm first or last (Xiong et al. 2020)."""
 
 from pathlib import Path
 
@@ -17,12 +17,12 @@ _D_MODEL, _N_HEADS, _N_CLASSES = 64, 4, 64
 
 
 def gradient_norms(norm_first: bool, n_layers: int = _N_LAYERS, seed: int = 0) -> list[float]:
-    """Of W₂ of the feed-forward layer in each block, for a loss at the top of a stack of blocks.
+    """Return the gradient norms of W₂ of each block's feed-forward layer, for a loss on top of a stack of blocks.
 
     Args:
-        norm_first: where the norms stand; norm first ends the stack with one more.
-        n_layers: blocks.
-        seed: of weights, input and targets.
+        norm_first: place of the norms; with the norm first, one more follows the last block.
+        n_layers: number of blocks.
+        seed: random seed of weights, input and targets.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -45,7 +45,7 @@ def _block(norm_first: bool) -> EncoderBlock:
 
 
 def draw_norm_place(picture: Path) -> None:
-    """Draw the gradient's norm against depth, mean over some draws, a line for each place of the norm."""
+    """Draw the gradient norm against depth, averaged over some seeds, with a line for each place of the norm."""
     with sheet(picture, (6.5, 3.8)) as (axes,):
         for norm_first, label in ((True, "norm first: x + f(norm(x))"), (False, "norm last: norm(x + f(x))")):
             draws = torch.tensor([gradient_norms(norm_first, seed=seed) for seed in range(_N_DRAWS)])

@@ -1,4 +1,4 @@
-"""Tables of positions, side by side with how alike the vectors of two positions are."""
+"""Tables of positional encodings, and the similarity of any two positions."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,16 +12,16 @@ from torch.nn import functional as F
 from utils.training.weight_store import read_weights
 from utils.visualize.sheet import sheet
 
-_SUFFIX = "positions.table.weight"  # how the name of a learned table ends, whatever network it is of
-_MOST = 64  # components of a heat map
-_COLORS = colormaps["RdBu_r"].resampled(25)  # few, so that a table without any pattern makes no large file
+_SUFFIX = "positions.table.weight"  # of the name of a learned table, in any network
+_MOST = 64  # components shown in a heat map
+_COLORS = colormaps["RdBu_r"].resampled(25)  # few colours, to keep the file small even for a table without any pattern
 
 
 def learned_table(weights: Path) -> Float[Tensor, "L D"]:
-    """The first learned table of positions in a run's weights.
+    """Return the first learned table of positions in a run's weights.
 
     Raises:
-        ValueError: the file cannot be read, or its network knows positions by the sinusoid.
+        ValueError: the file cannot be read, or its network has no learned positions.
     """
     tensors = read_weights(weights)
     name = next((name for name in sorted(tensors) if name.endswith(_SUFFIX)), None)
@@ -31,11 +31,11 @@ def learned_table(weights: Path) -> Float[Tensor, "L D"]:
 
 
 def draw_positions(tables: Mapping[str, Float[Tensor, "L D"]], picture: Path) -> None:
-    """Draw each table as a heat map, and the cosine of the angle between any two of its rows.
+    """Draw each table as a heat map, and the cosine similarity of any two of its rows.
 
     Args:
-        tables: by what they are called.
-        picture: where to draw.
+        tables: tables by name.
+        picture: file to write.
     """
     with sheet(picture, (10, 3.7 * len(tables)), rows=len(tables), columns=2, widths=(1.3, 1)) as panels:
         for row, (name, table) in enumerate(tables.items()):
@@ -50,6 +50,6 @@ def draw_positions(tables: Mapping[str, Float[Tensor, "L D"]], picture: Path) ->
 
 
 def _heat_map(axes: Axes, values: Float[Tensor, "R C"], reach: float) -> None:
-    # nearest: blended with its neighbours, a fast wave would be grey
+    # nearest: blending neighbours would turn a fast wave grey
     image = axes.imshow(values.numpy(), cmap=_COLORS, vmin=-reach, vmax=reach, interpolation="nearest")
     axes.figure.colorbar(image, ax=axes)

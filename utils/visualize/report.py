@@ -1,4 +1,4 @@
-"""What evaluations found: plain text for the terminal, a dictionary for programs, one HTML file to look at."""
+"""Reports of evaluations: plain text for the terminal, a dictionary for programs, and an HTML page."""
 
 import math
 import re
@@ -17,19 +17,19 @@ from utils.visualize.word_difference import word_difference
 
 SIGNIFICANT = 0.05
 _LESS_IS_BETTER = ("TER",)
-_WIDTH, _N_SENTENCES = 100, 3  # of the plain text
+_WIDTH, _N_SENTENCES = 100, 3  # for plain text
 
 
 class Chart(NamedTuple):
-    """What systems score on the parts of a text: sentences of a length, words of a frequency.
+    """Scores of systems on parts of a text: sentences by length, or words by frequency.
 
     Args:
-        title: what it shows.
-        parts: by what the text is parted.
-        counted: what is counted in each.
-        measure: what the score is.
-        end: of the scale, which begins at 0.
-        rows: label of a part -> each system that has it, by its place, with its score.
+        title: title of the chart.
+        parts: property by which the text is divided.
+        counted: unit that is counted in each part.
+        measure: name of the score.
+        end: end of the scale, which starts at 0.
+        rows: label of a part -> index and score of each system that has it.
     """
 
     title: str
@@ -41,12 +41,12 @@ class Chart(NamedTuple):
 
 
 def as_dict(evaluations: Sequence[Evaluation], comparisons: Sequence[Comparison] = ()) -> dict[str, Any]:
-    """All of it, under the names of the fields; what `json` knows."""
+    """Return all results under the names of their fields, ready for JSON."""
     return {"evaluations": [asdict(e) for e in evaluations], "comparisons": [asdict(c) for c in comparisons]}
 
 
 def as_text(evaluations: Sequence[Evaluation], comparisons: Sequence[Comparison] = ()) -> str:
-    """Tables and a few sentences, at most 100 columns wide unless a name or a signature is longer."""
+    """Return tables and a few sentences, at most 100 columns wide unless a name or a signature is longer."""
     keys = system_keys(evaluations)
     lines = ["Systems" if len(evaluations) > 1 else "System"]
     lines += aligned(
@@ -72,7 +72,7 @@ def as_text(evaluations: Sequence[Evaluation], comparisons: Sequence[Comparison]
 
 
 def write_html(evaluations: Sequence[Evaluation], comparisons: Sequence[Comparison], path: Path) -> None:
-    """One file that needs no other and no network, for a bright or a dark screen of any width."""
+    """Write one self-contained file that needs no network, for light or dark screens of any width."""
     page = page_template(Path(__file__).with_name("report.html")).render(
         systems=list(zip(system_keys(evaluations), evaluations, strict=True)),
         comparisons=comparisons,
@@ -90,14 +90,14 @@ def write_html(evaluations: Sequence[Evaluation], comparisons: Sequence[Comparis
 
 
 def system_keys(evaluations: Sequence[Evaluation]) -> list[str]:
-    """A letter for each system, by which tables call it: names of runs are long. A single one needs none."""
+    """Return a letter for each system, as run names are too long for tables; a single system needs none."""
     if len(evaluations) == 1:
         return [""]
     return [ascii_uppercase[i] if i < len(ascii_uppercase) else str(i + 1) for i in range(len(evaluations))]
 
 
 def by_metric(evaluations: Sequence[Evaluation]) -> dict[str, list[tuple[int, Metric]]]:
-    """Name of a metric -> each system that has it, by its place, with its score."""
+    """Return name of a metric -> index and score of each system that has it."""
     found: dict[str, list[tuple[int, Metric]]] = {}
     for place, evaluation in enumerate(evaluations):
         for metric in evaluation.metrics:
@@ -106,7 +106,7 @@ def by_metric(evaluations: Sequence[Evaluation]) -> dict[str, list[tuple[int, Me
 
 
 def charts(evaluations: Sequence[Evaluation]) -> list[Chart]:
-    """The charts that any system has something for."""
+    """Return the charts that have data of any system."""
     bleu = _scale_and_rows([e.analysis.bleu_by_length for e in evaluations])
     f1 = _scale_and_rows([e.analysis.f1_by_frequency for e in evaluations])
     found = [
@@ -117,20 +117,20 @@ def charts(evaluations: Sequence[Evaluation]) -> list[Chart]:
 
 
 def signatures(evaluations: Sequence[Evaluation], comparisons: Sequence[Comparison]) -> list[tuple[str, str]]:
-    """Each metric with each of its signatures, once."""
+    """Return each distinct pair of metric and signature."""
     scores = [(metric.name, metric.signature) for evaluation in evaluations for metric in evaluation.metrics]
     return list(dict.fromkeys([*scores, *((comparison.metric, comparison.signature) for comparison in comparisons)]))
 
 
 def verdict(comparison: Comparison) -> str:
-    """`better` or `worse` where chance is an unlikely reason, `not significant` otherwise."""
+    """Return `better` or `worse` if the difference is significant, `not significant` otherwise."""
     if comparison.p_value >= SIGNIFICANT or comparison.difference == 0:
         return "not significant"
     return "better" if (comparison.difference > 0) != (comparison.metric in _LESS_IS_BETTER) else "worse"
 
 
 def end_of_scale(values: Sequence[float]) -> float:
-    """Where a chart that begins at 0 should end: the next round number."""
+    """Return the end of a scale that starts at 0: the next round number."""
     most = max(values, default=0)
     if most <= 0:
         return 1
@@ -139,9 +139,9 @@ def end_of_scale(values: Sequence[float]) -> float:
 
 
 def _scale_and_rows(groups: Sequence[Sequence[Group]]) -> tuple[float, dict[str, list[tuple[int, Group]]]]:
-    """Where the bars of all systems' groups end, and the groups by label.
+    """Return the end of the scale for all systems' groups, and the groups by label.
 
-    Labels are in the order of the number that they begin with ("11-20 source tokens"), those without one first.
+    Labels are sorted by their leading number ("11-20 source tokens"), those without one first.
     """
     rows: dict[str, list[tuple[int, Group]]] = {}
     for place, of_system in enumerate(groups):
@@ -156,7 +156,7 @@ def _scores(evaluations: Sequence[Evaluation]) -> Iterator[str]:
     keys = system_keys(evaluations)
     rows = [["metric", "", "score", "95 % interval", ""]]
     for name, found in by_metric(evaluations).items():
-        title, note = name, "less is better" if name in _LESS_IS_BETTER else ""
+        title, note = name, "lower is better" if name in _LESS_IS_BETTER else ""
         for place, metric in found:
             interval = f"[{metric.low:.2f}, {metric.high:.2f}]" if metric.low < metric.high else ""
             rows.append([title, keys[place], f"{metric.score:.2f}", interval, note])
@@ -188,11 +188,11 @@ def _bars(chart: Chart, keys: Sequence[str]) -> Iterator[str]:
 
 
 def _rates(evaluations: Sequence[Evaluation]) -> Iterator[str]:
-    rows = [["", "repeat themselves", "leave much out", "length"]]
+    rows = [["", "with repetitions", "with omissions", "length"]]
     for key, evaluation in zip(system_keys(evaluations), evaluations, strict=True):
         a = evaluation.analysis
         rows.append([key, f"{a.repetition_rate:.2f} %", f"{a.under_translation_rate:.2f} %", f"{a.length_ratio:.3f}"])
-    yield "Sentences that say too much or too little, and words per word of the references"
+    yield "Sentences with repetitions or omissions, and length relative to the references"
     yield from aligned(rows, "lrrr")
 
 

@@ -1,4 +1,4 @@
-"""What runs are called where several are shown."""
+"""Names of runs when several are shown."""
 
 import re
 from collections.abc import Sequence
@@ -6,10 +6,10 @@ from pathlib import Path
 
 
 def distinct_names(folders: Sequence[Path]) -> list[str]:
-    """Names of the folders of runs.
+    """Return the folder names of runs.
 
     Raises:
-        ValueError: two have the same.
+        ValueError: two runs have the same name.
     """
     names = [folder.resolve().name for folder in folders]
     for name in names:
@@ -19,6 +19,6 @@ def distinct_names(folders: Sequence[Path]) -> list[str]:
 
 
 def titles(names: Sequence[str]) -> list[str]:
-    """Names of folders without the time at their end, where that tells them apart."""
+    """Return folder names without the time stamp at the end, unless names would then be equal."""
     short = [re.sub(r"-\d{8}-\d{6}(-\d+)?$", "", name) for name in names]
     return [title if short.count(title) == 1 else name for title, name in zip(short, names, strict=True)]

@@ -1,4 +1,4 @@
-"""Why scores are divided by √K, Vaswani et al. 2017, 3.2.1: wide heads would look at one key alone."""
+"""Why scores are divided by √K (Vaswani et al. 2017, 3.2.1): wide heads would attend to a single key."""
 
 import math
 from pathlib import Path
@@ -16,18 +16,18 @@ _N_DRAWS, _N_KEYS = 512, 16
 
 
 class Sharpness(NamedTuple):
-    """How queries of one width look at keys, all components being drawn from N(0, 1)."""
+    """How sharply queries of one width attend to keys, with all components drawn from N(0, 1)."""
 
     score_std: float
-    largest_weight: float  # of a query, on average
+    largest_weight: float  # mean over queries
 
 
 def sharpness(width: int, scaled: bool) -> Sharpness:
-    """Of a head of this width K.
+    """Return the sharpness of a head of width K.
 
     Args:
         width: K.
-        scaled: divide by √K, as attention does; or multiply queries by √K before, which takes that back.
+        scaled: whether to divide by √K, as attention does; if not, queries are multiplied by √K to undo it.
     """
     draw = torch.Generator().manual_seed(width)
     query, key = (torch.randn(_N_DRAWS, 1, n, width, generator=draw) for n in (1, _N_KEYS))

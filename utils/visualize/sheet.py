@@ -1,4 +1,4 @@
-"""Where pictures are drawn: fonts and sizes do not depend on what was drawn before, equal numbers give equal files."""
+"""Figures with fonts and sizes that are independent of earlier pictures; equal data give equal files."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,15 +22,15 @@ def drawing(
     dpi: float = _DPI,
     layout: Literal["constrained"] | None = "constrained",
 ) -> Iterator[Figure]:
-    """Yield a figure; what was drawn on it becomes a PNG if the block ends well.
+    """Yield a figure, which is saved as PNG if the block ends without an error.
 
-    Its fonts have a glyph for Japanese, and for the ▁ of SentencePiece.
+    Its fonts have glyphs for Japanese, and for SentencePiece's ▁.
 
     Args:
-        picture: where to draw.
+        picture: file to write.
         inches: width and height.
-        dpi: pixels an inch.
-        layout: who finds a place for axes and labels: Matplotlib, or (None) the block itself.
+        dpi: pixels per inch.
+        layout: constrained: Matplotlib places axes and labels; None: the block does.
     """
     with plt.rc_context():
         plt.rcdefaults()
@@ -57,12 +57,12 @@ def sheet(
     """Yield the axes of a drawing, row by row.
 
     Args:
-        picture: where to draw.
+        picture: file to write.
         inches: width and height of the sheet.
-        rows: of axes.
-        columns: of axes.
-        widths: of the columns, relative to each other; None: all alike.
-        dpi: pixels an inch.
+        rows: number of rows of axes.
+        columns: number of columns of axes.
+        widths: relative widths of the columns; None: all equal.
+        dpi: pixels per inch.
     """
     with drawing(picture, inches, dpi) as figure:
         yield list(figure.subplots(rows, columns, squeeze=False, width_ratios=widths).flat)

@@ -1,4 +1,4 @@
-"""What a search for settings went through: its trials, their trainings, what each setting is worth."""
+"""A picture of a hyperparameter search: its trials, their learning curves, and the importance of each setting."""
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
@@ -14,11 +14,11 @@ _BEST, _OTHER, _PRUNED = "C3", "C0", "0.6"
 
 
 class DrawnTrial(NamedTuple):
-    """A trial, as the picture shows it."""
+    """A trial as shown in the picture."""
 
     number: int
     state: Literal["complete", "pruned"]
-    score: float  # the best of a complete trial, the last of a pruned one
+    score: float  # best score of a complete trial, last score of a pruned one
     curve: Mapping[int, float]  # score by update
 
 
@@ -29,14 +29,14 @@ def draw_study(
     importance: Mapping[str, float],
     picture: Path,
 ) -> None:
-    """Draw scores over trials, scores over updates and, where it is known, the importance of each setting; as a PNG.
+    """Draw scores over trials, scores over updates and, if known, the importance of each setting, as a PNG.
 
     Args:
-        trials: in their order.
-        score: what people call it.
-        minimised: whether the lowest is the best.
-        importance: share of each setting; empty: not known.
-        picture: where to draw.
+        trials: trials in order.
+        score: name of the score, for labels.
+        minimised: whether the lowest score is the best.
+        importance: share of each setting; empty: unknown.
+        picture: file to write.
     """
     pick = min if minimised else max
     complete = [trial for trial in trials if trial.state == "complete"]
@@ -46,7 +46,7 @@ def draw_study(
         _draw_history(axes[0], trials, best, minimised)
         _draw_curves(axes[1], trials, best)
         axes[0].set(title="Trials", xlabel="trial", ylabel=f"dev {score}")
-        axes[1].set(title="Their trainings", xlabel="updates", ylabel=f"dev {score}")
+        axes[1].set(title="Learning curves", xlabel="updates", ylabel=f"dev {score}")
         for ax in axes[:2]:
             ax.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
             ax.grid(alpha=0.3)

@@ -11,7 +11,7 @@ from torch import nn
 from const.path import PRESET
 from layers.positional_encoding import LearnedPositionalEncoding
 from models.transformer import Transformer
-from utils.config import Config
+from utils.config import TranslationConfig
 from utils.dataset.bucket_sampler import BucketSampler, require_positions
 from utils.dataset.corpus import Corpus, DataConfig, Split, prepare_corpus
 from utils.dataset.parallel_text import ParallelFiles
@@ -22,11 +22,11 @@ from utils.training.schedule import learning_rate
 
 
 @pytest.fixture(scope="module")
-def config() -> Config:
-    return Config.load(PRESET / "multi30k_de_en_words.yaml")
+def config() -> TranslationConfig:
+    return TranslationConfig.load(PRESET / "multi30k_de_en_words.yaml")
 
 
-def test_with_its_vocabularies_it_has_its_number_of_parameters(config: Config) -> None:
+def test_with_its_vocabularies_it_has_its_number_of_parameters(config: TranslationConfig) -> None:
     with torch.device("meta"):
         net = Transformer(config.model, 7855, 5893)
     assert sum(parameter.numel() for parameter in net.parameters()) == 9_038_853
@@ -35,14 +35,14 @@ def test_with_its_vocabularies_it_has_its_number_of_parameters(config: Config) -
     assert all(isinstance(norm, nn.Identity) for norm in (net.encoder_norm, net.decoder_norm))  # norms last
 
 
-def test_it_steps_as_torch_adam_does_by_default(config: Config) -> None:
+def test_it_steps_as_torch_adam_does_by_default(config: TranslationConfig) -> None:
     default = torch.optim.Adam([torch.zeros(1)]).defaults
     assert (config.optimizer.betas, config.optimizer.eps) == (default["betas"], default["eps"])
     assert config.optimizer.weight_decay == 0
     assert {learning_rate(step, config.optimizer, config.model.d_model) for step in (1, 2, 227, 2270)} == {0.0005}
 
 
-def test_no_training_batch_is_longer_than_the_table(config: Config) -> None:
+def test_no_training_batch_is_longer_than_the_table(config: TranslationConfig) -> None:
     config.batch.require_positions(config.model.max_length)
 
 
@@ -59,7 +59,7 @@ class Texts(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def texts(config: Config, shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Texts:
+def texts(config: TranslationConfig, shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Texts:
     root = tmp_path_factory.mktemp("corpus")
     data = replace(config.data, archive=shared_data / "multi30k.tar.xz")
     corpus = prepare_corpus(data, root)
@@ -70,7 +70,9 @@ def test_moses_cuts_nearly_as_many_words_as_spacy(texts: Texts) -> None:
     assert [len(tokenizer) for tokenizer in texts.tokenizers] == [7859, 5921]  # spaCy: 7855 and 5893
 
 
-def test_an_epoch_is_all_pairs_in_batches_of_128_and_ends_with_a_validation(config: Config, texts: Texts) -> None:
+def test_an_epoch_is_all_pairs_in_batches_of_128_and_ends_with_a_validation(
+    config: TranslationConfig, texts: Texts
+) -> None:
     batch = config.batch
     sampler = BucketSampler(
         texts.ids("train"), batch.tokens_per_batch, batch.max_tokens, 1, sentences_per_batch=batch.sentences_per_batch
@@ -82,7 +84,7 @@ def test_an_epoch_is_all_pairs_in_batches_of_128_and_ends_with_a_validation(conf
     assert epoch.padding < 0.03
 
 
-def test_every_line_that_is_scored_fits_the_table(config: Config, texts: Texts) -> None:
+def test_every_line_that_is_scored_fits_the_table(config: TranslationConfig, texts: Texts) -> None:
     scored: tuple[tuple[Split, ParallelFiles], ...] = ("dev", texts.corpus.dev), ("test", texts.corpus.test)
     for split, files in scored:
         for ids, file in zip(texts.ids(split), files, strict=True):

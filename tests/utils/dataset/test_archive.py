@@ -78,13 +78,13 @@ def test_a_truncated_archive_is_refused_in_one_line(
     noise = {"orig/a": Path(__file__).read_bytes(), "orig/b": bytes(range(256)) * 64}
     archive = write_tar(tmp_path / f"toy{suffix}", noise)
     archive.write_bytes(archive.read_bytes()[: int(share * archive.stat().st_size)])
-    with pytest.raises(ValueError, match=r"^.*toy\.tar\... is truncated, damaged or not a tar archive; get it anew$"):
+    with pytest.raises(ValueError, match=r"^.*toy\.tar\... is truncated, damaged or not a tar archive; get it again$"):
         take(archive, noise.keys(), into)
 
 
 def test_what_is_no_archive_is_refused_in_one_line(tmp_path: Path, into: Path) -> None:
     (tmp_path / "page.html").write_text("<html>404</html>")
-    with pytest.raises(ValueError, match=r"page\.html is truncated, damaged or not a tar archive; get it anew$"):
+    with pytest.raises(ValueError, match=r"page\.html is truncated, damaged or not a tar archive; get it again$"):
         take(tmp_path / "page.html", ["train.ja"], into)
     with pytest.raises(ValueError, match=r"^no such archive or folder: .*nowhere\.tar\.gz$"):
         take(tmp_path / "nowhere.tar.gz", ["train.ja"], into)
@@ -92,7 +92,7 @@ def test_what_is_no_archive_is_refused_in_one_line(tmp_path: Path, into: Path) -
 
 def test_what_is_no_gzip_is_refused_in_one_line(tmp_path: Path, into: Path, write_tree: Write) -> None:
     given = write_tree(tmp_path / "given", {"train.ja.gz": "都\n".encode()})
-    with pytest.raises(ValueError, match=r"given is truncated, damaged or not a tar archive; get it anew$"):
+    with pytest.raises(ValueError, match=r"given is truncated, damaged or not a tar archive; get it again$"):
         take(given, ["train.ja"], into)
 
 
@@ -121,7 +121,7 @@ def test_an_archive_with_a_member_that_reaches_outside_is_refused(
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.DIRTYPE])
 def test_a_wanted_file_must_be_a_plain_file(kind: bytes, tmp_path: Path, into: Path) -> None:
     archive = tar_of(tmp_path / "toy.tar.gz", member("toy/secret"), member("toy/train.ja", kind, "secret"))
-    with pytest.raises(ValueError, match=r"is unsafe: its member 'toy/train\.ja' is no plain file"):
+    with pytest.raises(ValueError, match=r"is unsafe: its member 'toy/train\.ja' is not a regular file"):
         take(archive, ["train.ja"], into)
     assert files_in(into) == {}
 

@@ -9,8 +9,8 @@ lengths = st.lists(st.integers(1, 12), min_size=1, max_size=40)
 multiples = st.sampled_from([1, 2, 8])
 
 
-def buckets(lengths: list[int], budget: int, multiple: int = 1, seed: int = 0) -> Buckets:
-    return Buckets(np.array(lengths), budget, multiple, np.random.default_rng(seed))
+def buckets(lengths: list[int], budget: int, multiple: int = 1, seed: int = 0, most: int | None = None) -> Buckets:
+    return Buckets(np.array(lengths), budget, multiple, np.random.default_rng(seed), most)
 
 
 def rows_of(found: Buckets) -> list[list[int]]:
@@ -24,6 +24,13 @@ def test_each_row_is_there_once_within_the_budget(lengths: list[int], budget: in
     for i, rows in enumerate(rows_of(found)):
         assert found.width(i) == -(-max(lengths[row] for row in rows) // multiple) * multiple
         assert len(rows) == 1 or len(rows) * found.width(i) <= budget
+
+
+@given(lengths=lengths, budget=st.integers(1, 60), most=st.integers(1, 9))
+def test_a_batch_has_no_more_rows_than_it_may(lengths: list[int], budget: int, most: int) -> None:
+    found = rows_of(buckets(lengths, budget, most=most))
+    assert max(map(len, found)) <= most
+    assert sorted(i for rows in found for i in rows) == list(range(len(lengths)))
 
 
 @given(lengths=lengths, budget=st.integers(8, 200), multiple=multiples)

@@ -28,7 +28,7 @@ def test_a_folder_is_made_once(tmp_path: Path) -> None:
     ("file", "content", "fault"),
     [
         ("a", b"capital" * 999, "a has 6,993 bytes, not 7,000"),
-        ("a", b"capitak" + b"capital" * 999, "a is not what was written"),
+        ("a", b"capitak" + b"capital" * 999, "a differs from what was written"),
         ("a", None, "a is missing"),
         ("empty", b"!", "empty has 1 bytes, not 0"),
         ("empty", None, "empty is missing"),
@@ -49,7 +49,7 @@ def test_damage_is_found_said_and_repaired(tmp_path: Path, file: str, content: b
     cached_folder(path, filled, said.append)
     (line,) = said
     assert line.startswith(f"{path} is damaged ({fault}")
-    assert line.endswith("): making it anew")
+    assert line.endswith("): rebuilding it")
     assert cached_folder(path, never, never)
 
 
@@ -61,7 +61,7 @@ def test_damage_is_found_wherever_in_a_large_file_it_is(tmp_path: Path) -> None:
     with (path / "a").open("r+b") as file:
         file.write(b"!")
     cached_folder(path, large, said.append)
-    assert said == [f"{path} is damaged (a is not what was written): making it anew"]
+    assert said == [f"{path} is damaged (a differs from what was written): rebuilding it"]
 
 
 def test_what_fails_leaves_nothing_and_is_tried_again(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_what_fails_leaves_nothing_and_is_tried_again(tmp_path: Path) -> None:
 
 
 def waits_for_the_maker(folder: Path, act: Callable[[], object]) -> None:
-    """Somebody makes the folder, somebody else begins to act meanwhile; until both are done."""
+    """One thread makes the folder while another begins to act; wait until both are done."""
     begun, go = threading.Event(), threading.Event()
 
     def slow(made: Path) -> None:

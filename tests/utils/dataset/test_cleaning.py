@@ -138,7 +138,7 @@ def test_of_what_is_left_the_first_pairs_can_be_kept_alone() -> None:
     kept, report = clean(text, CleanConfig(max_pairs=2))
     assert kept.tgt == ["capital 0", "capital 1"]
     assert report.dropped["empty"] == 1
-    assert report.dropped["behind the end"] == 3
+    assert report.dropped["over max_pairs"] == 3
     with pytest.raises(ValueError, match=r"^max_pairs=0 drops every pair"):
         CleanConfig(max_pairs=0)
 

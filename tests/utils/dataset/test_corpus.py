@@ -20,7 +20,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def own(tmp_path: Path) -> ParallelFiles:
-    """Twenty sentences of one's own."""
+    """Twenty sentences of your own."""
     files = ParallelFiles(tmp_path / "own.ja", tmp_path / "own.en")
     files.src.write_text("".join(f"都{i}\u2028\r\n" for i in range(20)), newline="")
     files.tgt.write_text("".join(f"capital {i}\n" for i in range(20)))
@@ -126,11 +126,11 @@ def test_the_fingerprint_is_of_content_and_direction(own: ParallelFiles, root: P
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"tgt": None}, r"^src=.*own\.ja lacks its other side: give --data\.tgt FILE too$"),
-        ({"src": None}, r"^tgt=.*own\.en lacks its other side: give --data\.src FILE too$"),
-        ({"dev_tgt": Path("x")}, r"^dev_tgt=x lacks its other side: give --data\.dev_src FILE too$"),
+        ({"tgt": None}, r"^src=.*own\.ja is missing its counterpart: also give --data\.tgt FILE$"),
+        ({"src": None}, r"^tgt=.*own\.en is missing its counterpart: also give --data\.src FILE$"),
+        ({"dev_tgt": Path("x")}, r"^dev_tgt=x is missing its counterpart: also give --data\.dev_src FILE$"),
         ({"src": Path("nowhere.ja")}, r"^src=nowhere\.ja: no such file$"),
-        ({"src": None, "tgt": None}, r"^own texts need both sides .*: give --data\.src FILE --data\.tgt FILE$"),
+        ({"src": None, "tgt": None}, r"^your own texts need both sides .*: give --data\.src FILE --data\.tgt FILE$"),
         ({"archive": Path("a.tar")}, r"^archive=a\.tar is for published corpora \(kftt, .*\): leave it out$"),
         ({"held_out": 0}, r"^held_out=0 leaves no dev and no test text: give at least 1$"),
         ({"held_out": 5}, r"^held_out=5 is too many of 20 distinct pairs, .*: lower --data\.held_out or give --data"),
@@ -148,7 +148,7 @@ def test_own_files_that_do_not_do_are_refused(
 @pytest.mark.parametrize("side", ["dev_src", "dev_tgt", "test_src", "test_tgt"])
 def test_an_own_file_of_any_kind_is_of_an_own_text(side: str, own: ParallelFiles, root: Path) -> None:
     config = replace(DataConfig(), **{side: own.src})  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"^own texts need both sides of the training text"):
+    with pytest.raises(ValueError, match=r"^your own texts need both sides of the training text"):
         prepare_corpus(config, root)
 
 

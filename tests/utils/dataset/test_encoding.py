@@ -83,14 +83,14 @@ def test_a_killed_process_is_said_so_in_one_line(
         self.kill()
 
     monkeypatch.setattr(subprocess.Popen, "__init__", start_and_kill)
-    with pytest.raises(ValueError, match=r"^a process that encodes text ended with status -9: is there memory enough "):
+    with pytest.raises(ValueError, match=r"^a process that encodes text ended with status -9: is there enough memory "):
         blocks(text, tokenizers)
 
 
 def test_a_worker_needs_no_torch_and_ends_with_who_asks(
     text: TextBlocks, tokenizers: TokenizerPair, tmp_path: Path
 ) -> None:
-    """So it is small, and a killed training leaves nobody behind."""
+    """So that it is small, and a killed training leaves no process behind."""
     code = "import sys, utils.dataset.encoding_worker; print('torch' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert found.stdout == "False\n"

@@ -88,7 +88,7 @@ def test_a_file_that_has_just_changed_is_waited_for(
         file_hash(path, tmp_path)
     assert slept == pytest.approx([60, 60], abs=10)
     assert len(hashed) == 2
-    assert not memory.exists()  # nobody has really waited
+    assert not memory.exists()  # it did not really wait
     os.utime(path, (time.time() + 1000, time.time() + 1000))  # another machine's clock
     file_hash(path, tmp_path)
     assert slept[2] == 60

@@ -24,43 +24,66 @@ def pairs_of(files: ParallelFiles) -> Pairs:
     return [(src.strip(), tgt.strip()) for src, tgt in zip(src, tgt, strict=True)]
 
 
-@given(pairs=pairs, sizes=st.lists(st.integers(1, 3), min_size=1, max_size=2))
+@given(pairs=pairs, n_dev=st.integers(0, 3), n_test=st.integers(0, 3))
 def test_no_held_out_pair_is_trained_on_and_none_is_lost(
-    pairs: Pairs, sizes: list[int], tmp_path_factory: pytest.TempPathFactory
+    pairs: Pairs, n_dev: int, n_test: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("text")
     files = text(folder, pairs)
     distinct = {pair for pair in pairs_of(files) if all(pair)}
-    if len(distinct) <= 2 * sum(sizes):
-        with pytest.raises(ValueError, match=f"^held_out={max(sizes)} is too many of {len(distinct)} distinct pairs"):
-            hold_out(files, sizes)
+    if len(distinct) <= 2 * (n_dev + n_test):
+        message = f"^held_out={max(n_dev, n_test)} is too many of {len(distinct)} distinct pairs"
+        with pytest.raises(ValueError, match=message):
+            hold_out(files, n_dev, n_test)
         return
-    into = [ParallelFiles(folder / f"{i}.src", folder / f"{i}.tgt") for i in range(1 + len(sizes))]
-    write_split(files, *hold_out(files, sizes), into)
+    into = [ParallelFiles(folder / f"{i}.src", folder / f"{i}.tgt") for i in range(3)]
+    chosen, *lines = hold_out(files, n_dev, n_test)
+    write_split(files, chosen, lines, into)
     rest, *held = map(pairs_of, into)
     held_pairs = [pair for one in held for pair in one]
-    assert [len(one) for one in held] == sizes
-    assert len(set(held_pairs)) == sum(sizes)  # neither twice nor in dev and test both
+    assert [len(one) for one in held] == [n_dev, n_test]
+    assert len(set(held_pairs)) == n_dev + n_test  # neither twice nor in dev and test both
     assert all(src and tgt for src, tgt in held_pairs)
     assert rest == [pair for pair in pairs_of(files) if pair not in held_pairs]
 
 
-def test_the_choice_is_random_and_always_the_same(tmp_path: Path) -> None:
+def test_the_choice_is_as_good_as_random_and_always_the_same(tmp_path: Path) -> None:
     files = text(tmp_path, [(f"都{i}", f"capital {i}") for i in range(100)])
-    rest, (dev, test) = hold_out(files, [20, 20])
-    assert hold_out(files, [20, 20])[1] == [dev, test]
+    rest, dev, test = hold_out(files, 20, 20)
+    assert hold_out(files, 20, 20)[1:] == (dev, test)
     rows = dev + test
     assert len(set(rows)) == 40
     assert min(rows) < 20
     assert max(rows) > 80
     assert rows != sorted(rows)
     assert rest.sum() == 60
+    assert hold_out(files, 20, 0)[1:] == (dev, [])
+    assert hold_out(files, 0, 20)[1:] == ([], test)
+
+
+@given(old=pairs, new=pairs, n=st.integers(1, 3))
+def test_what_was_trained_on_is_never_held_out_when_the_text_grows(
+    old: Pairs, new: Pairs, n: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """A run is resumed, or fine-tuned, after lines were added anywhere."""
+    old = [*old, *((f"都 {i}", f"京 {i}") for i in range(13))]
+    splits = []
+    for pairs in (old, new[: len(new) // 2] + old + new[len(new) // 2 :]):
+        files = text(tmp_path_factory.mktemp("text"), pairs)
+        stripped = pairs_of(files)
+        rest, *held = hold_out(files, n, n)
+        splits.append([{stripped[i] for i in rows} for rows in ([*map(int, rest.nonzero()[0])], *held)])
+    (trained, dev, test), (_, later_dev, later_test) = splits
+    assert not trained & (later_dev | later_test)
+    assert not dev & later_test
+    assert not test & later_dev
 
 
 def test_held_out_lines_are_as_they_were_and_those_that_were_always_held_out(tmp_path: Path) -> None:
     """Runs from before are compared on these sentences."""
     files = text(tmp_path, [(f" 都{i}", f"capital {i} ") for i in range(12)])
     dev = ParallelFiles(tmp_path / "dev.src", tmp_path / "dev.tgt")
-    write_split(files, *hold_out(files, [3]), [ParallelFiles(tmp_path / "a", tmp_path / "b"), dev])
-    assert read_lines(dev.src) == [" 都2", " 都7", " 都5"]
-    assert read_lines(dev.tgt) == ["capital 2 ", "capital 7 ", "capital 5 "]
+    rest, lines, _ = hold_out(files, 3, 0)
+    write_split(files, rest, [lines], [ParallelFiles(tmp_path / "a", tmp_path / "b"), dev])
+    assert read_lines(dev.src) == [" 都4", " 都2", " 都1"]
+    assert read_lines(dev.tgt) == ["capital 4 ", "capital 2 ", "capital 1 "]

@@ -238,7 +238,7 @@ def test_without_a_network_the_ways_on_are_named(name: str, folder: Path) -> Non
             install(spec, None, folder)
     message = str(caught.value)
     assert "\n" not in message
-    assert all(way in message for way in ("--data.archive PATH", ".tar.xz", "--config const/preset/demo.yaml"))
+    assert all(way in message for way in ("--data.archive PATH", ".tar.xz", "--config demo"))
     assert nothing_left(folder)
 
 

@@ -90,12 +90,12 @@ def test_labels_that_cannot_be_used_are_refused_with_their_line(tmp_path: Path) 
     names = LabelNames.of(write(tmp_path / "train", *(f"{i:02}" for i in range(25))))
     path = tmp_path / "dev"
     with pytest.raises(
-        ValueError, match=rf"^{path}, line 2: label 'x' is none of the training text's: 00, .*19, \.\.\.$"
+        ValueError, match=rf"^{path}, line 2: label 'x' is not among the training text's: 00, .*19, \.\.\.$"
     ):
         names.numbers(write(path, "01", "x"))
     with pytest.raises(ValueError, match=rf"^{path}, line 2 has no label: each line of the text needs one$"):
         names.numbers(write(path, "01", " ", "02"))
-    with pytest.raises(ValueError, match=rf"^{path} has one label alone, 'a': there is nothing to tell apart$"):
+    with pytest.raises(ValueError, match=rf"^{path} has only one label, 'a': give at least two$"):
         LabelNames.of(write(path, "a", "a"))
 
 

@@ -65,7 +65,7 @@ def test_a_tokenizer_is_learned_from_the_text_once(text: Path, root: Path) -> No
     said: list[str] = []
     learned = cached_tokenizer("toy", text, WORDS, said.append, root)
     assert words(learned) == words(train_tokenizer(WORDS, LINES))
-    assert said == ["Learning the vocabulary (word) from 5 lines: once, a minute for a large text"]
+    assert said == ["Learning the vocabulary (word) from 5 lines (once; a minute for a large text)"]
     for same in (WORDS, replace(WORDS, joint=False)):
         assert words(cached_tokenizer("toy", text, same, said.append, root)) == words(learned)
     assert len(said) == 1
@@ -90,7 +90,7 @@ def test_ids_are_those_of_encoding_now_and_lie_on_the_disk(
     assert ids_of(array) == tokenizer.encode(LINES)
     assert isinstance(array[0], np.memmap)
     assert ids_of(cached_lines("toy-train", text, tokenizer, said.append, root)) == ids_of(array)
-    assert said == ["Encoding 5 lines of toy-train: once"]
+    assert said == ["Encoding 5 lines of toy-train (once)"]
     assert entries(root) == 1
 
 

@@ -71,7 +71,7 @@ def test_each_sentence_with_a_successor_is_once_an_a_and_labels_are_right(
     text = text_of([[1], *lengths, [1]])
     sampler = MaskedSampler(text, TOKENIZER, MaskingConfig(), budget, seed=seed)
     if not has_pairs(text):
-        with pytest.raises(ValueError, match=r"^\d+ sentences in \d+ documents make no pairs that follow and pairs"):
+        with pytest.raises(ValueError, match=r"^\d+ sentences in \d+ documents cannot give both pairs that follow"):
             sampler.epoch(epoch)
         return
     every, document = sentences(text), text.document.tolist()
@@ -260,7 +260,7 @@ def test_of_a_single_document_any_sentence_but_the_successor_and_a_itself() -> N
                 found.add((number, every.index(second)))
     assert found == {(0, 2), (0, 3), (1, 0), (1, 3), (2, 0), (2, 1)}
     with pytest.raises(
-        ValueError, match=r"^2 sentences in 1 documents make no pairs .*, or set next_sentence to false$"
+        ValueError, match=r"^2 sentences in 1 documents cannot give both pairs .*, or set next_sentence to false$"
     ):
         MaskedSampler(text_of([[1, 2]]), TOKENIZER, MaskingConfig(), 999).epoch(0)
 
@@ -305,7 +305,7 @@ def test_a_word_that_is_too_long_for_its_share_is_hidden_where_there_is_no_other
 
 @pytest.mark.parametrize("rate", [0.0, 1.0, -0.1, float("nan")])
 def test_a_rate_that_is_no_share_is_refused(rate: float) -> None:
-    with pytest.raises(ValueError, match=rf"^rate={rate} is no share of tokens to predict: give 0\.15, say$"):
+    with pytest.raises(ValueError, match=rf"^rate={rate} is not a share of tokens to predict: give one such as 0\.15$"):
         MaskingConfig(rate)
 
 

@@ -22,7 +22,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def own(tmp_path: Path) -> Path:
-    """Twenty sentences of one's own."""
+    """Twenty sentences of your own."""
     path = tmp_path / "own.ja"
     path.write_text("".join(f"都 {i}\n" for i in range(20)))
     return path
@@ -68,7 +68,10 @@ def test_the_embedded_corpus_needs_nothing(root: Path) -> None:
 
 def test_documents_must_be_those_of_the_text(tmp_path: Path, own: Path, root: Path) -> None:
     path = documents(tmp_path, 12, 7)
-    message = rf"^documents={path} counts 19 lines, but {own} has 20: give the file that belongs to this text, or none$"
+    message = (
+        rf"^documents={path} counts 19 lines, but {own} has 20: "
+        "give the file that belongs to this text, or leave it out$"
+    )
     for dev in (None, own):
         with pytest.raises(ValueError, match=message):
             prepare_monolingual(MonolingualConfig(text=own, dev_text=dev, test_text=dev, documents=path), root)

@@ -37,7 +37,7 @@ def whole(lengths: Lengths) -> list[list[int]]:
 
 
 def rows_read(batches: list[SegmentBatch], n_groups: int) -> list[list[tuple[int, int, int]]]:
-    """Token, next token and document, as each stream says them; padding must be behind its end."""
+    """Token, next token and document, as each stream has them; padding must follow its end."""
     streams = []
     for group in range(n_groups):
         parts = batches[group::n_groups]
@@ -81,7 +81,7 @@ def test_the_segments_of_a_row_give_whole_documents_back_and_every_token_once(
     assert len(streams) == config.n_streams * config.accumulate
     parts = [document for stream in streams for document in documents_read(stream)]
     everything = whole(lengths)
-    # put together again, in the order of the text, parts of documents that were too long are whole
+    # put together in the order of the text, the parts of overlong documents are whole again
     assert joined(sorted(parts)) == joined(everything)
     fair = sum(map(len, everything)) / len(streams)
     for document in everything:

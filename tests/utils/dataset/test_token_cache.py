@@ -63,7 +63,7 @@ def ids_of(array: TokenArray) -> list[list[int]]:
 
 
 def entries(root: Path) -> list[str]:
-    """What lies in the cache, but for locks."""
+    """What is in the cache, except for locks."""
     return sorted(entry.name for entry in (root / "cache").iterdir() if not entry.name.startswith("."))
 
 
@@ -88,9 +88,9 @@ def test_training_text_is_cleaned_and_no_other(corpus: Corpus, tokenizers: Token
     assert [line for line in said if line.startswith("Cleaning")] == [said[0]]
     assert "duplicate              1" in said[0]
     assert [line for line in said if line.startswith("Encoding")] == [
-        "Encoding 3 pairs of toy train: once",
-        "Encoding 4 pairs of toy dev: once",
-        "Encoding 1 pairs of toy test: once",
+        "Encoding 3 pairs of toy train (once)",
+        "Encoding 4 pairs of toy dev (once)",
+        "Encoding 1 pairs of toy test (once)",
     ]
 
 
@@ -194,7 +194,7 @@ def test_tokenizers_of_the_same_pieces_that_read_a_text_otherwise_have_their_own
 
 
 class Breaking(WordTokenizer):
-    """Breaks off in the middle, as a full disk or an impatient person does."""
+    """Break off in the middle, as a full disk or an impatient person does."""
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:  # noqa: ARG002 (the protocol's signature)
         raise KeyboardInterrupt
@@ -274,7 +274,7 @@ def test_what_was_damaged_is_made_anew_and_said_so(
 
     first, names = everything(), entries(root)
     (damaged,) = (root / "cache").glob(file)
-    # cleaning is asked for only by what is made anew
+    # only what is rebuilt asks for the cleaned text
     after = [next((root / "cache").glob("toy-train-*/src.ids.npy"))] if "clean" in file else []
     for path in (damaged, *after):
         damage(path)
@@ -282,7 +282,7 @@ def test_what_was_damaged_is_made_anew_and_said_so(
     assert everything() == first
     assert entries(root) == names
     assert [line for line in said if "damaged" in line] == [
-        line for line in said if re.fullmatch(rf"{root}/cache/toy-[^ ]+ is damaged \(.+\): making it anew", line)
+        line for line in said if re.fullmatch(rf"{root}/cache/toy-[^ ]+ is damaged \(.+\): rebuilding it", line)
     ]
     assert sum(str(damaged.parent) in line for line in said) == 1
     said.clear()
@@ -368,7 +368,7 @@ def test_the_ids_of_an_epoch_are_kept_until_a_later_one_is_asked_for(long_corpus
     assert kept() == ["0", "0"]
     tokens(1)
     assert kept() == ["0", "1"]
-    assert ids_of(first.src) == before  # whoever still reads them can
+    assert ids_of(first.src) == before  # a process that still reads them can
     tokens(10)
     assert kept() == ["0", "10"]
     tokens(9)
@@ -419,7 +419,9 @@ def test_without_sampling_every_epoch_has_the_same_ids(corpus: Corpus, tokenizer
 
 
 def test_words_are_not_sampled(corpus: Corpus, tokenizers: TokenizerPair, root: Path) -> None:
-    with pytest.raises(ValueError, match=r"^tokenizer\.sampling=0\.1 cuts words into parts, and kind=word has none"):
+    with pytest.raises(
+        ValueError, match=r"^tokenizer\.sampling=0\.1 splits words into pieces, kind=word keeps them whole"
+    ):
         training_tokens(corpus, DATA, tokenizers, 0.1, 1, quiet, root)(0)
 
 

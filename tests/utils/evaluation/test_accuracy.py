@@ -1,4 +1,4 @@
-"""Answers that are known beforehand, counted by hand."""
+"""Accuracy of networks with known answers, counted by hand."""
 
 from collections.abc import Sequence
 from typing import cast
@@ -16,11 +16,11 @@ from utils.dataset.masked import MaskedBatch
 from utils.evaluation.accuracy import ClassAccuracy, MaskedAccuracy
 
 JAPANESE = tokenizers().src
-MASK = len(JAPANESE)  # the first id behind the vocabulary
+MASK = len(JAPANESE)  # the first id after the vocabulary
 
 
 class SaysWhere(nn.Module):
-    """Takes the hidden token at position t to be 10 + t, and a pair for one that follows where its second id is odd."""
+    """Predicts 10 + t for the masked token at position t, and that a pair follows if its second id is odd."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ def test_a_sample_shows_what_was_read_written_and_filled_in() -> None:
 
 
 class SaysSecond(nn.Module):
-    """Takes a text to be of the class that its second id names."""
+    """Predicts the class given by the second id of a text."""
 
     def __init__(self) -> None:
         super().__init__()

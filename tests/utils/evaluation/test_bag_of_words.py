@@ -1,4 +1,4 @@
-"""Bags of words against the formulas, on texts so few that every count can be seen."""
+"""Bags of words against the formulas, on a handful of texts."""
 
 import math
 from collections import Counter
@@ -59,7 +59,7 @@ def test_naive_bayes_multiplies_smoothed_probabilities() -> None:
 
 @pytest.mark.parametrize("l2", [1.0, 0.01])
 def test_the_regression_is_at_the_minimum(l2: float) -> None:
-    """Where the gradient that autograd finds, of what torch calls the cross-entropy, is nothing."""
+    """At the minimum, autograd's gradient of torch's cross-entropy is zero."""
     train = bags()
     weight, bias = (part.requires_grad_() for part in logistic_regression(train, 3, l2))
     loss = torch.nn.functional.cross_entropy(train.tokens.to_dense() @ weight + bias, train.labels)
@@ -80,7 +80,7 @@ def test_where_the_search_begins_is_left_as_it_was_and_the_end_is_the_same() -> 
 
 
 def noisy(n: int, seed: int) -> Bags:
-    """Texts whose class mostly shows in one token, and in which others stand that say nothing."""
+    """Texts whose class mostly depends on one token, among uninformative tokens."""
     draw = np.random.default_rng(seed)
     labels = draw.integers(0, 3, n)
     shown = np.where(draw.random(n) < 0.7, labels, draw.integers(0, 3, n))

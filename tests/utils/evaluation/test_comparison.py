@@ -1,4 +1,4 @@
-"""Which system is better, and by more than chance: what sacreBLEU's command line says."""
+"""Comparisons of systems and their significance, against sacreBLEU's command line."""
 
 import os
 import re
@@ -34,7 +34,7 @@ def test_scores_and_p_values_are_sacrebleus(
     for name, lines in text._asdict().items():
         (tmp_path / name).write_text("".join(line + "\n" for line in lines), encoding="utf-8")
     command = [sys.executable, "-m", "sacrebleu", "references", "-i", "good", "bad", "-m", "bleu", "chrf", "ter"]
-    shown = ["-f", "latex", "--no-color"]  # its JSON breaks off at a bootstrap's numbers
+    shown = ["-f", "latex", "--no-color"]  # its JSON output fails with bootstrap results
     told = subprocess.run(
         [*command, *shown, "-tok", tokenize, *options, f"--paired-{option}", f"--paired-{option}-n", "300", "-w", "4"],
         cwd=tmp_path,
@@ -78,7 +78,7 @@ def test_no_difference_is_never_significant(test: Test) -> None:
 
 
 def changed(n: int) -> list[str]:
-    """Lines that are good, but for one word in `n` of them."""
+    """Good lines, except for one wrong word in `n` of them."""
     return [line.replace("There", "Here") if i < n else line for i, line in enumerate(ENGLISH.references)]
 
 

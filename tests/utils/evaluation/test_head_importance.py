@@ -1,4 +1,4 @@
-"""The rise of the loss without a head, against networks whose head was cut out of their weights."""
+"""The rise of the loss without a head, against networks with the head's weights zeroed."""
 
 import copy
 
@@ -20,11 +20,11 @@ from utils.search.coverage import Covered
 from utils.search.hypothesis import SearchConfig
 
 CPU = torch.device("cpu")
-PAIRS = ParallelText(["寺", *TEXT.src[:40:9]], ["A temple.", *TEXT.tgt[:40:9]])  # of unlike lengths
+PAIRS = ParallelText(["寺", *TEXT.src[:40:9]], ["A temple.", *TEXT.tgt[:40:9]])  # of different lengths
 
 
 def cut(model: Transformer, place: int) -> Transformer:
-    """The same network, the output projection of one head 0: heads are counted through kinds and layers."""
+    """The same network with the output projection of one head zeroed; heads are counted over kinds and layers."""
     twin = copy.deepcopy(model)
     every = [(attention, head) for of in attentions(twin).values() for attention in of for head in range(2)]
     attention, head = every[place]
@@ -36,7 +36,7 @@ def cut(model: Transformer, place: int) -> Transformer:
 
 @torch.no_grad()
 def pair_by_pair(model: Transformer) -> float:
-    """Nats per target token, of one pair after the other."""
+    """Nats per target token, computed pair by pair."""
     nats, n = 0.0, 0
     for source, target in zip(PAIRS.src, PAIRS.tgt, strict=True):
         src = padded(tokenizers().src.encode([source]))
@@ -99,13 +99,13 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.mark.parametrize("coverage", [0.0, 0.5])
 def test_translations_are_found_without_the_head(trained: Run, coverage: float) -> None:
-    bleu = build_metrics("en", "char")["BLEU"]  # what it says is hardly a word long
+    bleu = build_metrics("en", "char")["BLEU"]  # its output is hardly a word long
     search = SearchConfig(2, max_ratio=1.0, coverage_penalty=coverage)
 
     def translations(run: Run) -> list[str]:
         return [found.text for found in build_translator([run], search, precision="fp32").translate(PAIRS.src)]
 
-    # what the run says is its own reference, so that BLEU is 100 with all heads
+    # the run's output is the reference, so that BLEU is 100 with all heads
     pairs = ParallelText(PAIRS.src, translations(trained))
     whole, without = bleu_without(build_translator([trained], search, precision="fp32"), pairs, bleu)
     assert whole == pytest.approx(100)

@@ -15,7 +15,7 @@ CHINESE = ["京都有一座古老的寺庙。", "那里有一座桥。"]
         (ENGLISH.references, "zh"),
         (ENGLISH.references, "ko"),
         (JAPANESE.references, "en"),
-        (JAPANESE.references, "jp"),  # no language: Japanese is `ja`
+        (JAPANESE.references, "jp"),  # not a language code: Japanese is `ja`
         (JAPANESE.references, "ko"),
         (CHINESE, "de"),
         (KOREAN, "en"),
@@ -23,8 +23,8 @@ CHINESE = ["京都有一座古老的寺庙。", "那里有一座桥。"]
     ],
 )
 def test_another_script_is_refused(lines: list[str], language: str) -> None:
-    with pytest.raises(ValueError, match=f"^FILE is not in {language}: .*wrong file, or wrong --tgt_lang"):
-        refuse_other_language(lines, language, "FILE")
+    with pytest.raises(ValueError, match=f"^FILE is not in {language}: .* of its letters are .*; look again$"):
+        refuse_other_language(lines, language, "FILE", "look again")
 
 
 @pytest.mark.parametrize(
@@ -43,15 +43,15 @@ def test_another_script_is_refused(lines: list[str], language: str) -> None:
         (["Это храм.", "Θα έρθω."], "ru"),
         (["1603", "2, 3 ...", ""], "en"),
         (["1603"], "ja"),
-        (["・ a", "・ b", "・・・ yes"], "en"),  # dots of a list are no letters
+        (["・ a", "・ b", "・・・ yes"], "en"),  # list bullets are not letters
     ],
 )
 def test_what_may_be_in_the_language_is_let_pass(lines: list[str], language: str) -> None:
-    refuse_other_language(lines, language, "FILE")
+    refuse_other_language(lines, language, "FILE", "look again")
 
 
 def test_two_texts_that_are_the_same_are_refused_with_their_names() -> None:
-    with pytest.raises(ValueError, match=r"^A x and C z hold the same 2 lines: "):
+    with pytest.raises(ValueError, match=r"^A x and C z have the same 2 lines: "):
         refuse_same({"A x": ["a", "b"], "B y": ["a", "c"], "C z": ["a", "b"]})
     refuse_same({"A x": ["a", "b"], "B y": ["b", "a"], "C z": ["a"]})
 

@@ -1,4 +1,4 @@
-"""multi-bleu.perl, counted by hand and by a copy of its formula that shares nothing with sacreBLEU."""
+"""multi-bleu.perl, by hand and by a copy of its formula that is independent of sacreBLEU."""
 
 import math
 from collections import Counter
@@ -14,7 +14,7 @@ from utils.evaluation.protocol import is_published_test, moses_words, multi_bleu
 
 
 def by_hand(translations: list[str], references: list[str]) -> str:
-    """The script, in Python: bytes, words between ASCII spaces, clipped counts, a logarithm of nothing that is huge."""
+    """The script in Python: bytes, words between ASCII spaces, clipped counts, a hugely negative log of zero."""
     correct, total, lengths = [0] * 4, [0] * 4, [0, 0]
     for pair in zip(translations, references, strict=True):
         ours, theirs = (line.lower().encode().split() for line in pair)
@@ -33,7 +33,7 @@ def by_hand(translations: list[str], references: list[str]) -> str:
 
 
 def test_a_line_counted_on_paper() -> None:
-    # 6 of 7 words, 3 of 6 pairs, 2 of 5 triples, 1 of 4 quadruples; one word short of eight
+    # 6 of 7 words, 3 of 6 bigrams, 2 of 5 trigrams, 1 of 4 4-grams; one word short of eight
     told = multi_bleu(["The old temple is in Nara ."], ["the old temple is far in Kyoto ."])
     assert told == "BLEU = 39.44, 85.7/50.0/40.0/25.0 (BP=0.867, ratio=0.875, hyp_len=7, ref_len=8)"
     assert 100 * math.exp(1 - 8 / 7) * (6 / 7 * 3 / 6 * 2 / 5 * 1 / 4) ** 0.25 == pytest.approx(39.44, abs=0.005)
@@ -47,8 +47,8 @@ def test_a_line_counted_on_paper() -> None:
         ([line[: len(line) // 2] for line in TOKENIZED.good], TOKENIZED.references),
         ([line.upper() for line in TOKENIZED.bad], TOKENIZED.references),
         ([" ".join(line) for line in JAPANESE.good], [" ".join(line) for line in JAPANESE.references]),
-        (["a b c", "d e"], ["a b c d", "d e f"]),  # no quadruple at all
-        (["a b c x e f g"], ["a b c d e f g"]),  # quadruples, but none that is right
+        (["a b c", "d e"], ["a b c d", "d e f"]),  # no 4-gram at all
+        (["a b c x e f g"], ["a b c d e f g"]),  # 4-grams, but no matching one
         (["x y z w"], ["a b c d"]),
         (["", "a b c d e"], ["x y", "a b c d e"]),
         (["a\u3000b c\u00a0d e f g", "É a ＴＶ b c d"], ["a\u3000b c d e f g", "é a ｔｖ b c d"]),

@@ -1,4 +1,4 @@
-"""Every weight is tried once, and the best is the best."""
+"""Every weight is tried once, and the best one is chosen."""
 
 from sacrebleu.metrics.bleu import BLEU
 

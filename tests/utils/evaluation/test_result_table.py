@@ -1,4 +1,4 @@
-"""The READMEs show what the result files say."""
+"""The READMEs show the result files."""
 
 import json
 from pathlib import Path
@@ -55,7 +55,7 @@ def test_a_mean_is_of_one_recipe(tmp_path: Path) -> None:
     keep(2, 128)
     assert "2 seeds" in result_table(tmp_path)
     keep(2, 256)
-    with pytest.raises(ValueError, match=r"few_2\.json is of other settings than others of few: keep"):
+    with pytest.raises(ValueError, match=r"few_2\.json has other settings than other results of few: keep"):
         result_table(tmp_path)
 
 

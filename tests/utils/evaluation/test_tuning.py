@@ -1,4 +1,4 @@
-"""Every setting is tried once, and the best is the best."""
+"""Every setting is tried once, and the best one is chosen."""
 
 from sacrebleu.metrics.bleu import BLEU
 

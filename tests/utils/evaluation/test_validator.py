@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from const.token import BOS_ID, EOS_ID
 from models.transformer import Transformer
 from tests.tiny import CORPUS, MODEL, TEXT, tokenizers, translating
-from utils.config import Config
+from utils.config import TranslationConfig
 from utils.dataset.batch import Batch, padded
 from utils.dataset.parallel_text import ParallelText
 from utils.evaluation.validator import Validator
@@ -28,7 +28,7 @@ def translator(model: Transformer | None = None) -> Translator:
 
 
 class Dictionary(Translator):
-    """Knows the right translation of every line, and of some of them a wrong one."""
+    """Returns the right translation of each line, except for some wrong ones."""
 
     def __init__(self, wrong: Sequence[str] = ()) -> None:
         self.text = dict(zip(TEXT.src, TEXT.tgt, strict=True)) | dict.fromkeys(wrong, "There is nothing at all here.")
@@ -92,7 +92,7 @@ class Parrot(nn.Module):
 
 
 def test_what_is_right_only_when_it_is_shown_the_reference_is_not_scored_as_right() -> None:
-    """Teacher-forced it predicts all but one token; its own text repeats that mistake for ever."""
+    """With teacher forcing it predicts all but one token; its own output repeats that mistake for ever."""
     reference = tokenizers().tgt.encode(["There is a new"])[0]
     ids = [BOS_ID, *reference, EOS_ID]
     assert len(set(ids)) == len(ids)
@@ -116,7 +116,7 @@ def test_what_is_right_only_when_it_is_shown_the_reference_is_not_scored_as_righ
 
 def test_each_validation_translates_with_the_weights_of_its_moment() -> None:
     model = translating()
-    run = Run(Path("nowhere"), Config(model=MODEL), tokenizers(), model)
+    run = Run(Path("nowhere"), TranslationConfig(model=MODEL), tokenizers(), model)
     validator = Validator(lambda: run.translator(replace(GREEDY, max_length=9)), TEXT[:3], CORPUS, 1)
 
     def said() -> list[str]:

@@ -1,4 +1,4 @@
-"""The READMEs show published scores beside ours."""
+"""The READMEs show published scores beside our own."""
 
 import json
 from pathlib import Path

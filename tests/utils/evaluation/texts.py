@@ -1,4 +1,4 @@
-"""Small texts, and translations of them that are wrong here and there."""
+"""Small texts, and translations of them with some errors."""
 
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ class Translated(NamedTuple):
 
 
 def _worse(lines: list[str], stride: int, cut: str) -> list[str]:
-    """Every so many lines, two words change their places and another is lost."""
+    """In every n-th line, two words swap places and another is lost."""
     found = []
     for i, line in enumerate(lines):
         words = line.split(cut) if cut else list(line)

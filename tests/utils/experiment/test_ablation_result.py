@@ -7,7 +7,7 @@ import pytest
 
 from tests.tiny import TEXT, run
 from tests.utils.experiment.tiny_ablation import result, tiny_ablation
-from utils.config import Config
+from utils.config import TranslationConfig
 from utils.dataset.corpus import prepare_corpus
 from utils.dataset.parallel_text import read_parallel
 from utils.device import pick_device
@@ -55,7 +55,7 @@ def test_a_result_of_other_settings_is_not_mixed_in(results: Results, tmp_path: 
     found["config"]["model"]["d_ff"] = 77
     file.write_text(json.dumps(found))
     for look in (lambda: results.of(results.ablation.base), lambda: results.require_same(tmp_path)):
-        with pytest.raises(ValueError, match=rf"{file} is of other settings \(model\.d_ff 77 and not 512\): remove it"):
+        with pytest.raises(ValueError, match=rf"{file} is of other settings \(model\.d_ff is 77, not 512\): remove it"):
             look()
 
 
@@ -67,7 +67,7 @@ def test_a_setting_that_came_later_makes_no_result_another(results: Results, tmp
     results.require_same(tmp_path)
     del found["config"]["optimizer"]["clip_norm"]  # without which the base trains
     file.write_text(json.dumps(found))
-    with pytest.raises(ValueError, match=r"of other settings \(optimizer\.clip_norm 1\.0 and not None\): remove it"):
+    with pytest.raises(ValueError, match=r"of other settings \(optimizer\.clip_norm is 1\.0, not None\): remove it"):
         results.require_same(tmp_path)
 
 
@@ -75,10 +75,10 @@ def test_a_setting_that_came_later_makes_no_result_another(results: Results, tmp
     ("text", "why"),
     [
         ('{"run": "a", ', "Expecting"),
-        ("[]", "it names no run or no config"),
-        ('{"run": "a"}', "it names no run or no config"),
-        ('{"run": "a", "config": 3}', "it names no run or no config"),
-        ('{"config": {}}', "it names no run or no config"),
+        ("[]", "run or config is missing"),
+        ('{"run": "a"}', "run or config is missing"),
+        ('{"run": "a", "config": 3}', "run or config is missing"),
+        ('{"config": {}}', "run or config is missing"),
     ],
 )
 def test_a_damaged_result_is_named(results: Results, tmp_path: Path, text: str, why: str) -> None:
@@ -95,7 +95,7 @@ def test_a_result_names_the_run_of_its_weights(results: Results) -> None:
     assert [results.run(results.ablation.base, seed) for seed in (1, 2)] == ["tiny-base-1", None]
 
 
-def saved_run(root: Path, name: str, config: Config) -> Path:
+def saved_run(root: Path, name: str, config: TranslationConfig) -> Path:
     folder = root / f"{name}-20260101-000000"
     (folder / "checkpoints").mkdir(parents=True)
     (folder / "checkpoints" / "step-00000002.pt").touch()
@@ -107,7 +107,7 @@ def test_a_run_of_other_settings_is_not_gone_on_with(results: Results, tmp_path:
     training = results.ablation.trainings()[1]
     other = replace(training.config, model=replace(training.config.model, dropout=0.25))
     folder = saved_run(tmp_path, training.name, other)
-    with pytest.raises(ValueError, match=rf"{folder} is of other settings \(model\.dropout 0\.25 and not 0\.1\)"):
+    with pytest.raises(ValueError, match=rf"{folder} is of other settings \(model\.dropout is 0\.25, not 0\.1\)"):
         results.require_same(tmp_path)
 
 

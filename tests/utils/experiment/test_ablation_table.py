@@ -123,8 +123,8 @@ def test_code_that_is_not_the_same_is_told_of(ablation: Ablation, tmp_path: Path
     results.write(norm, 2, result(ablation, norm, 2, 27.9, commit=changed))
     text = page(compare(results), "tiny.png")
     trained, translated = "`0123456789ab` or `version 2.0.0`", f"`0123456789ab` or `{'e' * 12}, changed`"
-    assert f"Trained by the code of {trained}, translated by that of {translated}. Where the code is not" in text
-    assert "What is called changed no commit holds" in text
+    assert f"Trained by the code of {trained}, translated by that of {translated}. Where the code differs" in text
+    assert "Code marked `changed` is in no commit" in text
 
 
 def test_other_weights_than_those_of_the_base_are_not_paired_with_it(ablation: Ablation, tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_other_weights_than_those_of_the_base_are_not_paired_with_it(ablation: A
     beam = ablation.alternatives[2]
     results.write(beam, 2, result(ablation, beam, 2, 30.3, run="another"))
     told = (
-        r"/beam-2-2\.json was translated with the weights of another, and .*/base-2\.json with those of tiny-base-2: py"
+        r"/beam-2-2\.json was translated with the weights of another, but .*/base-2\.json with those of tiny-base-2: py"
     )
     with pytest.raises(ValueError, match=told):
         compare(results)
@@ -167,14 +167,14 @@ def test_who_share_weights_are_compared_on_the_seeds_that_all_have(ablation: Abl
     assert beam.values("dev_bleu") == [30.7, 39.9]
     results = written(ablation, tmp_path, scores)
     results.file(beam.alternative, 1).unlink()
-    with pytest.raises(ValueError, match="no seed has results of base, beam 1, greedy, beam 2 alike: python -m bench"):
+    with pytest.raises(ValueError, match="no seed has results of all of base, beam 1, greedy, beam 2: python -m bench"):
         compare(results)
 
 
 def test_one_seed_claims_nothing(ablation: Ablation, tmp_path: Path) -> None:
     found = compare(written(ablation, tmp_path, {slug: scores[:1] for slug, scores in SCORES.items()}))
     text = page(found, "tiny.png")
-    assert "One seed tells nothing of chance" in text
+    assert "One seed says nothing about chance" in text
     assert rows(text)["last"][3:6] == ["**28.10**", "-2.10", "unknown"]
 
 

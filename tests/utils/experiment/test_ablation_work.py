@@ -157,7 +157,7 @@ def test_what_another_process_is_at_is_left_to_it_and_waited_for(
     assert world.trained() == NAMES[1:]
     assert asked == [0, 5, 5, 5]  # it went on with the others meanwhile
     assert len(world.files()) == 2 * 5
-    assert capsys.readouterr().out.count("other processes are at tiny-base-1\n") == 1
+    assert capsys.readouterr().out.count("other processes are running tiny-base-1\n") == 1
 
 
 def test_what_another_process_has_dropped_is_gone_on_with(world: World) -> None:
@@ -203,6 +203,6 @@ def test_results_of_other_settings_are_refused_before_anything_is_trained(world:
     other = result(world.ablation, last, 2, 30.0)
     other["config"]["model"]["dropout"] = 0.9
     world.results.write(last, 2, other)
-    with pytest.raises(ValueError, match=r"dropout-0\.3-2\.json is of other settings \(model\.dropout 0\.9 and not"):
+    with pytest.raises(ValueError, match=r"dropout-0\.3-2\.json is of other settings \(model\.dropout is 0\.9, not"):
         world.work().finish()
     assert world.events == []

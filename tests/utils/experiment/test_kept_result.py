@@ -125,10 +125,10 @@ def test_a_run_without_a_result_is_refused(tmp_path: Path) -> None:
         keep_result(tmp_path / "run", tmp_path)
     old = finished_run(tmp_path / "old")
     (old / "test.json").write_text('{"name": "old"}', encoding="utf-8")
-    with pytest.raises(ValueError, match=r"does not say its seed: test the run anew, python train\.py --resume"):
+    with pytest.raises(ValueError, match=r"does not contain the seed: test the run again, python train\.py --resume"):
         keep_result(old, tmp_path)
     (finished_run(tmp_path / "killed") / "test.txt").unlink()
-    with pytest.raises(ValueError, match=r"killed has no test\.txt: test the run anew"):
+    with pytest.raises(ValueError, match=r"killed has no test\.txt: test the run again"):
         keep_result(tmp_path / "killed", tmp_path)
     assert not list(tmp_path.glob("*.json"))
 
@@ -136,7 +136,7 @@ def test_a_run_without_a_result_is_refused(tmp_path: Path) -> None:
 def test_a_damaged_result_is_named(tmp_path: Path) -> None:
     damaged = finished_run(tmp_path / "run") / "test.json"
     damaged.write_text('{"name": "tin', encoding="utf-8")
-    with pytest.raises(ValueError, match=rf"^{damaged} is damaged \(.*\): copy it anew, or remove it$"):
+    with pytest.raises(ValueError, match=rf"^{damaged} is damaged \(.*\): copy it again, or remove it$"):
         keep_result(tmp_path / "run", tmp_path / "results")
     assert not (tmp_path / "results").exists()
 

@@ -48,14 +48,14 @@ def test_choices_keep_their_types() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("0.1", "0.1 is no range"),
+        ("0.1", "0.1 is not a range"),
         ("{lo: 1, high: 2}", "unknown key lo: did you mean low"),
         ("{choices: [1, 2], log: true}", "unknown key log: give choices"),
         ("{low: 1}", "a range without high"),
         ("{high: 1}", "a range without low"),
-        ("{low: a, high: 2}", "low=a is no number"),
-        ("{low: 1, high: true}", "high=true is no number"),
-        ("{low: 1, high: .inf}", "high=Infinity is no number"),
+        ("{low: a, high: 2}", "low=a is not a number"),
+        ("{low: 1, high: true}", "high=true is not a number"),
+        ("{low: 1, high: .inf}", "high=Infinity is not a number"),
         ("{low: 2, high: 1}", "low=2 is not below high=1"),
         ("{low: 1, high: 1}", "low=1 is not below high=1"),
         ("{low: 0, high: 1.0, log: true}", "low=0 has no logarithm"),
@@ -64,9 +64,9 @@ def test_choices_keep_their_types() -> None:
         ("{low: 0.0, high: 1.0, step: 0.3}", "high=1.0 is not a whole number of steps=0.3"),
         ("{low: 0, high: 1, step: 0}", "step=0: give more than 0"),
         ("{low: 0, high: 1, step: 0.5}", "step=0.5 of whole numbers"),
-        ("{choices: relu}", "choices=relu is no list"),
+        ("{choices: relu}", "choices=relu is not a list"),
         ("{choices: [relu]}", "give at least two"),
-        ("{choices: [1, 2, '1']}", "choices name 1 twice"),
+        ("{choices: [1, 2, '1']}", "choices has 1 twice"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused(text: str, message: str) -> None:

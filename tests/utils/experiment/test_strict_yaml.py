@@ -19,12 +19,12 @@ def test_it_reads_what_yaml_means(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a: {x: 1}\nb: 2\na: {y: 1}\n", "line 3: the key a stands there twice"),
-        ("a:\n  - x: 1\n    x: 1\n", "line 3: the key x stands there twice"),
-        ("heads:\n  2: {}\n", "line 2: the key 2 is no string: quote it"),
-        ("dropout: {off: {}}\n", "line 1: the key off is no string: quote it"),
-        ("~: 1\n", "line 1: the key ~ is no string: quote it"),
-        ("[1, 2]: 1\n", "line 1: the key that is a list or a group is no string"),
+        ("a: {x: 1}\nb: 2\na: {y: 1}\n", "line 3: the key a appears twice"),
+        ("a:\n  - x: 1\n    x: 1\n", "line 3: the key x appears twice"),
+        ("heads:\n  2: {}\n", "line 2: the key 2 is not a string: quote it"),
+        ("dropout: {off: {}}\n", "line 1: the key off is not a string: quote it"),
+        ("~: 1\n", "line 1: the key ~ is not a string: quote it"),
+        ("[1, 2]: 1\n", "line 1: the key that is a list or a group is not a string"),
         ("a: 1\nb: [1\nc: 2\n", "line 3: while parsing a flow sequence, expected"),
         ("a: 1\n\tb: 2\n", "line 2: .*cannot start any token"),
         ("a: !!python/name:os.system\n", "line 1: could not determine a constructor"),

@@ -12,7 +12,7 @@ from optuna.trial import FrozenTrial, TrialState
 from models.bert import BertConfig
 from tests.strict import no_warning
 from tests.utils.experiment.fake_training import At, FakeTraining, KilledError, World, raising
-from utils.config import AnyConfig, ClassificationConfig, Config
+from utils.config import AnyConfig, ClassificationConfig, TranslationConfig
 from utils.experiment.search_space import Choices, Range
 from utils.experiment.study import Study
 from utils.experiment.study_config import PrunerConfig, SamplerConfig, StudyConfig
@@ -247,7 +247,7 @@ def test_who_comes_last_waits_for_the_others(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(time, "sleep", sleep)
     (trial,) = study(tmp_path, world).go_on(1, said.append)
     assert (trial.number, trial.state) == (0, TrialState.COMPLETE)
-    assert said == ["waiting for trial 0, which another process trains"]
+    assert said == ["waiting for trial 0, which another process is training"]
     assert len(looks) == 3
 
 
@@ -286,7 +286,7 @@ def test_a_trial_that_was_never_drawn_whole_is_nobodys(tmp_path: Path) -> None:
 )
 def test_what_would_not_be_comparable_is_refused(tmp_path: Path, changed: dict[str, Any], difference: str) -> None:
     study(tmp_path, World(rising))
-    with pytest.raises(ValueError, match=f"tiny was begun otherwise: {difference}: give this one another name"):
+    with pytest.raises(ValueError, match=f"tiny was started with other settings: {difference}: rename this one"):
         study(tmp_path, World(rising), **changed)
 
 
@@ -317,7 +317,7 @@ def save_run(root: Path, config: AnyConfig) -> Path:
 def test_the_run_of_another_trial_is_not_taken(tmp_path: Path) -> None:
     searched = study(tmp_path, World(rising))
     run = save_run(tmp_path, searched.config.settings({"optimizer.peak_lr": 0.5, "model.d_ff": 16}))
-    with pytest.raises(ValueError, match=r"no run of trial 0: .* was .* and is .*: remove that folder") as caught:
+    with pytest.raises(ValueError, match=r"not a run of trial 0: .* was .* and is .*: remove that folder") as caught:
         list(searched.go_on(1))
     assert str(run) in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -339,7 +339,7 @@ def test_the_run_of_a_trial_is_gone_on_with(tmp_path: Path, preset: str) -> None
     if isinstance(config, ClassificationConfig):
         save_run(tmp_path, replace(config, model=replace(config.model, d_model=48)))
     else:
-        assert isinstance(config, Config)
+        assert isinstance(config, TranslationConfig)
         save_run(tmp_path, replace(config, model=replace(config.model, bert=BertConfig(d_model=48))))
     assert [trial.number for trial in searched.go_on(1)] == [0]
 

@@ -9,7 +9,7 @@ from optuna.pruners import MedianPruner, NopPruner
 from optuna.samplers import TPESampler
 
 from const.path import PRESET, ROOT
-from utils.config import Config, MaskedLanguageConfig
+from utils.config import MaskedLanguageConfig, TranslationConfig
 from utils.experiment.search_space import Choices, Range
 from utils.experiment.study_config import PrunerConfig, SamplerConfig, StudyConfig
 from utils.task.arguments import read_arguments
@@ -56,7 +56,7 @@ def test_a_file_is_read_whole(read: Read, tmp_path: Path, monkeypatch: pytest.Mo
 def test_the_studies_of_the_project_are_understood(path: Path) -> None:
     study = StudyConfig.load(path)
     assert study.scored == "bleu"
-    assert f"study.py const/study/{path.name}" in path.read_text(encoding="utf-8").splitlines()[0]
+    assert f"study.py const/study/{path.name}" in path.read_text(encoding="utf-8").partition("name:")[0]
 
 
 def test_the_study_of_the_guide_is_understood(read: Read) -> None:
@@ -73,29 +73,29 @@ def test_the_study_of_the_guide_is_understood(read: Read) -> None:
         ("name: tiny", "name: ../tiny", r"name=\.\./tiny: give letters"),
         ("name: tiny", "name: -tiny", "name=-tiny: give letters"),
         ("name: tiny\n", "", "required: name"),
-        ("preset/demo", "preset/dem", "no preset const/preset/dem.yaml"),
+        ("preset/demo", "preset/dem", "no settings const/preset/dem.yaml: did you mean demo?"),
         ("max_steps: 30", "max_step: 30", "unknown option training.max_step=30: did you mean --training.max_steps"),
-        ("max_steps: 30", "max_steps: many", '"training.max_steps"'),
-        ("training.max_steps: 30", "name: other", "name is no setting of a training"),
+        ("max_steps: 30", "max_steps: many", "training.max_steps="),
+        ("training.max_steps: 30", "name: other", "name is not a setting of a training"),
         ("training.max_steps: 30", "model.d_ff: 16", "model.d_ff is under options and under space"),
         ("model.d_ff:", "model.dff:", "space.model.dff, 16: unknown option model.dff=16: did you mean --model.d_ff"),
-        ("model.d_ff:", "training.select_by:", "training.select_by is what trials are compared by: give score"),
-        ("[16, 32]", "[16, 32.5]", r'space.model.d_ff, 32.5: Parser key "model.d_ff"'),
-        ("[16, 32]", "[16, none]", r'space.model.d_ff, none: Parser key "model.d_ff"'),
+        ("model.d_ff:", "training.select_by:", "training.select_by decides how trials are compared: give score"),
+        ("[16, 32]", "[16, 32.5]", "space.model.d_ff, 32.5: model.d_ff=32.5: give a whole number"),
+        ("[16, 32]", "[16, none]", "space.model.d_ff, none: model.d_ff=none: give a whole number"),
         ("low: 1e-4, high: 0.01, log: true", "low: -1.0, high: 0.01", "space.optimizer.peak_lr, -1.0: peak_lr=-1.0"),
         ("high: 0.01", "hihg: 0.01", "space.optimizer.peak_lr: unknown key hihg: did you mean high"),
-        ("pruner: none", "pruner: medain", '"pruner.kind".*medain'),
+        ("pruner: none", "pruner: medain", "pruner.kind=medain"),
         ("pruner: none", "pruner: {kind: median, warmup: 3}", "did you mean --pruner.warmup_steps"),
-        ("score: chrf", "score: blue", '"score".*blue'),
-        ("score: chrf", "seed: x", '"seed"'),
+        ("score: chrf", "score: blue", "score=blue"),
+        ("score: chrf", "seed: x", "seed="),
         (TEXT[TEXT.index("space") : TEXT.index("sampler")], "", "a study without a space"),
         (TEXT, "- tiny\n", "no settings of a study"),
         (TEXT, "name: [tiny\n", "line 2: while parsing"),
-        ("score: chrf", "name: other", "line 10: the key name stands there twice"),
-        ("  model.d_ff:", "  optimizer.peak_lr:", "line 7: the key optimizer.peak_lr stands there twice"),
-        ("model.d_ff:", "1:", "line 7: the key 1 is no string: quote it"),
+        ("score: chrf", "name: other", "line 10: the key name appears twice"),
+        ("  model.d_ff:", "  optimizer.peak_lr:", "line 7: the key optimizer.peak_lr appears twice"),
+        ("model.d_ff:", "1:", "line 7: the key 1 is not a string: quote it"),
         ("score: chrf", "seed: -1", "seed=-1: give 0 or more"),
-        ("score: chrf", "seed: [1]", '"seed"'),
+        ("score: chrf", "seed: [1]", "seed="),
         ("pruner: none", "pruner: 3", "pruner is a group of settings, not 3"),
         ("pruner: none", "pruner: {kind: null}", "pruner.kind cannot be null"),
         ("sampler: {startup_trials: 3}", "sampler: [3]", r"sampler is a group of settings, not \[3\]"),
@@ -103,7 +103,7 @@ def test_the_study_of_the_guide_is_understood(read: Read) -> None:
         ("startup_trials: 3", "startup_trials: null", "sampler.startup_trials cannot be null"),
         ("{training.max_steps: 30}", "3", '"options"'),
         ("{training.max_steps: 30}", "[training.max_steps]", '"options"'),
-        ("{training.max_steps: 30}", "{training.max_steps: {a: 1}}", '"training.max_steps"'),
+        ("{training.max_steps: 30}", "{training.max_steps: {a: 1}}", "training.max_steps="),
         ("name: tiny", "name:", "required: name"),
         ("preset: const/preset/demo.yaml", "preset:", "required: preset"),
     ],
@@ -129,7 +129,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def test_losses_of_other_vocabularies_are_not_compared(read: Read) -> None:
     text = TEXT.replace("model.d_ff", "tokenizer.vocab_size").replace("[16, 32]", "[300, 400]")
     assert read(text).scored == "chrf"
-    with pytest.raises(ValueError, match=r"one per token, and tokenizer\.vocab_size changes what a token is"):
+    with pytest.raises(ValueError, match=r"the loss is per token, and tokenizer\.vocab_size changes what a token is"):
         read(text.replace("chrf", "loss"))
 
 
@@ -146,14 +146,14 @@ def test_losses_of_other_vocabularies_are_not_compared(read: Read) -> None:
 def test_updates_of_other_sizes_are_not_compared(read: Read, preset: str, option: str) -> None:
     """By the pruner that there is where none is given, a median's."""
     text = f"name: tiny\npreset: const/preset/{preset}.yaml\nspace:\n  batch.{option}: {{choices: [16, 32]}}\n"
-    with pytest.raises(ValueError, match=rf"batch\.{option} changes how much an update has read: give pruner: none$"):
+    with pytest.raises(ValueError, match=rf"batch\.{option} changes the size of an update: give pruner: none$"):
         read(text)
     assert read(f"{text}pruner: none\n").pruner.kind == "none"
 
 
 def test_the_score_is_the_presets_where_none_is_given(read: Read) -> None:
     unscored = read(TEXT.replace("score: chrf", ""))
-    assert unscored.scored == Config.load(PRESET / "demo.yaml").training.select_by == "bleu"
+    assert unscored.scored == TranslationConfig.load(PRESET / "demo.yaml").training.select_by == "bleu"
     assert not unscored.minimised
     lost = read(TEXT.replace("chrf", "loss"))
     assert lost.minimised
@@ -166,10 +166,10 @@ def test_train_reads_what_a_trial_is_given(read: Read, monkeypatch: pytest.Monke
     values = {"optimizer.peak_lr": 2.5e-05, "model.d_ff": 32}
     config = read_arguments(study.arguments(values)).config
     assert config == study.settings(values)
-    assert isinstance(config, Config)
+    assert isinstance(config, TranslationConfig)
     assert (config.optimizer.peak_lr, config.model.d_ff, config.training.max_steps) == (2.5e-05, 32, 30)
     assert config.training.select_by == "chrf"
-    assert config.model.d_model == Config.load(PRESET / "demo.yaml").model.d_model
+    assert config.model.d_model == TranslationConfig.load(PRESET / "demo.yaml").model.d_model
 
 
 def test_other_tasks_have_their_own_options(read: Read) -> None:

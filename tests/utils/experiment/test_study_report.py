@@ -10,7 +10,7 @@ import pytest
 from optuna.trial import TrialState
 
 from tests.utils.experiment.fake_training import At, World, raising
-from utils.config import Config
+from utils.config import TranslationConfig
 from utils.experiment import study_report
 from utils.experiment.search_space import Choices, Range
 from utils.experiment.study import Study
@@ -76,7 +76,7 @@ def test_the_summary_has_the_best_ones_and_how_to_train_with_them(
     program, script, *arguments = shlex.split(command)
     assert (program, script) == ("python", "train.py")
     config = read_arguments(arguments).config
-    preset = Config.load(Path("const/preset/demo.yaml"))
+    preset = TranslationConfig.load(Path("const/preset/demo.yaml"))
     best = study.values(study.trials()[2])
     assert config == replace(
         preset,
@@ -107,7 +107,7 @@ def test_of_a_study_without_a_complete_trial_nothing_is_the_best(tmp_path: Path)
     world.events["tiny-0", 20] = raising(KeyboardInterrupt)
     with pytest.raises(KeyboardInterrupt):
         list(begun.go_on(1))
-    assert summary(begun) == [f"{tmp_path / 'tiny-study'}: 1 under way", "no trial is complete yet"]
+    assert summary(begun) == [f"{tmp_path / 'tiny-study'}: 1 running", "no trial is complete yet"]
     with pytest.raises(ValueError, match="no trial of tiny is complete yet"):
         write_best(begun, tmp_path / "best.yaml")
     draw(begun)
@@ -176,4 +176,4 @@ def test_a_trial_that_was_never_drawn_whole_has_its_line(tmp_path: Path) -> None
     begun = Study(CONFIG, tmp_path, World(score).train)
     begun._optuna.ask({"model.d_ff": CONFIG.space["model.d_ff"].distribution})
     list(begun.go_on(1))
-    assert trial_line(begun, begun.trials()[0]).endswith(": stopped while it was drawn")
+    assert trial_line(begun, begun.trials()[0]).endswith(": stopped while drawing its settings")

@@ -76,7 +76,7 @@ def test_only_one_process_trains_it_and_the_next_goes_on_where_that_stood(tmp_pa
                 second.stop()
     assert second.run == run
     assert after == list(range(3, after[-1] + 1, 3))
-    assert "Going on from step" in second.said.read_text()
+    assert "Resuming from step" in second.said.read_text()
 
 
 def test_ctrl_c_is_for_whoever_began_it_and_a_kill_is_told(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Networks that have learned a little from a few sentences: what they say is varied, sure of itself, and ends."""
+"""Networks trained briefly on a few sentences: their output is varied, confident, and ends."""
 
 from functools import cache
 from pathlib import Path
@@ -18,7 +18,7 @@ _STEPS = 40
 
 @cache
 def learned(config: TransformerConfig = MODEL) -> Transformer:
-    """Half of the sentences, again and again; takes a second."""
+    """Train on half of the sentences repeatedly; takes a second."""
     src = padded(tokenizers().src.encode(TEXT.src[::2]))
     tgt = padded(tokenizers().tgt.encode(TEXT.tgt[::2]), bos=True)
     torch.manual_seed(1)

@@ -1,4 +1,4 @@
-"""CTranslate2 asked as our own search is asked: the same greedy translations, beams as good, the same probabilities."""
+"""CTranslate2 against our own search: equal greedy translations, equally good beams, equal probabilities."""
 
 import random
 from collections.abc import Sequence
@@ -134,9 +134,9 @@ def test_a_translation_of_no_tokens_may_be_asked_for(tmp_path: Path) -> None:
 
 def test_a_step_cannot_be_taken(tmp_path: Path) -> None:
     theirs = exported(translating(), tmp_path)
-    with pytest.raises(ValueError, match="shows no single steps"):
+    with pytest.raises(ValueError, match="offers no single steps"):
         alternatives(theirs, SOURCES[0], [], 2, CPU)
-    with pytest.raises(ValueError, match="shows no single steps"):
+    with pytest.raises(ValueError, match="offers no single steps"):
         theirs.step(None, None)
 
 
@@ -145,5 +145,5 @@ def test_what_cannot_be_loaded_is_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="float16"):
         CTranslate2Model(tmp_path / "model", tokenizers(), CPU, "fp16")
     (tmp_path / "model" / "model.bin").write_bytes(b"no model")
-    with pytest.raises(ValueError, match=r"CTranslate2 cannot load .*model \(.*\): export the run anew"):
+    with pytest.raises(ValueError, match=r"CTranslate2 cannot load .*model \(.*\): export the run again"):
         CTranslate2Model(tmp_path / "model", tokenizers(), CPU)

@@ -1,4 +1,4 @@
-"""Whole texts by CTranslate2 as by our own search: cut, left alone, begun, judged alike."""
+"""Whole texts by CTranslate2 as by our own search: split, left unchanged, prefixed and scored alike."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +22,7 @@ TEXTS = ["", "".join(TEXT.src[:8]), "寺", "😀", "  ", "京都に古い寺" * 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A run, and what was exported of it."""
+    """A run, and its export."""
     root = tmp_path_factory.mktemp("pickles")
     folder = learned_run(root)
     export_ctranslate2(folder, root / "exported")
@@ -67,7 +67,7 @@ def test_translations_begin_as_they_are_told(folders: tuple[Path, Path]) -> None
     assert [a.text for a in found] == [a.text for a in expected]
     with pytest.raises(ValueError, match="characters outside the vocabulary"):
         theirs.translate(["寺"], prefixes=["寺"])
-    with pytest.raises(ValueError, match=r"the prefix has \d+ tokens, and the model holds 47: cut it"):
+    with pytest.raises(ValueError, match=r"the prefix has \d+ tokens, the model holds 47: shorten it"):
         theirs.translate(["寺"], prefixes=["There is a new temple in Kyoto." * 20])
 
 
@@ -101,12 +101,12 @@ def test_tokens_and_given_translations_are_as_likely(folders: tuple[Path, Path])
 
 
 def test_what_ctranslate2_does_not_tell_is_refused(folders: tuple[Path, Path]) -> None:
-    with pytest.raises(ValueError, match=r"coverage_penalty=0\.2 asks where the model looks"):
+    with pytest.raises(ValueError, match=r"coverage_penalty=0\.2 needs attention weights"):
         both(folders, SearchConfig(coverage_penalty=0.2))[1].translate(["寺"])
     both(folders, SearchConfig(1, coverage_penalty=0.2))[1].translate(["寺"])  # greedy search has nothing to rank
     _, theirs = both(folders, GREEDY)
     inspector, found = CTranslate2Inspector(theirs), theirs.translate(["寺"])
-    with pytest.raises(ValueError, match="does not tell where the model looks"):
+    with pytest.raises(ValueError, match="gives no attention weights"):
         inspector.alignments(["寺"], found)
-    with pytest.raises(ValueError, match="shows no single steps"):
+    with pytest.raises(ValueError, match="offers no single steps"):
         inspector.positions("寺", found[0], 2)

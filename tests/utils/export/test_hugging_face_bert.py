@@ -1,4 +1,4 @@
-"""Folders that Hugging Face's own `save_pretrained` writes, read; and folders that are wrong, refused."""
+"""Folders written by Hugging Face's own `save_pretrained` are read, and invalid folders refused."""
 
 import json
 from pathlib import Path
@@ -28,7 +28,7 @@ def write(folder: Path, model: PreTrainedModel, pieces: list[str] | None = None)
 
 
 def rewrite(folder: Path, changes: dict[str, Tensor | None]) -> Path:
-    """With these tensors in place of what is there; None: without."""
+    """Replace these tensors of a folder; None removes one."""
     tensors = load_file(folder / "model.safetensors") | changes
     kept = {name: tensor.contiguous() for name, tensor in tensors.items() if tensor is not None}
     save_file(kept, folder / "model.safetensors", {"format": "pt"})
@@ -208,7 +208,7 @@ def test_a_missing_file_is_named(folder: Path, name: str) -> None:
     ("changes", "message"),
     [
         ({"model_type": "roberta"}, "model_type=roberta: only bert"),
-        ({"hidden_act": "gelu_new"}, "hidden_act=gelu_new: our layers know gelu, relu"),
+        ({"hidden_act": "gelu_new"}, "hidden_act=gelu_new: our layers support gelu, relu"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type=relative_key: only absolute"),
         ({"is_decoder": True}, "is_decoder=true: only encoders"),
         ({"hidden_size": "16"}, "hidden_size=16: it must be int"),
@@ -216,13 +216,16 @@ def test_a_missing_file_is_named(folder: Path, name: str) -> None:
         ({"num_hidden_layers": True}, "num_hidden_layers=True: it must be int"),
         ({"layer_norm_eps": -1.0}, "layer_norm_eps=-1.0: it must be float and at least 0"),
         ({"num_attention_heads": 3}, "d_model=16 does not split into n_heads=3"),
-        ({"num_hidden_layers": 1}, r"encoder.layer.1.attention.output.LayerNorm.bias is no weight of this model \(16"),
+        (
+            {"num_hidden_layers": 1},
+            r"encoder.layer.1.attention.output.LayerNorm.bias is not a weight of this model \(16",
+        ),
         ({"num_hidden_layers": 3}, "encoder.layer.2.attention.self.query.weight is missing"),
         (
             {"intermediate_size": 20},
-            r"encoder.layer.0.intermediate.dense.weight has the shape \(24, 16\), where \(20, 16\)",
+            r"encoder.layer.0.intermediate.dense.weight has shape \(24, 16\), but \(20, 16\)",
         ),
-        ({"max_position_embeddings": 14}, r"position_embeddings.weight has the shape \(12, 16\), where \(14, 16\)"),
+        ({"max_position_embeddings": 14}, r"position_embeddings.weight has shape \(12, 16\), but \(14, 16\)"),
     ],
 )
 def test_settings_of_another_model_are_refused(folder: Path, changes: dict[str, Any], message: str) -> None:
@@ -236,8 +239,8 @@ def test_settings_of_another_model_are_refused(folder: Path, changes: dict[str, 
     [
         ({"tokenizer_class": "BertJapaneseTokenizer"}, "tokenizer_class=BertJapaneseTokenizer"),
         ({"tokenize_chinese_chars": False}, "tokenize_chinese_chars=False"),
-        ({"strip_accents": False}, "strip_accents=False: our word pieces know True alone"),
-        ({"do_lower_case": False, "strip_accents": True}, "strip_accents=True: our word pieces know False alone"),
+        ({"strip_accents": False}, "strip_accents=False: our tokenizer supports only True"),
+        ({"do_lower_case": False, "strip_accents": True}, "strip_accents=True: our tokenizer supports only False"),
         ({"do_basic_tokenize": False}, "do_basic_tokenize=False"),
     ],
 )
@@ -253,17 +256,20 @@ _VALUE = "bert.encoder.layer.0.attention.self.value.weight"
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"bert.a": torch.ones(1), "bert.b": torch.ones(1)}, r"model.safetensors: a is no weight of this model \(2 "),
-        ({"classifier.weight": torch.ones(2, 16)}, "classifier.weight is no weight"),
+        (
+            {"bert.a": torch.ones(1), "bert.b": torch.ones(1)},
+            r"model.safetensors: a is not a weight of this model \(2 ",
+        ),
+        ({"classifier.weight": torch.ones(2, 16)}, "classifier.weight is not a weight"),
         ({_QUERY: None}, "encoder.layer.1.attention.self.query.weight is missing"),
         ({_VALUE: None}, "encoder.layer.0.attention.self.value.weight is missing"),
         ({"cls.predictions.bias": None}, "cls.predictions.decoder.bias is missing"),
         ({"bert.pooler.dense.bias": None}, "pooler.dense.bias is missing"),
         (
             {_VALUE: torch.ones(16, 8)},
-            r"layer.0.attention.self.value.weight has the shape \(16, 8\), where \(16, 16\) is",
+            r"layer.0.attention.self.value.weight has shape \(16, 8\), but \(16, 16\) is",
         ),
-        ({_VALUE: torch.ones(())}, r"layer.0.attention.self.value.weight has the shape \(\), where \(16, 16\)"),
+        ({_VALUE: torch.ones(())}, r"layer.0.attention.self.value.weight has shape \(\), but \(16, 16\)"),
         ({"cls.predictions.decoder.weight": torch.ones(VOCAB, 16)}, "decoder.weight is not the word embedding"),
     ],
 )
@@ -289,5 +295,5 @@ def test_damaged_files_are_refused_with_their_name(folder: Path) -> None:
 def test_a_vocabulary_of_another_length_is_refused_with_both_lengths(folder: Path, n: int) -> None:
     pieces = [*PIECES, "more"][:n]
     (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces), encoding="utf-8")
-    with pytest.raises(ValueError, match=f"has {n} pieces and the embedding 23 rows"):
+    with pytest.raises(ValueError, match=f"has {n} pieces but the embedding 23 rows"):
         load_hugging_face_bert(folder)

@@ -1,4 +1,4 @@
-"""Exported == ours: the same tokens from CTranslate2 as from our own search."""
+"""Exported == ours: CTranslate2 gives the same tokens as our own search."""
 
 import random
 from collections.abc import Sequence
@@ -116,8 +116,8 @@ def test_what_it_cannot_hold_is_named(tmp_path: Path) -> None:
     bert = BertConfig(d_model=16, n_heads=2, d_ff=32, n_layers=1, max_length=48)
     for config, quantization, message in (
         (replace(MODEL, activation="mish"), None, "no activation mish, only relu, gelu, swish: export to safetensors"),
-        (replace(MODEL, bert=bert), None, "no BERT for an encoder: export to safetensors"),
-        (MODEL, "int4", "quantization=int4: CTranslate2 knows int8, "),
+        (replace(MODEL, bert=bert), None, "does not support a BERT as encoder: export to safetensors"),
+        (MODEL, "int4", "quantization=int4: CTranslate2 supports int8, "),
     ):
         with pytest.raises(ValueError, match=message):
             to_ctranslate2(translating(config), tokenizers(), tmp_path / "model", quantization)
@@ -125,5 +125,5 @@ def test_what_it_cannot_hold_is_named(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_there_stays(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="there already"):
+    with pytest.raises(ValueError, match="already exists"):
         to_ctranslate2(translating(), tokenizers(), tmp_path)

@@ -1,4 +1,4 @@
-"""A network that was written and read again says the same, bit for bit."""
+"""A network that is written and read again is bit-identical."""
 
 import json
 from collections.abc import Callable
@@ -102,8 +102,8 @@ def test_others_can_read_all_of_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"architecture": "Perceptron"}, f"{CONFIG} describes no network .*architecture=Perceptron, which is none of"),
-        ({"n_heads": 3}, f"{CONFIG} describes no network .*d_model=16 does not split"),
+        ({"architecture": "Perceptron"}, f"{CONFIG} does not describe .*architecture=Perceptron is not one of"),
+        ({"n_heads": 3}, f"{CONFIG} does not describe .*d_model=16 does not split"),
         ({"tgt_vocab": 40}, f"{WEIGHTS} does not fit {CONFIG}: .*tgt_embedding"),
         ({"n_decoder_layers": 3}, f"{WEIGHTS} does not fit {CONFIG}: .*decoder.2"),
     ],
@@ -119,7 +119,7 @@ def test_files_that_do_not_fit_are_named(changes: dict[str, object], message: st
 
 
 def test_missing_and_damaged_files_are_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=f"{CONFIG} describes no network"):
+    with pytest.raises(ValueError, match=f"{CONFIG} does not describe one of our networks"):
         load_safetensors(tmp_path)
     written(translating(), tmp_path)
     (tmp_path / WEIGHTS).write_bytes(b"")

@@ -1,4 +1,4 @@
-"""What an exported translator knows of itself is read as it was written, or refused."""
+"""Settings of an exported translator are read as written, or refused."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ def test_they_are_read_as_they_were_written(tmp_path: Path) -> None:
 
 
 def test_a_run_is_told_from_what_was_exported_of_it(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="no exported translator") as caught:
+    with pytest.raises(ValueError, match="is not an exported translator") as caught:
         TranslatorSettings.load(tmp_path)
     assert f"`python export.py {tmp_path} --to ctranslate2 --output {tmp_path / 'ctranslate2'}`" in str(caught.value)
 
@@ -40,5 +40,5 @@ def test_a_damaged_file_is_named(change: dict[str, object] | None, tmp_path: Pat
     saved = json.loads((tmp_path / SETTINGS).read_text(encoding="utf-8"))
     text = json.dumps(saved | change) if change else "{"
     (tmp_path / SETTINGS).write_text(text, encoding="utf-8")
-    with pytest.raises(ValueError, match=f"{SETTINGS} does not hold name, src_lang, .*: export the run anew"):
+    with pytest.raises(ValueError, match=f"{SETTINGS} does not hold name, src_lang, .*: export the run again"):
         TranslatorSettings.load(tmp_path)

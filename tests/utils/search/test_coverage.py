@@ -139,7 +139,7 @@ def test_the_network_is_left_as_it_was() -> None:
 
 def test_what_does_not_say_where_it_looks_is_refused_with_the_remedy() -> None:
     config = SearchConfig(2, coverage_penalty=0.2)
-    message = r"^coverage_penalty needs a model that says where it looks: wrap it in Covered, or give 0$"
+    message = r"^coverage_penalty needs a model that records its attention: wrap it in Covered, or give 0$"
     with pytest.raises(ValueError, match=message):
         beam_search(Tree(9), SRC, up_to(4, 4, 4, 4), config)
 
@@ -175,7 +175,7 @@ def test_half_precision_only_rounds(tmp_path: Path) -> None:
 def test_an_ensemble_is_refused_and_where_translations_are_drawn_nobody_looks(tmp_path: Path) -> None:
     trained = load_run(run(tmp_path), CPU)
     search = SearchConfig(4, coverage_penalty=0.2)
-    message = r"^coverage_penalty=0\.2 asks where one model looks, and these are 2: translate with one run, or give 0$"
+    message = r"^coverage_penalty=0\.2 needs a single model, but there are 2: translate with one run, or give 0$"
     with pytest.raises(ValueError, match=message):
         build_translator([trained, trained], search)
     build_translator([trained, trained], replace(search, coverage_penalty=0.0))

@@ -158,7 +158,7 @@ def test_it_remembers_as_much_as_it_is_told(memory_length: int) -> None:
 
 
 def test_what_cannot_be_gone_on_from_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"^an empty prompt .* begin with <s>$"):
+    with pytest.raises(ValueError, match=r"^the prompt is empty: begin it with <s>$"):
         generate(lively(), [], 5)
     with pytest.raises(ValueError, match=r"^sentences=0: give at least 1$"):
         generate(lively(), PROMPT, 5, 0)

@@ -119,6 +119,7 @@ def test_blank_texts_stay_empty_and_what_is_unknown_comes_back() -> None:
     assert [t.text for t in found if not t.n_pieces] == ["", "", "😀", "", " 😀😀 "]
     assert [t.unknown for t in found] == [False, False, False, True, False, True, False]
     assert [t.n_pieces for t in found] == [0, 1, 0, 0, 0, 0, 1]
+    assert [t.n_unknown for t in found] == [0, 0, 0, 1, 0, 1, 1]
     assert all(t.score == 0 for t in found if not t.n_pieces)
     assert found[1].text == translator().translate([LINE])[0].text
     assert translator().translate([]) == []
@@ -172,6 +173,15 @@ def test_what_is_drawn_for_a_text_does_not_depend_on_its_company(monkeypatch: py
         assert sorted(c.text for c in a.candidates) == sorted(c.text for c in b.candidates)
 
 
+def test_each_sentence_of_a_long_text_has_draws_of_its_own() -> None:
+    sampling = SamplingConfig(n_samples=1)
+    ours = Translator(translating(), tokenizers(), "en", GREEDY, n_tokens(LINE) + 1, 48, CPU, sampling)
+    (found,) = ours.translate([LINE + LINE])
+    (alone,) = ours.translate([LINE])
+    assert found.n_pieces == 2
+    assert found.text != " ".join([alone.text, alone.text])
+
+
 # long texts
 
 
@@ -223,19 +233,19 @@ def test_a_sentence_of_which_nothing_is_known_stays_where_it_was() -> None:
     first, last = (found.text for found in ours.translate([LINE, TEXT.src[50]]))
     (found,) = ours.translate([f"{LINE}😀😀！{TEXT.src[50]}"])
     assert found.text == f"{first} 😀😀！ {last}"
-    assert (found.n_pieces, found.lost_tokens, found.unknown) == (3, 0, False)
+    assert (found.n_pieces, found.lost_tokens, found.unknown, found.n_unknown) == (3, 0, False, 1)
     (emoji,) = ours.translate(["😀！" * 30])
     assert (emoji.text, emoji.n_pieces, emoji.unknown) == ("😀！" * 30, 0, True)
 
 
 def test_a_prefix_longer_than_the_model_holds_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"the prefix has \d+ tokens, and the model holds 7: cut it"):
+    with pytest.raises(ValueError, match=r"the prefix has \d+ tokens, the model holds 7: shorten it"):
         translator(longest=8).translate([LINE], prefixes=["old temple " * 8])
 
 
 def test_a_prefix_leaves_room_for_the_end() -> None:
     n = len(tokenizers().tgt.encode(["There is"])[0])
-    with pytest.raises(ValueError, match=f"the prefix has {n} tokens, and the model holds {n - 1}: cut it"):
+    with pytest.raises(ValueError, match=f"the prefix has {n} tokens, the model holds {n - 1}: shorten it"):
         translator(longest=n).translate([LINE], prefixes=["There is"])
     assert translator(longest=n + 1).translate([LINE], prefixes=["There is"])[0].text == "There is"
 
@@ -407,8 +417,8 @@ def test_what_is_drawn_of_a_line_depends_on_its_number_in_the_whole_input() -> N
     ours.sampling = SamplingConfig(2, seed=5)
     texts = [LINE, TEXT.src[7], LINE, TEXT.src[40]]
     whole = ours.translate(texts, first=1)
-    in_lots = ours.translate(texts[:1], first=1) + ours.translate(texts[1:], first=2)
-    assert [[c.text for c in found.candidates] for found in in_lots] == [
+    in_chunks = ours.translate(texts[:1], first=1) + ours.translate(texts[1:], first=2)
+    assert [[c.text for c in found.candidates] for found in in_chunks] == [
         [c.text for c in found.candidates] for found in whole
     ]
     assert whole[0].text != whole[2].text

@@ -63,7 +63,7 @@ class Nobody(Tree):
 
 
 def test_what_is_no_number_is_no_translation() -> None:
-    told = r"^the network gives probabilities that are no numbers: compute with precision fp32"
+    told = r"^the network's probabilities are not finite numbers: use precision fp32"
     with pytest.raises(ValueError, match=told):
         greedy_search(Nobody(8), SRC, BOUNDS, SearchConfig())
     with pytest.raises(ValueError, match=told):

@@ -1,4 +1,4 @@
-"""Runs to serve that are made in a blink, and ways to ask them: with and without a socket in between."""
+"""Runs to serve that are made in an instant, and ways to query them, with or without a socket."""
 
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -34,7 +34,7 @@ def interpreter(back: bool = False, beam: int = 2) -> Interpreter:
 
 
 def route(name: str = "tiny", back: bool = False) -> Route:
-    """A real one."""
+    """A route with a real network."""
     return Route(name, *(("en", "ja") if back else ("ja", "en")), 2, interpreter(back).translate)
 
 
@@ -43,7 +43,7 @@ def line(text: str) -> Line:
 
 
 class Scribe:
-    """Turns letters round instead of translating; works only while it may."""
+    """Reverses texts instead of translating; works only while it is allowed to."""
 
     def __init__(self) -> None:
         self.calls: list[list[str]] = []
@@ -87,7 +87,7 @@ async def asking(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
 
 @contextmanager
 def serving(routes: Sequence[Route], limits: Limits | None = None) -> Iterator[str]:
-    """The address of a server that ends with the block."""
+    """Yield the address of a server that stops at the end of the block."""
     bound, ready = bind("127.0.0.1", 0), threading.Event()
     server = Server(create_app(routes, limits or Limits()), ready.set)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})
@@ -103,6 +103,6 @@ def serving(routes: Sequence[Route], limits: Limits | None = None) -> Iterator[s
 
 
 def eventually(holds: Callable[[], bool]) -> bool:
-    """Whether something comes true within some seconds."""
+    """Return whether a condition becomes true within some seconds."""
     pause = threading.Event()
     return any(holds() or pause.wait(0.01) for _ in range(1000))

@@ -1,4 +1,4 @@
-"""The application in this process: what is asked, what is answered, and what is refused."""
+"""The application in this process: requests, answers and refusals."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ LIMITS = Limits(max_chars=LONGEST, max_texts=8, queue_texts=8, batch_texts=4, ti
 def ask(
     routes: list[Route], question: Callable[[httpx.AsyncClient], Awaitable[ResultT]], limits: Limits = LIMITS
 ) -> ResultT:
-    """What comes of questions to a server of these runs."""
+    """Return the result of requests to a server of these runs."""
 
     async def whole() -> ResultT:
         async with asking(create_app(routes, limits)) as client:
@@ -40,7 +40,7 @@ def post(routes: list[Route], path: str, limits: Limits = LIMITS, **how: Any) ->
 
 
 def refused(answer: httpx.Response, status: int) -> str:
-    """The one line that a mistake is answered with, in LibreTranslate's shape."""
+    """Return the one-line error of an answer in LibreTranslate's format."""
     assert answer.status_code == status, answer.text
     (error,) = answer.json().values()
     assert list(answer.json()) == ["error"]
@@ -150,7 +150,7 @@ def test_markup_stays_text(scribe: Scribe) -> None:
     [
         ({"json": {"source": "ja", "target": "en"}}, "q: Field required"),
         ({"json": {"q": 7, "source": "ja", "target": "en"}}, "q.str: "),
-        ({"json": {"q": "x", "source": "ja", "target": "fr"}}, "no run translates ja→fr: there are ja→en"),
+        ({"json": {"q": "x", "source": "ja", "target": "fr"}}, "no run translates ja→fr: choose from ja→en"),
         ({"json": {"q": "x", "source": "ja", "target": "en", "format": "html"}}, "format: Input should be 'text'"),
         ({"json": {"q": "x", "source": "ja", "target": "en", "alternatives": 16}}, "alternatives: "),
         ({"json": {"q": "x", "source": "ja", "target": "en", "alternatives": -1}}, "alternatives: "),
@@ -164,10 +164,10 @@ def test_markup_stays_text(scribe: Scribe) -> None:
         ({"data": {"q": "x"}}, "source: Field required; target: Field required"),
         ({"files": {"q": ("name", b"x")}}, "Too many files"),
         ({"content": b"x", "headers": {"content-type": "multipart/form-data"}}, ""),
-        ({"json": {"q": "x" * (LONGEST + 1), "source": "ja", "target": "en"}}, "201 characters at once are more than"),
-        ({"json": {"q": ["x" * LONGEST, "y"], "source": "ja", "target": "en"}}, "201 characters at once are more than"),
-        ({"json": {"q": ["x"] * 9, "source": "ja", "target": "en"}}, "9 lines at once are more than 8"),
-        ({"json": {"q": "\n" * 8, "source": "ja", "target": "en"}}, "9 lines at once are more than 8"),
+        ({"json": {"q": "x" * (LONGEST + 1), "source": "ja", "target": "en"}}, "201 characters exceed the limit of"),
+        ({"json": {"q": ["x" * LONGEST, "y"], "source": "ja", "target": "en"}}, "201 characters exceed the limit of"),
+        ({"json": {"q": ["x"] * 9, "source": "ja", "target": "en"}}, "9 lines exceed the limit of 8"),
+        ({"json": {"q": "\n" * 8, "source": "ja", "target": "en"}}, "9 lines exceed the limit of 8"),
     ],
 )
 def test_a_mistake_is_answered_with_one_line(scribe: Scribe, how: dict[str, Any], complaint: str) -> None:
@@ -202,7 +202,7 @@ def test_a_long_body_is_refused_whether_it_says_so_or_not(scribe: Scribe) -> Non
 def test_the_longest_text_fits_however_it_is_written(scribe: Scribe) -> None:
     limits = Limits(max_chars=5000)
     question = {"q": "\U0001f600" * limits.max_chars, "source": "ja", "target": "en"}
-    escaped = json.dumps(question).encode()  # twelve bytes a character, as in a form
+    escaped = json.dumps(question).encode()  # twelve bytes per character, as in a form
     assert len(escaped) > 12 * limits.max_chars
     for answer in (
         post([scribe.route()], "/translate", limits, content=escaped),
@@ -251,9 +251,9 @@ def test_the_page_chooses_run_direction_and_beam(scribe: Scribe) -> None:
         ({"text": "x", "beam": 0}, "beam: "),
         ({"text": "x", "beam": 17}, "beam: "),
         ({"text": "x", "n_best": 0}, "n_best: "),
-        ({"text": "x", "beam": 2, "n_best": 3}, "beam=2 cannot find the 3 of n_best: give beam=3"),
-        ({"text": "x", "run": "none"}, "no run 'none' is served: there are scribe"),
-        ({"text": "x", "source": "ja", "target": "fr"}, "there are ja→en"),
+        ({"text": "x", "beam": 2, "n_best": 3}, "beam=2 is less than n_best=3: give beam=3"),
+        ({"text": "x", "run": "none"}, "no run 'none' is served: choose from scribe"),
+        ({"text": "x", "source": "ja", "target": "fr"}, "choose from ja→en"),
         ({"text": ["x"]}, "text: "),
     ],
 )
@@ -278,7 +278,7 @@ def test_fifty_at_once_are_translated_together_and_never_mixed_up() -> None:
         posts = (client.post("/translate", json={"q": text, "source": "ja", "target": "en"}) for text in texts)
         return await asyncio.gather(*posts)
 
-    limits = Limits(batch_texts=25, collect_ms=500)
+    limits = Limits(batch_texts=25, collect_ms=60_000)  # a full batch waits for nobody
     answers = ask([Route("tiny", "ja", "en", 2, counted)], question, limits)
     assert [answer.json()["translatedText"] for answer in answers] == expected
     assert calls == [25, 25]
@@ -298,6 +298,13 @@ def test_what_is_asked_otherwise_is_not_mixed_in(scribe: Scribe) -> None:
 # ---- when it cannot
 
 
+async def queued(client: httpx.AsyncClient, n: int) -> str:
+    """Wait until so many texts do; the page of figures that says so."""
+    while f'miyako_queue_texts{{run="scribe"}} {n}' not in (page := (await client.get("/metrics")).text):
+        await asyncio.sleep(0.01)
+    return page
+
+
 def test_too_many_are_told_to_come_back(scribe: Scribe) -> None:
     async def question(client: httpx.AsyncClient) -> tuple[httpx.Response, list[httpx.Response]]:
         async def one(q: str | list[str]) -> httpx.Response:
@@ -307,7 +314,7 @@ def test_too_many_are_told_to_come_back(scribe: Scribe) -> None:
             first = asyncio.ensure_future(one("ab"))
             await asyncio.to_thread(scribe.has_begun.wait, 20)
             waiting = asyncio.ensure_future(one([f"{i}" for i in range(8)]))
-            await asyncio.sleep(0.05)
+            await queued(client, 8)
             full = await one("x")
         return full, [await first, await waiting]
 
@@ -329,7 +336,7 @@ def test_a_request_that_does_not_fit_leaves_nothing_behind(scribe: Scribe) -> No
             first = asyncio.ensure_future(one(["ab"]))
             await asyncio.to_thread(scribe.has_begun.wait, 20)
             waiting = asyncio.ensure_future(one(["a"] * 5))
-            await asyncio.sleep(0.05)
+            await queued(client, 5)
             full = await one(["b"] * 8)
         await asyncio.gather(first, waiting)
         return full
@@ -409,8 +416,8 @@ def test_the_description_has_both_endpoints_and_needs_no_network(scribe: Scribe)
     page = get("/docs", [scribe.route()]).text
     assert all(f" {path}</code>" in page for path in paths)
     assert "<td><code>alternatives</code></td>" in page
-    assert "how many other translations to give" in page
-    assert "://" not in page  # it asks no network for anything
+    assert "number of alternative translations" in page
+    assert "://" not in page  # it requests nothing from the network
 
 
 def test_all_is_counted(scribe: Scribe) -> None:
@@ -429,8 +436,7 @@ def test_all_is_counted(scribe: Scribe) -> None:
             held.append(
                 asyncio.ensure_future(client.post("/translate", json={"q": "a\nb", "source": "ja", "target": "en"}))
             )
-            await asyncio.sleep(0.05)
-            page = (await client.get("/metrics")).text
+            page = await queued(client, 2)
         await asyncio.gather(*held)
         return page
 
@@ -490,7 +496,7 @@ def test_a_body_that_does_not_come_is_not_waited_for(scribe: Scribe, monkeypatch
         answer = b"".join(iter(lambda: client.recv(4096), b""))  # to the end: the connection is closed
     head, _, body = answer.decode().partition("\r\n\r\n")
     assert head.startswith("HTTP/1.1 408 ")
-    assert json.loads(body) == {"error": "the request did not come in time"}
+    assert json.loads(body) == {"error": "the request did not arrive in time"}
     assert scribe.calls == []
 
 

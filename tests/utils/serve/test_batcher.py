@@ -8,7 +8,7 @@ from utils.serve.batcher import Batcher, QueueFullError
 
 
 class Copyist:
-    """Writes texts in capitals, when it may."""
+    """Converts texts to capitals, when allowed to."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[list[str], str]] = []
@@ -73,8 +73,8 @@ def test_a_full_batch_waits_for_nobody(copyist: Copyist) -> None:
 def test_a_batch_has_so_many_texts_and_a_large_request_several(copyist: Copyist) -> None:
     async def ask() -> list[list[str]]:
         async with copyist.batcher(batch_texts=3) as batcher:
-            lots = [["a", "b"], ["c", "d"], ["e"], ["f", "g", "h", "i"]]
-            return await asyncio.gather(*(batcher.enter(lot, "x") for lot in lots))
+            chunks = [["a", "b"], ["c", "d"], ["e"], ["f", "g", "h", "i"]]
+            return await asyncio.gather(*(batcher.enter(chunk, "x") for chunk in chunks))
 
     assert asyncio.run(ask()) == [["A", "B"], ["C", "D"], ["E"], ["F", "G", "H", "I"]]
     assert [texts for texts, _ in copyist.calls] == [["a", "b", "e"], ["c", "d"], ["f", "g", "h"], ["i"]]
@@ -83,8 +83,8 @@ def test_a_batch_has_so_many_texts_and_a_large_request_several(copyist: Copyist)
 def test_what_is_asked_otherwise_is_done_apart_the_oldest_first(copyist: Copyist) -> None:
     async def ask() -> list[list[str]]:
         async with copyist.batcher() as batcher:
-            lots = [("a", "x"), ("b", "y"), ("c", "x"), ("d", "y")]
-            return await asyncio.gather(*(batcher.enter([text], asked) for text, asked in lots))
+            chunks = [("a", "x"), ("b", "y"), ("c", "x"), ("d", "y")]
+            return await asyncio.gather(*(batcher.enter([text], asked) for text, asked in chunks))
 
     assert asyncio.run(ask()) == [["A"], ["B"], ["C"], ["D"]]
     assert copyist.calls == [(["a", "c"], "x"), (["b", "d"], "y")]

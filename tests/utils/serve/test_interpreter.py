@@ -16,7 +16,7 @@ LINES = [TEXT.src[0], "", TEXT.src[77], "  ", TEXT.src[40]]
 @pytest.mark.parametrize(("beam", "n_best", "expected_beam"), [(None, 1, 2), (None, 4, 4), (1, 1, 1), (5, 2, 5)])
 def test_it_says_what_the_translator_says(beam: int | None, n_best: int, expected_beam: int) -> None:
     asked = interpreter()
-    asked.translate(LINES, Asked(beam=3))  # what was asked before is forgotten
+    asked.translate(LINES, Asked(beam=3))  # earlier requests leave no trace
     found = asked.translate(LINES, Asked(beam, n_best))
     expected = translator(beam=expected_beam).translate(LINES, n_best=n_best)
     assert [line.translation for line in found] == expected

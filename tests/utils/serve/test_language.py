@@ -7,7 +7,7 @@ from utils.serve.language import detect, language_name
     ("text", "languages", "expected"),
     [
         ("駅はどこですか。", ["en", "ja"], ("ja", 100.0)),
-        ("京都", ["en", "ja"], ("ja", 100.0)),  # might be Chinese, of which there is none
+        ("京都", ["en", "ja"], ("ja", 100.0)),  # might be Chinese, which is not available
         ("京都", ["ja", "zh"], ("zh", 100.0)),
         ("Where is it?", ["ja", "en"], ("en", 100.0)),
         ("Wo ist der Bahnhof?", ["en", "de"], ("en", 50.0)),  # letters cannot tell
@@ -16,7 +16,7 @@ from utils.serve.language import detect, language_name
         ("寺はzen", ["en", "ja"], ("en", 60.0)),
         ("寺は庭zen", ["en", "ja"], ("en", 50.0)),
         ("寺は庭だzen", ["en", "ja"], ("ja", 57.1)),
-        ("トム・クルーズ", ["en", "ja"], ("ja", 100.0)),  # the dot is no letter
+        ("トム・クルーズ", ["en", "ja"], ("ja", 100.0)),  # the dot is not a letter
         ("・・・ abc", ["ja", "en"], ("en", 100.0)),
         ("1603 – 1868", ["de", "en"], ("de", 0.0)),
         ("我是学生。", ["zh-CN", "en"], ("zh-CN", 100.0)),

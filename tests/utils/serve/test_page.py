@@ -1,4 +1,4 @@
-"""The page's file; how it behaves is tested in a browser."""
+"""The file of the page; its behaviour is tested in a browser."""
 
 import base64
 import hashlib

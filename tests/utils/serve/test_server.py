@@ -1,4 +1,4 @@
-"""A server with a socket and signals: what cannot be had, and how it ends."""
+"""A server with a socket and signals: unavailable addresses, and shutdown."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ def test_a_taken_port_is_named_with_another() -> None:
 
 
 def test_of_two_that_begin_at_once_one_has_the_port() -> None:
-    with bind("127.0.0.1", 0) as first, pytest.raises(ValueError, match="another program has it"):
+    with bind("127.0.0.1", 0) as first, pytest.raises(ValueError, match="another program uses it"):
         bind("127.0.0.1", first.getsockname()[1])
 
 
@@ -35,7 +35,7 @@ def test_a_port_that_there_is_not_is_refused(port: int) -> None:
 
 @pytest.mark.parametrize("host", ["..", "a" * 70 + ".org"])
 def test_a_name_that_no_machine_can_have_is_refused(host: str) -> None:
-    with pytest.raises(ValueError, match=r"is no host: --host 127\.0\.0\.1 is this machine"):
+    with pytest.raises(ValueError, match=r"is not a host name: --host 127\.0\.0\.1 is this machine"):
         bind(host, 0)
 
 
@@ -65,7 +65,7 @@ def left(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 class Visitor(threading.Thread):
-    """Asks the server from another thread, as this one has to serve: only it gets signals."""
+    """Queries the server from another thread, as this one has to serve: only it receives signals."""
 
     def __init__(self, scribe: Scribe, url: str, then: Callable[["Visitor"], None]) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ class Visitor(threading.Thread):
 
 
 def serve(then: Callable[[Visitor], None]) -> list[httpx.Response]:
-    """What a server answered to a visitor, when it was told to end meanwhile."""
+    """Return what a server answered to a visitor while it was told to end."""
     scribe, bound = Scribe(), bind("127.0.0.1", 0)
     visitor = Visitor(scribe, address(bound), then)
     app = create_app([scribe.route()], Limits(collect_ms=0, batch_texts=1))

@@ -23,7 +23,7 @@ ROUTES = [
         ("Der", "auto", "en", None, "german", "de"),
         ("The", "en", "auto", None, "back", None),
         ("駅は", "auto", "auto", "other", "other", None),
-        ("The", "auto", "auto", "other", "other", None),  # who names a run knows what it does
+        ("The", "auto", "auto", "other", "other", None),  # an explicitly named run is used as it is
         ("", "auto", "ja", None, "back", "en"),
     ],
 )
@@ -38,10 +38,16 @@ def test_a_run_is_chosen(
 @pytest.mark.parametrize(
     ("text", "source", "target", "name", "complaint"),
     [
-        ("x", "ja", "fr", None, "no run translates ja→fr: there are ja→en, en→ja, de→en"),
-        ("x", "fr", "auto", None, "no run translates fr→auto: there are ja→en, en→ja, de→en"),
-        ("駅は", "auto", "ja", None, "no language that can be translated auto→ja: there are ja→en, en→ja, de→en"),
-        ("x", "auto", "auto", "none", "no run 'none' is served: there are one, other, back, german"),
+        ("x", "ja", "fr", None, "no run translates ja→fr: choose from ja→en, en→ja, de→en"),
+        ("x", "fr", "auto", None, "no run translates fr→auto: choose from ja→en, en→ja, de→en"),
+        (
+            "駅は",
+            "auto",
+            "ja",
+            None,
+            "the language of the text cannot be translated auto→ja: choose from ja→en, en→ja, de→en",
+        ),
+        ("x", "auto", "auto", "none", "no run 'none' is served: choose from one, other, back, german"),
         ("x", "en", "ja", "one", "no run one translates en→ja"),
     ],
 )

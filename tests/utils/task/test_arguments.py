@@ -1,5 +1,6 @@
-"""What train.py is asked for: here, the runs that it goes on with or begins from."""
+"""The command line of train.py: the runs that it resumes or starts from, and its help."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -7,17 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from utils.config import Config, LanguageConfig
+from utils.config import LanguageConfig, TranslationConfig
 from utils.dataset.corpus import DataConfig
 from utils.run import find_run
 from utils.task import arguments
-from utils.task.arguments import read_arguments
+from utils.task.arguments import build_parser, read_arguments
+from utils.text.pair import TokenizerConfig
 
 
 @pytest.fixture
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of runs: a translator's, a language model's, and one without settings."""
-    for name, config in (("tiny-1", Config(name="tiny")), ("story-1", LanguageConfig(name="story"))):
+    for name, config in (("tiny-1", TranslationConfig(name="tiny")), ("story-1", LanguageConfig(name="story"))):
         (tmp_path / name).mkdir()
         config.save(tmp_path / name / "config.yaml")
     (tmp_path / "empty").mkdir()
@@ -26,7 +28,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("named", [lambda folder: folder.name, str])
-@pytest.mark.parametrize(("name", "tree"), [("tiny-1", Config), ("story-1", LanguageConfig)])
+@pytest.mark.parametrize(("name", "tree"), [("tiny-1", TranslationConfig), ("story-1", LanguageConfig)])
 def test_a_run_is_named_by_its_path_or_by_its_name_alone(
     runs: Path, name: str, tree: type, named: Callable[[Path], str]
 ) -> None:
@@ -53,22 +55,40 @@ def test_what_is_no_run_is_refused(runs: Path, option: str, name: str, complaint
 
 
 def test_a_corpus_that_is_named_anew_takes_the_place_of_a_runs_own_files(runs: Path) -> None:
-    own = DataConfig(src=Path("a.ja"), tgt=Path("a.en"), dev_src=Path("d.ja"), dev_tgt=Path("d.en"), src_lang="xx")
-    Config(data=own).save(runs / "tiny-1" / "config.yaml")
+    a, b, c, d = (runs / name for name in ("a.ja", "a.en", "d.ja", "d.en"))
+    own = DataConfig(src=a, tgt=b, dev_src=c, dev_tgt=d, src_lang="xx")
+    TranslationConfig(data=own).save(runs / "tiny-1" / "config.yaml")
 
     def data(*options: str) -> DataConfig:
         config = read_arguments(["--init-from", "tiny-1", *options]).config
-        assert isinstance(config, Config)
+        assert isinstance(config, TranslationConfig)
         return config.data
 
     assert data() == own
     for options in (("--data.corpus", "kftt"), ("--data.corpus=kftt",)):
         assert data(*options) == DataConfig(corpus="kftt", src_lang="xx")
     preset = runs / "preset.yaml"
-    preset.write_text("data: {corpus: multi30k, src_lang: en, tgt_lang: de, test_src: t.en}\n")
-    assert data("--config", str(preset)) == DataConfig("multi30k", "en", "de", test_src=Path("t.en"))
+    preset.write_text("data: {corpus: multi30k, src_lang: en, tgt_lang: de, test_src: /t.en}\n")
+    assert data("--config", str(preset)) == DataConfig("multi30k", "en", "de", test_src=Path("/t.en"))
     preset.write_text("data: {held_out: 7}\n")
     assert data("--config", str(preset)) == replace(own, held_out=7)
     # what is given beside it holds
-    archived = data("--data.corpus", "kftt", "--data.archive", "kftt.tar.gz", "--data.test_src=t.ja")
-    assert (archived.archive, archived.src, archived.test_src) == (Path("kftt.tar.gz"), None, Path("t.ja"))
+    archived = data("--data.corpus", "kftt", "--data.archive", "/kftt.tar.gz", "--data.test_src=/t.ja")
+    assert (archived.archive, archived.src, archived.test_src) == (Path("/kftt.tar.gz"), None, Path("/t.ja"))
+
+
+def test_the_help_has_the_type_and_the_default_of_every_setting() -> None:
+    text = " ".join(build_parser().format_help().split())
+    assert "inner width of the feed-forward layers. (type: int, default: 2048)" in text
+    assert re.search(r"updates\b[^(]*\(type: int \| null, default: null\)", text)
+    assert re.search(r"--data.corpus \{kftt,[^}]*\} [^(]*\(your own texts\)[^(]*\(default: kftt\)", text)
+    assert "train nothing --profile" in text  # what is no setting of a run needs none
+
+
+@pytest.mark.parametrize("option", ["--resume", "--init-from"])
+def test_a_vocabulary_that_is_there_is_not_asked_for_with_other_settings(runs: Path, option: str) -> None:
+    learned = TranslationConfig(name="tiny", tokenizer=TokenizerConfig(vocab_size=900))
+    learned.save(runs / "tiny-1" / "config.yaml")
+    assert read_arguments([option, "tiny-1", "--tokenizer.sampling", "0.1"]).config.tokenizer.vocab_size == 900
+    with pytest.raises(ValueError, match=r"^tokenizer.vocab_size=400, but .* was learned with 900: give --tokenizer"):
+        read_arguments([option, "tiny-1", "--tokenizer.vocab_size", "400"])

@@ -83,8 +83,8 @@ def test_a_mistake_is_answered_with_a_line(
     folder = classifier_run(tmp_path)
     for arguments, complaint in (
         (["--run", folder], "nowhere.a"),
-        (["--run", bert_run(tmp_path)], "task masked_language, and here classification is needed"),
-        (["--run", folder, "--config", tmp_path], "at once: give one of them"),
+        (["--run", bert_run(tmp_path)], "task masked_language, but classification is needed here"),
+        (["--run", folder, "--config", tmp_path], "cannot be combined: give one of them"),
         (["--config", tmp_path / "none.yaml"], f"no settings {tmp_path / 'none.yaml'}: "),
     ):
         assert command(monkeypatch, *arguments) == 2

@@ -71,7 +71,8 @@ def test_the_summary_names_what_is_most_often_confused() -> None:
     taken = torch.tensor([[900, 7, 0], [30, 50, 1], [0, 12, 0]])
     assert summary(taken, LABELS) == [
         "accuracy 95.00 % of 1,000 texts",
-        "most often taken: garden for bridge (30), river for garden (12), bridge for garden (7), garden for river (1)",
+        "most often confused: garden taken for bridge (30), river taken for garden (12), bridge taken for garden (7), "
+        "garden taken for river (1)",
     ]
     assert summary(torch.eye(3, dtype=torch.long), LABELS) == ["accuracy 100.00 % of 3 texts"]
 
@@ -100,7 +101,7 @@ def test_the_command_shows_the_newest_classifiers_answer(
     assert command(monkeypatch, "--texts", texts, "--labels", labels) == 0
     assert capsys.readouterr().out.splitlines() == [
         "accuracy 32.00 % of 50 texts",
-        "most often taken: bridge for river (17), garden for river (17)",
+        "most often confused: bridge taken for river (17), garden taken for river (17)",
     ]
 
 
@@ -122,13 +123,13 @@ def test_a_mistake_is_answered_with_a_line(
     assert complaint("寺", "--top", 0) == "--top 0: give 1 or more"
     assert complaint("--texts", texts) == "--texts and --labels belong together: give both"
     assert complaint("寺", "--labels", labels) == "--texts and --labels belong together: give both"
-    assert complaint("寺", "--texts", texts, "--labels", labels).endswith("at once: give one of them")
+    assert complaint("寺", "--texts", texts, "--labels", labels).endswith("cannot be combined: give one of them")
     few = tmp_path / "few"
     few.write_text("river\nbridge\n", encoding="utf-8")
     assert complaint("--texts", texts, "--labels", few) == (
         f"{texts} has 50 lines but {few} has 2: give a label for each"
     )
     few.write_text("river\nharbour\n", encoding="utf-8")
-    assert "line 2: label 'harbour' is none of" in complaint("--texts", texts, "--labels", few)
+    assert "line 2: label 'harbour' is not among" in complaint("--texts", texts, "--labels", few)
     assert command(monkeypatch, "寺", "--run", bert_run(tmp_path)) == 2
-    assert "is of task masked_language, and here classification is needed" in capsys.readouterr().err
+    assert "is of task masked_language, but classification is needed here" in capsys.readouterr().err

@@ -203,7 +203,7 @@ def test_a_line_that_cannot_be_filled_in_does_not_end_the_others(
     assert first.startswith(f"line 1: '京都' has no {MASK}: ")
     assert second.startswith("line 4: ")
     assert second.endswith(f"shorten '{long}'")
-    assert last == "fill_in: error: 2 of the lines could not be filled in, see above"
+    assert last == "fill_in: error: 2 of the lines could not be filled in: see above"
 
 
 def test_without_a_bare_space_the_network_is_not_asked_about_it(
@@ -237,9 +237,9 @@ def test_a_mistake_is_answered_with_a_line(
     )
     assert complaint(MASK, "--run", tmp_path / "none").startswith(f"no run {tmp_path / 'none'}: ")
     wrong = complaint(MASK, "--run", classifier_run(tmp_path))
-    assert wrong.endswith("is of task classification, and here masked_language is needed")
+    assert wrong.endswith("is of task classification, but masked_language is needed here")
     assert complaint(MASK, "--run", folder, "--top", 0) == "--top 0: give 1 or more"
-    assert complaint(MASK, "--run", folder, "--hugging_face", folder).endswith("at once: give one of them")
+    assert complaint(MASK, "--run", folder, "--hugging_face", folder).endswith("cannot be combined: give one of them")
 
 
 PIECES = ["[PAD]", "[UNK]", "[MASK]", "[SEP]", "[CLS]", "kyoto", "is", "old", "##er", "a", "city", "京", "都", "は"]

@@ -111,11 +111,11 @@ def test_every_option_of_sampling_is_heard(
         (["--tokens", 0], "--tokens 0: give 1 or more"),
         (["--sentences", 0], "--sentences 0: give 1 or more"),
         (["--samples", 0], "--samples 0: give 1 to 10000"),
-        (["--temperature", 0], "--temperature 0.0: give more than 0, or say --greedy instead"),
+        (["--temperature", 0], "--temperature 0.0: give more than 0, or use --greedy instead"),
         (["--memory_length", -1], "--memory_length -1: give 0 or more"),
         (["--top_p", 1.5], "--top_p 1.5: give more than 0 and at most 1 (all tokens)"),
         *(
-            (["--greedy", option, value], f"--greedy and {option} {value} at once: greedy draws nothing; leave one out")
+            (["--greedy", option, value], f"--greedy and {option} {value} cannot be combined: leave one out")
             for option, value in (
                 ("--samples", 1),
                 ("--temperature", 1.0),
@@ -141,4 +141,4 @@ def test_a_run_of_another_task_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert command(monkeypatch, PROMPT, "--run", bert_run(tmp_path)) == 2
-    assert "is of task masked_language, and here language is needed" in capsys.readouterr().err
+    assert "is of task masked_language, but language is needed here" in capsys.readouterr().err

@@ -85,7 +85,7 @@ def test_the_command_prints_writes_and_draws(
         (["--memory_lengths", "-1"], r"^--memory_lengths -1: give 0"),
         (["--segment_length", "0"], r"^--segment_length 0: give 1 or more"),
         (["--run", "one/xl", "other/xl"], r"^two runs are named xl: give one of them"),
-        (["--json", "one"], r"^one is there and is no file: give another name"),
+        (["--json", "one"], r"^one exists and is not a file: give another name"),
         (["--run", "one/xl", "one/xl"], r"^two runs are named xl: give one of them"),
     ],
 )

@@ -8,8 +8,8 @@ import torch
 from tests import tiny
 from tests.utils.task.tiny_run import XL, english, language_run
 from utils.run import Run, load_run
+from utils.search.document_scorer import DocumentScorer
 from utils.search.hypothesis import SearchConfig
-from utils.search.rescoring import DocumentScorer
 from utils.search.translator import Candidate, Translation
 from utils.task.rescore import RescoringConfig, load_rescorer, save_rescoring, saved_rescoring
 from utils.trained import load_language_model
@@ -50,9 +50,9 @@ def test_variants_of_a_language_are_the_language(run: Run, tmp_path: Path, langu
 
 
 def test_a_model_of_another_language_or_task_is_refused(run: Run, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"is a language model of ja, and .* translates into en: train one of en"):
+    with pytest.raises(ValueError, match=r"is a language model of ja, but .* translates into en: train one of en"):
         load_rescorer(language_run(tmp_path, language="ja"), run, SEARCH, RescoringConfig())
-    with pytest.raises(ValueError, match="is of task translation, and here language is needed"):
+    with pytest.raises(ValueError, match="is of task translation, but language is needed here"):
         load_rescorer(run.folder, run, SEARCH, RescoringConfig())
     with pytest.raises(ValueError, match="no run"):
         load_rescorer(tmp_path / "nowhere", run, SEARCH, RescoringConfig())

@@ -16,7 +16,7 @@ import torch
 from const.path import ROOT
 from models.bert import Bert
 from tests.tiny import TEXT
-from utils.config import ClassificationConfig, Config, LanguageConfig, MaskedLanguageConfig
+from utils.config import ClassificationConfig, LanguageConfig, MaskedLanguageConfig, TranslationConfig
 from utils.dataset.corpus import DataConfig
 from utils.dataset.labelled import LabelledConfig
 from utils.dataset.monolingual import MonolingualConfig
@@ -58,10 +58,14 @@ STILL = ["--optimizer.peak_lr", "1e-12"]  # begins with other weights, and leave
 # a word @NAME is the run of that name
 RUN = """
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 import train
 from const.path import PICKLES
+from utils.config import MaskedLanguageConfig
+from utils.run import read_config
+from utils.task.masked_language import MaskedLanguageTask
 for argv in {commands!r}:
     sys.argv = ["train.py", *(str(*PICKLES.glob(word[1:] + "-*")) if word[0] == "@" else word for word in argv)]
     train.main()
@@ -70,6 +74,12 @@ away = bert.rename(PICKLES / "away")
 sys.argv = ["train.py", "--resume", str(*PICKLES.glob("translator-*")), "--training.max_steps", "5"]
 train.main()
 away.rename(bert)
+config = read_config(bert, MaskedLanguageConfig)
+for seed in (1, 2):
+    task = MaskedLanguageTask(replace(config, training=replace(config.training, seed=seed)), bert, print)
+    dev, _ = task.validation(task.build())
+    for split, batches in (("dev", dev), ("train", task.sampler.all())):
+        print(f"{{split}} of seed {{seed}}: {{[batch.ids.tolist() for batch in batches]}}")
 """
 
 
@@ -119,7 +129,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=170,
+        timeout=600,
     )
     assert process.returncode == 0, process.stdout + process.stderr
     (home / "said.txt").write_text(process.stdout, encoding="utf-8")
@@ -129,7 +139,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("task", "config", "known"),
     [
-        (TranslationTask, Config(data=DataConfig(src=NOWHERE, tgt=NOWHERE)), {"bleu", "chrf"}),
+        (TranslationTask, TranslationConfig(data=DataConfig(src=NOWHERE, tgt=NOWHERE)), {"bleu", "chrf"}),
         (MaskedLanguageTask, MaskedLanguageConfig(data=MonolingualConfig(text=NOWHERE)), {"accuracy"}),
         (LanguageTask, LanguageConfig(data=MonolingualConfig(text=NOWHERE)), set()),
         (ClassificationTask, ClassificationConfig(data=LabelledConfig(*[NOWHERE] * 6)), {"accuracy"}),
@@ -140,7 +150,7 @@ def test_a_task_refuses_scores_that_it_does_not_have_before_it_looks_for_its_tex
 ) -> None:
     for score in ("loss", "bleu", "chrf", "accuracy"):
         asked = dataclasses.replace(config, training=dataclasses.replace(config.training, select_by=score))
-        expected = "nowhere" if score in known | {"loss"} else f"^select_by={score} is not scored here"
+        expected = "nowhere" if score in known | {"loss"} else f"^select_by={score} is not scored by this task"
         with pytest.raises(ValueError, match=expected):
             task(asked, None, print)
 
@@ -176,7 +186,16 @@ def test_every_task_leaves_a_run_folder_that_holds_everything(home: Path, name: 
 
 def test_other_streams_than_before_begin_an_epoch_anew(home: Path) -> None:
     said = (home / "said.txt").read_text(encoding="utf-8")
-    assert "The text is cut into other streams than before: the epoch begins anew, with nothing to remember" in said
+    assert "The text is split into other streams than before: the epoch starts over, with an empty memory" in said
+
+
+def test_berts_of_several_seeds_are_scored_on_the_same_examples(home: Path) -> None:
+    said = (home / "said.txt").read_text(encoding="utf-8")
+    (dev, train), (dev_of_another, train_of_another) = (
+        re.findall(rf"^(?:dev|train) of seed {seed}: (.+)$", said, re.M) for seed in (1, 2)
+    )
+    assert dev == dev_of_another
+    assert train != train_of_another
 
 
 def test_the_speed_is_of_what_is_predicted(home: Path) -> None:
@@ -200,7 +219,7 @@ def test_what_was_trained_is_read_again(home: Path) -> None:
     assert load_bert(run(home, "bert")).config.name == "bert"
     assert set(load_classifier(run(home, "kinds")).vocabulary.labels) == {"old", "new", "beautiful", "small"}
     for wrong in ("xl", "kinds", "translator"):
-        with pytest.raises(ValueError, match=r"and here masked_language is needed$"):
+        with pytest.raises(ValueError, match=r"but masked_language is needed here$"):
             load_bert(run(home, wrong))
 
 
@@ -221,7 +240,7 @@ def test_a_classifier_and_a_translator_begin_with_the_bert_and_its_vocabulary(ho
         tokenizer = load_tokenizers(folder).src
         assert tokenizer.tokens(range(len(tokenizer))) == words
     config = translator.config
-    assert isinstance(config, Config)
+    assert isinstance(config, TranslationConfig)
     assert config.model.bert is not None
     assert config.model.bert.architecture() == pretrained.config.model.architecture()
     assert len(translator.translator().translate(TEXT.src[:2])) == 2

@@ -31,7 +31,7 @@ from utils.training.guarded_optimizer import GuardedOptimizer
 from utils.training.jsonl_log import JsonlLog
 from utils.training.masked_objective import MaskedLanguageObjective
 from utils.training.objective import Objective, mean_loss
-from utils.training.plan import PlanConfig
+from utils.training.plan import TrainingConfig
 from utils.training.recurrent_objective import RecurrentObjective
 from utils.training.weight_store import WeightStore
 
@@ -101,7 +101,7 @@ def test_resumed_is_uninterrupted_bit_for_bit(
     case_of: Callable[[float], Case], interrupt_at: int, tmp_path: Path
 ) -> None:
     case = case_of(0.2)
-    plan = PlanConfig(max_steps=14, max_epochs=None, validate_every=4, report_every=3)
+    plan = TrainingConfig(max_steps=14, max_epochs=None, validate_every=4, report_every=3)
     batch, dev = BatchConfig(accumulate=2), case.sampler().all()
 
     def go(trainer: Trainer, witness: Witness, name: str) -> CheckpointStore:
@@ -156,31 +156,33 @@ class Together(Processes):
         self._barrier.wait(30)
         return values
 
-    def add_up(self, tensors: Sequence[Tensor]) -> None:
+    def all_reduce(self, tensors: Sequence[Tensor]) -> None:
         for tensor, *parts in zip(tensors, *self._all([tensor.clone() for tensor in tensors]), strict=True):
             tensor.copy_(parts[0] + parts[1])
 
-    def any(self, flag: bool) -> bool:
-        return any(self._all(flag))
+    def any(self, *flags: bool) -> list[bool]:
+        return [any(flag) for flag in zip(*self._all(flags), strict=True)]
 
-    def from_first(self, value: Any) -> Any:
+    def broadcast(self, value: Any) -> Any:
         return self._all(value)[0]
 
-    def to_first(self, places: Mapping[int, Any]) -> dict[int, Any]:
+    def gather(self, places: Mapping[int, Any]) -> dict[int, Any]:
         first, second = self._all(dict(places))
         return first | second if self.is_first else {}
 
 
 def fit_together(
     case: Case,
-    plan: PlanConfig,
+    plan: TrainingConfig,
     state: dict[str, Any] | None = None,
+    to_first: Callable[[Trainer, Witness], None] = lambda *_: None,
     to_second: Callable[[Trainer, Witness], None] = lambda *_: None,
 ) -> tuple[list[Trainer], list[Witness]]:
-    """Two processes from the beginning, or from a checkpoint; to the second of them something may be done before."""
+    """Two processes from the beginning, or from a checkpoint; to each of them something may be done before."""
     slots, barrier = [None, None], threading.Barrier(2)
     pair = [new_trainer(case, Together(rank, slots, barrier)) for rank in (0, 1)]
     told = [Witness(bleu=[1.0] * 9) for _ in pair]
+    to_first(pair[0], told[0])
     to_second(pair[1], told[1])
 
     def run(rank: int) -> None:
@@ -200,7 +202,10 @@ def fit_together(
 @CASES
 def test_two_processes_are_one(case_of: Callable[[float], Case]) -> None:
     case = case_of(0.0)
-    plan, batch = PlanConfig(max_steps=9, max_epochs=None, validate_every=4, report_every=1), BatchConfig(accumulate=2)
+    plan, batch = (
+        TrainingConfig(max_steps=9, max_epochs=None, validate_every=4, report_every=1),
+        BatchConfig(accumulate=2),
+    )
     alone, witness = new_trainer(case), Witness(bleu=[1.0] * 9)
     alone.fit(case.sampler(), batch, case.sampler().all(), witness.judge, plan, [witness], witness.interrupt)
     pair, told = fit_together(case, plan)
@@ -214,12 +219,25 @@ def test_two_processes_are_one(case_of: Callable[[float], Case]) -> None:
 def test_two_processes_that_are_resumed_remember_their_own() -> None:
     """What the first one saved for the other must not come back over what it knows better by then."""
     case = transformer_xl(0.0)
-    plan = PlanConfig(max_steps=8, max_epochs=None, validate_every=2)
+    plan = TrainingConfig(max_steps=8, max_epochs=None, validate_every=2)
     straight, _ = fit_together(case, plan)
     broken, _ = fit_together(case, replace(plan, max_steps=4))
     resumed, _ = fit_together(case, plan, broken[0].state())
     assert same(resumed[0].state() | {"progress": 0}, straight[0].state() | {"progress": 0}, {"seconds"})
     assert same(dict(resumed[1].memories)[1], dict(straight[1].memories)[1], set())
+
+
+def test_what_is_saved_at_a_validation_has_what_all_processes_remember(monkeypatch: pytest.MonkeyPatch) -> None:
+    case, saved = transformer_xl(0.0), list[dict[str, Any]]()
+
+    def save(first: Trainer, witness: Witness) -> None:
+        monkeypatch.setattr(witness, "on_validation", lambda *_: saved.append(copy.deepcopy(first.state())))
+
+    plan = TrainingConfig(max_steps=8, max_epochs=None, validate_every=4)
+    straight, _ = fit_together(case, plan, to_first=save)
+    assert saved[0]["memories"].keys() == {0, 1}
+    resumed, _ = fit_together(case, plan, saved[0])
+    assert same(resumed[0].state() | {"progress": 0}, straight[0].state() | {"progress": 0}, {"seconds"})
 
 
 def test_what_is_not_finite_is_not_remembered() -> None:
@@ -241,7 +259,7 @@ def test_larger_batches_after_a_resume_end_the_epoch() -> None:
         BatchConfig(accumulate=3),
         case.sampler().all(),
         witness.judge,
-        PlanConfig(max_epochs=2),
+        TrainingConfig(max_epochs=2),
         [],
         witness.interrupt,
     )
@@ -265,7 +283,7 @@ def test_a_batch_goes_on_where_its_streams_ended() -> None:
 
     trainer.objective = watched
     epochs = [sampler.epoch(n) for n in (0, 1)]
-    plan = PlanConfig(max_epochs=2, validate_every=1000)
+    plan = TrainingConfig(max_epochs=2, validate_every=1000)
     witness = Witness()
     trainer.fit(sampler, BatchConfig(accumulate=2), sampler.all(), witness.judge, plan, [], witness.interrupt)
     assert len(seen) == sum(map(len, epochs))

@@ -62,8 +62,8 @@ def test_a_penalty_is_used(talk: Conversation) -> None:
 
 
 def test_what_a_reader_must_know_stands_below(talk: Conversation) -> None:
-    assert talk.answer("😀") == ["😀", "(nothing in it is in the vocabulary; left as it is)"]
-    assert talk.answer("".join(TEXT.src[:3]))[1:] == ["(long, translated in 3 pieces)"]
+    assert talk.answer("😀") == ["😀", "(no part of it is in the vocabulary; left unchanged)"]
+    assert talk.answer("".join(TEXT.src[:3]))[1:] == ["(long; translated in 3 pieces)"]
 
 
 @pytest.mark.parametrize("command", [":q", ":quit", ": quit "])
@@ -77,13 +77,13 @@ def test_it_ends_when_told_to(talk: Conversation, command: str) -> None:
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (":n", ":n : give a whole number from 1, such as :n 4"),
+        (":n", ":n: give a whole number of at least 1, such as :n 4"),
         (":n 0", ":n 0: give a whole number"),
         (":beam wide", ":beam wide: give a whole number"),
         (":length_penalty x", ":length_penalty x: give a number"),
         (":length_penalty 99", "length_penalty=99.0: give -10 to 10"),
-        (":bem 3", "no command :bem: see :help"),
-        (":", "no command :: see :help"),
+        (":bem 3", "unknown command :bem: see :help"),
+        (":", "unknown command :: see :help"),
     ],
 )
 def test_a_command_that_cannot_be_obeyed_changes_nothing(talk: Conversation, command: str, message: str) -> None:

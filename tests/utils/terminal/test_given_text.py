@@ -1,4 +1,4 @@
-"""Texts of arguments, or of standard input."""
+"""Texts from arguments or from standard input."""
 
 import io
 import os

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from utils.terminal.line_stream import LineStream, count_lines, in_lots, paired
+from utils.terminal.line_stream import LineStream, count_lines, in_chunks, paired
 
 
-def lots_of(content: bytes, most: int = 3) -> list[list[str]]:
+def chunks_of(content: bytes, most: int = 3) -> list[list[str]]:
     stream = LineStream(BytesIO(content))
-    return list(in_lots((line.decode() for line in stream), stream.is_ready, most))
+    return list(in_chunks((line.decode() for line in stream), stream.is_ready, most))
 
 
 @pytest.mark.parametrize(
@@ -25,9 +25,9 @@ def test_lines_are_those_of_a_file(content: bytes, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_lot_has_at_most_so_many() -> None:
-    assert [len(lot) for lot in lots_of(b"a\n" * 7)] == [3, 3, 1]
-    assert [len(lot) for lot in lots_of(b"a\n" * 6)] == [3, 3]
-    assert lots_of(b"") == []
+    assert [len(chunk) for chunk in chunks_of(b"a\n" * 7)] == [3, 3, 1]
+    assert [len(chunk) for chunk in chunks_of(b"a\n" * 6)] == [3, 3]
+    assert chunks_of(b"") == []
 
 
 def test_of_very_many_lines_few_are_held() -> None:
@@ -39,9 +39,9 @@ def test_of_very_many_lines_few_are_held() -> None:
             taken += 1
             yield line
 
-    lots = in_lots(endless(), lambda: True, 1000)
+    chunks = in_chunks(endless(), lambda: True, 1000)
     for n in range(1, 100):
-        assert len(next(lots)) == 1000
+        assert len(next(chunks)) == 1000
         assert taken == n * 1000
 
 
@@ -54,17 +54,17 @@ def pipe() -> Iterator[tuple[LineStream, int]]:
 
 def test_what_is_there_comes_at_once_and_nothing_is_waited_for(pipe: tuple[LineStream, int]) -> None:
     stream, writer = pipe
-    lots = in_lots((line.decode() for line in stream), stream.is_ready, 3)
+    chunks = in_chunks((line.decode() for line in stream), stream.is_ready, 3)
     os.write(writer, b"a\n")
-    assert next(lots) == ["a\n"]
+    assert next(chunks) == ["a\n"]
     os.write(writer, b"b\nc\nd\ne\nhal")
-    assert next(lots) == ["b\n", "c\n", "d\n"]
-    assert next(lots) == ["e\n"]
+    assert next(chunks) == ["b\n", "c\n", "d\n"]
+    assert next(chunks) == ["e\n"]
     os.write(writer, b"f\ng\n")
-    assert next(lots) == ["half\n", "g\n"]
+    assert next(chunks) == ["half\n", "g\n"]
     os.write(writer, b"last")
     os.close(writer)
-    assert list(lots) == [["last"]]
+    assert list(chunks) == [["last"]]
 
 
 def test_a_pipe_that_is_always_full_is_read_in_full_lots(pipe: tuple[LineStream, int]) -> None:
@@ -76,10 +76,10 @@ def test_a_pipe_that_is_always_full_is_read_in_full_lots(pipe: tuple[LineStream,
 
     thread = threading.Thread(target=fill)
     thread.start()
-    lots = list(in_lots((line.decode() for line in stream), stream.is_ready, 100))
+    chunks = list(in_chunks((line.decode() for line in stream), stream.is_ready, 100))
     thread.join()
-    assert [line for lot in lots for line in lot] == [f"{i}\n" for i in range(200_000)]
-    assert len(lots) < 2_200
+    assert [line for chunk in chunks for line in chunk] == [f"{i}\n" for i in range(200_000)]
+    assert len(chunks) < 2_200
 
 
 def test_what_is_before_a_wrong_line_comes_first() -> None:
@@ -87,10 +87,10 @@ def test_what_is_before_a_wrong_line_comes_first() -> None:
         yield from ("a", "b", "c", "d")
         raise ValueError("line 5")
 
-    lots = in_lots(lines(), lambda: True, 3)
-    assert [next(lots), next(lots)] == [["a", "b", "c"], ["d"]]
+    chunks = in_chunks(lines(), lambda: True, 3)
+    assert [next(chunks), next(chunks)] == [["a", "b", "c"], ["d"]]
     with pytest.raises(ValueError, match="line 5"):
-        next(lots)
+        next(chunks)
 
 
 @pytest.mark.parametrize(("content", "n"), [(b"", 0), (b"a", 1), (b"a\n", 1), (b"\n\nb", 3), (b"a\n" * 2**20, 2**20)])
@@ -105,18 +105,18 @@ def test_a_pipe_is_not_read_to_count_it(tmp_path: Path) -> None:
 
 
 def test_lines_are_paired_across_lots() -> None:
-    lots = [["a", "b"], ["c"]]
-    assert list(paired(lots, iter("xyz"), ("A", "B"))) == [[("a", "x"), ("b", "y")], [("c", "z")]]
+    chunks = [["a", "b"], ["c"]]
+    assert list(paired(chunks, iter("xyz"), ("A", "B"))) == [[("a", "x"), ("b", "y")], [("c", "z")]]
     assert list(paired([], iter([]), ("A", "B"))) == []
 
 
 @pytest.mark.parametrize(
     ("n_others", "pairs", "message"),
-    [(0, 0, "B ends after 0 lines, A goes on"), (2, 2, "B ends after 2"), (4, 3, "A ends after 3 lines, B goes on")],
+    [(0, 0, "B ends after 0 lines, A has more"), (2, 2, "B ends after 2"), (4, 3, "A ends after 3 lines, B has more")],
 )
 def test_a_side_that_ends_first_is_named_after_the_pairs_before(n_others: int, pairs: int, message: str) -> None:
     found: list[list[tuple[str, str]]] = []
-    lots = paired([["a", "b"], ["c"]], iter("wxyz"[:n_others]), ("A", "B"))
+    chunks = paired([["a", "b"], ["c"]], iter("wxyz"[:n_others]), ("A", "B"))
     with pytest.raises(ValueError, match=message):
-        found.extend(lots)
-    assert sum(len(lot) for lot in found) == pairs
+        found.extend(chunks)
+    assert sum(len(chunk) for chunk in found) == pairs

@@ -44,7 +44,7 @@ def test_every_option_reaches_its_setting() -> None:
         ("--coverage_penalty -1", "--coverage_penalty -1.0: give 0 to 100"),
         ("--min_length 5 --max_length 3", "--min_length 5: give 0 to --max_length 3"),
         ("--min_ratio 5", "--min_ratio 5.0: give 0 to --max_ratio 3.0"),
-        ("--minimum_bayes_risk --beam 1", "--minimum_bayes_risk has nothing to choose from: give --beam"),
+        ("--minimum_bayes_risk --beam 1", "--minimum_bayes_risk has nothing to choose from: give e.g. --beam"),
     ],
 )
 def test_a_refusal_speaks_of_options(words: str, message: str) -> None:
@@ -58,8 +58,8 @@ def test_a_refusal_speaks_of_options(words: str, message: str) -> None:
     [
         ("--sample --temperature 0", "--temperature 0.0: give 1e-05 or more, or use greedy search (--beam 1)"),
         ("--sample --samples 0", "--samples 0: give 1 to 10000"),
-        ("--top_k 5", "--top_k 5 is for drawn translations: add --sample"),
-        ("--seed 0", "--seed 0 is for drawn translations: add --sample"),
+        ("--top_k 5", "--top_k 5 applies to sampling: add --sample"),
+        ("--seed 0", "--seed 0 applies to sampling: add --sample"),
     ],
 )
 def test_a_refusal_of_sampling_speaks_of_options(words: str, message: str) -> None:
@@ -71,7 +71,7 @@ def test_a_refusal_of_sampling_speaks_of_options(words: str, message: str) -> No
 def test_a_beam_is_wide_enough_for_what_is_shown() -> None:
     assert search(n_best=5).beam_size == 5
     assert search("--beam", "8", n_best=5).beam_size == 8
-    with pytest.raises(ValueError, match="--beam 4 cannot find the 5 of --n_best: give --beam 5"):
+    with pytest.raises(ValueError, match="--beam 4 is less than --n_best 5: give --beam 5"):
         search("--beam", "4", n_best=5)
     assert search("--sample", n_best=5).beam_size == 2
 
@@ -87,7 +87,7 @@ def test_as_many_are_drawn_as_are_shown_and_more_to_choose_by_risk() -> None:
     assert n_samples("--minimum_bayes_risk", n_best=1) == 32
     assert n_samples("--minimum_bayes_risk", n_best=50) == 50
     assert n_samples("--samples", "9", n_best=6) == 9
-    with pytest.raises(ValueError, match="--samples 4 are fewer than --n_best 5: give --samples 5"):
+    with pytest.raises(ValueError, match="--samples 4 is less than --n_best 5: give --samples 5"):
         n_samples("--samples", "4", n_best=5)
 
 

@@ -29,16 +29,25 @@ def test_candidates_are_numbered_or_labelled() -> None:
 
 
 @pytest.mark.parametrize(
-    ("n_pieces", "lost", "unknown", "said"),
+    ("n_pieces", "lost", "unknown", "n_unknown", "said"),
     [
-        (1, 0, False, []),
-        (0, 0, True, ["nothing in it is in the vocabulary; left as it is"]),
-        (3, 0, False, ["long, translated in 3 pieces"]),
-        (3, 5, False, ["a sentence is longer than the model's window; 5 tokens were cut"]),
+        (1, 0, False, 0, []),
+        (0, 0, True, 2, ["no part of it is in the vocabulary; left unchanged"]),
+        (1, 0, False, 1, ["1 token is not in the vocabulary; read as <unk>"]),
+        (3, 0, False, 0, ["long; translated in 3 pieces"]),
+        (
+            *(3, 5, False, 2),
+            [
+                "2 tokens are not in the vocabulary; read as <unk>",
+                "a sentence is longer than the model's window; 5 tokens were cut off",
+            ],
+        ),
     ],
 )
-def test_what_a_reader_must_know_is_said(n_pieces: int, lost: int, unknown: bool, said: list[str]) -> None:
-    assert notices(Translation(TWO, n_pieces, lost, unknown)) == said
+def test_what_a_reader_must_know_is_said(
+    n_pieces: int, lost: int, unknown: bool, n_unknown: int, said: list[str]
+) -> None:
+    assert notices(Translation(TWO, n_pieces, lost, unknown, n_unknown)) == said
 
 
 def test_a_record_is_one_line_of_readable_json() -> None:
@@ -55,6 +64,7 @@ def test_a_record_is_one_line_of_readable_json() -> None:
         "pieces": 1,
         "lost_tokens": 0,
         "unknown": False,
+        "unknown_tokens": 0,
         "n_best": [
             {"translation": "a b", "score": -0.1235, "tokens": ["▁a", "▁b"]},
             {"translation": "都\u2028", "score": -12.0, "tokens": ["都"]},

@@ -138,15 +138,17 @@ def test_of_two_tokenizers_none_is_the_single_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("sampling", [-0.1, 1.1, float("nan")])
 def test_a_sampling_that_is_no_share_is_refused(sampling: float) -> None:
-    with pytest.raises(ValueError, match=rf"^sampling={sampling} is no share: give 0 \(no sampling\) to 1"):
+    with pytest.raises(ValueError, match=rf"^sampling={sampling} is not a share: give 0 \(no sampling\) to 1"):
         TokenizerConfig(sampling=sampling)
 
 
 def test_words_are_not_sampled() -> None:
-    message = r"^sampling=0\.1 cuts words into parts, and kind=word has none: set it to 0, or kind to unigram or bpe$"
+    message = (
+        r"^sampling=0\.1 splits words into pieces, kind=word keeps them whole: set it to 0, or kind to unigram or bpe$"
+    )
     with pytest.raises(ValueError, match=message):
         TokenizerConfig("word", sampling=0.1)
-    with pytest.raises(ValueError, match=r"^tokenizer\.sampling=0\.1 cuts words into parts"):
+    with pytest.raises(ValueError, match=r"^tokenizer\.sampling=0\.1 splits words into pieces"):
         WordTokenizer(["a"], lowercase=False).sample(["a"], 0.1, 1)
 
 
@@ -159,3 +161,8 @@ def test_lines_need_not_be_a_list(config: TokenizerConfig) -> None:
             return iter(JA)
 
     assert pieces(train_tokenizers(config, Twice(), EN).src) == pieces(train_tokenizers(config, JA, EN).src)
+
+
+def test_only_whole_words_are_lower_cased() -> None:
+    with pytest.raises(ValueError, match=r"^lowercase=true needs kind=word: with kind=bpe give normalization nfkc_cf"):
+        TokenizerConfig("bpe", lowercase=True)

@@ -132,7 +132,7 @@ def test_saved_and_loaded_it_is_the_same(tmp_path: Path, tokenizer: SentencePiec
 @pytest.mark.parametrize("content", [b"", b"\x0a\xff"])
 def test_a_damaged_model_is_named(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "tokenizer.model").write_bytes(content)
-    with pytest.raises(ValueError, match=r"/tokenizer\.model is damaged: copy it anew$"):
+    with pytest.raises(ValueError, match=r"/tokenizer\.model is damaged: copy it again$"):
         SentencePieceTokenizer.load(tmp_path / "tokenizer.model")
 
 

@@ -166,7 +166,7 @@ def test_a_vocabulary_is_a_piece_a_line(tmp_path: Path) -> None:
 
 def test_a_vocabulary_that_is_no_text_is_refused_with_its_name(tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_bytes(b"[PAD]\n\xff\n")
-    with pytest.raises(ValueError, match=r"vocab\.txt is no text in UTF-8"):
+    with pytest.raises(ValueError, match=r"vocab\.txt is not UTF-8 text"):
         WordPieceTokenizer.load(tmp_path / "vocab.txt", lowercase=True)
 
 

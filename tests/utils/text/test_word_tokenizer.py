@@ -94,5 +94,5 @@ def test_a_person_can_read_the_saved_words(tmp_path: Path) -> None:
 def test_a_damaged_vocabulary_is_named(tmp_path: Path, content: str) -> None:
     file = tmp_path / "tokenizer.json"
     file.write_text(content, encoding="utf-8")
-    with pytest.raises(ValueError, match=rf"^{file} is damaged \(words or lowercase is missing\): copy it anew$"):
+    with pytest.raises(ValueError, match=rf"^{file} is damaged \(words or lowercase is missing\): copy it again$"):
         WordTokenizer.load(file)

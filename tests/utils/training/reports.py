@@ -1,7 +1,7 @@
 """What an observer of a training is told."""
 
 from utils.training.observer import StepReport
-from utils.training.plan import Progress
+from utils.training.progress import Progress
 from utils.training.validation import Sample, Validation
 
 REPORT = StepReport(3.25, 1.5, 0.0005, 1234, 5678.4, 0.125, 0)

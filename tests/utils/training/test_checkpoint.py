@@ -291,7 +291,9 @@ def test_of_several_the_first_is_named() -> None:
 @pytest.mark.parametrize(("key", "value"), [("format", 99), ("format", None)])
 def test_another_format_comes_before_everything_else(key: str, value: object) -> None:
     saved = {**changed(key, value), "model": {"d_model": 1}}
-    message = f"the checkpoint has format {value} and this version reads {FORMAT}: go on with the version that wrote it"
+    message = (
+        f"the checkpoint has format {value} and this version reads {FORMAT}: resume with the version that wrote it"
+    )
     assert difference(saved, WANTED) == message
 
 

@@ -7,7 +7,7 @@ import torch
 from utils.training import checkpoint_keeper
 from utils.training.checkpoint_keeper import CheckpointKeeper
 from utils.training.checkpoint_store import CheckpointStore
-from utils.training.plan import Progress
+from utils.training.progress import Progress
 from utils.training.validation import Validation
 from utils.training.weight_store import WeightStore, read_score, read_weights, write_weights
 

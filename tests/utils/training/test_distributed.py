@@ -1,5 +1,8 @@
 """What processes tell each other: who works first, who has which GPU, and that all stop where one of them does."""
 
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +14,7 @@ from tests.test_train import Witness, interrupting, same
 from tests.utils.task.test_training import classifier, fit_together, transformer_xl
 from train import Trainer
 from utils.training.distributed import Processes, joined_processes, own_device
-from utils.training.plan import PlanConfig
+from utils.training.plan import TrainingConfig
 
 
 def test_all_processes_stop_where_one_is_asked_to_and_the_first_knows_what_all_remember(
@@ -20,7 +23,7 @@ def test_all_processes_stop_where_one_is_asked_to_and_the_first_knows_what_all_r
     def ask(second: Trainer, witness: Witness) -> None:
         monkeypatch.setattr(second.optimizer, "step", interrupting(second.optimizer, witness.interrupt, 3))
 
-    plan = PlanConfig(max_steps=9, max_epochs=None, validate_every=1000)
+    plan = TrainingConfig(max_steps=9, max_epochs=None, validate_every=1000)
     pair, told = fit_together(transformer_xl(0.0), plan, to_second=ask)
     assert [trainer.progress.step for trainer in pair] == [3, 3]
     assert all(witness.interrupt.asked for witness in told)
@@ -38,10 +41,30 @@ def test_all_processes_end_when_the_time_of_one_is_over(monkeypatch: pytest.Monk
 
         monkeypatch.setattr(second.optimizer, "step", late)
 
-    plan = PlanConfig(max_steps=9, max_epochs=None, max_minutes=30, validate_every=1000)
+    plan = TrainingConfig(max_steps=9, max_epochs=None, max_minutes=30, validate_every=1000)
     pair, told = fit_together(classifier(0.0), plan, to_second=hurry)
     assert [trainer.progress.step for trainer in pair] == [3, 3]
     assert told[0].validated() == [3]
+
+
+def exchange(rank: int, store: str) -> tuple[Any, ...]:
+    """What one of two processes gets by gloo; each calls it in a process of its own."""
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+    processes = Processes(rank, 2)
+    tensors = [torch.full((2, 3), 1.0 + rank), torch.tensor(10.0 * rank)]
+    processes.all_reduce(tensors)
+    flags = processes.any(rank == 0, rank == 1, False)
+    found = [x.tolist() for x in tensors], flags, processes.broadcast(f"of {rank}"), processes.gather({rank: "x"})
+    dist.destroy_process_group()
+    return found
+
+
+def test_processes_add_agree_and_tell_each_other(tmp_path: Path) -> None:
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
+        first, second = pool.map(exchange, (0, 1), [str(tmp_path / "store")] * 2, timeout=300)
+    both = [[[3.0] * 3] * 2, 10.0], [True, True, False], "of 0"
+    assert first == (*both, {0: "x", 1: "x"})
+    assert second == (*both, {})
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -52,7 +75,7 @@ def test_what_all_have_comes_together_at_the_first(rank: int, monkeypatch: pytes
             gathered[:] = [mine, {1: "b", 3: "d"}]
 
     monkeypatch.setattr(dist, "gather_object", gather)
-    found = Processes(rank, 2).to_first({0: "a", 2: "c"})
+    found = Processes(rank, 2).gather({0: "a", 2: "c"})
     assert found == ({0: "a", 1: "b", 2: "c", 3: "d"} if rank == 0 else {})
 
 
@@ -73,7 +96,7 @@ def test_each_process_has_the_gpu_of_its_place_on_its_machine(monkeypatch: pytes
 @pytest.mark.parametrize(("rank", "order"), [(0, ["works", "meets"]), (1, ["meets", "works"])])
 def test_the_others_work_when_the_first_is_done(rank: int, order: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
-    monkeypatch.setattr(Processes, "from_first", lambda *_: told.append("meets"))
+    monkeypatch.setattr(Processes, "broadcast", lambda *_: told.append("meets"))
     with Processes(rank, 2).first_alone():
         told.append("works")
     assert told == order

@@ -177,7 +177,7 @@ def test_who_has_no_gradient_lends_a_zero() -> None:
     net = network()
     optimizer = GuardedOptimizer(net, FAST, 4)
     net.weight.grad = torch.ones_like(net.weight)
-    optimizer.missing_gradients()
+    optimizer.fill_missing_gradients()
     assert net.weight.grad.eq(1).all()
     assert net.bias.grad is not None
     assert not net.bias.grad.any()
@@ -226,7 +226,7 @@ def test_muon_is_told_all_that_it_must_know(precision: Precision, dtype: torch.d
 @pytest.mark.parametrize(("was", "now"), [("adam", "muon"), ("muon", "adam")])
 def test_what_one_optimizer_began_another_does_not_go_on_with(was: OptimizerKind, now: OptimizerKind) -> None:
     before, after = (GuardedOptimizer(translating(), replace(FAST, kind=kind), 16) for kind in (was, now))
-    with pytest.raises(ValueError, match=f"^kind={now}, but the checkpoint is one of {was}: give --optimizer.kind"):
+    with pytest.raises(ValueError, match=f"^kind={now}, but the checkpoint is of kind {was}: give --optimizer.kind"):
         after.load_state_dict(before.state_dict())
 
 

@@ -8,7 +8,7 @@ from utils.training import meter as module
 from utils.training.guarded_optimizer import GuardedOptimizer
 from utils.training.meter import Meter
 from utils.training.optimizer import OptimizerConfig
-from utils.training.plan import Progress
+from utils.training.progress import Progress
 
 
 class Clock:

@@ -165,7 +165,7 @@ def test_every_matrix_takes_its_own_step() -> None:
 class Recorder(Processes):
     """One of three, who hears nothing of the others and writes down what it would tell them."""
 
-    def add_up(self, tensors: Sequence[Tensor]) -> None:
+    def all_reduce(self, tensors: Sequence[Tensor]) -> None:
         self.told = [tensor.clone() for tensor in tensors]
 
 

@@ -143,8 +143,8 @@ def test_settings_say_which_objective() -> None:
 @pytest.mark.parametrize(
     ("smoothing", "r_drop", "message"),
     [
-        (-0.1, 0.0, "label_smoothing=-0.1: give 0 (none) to 1, such as 0.1"),
-        (1.1, 0.0, "label_smoothing=1.1: give 0 (none) to 1, such as 0.1"),
+        (-0.1, 0.0, "label_smoothing=-0.1: give at least 0 (none) and below 1, such as 0.1"),
+        (1.0, 0.0, "label_smoothing=1.0: give at least 0 (none) and below 1, such as 0.1"),
         (0.1, -1.0, "r_drop=-1.0: give 0 (a single pass) or more, such as 5"),
         (0.1, math.nan, "r_drop=nan: give 0 (a single pass) or more, such as 5"),
         (0.1, math.inf, "r_drop=inf: give 0 (a single pass) or more, such as 5"),

@@ -110,19 +110,19 @@ def test_a_step_with_a_gradient_that_is_not_finite_moves_nothing(weight_decay: f
         ({"warmup_steps": -1}, "warmup_steps=-1: give 0 or more"),
         ({"final_lr": -1e-5}, "final_lr=-1e-05: give 0 or more"),
         ({"weight_decay": -0.1}, "weight_decay=-0.1: give 0 or more"),
-        ({"betas": (0.9, 1.0)}, "betas=[0.9, 1.0]: give two of at least 0 and below 1, such as [0.9, 0.98]"),
-        ({"betas": (-0.1, 0.9)}, "betas=[-0.1, 0.9]: give two of at least 0 and below 1, such as [0.9, 0.98]"),
+        ({"betas": (0.9, 1.0)}, "betas=[0.9, 1.0]: give two numbers from 0 to below 1, such as [0.9, 0.98]"),
+        ({"betas": (-0.1, 0.9)}, "betas=[-0.1, 0.9]: give two numbers from 0 to below 1, such as [0.9, 0.98]"),
         ({"momentum": 1.0}, "momentum=1.0: give at least 0 and below 1, such as 0.95"),
         ({"momentum": -0.1}, "momentum=-0.1: give at least 0 and below 1, such as 0.95"),
         ({"ema_decay": 1.0}, "ema_decay=1.0: give at least 0 and below 1, such as 0.999, or null for none"),
         (
             {"schedule": "cosine", "decay_steps": 0},
-            "schedule=cosine with decay_steps=0: give the updates from the warm-up's end to that of the training, "
-            "or null",
+            "schedule=cosine with decay_steps=0: give the number of updates from the end of the warm-up to that of the "
+            "training, or null",
         ),
         (
             {"schedule": "cosine", "decay_steps": 9, "peak_lr": 0.1, "final_lr": 0.2},
-            "final_lr=0.2 is above peak_lr=0.1: give at most as much",
+            "final_lr=0.2 is above peak_lr=0.1: give at most that",
         ),
     ],
 )
@@ -145,10 +145,10 @@ def test_a_cosine_comes_down_where_the_training_ends_unless_it_is_told_where() -
     [
         (
             None,
-            "schedule=cosine comes down to the end of a training whose length in updates is known: "
+            "schedule=cosine needs the length of the training in updates: "
             "give training.max_steps, or optimizer.decay_steps",
         ),
-        (20, "warmup_steps=20 leave none of max_steps=20 for schedule=cosine: give a shorter warm-up"),
+        (20, "warmup_steps=20 leaves none of max_steps=20 for schedule=cosine: give a shorter warm-up"),
     ],
 )
 def test_a_cosine_without_an_end_is_refused(max_steps: int | None, message: str) -> None:

@@ -63,7 +63,7 @@ def test_shapes_and_times_are_those_of_the_epoch(monkeypatch: pytest.MonkeyPatch
         "  median batch    3 x 10 source and 3 x 9 target tokens",
         "  largest batch   7 x 5 source and 7 x 4 target tokens",
         "an update: 3 s at the median batch, 7 s at the largest",
-        "  an epoch takes  27 s, validations not counted",
+        "  an epoch takes  27 s, validations not included",
     ]
 
 

@@ -14,12 +14,12 @@ import pytest
 
 from const.path import ROOT
 from tests.utils.training.reports import REPORT, SAMPLE, VALIDATION, at
-from utils.training.plan import TrainingConfig
+from utils.training.plan import TranslationTrainingConfig
 from utils.training.terminal import Terminal, terminal_columns
 
 
 def test_a_log_file_gets_a_line_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
-    terminal = Terminal(TrainingConfig(max_steps=200, max_epochs=None), steps_per_epoch=8)
+    terminal = Terminal(TranslationTrainingConfig(max_steps=200, max_epochs=None), steps_per_epoch=8)
     for step in range(10, 101, 10):
         terminal.on_step(at(step), REPORT)
     terminal.close()
@@ -39,16 +39,16 @@ def test_a_log_file_gets_a_line_now_and_then(capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize(
     ("plan", "estimate"),
     [
-        (TrainingConfig(max_epochs=5), "2.0 min"),  # 5 epochs of 8 steps, 20 made in 2 minutes
-        (TrainingConfig(max_epochs=5, max_steps=30), "1.0 min"),
-        (TrainingConfig(max_epochs=5, max_minutes=3.5), "1.5 min"),
-        (TrainingConfig(max_epochs=5, max_minutes=2.5), "30 s"),
-        (TrainingConfig(max_epochs=5, max_minutes=1.5), "0 s"),  # that is over
-        (TrainingConfig(max_epochs=None), None),
+        (TranslationTrainingConfig(max_epochs=5), "2.0 min"),  # 5 epochs of 8 steps, 20 made in 2 minutes
+        (TranslationTrainingConfig(max_epochs=5, max_steps=30), "1.0 min"),
+        (TranslationTrainingConfig(max_epochs=5, max_minutes=3.5), "1.5 min"),
+        (TranslationTrainingConfig(max_epochs=5, max_minutes=2.5), "30 s"),
+        (TranslationTrainingConfig(max_epochs=5, max_minutes=1.5), "0 s"),  # that is over
+        (TranslationTrainingConfig(max_epochs=None), None),
     ],
 )
 def test_the_estimate_is_of_the_bound_that_comes_first(
-    plan: TrainingConfig, estimate: str | None, capsys: pytest.CaptureFixture[str]
+    plan: TranslationTrainingConfig, estimate: str | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     terminal = Terminal(plan, steps_per_epoch=8)
     terminal.on_step(at(10), REPORT)
@@ -59,16 +59,17 @@ def test_the_estimate_is_of_the_bound_that_comes_first(
     assert capsys.readouterr().out == expected
 
 
-def test_the_loss_shown_is_smoothed(capsys: pytest.CaptureFixture[str]) -> None:
-    terminal = Terminal(TrainingConfig(max_epochs=None), steps_per_epoch=8)
-    for step in range(1, 6):
-        terminal.on_step(at(step), REPORT._replace(loss=4.0 if step == 1 else 2.0))
+def test_the_loss_shown_is_the_mean_of_the_reports_since_the_line_before(capsys: pytest.CaptureFixture[str]) -> None:
+    terminal = Terminal(TranslationTrainingConfig(max_epochs=None), steps_per_epoch=8)
+    for step in range(1, 1 + 2 * Terminal.REPORTS_PER_LINE):
+        terminal.on_step(at(step), REPORT._replace(loss=40.0 - step))
     terminal.close()
-    assert f"loss {2 + 2 * 0.95**4:.3f}" in capsys.readouterr().out
+    assert Terminal.REPORTS_PER_LINE == 5
+    assert re.findall(r"loss ([\d.]+)", capsys.readouterr().out) == ["37.000", "32.000"]
 
 
 def test_one_loss_that_is_no_number_does_not_spoil_the_rest(capsys: pytest.CaptureFixture[str]) -> None:
-    terminal = Terminal(TrainingConfig(max_epochs=None), steps_per_epoch=8)
+    terminal = Terminal(TranslationTrainingConfig(max_epochs=None), steps_per_epoch=8)
     for step, loss in enumerate([math.nan, 4.0, 4.0, math.inf, math.nan], start=1):
         terminal.on_step(at(step), REPORT._replace(loss=loss))
     terminal.close()
@@ -76,7 +77,7 @@ def test_one_loss_that_is_no_number_does_not_spoil_the_rest(capsys: pytest.Captu
 
 
 def test_updates_that_were_skipped_are_told_once(capsys: pytest.CaptureFixture[str]) -> None:
-    terminal = Terminal(TrainingConfig(max_epochs=None), steps_per_epoch=8)
+    terminal = Terminal(TranslationTrainingConfig(max_epochs=None), steps_per_epoch=8)
     for step, skipped in ((10, 0), (20, 1), (30, 1), (1040, 3)):
         terminal.on_step(at(step), REPORT._replace(skipped=skipped))
     terminal.close()
@@ -87,7 +88,7 @@ def test_updates_that_were_skipped_are_told_once(capsys: pytest.CaptureFixture[s
 
 
 def test_what_was_skipped_before_a_resume_is_not_told_again(capsys: pytest.CaptureFixture[str]) -> None:
-    terminal = Terminal(TrainingConfig(max_epochs=None), steps_per_epoch=8, skipped=2)
+    terminal = Terminal(TranslationTrainingConfig(max_epochs=None), steps_per_epoch=8, skipped=2)
     for step, skipped in ((30, 2), (40, 3)):
         terminal.on_step(at(step), REPORT._replace(skipped=skipped))
     terminal.close()
@@ -95,7 +96,7 @@ def test_what_was_skipped_before_a_resume_is_not_told_again(capsys: pytest.Captu
 
 
 def test_a_validation_shows_scores_signature_and_samples(capsys: pytest.CaptureFixture[str]) -> None:
-    terminal = Terminal(TrainingConfig(), steps_per_epoch=8)
+    terminal = Terminal(TranslationTrainingConfig(), steps_per_epoch=8)
     terminal.on_validation(at(1000, best=1000), VALIDATION)
     out = capsys.readouterr().out
     head = "── step 1,000  1.7 h  dev loss 2.000  PPL 7.39  BLEU 12.34  chrF 45.67"
@@ -131,7 +132,7 @@ def on_a_terminal(columns: int, act: Callable[[], None], monkeypatch: pytest.Mon
     return received.decode().removesuffix("THE END")
 
 
-def train(plan: TrainingConfig, *steps: int) -> None:
+def train(plan: TranslationTrainingConfig, *steps: int) -> None:
     terminal = Terminal(plan, steps_per_epoch=8)
     for step in steps:
         terminal.on_step(at(step), REPORT)
@@ -159,7 +160,7 @@ def test_a_terminal_gets_a_bar_with_what_fits_beside_it(
     columns: int, facts: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # 20 epochs of 8 steps come before 200
-    sent = on_a_terminal(columns, lambda: train(TrainingConfig(max_steps=200), 50, 60), monkeypatch)
+    sent = on_a_terminal(columns, lambda: train(TranslationTrainingConfig(max_steps=200), 50, 60), monkeypatch)
     last = bars(sent)[-1]
     assert re.fullmatch(r" 38%\|[█-▏ ]{8,}\| (.*)", last.rstrip())[1] == facts  # type: ignore[index]
     assert all(len(bar) <= columns for bar in bars(sent))
@@ -168,25 +169,25 @@ def test_a_terminal_gets_a_bar_with_what_fits_beside_it(
 
 
 def test_the_bar_of_a_resumed_run_is_where_the_run_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    sent = on_a_terminal(80, lambda: train(TrainingConfig(), 80), monkeypatch)
+    sent = on_a_terminal(80, lambda: train(TranslationTrainingConfig(), 80), monkeypatch)
     assert bars(sent)[-1].startswith(" 50%|")
     assert "8.0 min to go" in bars(sent)[-1]
 
 
 def test_a_bound_in_minutes_moves_the_bar_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    sent = on_a_terminal(80, lambda: train(TrainingConfig(max_minutes=8), 60), monkeypatch)
+    sent = on_a_terminal(80, lambda: train(TranslationTrainingConfig(max_minutes=8), 60), monkeypatch)
     assert bars(sent)[-1].startswith(" 75%|")
     assert "2.0 min to go" in bars(sent)[-1]
 
 
 def test_a_bar_is_never_more_than_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    sent = on_a_terminal(80, lambda: train(TrainingConfig(max_minutes=8), 100), monkeypatch)
+    sent = on_a_terminal(80, lambda: train(TranslationTrainingConfig(max_minutes=8), 100), monkeypatch)
     assert bars(sent)[-1].startswith("100%|")
     assert "0 s to go" in bars(sent)[-1]
 
 
 def test_without_a_bound_there_is_no_bar_to_fill(monkeypatch: pytest.MonkeyPatch) -> None:
-    sent = on_a_terminal(80, lambda: train(TrainingConfig(max_epochs=None), 60), monkeypatch)
+    sent = on_a_terminal(80, lambda: train(TranslationTrainingConfig(max_epochs=None), 60), monkeypatch)
     assert not bars(sent)
     assert "step 60  loss 3.250  5,678 tok/s" in sent
 
@@ -208,8 +209,8 @@ def test_a_terminal_that_does_not_tell_its_width_has_eighty_columns(
 def test_where_no_terminal_is_there_is_no_bar() -> None:
     program = (
         "from tests.utils.training.test_terminal import train\n"
-        "from utils.training.plan import TrainingConfig\n"
-        "train(TrainingConfig(), *range(10, 101, 10))"
+        "from utils.training.plan import TranslationTrainingConfig\n"
+        "train(TranslationTrainingConfig(), *range(10, 101, 10))"
     )
     ended = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, check=True)
     assert ended.stderr == b""

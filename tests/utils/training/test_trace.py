@@ -84,9 +84,7 @@ def test_a_training_that_ends_meanwhile_leaves_what_was_recorded(tmp_path: Path)
 
 @pytest.mark.parametrize("n_updates", [0, 1, SKIPPED])
 def test_a_training_that_ends_before_says_that_there_is_no_trace(n_updates: int, tmp_path: Path) -> None:
-    assert traced(tmp_path, n_updates) == [
-        "No trace: the training ended before update 4 did, the first that is recorded"
-    ]
+    assert traced(tmp_path, n_updates) == ["No trace: the training ended before update 4, the first to be recorded"]
     assert not list(tmp_path.iterdir())
 
 

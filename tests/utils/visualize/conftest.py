@@ -1,4 +1,4 @@
-"""What was drawn, to be looked at after its file is written."""
+"""Drawn figures, for inspection after their files are written."""
 
 import matplotlib.pyplot as plt
 import pytest

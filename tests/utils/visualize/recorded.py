@@ -1,4 +1,4 @@
-"""What a translator looked at, drawn at random; and text that would like to be more than text."""
+"""Random attention maps of a translator, and hostile text."""
 
 import torch
 
@@ -13,7 +13,7 @@ HOSTILE_PAIR = Pair(HOSTILE, HOSTILE, "ja", "en", HOSTILE)
 
 
 def recorded(src: list[str] = SRC, tgt: list[str] = TGT) -> AttentionMap:
-    """Three layers of encoder, two of decoder, two heads each."""
+    """Three encoder layers and two decoder layers, with two heads each."""
     draw = torch.Generator().manual_seed(3)
 
     def weights(n_layers: int, *size: int) -> list[torch.Tensor]:

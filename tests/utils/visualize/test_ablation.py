@@ -31,7 +31,7 @@ def drawn(figures: list[Figure], picture: Path, recipes: list[Recipe] = RECIPES)
 
 
 def marks(axes: Axes, marker: str) -> dict[float, list[float]]:
-    """Where these markers stand, by their line."""
+    """Positions of these markers, by row."""
     found: dict[float, list[float]] = {}
     for line in axes.get_lines():
         if line.get_marker() == marker:
@@ -100,7 +100,7 @@ def test_what_lies_far_off_is_an_arrow_and_leaves_the_others_their_room(tmp_path
 
 @pytest.mark.parametrize("recipes", [RECIPES[:1], [Recipe("norm", "last", [28.0], None, "unknown")], RECIPES * 7])
 def test_nothing_is_drawn_over_anything_else(tmp_path: Path, figures: list[Figure], recipes: list[Recipe]) -> None:
-    """Labels and numbers stand below each other and on the sheet, whether there are two lines or fifty."""
+    """Labels and numbers do not overlap or leave the sheet, with two rows or fifty."""
     axes = drawn(figures, tmp_path / "a.png", recipes)
     figure = figures[-1]
     for texts in (axes.get_yticklabels(), axes.texts):

@@ -35,7 +35,7 @@ def test_each_target_token_spreads_one_over_the_source() -> None:
 
 
 def test_a_row_is_of_the_step_that_chose_its_token() -> None:
-    """Row t was made before token t was known: by one cached step for each token before it."""
+    """Row t was computed before token t was known: by one cached step for each earlier token."""
     model = translating(EXPLICIT)
     weights = cross_attention(model, SRC, TGT)
     attentions = [block.cross_attention for block in model.decoder]
@@ -77,7 +77,7 @@ def test_the_picture_is_large_enough_and_has_a_glyph_for_every_token(tmp_path: P
     with Image.open(picture) as image:
         image.load()
         assert image.format == "PNG"
-        assert image.width > 2 * 25 * len(src_tokens)  # legible: so many pixels a token and layer
+        assert image.width > 2 * 25 * len(src_tokens)  # legible: enough pixels per token and layer
         assert image.height > 25 * len(tgt_tokens)
         assert len(image.convert("RGB").getcolors(1 << 24) or []) > 100
     assert [file.name for file in tmp_path.iterdir()] == ["attention.png"]

@@ -1,4 +1,4 @@
-"""The page holds what was recorded, shows hostile text as text, and asks nobody for anything."""
+"""The page holds the recorded data, shows hostile text as text, and requests nothing."""
 
 import json
 import re
@@ -44,7 +44,7 @@ def test_the_page_has_every_weight_and_the_entropy_of_every_head(tmp_path: Path)
 
 def test_links_are_of_the_last_layers_mean_and_end_at_no_end(tmp_path: Path) -> None:
     found = recorded()
-    found.weights["cross"][-1][..., -1] += 5  # </s> has most weight of all
+    found.weights["cross"][-1][..., -1] += 5  # </s> gets the most weight
     data = data_of(write(tmp_path, found))
     mean = found.weights["cross"][-1].mean(0)[:5, :4]
     assert [[s, t] for s, t, _ in data["links"]] == [[place, t] for t, place in enumerate(mean.argmax(-1).tolist())]

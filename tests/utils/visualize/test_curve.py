@@ -11,7 +11,7 @@ from PIL import Image
 from tests.strict import no_warning
 from utils.training.jsonl_log import JsonlLog
 from utils.training.observer import StepReport
-from utils.training.plan import Progress
+from utils.training.progress import Progress
 from utils.training.validation import Sample, Validation
 from utils.visualize import curve
 from utils.visualize.curve import CurvePicture, draw_curves

@@ -1,4 +1,4 @@
-"""The command behind `make figures`: what it draws, what it leaves out, and that it draws the same again."""
+"""The command behind `make figures`: what it draws and leaves out, and that pictures are reproducible."""
 
 import os
 import re
@@ -37,7 +37,7 @@ def pickles(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One picture in place of all those that need no run."""
+    """Replace all pictures that need no run by a single one."""
     monkeypatch.setattr(figures, "DRAWN", {"masks": DRAWN["masks"]})
 
 

@@ -34,7 +34,7 @@ def test_each_panel_shows_its_mask(tmp_path: Path, figures: list[Figure]) -> Non
 
 
 def seen(memory: list[int], segment: list[int]) -> Tensor:
-    """Where a real Transformer-XL has weights above 0."""
+    """Positions where a real Transformer-XL has weights above 0."""
     config = TransformerXLConfig(d_model=4, n_heads=1, d_ff=4, n_layers=1, dropout=0.0, memory_length=8, fused=False)
     model = TransformerXL(config, vocab=8).eval()
     attention = model.blocks[0].self_attention.attention  # type: ignore[union-attr]

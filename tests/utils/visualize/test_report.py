@@ -1,4 +1,4 @@
-"""Reports tell every number of an evaluation, and show hostile text as text."""
+"""Reports have every number of an evaluation, and show hostile text as text."""
 
 import json
 import re
@@ -63,7 +63,7 @@ COMPARISON = Comparison("run-b", "run-a", "BLEU", -0.66, 0.0123, "paired bootstr
 
 
 class Page(HTMLParser):
-    """What a browser would make of it: elements with attributes, and text with the languages that it stands in."""
+    """A page as a browser would parse it: elements with attributes, and text with its language."""
 
     VOID = ("meta", "rect", "line", "br", "img", "link", "input")
 
@@ -108,7 +108,7 @@ def page(tmp_path: Path) -> Page:
 
 
 def shown(value: Any, name: str = "") -> list[str]:
-    """Each number and each name below a value, as a report writes it."""
+    """All numbers and names within a value, as formatted in a report."""
     if is_dataclass(value):
         return [text for field in fields(value) for text in shown(getattr(value, field.name), field.name)]
     if isinstance(value, list):
@@ -137,7 +137,7 @@ def test_the_text_has_every_number_and_name() -> None:
 def test_the_numbers_stand_beside_their_names() -> None:
     told = as_text([OURS, THEIRS], [COMPARISON])
     assert re.search(r"^  BLEU +A  18\.31  \[17\.42, 19\.23\]\n +B  17\.65  \[16\.87, 18\.48\]$", told, re.M)
-    assert re.search(r"^  TER +A  71\.75  \[70\.26, 73\.37\]  less is better$", told, re.M)
+    assert re.search(r"^  TER +A  71\.75  \[70\.26, 73\.37\]  lower is better$", told, re.M)
     assert re.search(r"^  BLEU +-0\.66   0\.0123  worse  run-b   run-a$", told, re.M)
     assert re.search(
         r"^  0-5 source tokens +1,234  A  21\.11  #+\n +1,234  B  20\.97  #+\n"
@@ -146,7 +146,7 @@ def test_the_numbers_stand_beside_their_names() -> None:
         re.M,
     )
     assert re.search(r"^  never seen +478  A +3\.33  #\n  1000\+ times +18,613  A  62\.18  #+$", told, re.M)
-    assert "  A             4.56 %          7.89 %   0.937\n" in told
+    assert "  A            4.56 %          7.89 %   0.937\n" in told
     assert told.index("Worst sentences of A") < told.index("line 23: 2.34") < told.index("Best sentences of A")
     assert "Worst sentences of B" not in told
 
@@ -225,7 +225,7 @@ def test_each_text_is_in_its_language(page: Page, tmp_path: Path) -> None:
     assert language["Kyoto has "] == "en"
     write_html([INTO_JAPANESE], [], tmp_path / "report.html")
     language = dict(Page(tmp_path / "report.html").texts)
-    assert language["An old temple."] == ""  # not told, and not to be seen from the letters
+    assert language["An old temple."] == ""  # not given, and not recognisable from the letters
     assert language["い"] == language["いお"] == "ja"  # of the translation, of the reference
     assert language["庭"] == "ja"
     assert language["nothing"] == "en"
@@ -333,7 +333,7 @@ def test_bars() -> None:
         ("all of it", "", ["all of it"]),
         ("", "all", []),
         ("a b a b", "a b", ["a b"]),
-        ("x " + "a b " * 150, "a b " * 150, ["x"]),  # words of long texts are frequent, and no less words
+        ("x " + "a b " * 150, "a b " * 150, ["x"]),  # frequent words of long texts are compared as well
     ],
 )
 def test_word_difference(text: str, other: str, marked: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""The picture shows each trial once, as what it is."""
+"""The picture shows each trial once, according to its state."""
 
 from pathlib import Path
 

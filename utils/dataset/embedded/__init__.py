@@ -1,13 +1,13 @@
-"""The embedded corpus: a grammar of Kyoto and of everyday travel that writes 21,000 Japanese-English sentence pairs.
+"""The embedded corpus: a grammar of Kyoto and everyday travel that generates 21,000 Japanese-English sentence pairs.
 
-There is nothing to download. `entry.py` says what a word carries, `lexicon.py` lists the words, `kyoto.py` the facts,
-`construction.py` and `grammar.py` turn them into sentences, and `generate.py` draws the corpus and splits it:
+There is nothing to download. `entry.py` defines what a word carries, `lexicon.py` lists the words, `kyoto.py` the
+facts, `construction.py` and `grammar.py` turn them into sentences, and `generate.py` draws the corpus and splits it:
 
-- One Japanese sentence has one English translation, and the other way round. What the English must say and the
+- Each Japanese sentence has exactly one English translation, and vice versa. What the English must express and the
   Japanese leaves out (articles, number, gender, prepositions) is fixed once for each entry or construction.
-- What is said of Kyoto is true: a fact is never varied, only put into other sentences. What people do is invented.
-- The test is compositional: every word and every construction of it occurs in train, but each sentence joins two items
-  that never meet there. `generate.py` says what an item is.
+- What is said about Kyoto is true: a fact is never varied, only put into other sentences. What people do is invented.
+- The test set is compositional: all of its words and constructions occur in train, but each sentence joins two items
+  that never meet there. `generate.py` explains what an item is.
 
 The constructions, with an example of each:
 

@@ -1,7 +1,7 @@
-"""What an entry of the lexicon is: every form, Japanese and English, that a construction may ask of it.
+"""Entries of the lexicon, with every Japanese and English form that a construction may need.
 
-Nothing in an English form may be a guess: the article, the number, the gender and the preposition are fixed here, once
-for each entry, so that the Japanese sentence determines the English one (and the other way round).
+Nothing in an English form may be left to guess: article, number, gender and preposition are fixed here, once for each
+entry, so that the Japanese sentence determines the English one, and vice versa.
 """
 
 from dataclasses import dataclass
@@ -16,13 +16,13 @@ class Entry:
 
     @property
     def items(self) -> tuple[str, ...]:
-        """What the compositional split counts as one item: `generate.py`."""
+        """The items that the compositional split counts: see `generate.py`."""
         return (self.ja,)
 
 
 @dataclass(frozen=True)
 class Person(Entry):
-    """A subject; its pronoun is "" when the Japanese does not tell it."""
+    """A subject; its pronoun is "" when the Japanese does not determine it."""
 
     pronoun: str = ""
     be: str = "is"
@@ -32,14 +32,14 @@ class Person(Entry):
 
 @dataclass(frozen=True)
 class Place(Entry):
-    """Where one goes; `at` is the preposition of being there, `a` the indefinite form, if it has one."""
+    """A place to go; `at` is the preposition for being there, `a` the indefinite form, if there is one."""
 
     at: str = "at"
     a: str = ""
 
     @property
     def where(self) -> str:
-        """In Gion, at Kyoto Station."""
+        """The place with its preposition: in Gion, at Kyoto Station."""
         return f"{self.at} {self.en}"
 
 
@@ -64,7 +64,7 @@ class Verb(Entry):
 
     @property
     def items(self) -> tuple[str, ...]:
-        """None: there are so few verbs that each meets everything."""
+        """No items: there are so few verbs that each meets everything."""
         return ()
 
 
@@ -76,23 +76,23 @@ class Deed(Entry):
 
     @property
     def stem(self) -> str:
-        """そばを食べ."""
+        """The stem before ます: そばを食べ."""
         return f"{self.ja}を{self.verb.ja}"
 
     @property
     def te(self) -> str:
-        """そばを食べて."""
+        """The て form: そばを食べて."""
         return f"{self.ja}を{self.verb.te}"
 
     @property
     def ta(self) -> str:
-        """そばを食べた."""
+        """The plain past: そばを食べた."""
         return f"{self.ja}を{self.verb.ta}"
 
 
 @dataclass(frozen=True)
 class Weather(Entry):
-    """A state of the day: `ja` is what its forms share, `en` follows "if"."""
+    """The weather of a day: `ja` is what its forms share, `en` follows "if"."""
 
     was: str  # plain past, before ので
     was_polite: str

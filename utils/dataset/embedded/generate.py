@@ -1,11 +1,11 @@
-"""Draw the corpus from the grammar: seeded, without duplicates, and split so that the test is compositional.
+"""Generation of the corpus from the grammar: seeded, without duplicates, split so that the test set is compositional.
 
 An *item* is what a slot contributes: 父, 昨日, 祇園, 2; a fact contributes its topic and its detail, a verb nothing. A
-hash of the seed gives every unordered pair of items to one split: 4 % to dev, 4 % to test, the rest to train. Only
-the pairs that a fact joins (金閣寺 and 足利義満) are memorised and count nowhere. A sentence whose pairs across slots
-are all train's is a train sentence. One that holds a test pair and no dev pair is a test sentence, and the other way
-round for dev; one that holds both is dropped. So the two items of a test pair meet in no train or dev sentence of any
-construction, while each of them meets many others there.
+hash with the seed assigns every unordered pair of items to one split: 4 % to dev, 4 % to test, the rest to train. Only
+the pairs joined by a fact (金閣寺 and 足利義満) are memorised and do not count. A sentence whose pairs across slots all
+belong to train is a train sentence. One with a test pair and no dev pair is a test sentence, and vice versa for dev;
+one with both is dropped. So the two items of a test pair never meet in a train or dev sentence of any construction,
+while each of them meets many other items there.
 """
 
 import random
@@ -27,7 +27,7 @@ DRAWS = 5_000  # fillers drawn for each construction: enough for its share of ev
 
 
 def pair_split(one: str, other: str, seed: int) -> str:
-    """The split that a pair of items belongs to, whichever comes first."""
+    """Return the split that a pair of items belongs to, in either order."""
     key = "\t".join([str(seed), *sorted((one, other))]).encode()
     percent = int.from_bytes(blake2b(key, digest_size=8).digest()) % 100
     if percent < HELD_OUT_PERCENT:
@@ -36,7 +36,7 @@ def pair_split(one: str, other: str, seed: int) -> str:
 
 
 def sentence_split(fillers: tuple[Entry, ...], seed: int) -> str | None:
-    """The split that a sentence belongs to; None when it holds pairs of both dev and test."""
+    """Return the split that a sentence belongs to; None when it has pairs of both dev and test."""
     held_out = {pair_split(one, other, seed) for one, other in item_pairs(fillers)} - {"train"}
     if len(held_out) == 2:
         return None
@@ -44,7 +44,7 @@ def sentence_split(fillers: tuple[Entry, ...], seed: int) -> str | None:
 
 
 def draw(construction: Construction, rng: random.Random, seed: int) -> dict[str, Iterator[Pair]]:
-    """Sentences of one construction in random order, apart for each split."""
+    """Draw sentences of one construction in random order, separately for each split."""
     drawn: dict[str, list[Pair]] = {name: [] for name in SIZES}
     for index in rng.sample(range(construction.capacity), min(DRAWS, construction.capacity)):
         fillers = construction.fillers(index)
@@ -54,7 +54,7 @@ def draw(construction: Construction, rng: random.Random, seed: int) -> dict[str,
 
 
 def take_turns(streams: list[Iterator[Pair]]) -> Iterator[Pair]:
-    """One from each stream in turn, until the last is empty."""
+    """Yield one from each stream in turn, until the last is empty."""
     while streams:
         alive = []
         for stream in streams:
@@ -65,12 +65,12 @@ def take_turns(streams: list[Iterator[Pair]]) -> Iterator[Pair]:
 
 
 def generate(seed: int = 0) -> dict[str, list[Pair]]:
-    """The corpus as (Japanese, English) pairs, the constructions in equal shares as far as they reach.
+    """Generate the corpus as (Japanese, English) pairs, the constructions in equal shares as far as they suffice.
 
-    No sentence is there twice: fillers are drawn without replacement, and no two constructions say the same.
+    No sentence occurs twice: fillers are drawn without replacement, and no two constructions overlap.
 
     Raises:
-        ValueError: the grammar has too few sentences for the sizes asked.
+        ValueError: the grammar has too few sentences for the required sizes.
     """
     rng = random.Random(seed)
     drawn = [draw(construction, rng, seed) for construction in CONSTRUCTIONS]
@@ -84,10 +84,10 @@ def generate(seed: int = 0) -> dict[str, list[Pair]]:
 
 
 def write_embedded(folder: Path) -> None:
-    """Write kyoto-{train,dev,test}.{ja,en} into the folder, unless all six are there and of this very grammar.
+    """Write kyoto-{train,dev,test}.{ja,en} into the folder, unless all six are there and from exactly this grammar.
 
-    Each file is whole or absent, the grammar writes the same ones again, and what says which grammar it was comes last:
-    so an interrupted call is made good by the next one.
+    Each file is complete or absent, the grammar always generates the same ones, and the file with its hash is written
+    last: so the next call repairs an interrupted one.
     """
     files = {(split, language): folder / f"kyoto-{split}.{language}" for split in SIZES for language in ("ja", "en")}
     written_by, grammar = folder / "kyoto.grammar", _grammar_hash()
@@ -100,6 +100,6 @@ def write_embedded(folder: Path) -> None:
 
 
 def _grammar_hash() -> str:
-    """What changes with any word, fact, construction or draw: the hash of the modules here."""
+    """Return the hash of this package's modules, which changes with any word, fact, construction or draw."""
     modules = sorted(Path(__file__).parent.glob("*.py"))
     return sha256(b"".join(module.read_bytes() for module in modules)).hexdigest()

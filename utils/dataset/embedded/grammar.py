@@ -1,7 +1,7 @@
-"""The constructions: one pair of templates each, and which entries may fill their slots.
+"""The constructions: a pair of templates each, and the entries that may fill their slots.
 
 A template names a form of an entry (`{who.ja}`, `{deed.verb.past}`), so that both languages inflect from one lexicon.
-The Japanese is polite, its verb closes the clause, and relative clauses, reasons and conditions come before what they
+The Japanese is polite, its verb ends the clause, and relative clauses, reasons and conditions come before what they
 modify; the English puts all of these elsewhere.
 """
 
@@ -11,16 +11,16 @@ from utils.dataset.embedded.entry import Deed, Entry
 
 
 def is_older(one: kyoto.Sight, other: kyoto.Sight) -> bool:
-    """Only the truth is stated."""
+    """Return whether one sight is older than the other, so that only the truth is stated."""
     return one.year < other.year
 
 
 def are_alike(_: Entry, one: Deed, other: Deed) -> bool:
-    """Food is compared with food, drink with drink."""
+    """Return whether food is compared with food, or drink with drink."""
     return one.verb is other.verb
 
 
-OTHERS = (*lexicon.FAMILY, *lexicon.FRIENDS, *lexicon.STRANGERS)  # all but the speaker
+OTHERS = (*lexicon.FAMILY, *lexicon.FRIENDS, *lexicon.STRANGERS)  # everyone but the speaker
 EVERYONE = (lexicon.I, *OTHERS)
 GENDERED = (lexicon.I, *lexicon.FAMILY, *lexicon.FRIENDS)  # whose pronoun is known
 ASKED = (*lexicon.FRIENDS, *lexicon.STRANGERS)
@@ -128,7 +128,7 @@ JOURNEYS = (
     Construction(
         "must_go_by",
         "{who.ja}は{clock.ja}までに{place.ja}に行かなければなりません。",
-        "{who.en} must go to {place.en} by {clock.en}",  # the stop of p.m. is the stop of the sentence
+        "{who.en} must go to {place.en} by {clock.en}",  # the full stop of p.m. also ends the sentence
         {"who": EVERYONE, "clock": lexicon.CLOCK, "place": PLACES},
     ),
     Construction(

@@ -1,7 +1,7 @@
-"""What is true of Kyoto: its sights and the books written there, as facts that a sentence may state or embed.
+"""Facts about Kyoto, its sights and the books written there, which a sentence may state or embed.
 
-The years are the traditional ones that the temples and shrines give themselves. A fact is never varied: its novelty in
-the dev and test sets comes from the sentence around it.
+The years are the traditional ones that the temples and shrines themselves give. A fact is never varied: what is new
+in the dev and test sets is the sentence around it.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from utils.dataset.embedded.entry import Entry, Place
 
 @dataclass(frozen=True)
 class Sight(Place):
-    """A temple, shrine, palace or castle; Japanese founds the first two and builds the others."""
+    """A temple, shrine, palace or castle; `built` selects 建てられた (built) over 創建された (founded)."""
 
     year: int = 0
     ward: str = ""
@@ -22,14 +22,14 @@ class Sight(Place):
 
 @dataclass(frozen=True)
 class Fact(Entry):
-    """One true predicate of a topic: `ja` is plain and so fits before と, こと, そうです and before the noun itself."""
+    """One true predicate of a topic: `ja` is plain, and so fits before と, こと, そうです and the noun itself."""
 
     topic: Entry
     detail: str  # the item of the predicate: a year, an era, a person, a ward, what it is known for
 
     @property
     def items(self) -> tuple[str, ...]:
-        """A fact brings two items; the pair of them is memorised, not combined."""
+        """The two items of a fact; the pair of them is memorised, not combined."""
         return (self.topic.ja, self.detail)
 
 
@@ -114,12 +114,12 @@ SIGHTS = (
 
 
 def era(year: int) -> tuple[str, str]:
-    """The period of Japanese history that a year belongs to, in both languages."""
+    """Return the period of Japanese history that a year belongs to, in both languages."""
     return next((ja, en) for first, ja, en in reversed(ERAS) if year >= first)
 
 
 def sight_facts(sight: Sight) -> tuple[Fact, ...]:
-    """All that is said of a sight: when and by whom it was founded, where it is, what it is known for."""
+    """Return all facts about a sight: when and by whom it was founded, where it is, what it is known for."""
     made_ja, made_en = ("建てられた", "built") if sight.built else ("創建された", "founded")
     era_ja, era_en = era(sight.year)
     facts = [
@@ -136,7 +136,7 @@ def sight_facts(sight: Sight) -> tuple[Fact, ...]:
 
 
 def book_facts(ja: str, en: str, author: str, period: str) -> tuple[Fact, Fact]:
-    """Who wrote a book, and in which period."""
+    """Return the facts about a book: who wrote it, and in which period."""
     book = Entry(ja, en)
     period_en = next(en for _, ja, en in ERAS if ja == period)
     return (

@@ -19,7 +19,7 @@ FRIENDS = (
     Person("恵美さん", "Emi", "she"),
     Person("直美さん", "Naomi", "she"),
 )
-STRANGERS = (Person("先生", "the teacher"), Person("友達", "my friend"))  # no gender is known
+STRANGERS = (Person("先生", "the teacher"), Person("友達", "my friend"))  # of unknown gender
 
 AREAS = (
     Place("祇園", "Gion", "in"),

@@ -1,4 +1,4 @@
-"""How likely a language model finds the next sentence of a document, knowing the sentences before it."""
+"""The log-probability that a language model assigns to the next sentence of a document, given the sentences before."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ class DocumentScorer:
     """Reads a document, `<s> s₁ </s> s₂ </s> ...`, of which each sentence is chosen among candidates.
 
     Args:
-        model: in eval mode.
+        model: a language model in eval mode.
         memory_length: positions that are remembered; 0: each sentence is a document of its own; None: as many as in
             training.
     """
@@ -25,14 +25,14 @@ class DocumentScorer:
         self.new_document()
 
     def new_document(self) -> None:
-        """Forget everything."""
+        """Forget everything and begin a document."""
         self._memory = self.model.start(1, self.device)
-        self._unread = BOS_ID  # the last token of what was chosen: with it begins whatever follows
+        self._unread = BOS_ID  # the last token of what was chosen: the input of what follows begins with it
         self._read, self._ends = self._memory, list[int]()
 
     @torch.inference_mode()
     def log_probs(self, candidates: Sequence[Sequence[int]]) -> list[float]:
-        """Of each candidate as the next sentence, </s> included.
+        """Return the log-probability of each candidate as the next sentence, </s> included.
 
         Args:
             candidates: token ids, without <s> and </s>.
@@ -52,10 +52,10 @@ class DocumentScorer:
         return [row.double().sum().item() for row in log_probs.split(lengths)]
 
     def choose(self, i: int) -> None:
-        """Go on behind candidate i of those that were last asked about; of the others nothing stays."""
+        """Continue after candidate i of the last call of `log_probs`; the rest of the candidates are forgotten."""
         end = self._ends[i]  # padding follows
         self._memory = self._read.select(torch.tensor([i], device=self.device)).span(
             max(0, end - self.memory_length), end
         )
-        # who remembers nothing begins each sentence as a document: never in training did a text begin with </s>
+        # without memory, each sentence begins as a document does: in training, no text ever began with </s>
         self._unread, self._ends = EOS_ID if self.memory_length else BOS_ID, []

@@ -8,7 +8,7 @@ from torch import nn
 
 from const.token import BOS_ID, EOS_ID
 from models.transformer_xl import TransformerXL, TransformerXLConfig
-from utils.search.rescoring import DocumentScorer
+from utils.search.document_scorer import DocumentScorer
 
 CONFIG = TransformerXLConfig(d_model=8, n_heads=2, d_ff=12, n_layers=2, dropout=0.1, memory_length=100)
 VOCAB = 12

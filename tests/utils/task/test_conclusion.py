@@ -11,10 +11,10 @@ from torch import nn
 from evaluate import build_parser as evaluate_parser
 from serve import build_parser as serve_parser
 from translate import build_parser as translate_parser
-from utils.conclusion import Judge, try_average, what_next
 from utils.dataset.training_data import AnyBatch
 from utils.run import WEIGHTS
-from utils.training.plan import Progress
+from utils.task.conclusion import Judge, try_average, what_next
+from utils.training.progress import Progress
 from utils.training.validation import Validation
 from utils.training.weight_store import WeightStore, read_score, read_weights, write_weights
 
@@ -59,16 +59,28 @@ def test_an_average_takes_the_place_of_what_is_no_better(tmp_path: Path, best: f
     assert read_weights(tmp_path / WEIGHTS)["weight"].item() == weight
     assert read_score(tmp_path / WEIGHTS) == max(best, 10.0)
     used = "not used" if weight == 99 else "used"
-    assert (
-        said
-        == f"\nAverage of the weights of the last 3 validations: dev bleu 10.00 against {best:.2f} of the best: {used}"
+    assert said == (
+        "\nAverage of the weights of the last 3 validations: "
+        f"dev bleu 10.00 against {best:.2f} for the best weights: {used}"
     )
 
 
 @pytest.mark.parametrize(("best", "used"), [(-0.75, "used"), (-0.25, "not used")])
 def test_a_loss_is_shown_as_one_and_the_lower_is_the_better(tmp_path: Path, best: float, used: str) -> None:
     said = concluded(tmp_path, (2.0, 3.0, 5.5), best, "loss")
-    assert said.endswith(f": dev loss 0.50 against {-best:.2f} of the best: {used}")
+    assert said.endswith(f": dev loss 0.50 against {-best:.2f} for the best weights: {used}")
+
+
+def test_kept_weights_that_cannot_be_read_are_no_reason_to_end_without_a_test(tmp_path: Path) -> None:
+    store = WeightStore(tmp_path / "weights", 0, 3, 0)
+    store.save({"weight": torch.tensor([[3.0]])}, 1, 10.0)
+    (kept,) = store.last()
+    kept.write_bytes(kept.read_bytes()[:20])
+    write_weights({"weight": torch.tensor([[99.0]])}, tmp_path / WEIGHTS, 5.0)
+    said: list[str] = []
+    try_average(Trained(), store, tmp_path, "bleu", [], lambda loss: Validation(loss, {"bleu": 10.0}), said.append)
+    assert said[-1] == "\nNo average of weights: no weights to average: none of 1 files can be read"
+    assert read_score(tmp_path / WEIGHTS) == 5.0
 
 
 def test_without_kept_weights_nothing_is_averaged(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
-"""What a language model beside a translator is worth: its weight is found on dev, its choice is scored on test."""
+"""The gain from reranking by a language model: its weight is tuned on dev, its choices are scored on test."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -21,60 +22,57 @@ from utils.search.translator import Translation
 
 
 class DocumentText(NamedTuple):
-    """Pairs of sentences, and the documents that they are of."""
+    """Sentence pairs, and the documents they belong to."""
 
     pairs: ParallelText
     documents: list[Document]
 
     @classmethod
     def read(cls, corpus: Corpus, split: str, file: Path | None, limit: int | None) -> "DocumentText":
-        """The first sentences of a text, this many; without a file of documents all are one.
+        """Read the first `limit` sentences of a text; without a file of documents, they are a single document.
 
         Raises:
-            ValueError: the documents are of another text.
+            ValueError: the documents do not match the text.
         """
         pairs = read_parallel(getattr(corpus, split))
         documents = list(read_documents(file)) if file else [Document(split, len(pairs))]
         if (total := sum(document.n_lines for document in documents)) != len(pairs):
             raise ValueError(
                 f"--{split}_documents {file} counts {total:,} lines, but the {split} set has {len(pairs):,}: "
-                "give the file that belongs to it, or none"
+                "give the matching file, or none"
             )
         return cls(pairs[:limit], documents)
 
     def candidates(self, found: Iterable[Translation]) -> "Candidates":
-        """What was found for its sentences, in their order."""
+        """Group the translations of the sentences, in their order, by document."""
         found = iter(found)
         return Candidates(self.pairs, [list(islice(found, document.n_lines)) for document in self.documents])
 
 
 class Candidates(NamedTuple):
-    """What a beam has found for each sentence of each document."""
+    """The beam's candidates for each sentence of each document."""
 
     pairs: ParallelText
     documents: list[list[Translation]]
 
     @property
     def unchanged(self) -> list[str]:
-        """What the translator finds best."""
+        """Best translations by the translator alone."""
         return [translation.text for document in self.documents for translation in document]
 
     def chosen(self, rescorer: DocumentRescorer, on_progress: Callable[[int], object] = lambda _: None) -> list[str]:
-        """What is best with a language model."""
+        """Return the best translations by translator and language model."""
         return [rescored.translation.text for rescored in rescorer.rescore_documents(self.documents, on_progress)]
 
 
 def find_weights(
     rescorers: Sequence[DocumentRescorer], on_dev: Candidates, weights: Sequence[float], bleu: base.Metric
-) -> list[WeightTrial]:
-    """Give each rescorer the weight with which it chooses best, and print what each weight gives."""
+) -> tuple[list[DocumentRescorer], list[WeightTrial]]:
+    """Return each rescorer with its best weight, and the trials of all weights, which are also printed."""
     print("\n  memory  weight   BLEU  length ratio  changed", flush=True)
-    trials = []
-    for rescorer in rescorers:
-        found = _try_weights(rescorer, on_dev, weights, bleu)
-        rescorer.weight = best_weight(found)
-        trials += found
-    return trials
+    trials = [_try_weights(rescorer, on_dev, weights, bleu) for rescorer in rescorers]
+    best = [replace(rescorer, weight=best_weight(found)) for rescorer, found in zip(rescorers, trials, strict=True)]
+    return best, [trial for found in trials for trial in found]
 
 
 def _try_weights(
@@ -89,8 +87,7 @@ def _try_weights(
     ) as bar:
 
         def choose_with(weight: float) -> list[str]:
-            rescorer.weight = weight
-            return on_dev.chosen(rescorer, bar.update)
+            return on_dev.chosen(replace(rescorer, weight=weight), bar.update)
 
         def show(trial: WeightTrial) -> None:
             scores = f"{trial.bleu:>5.2f}  {trial.length_ratio:>12.3f}  {trial.n_changed:>7}"
@@ -107,14 +104,14 @@ def score_choices(
     metrics: Mapping[str, base.Metric],
     n_samples: int | None,
 ) -> tuple[list[Evaluation], list[Comparison]]:
-    """Score what rescorers choose, each against the translator alone, and the later ones against the first.
+    """Score the rescorers' choices, each against the translator alone, and the later rescorers against the first.
 
     Args:
-        rescorers: by the name of what each is.
-        on_test: what they choose from.
-        text: of the test set.
-        metrics: as `build_metrics` gives them.
-        n_samples: of the paired bootstrap.
+        rescorers: rescorers by name.
+        on_test: the candidates they choose from.
+        text: test set.
+        metrics: as returned by `build_metrics`.
+        n_samples: number of resamples of the paired bootstrap.
     """
     beam = next(iter(rescorers.values())).search.beam_size
     systems = [System(f"beam {beam}", on_test.unchanged)]

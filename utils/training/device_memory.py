@@ -1,4 +1,4 @@
-"""How much memory a training takes, and what to do when it does not fit: the numbers and the option to lower."""
+"""How much memory a training takes, and which option to lower when it does not fit."""
 
 import os
 import re
@@ -12,14 +12,14 @@ import torch
 
 from utils.dataset.training_data import AnyBatch, BatchSettings, filling, size
 
-# a CPU's allocator, CUDA's driver and cuBLAS say it by a RuntimeError with these words
+# the CPU allocator, the CUDA driver and cuBLAS report it as a RuntimeError with one of these phrases
 _NO_MEMORY = re.compile(r"can't allocate memory|not enough memory|out of memory|ALLOC_FAILED|std::bad_alloc", re.I)
 
 _PEAK = re.compile(r"VmHWM:\s+(\d+) kB")
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether this is what a device says that has no memory left."""
+    """Return whether this is the error of a device that has no memory left."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
     return isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error)) is not None
@@ -27,14 +27,14 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 @contextmanager
 def explained_out_of_memory(micro_batches: Sequence[AnyBatch], config: BatchSettings) -> Iterator[None]:
-    """Inside, an update from these batches may run out of memory: the error then names the batch and the option.
+    """Within the block, running out of memory raises an error that names the batch and the option to lower.
 
     Args:
-        micro_batches: of the update.
-        config: what they were cut by.
+        micro_batches: the batches of the update that the block makes.
+        config: the settings that they were made with.
 
     Raises:
-        ValueError: no memory was left.
+        ValueError: when no memory was left.
     """
     try:
         yield
@@ -46,26 +46,26 @@ def explained_out_of_memory(micro_batches: Sequence[AnyBatch], config: BatchSett
 
 
 def forget_peak(device: torch.device) -> None:
-    """Begin anew to measure `peak_memory`, where the system can."""
+    """Reset what `peak_memory` measures, where the system can."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         return
-    with suppress(OSError):  # of Linux
+    with suppress(OSError):  # Linux only
         Path("/proc/self/clear_refs").write_text("5")
 
 
 def peak_memory(device: torch.device) -> int:
-    """Most bytes at a time since `forget_peak`: of tensors on a GPU, of the whole process on a CPU."""
+    """Return the peak memory in bytes since `forget_peak`: of tensors on a GPU, of the whole process on a CPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
-    with suppress(OSError, TypeError):  # of Linux; what getrusage says there counts in what the parent process had
+    with suppress(OSError, TypeError):  # Linux only; there, getrusage's peak includes the parent process's
         return 1024 * int(_PEAK.search(Path("/proc/self/status").read_text())[1])  # type: ignore[index]
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else 1024 * peak
 
 
 def total_memory(device: torch.device) -> int:
-    """Bytes that the device has."""
+    """Return the memory of the device in bytes."""
     if device.type == "cuda":
         return torch.cuda.get_device_properties(device).total_memory
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

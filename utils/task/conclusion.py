@@ -1,6 +1,5 @@
-"""What is done when a training has ended: an average of its weights is tried, and the best ones are tested."""
+"""What is done at the end of a training: an average of the weights is tried, and the best weights are tested."""
 
-import os
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -13,10 +12,10 @@ from utils.dataset.corpus import Corpus
 from utils.dataset.parallel_text import read_parallel
 from utils.dataset.training_data import AnyBatch
 from utils.evaluation.validator import Validator
-from utils.file import write_json, write_lines
+from utils.file import from_here, write_json, write_lines
 from utils.provenance import portable, provenance
 from utils.run import ATTENTION, CURVE, TEST, TRANSLATIONS, WEIGHTS, Run, load_weights
-from utils.training.plan import Progress
+from utils.training.progress import Progress
 from utils.training.validation import Sample, Validation
 from utils.training.weight_store import WeightStore, average, read_score, write_weights
 from utils.visualize.attention import cross_attention, draw_cross_attention
@@ -25,13 +24,13 @@ Judge = Callable[[float], Validation]
 
 
 class Trained(Protocol):
-    """What has trained: train.py's Trainer."""
+    """The part of train.py's Trainer that is needed here."""
 
     net: Any  # of the task's own class
     progress: Progress
 
     def test(self, batches: Sequence[AnyBatch], judge: Judge) -> Validation:
-        """Loss and scores of a text."""
+        """Return the loss and scores of a text."""
 
 
 def try_average(
@@ -43,30 +42,34 @@ def try_average(
     judge: Judge,
     say: Callable[[str], None],
 ) -> None:
-    """Average the weights of the last validations; where they score no worse on dev than the best, they take its place.
+    """Average the weights of the last validations; if they score no worse on dev than the best, they replace them.
 
-    The best may be an average, too: that of a training that has ended before, and goes on.
+    The best weights may be an average, too: that of a training that had ended and was resumed.
 
     Args:
         trained: its network is left with the average.
         store: of the weights.
         folder: of the run, whose best weights may be replaced.
-        select_by: the score that says which are better.
+        select_by: the score that decides which are better.
         dev: text to score on.
         judge: translates and scores it.
-        say: is told what came out.
+        say: called with the outcome.
     """
     paths = store.last()
     if not paths:
         return
-    trained.net.load_state_dict(average(paths, say))
+    try:
+        trained.net.load_state_dict(average(paths, say))
+    except ValueError as error:  # hours of training are not lost for that: the best weights are still tested
+        say(f"\nNo average of weights: {error}")
+        return
     score, best = trained.test(dev, judge).score(select_by), read_score(folder / WEIGHTS)
     good, sign = score >= best, -1 if select_by == "loss" else 1
     if good:
         write_weights(trained.net.state_dict(), folder / WEIGHTS, score)
     say(
         f"\nAverage of the weights of the last {len(paths)} validations: dev {select_by} {sign * score:.2f} against "
-        f"{sign * best:.2f} of the best: {'used' if good else 'not used'}"
+        f"{sign * best:.2f} for the best weights: {'used' if good else 'not used'}"
     )
 
 
@@ -82,13 +85,13 @@ def score_best(
     """Score the best weights on the test set.
 
     Args:
-        trained: its network takes the best weights.
-        folder: of the run, which has them and gets the result.
-        config: of the run; the result tells its name and its seed.
-        about: what else the result shall tell.
+        trained: the best weights are loaded into its network.
+        folder: of the run, which has the weights and receives the result.
+        config: of the run; the result includes its name and seed.
+        about: further entries of the result.
         test: the test set.
         judge: scores the network on it.
-        say: is told the scores.
+        say: called with the scores.
     """
     load_weights(trained.net, folder)
     scores = trained.test(test, judge)
@@ -108,17 +111,17 @@ def score_best(
 def score_translator(
     trained: Trained, run: Run, corpus: Corpus, test: Sequence[AnyBatch], say: Callable[[str], None]
 ) -> None:
-    """Score the best weights of a translator, show some translations, draw what the decoder looked at.
+    """Score the best weights of a translator, show some translations, and draw what the decoder attended to.
 
     Args:
-        trained: its network takes the best weights.
-        run: its folder has them, and gets the results.
-        corpus: what it has learned from.
+        trained: the best weights are loaded into its network.
+        run: its folder has the weights, and receives the results.
+        corpus: what it was trained on.
         test: the test set.
-        say: is told the scores.
+        say: called with the scores.
     """
     folder, config = run.folder, run.config
-    say(f"\nTesting the best weights, beam {config.search.beam_size}")
+    say(f"\nTesting the best weights, beam size {config.search.beam_size}")
     validator = Validator(run.translator, read_parallel(corpus.test), corpus, n_samples=5)
     about = {
         "corpus": corpus.name,
@@ -130,7 +133,7 @@ def score_translator(
     say("")
     for sample in scores.samples:
         say(f"  {sample.source}\n  → {sample.translation}\n    ({sample.reference})\n")
-    # a right translation of a length that is easily read, if there is one
+    # a correct translation of a length that is easy to read, if there is one
     sample = min(scores.samples, key=lambda s: (s.translation != s.reference, abs(len(s.translation) - 60)))
     _draw(run, sample)
     for name in (TRANSLATIONS, TEST, CURVE, ATTENTION):
@@ -140,19 +143,17 @@ def score_translator(
 
 
 def what_next(folder: Path, sentence: str) -> list[str]:
-    """What can be done with a translator that has just been trained: commands that work as they stand."""
-    python = os.path.relpath(sys.executable)  # found without Poetry on the path, and without an activated environment
-    if python.startswith(os.pardir):
-        python = sys.executable
+    """List what can be done with a translator that has just been trained: commands that work as they are."""
+    python = from_here(Path(sys.executable))  # works without Poetry on the path, and without an activated environment
     run, text = shlex.quote(str(folder)), shlex.quote(sentence)
     if text.startswith(("-", "'-")):
         text = f"-- {text}"
     wishes = [
         ("translate", f"translate.py --run {run} {text}"),
-        ("see what every head looks at meanwhile", f"translate.py --run {run} --attention attention.html {text}"),
-        ("talk with it", f"translate.py --run {run}"),
-        ("do so in a browser", f"serve.py --run {run}"),
-        ("see where it is wrong", f"evaluate.py run {run} --html report.html"),
+        ("see what every attention head looks at", f"translate.py --run {run} --attention attention.html {text}"),
+        ("translate line by line", f"translate.py --run {run}"),
+        ("translate in a browser", f"serve.py --run {run}"),
+        ("see its mistakes", f"evaluate.py run {run} --html report.html"),
     ]
     return ["\nWhat next?", *(f"  {wish}:\n    {python} {command}" for wish, command in wishes)]
 
@@ -172,7 +173,7 @@ def _result(trained: Trained, scores: Validation) -> dict[str, object]:
 
 
 def _draw(run: Run, sample: Sample) -> None:
-    """The cross-attention behind a translation, as a picture."""
+    """Draw the cross-attention of a translation."""
     src, tgt = run.tokenizers
     src_ids, tgt_ids = (
         side.encode([text])[0][: run.window - 1] for side, text in ((src, sample.source), (tgt, sample.translation))
