@@ -25,7 +25,7 @@ import translate
 from const.path import ROOT
 from tests.checkout import tracked
 from utils import attention_heads
-from utils.config import config_type_of
+from utils.config import config_type_of, find_settings
 from utils.dataset import article_category
 from utils.task import bag_of_words, classify, fill_in, generate, perplexity
 from utils.task.arguments import build_parser
@@ -146,7 +146,7 @@ def test_the_readme_has_commands() -> None:
 def parser_of(name: str, arguments: list[str]) -> ArgumentParser:
     """The options of train.py are those of the task that its settings are of."""
     if name == "train.py" and "--config" in arguments:
-        return build_parser(config_type_of(Path(arguments[arguments.index("--config") + 1])))
+        return build_parser(config_type_of(find_settings(Path(arguments[arguments.index("--config") + 1]))))
     return PARSERS[name]()
 
 
@@ -258,7 +258,7 @@ def test_every_command_of_make_is_listed_and_kept() -> None:
     for script in re.findall(r"python (\S+\.py)", makefile):
         assert (ROOT / script).is_file()
     for preset in re.findall(r"--config (\S+)", makefile):
-        assert (ROOT / preset).is_file()
+        assert find_settings(Path(preset)).is_file()
 
 
 def test_no_tracked_file_knows_a_machine() -> None:

@@ -910,7 +910,7 @@ def test_without_a_network_kftt_names_both_ways_on(
     message = complaint(capsys)
     assert "http://127.0.0.1:9/kftt.tar.gz" in message
     assert "--data.archive" in message
-    assert "const/preset/demo.yaml" in message or "--data.corpus embedded" in message
+    assert "--config demo" in message
     assert not any(tmp_path.iterdir())
 
 

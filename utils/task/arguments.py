@@ -7,7 +7,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import NamedTuple
 
-from jsonargparse import DefaultHelpFormatter
+from jsonargparse import ActionConfigFile, ArgumentParser, DefaultHelpFormatter, Namespace
 
 from const.path import PRESET
 from const.version import VERSION
@@ -48,6 +48,14 @@ class _SettingsHelp(argparse.RawDescriptionHelpFormatter, DefaultHelpFormatter):
         return re.sub(r"type: Literal\[.*?\], ", "", super()._expand_help(action))  # the choices are shown anyway
 
 
+class _ActionSettings(ActionConfigFile):
+    """Read settings from a file, or from a preset by its name."""
+
+    @staticmethod
+    def apply_config(parser: ArgumentParser, cfg: Namespace, dest: str, value: str) -> None:
+        ActionConfigFile.apply_config(parser, cfg, dest, str(find_settings(Path(value))))
+
+
 def build_parser(config_type: type[AnyConfig] = TranslationConfig) -> Parser:
     """Build the parser of all options: the settings of a task, and options that are not part of a run."""
     parser = Parser(
@@ -72,7 +80,7 @@ def build_parser(config_type: type[AnyConfig] = TranslationConfig) -> Parser:
     )
     parser.add_argument(
         "--config",
-        action="config",
+        action=_ActionSettings,
         help="a preset by its name, such as demo, or a YAML file of settings; see const/preset/",
     )
     parser.add_argument("--resume", nargs="?", const="newest", metavar="RUN", help="resume this run, or the newest one")
@@ -98,8 +106,9 @@ def read_arguments(argv: Sequence[str]) -> Arguments:
             has another vocabulary, a resumed one would select its weights by another score, or no folder can have the
             name of a new one.
     """
-    argv = _with_found_settings([_underscored(argument) for argument in argv])
+    argv = [_underscored(argument) for argument in argv]
     asked = _first_look(argv)
+    settings = None if asked.config is None else find_settings(Path(asked.config))
     if asked.resume is not None and asked.init_from is not None:
         raise ValueError("--resume continues a run and --init-from starts a new one: give only one of them")
     resumed = begun = None
@@ -117,10 +126,10 @@ def read_arguments(argv: Sequence[str]) -> Arguments:
         if not saved.is_file():
             raise ValueError(f"no settings {saved}: give the folder of a run")
         config_type = config_type_of(saved)
-        cleared = _without_own_files(argv, asked.config) if config_type is TranslationConfig else []
+        cleared = _without_own_files(argv, settings) if config_type is TranslationConfig else []
         argv = ["--config", str(saved), *cleared, *argv]
-    elif asked.config is not None:
-        config_type = config_type_of(Path(asked.config))
+    elif settings is not None:
+        config_type = config_type_of(settings)
     elif asked.task is None:
         argv = ["--config", str(PRESET / "kftt_ja_en.yaml"), *argv]
     parser = build_parser(config_type)
@@ -160,10 +169,10 @@ def _refuse_other_vocabulary(source: Path, config: AnyConfig) -> None:
             )
 
 
-def _without_own_files(argv: Sequence[str], preset: str | None) -> list[str]:
+def _without_own_files(argv: Sequence[str], settings: Path | None) -> list[str]:
     """Return options that clear the files that a run was trained on, if another corpus is named."""
     given = {argument.partition("=")[0] for argument in argv}
-    if "--data.corpus" not in given and not (preset and names_corpus(Path(preset))):
+    if "--data.corpus" not in given and not (settings and names_corpus(settings)):
         return []
     files = [f"--data.{key.name}" for key in fields(DataConfig) if key.type == Path | None]
     return [word for option in files if option not in given for word in (option, "null")]
@@ -175,21 +184,6 @@ def _underscored(argument: str) -> str:
     if not option.startswith("--") or "." not in option:
         return argument
     return "--" + option.removeprefix("--").replace("-", "_") + equals + value
-
-
-def _with_found_settings(argv: Sequence[str]) -> list[str]:
-    """Return the arguments with the path of each file of settings, which may be given by the name of a preset."""
-    found, option = [], ""
-    for argument in argv:
-        key, equals, value = argument.partition("=")
-        if option == "--config":
-            found.append(str(find_settings(Path(argument))))
-        elif key == "--config" and equals:
-            found.append(f"--config={find_settings(Path(value))}")
-        else:
-            found.append(argument)
-        option = argument
-    return found
 
 
 def _first_look(argv: Sequence[str]) -> argparse.Namespace:
