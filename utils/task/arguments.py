@@ -7,7 +7,12 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import NamedTuple
 
-from jsonargparse import ActionConfigFile, ArgumentParser, DefaultHelpFormatter, Namespace
+from jsonargparse import (  # type: ignore[attr-defined]  # its __all__ lacks ActionConfigFile
+    ActionConfigFile,
+    ArgumentParser,
+    DefaultHelpFormatter,
+    Namespace,
+)
 
 from const.path import PRESET
 from const.version import VERSION
