@@ -230,8 +230,8 @@ def _seeds(found: Comparison) -> str:
 def _how_to_read(found: Comparison) -> str:
     text = (
         f"Scores are means over {_seeds(found)}, with ± their standard deviation. Everything is chosen by dev BLEU, "
-        "and test BLEU is only reported. `minutes` are those of the training; an alternative that differs only in its "
-        "search translates with the base's weights, seed by seed. "
+        "and test BLEU is only reported. `minutes` are those of the training by the clock, whatever else the machine "
+        "did; an alternative that differs only in its search translates with the base's weights, seed by seed. "
     )
     if found.trained is None:
         return text + "One seed says nothing about chance: no difference is claimed."
