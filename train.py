@@ -169,7 +169,7 @@ class Trainer:
         """
         progress = self.progress
         self.meter.restart_clock()
-        while not any(self._is_over(plan, interrupt)):
+        while not any(self._reasons_to_stop(plan, interrupt)):
             epoch = sampler.epoch(progress.epoch)
             updates = cut_into_updates(len(epoch), batch.accumulate)
             if progress.position >= len(updates):  # resumed with more batches per update
@@ -188,17 +188,17 @@ class Trainer:
                         self._report(plan, observers)
                     if after_update is not None:
                         after_update()
-                    ended, asked = self._is_over(plan, interrupt)
+                    ended, asked = self._reasons_to_stop(plan, interrupt)
                     if ended or progress.step % plan.validate_every == 0:
                         self._validate(dev, judge, plan, observers)
-                        ended, asked = self._is_over(plan, interrupt)
+                        ended, asked = self._reasons_to_stop(plan, interrupt)
                     if ended or asked:
                         break
             del epoch  # before the next one is made: each may take gigabytes
         self._gather_memories()
 
-    def _is_over(self, plan: TrainingConfig, interrupt: Interrupt) -> tuple[bool, bool]:
-        """Return whether the plan has ended, and whether a stop was requested, in any process; then all stop."""
+    def _reasons_to_stop(self, plan: TrainingConfig, interrupt: Interrupt) -> tuple[bool, bool]:
+        """Return whether the plan has ended and whether a stop was requested, in any process: all stop together."""
         ended, asked = self.processes.any(self.progress.ended(plan), interrupt.asked)
         if asked:
             interrupt.asked = True  # never set to False: a signal may have arrived meanwhile

@@ -92,7 +92,7 @@ def test_settings_differ_where_both_know_them() -> None:
         ("[1, 2]", "[1, 1]", r"seeds=\[1, 1\]: give each seed once"),
         ("[1, 2]", "[]", r"seeds=\[\]: give each seed once"),
         ("name: tiny", "name: ../tiny", r"name=\.\./tiny is used in file names: give lower-case letters"),
-        ("demo", "omed", r"no settings const/preset/omed\.yaml: did you mean demo"),
+        ("demo", "dmo", r"no settings const/preset/dmo\.yaml: did you mean demo"),
         ("demo", "bert_ja", r"bert_ja\.yaml is of task masked_language"),
         ("switches:", "switches: [", r"tiny\.yaml: line \d+: "),
         ('"2":', "2:", r"tiny\.yaml: line \d+: the key 2 is not a string: quote it"),
