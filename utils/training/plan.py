@@ -50,8 +50,8 @@ class TrainingConfig:
             raise ValueError(f"patience={self.patience}: give at least 1 validation, or null for no limit")
         for name in ("max_steps", "max_epochs", "max_minutes"):
             bound = getattr(self, name)
-            if bound is not None and not bound >= 0:  # written so that NaN is refused, too
-                raise ValueError(f"{name}={bound}: give 0 or more, or null for no limit")
+            if bound is not None and not bound > 0:  # written so that NaN is refused, too
+                raise ValueError(f"{name}={bound}: give more than 0, or null for no limit")
         if self.max_skipped < 1:
             raise ValueError(f"max_skipped={self.max_skipped}: give at least 1 update")
         if self.seed < 0:

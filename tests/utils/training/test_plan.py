@@ -27,10 +27,10 @@ def test_what_no_training_can_follow_is_refused(name: str, least: int, remedy: s
 
 
 @pytest.mark.parametrize("name", ["max_steps", "max_epochs", "max_minutes"])
-@pytest.mark.parametrize("bound", [-1, math.nan])
+@pytest.mark.parametrize("bound", [-1, 0, math.nan])
 def test_a_bound_that_ends_nothing_or_everything_is_refused(name: str, bound: float) -> None:
     given: dict[str, Any] = {name: bound}
-    with pytest.raises(ValueError, match=f"^{name}={bound}: give 0 or more, or null for no limit"):
+    with pytest.raises(ValueError, match=f"^{name}={bound}: give more than 0, or null for no limit"):
         TranslationTrainingConfig(**given)
 
 

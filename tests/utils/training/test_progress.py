@@ -28,7 +28,3 @@ def test_the_first_bound_ends_it(plan: TranslationTrainingConfig, before: Progre
 
 def test_no_bound_never_ends() -> None:
     assert not Progress(step=10**9, epoch=10**6, seconds=1e9).ended(ENDLESS)
-
-
-def test_a_bound_of_nothing_ends_before_the_first_step() -> None:
-    assert Progress().ended(TranslationTrainingConfig(max_steps=0))
