@@ -24,7 +24,7 @@ def fail(program: str, message: str) -> NoReturn:
 
 
 class Parser(ArgumentParser):
-    """A parser whose errors are one line and suggest the nearest option."""
+    """A parser whose errors are one line and suggest the nearest option, and whose options may be typed with - or _."""
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Exit with status 2, or raise an ArgumentError if the parser was created not to exit."""
@@ -35,6 +35,14 @@ class Parser(ArgumentParser):
     def _get_option_tuples(self, option_string: str) -> list[Any]:  # noqa: ARG002 (argparse's signature)
         """Allow no abbreviated options: `--resum` taken as `--resume` would be a surprise."""
         return []
+
+    def _parse_optional(self, arg_string: str) -> Any:
+        """Understand `--length-penalty` as `--length_penalty`, and the other way round."""
+        option, equals, value = arg_string.partition("=")
+        for declared in self._option_string_actions if option.startswith("--") else ():
+            if declared.replace("_", "-") == option.replace("_", "-"):
+                return super()._parse_optional(declared + equals + value)
+        return super()._parse_optional(arg_string)
 
     def _takes_texts(self) -> bool:
         return any(action.nargs == "*" and not action.option_strings for action in self._actions)

@@ -178,6 +178,15 @@ def test_options_that_are_right_are_read() -> None:
     assert (arguments.beam, arguments.resume, arguments.model.d_model) == (3, "run", 8)
 
 
+@pytest.mark.parametrize("option", ["--length_penalty", "--length-penalty"])
+@pytest.mark.parametrize("declared", ["--length_penalty", "--length-penalty"])
+def test_the_words_of_an_option_are_joined_by_either_sign(declared: str, option: str) -> None:
+    parser = options()
+    parser.add_argument(declared, type=float)
+    assert parser.parse_args([option, "-0.5"]).length_penalty == -0.5
+    assert parser.parse_args([f"{option}=-0.5"]).length_penalty == -0.5
+
+
 def test_a_group_that_is_not_installed_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught, needing_group("verb.py", "extra"):
         import no_such_package.part  # type: ignore[import-not-found]  # noqa: F401

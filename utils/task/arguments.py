@@ -194,8 +194,8 @@ def _underscored(argument: str) -> str:
 def _first_look(argv: Sequence[str]) -> argparse.Namespace:
     """Return the options that decide which other options there are."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    for option in ("--config", "--task", "--init-from"):
-        parser.add_argument(option)
+    for options in (["--config"], ["--task"], ["--init-from", "--init_from"]):
+        parser.add_argument(*options)
     parser.add_argument("--resume", nargs="?", const="newest")
     try:
         return parser.parse_known_args(argv)[0]

@@ -60,7 +60,7 @@ def test_a_corpus_that_is_named_anew_takes_the_place_of_a_runs_own_files(runs: P
     TranslationConfig(data=own).save(runs / "tiny-1" / "config.yaml")
 
     def data(*options: str) -> DataConfig:
-        config = read_arguments(["--init-from", "tiny-1", *options]).config
+        config = read_arguments(["--init_from", "tiny-1", *options]).config
         assert isinstance(config, TranslationConfig)
         return config.data
 
