@@ -1,5 +1,6 @@
 """Train: `python train.py [--config PRESET] [--GROUP.KEY VALUE ...] [--resume [RUN]]`."""
 
+import shlex
 import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -16,7 +17,7 @@ from torch.profiler import record_function
 from const.path import CORPUS
 from utils import run as run_folder
 from utils.above_bars import print_above_bars
-from utils.command_line import INTERRUPTED, run_command
+from utils.command_line import INTERRUPTED, run_command, typed_command
 from utils.config import AnyConfig, ClassificationConfig, LanguageConfig, MaskedLanguageConfig, TranslationConfig
 from utils.dataset.prefetch import prefetched
 from utils.dataset.training_data import AnyBatch, AnyEpoch, BatchSettings, Sampler
@@ -451,7 +452,8 @@ def lead(
                 observer.close()
     if interrupt.asked:
         keeper.save(trainer.progress.step)
-        print(f"\nStopped at step {trainer.progress.step:,}; resume with: python train.py --resume {folder}")
+        resume = f"{typed_command('train.py')} --resume {shlex.quote(str(folder))}"
+        print(f"\nStopped at step {trainer.progress.step:,}; resume with: {resume}")
         sys.exit(INTERRUPTED)
     try_average(trainer, weights, folder, plan.select_by, dev, judge, print)
     task.conclude(trainer, folder, print)

@@ -756,14 +756,15 @@ def test_a_run_goes_on_until_it_is_stopped_and_then_again(home: Path, tmp_path: 
     out = finished(endless, 130)
     assert "Resuming from step 6\n" in out
     assert f"Run folder: {folder}\n" in out
-    told = re.search(r"Stopped at step (\d+); resume with: (python train\.py --resume .+)\n", out)
+    told = re.search(r"Stopped at step (\d+); resume with: (.+ --resume .+)\n", out)
     assert told is not None
     stopped = int(told[1])
     progress = newest(folder)["progress"]
     assert progress["step"] == stopped >= 30
     assert progress["epoch"] > 0
 
-    command = told[2].split()[1:]
+    python, *command = shlex.split(told[2])
+    assert Path(python).samefile(sys.executable)
     out = finished(run_python(*command, "--training.max_steps", str(stopped + 4), home=tmp_path))
     assert f"Resuming from step {stopped:,}\n" in out
     assert newest(folder)["progress"]["step"] == stopped + 4

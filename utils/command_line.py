@@ -3,6 +3,7 @@
 import difflib
 import os
 import re
+import shlex
 import signal
 import sys
 from argparse import ArgumentError
@@ -14,6 +15,9 @@ from typing import Any, NoReturn
 
 from jsonargparse import ArgumentParser, Namespace
 
+from const.path import ROOT
+from utils.file import from_here
+
 INTERRUPTED, TERMINATED = 130, 143  # 128 + SIGINT, 128 + SIGTERM, as shells count them
 
 
@@ -21,6 +25,12 @@ def fail(program: str, message: str) -> NoReturn:
     """Print one line on standard error and exit with status 2."""
     print(f"{program}: error: {message}", file=sys.stderr)
     sys.exit(2)
+
+
+def hyphenated(argument: str) -> str:
+    """Return an argument with hyphens between the words of an option's name, by which two spellings are compared."""
+    option, equals, value = argument.partition("=")
+    return option.replace("_", "-") + equals + value if option.startswith("--") else argument
 
 
 class Parser(ArgumentParser):
@@ -39,9 +49,10 @@ class Parser(ArgumentParser):
     def _parse_optional(self, arg_string: str) -> Any:
         """Understand `--length-penalty` as `--length_penalty`, and the other way round."""
         option, equals, value = arg_string.partition("=")
-        for declared in self._option_string_actions if option.startswith("--") else ():
-            if declared.replace("_", "-") == option.replace("_", "-"):
-                return super()._parse_optional(declared + equals + value)
+        if option.startswith("--"):
+            alike = (known for known in self._option_string_actions if hyphenated(known) == hyphenated(option))
+            nested = "--" + option.removeprefix("--").replace("-", "_")  # of a group that may be null: not yet known
+            return super()._parse_optional(next(alike, nested if "." in option else option) + equals + value)
         return super()._parse_optional(arg_string)
 
     def _takes_texts(self) -> bool:
@@ -73,15 +84,25 @@ def _explained_value(line: str) -> str | None:
     if message is None or given is None:
         return None
     words = {"int": "a whole number", "float": "a number", "bool": "true or false", "NoneType": "null"}
+    key, value = message[1], given[1]
+    if within := re.fullmatch(r"NestedArg\(key='(.+)', val='(.*)'\)", value):  # of a group that may be null
+        key, value = f"{key}.{within[1]}", within[2]
     wanted: list[str] = []
     for kind, choices in re.findall(r"Expected a (?:<class '(\w+)'>|typing\.Literal\[(.*?)\])", message[2]):
+        if kind == "NoneType" and within:
+            continue
         if kind and kind not in words:
             return None
         wanted += [words[kind]] if kind else [choice.strip("' ") for choice in choices.split(",")]
-    if not wanted:
+    if not wanted or wanted == ["null"]:  # whatever is not null is in another message
         return None
     *others, last = dict.fromkeys(wanted)
-    return f"{message[1]}={given[1]}: give {', '.join(others)}{' or ' if others else ''}{last}"
+    return f"{key}={value}: give {', '.join(others)}{' or ' if others else ''}{last}"
+
+
+def typed_command(program: str) -> str:
+    """Return what starts a program of this project from here, without Poetry on the path or an active environment."""
+    return shlex.join(str(from_here(path)) for path in (Path(sys.executable), ROOT / program))
 
 
 def require_options_at_least(arguments: Namespace, **least: int) -> None:

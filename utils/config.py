@@ -293,11 +293,16 @@ def to_config(parser: ArgumentParser, arguments: Namespace, config_type: type[Ru
     ready = parser.instantiate(arguments)
     settings = {leaf.name: ready[leaf.name] for leaf in dataclasses.fields(config_type)}
     settings["optimizer"].ending_at(settings["training"].max_steps)  # refuses a cosine of unknown length
-    settings["data"] = _with_absolute_paths(settings["data"])  # a run is used from other folders than it began in
+    settings["data"] = _with_found_paths(settings["data"])  # a run is used from other folders than it began in
     return config_type(**settings)
 
 
-def _with_absolute_paths(data: DataT) -> DataT:
+def _with_found_paths(data: DataT) -> DataT:
+    """Return where texts are to be found, as absolute paths: from here, or else from the project's folder."""
     settings = {leaf.name: getattr(data, leaf.name) for leaf in dataclasses.fields(data)}
-    paths: dict[str, Any] = {name: value.absolute() for name, value in settings.items() if isinstance(value, Path)}
+    paths: dict[str, Any] = {
+        name: ROOT / value if (ROOT / value).exists() and not value.exists() else value.absolute()
+        for name, value in settings.items()
+        if isinstance(value, Path)
+    }
     return dataclasses.replace(data, **paths)

@@ -33,10 +33,10 @@ def own_commit() -> str:
 
 
 def portable(path: Path) -> str:
-    """Return a path that holds on other machines: below corpus/ or pickles/, wherever those are, or just its name."""
-    for name, root in (("corpus", CORPUS), ("pickles", PICKLES)):
-        if path.resolve().is_relative_to(root):
-            return f"{name}/{path.resolve().relative_to(root)}"
+    """Return a path that holds on other machines: below the project, corpus/ or pickles/, or just its name."""
+    for above, root in ((Path("corpus"), CORPUS), (Path("pickles"), PICKLES), (Path(), ROOT)):
+        if path.is_absolute() and path.resolve().is_relative_to(root):
+            return str(above / path.resolve().relative_to(root))
     return path.name if path.is_absolute() else str(path)
 
 

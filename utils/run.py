@@ -186,26 +186,39 @@ def newest_run(having: str, root: Path = PICKLES, config_type: type[RunConfig] |
     )
 
 
-def find_run(name: Path | None, config_type: type[RunConfig] = TranslationConfig, root: Path = PICKLES) -> Path:
+def runs_named(name: str, root: Path = PICKLES) -> list[Path]:
+    """Return the runs of a name, the newest first."""
+    pattern = re.compile(rf"{re.escape(name)}-(\d{{8}}-\d{{6}})(?:-(\d+))?")
+    found = [(match, folder) for folder in root.glob("*/") if (match := pattern.fullmatch(folder.name))]
+    found.sort(key=lambda each: (each[0][1], int(each[0][2] or 1)), reverse=True)
+    return [folder for _, folder in found]
+
+
+def find_run(
+    name: Path | None,
+    config_type: type[RunConfig] = TranslationConfig,
+    root: Path = PICKLES,
+    having: str = WEIGHTS,
+) -> Path:
     """Return the folder of a run, by its path, its name, or its name without date; by default the one trained last.
 
     Args:
         name: the path or the name, without a date the newest of that name; None: the run of this type trained last.
         config_type: type of settings of the default run.
         root: where the runs are.
+        having: name of the file or folder that it is to be used for: a run of that name that has it comes first.
 
     Raises:
         ValueError: when there is none.
     """
     if name is None:
-        return newest_run(WEIGHTS, root, config_type)
+        return newest_run(having, root, config_type)
     for folder in (name, root / name):
         if folder.is_dir():
             return folder
-    names = [folder.name for folder in root.glob("*/")]
-    if dated := [found for found in names if re.fullmatch(rf"{re.escape(str(name))}-\d{{8}}-\d{{6}}(-\d+)?", found)]:
-        return root / max(dated)
-    near = get_close_matches(str(name), names, n=1)
+    if dated := runs_named(str(name), root):
+        return next((folder for folder in dated if (folder / having).exists()), dated[0])
+    near = get_close_matches(str(name), [folder.name for folder in root.glob("*/")], n=1)
     raise ValueError(f"no run {name}: " + (f"did you mean {near[0]}?" if near else f"give a folder under {root}"))
 
 

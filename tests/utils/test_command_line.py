@@ -4,6 +4,7 @@ import subprocess
 import sys
 from argparse import ArgumentError
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -22,6 +23,11 @@ def raising(error: BaseException) -> Callable[[], None]:
     return main
 
 
+@dataclass
+class Encoder:
+    n_layers: int = 6
+
+
 def options(exit_on_error: bool = True) -> Parser:
     parser = Parser(prog="verb.py", exit_on_error=exit_on_error)
     parser.add_argument("--beam", type=int, default=4)
@@ -29,6 +35,7 @@ def options(exit_on_error: bool = True) -> Parser:
     parser.add_argument("--patience", type=int | None)
     parser.add_argument("--activation", type=Literal["relu", "gelu"])
     parser.add_argument("--model.d_model", type=int, default=512)
+    parser.add_argument("--encoder", type=Encoder | None)
     return parser
 
 
@@ -155,6 +162,8 @@ def test_a_pipe_that_closes_leaves_no_trace() -> None:
         (["--beam", "wide"], "beam=wide: give a whole number"),
         (["--patience", "1e3"], "patience=1e3: give a whole number or null"),
         (["--activation", "gleu"], "activation=gleu: give relu or gelu"),
+        (["--encoder.n_layers", "two"], "encoder.n_layers=two: give a whole number"),
+        (["--encoder.n-layers", "two"], "encoder.n_layers=two: give a whole number"),
         (["stray"], "unrecognized arguments: stray"),
     ],
 )

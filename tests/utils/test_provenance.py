@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 
-from const.path import CORPUS, PICKLES
+from const.path import CORPUS, PICKLES, ROOT
 from const.version import VERSION
 from utils.provenance import commit, machine, portable, provenance
 
@@ -50,5 +50,6 @@ def test_time_machine_and_packages_are_there() -> None:
 def test_a_path_is_written_as_on_any_machine(tmp_path: Path) -> None:
     assert portable(CORPUS / "kftt" / "train.ja") == "corpus/kftt/train.ja"
     assert portable(PICKLES / "bert-1") == "pickles/bert-1"
+    assert portable(ROOT / "texts" / "my.ja") == "texts/my.ja"
     assert portable(tmp_path / "my.ja") == "my.ja"
     assert portable(Path("texts/my.ja")) == "texts/my.ja"

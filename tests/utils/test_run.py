@@ -16,7 +16,17 @@ from utils import device
 from utils import run as run_folder
 from utils.config import LanguageConfig, TranslationConfig
 from utils.device import Precision
-from utils.run import WEIGHTS, Run, build_translator, create_run, find_run, load_run, newest_run, trained_alone
+from utils.run import (
+    WEIGHTS,
+    Run,
+    build_translator,
+    create_run,
+    find_run,
+    load_run,
+    newest_run,
+    runs_named,
+    trained_alone,
+)
 from utils.search.hypothesis import SearchConfig
 from utils.search.sampling import SamplingConfig
 from utils.text.pair import TokenizerPair
@@ -102,6 +112,8 @@ def test_a_run_is_found_by_path_by_name_or_as_the_newest(tmp_path: Path, monkeyp
     assert find_run(None, root=root) == newest
     assert find_run(Path(first.name), root=root) == find_run(first, root=root) == first
     assert find_run(Path(first.name[: -len("-20260102-120000")]), root=root).name > first.name  # the newest so named
+    (newest / WEIGHTS).unlink()  # still training
+    assert find_run(Path(first.name[: -len("-20260102-120000")]), root=root) == first
     with pytest.raises(ValueError, match=rf"^no run {first.name[:-1]}: did you mean {first.name}\?$"):
         find_run(Path(first.name[:-1]), root=root)
     with pytest.raises(ValueError, match=rf"^no run x: give a folder under {root}$"):
@@ -111,6 +123,13 @@ def test_a_run_is_found_by_path_by_name_or_as_the_newest(tmp_path: Path, monkeyp
     monkeypatch.chdir(tmp_path)
     Path(first.name).mkdir()
     assert find_run(Path(first.name), root=root) == Path(first.name)  # what is here comes first
+
+
+def test_runs_of_a_name_are_ordered_by_their_time(tmp_path: Path) -> None:
+    ordered = [f"mine-20260102-120000{end}" for end in ("-10", "-9", "-2", "")]
+    for name in (*reversed(ordered), "mine-20260101-130000", "mine-2-20260103-120000", "mine", "mine-20260104"):
+        (tmp_path / name).mkdir()
+    assert [run.name for run in runs_named("mine", tmp_path)] == [*ordered, "mine-20260101-130000"]
 
 
 @pytest.mark.parametrize("there", [True, False])

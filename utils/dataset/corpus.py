@@ -166,7 +166,7 @@ def _split(
     """Hold out the splits that are not given; the result is written once for each content, and found again by it."""
     wanted = [name for name, files in (("dev", dev), ("test", test)) if files is None]
     n_dev, n_test = (held_out if name in wanted else 0 for name in ("dev", "test"))
-    folder = root / f"files-{_fingerprint(list(train), root)}-{'-'.join(wanted)}-{held_out}"
+    folder = root / f"files-{_fingerprint(list(train), root)}-{'-'.join(wanted)}-{held_out}-by-hash"
     if not folder.is_dir():
         if held_out < 1:
             raise ValueError(f"held_out={held_out} leaves no {' and no '.join(wanted)} text: give at least 1")

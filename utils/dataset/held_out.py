@@ -14,8 +14,9 @@ def hold_out(files: ParallelFiles, n_dev: int, n_test: int) -> tuple[NDArray[np.
     """Choose pairs of a text by their hashes: the lowest are the dev text, the highest the test text.
 
     The choice is as good as random, and a text that grows keeps it: a new pair can only send a held-out one back to
-    the rest, so that a run resumed on a grown text is never scored on what it has learned from. Held-out pairs are
-    distinct and have text on both sides, and all copies of them are removed from the rest.
+    the rest, so that a run resumed on a grown text is never scored on what it has learned from. It is the same in both
+    directions, so that neither of two opposite translators has learned from the other's test text. Held-out pairs are
+    distinct and have text on both sides, and all copies of them, the other way round too, are removed from the rest.
 
     Args:
         files: the pairs to choose from
@@ -31,7 +32,7 @@ def hold_out(files: ParallelFiles, n_dev: int, n_test: int) -> tuple[NDArray[np.
     hashed, filled = [], []
     for block in read_blocks(files):
         pairs = [(src.strip(), tgt.strip()) for src, tgt in zip(block.src, block.tgt, strict=True)]
-        hashed.append(pair_hashes(pairs))
+        hashed.append(pair_hashes(sorted(pair) for pair in pairs))
         filled.append(np.fromiter(map(all, pairs), bool, len(pairs)))
     hashes, has_text = np.concatenate(hashed), np.concatenate(filled)
     distinct = np.flatnonzero(has_text & ~repeated(hashes, has_text))

@@ -3,14 +3,14 @@
 Two different pairs among ten million share a hash in one of 400,000 texts.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 
 import numpy as np
 from numpy.typing import NDArray
 
 
-def pair_hashes(pairs: Iterable[tuple[str, str]]) -> NDArray[np.uint64]:
+def pair_hashes(pairs: Iterable[Sequence[str]]) -> NDArray[np.uint64]:
     """Hash each pair of lines."""
     digests = (blake2b(f"{src}\n{tgt}".encode(), digest_size=8).digest() for src, tgt in pairs)
     return np.frombuffer(b"".join(digests), np.uint64)

@@ -12,7 +12,7 @@ from typing import IO, Any, Self
 
 from const.path import PICKLES, ROOT
 from utils.command_line import INTERRUPTED, TERMINATED
-from utils.run import CHECKPOINTS, TEST
+from utils.run import CHECKPOINTS, TEST, runs_named
 from utils.training.jsonl_log import LOG, read_log
 from utils.training.step_file import step_files
 
@@ -22,9 +22,7 @@ PATIENCE = 900.0  # seconds for a training that was asked to stop to finish a va
 
 def run_named(name: str, root: Path = PICKLES) -> Path | None:
     """Return the newest run of this name that has saved a checkpoint, if there is one."""
-    stamp = "[0-9]" * 8 + "-" + "[0-9]" * 6
-    folders = [folder for end in ("", "-*") for folder in root.glob(f"{name}-{stamp}{end}")]
-    return max((folder for folder in folders if step_files(folder / CHECKPOINTS, ".pt")), default=None)
+    return next((folder for folder in runs_named(name, root) if step_files(folder / CHECKPOINTS, ".pt")), None)
 
 
 class BusyError(Exception):

@@ -16,7 +16,7 @@ from jsonargparse import (  # type: ignore[attr-defined]  # its __all__ lacks Ac
 
 from const.path import PRESET
 from const.version import VERSION
-from utils.command_line import Parser
+from utils.command_line import Parser, hyphenated
 from utils.config import (
     CONFIG_TYPES,
     AnyConfig,
@@ -108,10 +108,9 @@ def read_arguments(argv: Sequence[str]) -> Arguments:
 
     Raises:
         ValueError: when there is no such run or preset, both --resume and --init-from are given, a run to start from
-            has another vocabulary, a resumed one would select its weights by another score, or no folder can have the
-            name of a new one.
+            has another vocabulary, a resumed one would select its weights by another score or be scored on what it has
+            learned from, or no folder can have the name of a new one.
     """
-    argv = [_underscored(argument) for argument in argv]
     asked = _first_look(argv)
     settings = None if asked.config is None else find_settings(Path(asked.config))
     if asked.resume is not None and asked.init_from is not None:
@@ -119,7 +118,9 @@ def read_arguments(argv: Sequence[str]) -> Arguments:
     resumed = begun = None
     if asked.resume is not None:
         resumed = (
-            newest_run(CHECKPOINTS, config_type=None) if asked.resume == "newest" else find_run(Path(asked.resume))
+            newest_run(CHECKPOINTS, config_type=None)
+            if asked.resume == "newest"
+            else find_run(Path(asked.resume), having=CHECKPOINTS)
         )
     elif asked.init_from is not None:
         begun = find_run(Path(asked.init_from))
@@ -144,6 +145,7 @@ def read_arguments(argv: Sequence[str]) -> Arguments:
         _refuse_other_vocabulary(source, config)
     if resumed is not None:
         _refuse_other_score(resumed, config)
+        _refuse_other_held_out(resumed, config)
     else:
         require_folder_name(config.name)
     return Arguments(config, resumed, begun, given.dry_run, given.profile)
@@ -156,6 +158,17 @@ def _refuse_other_score(run: Path, config: AnyConfig) -> None:
         raise ValueError(
             f"select_by={now}, but the best weights of {run} were chosen by {was}: give --training.select_by {was}, "
             "or start a new run from them with --init-from"
+        )
+
+
+def _refuse_other_held_out(run: Path, config: AnyConfig) -> None:
+    """Refuse to hold out another number of pairs for a resumed run: it has learned from what would be held out."""
+    # a classifier's texts are all given: nothing is held out
+    was, now = (getattr(data, "held_out", None) for data in (read_config(run, type(config)).data, config.data))
+    if was != now:
+        raise ValueError(
+            f"held_out={now}, but {run} was trained on what {was} had left: give --data.held_out {was}, or train a new "
+            "run"
         )
 
 
@@ -176,28 +189,20 @@ def _refuse_other_vocabulary(source: Path, config: AnyConfig) -> None:
 
 def _without_own_files(argv: Sequence[str], settings: Path | None) -> list[str]:
     """Return options that clear the files that a run was trained on, if another corpus is named."""
-    given = {argument.partition("=")[0] for argument in argv}
+    given = {hyphenated(argument).partition("=")[0] for argument in argv}
     if "--data.corpus" not in given and not (settings and names_corpus(settings)):
         return []
     files = [f"--data.{key.name}" for key in fields(DataConfig) if key.type == Path | None]
-    return [word for option in files if option not in given for word in (option, "null")]
-
-
-def _underscored(argument: str) -> str:
-    """Turn `--model.init-encoder` into `--model.init_encoder`: settings may be typed either way."""
-    option, equals, value = argument.partition("=")
-    if not option.startswith("--") or "." not in option:
-        return argument
-    return "--" + option.removeprefix("--").replace("-", "_") + equals + value
+    return [word for option in files if hyphenated(option) not in given for word in (option, "null")]
 
 
 def _first_look(argv: Sequence[str]) -> argparse.Namespace:
     """Return the options that decide which other options there are."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    for options in (["--config"], ["--task"], ["--init-from", "--init_from"]):
-        parser.add_argument(*options)
+    for option in ("--config", "--task", "--init-from"):
+        parser.add_argument(option)
     parser.add_argument("--resume", nargs="?", const="newest")
     try:
-        return parser.parse_known_args(argv)[0]
+        return parser.parse_known_args([hyphenated(argument) for argument in argv])[0]
     except argparse.ArgumentError:  # an option without its value: the full parser reports it
         return argparse.Namespace(config=None, task=None, init_from=None, resume=None)

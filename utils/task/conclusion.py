@@ -1,18 +1,18 @@
 """What is done at the end of a training: an average of the weights is tried, and the best weights are tested."""
 
 import shlex
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from const.token import EOS
+from utils.command_line import typed_command
 from utils.config import AnyConfig
 from utils.dataset.corpus import Corpus
 from utils.dataset.parallel_text import read_parallel
 from utils.dataset.training_data import AnyBatch
 from utils.evaluation.validator import Validator
-from utils.file import from_here, write_json, write_lines
+from utils.file import write_json, write_lines
 from utils.provenance import portable, provenance
 from utils.run import ATTENTION, CURVE, TEST, TRANSLATIONS, WEIGHTS, Run, load_weights
 from utils.training.progress import Progress
@@ -144,18 +144,18 @@ def score_translator(
 
 def what_next(folder: Path, sentence: str) -> list[str]:
     """List what can be done with a translator that has just been trained: commands that work as they are."""
-    python = from_here(Path(sys.executable))  # works without Poetry on the path, and without an activated environment
     run, text = shlex.quote(str(folder)), shlex.quote(sentence)
     if text.startswith(("-", "'-")):
         text = f"-- {text}"
+    translate, serve, evaluate = map(typed_command, ("translate.py", "serve.py", "evaluate.py"))
     wishes = [
-        ("translate", f"translate.py --run {run} {text}"),
-        ("see what every attention head looks at", f"translate.py --run {run} --attention attention.html {text}"),
-        ("translate line by line", f"translate.py --run {run}"),
-        ("translate in a browser", f"serve.py --run {run}"),
-        ("see its mistakes", f"evaluate.py run {run} --html report.html"),
+        ("translate", f"{translate} --run {run} {text}"),
+        ("see what every attention head looks at", f"{translate} --run {run} --attention attention.html {text}"),
+        ("translate line by line", f"{translate} --run {run}"),
+        ("translate in a browser", f"{serve} --run {run}"),
+        ("see its mistakes", f"{evaluate} run {run} --html report.html"),
     ]
-    return ["\nWhat next?", *(f"  {wish}:\n    {python} {command}" for wish, command in wishes)]
+    return ["\nWhat next?", *(f"  {wish}:\n    {command}" for wish, command in wishes)]
 
 
 def _result(trained: Trained, scores: Validation) -> dict[str, object]:

@@ -9,8 +9,8 @@ from models.transformer import Transformer
 from utils.config import TranslationConfig
 from utils.dataset.batch import Batch
 from utils.dataset.bucket_sampler import BucketSampler, require_positions
-from utils.dataset.corpus import Corpus, prepare_corpus
-from utils.dataset.parallel_text import read_blocks, read_parallel
+from utils.dataset.corpus import DataConfig, prepare_corpus
+from utils.dataset.parallel_text import ParallelFiles, read_blocks, read_parallel
 from utils.dataset.token_cache import cached_tokenizers, cached_tokens, training_tokens
 from utils.evaluation.plausibility import refuse_other_language
 from utils.evaluation.validator import Validator
@@ -34,16 +34,21 @@ def with_pretrained_encoder(config: TranslationConfig, bert_run: Path) -> Transl
     return replace(config, model=replace(config.model, bert=bert))
 
 
-def refuse_swapped(corpus: Corpus) -> None:
+def refuse_swapped(data: DataConfig) -> None:
     """Refuse a training text of your own that begins in other languages than those it is said to be in.
 
     Raises:
         ValueError: the letters of a side are not those of its language.
     """
-    first = next(iter(read_blocks(corpus.train)))
-    for side, language in (("src", corpus.src_lang), ("tgt", corpus.tgt_lang)):
+    if not (data.src and data.tgt and data.src.is_file() and data.tgt.is_file()):
+        return  # another corpus, or `prepare_corpus` says what is missing
+    first = next(iter(read_blocks(ParallelFiles(data.src, data.tgt))))
+    for side, lines, language, file in (
+        ("src", first.src, data.src_lang, data.src),
+        ("tgt", first.tgt, data.tgt_lang, data.tgt),
+    ):
         remedy = f"are --data.src and --data.tgt swapped, or is --data.{side}_lang wrong?"
-        refuse_other_language(getattr(first, side), language, str(getattr(corpus.train, side)), remedy)
+        refuse_other_language(lines, language, str(file), remedy)
 
 
 class TranslationTask:
@@ -71,9 +76,8 @@ class TranslationTask:
         self.config = config
         plan, batch, model = config.training, config.batch, config.model
         self.objective = build_objective(plan.label_smoothing, plan.r_drop)
+        refuse_swapped(config.data)
         self.corpus = prepare_corpus(config.data)
-        if config.data.src is not None:
-            refuse_swapped(self.corpus)
         if source is not None:
             self.vocabulary = load_tokenizers(source)
         else:

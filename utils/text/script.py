@@ -16,9 +16,14 @@ _MOSTLY = 0.5  # share of the letters: names and quotations in another script ar
 _LEAST_KANA = 0.05  # Chinese quotes a few; Japanese has a third or more, and some even in a list of headlines
 
 
+# codes of three letters, as Tatoeba and FLORES have them, for the languages that are treated by their script
+_THREE_LETTERS = {"jpn": "ja", "kor": "ko"} | dict.fromkeys(("zho", "chi", "cmn", "yue", "wuu", "nan", "lzh"), "zh")
+
+
 def primary_language(code: str) -> str:
-    """Return the language of a code: `zh` for `zh-CN` or `zh_Hant`."""
-    return code.replace("_", "-").partition("-")[0].lower()
+    """Return the language of a code: `zh` for `zh-CN`, `zh_Hant` or `cmn`."""
+    language = code.replace("_", "-").partition("-")[0].lower()
+    return _THREE_LETTERS.get(language, language)
 
 
 class LetterCounts(NamedTuple):

@@ -70,7 +70,7 @@ class Terminal:
     def _facts(self, progress: Progress, report: StepReport) -> Iterator[str]:
         """Yield the facts to show, the most important first."""
         yield f"{progress.step:,}/{self._total:,}" if self._total else f"{progress.step:,}"
-        yield f"loss {sum(self._losses) / max(1, len(self._losses)):.3f}"
+        yield f"loss {sum(self._losses) / len(self._losses) if self._losses else math.nan:.3f}"
         left = self._remaining(progress)
         if left is not None:
             yield f"{duration(left)} to go"

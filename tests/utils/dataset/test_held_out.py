@@ -30,7 +30,7 @@ def test_no_held_out_pair_is_trained_on_and_none_is_lost(
 ) -> None:
     folder = tmp_path_factory.mktemp("text")
     files = text(folder, pairs)
-    distinct = {pair for pair in pairs_of(files) if all(pair)}
+    distinct = {frozenset(pair) for pair in pairs_of(files) if all(pair)}
     if len(distinct) <= 2 * (n_dev + n_test):
         message = f"^held_out={max(n_dev, n_test)} is too many of {len(distinct)} distinct pairs"
         with pytest.raises(ValueError, match=message):
@@ -42,9 +42,10 @@ def test_no_held_out_pair_is_trained_on_and_none_is_lost(
     rest, *held = map(pairs_of, into)
     held_pairs = [pair for one in held for pair in one]
     assert [len(one) for one in held] == [n_dev, n_test]
-    assert len(set(held_pairs)) == n_dev + n_test  # neither twice nor in dev and test both
+    held_sets = set(map(frozenset, held_pairs))
+    assert len(held_sets) == n_dev + n_test  # neither twice nor in dev and test both, nor the other way round
     assert all(src and tgt for src, tgt in held_pairs)
-    assert rest == [pair for pair in pairs_of(files) if pair not in held_pairs]
+    assert rest == [pair for pair in pairs_of(files) if frozenset(pair) not in held_sets]
 
 
 def test_the_choice_is_as_good_as_random_and_always_the_same(tmp_path: Path) -> None:
@@ -85,5 +86,12 @@ def test_held_out_lines_are_as_they_were_and_those_that_were_always_held_out(tmp
     dev = ParallelFiles(tmp_path / "dev.src", tmp_path / "dev.tgt")
     rest, lines, _ = hold_out(files, 3, 0)
     write_split(files, rest, [lines], [ParallelFiles(tmp_path / "a", tmp_path / "b"), dev])
-    assert read_lines(dev.src) == [" 都4", " 都2", " 都1"]
-    assert read_lines(dev.tgt) == ["capital 4 ", "capital 2 ", "capital 1 "]
+    assert read_lines(dev.src) == [" 都10", " 都7", " 都9"]
+    assert read_lines(dev.tgt) == ["capital 10 ", "capital 7 ", "capital 9 "]
+
+
+def test_both_directions_hold_out_the_same_pairs(tmp_path: Path) -> None:
+    files = text(tmp_path, [(f"都{i}", f"capital {i}") for i in range(100)])
+    _, *held = hold_out(files, 20, 20)
+    _, *other_way = hold_out(ParallelFiles(files.tgt, files.src), 20, 20)
+    assert held == other_way

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from const.path import PRESET
 from utils.config import LanguageConfig, TranslationConfig
 from utils.dataset.corpus import DataConfig
 from utils.run import find_run
@@ -92,3 +93,30 @@ def test_a_vocabulary_that_is_there_is_not_asked_for_with_other_settings(runs: P
     assert read_arguments([option, "tiny-1", "--tokenizer.sampling", "0.1"]).config.tokenizer.vocab_size == 900
     with pytest.raises(ValueError, match=r"^tokenizer.vocab_size=400, but .* was learned with 900: give --tokenizer"):
         read_arguments([option, "tiny-1", "--tokenizer.vocab_size", "400"])
+
+
+@pytest.mark.parametrize("run", ["tiny-1", "story-1"])
+def test_a_resumed_run_is_not_scored_on_what_it_has_learned_from(runs: Path, run: str) -> None:
+    assert read_arguments(["--resume", run, "--data.held_out", "500"]).resume == runs / run
+    message = r"^held_out=700, but .* was trained on what 500 had left: give --data.held_out 500, or train a new run$"
+    with pytest.raises(ValueError, match=message):
+        read_arguments(["--resume", run, "--data.held_out", "700"])
+
+
+def test_texts_of_a_preset_are_found_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("project", "elsewhere"):
+        (tmp_path / name / "texts").mkdir(parents=True)
+    monkeypatch.setattr("utils.config.ROOT", tmp_path / "project")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    given, elsewhere = Path("texts/my.ja"), tmp_path / "elsewhere" / "texts" / "my.ja"
+
+    def found() -> Path | None:
+        config = read_arguments(["--config", str(PRESET / "demo.yaml"), "--data.src", str(given)]).config
+        assert isinstance(config, TranslationConfig)
+        return config.data.src
+
+    assert found() == elsewhere  # of two that are not there, the one from here is told
+    (tmp_path / "project" / given).touch()
+    assert found() == tmp_path / "project" / given
+    elsewhere.touch()
+    assert found() == elsewhere

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from const.path import ROOT
 from evaluate import build_parser as evaluate_parser
 from serve import build_parser as serve_parser
 from translate import build_parser as translate_parser
@@ -89,11 +90,16 @@ def test_without_kept_weights_nothing_is_averaged(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sentence", ["寺がある", "-5 度", "it's"])
-def test_what_is_proposed_works_as_it_stands(sentence: str) -> None:
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_what_is_proposed_works_as_it_stands(
+    sentence: str, elsewhere: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path if elsewhere else ROOT)
     parsers = {"translate.py": translate_parser(), "serve.py": serve_parser(), "evaluate.py": evaluate_parser()}
     _, *wishes = what_next(Path("pickles/my run"), sentence)
     commands = [shlex.split(wish.split("\n")[1]) for wish in wishes]
-    asked = [parsers[program].parse_args(words) for _, program, *words in commands]
+    assert all(Path(python).is_file() and Path(program).is_file() for python, program, *_ in commands)
+    asked = [parsers[Path(program).name].parse_args(words) for _, program, *words in commands]
     assert [translation.texts for translation in asked[:3]] == [[sentence], [sentence], []]
     assert [translation.run for translation in asked[:3]] == [["pickles/my run"]] * 3
     assert len(asked) == 5

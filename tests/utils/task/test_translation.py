@@ -174,6 +174,11 @@ def test_sides_in_each_others_language_are_refused(texts: Texts) -> None:
         texts.task(data=replace(data, src=data.tgt, tgt=data.src))
     with pytest.raises(ValueError, match=r"train_src is not in de: 100% .* is --data.src_lang wrong"):
         texts.task(data=replace(data, src_lang="de"))
+    for own in (data, replace(data, dev_src=None, dev_tgt=None)):  # before a text is cleaned or split
+        assert not list(texts.root.glob("*/"))
+        with pytest.raises(ValueError, match=r"/train_tgt is not in ja"):
+            texts.task(data=replace(own, src=data.tgt, tgt=data.src))
+        assert not list(texts.root.glob("*/"))
 
 
 def test_two_vocabularies_cannot_share_their_embeddings(texts: Texts) -> None:

@@ -31,6 +31,9 @@ def test_letters_are_counted_by_script() -> None:
     assert count_letters("寺と橋・カフェ、나는 학생 (2) Kyō_to!") == LetterCounts(15, kana=4, han=2, hangul=4)
 
 
-@pytest.mark.parametrize(("code", "primary"), [("ja", "ja"), ("zh-CN", "zh"), ("ZH_Hant", "zh")])
+@pytest.mark.parametrize(
+    ("code", "primary"),
+    [("ja", "ja"), ("zh-CN", "zh"), ("ZH_Hant", "zh"), ("jpn", "ja"), ("cmn_Hans", "zh"), ("deu", "deu")],
+)
 def test_a_region_is_no_other_language(code: str, primary: str) -> None:
     assert primary_language(code) == primary

@@ -76,6 +76,14 @@ def test_one_loss_that_is_no_number_does_not_spoil_the_rest(capsys: pytest.Captu
     assert "loss 4.000" in capsys.readouterr().out
 
 
+def test_without_any_loss_none_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    terminal = Terminal(TranslationTrainingConfig(max_epochs=None), steps_per_epoch=8)
+    for step in range(1, 1 + Terminal.REPORTS_PER_LINE):
+        terminal.on_step(at(step), REPORT._replace(loss=math.nan))
+    terminal.close()
+    assert "loss nan" in capsys.readouterr().out
+
+
 def test_updates_that_were_skipped_are_told_once(capsys: pytest.CaptureFixture[str]) -> None:
     terminal = Terminal(TranslationTrainingConfig(max_epochs=None), steps_per_epoch=8)
     for step, skipped in ((10, 0), (20, 1), (30, 1), (1040, 3)):
