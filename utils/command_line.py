@@ -52,8 +52,8 @@ class Parser(ArgumentParser):
         if option.startswith("--"):
             alike = (known for known in self._option_string_actions if hyphenated(known) == hyphenated(option))
             nested = "--" + option.removeprefix("--").replace("-", "_")  # of a group that may be null: not yet known
-            return super()._parse_optional(next(alike, nested if "." in option else option) + equals + value)
-        return super()._parse_optional(arg_string)
+            arg_string = next(alike, nested if "." in option else option) + equals + value
+        return super()._parse_optional(arg_string)  # type: ignore[no-untyped-call]
 
     def _takes_texts(self) -> bool:
         return any(action.nargs == "*" and not action.option_strings for action in self._actions)
