@@ -126,7 +126,7 @@ def prepare(files: ParallelFiles, root: Path, tokenizer: TokenizerConfig, answer
 
 
 class MemoryWatch:
-    """Memory of a process and its children, sampled from outside ten times a second.
+    """Memory of a process and its workers, sampled from outside ten times a second.
 
     Args:
         pid: id of the process.
@@ -149,7 +149,7 @@ class MemoryWatch:
 
     def _watch(self) -> None:
         while not self._ended.wait(_LOOK_EVERY):
-            started = children(self._pid)
+            started = running_workers(self._pid)
             main, workers = resident(self._pid), [resident(pid) for pid in started]
             self.workers.update(started)
             self.main = max(self.main, main)
@@ -157,16 +157,16 @@ class MemoryWatch:
             self.together = max(self.together, main + sum(workers))
 
 
-def children(pid: int) -> list[int]:
-    """Return the running child processes of a process."""
+def running_workers(pid: int) -> list[int]:
+    """Return the processes that encode a text for a process; what else it starts, for a moment, is none."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = stat.read_text().rpartition(") ")[2].split()  # after the name, which may contain anything
+            if int(fields[1]) == pid and b"encoding_worker" in (stat.parent / "cmdline").read_bytes():
+                found.append(int(stat.parent.name))
         except OSError:  # the process has just ended
             continue
-        if int(fields[1]) == pid:
-            found.append(int(stat.parent.name))
     return found
 
 

@@ -51,7 +51,7 @@ from utils.training.checkpoint_store import CheckpointStore
 from utils.training.distributed import Processes
 from utils.training.guarded_optimizer import GuardedOptimizer
 from utils.training.interrupt import Interrupt
-from utils.training.jsonl_log import JsonlLog
+from utils.training.jsonl_log import JsonlLog, read_log
 from utils.training.objective import Loss, Objective, RDropObjective, TranslationObjective, mean_loss
 from utils.training.observer import StepReport
 from utils.training.optimizer import OptimizerConfig
@@ -748,7 +748,7 @@ def test_a_run_goes_on_until_it_is_stopped_and_then_again(home: Path, tmp_path: 
     folder = only_run(tmp_path)
     endless = run_python("train.py", "--resume", "--training.max_steps", "1000000", home=tmp_path)
     patience = time.monotonic() + 90
-    while timeless(folder / "log.jsonl")[-1]["step"] < 30:
+    while read_log(folder / "log.jsonl")[-1][1]["step"] < 30:
         assert time.monotonic() < patience
         assert endless.poll() is None, endless.communicate()
         time.sleep(0.05)
@@ -803,7 +803,7 @@ def test_all_processes_stop_when_one_is_asked_to(home: Path, tmp_path: Path) -> 
     torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py")
     process = run_python(*torchrun, *settings(home), *endless, home=tmp_path)
     patience = time.monotonic() + 90
-    while not any(timeless(log) for log in tmp_path.glob("pickles/*/log.jsonl")):
+    while not any(read_log(log) for log in tmp_path.glob("pickles/*/log.jsonl")):
         assert time.monotonic() < patience
         time.sleep(0.05)
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()

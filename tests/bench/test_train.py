@@ -75,9 +75,13 @@ def test_each_system_trains_and_is_seen(job: Job, system: str, precision: str) -
 
 
 def test_parts_of_a_step_are_means_in_milliseconds() -> None:
+    took = []
+
     def step(_: Batch) -> None:
+        begin = time.perf_counter()
         with record_function("forward"):
             time.sleep(0.02)
+        took.append(time.perf_counter() - begin)
 
     def source() -> Iterator[Batch]:
         while True:
@@ -88,7 +92,7 @@ def test_parts_of_a_step_are_means_in_milliseconds() -> None:
     assert set(found) == {"data", "forward"}
     assert found["data"] >= 10
     assert found["forward"] >= 20
-    assert found["forward"] < 20 * module.PROFILED
+    assert found["forward"] <= 1000 * max(took)
 
 
 def test_the_plain_model_hides_future_and_padding() -> None:

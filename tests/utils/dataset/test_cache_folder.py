@@ -82,18 +82,18 @@ def waits_for_the_maker(folder: Path, act: Callable[[], object]) -> None:
     def slow(made: Path) -> None:
         filled(made)
         begun.set()
-        go.wait(10)
+        go.wait(120)
 
     first = threading.Thread(target=cached_folder, args=(folder, slow, never))
     second = threading.Thread(target=act)
     first.start()
-    assert begun.wait(10)
+    assert begun.wait(120)
     second.start()
     second.join(0.1)
     assert second.is_alive()
     go.set()
-    first.join(10)
-    second.join(10)
+    first.join(120)
+    second.join(120)
     assert not second.is_alive()
 
 

@@ -352,10 +352,10 @@ def test_what_takes_too_long_is_given_up(scribe: Scribe) -> None:
             late = await asyncio.gather(*posts)
         return [*late, await client.post("/translate", json={"q": "cd", "source": "ja", "target": "en"})]
 
-    limits = Limits(timeout_s=0.2, batch_texts=1)
+    limits = Limits(timeout_s=2, batch_texts=1)
     *late, answered = ask([scribe.route()], question, limits)
     for answer in late:
-        assert "within 0.2 seconds" in refused(answer, 504)
+        assert "within 2 seconds" in refused(answer, 504)
     assert answered.json() == {"translatedText": "dc"}
     assert scribe.calls == [["a"], ["cd"]]  # b was not worked on any more
 
@@ -453,11 +453,11 @@ def test_all_is_counted(scribe: Scribe) -> None:
 
 def test_who_hangs_up_is_not_worked_for(scribe: Scribe) -> None:
     """Through a real socket: an abandoned request leaves the queue."""
-    with serving([scribe.route()], LIMITS) as url, httpx.Client(base_url=url) as client:
+    with serving([scribe.route()], LIMITS) as url, httpx.Client(base_url=url, timeout=60) as client:
         with scribe.held_up():
 
             async def hang_up() -> None:
-                async with httpx.AsyncClient(base_url=url) as other:
+                async with httpx.AsyncClient(base_url=url, timeout=60) as other:
                     first = asyncio.ensure_future(
                         other.post("/translate", json={"q": "ab", "source": "ja", "target": "en"})
                     )
@@ -501,7 +501,7 @@ def test_a_body_that_does_not_come_is_not_waited_for(scribe: Scribe, monkeypatch
 
 
 def test_who_hangs_up_while_asking_is_counted(scribe: Scribe) -> None:
-    with serving([scribe.route()], LIMITS) as url, httpx.Client(base_url=url) as client:
+    with serving([scribe.route()], LIMITS) as url, httpx.Client(base_url=url, timeout=60) as client:
         half_a_request(url).close()
         assert eventually(lambda: 'status="499"} 1' in client.get("/metrics").text)
     assert scribe.calls == []

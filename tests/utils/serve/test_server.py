@@ -89,11 +89,16 @@ class Visitor(threading.Thread):
         thread.start()
         return thread
 
+    def read(self, path: str) -> str:
+        return httpx.get(f"{self.url}/{path}", timeout=60).text
+
     def is_refused(self) -> bool:
         try:
-            httpx.get(f"{self.url}/health", timeout=20)
+            self.read("health")
         except httpx.ConnectError:
             return True
+        except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):  # it was closing: look again
+            return False
         return False
 
 
@@ -119,8 +124,8 @@ def test_what_has_begun_or_waits_is_finished_and_nothing_new_is_taken(number: si
         first = visitor.ask("ab")
         assert visitor.scribe.has_begun.wait(20)
         second = visitor.ask("cd")
-        assert eventually(lambda: "status" in httpx.get(f"{visitor.url}/health").text)
-        assert eventually(lambda: 'miyako_queue_texts{run="scribe"} 1' in httpx.get(f"{visitor.url}/metrics").text)
+        assert eventually(lambda: "status" in visitor.read("health"))
+        assert eventually(lambda: 'miyako_queue_texts{run="scribe"} 1' in visitor.read("metrics"))
         os.kill(os.getpid(), number)
         assert eventually(visitor.is_refused)
         threading.Event().wait(0.5)  # time enough to give up

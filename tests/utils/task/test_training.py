@@ -151,9 +151,9 @@ class Together(Processes):
 
     def _all(self, value: Any) -> list[Any]:
         self._slots[self.rank] = value
-        self._barrier.wait(30)
+        self._barrier.wait(300)
         values = list(self._slots)
-        self._barrier.wait(30)
+        self._barrier.wait(300)
         return values
 
     def all_reduce(self, tensors: Sequence[Tensor]) -> None:
@@ -195,7 +195,8 @@ def fit_together(
     second = threading.Thread(target=run, args=(1,))
     second.start()
     run(0)
-    second.join(30)
+    second.join(300)
+    assert not second.is_alive()
     return pair, told
 
 
