@@ -11,13 +11,11 @@ KANA, HAN, HANGUL = (
     "\u1100-\u11ff\uac00-\ud7af",
 )
 UNSPACED = ("ja", "zh")
+# codes of three letters, as Tatoeba and FLORES have them, for the languages that are treated by their script
+_THREE_LETTERS = {"jpn": "ja", "kor": "ko"} | dict.fromkeys(("zho", "chi", "cmn", "yue", "wuu", "nan", "lzh"), "zh")
 LETTER = r"^\W\d_"
 _MOSTLY = 0.5  # share of the letters: names and quotations in another script are common on both sides
 _LEAST_KANA = 0.05  # Chinese quotes a few; Japanese has a third or more, and some even in a list of headlines
-
-
-# codes of three letters, as Tatoeba and FLORES have them, for the languages that are treated by their script
-_THREE_LETTERS = {"jpn": "ja", "kor": "ko"} | dict.fromkeys(("zho", "chi", "cmn", "yue", "wuu", "nan", "lzh"), "zh")
 
 
 def primary_language(code: str) -> str:
