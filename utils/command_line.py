@@ -94,8 +94,10 @@ def _explained_value(line: str) -> str | None:
         if kind and kind not in words:
             return None
         wanted += [words[kind]] if kind else [choice.strip("' ") for choice in choices.split(",")]
-    if not wanted or wanted == ["null"]:  # whatever is not null is in another message
+    if not wanted:
         return None
+    if wanted == ["null"]:
+        return f"{key} is a group of settings, not {value}: give settings below it, or null"
     *others, last = dict.fromkeys(wanted)
     return f"{key}={value}: give {', '.join(others)}{' or ' if others else ''}{last}"
 

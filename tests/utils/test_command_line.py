@@ -162,6 +162,7 @@ def test_a_pipe_that_closes_leaves_no_trace() -> None:
         (["--beam", "wide"], "beam=wide: give a whole number"),
         (["--patience", "1e3"], "patience=1e3: give a whole number or null"),
         (["--activation", "gleu"], "activation=gleu: give relu or gelu"),
+        (["--encoder", "two"], "encoder is a group of settings, not two: give settings below it, or null"),
         (["--encoder.n_layers", "two"], "encoder.n_layers=two: give a whole number"),
         (["--encoder.n-layers", "two"], "encoder.n_layers=two: give a whole number"),
         (["stray"], "unrecognized arguments: stray"),
