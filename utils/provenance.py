@@ -34,10 +34,13 @@ def own_commit() -> str:
 
 def portable(path: Path) -> str:
     """Return a path that holds on other machines: below the project, corpus/ or pickles/, or just its name."""
+    if not path.is_absolute():
+        return str(path)
+    found = path.resolve()
     for above, root in ((Path("corpus"), CORPUS), (Path("pickles"), PICKLES), (Path(), ROOT)):
-        if path.is_absolute() and path.resolve().is_relative_to(root):
-            return str(above / path.resolve().relative_to(root))
-    return path.name if path.is_absolute() else str(path)
+        if found.is_relative_to(root):
+            return str(above / found.relative_to(root))
+    return path.name
 
 
 def commit(folder: Path) -> str:

@@ -97,8 +97,8 @@ class Visitor(threading.Thread):
             self.read("health")
         except httpx.ConnectError:
             return True
-        except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):  # it was closing: look again
-            return False
+        except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
+            pass  # it was closing: look again
         return False
 
 
