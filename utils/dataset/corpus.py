@@ -1,7 +1,7 @@
 """Parallel corpora: which one a run uses, and how it is prepared; published ones, the embedded one, or your own."""
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -10,7 +10,7 @@ from const.path import CORPUS
 from utils.dataset.cleaning import CleanConfig
 from utils.dataset.embedded import write_embedded
 from utils.dataset.file_hash import file_hash
-from utils.dataset.held_out import hold_out, write_split
+from utils.dataset.held_out import hold_out, write_joined, write_split
 from utils.dataset.install import install
 from utils.dataset.parallel_text import ParallelFiles
 from utils.file import atomic_folder
@@ -36,6 +36,9 @@ class DataConfig:
         test_src: your own test text; without it, lines of the training text are held out
         test_tgt: its translation
         held_out: how many lines of your own training text go to dev, and as many to test, where these are not given
+        more_src: further training text, for any corpus: back-translations, say; its pairs that are in the dev or test
+            text are left out
+        more_tgt: its translation, line by line
         clean: which pairs of the training text are dropped
     """
 
@@ -50,6 +53,8 @@ class DataConfig:
     test_src: Path | None = None
     test_tgt: Path | None = None
     held_out: int = 500
+    more_src: Path | None = None
+    more_tgt: Path | None = None
     clean: CleanConfig = field(default_factory=CleanConfig)
 
 
@@ -90,6 +95,12 @@ def prepare_corpus(config: DataConfig, root: Path = CORPUS) -> Corpus:
     Raises:
         ValueError: the corpus is not available; the message says why and what to do, in one line
     """
+    more = _own_pair(config, "more_src", "more_tgt")
+    corpus = _without_more(config, root)
+    return corpus if more is None else replace(corpus, train=_joined(corpus, more, root))
+
+
+def _without_more(config: DataConfig, root: Path) -> Corpus:
     own = (config.src, config.tgt, config.dev_src, config.dev_tgt, config.test_src, config.test_tgt)
     if config.corpus == "files" or any(own):
         return _own_files(config, root)
@@ -175,6 +186,15 @@ def _split(
             chosen = [rows for rows in held if rows]
             write_split(train, rest, chosen, [_in_folder(draft, name) for name in ("train", *wanted)])
     return _in_folder(folder, "train"), dev or _in_folder(folder, "dev"), test or _in_folder(folder, "test")
+
+
+def _joined(corpus: Corpus, more: ParallelFiles, root: Path) -> ParallelFiles:
+    """Return the training text with more pairs after it; written once for each content, and found again by it."""
+    folder = root / f"joined-{_fingerprint([*corpus.train, *corpus.dev, *corpus.test, *more], root)}"
+    if not folder.is_dir():
+        with atomic_folder(folder) as draft:
+            write_joined(corpus.train, more, (corpus.dev, corpus.test), _in_folder(draft, "train"))
+    return _in_folder(folder, "train")
 
 
 def _in_folder(folder: Path, split: str) -> ParallelFiles:

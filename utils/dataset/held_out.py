@@ -1,12 +1,14 @@
-"""Splitting one parallel text into train, dev and test, where its owner has not."""
+"""Keeping texts to train on and to score on apart: splitting one text into them, and adding to one of them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from itertools import compress
+from typing import TextIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from utils.dataset.parallel_text import ParallelFiles, read_blocks
+from utils.dataset.parallel_text import Block, ParallelFiles, read_blocks
 from utils.dataset.repeated import pair_hashes, repeated
 
 
@@ -31,8 +33,8 @@ def hold_out(files: ParallelFiles, n_dev: int, n_test: int) -> tuple[NDArray[np.
     """
     hashed, filled = [], []
     for block in read_blocks(files):
-        pairs = [(src.strip(), tgt.strip()) for src, tgt in zip(block.src, block.tgt, strict=True)]
-        hashed.append(pair_hashes(sorted(pair) for pair in pairs))
+        pairs = _stripped(block)
+        hashed.append(_either_way(pairs))
         filled.append(np.fromiter(map(all, pairs), bool, len(pairs)))
     hashes, has_text = np.concatenate(hashed), np.concatenate(filled)
     distinct = np.flatnonzero(has_text & ~repeated(hashes, has_text))
@@ -55,16 +57,55 @@ def write_split(
     found: dict[int, tuple[str, str]] = {}
     number = 0
     with ExitStack() as stack:
-        outs = [[stack.enter_context(path.open("w", encoding="utf-8", newline="\n")) for path in out] for out in into]
+        outs = [_opened(stack, out) for out in into]
         for block in read_blocks(files):
             for pair in zip(block.src, block.tgt, strict=True):
                 if rest[number]:
-                    for out, line in zip(outs[0], pair, strict=True):
-                        out.write(line + "\n")
+                    _write(pair, outs[0])
                 elif number in wanted:
                     found[number] = pair
                 number += 1
         for out_pair, rows in zip(outs[1:], held, strict=True):
             for row in rows:
-                for out, line in zip(out_pair, found[row], strict=True):
-                    out.write(line + "\n")
+                _write(found[row], out_pair)
+
+
+def write_joined(files: ParallelFiles, more: ParallelFiles, held: Iterable[ParallelFiles], into: ParallelFiles) -> None:
+    """Write a training text and more pairs after it, without those that are held out, in whichever direction.
+
+    Raises:
+        ValueError: a file is missing, empty or not UTF-8, or the line counts differ
+    """
+    with ExitStack() as stack:
+        outs = _opened(stack, into)
+        for pair in _joined_pairs(files, more, held):
+            _write(pair, outs)
+
+
+def _joined_pairs(
+    files: ParallelFiles, more: ParallelFiles, held: Iterable[ParallelFiles]
+) -> Iterator[tuple[str, str]]:
+    for block in read_blocks(files):
+        yield from zip(block.src, block.tgt, strict=True)
+    held_hashes = np.concatenate([_either_way(_stripped(block)) for text in held for block in read_blocks(text)])
+    for block in read_blocks(more):
+        new = ~np.isin(_either_way(_stripped(block)), held_hashes)
+        yield from compress(zip(block.src, block.tgt, strict=True), new)
+
+
+def _opened(stack: ExitStack, files: ParallelFiles) -> list[TextIO]:
+    return [stack.enter_context(path.open("w", encoding="utf-8", newline="\n")) for path in files]
+
+
+def _write(pair: tuple[str, str], outs: Sequence[TextIO]) -> None:
+    for out, line in zip(outs, pair, strict=True):
+        out.write(line + "\n")
+
+
+def _stripped(block: Block) -> list[tuple[str, str]]:
+    return [(src.strip(), tgt.strip()) for src, tgt in zip(block.src, block.tgt, strict=True)]
+
+
+def _either_way(pairs: Iterable[tuple[str, str]]) -> NDArray[np.uint64]:
+    """Hash each pair so that it has the same hash in both directions."""
+    return pair_hashes(sorted(pair) for pair in pairs)

@@ -40,15 +40,15 @@ def refuse_swapped(data: DataConfig) -> None:
     Raises:
         ValueError: the letters of a side are not those of its language.
     """
-    if not (data.src and data.tgt and data.src.is_file() and data.tgt.is_file()):
-        return  # another corpus, or `prepare_corpus` says what is missing
-    first = next(iter(read_blocks(ParallelFiles(data.src, data.tgt))))
-    for side, lines, language, file in (
-        ("src", first.src, data.src_lang, data.src),
-        ("tgt", first.tgt, data.tgt_lang, data.tgt),
-    ):
-        remedy = f"are --data.src and --data.tgt swapped, or is --data.{side}_lang wrong?"
-        refuse_other_language(lines, language, str(file), remedy)
+    for src_option, tgt_option in (("src", "tgt"), ("more_src", "more_tgt")):
+        src, tgt = getattr(data, src_option), getattr(data, tgt_option)
+        if not (src and tgt and src.is_file() and tgt.is_file()):
+            continue  # another corpus, or `prepare_corpus` says what is missing
+        first = next(iter(read_blocks(ParallelFiles(src, tgt))))
+        sides = ("src", first.src, data.src_lang, src), ("tgt", first.tgt, data.tgt_lang, tgt)
+        for side, lines, language, file in sides:
+            remedy = f"are --data.{src_option} and --data.{tgt_option} swapped, or is --data.{side}_lang wrong?"
+            refuse_other_language(lines, language, str(file), remedy)
 
 
 class TranslationTask:

@@ -145,6 +145,40 @@ def test_own_files_that_do_not_do_are_refused(
     assert not root.exists()
 
 
+@pytest.fixture
+def more(tmp_path: Path, own: ParallelFiles) -> ParallelFiles:
+    """All of your own sentences, the other way round, and one more, without a line feed at its end."""
+    files = ParallelFiles(tmp_path / "more.ja", tmp_path / "more.en")
+    for path, line, original in zip(files, ("橋", "bridge"), (own.tgt, own.src), strict=True):
+        path.write_text(original.read_text(encoding="utf-8") + line, encoding="utf-8")
+    return files
+
+
+def test_more_text_joins_any_training_text_but_not_what_is_scored_on(
+    own: ParallelFiles, more: ParallelFiles, root: Path
+) -> None:
+    for config in (DataConfig(corpus="embedded"), DataConfig(src=own.src, tgt=own.tgt, held_out=3)):
+        without = prepare_corpus(config, root)
+        config = replace(config, more_src=more.src, more_tgt=more.tgt)
+        corpus = prepare_corpus(config, root)
+        assert (corpus.name, corpus.dev, corpus.test) == (without.name, without.dev, without.test)
+        scored = lines(*map(read_parallel, (without.dev, without.test)))
+        train, further = read_parallel(without.train), read_parallel(more)
+        added = [src for src, tgt in zip(further.src, further.tgt, strict=True) if tgt not in scored]
+        assert read_parallel(corpus.train).src == train.src + added
+        assert len(added) == (21 if config.corpus == "embedded" else 15)
+        assert corpus.fingerprint() != without.fingerprint()
+        assert prepare_corpus(config, root) == corpus
+
+
+@pytest.mark.parametrize("side", ["more_src", "more_tgt"])
+def test_more_text_needs_both_sides(side: str, own: ParallelFiles, root: Path) -> None:
+    config = replace(DataConfig(corpus="embedded"), **{side: own.src})  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=rf"^{side}=.* is missing its counterpart: also give --data.more_"):
+        prepare_corpus(config, root)
+    assert not root.exists()
+
+
 @pytest.mark.parametrize("side", ["dev_src", "dev_tgt", "test_src", "test_tgt"])
 def test_an_own_file_of_any_kind_is_of_an_own_text(side: str, own: ParallelFiles, root: Path) -> None:
     config = replace(DataConfig(), **{side: own.src})  # type: ignore[arg-type]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from utils.dataset.held_out import hold_out, write_split
+from utils.dataset.held_out import hold_out, write_joined, write_split
 from utils.dataset.parallel_text import ParallelFiles, read_lines
 
 sides = st.text("都京 ", max_size=3)
@@ -95,3 +95,16 @@ def test_both_directions_hold_out_the_same_pairs(tmp_path: Path) -> None:
     _, *held = hold_out(files, 20, 20)
     _, *other_way = hold_out(ParallelFiles(files.tgt, files.src), 20, 20)
     assert held == other_way
+
+
+@given(train=pairs, more=pairs, dev=pairs, test=pairs)
+def test_more_text_is_added_without_what_is_scored_on(
+    train: Pairs, more: Pairs, dev: Pairs, test: Pairs, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    files, further, *held = (text(tmp_path_factory.mktemp("text"), one) for one in (train, more, dev, test))
+    folder = tmp_path_factory.mktemp("joined")
+    into = ParallelFiles(folder / "src", folder / "tgt")
+    write_joined(files, further, held, into)
+    scored = {frozenset(pair) for one in held for pair in pairs_of(one)}
+    added = [pair for pair in pairs_of(further) if frozenset(pair) not in scored]
+    assert pairs_of(into) == pairs_of(files) + added

@@ -178,6 +178,10 @@ def test_sides_in_each_others_language_are_refused(texts: Texts) -> None:
         assert not list(texts.root.glob("*/"))
         with pytest.raises(ValueError, match=r"/train_tgt is not in ja"):
             texts.task(data=replace(own, src=data.tgt, tgt=data.src))
+        with pytest.raises(
+            ValueError, match=r"train_tgt is not in ja: .* are --data.more_src and --data.more_tgt swapped"
+        ):
+            texts.task(data=replace(own, more_src=data.tgt, more_tgt=data.src))
         assert not list(texts.root.glob("*/"))
 
 
