@@ -241,6 +241,7 @@ def write(presenter: Presenter, arguments: Namespace) -> None:
         else:
             ask_for_lines()
             write_stream(presenter, cast(BufferedIOBase, sys.stdin.buffer), "standard input", None, score, out)
+    presenter.notices.conclude()
 
 
 def one_line_each(texts: Iterable[str]) -> list[str]:

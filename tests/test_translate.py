@@ -250,6 +250,11 @@ def test_what_a_reader_must_know_is_said_with_its_line(command: Command, monkeyp
     assert lost.startswith("line 4: a sentence is longer than the model's window; ")
     assert found.out.splitlines()[1] == "😀"
     assert command(endless, "--alternatives", "2").err.startswith("line 1: a sentence is longer than the model's ")
+    many = command(stdin=as_file(["😀"] * 12).encode()).err.splitlines()
+    assert many[9:] == [
+        unknown.replace("line 2", "line 10"),
+        "2 more lines: left unchanged; --format jsonl tells which",
+    ]
 
 
 def test_without_a_run_the_demo_is_named(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,7 +41,7 @@ class Conversation:
         prefixes = [self.prefix] if self.prefix else None
         (translation,) = self.translator.translate([line], n_best=self.n_best, prefixes=prefixes)
         shown = ranked_lines(translation) if self.n_best > 1 else [translation.text]
-        return [*shown, *[f"({notice})" for notice in notices(translation)]]
+        return [*shown, *[f"({notice.text})" for notice in notices(translation)]]
 
     def _obey(self, name: str, value: str) -> list[str]:
         """Run a command and return the settings as they are now."""

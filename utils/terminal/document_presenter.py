@@ -15,7 +15,7 @@ class DocumentPresenter(Presenter):
     Args:
         inspector: queries the models.
         shown: what to show.
-        say: called with each notice for the reader, which names its line.
+        say: called with notices for the reader, which name their lines.
         rescorer: chooses among all candidates of the beam.
     """
 

@@ -8,9 +8,11 @@ from utils.search.alignment import Links, pharaoh
 from utils.search.inspection import Judgement, Position
 from utils.search.translator import Candidate, Translation
 from utils.search.word_alignment import WordAlignment
+from utils.terminal.notice import Notice
 from utils.terminal.plain_text import aligned
 
 DIGITS = 4  # more are noise
+_UNKNOWN, _CUT = "tokens not in the vocabulary", "cut off"  # kinds of notices
 
 
 def n_best_lines(label: str | int, translation: Translation) -> list[str]:
@@ -23,18 +25,18 @@ def ranked_lines(translation: Translation) -> list[str]:
     return [f"{i:2}  {one.score:9.{DIGITS}f}  {one.text}" for i, one in enumerate(translation.candidates, 1)]
 
 
-def notices(translation: Translation) -> list[str]:
+def notices(translation: Translation) -> list[Notice]:
     """Return notices about a translation for its reader."""
     found = []
     if translation.unknown:
-        found.append("no part of it is in the vocabulary; left unchanged")
+        found.append(Notice("left unchanged", "no part of it is in the vocabulary; left unchanged"))
     elif translation.n_unknown:
         tokens = "1 token is" if translation.n_unknown == 1 else f"{translation.n_unknown} tokens are"
-        found.append(f"{tokens} not in the vocabulary; read as <unk>")
-    if translation.lost_tokens:
-        found.append(f"a sentence is longer than the model's window; {translation.lost_tokens} tokens were cut off")
+        found.append(Notice(_UNKNOWN, f"{tokens} not in the vocabulary; read as <unk>"))
+    if lost := translation.lost_tokens:
+        found.append(Notice(_CUT, f"a sentence is longer than the model's window; {lost} tokens were cut off"))
     elif translation.n_pieces > 1:
-        found.append(f"long; translated in {translation.n_pieces} pieces")
+        found.append(Notice("translated in pieces", f"long; translated in {translation.n_pieces} pieces"))
     return found
 
 
@@ -112,13 +114,14 @@ def judgement_table(judgement: Judgement) -> list[str]:
     ]
 
 
-def judgement_notices(judgement: Judgement) -> list[str]:
+def judgement_notices(judgement: Judgement) -> list[Notice]:
     """Return notices about a scored translation for the reader."""
     found = []
-    if judgement.lost_tokens:
-        found.append(f"longer than the model's window; {judgement.lost_tokens} tokens were ignored")
-    if judgement.n_unknown:
-        found.append(f"{judgement.n_unknown} tokens of the translation are not in the vocabulary: scored as <unk>")
+    if lost := judgement.lost_tokens:
+        found.append(Notice(_CUT, f"longer than the model's window; {lost} tokens were ignored"))
+    if unknown := judgement.n_unknown:
+        text = f"{unknown} tokens of the translation are not in the vocabulary: scored as <unk>"
+        found.append(Notice(_UNKNOWN, text))
     return found
 
 

@@ -1,12 +1,13 @@
 """Output lines for input lines: translations, alternatives, or scores of given translations."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
 from utils.search.inspection import Inspector, perplexity
 from utils.search.translator import Translation
 from utils.search.word_alignment import WordAligner
+from utils.terminal.notice import NoticeBoard
 from utils.terminal.presentation import (
     alignment_fields,
     alternatives_record,
@@ -42,13 +43,13 @@ class Presenter:
     Args:
         inspector: queries the models.
         shown: what to show.
-        say: called with each notice for the reader, which names its line.
+        say: called with notices for the reader, which name their lines.
     """
 
     def __init__(self, inspector: Inspector, shown: Shown, say: Callable[[str], object]) -> None:
         self.inspector = inspector
         self.shown = shown
-        self._say = say
+        self.notices = NoticeBoard(say)
         self._log_prob, self._n_tokens, self._n_judged = 0.0, 0, 0
 
     def translations(self, first: int, texts: Sequence[str], on_progress: Callable[[int], object]) -> Iterator[str]:
@@ -61,7 +62,7 @@ class Presenter:
         """
         found = self._translate(texts, on_progress, first)
         for number, translation in enumerate(found, first):
-            self._tell(number, notices(translation))
+            self.notices.post(number, notices(translation))
         if self.shown.as_json:
             yield from map(json_line, self._records(texts, found))
         elif self.shown.as_links:
@@ -76,7 +77,7 @@ class Presenter:
         """Yield the translation of a text and the k likeliest tokens at each position, or only after the prefix."""
         found = self._translate([text])
         positions = self.inspector.positions(text, found[0], k, self.shown.prefix)
-        self._tell(1, notices(found[0]))
+        self.notices.post(1, notices(found[0]))
         if self.shown.as_json:
             yield json_line({**self._records([text], found)[0], "alternatives": alternatives_record(positions)})
         else:
@@ -86,7 +87,7 @@ class Presenter:
         """Yield the score of the second of each pair as a translation of the first: a line per pair, or per token."""
         found = self.inspector.judge([source for source, _ in pairs], [given for _, given in pairs])
         for number, ((source, given), judgement) in enumerate(zip(pairs, found, strict=True), first):
-            self._tell(number, judgement_notices(judgement))
+            self.notices.post(number, judgement_notices(judgement))
             self._log_prob += judgement.log_prob
             self._n_tokens += len(judgement.tokens)
             if self.shown.as_json:
@@ -103,10 +104,6 @@ class Presenter:
             return "nothing to score"
         value = perplexity(self._log_prob, self._n_tokens)
         return f"{self._n_judged:,} lines, {self._n_tokens:,} tokens with </s>, perplexity {value:.2f}"
-
-    def _tell(self, number: int, said: Iterable[str]) -> None:
-        for notice in said:
-            self._say(f"line {number}: {notice}")
 
     def _linked(self, texts: Sequence[str], found: Sequence[Translation]) -> Iterator[str]:
         """Yield the words of each text and of its translation, and the links between them."""

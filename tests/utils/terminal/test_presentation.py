@@ -47,7 +47,9 @@ def test_candidates_are_numbered_or_labelled() -> None:
 def test_what_a_reader_must_know_is_said(
     n_pieces: int, lost: int, unknown: bool, n_unknown: int, said: list[str]
 ) -> None:
-    assert notices(Translation(TWO, n_pieces, lost, unknown, n_unknown)) == said
+    found = notices(Translation(TWO, n_pieces, lost, unknown, n_unknown))
+    assert [notice.text for notice in found] == said
+    assert len({notice.kind for notice in found}) == len(said)
 
 
 def test_a_record_is_one_line_of_readable_json() -> None:
@@ -88,10 +90,9 @@ def test_judgements_are_a_row_or_a_table() -> None:
         "log-probability -12.0000, 3 tokens, perplexity 54.60",
     ]
     assert judgement_notices(JUDGEMENT) == []
-    assert [notice.split()[0] for notice in judgement_notices(JUDGEMENT._replace(lost_tokens=1, n_unknown=2))] == [
-        "longer",
-        "2",
-    ]
+    cut, unknown = judgement_notices(JUDGEMENT._replace(lost_tokens=1, n_unknown=2))
+    assert cut.text.startswith("longer ")
+    assert unknown.text.startswith("2 tokens ")
 
 
 def test_columns_of_alternatives_stand_below_each_other_in_a_terminal() -> None:
