@@ -4,7 +4,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import closing, nullcontext
+from contextlib import ExitStack, closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +22,6 @@ from utils.config import AnyConfig, ClassificationConfig, LanguageConfig, Masked
 from utils.dataset.prefetch import prefetched
 from utils.dataset.training_data import AnyBatch, AnyEpoch, BatchSettings, Sampler
 from utils.device import (
-    Precision,
     autocast,
     inference_dtype,
     keep_compiled_kernels,
@@ -34,7 +33,7 @@ from utils.heap import keep_freed_memory, return_freed_memory
 from utils.provenance import own_commit
 from utils.task.arguments import Arguments, read_arguments
 from utils.task.classification import ClassificationTask
-from utils.task.conclusion import Judge, try_average
+from utils.task.conclusion import try_average
 from utils.task.language import LanguageTask
 from utils.task.masked_language import MaskedLanguageTask
 from utils.task.task import Task
@@ -57,7 +56,7 @@ from utils.training.rehearsal import rehearse
 from utils.training.tensor_board_log import TensorBoardLog
 from utils.training.terminal import Terminal
 from utils.training.trace import Tracer
-from utils.training.validation import Validation
+from utils.training.validation import Judge, Validation
 from utils.training.weight_store import WeightStore
 from utils.visualize.curve import CurvePicture
 
@@ -79,8 +78,8 @@ class Trainer:
         net: the network, already on its device.
         objective: what to minimise.
         optimizer: updates the weights.
-        precision: of matrix products.
-        seed: of dropout; each draw is a function of the seed, the step and the batch, whichever process makes it.
+        plan: how long to train, when to validate, in which precision. Its seed is that of dropout: each draw is a
+            function of the seed, the step and the batch, whichever process makes it.
         processes: those that train together.
     """
 
@@ -89,15 +88,13 @@ class Trainer:
         net: nn.Module,
         objective: Objective,
         optimizer: GuardedOptimizer,
-        precision: Precision = "auto",
-        seed: int = 0,
+        plan: TrainingConfig,
         processes: Processes | None = None,
     ) -> None:
         self.net = net
         self.objective = objective
         self.optimizer = optimizer
-        self.precision = precision
-        self.seed = seed
+        self.plan = plan
         self.processes = processes or Processes()
         self.device = next(net.parameters()).device
         self.progress = Progress()
@@ -106,7 +103,7 @@ class Trainer:
 
     def loss_fn(self, batch: AnyBatch, memory: Any = None) -> Loss:
         """Return a batch's summed nats, differentiable, its number of target tokens, and memory for the next one."""
-        with autocast(self.device, self.precision):
+        with autocast(self.device, self.plan.precision):
             return self.objective(self.net, batch.to(self.device), memory)
 
     def train_step(self, micro_batches: Iterable[AnyBatch]) -> Update:
@@ -133,7 +130,7 @@ class Trainer:
 
     def _seed(self, place: int) -> None:
         """Seed the batch at this place of an update, so that a resumed training repeats the same draws."""
-        sequence = np.random.SeedSequence((self.seed, self.progress.step, place))
+        sequence = np.random.SeedSequence((self.plan.seed, self.progress.step, place))
         torch.manual_seed(int(sequence.generate_state(1)[0]))
 
     @torch.no_grad()
@@ -146,31 +143,29 @@ class Trainer:
         self,
         sampler: Sampler,
         batch: BatchSettings,
-        dev: Sequence[AnyBatch],
-        judge: Judge,
-        plan: TrainingConfig,
-        observers: Sequence[Observer],
-        interrupt: Interrupt,
-        after_update: Callable[[], None] | None = None,
+        dev: Sequence[AnyBatch] = (),
+        judge: Judge = Validation,
+        observers: Sequence[Observer] = (),
+        interrupt: Interrupt | None = None,
     ) -> None:
         """Train until the plan ends or the user interrupts, starting from where `progress` stands.
+
+        Only the first process validates: only there, the last four arguments but the interrupt have an effect.
 
         Args:
             sampler: splits the training text into batches.
             batch: batch settings, such as how many batches make an update.
             dev: text to validate on.
             judge: translates and scores it, given its loss.
-            plan: limits, and when to validate.
-            observers: notified of what happens; empty on all processes but the first.
+            observers: notified of what happens.
             interrupt: checked after each update.
-            after_update: called after each update.
 
         Raises:
             ValueError: when too many gradients in a row were not finite, or a batch does not fit in memory.
         """
-        progress = self.progress
+        progress, plan, interrupt = self.progress, self.plan, interrupt or Interrupt()
         self.meter.restart_clock()
-        while not any(self._reasons_to_stop(plan, interrupt)):
+        while not any(self._reasons_to_stop(interrupt)):
             epoch = sampler.epoch(progress.epoch)
             updates = cut_into_updates(len(epoch), batch.accumulate)
             if progress.position >= len(updates):  # resumed with more batches per update
@@ -186,21 +181,21 @@ class Trainer:
                     if progress.position == len(updates):
                         progress.epoch, progress.position = progress.epoch + 1, 0
                     if progress.step % plan.report_every == 0:
-                        self._report(plan, observers)
-                    if after_update is not None:
-                        after_update()
-                    ended, asked = self._reasons_to_stop(plan, interrupt)
+                        self._report(observers)
+                    for observer in observers:
+                        observer.on_update()
+                    ended, asked = self._reasons_to_stop(interrupt)
                     if ended or progress.step % plan.validate_every == 0:
-                        self._validate(dev, judge, plan, observers)
-                        ended, asked = self._reasons_to_stop(plan, interrupt)
+                        self._validate(dev, judge, observers)
+                        ended, asked = self._reasons_to_stop(interrupt)
                     if ended or asked:
                         break
             del epoch  # before the next one is made: each may take gigabytes
         self._gather_memories()
 
-    def _reasons_to_stop(self, plan: TrainingConfig, interrupt: Interrupt) -> tuple[bool, bool]:
+    def _reasons_to_stop(self, interrupt: Interrupt) -> tuple[bool, bool]:
         """Return whether the plan has ended and whether a stop was requested, in any process: all stop together."""
-        ended, asked = self.processes.any(self.progress.ended(plan), interrupt.asked)
+        ended, asked = self.processes.any(self.progress.ended(self.plan), interrupt.asked)
         if asked:
             interrupt.asked = True  # never set to False: a signal may have arrived meanwhile
         return ended, asked
@@ -217,26 +212,24 @@ class Trainer:
                     update = next(prepared)
                 yield update
 
-    def _report(self, plan: TrainingConfig, observers: Sequence[Observer]) -> None:
+    def _report(self, observers: Sequence[Observer]) -> None:
         report = self.meter.report(self.optimizer)
         for observer in observers:
             observer.on_step(self.progress, report)
-        if (in_a_row := int(self.optimizer.skipped_in_a_row)) >= plan.max_skipped:
+        if (in_a_row := int(self.optimizer.skipped_in_a_row)) >= self.plan.max_skipped:
             raise ValueError(
                 f"the gradient of {in_a_row} updates in a row, up to step {self.progress.step}, was not finite: lower "
                 f"--optimizer.peak_lr (now {self.optimizer.config.peak_lr}), lengthen --optimizer.warmup_steps, or "
                 f"train with --training.precision fp32; weights from before are as last saved"
             )
 
-    def _validate(
-        self, dev: Sequence[AnyBatch], judge: Judge, plan: TrainingConfig, observers: Sequence[Observer]
-    ) -> None:
+    def _validate(self, dev: Sequence[AnyBatch], judge: Judge, observers: Sequence[Observer]) -> None:
         begin, progress = time.monotonic(), self.progress
         self._gather_memories()
         with self.optimizer.averaged():
             validation = self.test(dev, judge) if self.processes.is_first else None
         validation = self.processes.broadcast(validation)
-        progress.note(validation.score(plan.select_by))
+        progress.note(validation.score(self.plan.select_by))
         progress.seconds += time.monotonic() - begin
         for observer in observers:
             observer.on_validation(progress, validation)
@@ -285,7 +278,7 @@ def describe(trainer: Trainer, epoch: AnyEpoch, n_updates: int, config: AnyConfi
     together = f" by {trainer.processes.size} processes" if trainer.processes.size > 1 else ""
     text = (
         f"{n_parameters:,} parameters on {trainer.device}{together} in "
-        f"{dtype[product_dtype(trainer.device, trainer.precision)]}; "
+        f"{dtype[product_dtype(trainer.device, trainer.plan.precision)]}; "
         f"{n_updates:,} updates per epoch, padding {epoch.padding:.1%}"
     )
     if isinstance(config, TranslationConfig):
@@ -323,9 +316,13 @@ def go_on(trainer: Trainer, checkpoints: CheckpointStore, task: Task, say: Calla
         raise ValueError(f"cannot resume the run: {differs}")
     trainer.restore(state)
     say(f"Resuming from step {trainer.progress.step:,}")
-    if trainer.memories and state["streams"] != wanted["streams"]:
-        trainer.memories, trainer.progress.position = {}, 0
-        say("The text is split into other streams than before: the epoch starts over, with an empty memory")
+    was, now = state["streams"], wanted["streams"]
+    if was | {"batch": asdict(type(task.config.batch)()) | was["batch"]} != now:
+        if trainer.memories:
+            trainer.memories, trainer.progress.position = {}, 0
+            say("The text is split into other streams than before: the epoch starts over, with an empty memory")
+        elif trainer.progress.position:
+            say("The text is split into other batches than before: parts of this epoch may come twice, or not at all")
 
 
 def begin_with(net: nn.Module, source: Path, config: AnyConfig, say: Callable[[str], None]) -> None:
@@ -355,53 +352,64 @@ def prepare(config: AnyConfig, source: Path | None, say: Callable[[str], None]) 
             return ClassificationTask(config, source, say)
 
 
+def new_trainer(
+    task: Task, init_from: Path | None, processes: Processes, device: torch.device, say: Callable[[str], None]
+) -> Trainer:
+    """Build the network of a task, initialised from another run if requested, and what trains it."""
+    config, plan = task.config, task.config.training
+    torch.manual_seed(plan.seed)
+    net = task.build().to(device)
+    if init_from is not None:
+        begin_with(net, init_from, config, say)
+    if plan.compile:
+        compile_blocks(net)
+    rates = config.optimizer.ending_at(plan.max_steps)
+    optimizer = GuardedOptimizer(net, rates, config.model.d_model, plan.precision, processes)
+    return Trainer(net, task.objective, optimizer, plan, processes)
+
+
 def train(arguments: Arguments, processes: Processes, device: torch.device) -> None:
     """Train, validate and test; processes other than the first only take part in the training."""
     say: Callable[[str], None] = print if processes.is_first else lambda _: None
-    accumulate = arguments.config.batch.accumulate
+    accumulate, resumed = arguments.config.batch.accumulate, arguments.resume
     if accumulate % processes.size:
         raise ValueError(
             f"accumulate={accumulate} batches per update cannot be shared by {processes.size} processes: "
             f"give --batch.accumulate {processes.size} or a multiple of it"
         )
-    with processes.first_alone():
-        task = prepare(arguments.config, arguments.resume or arguments.init_from, say)
-    config, plan = task.config, task.config.training
-    torch.manual_seed(plan.seed)
-    net = task.build().to(device)
-    if arguments.init_from is not None:
-        begin_with(net, arguments.init_from, config, say)
-    if plan.compile:
-        compile_blocks(net)
-    schedule = config.optimizer.ending_at(plan.max_steps)
-    optimizer = GuardedOptimizer(net, schedule, config.model.d_model, plan.precision, processes)
-    trainer = Trainer(net, task.objective, optimizer, plan.precision, plan.seed, processes)
-    keep_last = config.checkpoint.keep_last
-    checkpoints = None
-    if arguments.resume is not None:
-        checkpoints = CheckpointStore(arguments.resume / run_folder.CHECKPOINTS, keep_last)
-        go_on(trainer, checkpoints, task, say)
-        if trainer.progress.ended(plan):
-            say("This training has reached its end: raise --training.max_steps (or what ended it) to train further")
-    with processes.first_alone():
-        epoch = task.sampler.epoch(trainer.progress.epoch)
-    n_updates = len(cut_into_updates(len(epoch), accumulate))
-    say(describe(trainer, epoch, n_updates, config))
-    if arguments.dry_run:
-        with explained_out_of_memory([epoch[epoch.largest()]], config.batch):
-            rehearse(trainer, epoch, accumulate, say, processes.size)
-        return
-    del epoch  # as in `fit`
-    if not processes.is_first:
-        with graceful_interrupt() as interrupt:
-            trainer.fit(task.sampler, config.batch, [], _judges_nothing, plan, [], interrupt)
-        return
-    folder = from_here(arguments.resume or run_folder.create_run(config, task.vocabulary))
-    with run_folder.trained_alone(folder):
-        say(f"Run folder: {folder}")
-        if arguments.resume is not None:
+    with ExitStack() as alone:
+        if resumed is not None and processes.is_first and not arguments.dry_run:
+            alone.enter_context(run_folder.trained_alone(resumed))  # what is read now is what is gone on from
+        with processes.first_alone():
+            task = prepare(arguments.config, resumed or arguments.init_from, say)
+        config = task.config
+        trainer = new_trainer(task, arguments.init_from, processes, device, say)
+        checkpoints = None
+        if resumed is not None:
+            checkpoints = CheckpointStore(resumed / run_folder.CHECKPOINTS, config.checkpoint.keep_last)
+            go_on(trainer, checkpoints, task, say)
+            if trainer.progress.ended(config.training):
+                say("This training has reached its end: raise --training.max_steps (or what ended it) to train further")
+        with processes.first_alone():
+            epoch = task.sampler.epoch(trainer.progress.epoch)
+        n_updates = len(cut_into_updates(len(epoch), accumulate))
+        say(describe(trainer, epoch, n_updates, config))
+        if arguments.dry_run:
+            with explained_out_of_memory([epoch[epoch.largest()]], config.batch):
+                rehearse(trainer, epoch, accumulate, say, processes.size)
+            return
+        del epoch  # as in `fit`
+        if not processes.is_first:
+            with graceful_interrupt() as interrupt:
+                trainer.fit(task.sampler, config.batch, interrupt=interrupt)
+            return
+        folder = from_here(resumed or run_folder.create_run(config, task.vocabulary))
+        if resumed is None:
+            alone.enter_context(run_folder.trained_alone(folder))
+        else:
             config.save(folder / run_folder.CONFIG)  # settings that were changed now apply to later resumes, too
-        checkpoints = checkpoints or CheckpointStore(folder / run_folder.CHECKPOINTS, keep_last)
+        say(f"Run folder: {folder}")
+        checkpoints = checkpoints or CheckpointStore(folder / run_folder.CHECKPOINTS, config.checkpoint.keep_last)
         lead(trainer, task, folder, checkpoints, n_updates, arguments.profile)
 
 
@@ -442,11 +450,11 @@ def lead(
         CurvePicture(folder / LOG, folder / run_folder.CURVE),
         keeper,
     ]
-    tracer = Tracer(folder / run_folder.TRACE, trainer.device, print_above_bars) if profile else None
-    with graceful_interrupt() as interrupt, tracer or nullcontext():
+    if profile:
+        observers.append(Tracer(folder / run_folder.TRACE, trainer.device, print_above_bars))
+    with graceful_interrupt() as interrupt:
         try:
-            after_update = tracer.step if tracer is not None else None
-            trainer.fit(task.sampler, config.batch, dev, judge, plan, observers, interrupt, after_update)
+            trainer.fit(task.sampler, config.batch, dev, judge, observers, interrupt)
         finally:
             for observer in observers:
                 observer.close()
@@ -457,10 +465,6 @@ def lead(
         sys.exit(INTERRUPTED)
     try_average(trainer, weights, folder, plan.select_by, dev, judge, print)
     task.conclude(trainer, folder, print)
-
-
-def _judges_nothing(loss: float) -> Validation:
-    raise AssertionError(f"only the first process validates, and this one has a loss of {loss}")
 
 
 def main() -> None:

@@ -45,6 +45,7 @@ from utils.training.device_memory import peak_memory
 from utils.training.guarded_optimizer import GuardedOptimizer
 from utils.training.objective import TranslationObjective
 from utils.training.optimizer import OptimizerConfig
+from utils.training.plan import TrainingConfig
 from utils.training.trace import RANGES
 
 OURS, PLAIN = "miyako", "torch.nn.Transformer"
@@ -140,7 +141,7 @@ def our_step(setting: Setting, job: Job) -> Step:
     if setting.compiled:
         compile_blocks(model)
     optimizer = GuardedOptimizer(model, OptimizerConfig(), job.model.d_model, precision)
-    trainer = Trainer(model, TranslationObjective(SMOOTHING), optimizer, precision)
+    trainer = Trainer(model, TranslationObjective(SMOOTHING), optimizer, TrainingConfig(precision=precision))
     return lambda batch: trainer.train_step([batch])
 
 

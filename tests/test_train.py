@@ -53,9 +53,9 @@ from utils.training.guarded_optimizer import GuardedOptimizer
 from utils.training.interrupt import Interrupt
 from utils.training.jsonl_log import JsonlLog, read_log
 from utils.training.objective import Loss, Objective, RDropObjective, TranslationObjective, mean_loss
-from utils.training.observer import StepReport
+from utils.training.observer import Observer, StepReport
 from utils.training.optimizer import OptimizerConfig
-from utils.training.plan import TranslationTrainingConfig
+from utils.training.plan import TrainingConfig, TranslationTrainingConfig
 from utils.training.progress import Progress
 from utils.training.schedule import learning_rate
 from utils.training.validation import Validation
@@ -86,6 +86,7 @@ GOLDEN = [
 ]
 
 FAST = OptimizerConfig(peak_lr=0.01, warmup_steps=10)
+FP32 = TrainingConfig(precision="fp32")
 
 
 def pairs(n: int = 40, seed: int = 0) -> TokenPairs:
@@ -102,7 +103,7 @@ def new_sampler(n: int = 40, tokens: int = 40) -> BucketSampler:
 def new_trainer(dropout: float = 0.0, optimizer: OptimizerConfig = FAST, objective: Objective | None = None) -> Trainer:
     torch.manual_seed(1)
     net = Transformer(replace(MODEL, dropout=dropout, attention_dropout=dropout, tie="all"), VOCAB, VOCAB)
-    return Trainer(net, objective or TranslationObjective(0.1), GuardedOptimizer(net, optimizer, MODEL.d_model), "fp32")
+    return Trainer(net, objective or TranslationObjective(0.1), GuardedOptimizer(net, optimizer, MODEL.d_model), FP32)
 
 
 def gradients(trainer: Trainer) -> list[Tensor]:
@@ -202,7 +203,7 @@ def test_the_mean_loss_is_the_same_however_the_text_is_cut() -> None:
 
 
 @dataclass
-class Witness:
+class Witness(Observer):
     """Judge and observer: gives these BLEU scores one after another, and writes down all that it is told."""
 
     bleu: Sequence[float] = ()
@@ -225,8 +226,6 @@ class Witness:
     def on_validation(self, progress: Progress, validation: Validation) -> None:
         self.validations.append((copy.copy(progress), validation))
 
-    def close(self) -> None: ...
-
     def validated(self) -> list[int]:
         return [progress.step for progress, _ in self.validations]
 
@@ -240,7 +239,8 @@ def fit(
 ) -> None:
     dev = BucketSampler(pairs(10, seed=9), 60).all()
     batch = BatchConfig(accumulate=accumulate)
-    trainer.fit(new_sampler(), batch, dev, witness.judge, plan, [witness, *observers], witness.interrupt)
+    trainer.plan = replace(plan, precision="fp32")
+    trainer.fit(new_sampler(), batch, dev, witness.judge, [witness, *observers], witness.interrupt)
 
 
 def test_it_trains_for_so_many_steps_and_validates_on_the_way_and_at_the_end() -> None:
@@ -396,7 +396,8 @@ def test_resumed_is_uninterrupted_bit_for_bit(interrupt_at: int, tmp_path: Path)
             store, weights, tmp_path / "best.safetensors", trainer.state, trainer.net.state_dict, "bleu"
         )
         log = JsonlLog(tmp_path / f"{name}.jsonl", trainer.progress.step)
-        trainer.fit(sampler, batch, dev, witness.judge, plan, [witness, log, keeper], witness.interrupt)
+        trainer.plan = replace(plan, precision="fp32")
+        trainer.fit(sampler, batch, dev, witness.judge, [witness, log, keeper], witness.interrupt)
         keeper.save(trainer.progress.step)
         log.close()
         return store
@@ -456,7 +457,7 @@ def test_what_dropout_draws_is_a_function_of_seed_step_and_batch() -> None:
 
     def nats(step: int = 0, seed: int = 0, batches: Sequence[Batch] = batches) -> float:
         trainer = new_trainer(dropout=0.3)
-        trainer.progress.step, trainer.seed = step, seed
+        trainer.progress.step, trainer.plan = step, replace(FP32, seed=seed)
         return trainer.train_step(batches).nats.item()
 
     first = nats()
@@ -516,7 +517,7 @@ def test_half_precision_learns_what_single_precision_does(precision: Precision) 
     losses, norms = [], []
     for each in (precision, "fp32"):
         trainer, products = new_trainer(), set[torch.dtype]()
-        trainer.precision = each
+        trainer.plan = replace(FP32, precision=each)
         trainer.optimizer = GuardedOptimizer(trainer.net, FAST, MODEL.d_model, each)
         widen = trainer.net.get_submodule("decoder.0.feed_forward.narrow")
         widen.register_forward_hook(lambda *call, seen=products: seen.add(call[2].dtype))
@@ -540,7 +541,12 @@ def test_an_update_on_a_gpu_waits_for_nothing_and_is_that_of_a_cpu(precision: Pr
     here = new_trainer()
     torch.manual_seed(1)
     net = copy.deepcopy(here.net).cuda()
-    there = Trainer(net, TranslationObjective(0.1), GuardedOptimizer(net, FAST, MODEL.d_model, precision), precision)
+    there = Trainer(
+        net,
+        TranslationObjective(0.1),
+        GuardedOptimizer(net, FAST, MODEL.d_model, precision),
+        TrainingConfig(precision=precision),
+    )
     for i, batch in enumerate(batches):
         expected = here.train_step([batch])
         on_device = batch.to(torch.device("cuda"))
@@ -852,7 +858,7 @@ def test_another_architecture_is_named(home: Path) -> None:
     config = TranslationConfig.load(folder / "config.yaml")
     other = replace(config, model=replace(config.model, n_heads=4))
     net = Transformer(other.model, 48, 48)
-    trainer = Trainer(net, TranslationObjective(), GuardedOptimizer(net, FAST, MODEL.d_model), "fp32")
+    trainer = Trainer(net, TranslationObjective(), GuardedOptimizer(net, FAST, MODEL.d_model), FP32)
     before = weights(trainer)
     task = cast(Task, SimpleNamespace(config=other, sizes={"source": 48, "target": 48}))
     differs = r"model\.n_heads is 2 in the checkpoint and 4 in the settings$"

@@ -24,7 +24,7 @@ from utils.config import LanguageConfig, TranslationConfig
 from utils.dataset.batch import Batch, BatchConfig
 from utils.dataset.bucket_sampler import BucketSampler, Epoch
 from utils.task.arguments import Arguments
-from utils.training.checkpoint_store import CheckpointConfig
+from utils.training.checkpoint_store import CheckpointConfig, CheckpointStore
 from utils.training.distributed import Processes
 from utils.training.objective import Loss, Objective, TranslationObjective
 from utils.training.plan import TranslationTrainingConfig
@@ -153,7 +153,7 @@ def test_weights_and_dropout_are_of_the_seed(go: Go) -> None:
     first, again, other = (list(each.net.parameters()) for each in drawn)
     assert same(first, again, set())
     assert not first[0].equal(other[0])
-    assert [each.seed for each in drawn] == [1, 1, 2]
+    assert [each.plan.seed for each in drawn] == [1, 1, 2]
 
 
 def test_the_best_weights_are_the_average_that_was_validated(go: Go, tmp_path: Path) -> None:
@@ -177,6 +177,42 @@ def test_a_run_that_is_being_trained_is_left_alone(go: Go, tmp_path: Path) -> No
     with run_folder.trained_alone(run), pytest.raises(ValueError, match="is being trained by another process"):
         go(planned(max_steps=6), resume=run)
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+
+
+def test_no_other_process_can_train_a_run_from_before_its_state_is_read(
+    go: Go, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go()
+    run, read = only_run(tmp_path), []
+
+    class Trying(CheckpointStore):
+        def load(self, *given: Any) -> dict[str, Any]:
+            with pytest.raises(ValueError, match="is being trained by another process"):
+                run_folder.trained_alone(run).__enter__()
+            read.append(run)
+            return super().load(*given)
+
+    monkeypatch.setattr(train, "CheckpointStore", Trying)
+    go(planned(max_steps=6), resume=run)
+    assert read == [run]
+
+
+def test_a_run_that_is_being_trained_can_be_rehearsed(go: Go, tmp_path: Path) -> None:
+    go()
+    with run_folder.trained_alone(only_run(tmp_path)):
+        go(planned(max_steps=6), resume=only_run(tmp_path), dry_run=True)
+
+
+def test_it_is_said_when_the_rest_of_an_epoch_is_split_into_other_batches(
+    go: Go, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    go(planned(max_steps=3))
+    run, told = only_run(tmp_path), "The text is split into other batches than before"
+    go(planned(max_steps=4), resume=run)
+    assert told not in capsys.readouterr().out
+    other = replace(CONFIG.batch, tokens_per_batch=CONFIG.batch.tokens_per_batch // 2)
+    go(replace(planned(max_steps=5), batch=other), resume=run)
+    assert told in capsys.readouterr().out
 
 
 def test_drafts_that_killed_preparations_left_anywhere_in_the_corpora_are_swept(
@@ -243,7 +279,7 @@ def test_a_dry_run_of_two_processes_makes_updates_of_as_many_batches_as_each_lea
 
 def test_the_precision_asked_for_is_that_of_products_and_of_the_scale_of_losses(go: Go) -> None:
     trainer = go(planned(max_steps=1, precision="fp16"))
-    assert trainer.precision == "fp16"
+    assert trainer.plan.precision == "fp16"
     assert trainer.optimizer.loss_scale > 1
 
 
@@ -294,7 +330,7 @@ def test_what_is_about_to_be_trained_is_described_as_it_is() -> None:
     trainer = new_trainer()
     precisions: tuple[Literal["fp32", "bf16"], ...] = ("fp32", "bf16")
     for precision in precisions:
-        trainer.precision = precision
+        trainer.plan = replace(trainer.plan, precision=precision)
         text = train.describe(trainer, epoch, 1234, replace(CONFIG, batch=BatchConfig(max_tokens=6)))
         assert (
             f"{sum(p.numel() for p in trainer.net.parameters()):,} parameters on cpu in {precision}; 1,234 updates"

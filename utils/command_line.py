@@ -17,6 +17,7 @@ from jsonargparse import ArgumentParser, Namespace
 
 from const.path import ROOT
 from utils.file import from_here
+from utils.out_of_memory import is_out_of_memory
 
 INTERRUPTED, TERMINATED = 130, 143  # 128 + SIGINT, 128 + SIGTERM, as shells count them
 
@@ -173,4 +174,9 @@ def run_command(program: str, main: Callable[[], None]) -> NoReturn:
         if sys.flags.dev_mode:
             raise
         fail(program, " ".join(str(error).split()))
+    except (MemoryError, RuntimeError) as error:
+        if sys.flags.dev_mode or not is_out_of_memory(error):
+            raise
+        said = next(iter(str(error).splitlines()), type(error).__name__)
+        fail(program, f"out of memory ({said}): free some, or ask for less at a time")
     sys.exit(0)

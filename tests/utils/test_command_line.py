@@ -64,9 +64,16 @@ def test_a_command_that_went_well_exits_with_0(capsys: pytest.CaptureFixture[str
         (ValueError("d_model=3 does not split\ninto  n_heads=2"), "d_model=3 does not split into n_heads=2"),
         (FileNotFoundError(2, "No such file", "a.ja"), "[Errno 2] No such file: 'a.ja'"),
         (OSError("disk full"), "disk full"),
+        (MemoryError(), "out of memory (MemoryError): free some, or ask for less at a time"),
+        (
+            RuntimeError("CUDA out of memory. Tried to allocate 2 GiB\nmore"),
+            "out of memory (CUDA out of memory. Tried to allocate 2 GiB): free some, or ask for less at a time",
+        ),
     ],
 )
-def test_a_users_mistake_is_one_line_and_2(capsys: pytest.CaptureFixture[str], error: Exception, line: str) -> None:
+def test_what_a_user_can_mend_is_one_line_and_2(
+    capsys: pytest.CaptureFixture[str], error: Exception, line: str
+) -> None:
     with pytest.raises(SystemExit) as caught:
         run_command("verb.py", raising(error))
     assert caught.value.code == 2

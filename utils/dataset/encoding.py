@@ -87,7 +87,7 @@ def encoded_blocks(
     if len(text) < _WORTH_PROCESSES:
         yield from (encode_block(text, i, tokenizers, sampling) for i in range(text.n_blocks))
         return
-    n_workers = min(len(os.sched_getaffinity(0)), text.n_blocks)
+    n_workers = min(_n_cores(), text.n_blocks)
     idle: SimpleQueue[_Worker] = SimpleQueue()
 
     def encode(i: int) -> tuple[Ids, Ids]:
@@ -112,6 +112,13 @@ def encoded_blocks(
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
+
+
+def _n_cores() -> int:
+    """Return the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):  # not on macOS
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _write_job(folder: Path, text: TextBlocks, tokenizers: TokenizerPair, sampling: Sampling | None) -> None:
@@ -159,7 +166,7 @@ class _Worker:
             status = self._process.wait()
             raise ValueError(
                 f"a process that encodes text ended with status {status}: is there enough memory for "
-                f"{len(os.sched_getaffinity(0))} of them? Run under taskset -c 0 to start only one"
+                f"{_n_cores()} of them? On Linux, taskset -c 0 starts only one"
             ) from None
 
 

@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -49,10 +50,20 @@ def install(spec: CorpusSpec, archive: Path | None, folder: Path) -> None:
         take(source, [path for path, _, _ in _files((*spec.splits, *spec.extra))], fresh)
         _verify(spec, fresh, f"{archive or spec.url} is not {spec.name} as published, get it from {spec.homepage}")
         _write_stamp(spec, fresh)
-        if folder.exists() and not _is_stamped(folder):  # unpacked by hand, or left by an interrupted process
-            with suppress(FileNotFoundError):
-                folder.rename(Path(temporary) / "aside")
+        if folder.exists() and not _is_stamped(folder):
+            _put_aside(folder, Path(temporary) / "aside")
         put_in_place(fresh, folder)
+
+
+def _put_aside(folder: Path, on_the_way: Path) -> None:
+    """Rename a folder that was not installed here: unpacked by hand, it may hold more than the corpus."""
+    with suppress(FileNotFoundError):  # another process was faster
+        folder.rename(on_the_way)
+    if on_the_way.exists() and not _is_stamped(on_the_way):  # another process may have finished meanwhile
+        names = (folder.with_name(f"{folder.name}-before-{n}") for n in count(1))
+        aside = next(name for name in names if not name.exists())
+        on_the_way.rename(aside)
+        print(f"{folder} was not installed by this command: it is now {aside}", file=sys.stderr)
 
 
 def blob_hash(path: Path) -> str:

@@ -9,11 +9,12 @@ from utils.config import ClassificationConfig
 from utils.dataset.labelled import LabelledBatch, LabelledSampler, LabelledText, LabelNames
 from utils.dataset.line_cache import cached_tokenizer
 from utils.evaluation.accuracy import ClassAccuracy
-from utils.task.conclusion import Judge, Trained, score_best
+from utils.task.conclusion import Trained, score_best
 from utils.task.task import Say
 from utils.text.pair import load_tokenizers
 from utils.trained import Labelling, load_bert, pretrained_shape
 from utils.training.classification_objective import ClassificationObjective
+from utils.training.validation import Judge
 
 
 def vocabulary_of(config: ClassificationConfig, say: Say) -> Labelling:

@@ -16,11 +16,9 @@ from utils.file import write_json, write_lines
 from utils.provenance import portable, provenance
 from utils.run import ATTENTION, CURVE, TEST, TRANSLATIONS, WEIGHTS, Run, load_weights
 from utils.training.progress import Progress
-from utils.training.validation import Sample, Validation
+from utils.training.validation import Judge, Sample, Validation
 from utils.training.weight_store import WeightStore, average, read_score, write_weights
 from utils.visualize.attention import cross_attention, draw_cross_attention
-
-Judge = Callable[[float], Validation]
 
 
 class Trained(Protocol):

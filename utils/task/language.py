@@ -9,10 +9,11 @@ from utils.dataset.corpus import Split
 from utils.dataset.monolingual import prepare_monolingual
 from utils.dataset.stream import SegmentBatch, StreamSampler
 from utils.evaluation.word_perplexity import WordPerplexity
-from utils.task.conclusion import Judge, Trained, score_best
+from utils.task.conclusion import Trained, score_best
 from utils.task.task import Say
 from utils.text.pair import TokenizerPair, load_tokenizers
 from utils.training.recurrent_objective import RecurrentObjective
+from utils.training.validation import Judge
 
 
 class LanguageTask:

@@ -8,10 +8,11 @@ from utils.config import MaskedLanguageConfig
 from utils.dataset.masked import MaskedBatch, MaskedSampler
 from utils.dataset.monolingual import prepare_monolingual
 from utils.evaluation.accuracy import MaskedAccuracy
-from utils.task.conclusion import Judge, Trained, score_best
+from utils.task.conclusion import Trained, score_best
 from utils.task.task import Say
 from utils.text.pair import TokenizerPair, load_tokenizers
 from utils.training.masked_objective import MaskedLanguageObjective
+from utils.training.validation import Judge
 
 # For masks and sentence pairs of dev and test text, so that runs with different seeds see the same examples.
 _HELD_OUT_SEED = 1

@@ -12,9 +12,10 @@ from torch import nn
 
 from utils.config import AnyConfig
 from utils.dataset.training_data import AnyBatch, Sampler
-from utils.task.conclusion import Judge, Trained
+from utils.task.conclusion import Trained
 from utils.text.vocabulary import Vocabulary
 from utils.training.objective import Objective
+from utils.training.validation import Judge
 
 Say = Callable[[str], None]
 

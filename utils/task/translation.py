@@ -15,11 +15,12 @@ from utils.dataset.token_cache import cached_tokenizers, cached_tokens, training
 from utils.evaluation.plausibility import refuse_other_language
 from utils.evaluation.validator import Validator
 from utils.run import Run, load_run
-from utils.task.conclusion import Judge, Trained, score_translator
+from utils.task.conclusion import Trained, score_translator
 from utils.task.task import Say
 from utils.text.pair import TokenizerPair, load_tokenizers
 from utils.trained import load_bert, pretrained_shape
 from utils.training.objective import build_objective
+from utils.training.validation import Judge
 
 
 def with_pretrained_encoder(config: TranslationConfig, bert_run: Path) -> TranslationConfig:

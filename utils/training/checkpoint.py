@@ -6,6 +6,7 @@ a separate file could be older or newer than what it vouches for. This one cover
 with them; `torch.load` and `unzip` read the file as usual.
 """
 
+import errno
 import hashlib
 import io
 import os
@@ -25,6 +26,7 @@ FORMAT = 3  # version of the state: the names and meanings of its parts
 _MARK = b"miyako sha256 "
 _SEAL_SIZE = 2 + len(_MARK) + 64  # length of the comment, mark, digest
 _CHUNK = 1 << 20
+_LOST = {errno.ENOENT, errno.EIO}  # the disk no longer has the file, or its contents
 
 
 class DamagedError(ValueError):
@@ -97,19 +99,21 @@ def load_checkpoint(path: Path, device: torch.device) -> dict[str, Any]:
 
     Raises:
         DamagedError: when the file is not what was written, or holds more than tensors and plain values.
+        OSError, RuntimeError: when an intact file cannot be read now, for example because memory has run out.
     """
     try:
-        if reason := _damage(path):
-            raise DamagedError(f"{path.name} is damaged: {reason}")
+        reason = _damage(path)
+    except OSError as error:
+        if error.errno not in _LOST:
+            raise
+        reason = os.strerror(error.errno)
+    if reason is not None:
+        raise DamagedError(f"{path.name} is damaged: {reason}")
+    try:
         state = torch.load(path, map_location=device, weights_only=True)
-    except (torch.OutOfMemoryError, DamagedError):
-        raise
     except pickle.UnpicklingError as error:  # torch's own message explains how to run it anyway
         message = f"{path.name} is refused: it holds more than tensors and plain values; none of it was run"
         raise DamagedError(message) from error
-    except (OSError, RuntimeError, ValueError, LookupError, EOFError) as error:
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise DamagedError(f"{path.name} cannot be read: {reason[:200]}") from error
     if not isinstance(state, dict):
         raise DamagedError(f"{path.name} is refused: it does not hold a state")
     return state

@@ -8,13 +8,13 @@ from torch import Tensor
 
 from utils.file import sweep_drafts
 from utils.training.checkpoint_store import CheckpointStore
-from utils.training.observer import StepReport
+from utils.training.observer import Observer
 from utils.training.progress import Progress
 from utils.training.validation import Validation
 from utils.training.weight_store import WeightStore, read_score, write_weights
 
 
-class CheckpointKeeper:
+class CheckpointKeeper(Observer):
     """Saves the state of the training and the learned weights at each validation.
 
     The checkpoint is written last: whatever a killed process did not get to write, the process that resumes writes
@@ -46,9 +46,6 @@ class CheckpointKeeper:
         self._select_by = select_by
         sweep_drafts(best.parent)
 
-    def on_step(self, progress: Progress, report: StepReport) -> None:
-        """Do nothing: see `on_validation`."""
-
     def on_validation(self, progress: Progress, validation: Validation) -> None:
         """Save the weights and the state of the training."""
         learned, score = self._learned(), validation.score(self._select_by)
@@ -61,6 +58,3 @@ class CheckpointKeeper:
     def save(self, step: int) -> None:
         """Save the present state of the training."""
         self._checkpoints.save(self._state(), step)
-
-    def close(self) -> None:
-        """Do nothing: no file is open."""

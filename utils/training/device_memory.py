@@ -11,18 +11,9 @@ from pathlib import Path
 import torch
 
 from utils.dataset.training_data import AnyBatch, BatchSettings, filling, size
-
-# the CPU allocator, the CUDA driver and cuBLAS report it as a RuntimeError with one of these phrases
-_NO_MEMORY = re.compile(r"can't allocate memory|not enough memory|out of memory|ALLOC_FAILED|std::bad_alloc", re.I)
+from utils.out_of_memory import is_out_of_memory
 
 _PEAK = re.compile(r"VmHWM:\s+(\d+) kB")
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether this is the error of a device that has no memory left."""
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return True
-    return isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error)) is not None
 
 
 @contextmanager
@@ -30,7 +21,7 @@ def explained_out_of_memory(micro_batches: Sequence[AnyBatch], config: BatchSett
     """Within the block, running out of memory raises an error that names the batch and the option to lower.
 
     Args:
-        micro_batches: the batches of the update that the block makes.
+        micro_batches: the batches of the update that the block makes; a process among several may have none.
         config: the settings that they were made with.
 
     Raises:
@@ -39,7 +30,7 @@ def explained_out_of_memory(micro_batches: Sequence[AnyBatch], config: BatchSett
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        if not is_out_of_memory(error):
+        if not (micro_batches and is_out_of_memory(error)):
             raise
         largest = max(micro_batches, key=lambda batch: filling(batch)[1])
         raise ValueError(f"out of memory at a batch of {size(largest)}: {config.remedy()}") from error

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from utils.file import write_text
-from utils.training.observer import StepReport
+from utils.training.observer import Observer, StepReport
 from utils.training.progress import Progress
 from utils.training.validation import Validation
 
@@ -33,7 +33,7 @@ def read_log(path: Path) -> list[tuple[str, dict[str, Any]]]:
     return found
 
 
-class JsonlLog:
+class JsonlLog(Observer):
     """A line of JSON for every reported update and every validation; a resumed run continues the log.
 
     Args:

@@ -1,6 +1,6 @@
-"""Observers are notified of what happens during training: terminal, logs, checkpoints, a picture."""
+"""Observers are notified of what happens during training: terminal, logs, checkpoints, a picture, a trace."""
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from utils.training.progress import Progress
 from utils.training.validation import Validation
@@ -18,11 +18,14 @@ class StepReport(NamedTuple):
     skipped: int  # updates so far whose gradient was not finite
 
 
-class Observer(Protocol):
-    """Is notified of each reported update and of each validation."""
+class Observer:
+    """Base of the observers, which override what they want to know."""
+
+    def on_update(self) -> None:
+        """Handle an update."""
 
     def on_step(self, progress: Progress, report: StepReport) -> None:
-        """Handle a reported update."""
+        """Handle a reported update, before `on_update`."""
 
     def on_validation(self, progress: Progress, validation: Validation) -> None:
         """Handle a validation."""

@@ -4,12 +4,12 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from utils.training.observer import StepReport
+from utils.training.observer import Observer, StepReport
 from utils.training.progress import Progress
 from utils.training.validation import Validation, perplexity
 
 
-class TensorBoardLog:
+class TensorBoardLog(Observer):
     """Curves and texts for `tensorboard --logdir pickles`.
 
     Args:

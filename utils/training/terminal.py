@@ -10,13 +10,13 @@ from tqdm import tqdm
 
 from utils.above_bars import print_above_bars
 from utils.duration import duration
-from utils.training.observer import StepReport
+from utils.training.observer import Observer, StepReport
 from utils.training.plan import TrainingConfig
 from utils.training.progress import Progress
 from utils.training.validation import Validation
 
 
-class Terminal:
+class Terminal(Observer):
     """A progress bar on a terminal, or a line now and then in a log file; each validation as a small block of text.
 
     Args:

@@ -6,13 +6,13 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import TracebackType
 from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 
 from utils.file import atomic_file
+from utils.training.observer import Observer
 
 RANGES = ("data", "forward", "backward", "optimizer")  # the names that the Trainer gives its parts for the profiler
 SKIPPED, RECORDED = 3, 5  # updates; the first ones also allocate buffers and compile
@@ -22,8 +22,8 @@ LINES = 12
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 
 
-class Tracer:
-    """Records some of the first updates within its block; afterwards the training continues unrecorded.
+class Tracer(Observer):
+    """Records some of the first updates; afterwards the training continues unrecorded.
 
     Args:
         path: where to write the trace, in the format of Chrome and Perfetto, compressed.
@@ -39,24 +39,20 @@ class Tracer:
         course = schedule(wait=SKIPPED - 1, warmup=1, active=RECORDED)
         self._profile = profile(activities=activities, schedule=course, on_trace_ready=self._write)
         self._steps = 0
-
-    def __enter__(self) -> "Tracer":
         self._profile.start()
-        return self
 
-    def step(self) -> None:
-        """Count an update; to be called after each."""
+    def on_update(self) -> None:
+        """Count the update, and end the recording after the last that is to be recorded."""
         self._steps += 1
         if self._steps < SKIPPED + RECORDED:
             self._profile.step()
         elif self._steps == SKIPPED + RECORDED:
             self._profile.stop()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Write what was recorded, if the training ended before the last update to be recorded."""
         if self._steps < SKIPPED + RECORDED:
-            self._profile.stop()  # writes what was recorded so far
+            self._profile.stop()
         if self._steps <= SKIPPED:
             self._say(f"No trace: the training ended before update {SKIPPED + 1}, the first to be recorded")
 

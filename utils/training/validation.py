@@ -1,7 +1,7 @@
 """Result of a validation: loss on held-out text, scores, and sample translations."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 # names in logs and settings, and names to show
@@ -52,3 +52,6 @@ class Validation(NamedTuple):
         """Return perplexity and scores on one line."""
         scores = (f"{SCORES.get(name, name)} {value:.2f}" for name, value in self.scores.items())
         return "  ".join([f"PPL {self.perplexity:.2f}", *scores])
+
+
+Judge = Callable[[float], Validation]  # gives the scores of the network as it is now, told its loss

@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from utils.file import FULL, atomic_file, no_room
+from utils.out_of_memory import is_out_of_memory
 from utils.training.step_file import step_file, step_files, step_of
 
 _SUFFIX = ".safetensors"
@@ -55,12 +56,15 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
     Raises:
         ValueError: when the file is missing or damaged.
+        RuntimeError: when memory runs out.
     """
     try:
         with safe_open(path, "pt") as file:
             facts = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
     except (SafetensorError, OSError, RuntimeError, ValueError, LookupError, TypeError) as error:
+        if is_out_of_memory(error):
+            raise
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise ValueError(f"{path} cannot be read ({reason[:200]})") from error
     checksum = facts.pop(_CHECKSUM, None)

@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from utils.command_line import Parser, run_command
 from utils.file import require_file
 from utils.training.jsonl_log import LOG, read_log
-from utils.training.observer import StepReport
+from utils.training.observer import Observer, StepReport
 from utils.training.progress import Progress
 from utils.training.validation import SCORES, Validation
 from utils.visualize.run_title import distinct_names, titles
@@ -81,7 +81,7 @@ def draw_curves(logs: Mapping[str, Path], picture: Path) -> None:
             figure.legend(frameon=False, handles=handles, loc="outside upper center", ncols=abreast)
 
 
-class CurvePicture:
+class CurvePicture(Observer):
     """Redraws the curves at each validation.
 
     Args:

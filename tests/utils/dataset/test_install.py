@@ -160,13 +160,24 @@ def test_a_damaged_archive_leaves_nothing(toy: CorpusSpec, folder: Path, archive
     assert nothing_left(folder)
 
 
-def test_a_half_unpacked_folder_does_not_count(
-    toy: CorpusSpec, folder: Path, archive: Path, toy_files: Files, write_tree: Write
+def test_a_half_unpacked_folder_does_not_count_but_is_kept(
+    toy: CorpusSpec,
+    folder: Path,
+    archive: Path,
+    toy_files: Files,
+    write_tree: Write,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    write_tree(folder, {"orig/toy-train.ja": toy_files["orig/toy-train.ja"], "orig/toy-train.en": b"capit"})
-    install(toy, archive, folder)
-    assert files_in(folder) == toy_files
-    assert [path.name for path in folder.parent.iterdir()] == ["toy"]
+    for n in (1, 2):
+        theirs = {"orig/toy-train.ja": toy_files["orig/toy-train.ja"], "orig/toy-train.en": b"capit", "mine": b"%d" % n}
+        write_tree(folder, theirs)
+        install(toy, archive, folder)
+        assert files_in(folder) == toy_files
+        aside = folder.with_name(f"toy-before-{n}")
+        assert files_in(aside) == theirs
+        assert capsys.readouterr().err == f"{folder} was not installed by this command: it is now {aside}\n"
+        shutil.rmtree(folder)
+    assert len(list(folder.parent.iterdir())) == 2
 
 
 def test_a_verified_corpus_that_was_edited_is_refused(toy: CorpusSpec, folder: Path, archive: Path) -> None:
@@ -265,7 +276,7 @@ def test_processes_that_prepare_at_once_all_end_with_a_whole_corpus(
         for future in [pool.submit(install, toy, archive, folder) for _ in range(16)]:
             future.result(timeout=60)
     assert files_in(folder) == toy_files
-    assert [path.name for path in folder.parent.iterdir()] == ["toy"]
+    assert sorted(path.name for path in folder.parent.iterdir()) == ["toy", "toy-before-1"]
 
 
 def test_a_further_file_that_was_edited_is_refused(toy: CorpusSpec, folder: Path, archive: Path) -> None:

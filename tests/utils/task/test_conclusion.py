@@ -14,9 +14,9 @@ from serve import build_parser as serve_parser
 from translate import build_parser as translate_parser
 from utils.dataset.training_data import AnyBatch
 from utils.run import WEIGHTS
-from utils.task.conclusion import Judge, try_average, what_next
+from utils.task.conclusion import try_average, what_next
 from utils.training.progress import Progress
-from utils.training.validation import Validation
+from utils.training.validation import Judge, Validation
 from utils.training.weight_store import WeightStore, read_score, read_weights, write_weights
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from models.bert import BertClassifier, BertConfig, BertForPreTraining
 from models.transformer_xl import TransformerXL, TransformerXLConfig
-from tests.test_train import EVERYTHING, FAST, Witness, interrupting, same, timeless
+from tests.test_train import EVERYTHING, FAST, FP32, Witness, interrupting, same, timeless
 from tests.tiny import tokenizers
 from train import Trainer
 from utils.dataset.batch import BatchConfig
@@ -89,10 +89,10 @@ def classifier(dropout: float) -> Case:
 CASES = pytest.mark.parametrize("case_of", [bert, transformer_xl, classifier])
 
 
-def new_trainer(case: Case, processes: Processes | None = None) -> Trainer:
+def new_trainer(case: Case, plan: TrainingConfig = FP32, processes: Processes | None = None) -> Trainer:
     torch.manual_seed(1)
-    net = case.net()
-    return Trainer(net, case.objective, GuardedOptimizer(net, EVERYTHING, case.d_model), "fp32", processes=processes)
+    net, plan = case.net(), replace(plan, precision="fp32")
+    return Trainer(net, case.objective, GuardedOptimizer(net, EVERYTHING, case.d_model), plan, processes)
 
 
 @CASES
@@ -108,18 +108,18 @@ def test_resumed_is_uninterrupted_bit_for_bit(
         store, weights = CheckpointStore(tmp_path / name, 2), WeightStore(tmp_path / name, 1, 2, trainer.progress.step)
         keeper = CheckpointKeeper(store, weights, tmp_path / "best", trainer.state, trainer.net.state_dict, "loss")
         log = JsonlLog(tmp_path / f"{name}.jsonl", trainer.progress.step)
-        trainer.fit(case.sampler(), batch, dev, witness.judge, plan, [witness, log, keeper], witness.interrupt)
+        trainer.fit(case.sampler(), batch, dev, witness.judge, [witness, log, keeper], witness.interrupt)
         keeper.save(trainer.progress.step)
         log.close()
         return store
 
-    straight = new_trainer(case)
+    straight = new_trainer(case, plan)
     go(straight, Witness(bleu=[1.0] * 9), "straight")
-    broken, witness = new_trainer(case), Witness(bleu=[1.0] * 9)
+    broken, witness = new_trainer(case, plan), Witness(bleu=[1.0] * 9)
     broken.optimizer.step = interrupting(broken.optimizer, witness.interrupt, interrupt_at)  # type: ignore[method-assign, assignment]
     store = go(broken, witness, "broken")
     assert broken.progress.step == interrupt_at
-    resumed = new_trainer(case)
+    resumed = new_trainer(case, plan)
     for parameter in resumed.net.parameters():
         nn.init.zeros_(parameter)
     resumed.restore(store.load(resumed.device, print))
@@ -180,7 +180,7 @@ def fit_together(
 ) -> tuple[list[Trainer], list[Witness]]:
     """Two processes from the beginning, or from a checkpoint; to each of them something may be done before."""
     slots, barrier = [None, None], threading.Barrier(2)
-    pair = [new_trainer(case, Together(rank, slots, barrier)) for rank in (0, 1)]
+    pair = [new_trainer(case, plan, Together(rank, slots, barrier)) for rank in (0, 1)]
     told = [Witness(bleu=[1.0] * 9) for _ in pair]
     to_first(pair[0], told[0])
     to_second(pair[1], told[1])
@@ -190,7 +190,7 @@ def fit_together(
             pair[rank].restore(copy.deepcopy(state))
         dev, observers = (case.sampler().all(), [told[0]]) if rank == 0 else ([], [])
         batch = BatchConfig(accumulate=2)
-        pair[rank].fit(case.sampler(), batch, dev, told[rank].judge, plan, observers, told[rank].interrupt)
+        pair[rank].fit(case.sampler(), batch, dev, told[rank].judge, observers, told[rank].interrupt)
 
     second = threading.Thread(target=run, args=(1,))
     second.start()
@@ -207,8 +207,8 @@ def test_two_processes_are_one(case_of: Callable[[float], Case]) -> None:
         TrainingConfig(max_steps=9, max_epochs=None, validate_every=4, report_every=1),
         BatchConfig(accumulate=2),
     )
-    alone, witness = new_trainer(case), Witness(bleu=[1.0] * 9)
-    alone.fit(case.sampler(), batch, case.sampler().all(), witness.judge, plan, [witness], witness.interrupt)
+    alone, witness = new_trainer(case, plan), Witness(bleu=[1.0] * 9)
+    alone.fit(case.sampler(), batch, case.sampler().all(), witness.judge, [witness], witness.interrupt)
     pair, told = fit_together(case, plan)
     for (_, ours), (_, theirs) in zip(told[0].steps, witness.steps, strict=True):
         assert ours.loss == pytest.approx(theirs.loss, rel=1e-4)
@@ -252,25 +252,17 @@ def test_what_is_not_finite_is_not_remembered() -> None:
 
 def test_larger_batches_after_a_resume_end_the_epoch() -> None:
     case = classifier(0.0)
-    trainer, witness = new_trainer(case), Witness(bleu=[1.0] * 9)
+    trainer = new_trainer(case, TrainingConfig(max_epochs=2))
     n_updates = len(case.sampler().epoch(0)) // 2
     trainer.progress.position = n_updates + 1
-    trainer.fit(
-        case.sampler(),
-        BatchConfig(accumulate=3),
-        case.sampler().all(),
-        witness.judge,
-        TrainingConfig(max_epochs=2),
-        [],
-        witness.interrupt,
-    )
+    trainer.fit(case.sampler(), BatchConfig(accumulate=3), case.sampler().all())
     assert trainer.progress.epoch == 2
 
 
 def test_a_batch_goes_on_where_its_streams_ended() -> None:
     """Each place of an update has streams of its own, and an epoch begins with nothing to remember."""
     case = transformer_xl(0.0)
-    trainer, sampler = new_trainer(case), case.sampler()
+    trainer, sampler = new_trainer(case, TrainingConfig(max_epochs=2, validate_every=1000)), case.sampler()
     seen: list[tuple[int, int, int]] = []
     objective = trainer.objective
 
@@ -284,9 +276,7 @@ def test_a_batch_goes_on_where_its_streams_ended() -> None:
 
     trainer.objective = watched
     epochs = [sampler.epoch(n) for n in (0, 1)]
-    plan = TrainingConfig(max_epochs=2, validate_every=1000)
-    witness = Witness()
-    trainer.fit(sampler, BatchConfig(accumulate=2), sampler.all(), witness.judge, plan, [], witness.interrupt)
+    trainer.fit(sampler, BatchConfig(accumulate=2), sampler.all())
     assert len(seen) == sum(map(len, epochs))
     lengths = [min(10, 6 * (i // 2)) for epoch in epochs for i in range(len(epoch))]
     assert [length for length, _, _ in seen] == lengths
@@ -322,13 +312,13 @@ def test_validation_reads_its_text_on_from_batch_to_batch() -> None:
     config = replace(XL, memory_length=4)
     torch.manual_seed(2)
     net = TransformerXL(config, VOCAB)
-    trainer = Trainer(net, RecurrentObjective(1000), GuardedOptimizer(net, FAST, 16), "fp32")
+    trainer = Trainer(net, RecurrentObjective(1000), GuardedOptimizer(net, FAST, 16), FP32)
     losses = [
         mean_loss(trainer.val_step, StreamSampler(documents(8), StreamConfig(1, length)).all())
         for length in (5, 7, 1000)
     ]
     assert losses == pytest.approx(losses[-1:] * 3, rel=1e-5)
-    forgetful = Trainer(net, RecurrentObjective(0), trainer.optimizer, "fp32")
+    forgetful = Trainer(net, RecurrentObjective(0), trainer.optimizer, FP32)
     assert mean_loss(forgetful.val_step, StreamSampler(documents(8), StreamConfig(1, 5)).all()) != pytest.approx(
         losses[0], rel=1e-4
     )

@@ -27,12 +27,11 @@ from utils.run import TEST, TRANSLATIONS, WEIGHTS, Run, create_run, load_run
 from utils.search.hypothesis import SearchConfig
 from utils.search.translator import Translator
 from utils.task import translation
-from utils.task.conclusion import Judge
 from utils.task.translation import TranslationTask
 from utils.training.objective import RDropObjective, TranslationObjective, mean_loss
 from utils.training.plan import TranslationTrainingConfig
 from utils.training.progress import Progress
-from utils.training.validation import Validation
+from utils.training.validation import Judge, Validation
 from utils.training.weight_store import write_weights
 
 CONFIG = TranslationConfig(

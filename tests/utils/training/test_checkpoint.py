@@ -150,12 +150,36 @@ def test_what_could_not_be_read_again_is_not_saved(path: Path) -> None:
     assert names(path.parent) == [path.name]
 
 
-def test_memory_that_runs_out_is_no_damage(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def starve(*_: object, **__: object) -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory")
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory"),
+        MemoryError(),
+        OSError(errno.EMFILE, "Too many open files"),
+    ],
+    ids=["GPU", "CPU", "Python", "files"],
+)
+def test_what_may_succeed_another_time_is_no_damage(
+    error: Exception, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
 
-    monkeypatch.setattr(torch, "load", starve)
-    with pytest.raises(torch.OutOfMemoryError):
+    monkeypatch.setattr(torch, "load", fail)
+    with pytest.raises(type(error)):
+        load_checkpoint(path, CPU)
+    monkeypatch.setattr(Path, "open", fail)
+    with pytest.raises(type(error)):
+        load_checkpoint(path, CPU)
+
+
+def test_what_the_disk_has_lost_is_damage(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(Path, "open", fail)
+    with pytest.raises(DamagedError, match=r"^step-00000003\.pt is damaged: Input/output error$"):
         load_checkpoint(path, CPU)
 
 

@@ -68,6 +68,11 @@ def test_any_other_error_passes(error: Exception) -> None:
     assert caught.value is error
 
 
+def test_a_process_without_a_batch_passes_the_error_on() -> None:
+    with pytest.raises(MemoryError), explained_out_of_memory([], CONFIG):
+        raise MemoryError
+
+
 def test_the_largest_batch_is_that_of_the_most_positions() -> None:
     full, padded = torch.ones(4, 4, dtype=torch.long), torch.zeros(4, 9, dtype=torch.long)
     padded[:, 0] = 1

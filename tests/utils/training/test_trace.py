@@ -4,6 +4,7 @@ import gzip
 import json
 import re
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +32,10 @@ def update() -> None:
 
 def traced(folder: Path, n_updates: int) -> list[str]:
     said: list[str] = []
-    with Tracer(folder / "trace.json.gz", CPU, said.append) as tracer:
+    with closing(Tracer(folder / "trace.json.gz", CPU, said.append)) as tracer:
         for _ in range(n_updates):
             update()
-            tracer.step()
+            tracer.on_update()
     return said
 
 
@@ -49,12 +50,12 @@ def counts(folder: Path) -> Counter[str]:
 
 def test_five_updates_are_recorded_after_three_and_training_goes_on(tmp_path: Path) -> None:
     said: list[str] = []
-    with Tracer(tmp_path / "trace.json.gz", CPU, said.append) as tracer:
+    with closing(Tracer(tmp_path / "trace.json.gz", CPU, said.append)) as tracer:
         for step in range(1, 21):
             assert (tmp_path / "trace.json.gz").exists() == (step > SKIPPED + RECORDED)
             assert bool(said) == (step > SKIPPED + RECORDED)
             update()
-            tracer.step()
+            tracer.on_update()
     found = counts(tmp_path)
     assert (found["data"], found["forward"], found["aten::mm"]) == (RECORDED, RECORDED, 3 * RECORDED)
     assert [file.name for file in tmp_path.iterdir()] == ["trace.json.gz"]
@@ -97,10 +98,10 @@ def test_a_training_that_ends_before_says_that_there_is_no_trace(n_updates: int,
 
 def test_an_error_in_the_training_is_not_hidden(tmp_path: Path) -> None:
     def fail() -> None:
-        with Tracer(tmp_path / "trace.json.gz", CPU, print) as tracer:
+        with closing(Tracer(tmp_path / "trace.json.gz", CPU, print)) as tracer:
             for _ in range(SKIPPED + 3):
                 update()
-                tracer.step()
+                tracer.on_update()
             raise KeyError("learning_rate")
 
     with pytest.raises(KeyError, match="learning_rate"):

@@ -112,6 +112,17 @@ def test_what_is_no_file_of_weights_is_refused(path: Path, content: bytes) -> No
         read_weights(path)
 
 
+def test_memory_that_runs_out_is_no_damage(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_weights({"w": torch.ones(2)}, path, 1.0)
+
+    def starve(*_: object) -> None:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+
+    monkeypatch.setattr("utils.training.weight_store.safe_open", starve)
+    with pytest.raises(RuntimeError, match="can't allocate memory"):
+        average([path], print)
+
+
 def test_a_changed_score_is_damage(path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b'"12.5"', b'"92.5"'))
     with pytest.raises(ValueError, match="its checksum is wrong"):
