@@ -20,7 +20,8 @@ from utils.above_bars import print_above_bars
 from utils.command_line import INTERRUPTED, run_command, typed_command
 from utils.config import AnyConfig, ClassificationConfig, LanguageConfig, MaskedLanguageConfig, TranslationConfig
 from utils.dataset.prefetch import prefetched
-from utils.dataset.training_data import AnyBatch, AnyEpoch, BatchSettings, Sampler
+from utils.dataset.sampler import Sampler
+from utils.dataset.training_data import AnyBatch, AnyEpoch, BatchSettings
 from utils.device import (
     autocast,
     inference_dtype,
@@ -141,7 +142,7 @@ class Trainer:
 
     def fit(
         self,
-        sampler: Sampler,
+        sampler: Sampler[Any],
         batch: BatchSettings,
         dev: Sequence[AnyBatch] = (),
         judge: Judge = Validation,

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from const.token import BOS_ID, EOS_ID, PAD_ID
 from utils.dataset.batch import Batch
 from utils.dataset.buckets import cuts
-from utils.dataset.last_made import LastMade
+from utils.dataset.sampler import Sampler
 from utils.dataset.token_array import TokenArray, TokenPairs
 
 
@@ -116,8 +116,8 @@ def _filled(ids: NDArray[np.integer], lengths: NDArray[np.int64], multiple: int,
     return out
 
 
-class BucketSampler:
-    """Makes epochs of batches of a split; the last epoch requested is remembered.
+class BucketSampler(Sampler[Epoch]):
+    """Makes epochs of batches of a split.
 
     Args:
         pairs: the split, or a function that gives it for each epoch.
@@ -138,21 +138,9 @@ class BucketSampler:
         sentences_per_batch: int | None = None,
     ) -> None:
         pairs_of = pairs if callable(pairs) else lambda _: pairs
-        self._epochs = LastMade(
+        super().__init__(
             lambda n: Epoch(pairs_of(n), tokens_per_batch, max_tokens, multiple, (seed, n), sentences_per_batch)
         )
-
-    def epoch(self, epoch: int) -> Epoch:
-        """Return the batches of an epoch: the same at every call.
-
-        Raises:
-            ValueError: no pair is short enough.
-        """
-        return self._epochs(epoch)
-
-    def all(self) -> list[Batch]:
-        """Return batches with every pair of the first epoch once, for validation and testing."""
-        return list(self.epoch(0))
 
 
 def require_positions(lines: TokenArray, file: Path, positions: int, option: str) -> None:

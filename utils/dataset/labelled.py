@@ -16,8 +16,8 @@ from torch import Tensor
 from const.path import CORPUS
 from const.token import BOS_ID, EOS_ID, PAD_ID
 from utils.dataset.buckets import Buckets, fill
-from utils.dataset.last_made import LastMade
 from utils.dataset.line_cache import TextLines, cached_lines
+from utils.dataset.sampler import Sampler
 from utils.dataset.token_array import TokenArray
 from utils.file import read_json, write_text
 from utils.text.tokenizer import Tokenizer
@@ -155,11 +155,6 @@ class LabelledBatch(NamedTuple):
     label: Int[Tensor, " B"]
 
     @property
-    def target_tokens(self) -> int:
-        """Number of labels to predict."""
-        return len(self.label)
-
-    @property
     def sides(self) -> dict[str, Int[Tensor, "B L"]]:
         """The ids, the only side."""
         return {"tokens": self.ids}
@@ -227,8 +222,8 @@ class LabelledEpoch:
         return (self[i] for i in range(len(self)))
 
 
-class LabelledSampler:
-    """Makes epochs of labelled texts; the last one requested is remembered.
+class LabelledSampler(Sampler[LabelledEpoch]):
+    """Makes epochs of labelled texts.
 
     Args:
         text: see `LabelledEpoch`.
@@ -248,14 +243,6 @@ class LabelledSampler:
         multiple: int = 1,
         sentences_per_batch: int | None = None,
     ) -> None:
-        self._epochs = LastMade(
+        super().__init__(
             lambda n: LabelledEpoch(text, tokens_per_batch, max_tokens, multiple, (seed, n), sentences_per_batch)
         )
-
-    def epoch(self, epoch: int) -> LabelledEpoch:
-        """Return the batches of an epoch: the same at every call."""
-        return self._epochs(epoch)
-
-    def all(self) -> list[LabelledBatch]:
-        """Return batches with every text once, for validation and testing."""
-        return list(self.epoch(0))

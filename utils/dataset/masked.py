@@ -14,7 +14,7 @@ from const.token import BOS_ID, EOS_ID, PAD_ID, SPECIAL_TOKENS
 from utils.dataset.buckets import Buckets, fill
 from utils.dataset.counted_random import uniform
 from utils.dataset.documents import DocumentTokens
-from utils.dataset.last_made import LastMade
+from utils.dataset.sampler import Sampler
 from utils.text.tokenizer import Tokenizer
 from utils.text.whole_word import WholeWords
 
@@ -269,8 +269,8 @@ def _next_sentences(
     return first, np.where(follows, first + 1, other), follows
 
 
-class MaskedSampler:
-    """Makes epochs of masked examples; the last one requested is remembered.
+class MaskedSampler(Sampler[MaskedEpoch]):
+    """Makes epochs of masked examples; partners and masks of an epoch never change.
 
     Args:
         text: see `MaskedEpoch`.
@@ -295,16 +295,4 @@ class MaskedSampler:
         sentences_per_batch: int | None = None,
     ) -> None:
         bounds = tokens_per_batch, max_tokens, multiple
-        self._epochs = LastMade(lambda n: MaskedEpoch(text, tokenizer, config, *bounds, (seed, n), sentences_per_batch))
-
-    def epoch(self, epoch: int) -> MaskedEpoch:
-        """Return the batches of an epoch: the same at every call.
-
-        Raises:
-            ValueError: the text has no example.
-        """
-        return self._epochs(epoch)
-
-    def all(self) -> list[MaskedBatch]:
-        """Return every example of the first epoch once, for validation and testing: partners and masks never change."""
-        return list(self.epoch(0))
+        super().__init__(lambda n: MaskedEpoch(text, tokenizer, config, *bounds, (seed, n), sentences_per_batch))

@@ -14,7 +14,7 @@ from torch import Tensor
 from const.token import BOS_ID, EOS_ID, PAD_ID
 from models.size import require_at_least
 from utils.dataset.documents import DocumentTokens
-from utils.dataset.last_made import LastMade
+from utils.dataset.sampler import Sampler
 
 NO_DOCUMENT = -1  # the document of padding
 
@@ -195,8 +195,8 @@ def _dealt(lengths: NDArray[np.int64], n_streams: int, random: np.random.Generat
     return dealt if random is None else [random.permutation(dealt[i]) for i in random.permutation(n_streams)]
 
 
-class StreamSampler:
-    """Makes epochs of segments; the last one requested is remembered.
+class StreamSampler(Sampler[StreamEpoch]):
+    """Makes epochs of segments.
 
     Args:
         text: the documents.
@@ -205,12 +205,8 @@ class StreamSampler:
     """
 
     def __init__(self, text: DocumentTokens, config: StreamConfig, seed: int = 0) -> None:
+        super().__init__(lambda n: StreamEpoch(text, config, (seed, n)))
         self._text, self._config = text, config
-        self._epochs = LastMade(lambda n: StreamEpoch(text, config, (seed, n)))
-
-    def epoch(self, epoch: int) -> StreamEpoch:
-        """Return the batches of an epoch: the same at every call."""
-        return self._epochs(epoch)
 
     def all(self) -> list[SegmentBatch]:
         """Return the whole text as one stream, in order, for validation and testing."""

@@ -50,13 +50,6 @@ class AnyEpoch(Protocol):
         """Return the batch with the most positions, which memory must be able to hold."""
 
 
-class Sampler(Protocol):
-    """Makes epochs of batches of a text."""
-
-    def epoch(self, epoch: int) -> AnyEpoch:
-        """Return the batches of an epoch: the same at every call."""
-
-
 class BatchSettings(Protocol):
     """How a text becomes batches."""
 

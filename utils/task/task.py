@@ -11,7 +11,8 @@ from typing import Any, Protocol
 from torch import nn
 
 from utils.config import AnyConfig
-from utils.dataset.training_data import AnyBatch, Sampler
+from utils.dataset.sampler import Sampler
+from utils.dataset.training_data import AnyBatch
 from utils.task.conclusion import Trained
 from utils.text.vocabulary import Vocabulary
 from utils.training.objective import Objective
@@ -28,7 +29,7 @@ class Task(Protocol):
         """All settings, including those that follow from another run."""
 
     @property
-    def sampler(self) -> Sampler:
+    def sampler(self) -> Sampler[Any]:
         """Splits the training text into batches."""
 
     @property

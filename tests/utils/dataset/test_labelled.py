@@ -42,7 +42,7 @@ def test_an_epoch_has_each_text_once_with_its_label(
     seen = []
     for i, batch in enumerate(made):
         assert batch.label.tolist() == made.rows(i).tolist()
-        assert made.target_tokens(i) == batch.target_tokens == len(batch.ids)
+        assert made.target_tokens(i) == len(batch.label) == len(batch.ids)
         assert len(batch.ids) == 1 or batch.ids.numel() <= budget
         assert batch.ids.shape[1] % multiple == 0
         for row, label in zip(batch.ids.tolist(), batch.label.tolist(), strict=True):
