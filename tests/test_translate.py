@@ -7,10 +7,12 @@ import math
 import os
 import pty
 import re
+import shutil
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -25,6 +27,7 @@ from const.path import ROOT
 from tests.outcome import Outcome, outcome
 from tests.tiny import TEXT, run
 from tests.utils.task.tiny_run import language_run
+from utils.config import TranslationConfig
 from utils.run import Run, build_translator, find_run, load_run
 from utils.search.document_rescorer import Rescored
 from utils.search.hypothesis import SearchConfig
@@ -255,6 +258,20 @@ def test_what_a_reader_must_know_is_said_with_its_line(command: Command, monkeyp
         unknown.replace("line 2", "line 10"),
         "2 more lines: left unchanged; --format jsonl tells which",
     ]
+
+
+def test_raw_text_for_a_run_of_tokenized_text_is_remarked_on_once(
+    command: Command, folder: Path, tmp_path: Path
+) -> None:
+    tokenized = tmp_path / "tokenized"
+    shutil.copytree(folder, tokenized)
+    config = TranslationConfig.load(folder / "config.yaml")
+    replace(config, data=replace(config.data, corpus="multi30k_tok")).save(tokenized / "config.yaml")
+    said = "this run learned from multi30k_tok, where spaces separate all words and marks, in lower case: "
+    assert command(TEXT.src[0], "--run", tokenized).err.startswith(said)
+    assert command(stdin=as_file(TEXT.src[:3]).encode()).err == ""
+    assert command("--run", tokenized, stdin=as_file(TEXT.src * 30).encode()).err.count(said) == 1
+    assert said not in command("寺 。", "--run", tokenized).err
 
 
 def test_without_a_run_the_demo_is_named(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

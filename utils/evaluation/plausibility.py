@@ -1,4 +1,4 @@
-"""Checks against meaningless scores: a wrong file, the same file twice, an unexpected language or tokenization."""
+"""Checks against meaningless scores: a wrong file, the same file twice, an unexpected language."""
 
 from collections.abc import Mapping, Sequence
 
@@ -45,9 +45,3 @@ def refuse_same(texts: Mapping[str, Sequence[str]]) -> None:
                 f"{twin} and {name} have the same {len(lines):,} lines: was a file given twice, or in the wrong place? "
                 "(--force scores them anyway)"
             )
-
-
-def looks_tokenized(lines: Sequence[str]) -> bool:
-    """Return whether most full stops at line ends follow a space, as in text that was not detokenized."""
-    stops = [line for line in map(str.rstrip, lines) if line.endswith(".")]
-    return sum(line.endswith(" .") for line in stops) * 2 > len(stops)

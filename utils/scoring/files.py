@@ -11,10 +11,11 @@ from utils.command_line import Parser
 from utils.dataset.parallel_text import read_lines
 from utils.evaluation.comparison import System, Test, compare
 from utils.evaluation.metric import TOKENIZERS, build_metrics, fitting_tokenizer
-from utils.evaluation.plausibility import looks_tokenized, refuse_other_language, refuse_same
+from utils.evaluation.plausibility import refuse_other_language, refuse_same
 from utils.evaluation.reference_text import ReferenceText
 from utils.scoring.report import N_BOOTSTRAP, evaluate, report, report_options
 from utils.scoring.verb import Verb, warn
+from utils.text.spacing import looks_tokenized
 
 
 def file_options(parser: Parser) -> None:

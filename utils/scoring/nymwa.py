@@ -5,10 +5,11 @@ from pathlib import Path
 from jsonargparse import Namespace
 
 from utils.command_line import Parser
-from utils.evaluation.plausibility import looks_tokenized, refuse_same
+from utils.evaluation.plausibility import refuse_same
 from utils.evaluation.protocol import TEST_LINES, TEST_WORDS, is_published_test, moses_words, multi_bleu
 from utils.scoring.files import read_aligned
 from utils.scoring.verb import Verb, warn
+from utils.text.spacing import looks_tokenized
 
 
 def nymwa_options(parser: Parser) -> None:

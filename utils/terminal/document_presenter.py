@@ -17,12 +17,18 @@ class DocumentPresenter(Presenter):
         shown: what to show.
         say: called with notices for the reader, which name their lines.
         rescorer: chooses among all candidates of the beam.
+        tokenized: see `Presenter`.
     """
 
     def __init__(
-        self, inspector: Inspector, shown: Shown, say: Callable[[str], object], rescorer: DocumentRescorer
+        self,
+        inspector: Inspector,
+        shown: Shown,
+        say: Callable[[str], object],
+        rescorer: DocumentRescorer,
+        tokenized: str | None = None,
     ) -> None:
-        super().__init__(inspector, shown, say)
+        super().__init__(inspector, shown, say, tokenized)
         self.rescorer = rescorer
         self._origins: list[list[Origin]] = []  # for the latest chunk
 

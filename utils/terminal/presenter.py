@@ -24,6 +24,7 @@ from utils.terminal.presentation import (
     rounded,
     unlinked_line,
 )
+from utils.text.spacing import looks_untokenized
 
 
 class Shown(NamedTuple):
@@ -44,12 +45,18 @@ class Presenter:
         inspector: queries the models.
         shown: what to show.
         say: called with notices for the reader, which name their lines.
+        tokenized: corpus that the model learned from, if its words are separated by spaces; text of another kind is
+            remarked on.
     """
 
-    def __init__(self, inspector: Inspector, shown: Shown, say: Callable[[str], object]) -> None:
+    def __init__(
+        self, inspector: Inspector, shown: Shown, say: Callable[[str], object], tokenized: str | None = None
+    ) -> None:
         self.inspector = inspector
         self.shown = shown
         self.notices = NoticeBoard(say)
+        self._say = say
+        self._tokenized = tokenized
         self._log_prob, self._n_tokens, self._n_judged = 0.0, 0, 0
 
     def translations(self, first: int, texts: Sequence[str], on_progress: Callable[[int], object]) -> Iterator[str]:
@@ -60,6 +67,11 @@ class Presenter:
             texts: a chunk of lines.
             on_progress: called with the number of newly translated texts.
         """
+        if first == 1 and self._tokenized is not None and looks_untokenized(texts):
+            self._say(
+                f"this run learned from {self._tokenized}, where spaces separate all words and marks, in lower case: "
+                "text of that kind is translated better"
+            )
         found = self._translate(texts, on_progress, first)
         for number, translation in enumerate(found, first):
             self.notices.post(number, notices(translation))

@@ -1,7 +1,7 @@
 import pytest
 
-from tests.utils.evaluation.texts import ENGLISH, JAPANESE, TOKENIZED
-from utils.evaluation.plausibility import looks_tokenized, refuse_other_language, refuse_same
+from tests.utils.evaluation.texts import ENGLISH, JAPANESE
+from utils.evaluation.plausibility import refuse_other_language, refuse_same
 
 KOREAN = ["교토에 오래된 절이 있다.", "다리가 있다."]
 CHINESE = ["京都有一座古老的寺庙。", "那里有一座桥。"]
@@ -54,11 +54,3 @@ def test_two_texts_that_are_the_same_are_refused_with_their_names() -> None:
     with pytest.raises(ValueError, match=r"^A x and C z have the same 2 lines: "):
         refuse_same({"A x": ["a", "b"], "B y": ["a", "c"], "C z": ["a", "b"]})
     refuse_same({"A x": ["a", "b"], "B y": ["b", "a"], "C z": ["a"]})
-
-
-def test_text_is_tokenized_where_most_full_stops_stand_alone() -> None:
-    assert looks_tokenized(TOKENIZED.references)
-    assert looks_tokenized([*TOKENIZED.references, *ENGLISH.references[:20], *["no stop"] * 100])
-    assert not looks_tokenized(ENGLISH.references)
-    assert not looks_tokenized([*ENGLISH.references, "odd . "])
-    assert not looks_tokenized(JAPANESE.references)
