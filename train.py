@@ -151,14 +151,12 @@ class Trainer:
     ) -> None:
         """Train until the plan ends or the user interrupts, starting from where `progress` stands.
 
-        Only the first process validates: only there, the last four arguments but the interrupt have an effect.
-
         Args:
             sampler: splits the training text into batches.
             batch: batch settings, such as how many batches make an update.
-            dev: text to validate on.
+            dev: text to validate on, in the first process alone.
             judge: translates and scores it, given its loss.
-            observers: notified of what happens.
+            observers: notified of what happens; empty on all processes but the first.
             interrupt: checked after each update.
 
         Raises:
