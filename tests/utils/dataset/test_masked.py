@@ -59,10 +59,6 @@ def examples(epoch: MaskedEpoch) -> list[tuple[int, list[list[int]], int]]:
     return found
 
 
-def test_the_mask_stands_behind_the_vocabulary() -> None:
-    assert len(TOKENIZER) == MASK_ID
-
-
 @settings(max_examples=40)
 @given(lengths=documents, budget=st.integers(1, 80), epoch=st.integers(0, 3), seed=st.integers(0, 3))
 def test_each_sentence_with_a_successor_is_once_an_a_and_labels_are_right(

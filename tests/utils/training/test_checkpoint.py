@@ -241,9 +241,11 @@ def test_a_disk_that_fails_otherwise_says_how(path: Path, monkeypatch: pytest.Mo
 
 
 def test_short_writes_are_gone_on_with(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = random.Random(0)
+
     class Hesitant(io.FileIO):
         def write(self, data: Any) -> int:
-            return super().write(memoryview(data)[: random.Random(0).randint(1, 50)])
+            return super().write(memoryview(data)[: draw.randint(1, 50)])
 
     monkeypatch.setattr("utils.training.checkpoint.io.FileIO", Hesitant)
     whole = path.read_bytes()

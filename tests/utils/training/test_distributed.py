@@ -54,7 +54,8 @@ def exchange(rank: int, store: str) -> tuple[Any, ...]:
     tensors = [torch.full((2, 3), 1.0 + rank), torch.tensor(10.0 * rank)]
     processes.all_reduce(tensors)
     flags = processes.any(rank == 0, rank == 1, False)
-    found = [x.tolist() for x in tensors], flags, processes.broadcast(f"of {rank}"), processes.gather({rank: "x"})
+    gathered = processes.gather({rank: "x", rank + 2: "y"})
+    found = [x.tolist() for x in tensors], flags, processes.broadcast(f"of {rank}"), gathered
     dist.destroy_process_group()
     return found
 
@@ -63,20 +64,8 @@ def test_processes_add_agree_and_tell_each_other(tmp_path: Path) -> None:
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
         first, second = pool.map(exchange, (0, 1), [str(tmp_path / "store")] * 2, timeout=300)
     both = [[[3.0] * 3] * 2, 10.0], [True, True, False], "of 0"
-    assert first == (*both, {0: "x", 1: "x"})
+    assert first == (*both, {0: "x", 1: "x", 2: "y", 3: "y"})
     assert second == (*both, {})
-
-
-@pytest.mark.parametrize("rank", [0, 1])
-def test_what_all_have_comes_together_at_the_first(rank: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    def gather(mine: dict[int, str], gathered: list[Any] | None) -> None:
-        assert (gathered is None) == (rank != 0)
-        if gathered is not None:
-            gathered[:] = [mine, {1: "b", 3: "d"}]
-
-    monkeypatch.setattr(dist, "gather_object", gather)
-    found = Processes(rank, 2).gather({0: "a", 2: "c"})
-    assert found == ({0: "a", 1: "b", 2: "c", 3: "d"} if rank == 0 else {})
 
 
 def test_each_process_has_the_gpu_of_its_place_on_its_machine(monkeypatch: pytest.MonkeyPatch) -> None:

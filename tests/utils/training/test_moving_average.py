@@ -1,20 +1,14 @@
 """The average against its formula and torch's own; lent to the network; taken up again after an interruption."""
 
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from models.transformer import Transformer
-from tests.tiny import MODEL, lively
 from utils.dataset.batch import Batch, padded
 from utils.training.moving_average import MovingAverage
-from utils.training.objective import TranslationObjective
 from utils.training.optimizer import OptimizerConfig, build_adam
 
 VOCAB = 13
@@ -129,47 +123,6 @@ def test_a_swap_within_a_swap_ends_with_the_networks_own() -> None:
             pass
         assert not equal(weights(net), before)
     assert equal(weights(net), before)
-
-
-class Training:
-    """A network with dropout, its optimizer and its average; every draw is a function of the step."""
-
-    def __init__(self, seed: int) -> None:
-        self.net: Transformer = lively(replace(MODEL, dropout=0.2), VOCAB, VOCAB, seed)
-        self.adam = build_adam(self.net.parameters(), OptimizerConfig(peak_lr=0.01))
-        self.average = MovingAverage(self.net, 0.97)
-        self.objective = TranslationObjective(0.1)
-
-    def steps(self, begin: int, end: int, look_every: int) -> None:
-        for step in range(begin, end):
-            torch.manual_seed(step)
-            self.adam.zero_grad()
-            nats, tokens, _ = self.objective(self.net.train(), BATCH)
-            (nats / tokens).backward()
-            self.adam.step()
-            self.average.update(MOVED)
-            if step % look_every == 0:  # a validation between two updates changes neither
-                with self.average.swapped(), torch.no_grad():
-                    self.objective(self.net.eval(), BATCH)
-
-    def state(self) -> dict[str, Any]:
-        return {"net": self.net.state_dict(), "adam": self.adam.state_dict(), "average": self.average.state_dict()}
-
-
-def test_an_interrupted_training_ends_with_the_bits_of_an_uninterrupted_one(tmp_path: Path) -> None:
-    whole, first, second = Training(seed=1), Training(seed=1), Training(seed=2)
-    whole.steps(0, 50, look_every=50)
-    first.steps(0, 23, look_every=5)
-    torch.save(first.state(), tmp_path / "state.pt")
-    state = torch.load(tmp_path / "state.pt", weights_only=True)
-    second.net.load_state_dict(state["net"])
-    second.adam.load_state_dict(state["adam"])
-    second.average.load_state_dict(state["average"])
-    second.steps(23, 50, look_every=7)
-    assert second.average.n_updates == 50
-    assert equal(weights(second.net), weights(whole.net))
-    assert equal(averaged(second.net, second.average), averaged(whole.net, whole.average))
-    assert not equal(averaged(whole.net, whole.average), weights(whole.net))
 
 
 def test_what_is_loaded_is_a_copy() -> None:

@@ -109,12 +109,6 @@ def test_memory_is_that_of_the_updates() -> None:
     assert 290 < peak - without < 350
 
 
-def test_nothing_is_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-    said(Counting(monkeypatch))
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.parametrize("tie", ["none", "target", "all"])
 def test_parameters_are_counted_once_and_by_part(tie: Literal["none", "target", "all"]) -> None:
     net = Transformer(replace(MODEL, tie=tie), 24, 24)
