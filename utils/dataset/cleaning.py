@@ -23,7 +23,8 @@ class CleanConfig:
             ratio of lengths in characters (an English text has 3.5 times the characters of the Japanese one); null
             keeps all
         drop_duplicates: keep only the first of identical pairs
-        max_pairs: learn from only the first N of the remaining pairs; null keeps all
+        max_pairs: learn from only the first N of the remaining pairs, further text (`more_src`) not counted; null
+            keeps all
 
     Raises:
         ValueError: a bound that no pair can meet
@@ -67,10 +68,15 @@ class CleanReport:
         return "\n".join([*lines, f"{'kept':<14}{self.kept:>10,}  {self.kept / self.total:7.2%} of {self.total:,}"])
 
 
-def clean(files: ParallelFiles, config: CleanConfig) -> tuple[TextBlocks, CleanReport]:
+def clean(files: ParallelFiles, config: CleanConfig, n_more: int = 0) -> tuple[TextBlocks, CleanReport]:
     """Drop the pairs that `config` excludes; the order of the rest stays.
 
     The text is read once, and only numbers are kept of it: two lengths and a hash per pair.
+
+    Args:
+        files: the text
+        config: what to drop
+        n_more: how many pairs at the end are further text, which `max_pairs` does not count
 
     Raises:
         ValueError: a file is missing, empty or not UTF-8, the line counts differ, or no pair is left
@@ -104,7 +110,8 @@ def clean(files: ParallelFiles, config: CleanConfig) -> tuple[TextBlocks, CleanR
     if config.drop_duplicates:
         drop("duplicate", repeated(np.concatenate(hashed), keep))
     if config.max_pairs is not None:
-        drop("over max_pairs", keep.cumsum() > config.max_pairs)
+        is_more = np.arange(len(keep)) >= len(keep) - n_more
+        drop("over max_pairs", (keep.cumsum() > config.max_pairs) & ~is_more)
     report = CleanReport(len(keep), dropped)
     if not report.kept:
         counts = ", ".join(f"{rule} {count:,}" for rule, count in dropped.items())

@@ -3,7 +3,7 @@
 import hashlib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from const.corpora import CORPORA, CorpusSpec
 from const.path import CORPUS
@@ -13,9 +13,10 @@ from utils.dataset.file_hash import file_hash
 from utils.dataset.held_out import hold_out, write_joined, write_split
 from utils.dataset.install import install
 from utils.dataset.parallel_text import ParallelFiles
-from utils.file import atomic_folder
+from utils.file import atomic_folder, read_json, write_json
 
 Split = Literal["train", "dev", "test"]
+_MORE = "more.json"  # what was joined
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 
 
@@ -36,8 +37,8 @@ class DataConfig:
         test_src: your own test text; without it, lines of the training text are held out
         test_tgt: its translation
         held_out: how many lines of your own training text go to dev, and as many to test, where these are not given
-        more_src: further training text, for any corpus: back-translations, say; its pairs that are in the dev or test
-            text are left out
+        more_src: further training text, for any corpus: back-translations, say; pairs with a line that the dev or test
+            text has, too, are left out
         more_tgt: its translation, line by line
         clean: which pairs of the training text are dropped
     """
@@ -58,6 +59,13 @@ class DataConfig:
     clean: CleanConfig = field(default_factory=CleanConfig)
 
 
+class MoreText(NamedTuple):
+    """Further pairs of a training text, which are its last ones, and how many were left out."""
+
+    n_pairs: int = 0
+    n_left_out: int = 0
+
+
 @dataclass(frozen=True)
 class Corpus:
     """A corpus, ready to use: three pairs of files and what must be known to use them.
@@ -70,6 +78,7 @@ class Corpus:
         dev: development pairs, used to choose models
         test: test pairs
         pre_tokenized: words are already separated by spaces: BLEU takes them as they are (`tokenize none`)
+        more: what was added to the training text
     """
 
     name: str
@@ -79,6 +88,7 @@ class Corpus:
     dev: ParallelFiles
     test: ParallelFiles
     pre_tokenized: bool
+    more: MoreText = field(default_factory=MoreText)
 
     def fingerprint(self, root: Path = CORPUS) -> str:
         """Return a hash of the files' contents, in this direction: whatever was derived from other texts is stale.
@@ -86,7 +96,7 @@ class Corpus:
         Args:
             root: where the hashes of large files are remembered
         """
-        return _fingerprint([*self.train, *self.dev, *self.test], root)
+        return _fingerprint([*self.train, *self.dev, *self.test], root) + (f"-{n}" if (n := self.more.n_pairs) else "")
 
 
 def prepare_corpus(config: DataConfig, root: Path = CORPUS) -> Corpus:
@@ -97,7 +107,7 @@ def prepare_corpus(config: DataConfig, root: Path = CORPUS) -> Corpus:
     """
     more = _own_pair(config, "more_src", "more_tgt")
     corpus = _without_more(config, root)
-    return corpus if more is None else replace(corpus, train=_joined(corpus, more, root))
+    return corpus if more is None else _with_more(corpus, more, root)
 
 
 def _without_more(config: DataConfig, root: Path) -> Corpus:
@@ -188,13 +198,14 @@ def _split(
     return _in_folder(folder, "train"), dev or _in_folder(folder, "dev"), test or _in_folder(folder, "test")
 
 
-def _joined(corpus: Corpus, more: ParallelFiles, root: Path) -> ParallelFiles:
-    """Return the training text with more pairs after it; written once for each content, and found again by it."""
+def _with_more(corpus: Corpus, more: ParallelFiles, root: Path) -> Corpus:
+    """Return the corpus with more pairs to train on; they are joined once for each content, and found again by it."""
     folder = root / f"joined-{_fingerprint([*corpus.train, *corpus.dev, *corpus.test, *more], root)}"
     if not folder.is_dir():
         with atomic_folder(folder) as draft:
-            write_joined(corpus.train, more, (corpus.dev, corpus.test), _in_folder(draft, "train"))
-    return _in_folder(folder, "train")
+            added = write_joined(corpus.train, more, (corpus.dev, corpus.test), _in_folder(draft, "train"))
+            write_json(draft / _MORE, added)
+    return replace(corpus, train=_in_folder(folder, "train"), more=MoreText(*read_json(folder / _MORE)))
 
 
 def _in_folder(folder: Path, split: str) -> ParallelFiles:

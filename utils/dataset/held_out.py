@@ -1,14 +1,13 @@
 """Keeping texts to train on and to score on apart: splitting one text into them, and adding to one of them."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from itertools import compress
 from typing import TextIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from utils.dataset.parallel_text import Block, ParallelFiles, read_blocks
+from utils.dataset.parallel_text import ParallelFiles, read_blocks
 from utils.dataset.repeated import pair_hashes, repeated
 
 
@@ -33,8 +32,8 @@ def hold_out(files: ParallelFiles, n_dev: int, n_test: int) -> tuple[NDArray[np.
     """
     hashed, filled = [], []
     for block in read_blocks(files):
-        pairs = _stripped(block)
-        hashed.append(_either_way(pairs))
+        pairs = [(src.strip(), tgt.strip()) for src, tgt in zip(block.src, block.tgt, strict=True)]
+        hashed.append(pair_hashes(sorted(pair) for pair in pairs))
         filled.append(np.fromiter(map(all, pairs), bool, len(pairs)))
     hashes, has_text = np.concatenate(hashed), np.concatenate(filled)
     distinct = np.flatnonzero(has_text & ~repeated(hashes, has_text))
@@ -70,27 +69,35 @@ def write_split(
                 _write(found[row], out_pair)
 
 
-def write_joined(files: ParallelFiles, more: ParallelFiles, held: Iterable[ParallelFiles], into: ParallelFiles) -> None:
-    """Write a training text and more pairs after it, without those that are held out, in whichever direction.
+def write_joined(
+    files: ParallelFiles, more: ParallelFiles, held: Iterable[ParallelFiles], into: ParallelFiles
+) -> tuple[int, int]:
+    """Write a training text and more pairs after it, without those that have a held-out line on either side.
+
+    A back-translated reference of a test text has another source, and would still be learned by heart.
+
+    Returns:
+        how many pairs were added, and how many left out
 
     Raises:
         ValueError: a file is missing, empty or not UTF-8, or the line counts differ
     """
+    scored = {line.strip() for text in held for block in read_blocks(text) for line in (*block.src, *block.tgt)}
+    scored.discard("")
+    n_added = n_left_out = 0
     with ExitStack() as stack:
         outs = _opened(stack, into)
-        for pair in _joined_pairs(files, more, held):
-            _write(pair, outs)
-
-
-def _joined_pairs(
-    files: ParallelFiles, more: ParallelFiles, held: Iterable[ParallelFiles]
-) -> Iterator[tuple[str, str]]:
-    for block in read_blocks(files):
-        yield from zip(block.src, block.tgt, strict=True)
-    held_hashes = np.concatenate([_either_way(_stripped(block)) for text in held for block in read_blocks(text)])
-    for block in read_blocks(more):
-        new = ~np.isin(_either_way(_stripped(block)), held_hashes)
-        yield from compress(zip(block.src, block.tgt, strict=True), new)
+        for block in read_blocks(files):
+            for pair in zip(block.src, block.tgt, strict=True):
+                _write(pair, outs)
+        for block in read_blocks(more):
+            for pair in zip(block.src, block.tgt, strict=True):
+                if scored.isdisjoint(map(str.strip, pair)):
+                    _write(pair, outs)
+                    n_added += 1
+                else:
+                    n_left_out += 1
+    return n_added, n_left_out
 
 
 def _opened(stack: ExitStack, files: ParallelFiles) -> list[TextIO]:
@@ -100,12 +107,3 @@ def _opened(stack: ExitStack, files: ParallelFiles) -> list[TextIO]:
 def _write(pair: tuple[str, str], outs: Sequence[TextIO]) -> None:
     for out, line in zip(outs, pair, strict=True):
         out.write(line + "\n")
-
-
-def _stripped(block: Block) -> list[tuple[str, str]]:
-    return [(src.strip(), tgt.strip()) for src, tgt in zip(block.src, block.tgt, strict=True)]
-
-
-def _either_way(pairs: Iterable[tuple[str, str]]) -> NDArray[np.uint64]:
-    """Hash each pair so that it has the same hash in both directions."""
-    return pair_hashes(sorted(pair) for pair in pairs)

@@ -131,8 +131,11 @@ def _cleaned(corpus: Corpus, data: DataConfig, say: Callable[[str], None], root:
     """Return the training text, cleaned at the first call."""
 
     def make(folder: Path) -> None:
-        text, report = clean(corpus.train, data.clean)
+        text, report = clean(corpus.train, data.clean, corpus.more.n_pairs)
         say(f"Cleaning the training text of {corpus.name}:\n{textwrap.indent(str(report), '  ')}")
+        if any(corpus.more):
+            n_pairs, n_left_out = corpus.more
+            say(f"  with {n_pairs:,} further pairs; {n_left_out:,} were left out: the dev or test text has their lines")
         text.save(folder)
 
     key = cache_key(corpus.fingerprint(root), asdict(data.clean))

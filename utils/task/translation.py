@@ -36,12 +36,13 @@ def with_pretrained_encoder(config: TranslationConfig, bert_run: Path) -> Transl
 
 
 def refuse_swapped(data: DataConfig) -> None:
-    """Refuse a training text of your own that begins in other languages than those it is said to be in.
+    """Refuse a text of your own that begins in other languages than those it is said to be in.
 
     Raises:
         ValueError: the letters of a side are not those of its language.
     """
-    for src_option, tgt_option in (("src", "tgt"), ("more_src", "more_tgt")):
+    for kind in ("", "more_", "dev_", "test_"):
+        src_option, tgt_option = f"{kind}src", f"{kind}tgt"
         src, tgt = getattr(data, src_option), getattr(data, tgt_option)
         if not (src and tgt and src.is_file() and tgt.is_file()):
             continue  # another corpus, or `prepare_corpus` says what is missing

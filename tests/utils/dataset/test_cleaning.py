@@ -25,12 +25,12 @@ def text_of(*pairs: tuple[str, str]) -> ParallelText:
     return ParallelText([src for src, _ in pairs], [tgt for _, tgt in pairs])
 
 
-def clean(text: ParallelText, config: CleanConfig) -> tuple[ParallelText, CleanReport]:
+def clean(text: ParallelText, config: CleanConfig, n_more: int = 0) -> tuple[ParallelText, CleanReport]:
     with TemporaryDirectory() as folder:
         files = ParallelFiles(Path(folder) / "src", Path(folder) / "tgt")
         for path, lines in zip(files, (text.src, text.tgt), strict=True):
             path.write_text("".join(line + "\n" for line in lines), encoding="utf-8", newline="\n")
-        kept, report = clean_files(files, config)
+        kept, report = clean_files(files, config, n_more)
         return ParallelText(list(kept.src), list(kept.tgt)), report
 
 
@@ -139,6 +139,9 @@ def test_of_what_is_left_the_first_pairs_can_be_kept_alone() -> None:
     assert kept.tgt == ["capital 0", "capital 1"]
     assert report.dropped["empty"] == 1
     assert report.dropped["over max_pairs"] == 3
+    kept, report = clean(text, CleanConfig(max_pairs=2), n_more=1)
+    assert kept.tgt == ["capital 0", "capital 1", "capital 4"]
+    assert report.dropped["over max_pairs"] == 2
     with pytest.raises(ValueError, match=r"^max_pairs=0 drops every pair"):
         CleanConfig(max_pairs=0)
 

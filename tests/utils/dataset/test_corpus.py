@@ -167,6 +167,7 @@ def test_more_text_joins_any_training_text_but_not_what_is_scored_on(
         added = [src for src, tgt in zip(further.src, further.tgt, strict=True) if tgt not in scored]
         assert read_parallel(corpus.train).src == train.src + added
         assert len(added) == (21 if config.corpus == "embedded" else 15)
+        assert corpus.more == (len(added), 21 - len(added))
         assert corpus.fingerprint() != without.fingerprint()
         assert prepare_corpus(config, root) == corpus
 

@@ -104,7 +104,8 @@ def test_more_text_is_added_without_what_is_scored_on(
     files, further, *held = (text(tmp_path_factory.mktemp("text"), one) for one in (train, more, dev, test))
     folder = tmp_path_factory.mktemp("joined")
     into = ParallelFiles(folder / "src", folder / "tgt")
-    write_joined(files, further, held, into)
-    scored = {frozenset(pair) for one in held for pair in pairs_of(one)}
-    added = [pair for pair in pairs_of(further) if frozenset(pair) not in scored]
+    found = write_joined(files, further, held, into)
+    scored = {line for one in held for pair in pairs_of(one) for line in pair if line}
+    added = [pair for pair in pairs_of(further) if not scored & {*pair}]
     assert pairs_of(into) == pairs_of(files) + added
+    assert found == (len(added), len(more) - len(added))

@@ -11,7 +11,7 @@ import pytest
 from utils.dataset import cleaning, encoding, parallel_text, text_blocks
 from utils.dataset.cache_folder import remove_cached
 from utils.dataset.cleaning import CleanConfig
-from utils.dataset.corpus import SPLITS, Corpus, DataConfig
+from utils.dataset.corpus import SPLITS, Corpus, DataConfig, MoreText
 from utils.dataset.parallel_text import ParallelFiles
 from utils.dataset.token_array import TokenArray, TokenPairs
 from utils.dataset.token_cache import cached_tokenizers, cached_tokens, training_tokens
@@ -92,6 +92,20 @@ def test_training_text_is_cleaned_and_no_other(corpus: Corpus, tokenizers: Token
         "Encoding 4 pairs of toy dev (once)",
         "Encoding 1 pairs of toy test (once)",
     ]
+
+
+def test_further_training_text_is_reported_and_not_counted_by_max_pairs(
+    corpus: Corpus, tokenizers: TokenizerPair, root: Path
+) -> None:
+    said: list[str] = []
+    few = replace(DATA, clean=replace(DATA.clean, max_pairs=1))
+    alone, joined = (
+        len(cached_tokens(each, "train", few, tokenizers, said.append, root).src)
+        for each in (corpus, replace(corpus, more=MoreText(len(LINES["train.src"]), 2)))
+    )
+    assert (alone, joined) == (1, len(CLEANED))
+    further = f"  with {len(LINES['train.src'])} further pairs; 2 were left out: the dev or test text has their lines"
+    assert said.count(further) == 1
 
 
 def test_text_is_read_once(corpus: Corpus, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

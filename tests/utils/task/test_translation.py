@@ -182,6 +182,10 @@ def test_sides_in_each_others_language_are_refused(texts: Texts) -> None:
         ):
             texts.task(data=replace(own, more_src=data.tgt, more_tgt=data.src))
         assert not list(texts.root.glob("*/"))
+    for kind in ("dev", "test"):
+        swapped = {f"{kind}_src": data.tgt, f"{kind}_tgt": data.src}
+        with pytest.raises(ValueError, match=rf"are --data.{kind}_src and --data.{kind}_tgt swapped"):
+            texts.task(data=replace(data, **swapped))  # type: ignore[arg-type]
 
 
 def test_two_vocabularies_cannot_share_their_embeddings(texts: Texts) -> None:
