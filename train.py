@@ -315,8 +315,8 @@ def go_on(trainer: Trainer, checkpoints: CheckpointStore, task: Task, say: Calla
         raise ValueError(f"cannot resume the run: {differs}")
     trainer.restore(state)
     say(f"Resuming from step {trainer.progress.step:,}")
-    was, now = state["streams"], wanted["streams"]
-    if was | {"batch": asdict(type(task.config.batch)()) | was["batch"]} != now:
+    state["streams"]["batch"] = asdict(type(task.config.batch)()) | state["streams"]["batch"]
+    if state["streams"] != wanted["streams"]:
         if trainer.memories:
             trainer.memories, trainer.progress.position = {}, 0
             say("The text is split into other streams than before: the epoch starts over, with an empty memory")

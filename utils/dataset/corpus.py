@@ -16,8 +16,8 @@ from utils.dataset.parallel_text import ParallelFiles
 from utils.file import atomic_folder, read_json, write_json
 
 Split = Literal["train", "dev", "test"]
-_MORE = "more.json"  # what was joined
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
+_MORE = "more.json"  # what was joined
 
 
 @dataclass(frozen=True)

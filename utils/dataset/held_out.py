@@ -1,6 +1,6 @@
 """Keeping texts to train on and to score on apart: splitting one text into them, and adding to one of them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import TextIO
 
@@ -54,16 +54,13 @@ def write_split(
     """Write what `hold_out` chose: the rest into the first files, each held-out text into one of the following."""
     wanted = {row for rows in held for row in rows}
     found: dict[int, tuple[str, str]] = {}
-    number = 0
     with ExitStack() as stack:
         outs = [_opened(stack, out) for out in into]
-        for block in read_blocks(files):
-            for pair in zip(block.src, block.tgt, strict=True):
-                if rest[number]:
-                    _write(pair, outs[0])
-                elif number in wanted:
-                    found[number] = pair
-                number += 1
+        for number, pair in enumerate(_pairs(files)):
+            if rest[number]:
+                _write(pair, outs[0])
+            elif number in wanted:
+                found[number] = pair
         for out_pair, rows in zip(outs[1:], held, strict=True):
             for row in rows:
                 _write(found[row], out_pair)
@@ -82,22 +79,25 @@ def write_joined(
     Raises:
         ValueError: a file is missing, empty or not UTF-8, or the line counts differ
     """
-    scored = {line.strip() for text in held for block in read_blocks(text) for line in (*block.src, *block.tgt)}
+    scored = {line.strip() for text in held for pair in _pairs(text) for line in pair}
     scored.discard("")
     n_added = n_left_out = 0
     with ExitStack() as stack:
         outs = _opened(stack, into)
-        for block in read_blocks(files):
-            for pair in zip(block.src, block.tgt, strict=True):
+        for pair in _pairs(files):
+            _write(pair, outs)
+        for pair in _pairs(more):
+            if scored.isdisjoint(map(str.strip, pair)):
                 _write(pair, outs)
-        for block in read_blocks(more):
-            for pair in zip(block.src, block.tgt, strict=True):
-                if scored.isdisjoint(map(str.strip, pair)):
-                    _write(pair, outs)
-                    n_added += 1
-                else:
-                    n_left_out += 1
+                n_added += 1
+            else:
+                n_left_out += 1
     return n_added, n_left_out
+
+
+def _pairs(files: ParallelFiles) -> Iterator[tuple[str, str]]:
+    for block in read_blocks(files):
+        yield from zip(block.src, block.tgt, strict=True)
 
 
 def _opened(stack: ExitStack, files: ParallelFiles) -> list[TextIO]:

@@ -1,4 +1,4 @@
-"""The average against its formula and torch's own; lent to the network; taken up again after an interruption."""
+"""The average against its formula and torch's own; lent to the network; saved and loaded."""
 
 from contextlib import AbstractContextManager, nullcontext
 
@@ -7,13 +7,10 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from utils.dataset.batch import Batch, padded
 from utils.training.moving_average import MovingAverage
 from utils.training.optimizer import OptimizerConfig, build_adam
 
-VOCAB = 13
 MOVED = torch.tensor(True)
-BATCH = Batch(padded([[4, 5, 6, 7], [10]]), padded([[8, 9], [4, 5, 6]], bos=True))
 
 
 def tied() -> nn.Sequential:
