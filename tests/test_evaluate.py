@@ -261,7 +261,8 @@ def wrong(english: dict[str, Path], japanese: dict[str, Path], case: str) -> tup
         "sources": ([good, references, "--sources", short], f"{references} has 40 lines but {short} has 39: line i"),
         "missing": ([here / "nowhere", references], f"no such file: {here / 'nowhere'}"),
         "training": ([good, references, "--training_text", here / "no"], f"no such file: {here / 'no'}"),
-        "folder": ([here, references], f"no such file: {here}"),
+        "folder": ([good, here], f"no such file: {here}"),
+        "no run": ([here, references], f"{here} has no test.txt"),
         "empty": ([good, empty], f"{empty} holds no text"),
         "latin": ([latin, references], f"{latin}, line 2: byte 0xe9 is not UTF-8"),
         "twice": ([references, references], f"REFERENCES {references} and TRANSLATIONS {references} have the same 40"),
@@ -283,6 +284,7 @@ INPUTS = [
     "missing",
     "training",
     "folder",
+    "no run",
     "empty",
     "latin",
     "twice",
@@ -321,6 +323,31 @@ def test_japanese_is_not_cut_at_spaces(command: Command, japanese: dict[str, Pat
 
 def test_the_language_must_be_named(command: Command, english: dict[str, Path]) -> None:
     assert "such as --tgt_lang en" in command("file", english["good"], english["references"]).complaint
+
+
+def test_the_language_must_have_its_code(command: Command, english: dict[str, Path]) -> None:
+    found = command("file", english["good"], english["references"], "--tgt_lang", "jp")
+    assert "tgt_lang=jp is no language code: did you mean ja?" in found.complaint
+
+
+def test_a_run_stands_for_its_translations_of_the_test_text(
+    command: Command, english: dict[str, Path], tmp_path: Path
+) -> None:
+    runs = []
+    for name in ("bad", "good"):
+        runs.append(tmp_path / "runs" / name)
+        runs[-1].mkdir(parents=True)
+        (runs[-1] / "test.txt").write_bytes(english[name].read_bytes())
+    options = "--tgt_lang", "en", "--samples", "100"
+    by_file = command("compare", *(english[name] for name in ("references", "bad", "good")), *options)
+    by_run = command("compare", english["references"], *runs, *options)
+    assert [each.metrics for each in by_run.evaluations] == [each.metrics for each in by_file.evaluations]
+    assert [each.system for each in by_run.evaluations] == [str(run) for run in runs]
+    (runs[1] / "test.txt").unlink()
+    for words in (("file", runs[1], english["references"]), ("compare", english["references"], *runs)):
+        complaint = command(*words, "--tgt_lang", "en").complaint
+        assert f"{runs[1]} has no test.txt" in complaint
+        assert f"`python evaluate.py run {runs[1]} --translations FILE` writes one" in complaint
 
 
 def test_a_bootstrap_test_has_intervals_of_its_own(command: Command, english: dict[str, Path]) -> None:

@@ -25,6 +25,7 @@ from utils.dataset.monolingual import MonolingualConfig
 from utils.dataset.stream import StreamConfig
 from utils.file import write_text
 from utils.search.hypothesis import SearchConfig
+from utils.strict_yaml import read_yaml
 from utils.text.pair import TokenizerConfig
 from utils.training.checkpoint_store import CheckpointConfig
 from utils.training.optimizer import OptimizerConfig
@@ -212,19 +213,13 @@ def find_settings(name: Path) -> Path:
 
 
 def _require_settings(path: Path) -> None:
-    """Refuse a file that is not a mapping in YAML."""
-    try:
-        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: not YAML ({_reason(error)}); see const/preset/ for examples") from error
-    if not isinstance(settings, dict):
+    """Refuse a file that is not a mapping in YAML, or in which a key appears twice.
+
+    Raises:
+        ValueError: one line that says where and why.
+    """
+    if not isinstance(read_yaml(path), dict):
         raise ValueError(f"{path}: no settings; see const/preset/ for examples")
-
-
-def _reason(error: yaml.YAMLError | UnicodeDecodeError) -> str:
-    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
-        return f"line {error.problem_mark.line + 1}: {error.problem}"
-    return str(error)
 
 
 def config_type_of(path: Path) -> type[AnyConfig]:
@@ -248,8 +243,8 @@ def names_corpus(path: Path) -> bool:
 def _read(path: Path) -> dict[str, Any]:
     """Return the contents of a file, empty if unreadable: the parser, which reads it later, reports what is wrong."""
     try:
-        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError, UnicodeDecodeError):
+        settings = read_yaml(path)
+    except (OSError, ValueError):
         return {}
     return settings if isinstance(settings, dict) else {}
 

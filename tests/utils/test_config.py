@@ -381,6 +381,7 @@ def test_nothing_where_something_belongs_is_named(tmp_path: Path, text: str, mes
     ("text", "message"),
     [
         ("data:\n  clean:\n    max_length_ratio: 0.5\n", "max_length_ratio=0.5 drops every pair"),
+        ("data: {src_lang: jp}\n", "src_lang=jp is no language code: did you mean ja?"),
         ("search: {beam_size: 0}\n", "beam_size=0: give 1 (greedy) to 1000"),
         ("search: {min_length: 9, max_length: 8}\n", "min_length=9: give 0 to max_length=8"),
     ],
@@ -390,11 +391,23 @@ def test_a_value_that_its_owner_refuses_is_named(tmp_path: Path, text: str, mess
         TranslationConfig.load(yaml(tmp_path, text))
 
 
-@pytest.mark.parametrize("text", ["model: [\n", "- a list\n", "just words"])
-def test_what_is_no_settings_file_is_refused_in_one_line(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("model: [\n", r"line 2: [^\n]+"),
+        ("- a list\n", "no settings; see const/preset/ for examples"),
+        ("just words", "no settings; see const/preset/ for examples"),
+        (
+            "optimizer: {peak_lr: 0.1}\nname: a\noptimizer: {peak_lr: 0.2}\n",
+            "line 3: the key optimizer appears twice.*",
+        ),
+        ("optimizer:\n  peak_lr: 0.1\n  peak_lr: 0.2\n", "line 3: the key peak_lr appears twice.*"),
+    ],
+)
+def test_what_is_no_settings_file_is_refused_in_one_line(tmp_path: Path, text: str, message: str) -> None:
     path = yaml(tmp_path, text)
     for read in (TranslationConfig.load, lambda path: read_arguments(["--config", str(path)])):
-        with pytest.raises(ValueError, match=rf"^{path}: [^\n]+; see const/preset/ for examples$"):
+        with pytest.raises(ValueError, match=rf"^{path}: {message}$"):
             read(path)
 
 
@@ -452,8 +465,8 @@ def test_a_file_from_here_comes_before_a_preset(name: str, tmp_path: Path, monke
         ("rabbit", None, r"^no settings rabbit: give a file, or a preset: bert_ja, .*transformer_xl_en$"),
         ("text", "京都は\n日本の\n".encode(), r"^text: no settings; see const/preset/ for examples$"),
         ("empty", b"", r"^empty: no settings"),
-        ("list", b"a: [1\nb: 2\n", r"^list: not YAML \(line 2: expected ',' or ']'.*\); see const/preset/"),
-        ("bytes", b"\x93\x00", r"^bytes: not YAML \('utf-8' codec can't decode byte 0x93"),
+        ("list", b"a: [1\nb: 2\n", r"^list: line 2: while parsing a flow sequence, expected ',' or ']'"),
+        ("bytes", b"\x93\x00", r"^bytes is not UTF-8: save it as UTF-8$"),
     ],
 )
 def test_what_are_no_settings_is_refused_in_a_line(

@@ -14,6 +14,7 @@ from utils.dataset.held_out import hold_out, write_joined, write_split
 from utils.dataset.install import install
 from utils.dataset.parallel_text import ParallelFiles
 from utils.file import atomic_folder, read_json, write_json
+from utils.text.script import require_language
 
 Split = Literal["train", "dev", "test"]
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
@@ -41,6 +42,9 @@ class DataConfig:
             text has, too, are left out
         more_tgt: its translation, line by line
         clean: which pairs of the training text are dropped
+
+    Raises:
+        ValueError: a language has no such code
     """
 
     corpus: Literal["kftt", "tanaka", "multi30k", "multi30k_tok", "embedded", "files"] = "kftt"
@@ -57,6 +61,9 @@ class DataConfig:
     more_src: Path | None = None
     more_tgt: Path | None = None
     clean: CleanConfig = field(default_factory=CleanConfig)
+
+    def __post_init__(self) -> None:
+        require_language(src_lang=self.src_lang, tgt_lang=self.tgt_lang)
 
 
 class MoreText(NamedTuple):

@@ -15,6 +15,7 @@ from utils.dataset.file_hash import file_hash
 from utils.dataset.line_cache import TextLines, cached_lines, cached_tokenizer
 from utils.file import atomic_folder
 from utils.text.pair import TokenizerConfig
+from utils.text.script import require_language
 from utils.text.tokenizer import Tokenizer
 
 
@@ -34,6 +35,9 @@ class MonolingualConfig:
             the name and the number of lines of one document per line; without it, all is one document
         held_out: how many lines of your own training text go to dev, and as many to test, where these are not given;
             with documents, whole documents of at least that many lines
+
+    Raises:
+        ValueError: the language has no such code
     """
 
     corpus: Literal["kftt", "tanaka", "multi30k", "multi30k_tok", "embedded", "files"] = "kftt"
@@ -44,6 +48,9 @@ class MonolingualConfig:
     test_text: Path | None = None
     documents: Path | None = None
     held_out: int = 500
+
+    def __post_init__(self) -> None:
+        require_language(language=self.language)
 
 
 @dataclass(frozen=True)

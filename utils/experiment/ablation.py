@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 from utils.changed_setting import ABSENT, changed_settings
 from utils.command_line import Parser
 from utils.config import TranslationConfig, find_settings, task_of
-from utils.experiment.strict_yaml import read_yaml
 from utils.experiment.train_options import as_options, settings
 from utils.provenance import portable
 from utils.search.hypothesis import SearchConfig
+from utils.strict_yaml import read_yaml
 
 _OURS = ("config", "task", "name", "training.seed")  # options that are set here for each training
 

@@ -14,9 +14,9 @@ from optuna.samplers import BaseSampler, TPESampler
 from utils.command_line import Parser
 from utils.config import AnyConfig, find_settings
 from utils.experiment.search_space import Domain, each_end, read_domain, unknown_key
-from utils.experiment.strict_yaml import read_yaml
 from utils.experiment.train_options import as_options, as_text, settings
 from utils.file import require_folder_name
+from utils.strict_yaml import read_yaml
 from utils.training.plan import Criterion
 
 

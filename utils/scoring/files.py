@@ -13,14 +13,16 @@ from utils.evaluation.comparison import System, Test, compare
 from utils.evaluation.metric import TOKENIZERS, build_metrics, fitting_tokenizer
 from utils.evaluation.plausibility import refuse_other_language, refuse_same
 from utils.evaluation.reference_text import ReferenceText
+from utils.run import TRANSLATIONS
 from utils.scoring.report import N_BOOTSTRAP, evaluate, report, report_options
 from utils.scoring.verb import Verb, warn
+from utils.text.script import require_language
 from utils.text.spacing import looks_tokenized
 
 
 def file_options(parser: Parser) -> None:
     """Add the options of `file`."""
-    parser.add_argument("translations", type=Path, help="translations, one per line, UTF-8")
+    parser.add_argument("translations", type=Path, help="translations, one per line, UTF-8; or the folder of a run")
     parser.add_argument("references", type=Path, help="reference translations, one per line")
     text_options(parser)
     report_options(parser)
@@ -35,8 +37,8 @@ def evaluate_file(arguments: Namespace) -> None:
 def compare_options(parser: Parser) -> None:
     """Add the options of `compare`."""
     parser.add_argument("references", type=Path, help="reference translations, one per line, UTF-8")
-    parser.add_argument("baseline", type=Path, help="translations of the baseline system")
-    parser.add_argument("systems", type=Path, nargs="+", help="translations of the other systems, one file each")
+    parser.add_argument("baseline", type=Path, help="translations of the baseline system, or its run's folder")
+    parser.add_argument("systems", type=Path, nargs="+", help="those of the other systems, one file or folder each")
     parser.add_argument("--test", type=str, choices=list(get_args(Test)), default="bootstrap", help="significance test")
     parser.add_argument(
         "--samples",
@@ -91,7 +93,8 @@ def read_text(arguments: Namespace, files: dict[str, Path]) -> tuple[ReferenceTe
     """Read references, translations and other given texts; refuse texts whose score would be meaningless."""
     if arguments.tgt_lang is None:
         raise ValueError("--tgt_lang is missing: give the language of the translations, such as --tgt_lang en")
-    given = {"REFERENCES": arguments.references, **files}
+    require_language(tgt_lang=arguments.tgt_lang)
+    given = {"REFERENCES": arguments.references} | {role: found_translations(path) for role, path in files.items()}
     if arguments.sources:
         given["--sources"] = arguments.sources
     lines = dict(zip(given, read_aligned(list(given.values())), strict=True))
@@ -116,6 +119,20 @@ def read_text(arguments: Namespace, files: dict[str, Path]) -> tuple[ReferenceTe
         arguments.training_text,
     )
     return text, [System(str(path), lines[role]) for role, path in files.items()]
+
+
+def found_translations(path: Path) -> Path:
+    """Return a file of translations: the path itself, or what a run in that folder made of its corpus's test text.
+
+    Raises:
+        ValueError: the folder has no such file.
+    """
+    if path.is_dir() and not (path / TRANSLATIONS).is_file():
+        raise ValueError(
+            f"{path} has no {TRANSLATIONS}, which a finished training leaves: give a file of translations; "
+            f"`python evaluate.py run {path} --translations FILE` writes one"
+        )
+    return path / TRANSLATIONS if path.is_dir() else path
 
 
 def read_aligned(files: Sequence[Path]) -> list[list[str]]:

@@ -61,6 +61,11 @@ def test_a_language_that_a_corpus_lacks_is_refused(corpus: Literal["kftt", "embe
         prepare_monolingual(MonolingualConfig(corpus, "de"), root)
 
 
+def test_a_language_is_named_by_its_code() -> None:
+    with pytest.raises(ValueError, match=r"^language=jp is no language code: did you mean ja\?$"):
+        MonolingualConfig("files", "jp")
+
+
 def test_the_embedded_corpus_needs_nothing(root: Path) -> None:
     corpus = prepare_monolingual(MonolingualConfig("embedded", "en"), root)
     assert all(line.isascii() for path in (corpus.train, corpus.dev, corpus.test) for line in lines(path))

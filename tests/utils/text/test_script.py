@@ -1,8 +1,10 @@
 """Unspaced languages are told by their letters."""
 
+import re
+
 import pytest
 
-from utils.text.script import LetterCounts, count_letters, primary_language, unspaced_language
+from utils.text.script import LetterCounts, count_letters, primary_language, require_language, unspaced_language
 
 
 @pytest.mark.parametrize(
@@ -37,3 +39,25 @@ def test_letters_are_counted_by_script() -> None:
 )
 def test_a_region_is_no_other_language(code: str, primary: str) -> None:
     assert primary_language(code) == primary
+
+
+@pytest.mark.parametrize("code", ["ja", "zh-CN", "ZH_Hant", "jpn", "deu_Latn", "uk", "se"])
+def test_a_code_of_iso_639_is_a_language(code: str) -> None:
+    require_language(src_lang="en", tgt_lang=code)
+
+
+@pytest.mark.parametrize(
+    ("code", "remedy"),
+    [
+        ("jp", "did you mean ja?"),
+        ("JP-ja", "did you mean ja?"),
+        ("cn", "did you mean zh?"),
+        ("English", "did you mean en?"),
+        ("klingon", "give one of ISO 639, such as ja, en or de"),
+        ("", "give one of ISO 639, such as ja, en or de"),
+        ("日本", "give one of ISO 639, such as ja, en or de"),
+    ],
+)
+def test_what_is_no_language_code_is_refused(code: str, remedy: str) -> None:
+    with pytest.raises(ValueError, match=rf"^tgt_lang={code} is no language code: {re.escape(remedy)}$"):
+        require_language(src_lang="en", tgt_lang=code)
