@@ -3,7 +3,7 @@
 import shlex
 import sys
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict
 from pathlib import Path
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.profiler import record_function
 
-from const.path import CORPUS
+from const.path import CORPUS, PICKLES
 from utils import run as run_folder
 from utils.above_bars import print_above_bars
 from utils.command_line import INTERRUPTED, run_command, typed_command
@@ -29,7 +29,7 @@ from utils.device import (
     pick_device,
     product_dtype,
 )
-from utils.file import from_here, sweep_drafts
+from utils.file import from_here, require_writable, sweep_drafts
 from utils.heap import keep_freed_memory, return_freed_memory
 from utils.provenance import own_commit
 from utils.task.arguments import Arguments, read_arguments
@@ -270,14 +270,14 @@ def cut_into_updates(n_batches: int, accumulate: int) -> list[range]:
     return [range(i, min(i + accumulate, n_batches)) for i in range(0, n_batches, accumulate)]
 
 
-def describe(trainer: Trainer, epoch: AnyEpoch, n_updates: int, config: AnyConfig) -> str:
+def describe(trainer: Trainer, epoch: AnyEpoch, n_updates: int, config: AnyConfig, sizes: Mapping[str, int]) -> str:
     """Describe what is about to be trained, and on what."""
     n_parameters = sum(p.numel() for p in trainer.net.parameters())
     dtype = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
     together = f" by {trainer.processes.size} processes" if trainer.processes.size > 1 else ""
     text = (
         f"{n_parameters:,} parameters on {trainer.device}{together} in "
-        f"{dtype[product_dtype(trainer.device, trainer.plan.precision)]}; "
+        f"{dtype[product_dtype(trainer.device, trainer.plan.precision)]}; {vocabulary(config, sizes)}; "
         f"{n_updates:,} updates per epoch, padding {epoch.padding:.1%}"
     )
     if isinstance(config, TranslationConfig):
@@ -288,6 +288,13 @@ def describe(trainer: Trainer, epoch: AnyEpoch, n_updates: int, config: AnyConfi
             "--config kftt_ja_en_small (hours) and --config demo (minutes)."
         )
     return text
+
+
+def vocabulary(config: AnyConfig, sizes: Mapping[str, int]) -> str:
+    """Describe the vocabulary, or both of a translator that has two, by their numbers of tokens."""
+    if isinstance(config, TranslationConfig) and not config.tokenizer.joint:
+        return f"vocabularies of {sizes['source']:,} source and {sizes['target']:,} target tokens"
+    return f"a vocabulary of {sizes['source']:,} tokens"
 
 
 def architecture(task: Task) -> dict[str, Any]:
@@ -376,6 +383,10 @@ def train(arguments: Arguments, processes: Processes, device: torch.device) -> N
             f"accumulate={accumulate} batches per update cannot be shared by {processes.size} processes: "
             f"give --batch.accumulate {processes.size} or a multiple of it"
         )
+    if processes.is_first:
+        require_writable(CORPUS, "set MIYAKO_CORPUS to another folder")
+        if not arguments.dry_run:
+            require_writable(resumed or PICKLES, "set MIYAKO_PICKLES to another folder")
     with ExitStack() as alone:
         if resumed is not None and processes.is_first and not arguments.dry_run:
             alone.enter_context(run_folder.trained_alone(resumed))  # what is read now is what is gone on from
@@ -392,7 +403,7 @@ def train(arguments: Arguments, processes: Processes, device: torch.device) -> N
         with processes.first_alone():
             epoch = task.sampler.epoch(trainer.progress.epoch)
         n_updates = len(cut_into_updates(len(epoch), accumulate))
-        say(describe(trainer, epoch, n_updates, config))
+        say(describe(trainer, epoch, n_updates, config, task.sizes))
         if arguments.dry_run:
             with explained_out_of_memory([epoch[epoch.largest()]], config.batch):
                 rehearse(trainer, epoch, accumulate, say, processes.size)

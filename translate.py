@@ -12,7 +12,6 @@ from typing import TextIO, cast
 from jsonargparse import Namespace
 from tqdm import tqdm
 
-from const.corpora import CORPORA
 from const.version import VERSION
 from utils.command_line import Parser, run_command
 from utils.config import TranslationConfig
@@ -170,8 +169,7 @@ def main() -> None:
         (text,), prefix = one_line_each(arguments.texts), arguments.prefix or ""
         show_attention(runs[0], translator, text, arguments.attention, arguments.score, prefix)
     inspector = Inspector(translator, [run.model for run in runs])
-    corpus = CORPORA.get(own.data.corpus)
-    tokenized = corpus.name if corpus is not None and corpus.pre_tokenized else None
+    tokenized = own.data.is_tokenized
     if arguments.rescore_with is None:
         write(Presenter(inspector, shown_by(arguments), say, tokenized), arguments)
     else:

@@ -331,13 +331,19 @@ def test_what_is_about_to_be_trained_is_described_as_it_is() -> None:
     precisions: tuple[Literal["fp32", "bf16"], ...] = ("fp32", "bf16")
     for precision in precisions:
         trainer.plan = replace(trainer.plan, precision=precision)
-        text = train.describe(trainer, epoch, 1234, replace(CONFIG, batch=BatchConfig(max_tokens=6)))
-        assert (
-            f"{sum(p.numel() for p in trainer.net.parameters()):,} parameters on cpu in {precision}; 1,234 updates"
-            in text
-        )
+        config = replace(CONFIG, batch=BatchConfig(max_tokens=6))
+        text = train.describe(trainer, epoch, 1234, config, {"source": 4321, "target": 4321})
+        n_parameters = sum(p.numel() for p in trainer.net.parameters())
+        assert f"{n_parameters:,} parameters on cpu in {precision}; a vocabulary of 4,321 tokens; 1,234 updates" in text
         assert f"padding {epoch.padding:.1%}, {len(pairs().src) - epoch_size(epoch):,} pairs longer than 6" in text
     assert epoch_size(epoch) < len(pairs().src)
+
+
+def test_two_vocabularies_are_described_as_two() -> None:
+    sizes = {"source": 1234, "target": 567}
+    assert train.vocabulary(LanguageConfig(), sizes) == "a vocabulary of 1,234 tokens"
+    apart = replace(CONFIG, tokenizer=replace(CONFIG.tokenizer, joint=False))
+    assert train.vocabulary(apart, sizes) == "vocabularies of 1,234 source and 567 target tokens"
 
 
 def epoch_size(epoch: Epoch) -> int:

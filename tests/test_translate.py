@@ -267,7 +267,7 @@ def test_raw_text_for_a_run_of_tokenized_text_is_remarked_on_once(
     shutil.copytree(folder, tokenized)
     config = TranslationConfig.load(folder / "config.yaml")
     replace(config, data=replace(config.data, corpus="multi30k_tok")).save(tokenized / "config.yaml")
-    said = "this run learned from multi30k_tok, where spaces separate all words and marks, in lower case: "
+    said = "this run learned from text where spaces separate all words and marks: "
     assert command(TEXT.src[0], "--run", tokenized).err.startswith(said)
     assert command(stdin=as_file(TEXT.src[:3]).encode()).err == ""
     assert command("--run", tokenized, stdin=as_file(TEXT.src * 30).encode()).err.count(said) == 1

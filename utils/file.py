@@ -74,6 +74,24 @@ def require_file(*paths: Path | None) -> None:
             raise ValueError(f"{path} exists and is not a file: give another name")
 
 
+def require_writable(folder: Path, remedy: str) -> None:
+    """Refuse a folder that no file can be written to, creating it if need be.
+
+    Args:
+        folder: where files are to be written.
+        remedy: what to do then, for the message.
+
+    Raises:
+        ValueError: when nothing can be written there.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ValueError(f"cannot write to {folder} ({error.strerror}): {remedy}") from error
+
+
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
     """Yield a name to write to; what was written there replaces `path` if the block succeeds.

@@ -19,6 +19,7 @@ from utils.file import (
     no_room,
     read_json,
     require_file,
+    require_writable,
     sweep_drafts,
     write_json,
     write_lines,
@@ -179,6 +180,16 @@ def test_a_folder_appears_when_it_is_whole(tmp_path: Path) -> None:
         assert not path.exists()
     assert (path / "inner" / "a").read_text() == "a"
     assert names(path.parent) == ["toy"]
+
+
+def test_a_folder_to_write_to_is_tried_out(tmp_path: Path) -> None:
+    require_writable(tmp_path / "new" / "folder", "give another")
+    assert list(tmp_path.rglob("*")) == [tmp_path / "new", tmp_path / "new" / "folder"]
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ValueError, match=rf"^cannot write to {tmp_path / 'file'} \(File exists\): give another$"):
+        require_writable(tmp_path / "file", "give another")
+    with pytest.raises(ValueError, match=r"^cannot write to /proc \(.+\): give another$"):
+        require_writable(Path("/proc"), "give another")
 
 
 def test_others_may_read_a_folder(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ class DataConfig:
         dev_tgt: its translation
         test_src: your own test text; without it, lines of the training text are held out
         test_tgt: its translation
+        pre_tokenized: spaces separate all words and marks of your own texts, and BLEU takes them as they are
         held_out: how many lines of your own training text go to dev, and as many to test, where these are not given
         more_src: further training text, for any corpus: back-translations, say; pairs with a line that the dev or test
             text has, too, are left out
@@ -57,6 +58,7 @@ class DataConfig:
     dev_tgt: Path | None = None
     test_src: Path | None = None
     test_tgt: Path | None = None
+    pre_tokenized: bool = False
     held_out: int = 500
     more_src: Path | None = None
     more_tgt: Path | None = None
@@ -64,6 +66,19 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         require_language(src_lang=self.src_lang, tgt_lang=self.tgt_lang)
+
+    @property
+    def has_own_text(self) -> bool:
+        """Whether the texts are your own, whatever `corpus` says."""
+        own = (self.src, self.tgt, self.dev_src, self.dev_tgt, self.test_src, self.test_tgt)
+        return self.corpus == "files" or any(own)
+
+    @property
+    def is_tokenized(self) -> bool:
+        """Whether spaces separate all words and marks of the texts."""
+        if self.has_own_text or self.corpus not in CORPORA:
+            return self.pre_tokenized
+        return CORPORA[self.corpus].pre_tokenized
 
 
 class MoreText(NamedTuple):
@@ -118,9 +133,10 @@ def prepare_corpus(config: DataConfig, root: Path = CORPUS) -> Corpus:
 
 
 def _without_more(config: DataConfig, root: Path) -> Corpus:
-    own = (config.src, config.tgt, config.dev_src, config.dev_tgt, config.test_src, config.test_tgt)
-    if config.corpus == "files" or any(own):
+    if config.has_own_text:
         return _own_files(config, root)
+    if config.pre_tokenized:
+        raise ValueError(f"pre_tokenized=true is for your own texts, and corpus={config.corpus} is none: leave it out")
     if config.corpus == "embedded":
         return _embedded(config, root)
     return _published(CORPORA[config.corpus], config, root)
@@ -131,7 +147,7 @@ def _published(spec: CorpusSpec, config: DataConfig, root: Path) -> Corpus:
     folder = root / spec.name
     install(spec, config.archive, folder)
     train, dev, test = (ParallelFiles(folder / split.path(src), folder / split.path(tgt)) for split in spec.splits)
-    return Corpus(spec.name, src, tgt, train, dev, test, spec.pre_tokenized)
+    return Corpus(spec.name, src, tgt, train, dev, test, config.is_tokenized)
 
 
 def _embedded(config: DataConfig, root: Path) -> Corpus:
@@ -142,7 +158,7 @@ def _embedded(config: DataConfig, root: Path) -> Corpus:
     train, dev, test = (
         ParallelFiles(folder / f"kyoto-{split}.{src}", folder / f"kyoto-{split}.{tgt}") for split in SPLITS
     )
-    return Corpus("embedded", src, tgt, train, dev, test, pre_tokenized=False)
+    return Corpus("embedded", src, tgt, train, dev, test, config.is_tokenized)
 
 
 def _direction(config: DataConfig, languages: tuple[str, ...]) -> tuple[str, str]:
@@ -168,7 +184,7 @@ def _own_files(config: DataConfig, root: Path) -> Corpus:
     dev, test = _own_pair(config, "dev_src", "dev_tgt"), _own_pair(config, "test_src", "test_tgt")
     if not (dev and test):
         train, dev, test = _split(train, dev, test, config.held_out, root)
-    return Corpus("files", config.src_lang, config.tgt_lang, train, dev, test, pre_tokenized=False)
+    return Corpus("files", config.src_lang, config.tgt_lang, train, dev, test, config.is_tokenized)
 
 
 def _own_pair(config: DataConfig, src: str, tgt: str) -> ParallelFiles | None:

@@ -1,5 +1,6 @@
 """Keeping texts to train on and to score on apart: splitting one text into them, and adding to one of them."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import TextIO
@@ -93,6 +94,17 @@ def write_joined(
             else:
                 n_left_out += 1
     return n_added, n_left_out
+
+
+def count_shared(files: ParallelFiles, held: ParallelFiles) -> int:
+    """Count the pairs of a held-out text that a training text has, too, and whose scores therefore flatter a model.
+
+    Raises:
+        ValueError: a file is missing, empty or not UTF-8, or the line counts differ
+    """
+    scored = Counter((src.strip(), tgt.strip()) for src, tgt in _pairs(held))
+    learned = {pair for src, tgt in _pairs(files) if (pair := (src.strip(), tgt.strip())) in scored}
+    return sum(scored[pair] for pair in learned)
 
 
 def _pairs(files: ParallelFiles) -> Iterator[tuple[str, str]]:

@@ -8,6 +8,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 BLOCK = 8192  # lines read, cleaned and encoded together
+# how files begin that are often given in place of UTF-8 text
+_OTHER_KINDS = {
+    b"\x1f\x8b": "compressed (gzip): unpack it first",
+    b"\xfd7zXZ\0": "compressed (xz): unpack it first",
+    b"BZh": "compressed (bzip2): unpack it first",
+    b"PK\x03\x04": "a zip archive: unpack it first",
+    codecs.BOM_UTF16_LE: "UTF-16: save it as UTF-8",
+    codecs.BOM_UTF16_BE: "UTF-16: save it as UTF-8",
+}
 
 
 class ParallelFiles(NamedTuple):
@@ -54,10 +63,13 @@ def decoded_lines(file: Iterable[bytes], name: str) -> Iterator[str]:
     """
     for number, line in enumerate(file, start=1):
         if number == 1:
-            line = line.removeprefix(codecs.BOM_UTF8)
+            line = first = line.removeprefix(codecs.BOM_UTF8)
         try:
             yield line.decode("utf-8").removesuffix("\n").rstrip("\r")
         except UnicodeDecodeError as error:
+            for beginning, kind in _OTHER_KINDS.items():
+                if first.startswith(beginning):
+                    raise ValueError(f"{name} is {kind}") from None
             byte = line[error.start]
             raise ValueError(f"{name}, line {number}: byte 0x{byte:02x} is not UTF-8; save the file as UTF-8") from None
 

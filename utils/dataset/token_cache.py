@@ -14,6 +14,7 @@ from utils.dataset.cache_key import cache_key, saved_hashes
 from utils.dataset.cleaning import clean
 from utils.dataset.corpus import Corpus, DataConfig, Split
 from utils.dataset.encoding import Sampling, encoded_blocks
+from utils.dataset.held_out import count_shared
 from utils.dataset.text_blocks import TextBlocks
 from utils.dataset.token_array import TokenPairs, TokenWriter
 from utils.text.pair import TokenizerConfig, TokenizerPair, load_tokenizers, train_tokenizers
@@ -136,6 +137,9 @@ def _cleaned(corpus: Corpus, data: DataConfig, say: Callable[[str], None], root:
         if any(corpus.more):
             n_pairs, n_left_out = corpus.more
             say(f"  with {n_pairs:,} further pairs; {n_left_out:,} were left out: the dev or test text has their lines")
+        for split, held in (("dev", corpus.dev), ("test", corpus.test)):
+            if n_shared := count_shared(corpus.train, held):
+                say(f"  {n_shared:,} pairs of the {split} text are in it, too: their scores flatter the model")
         text.save(folder)
 
     key = cache_key(corpus.fingerprint(root), asdict(data.clean))

@@ -132,7 +132,7 @@ def read_arguments(argv: Sequence[str]) -> Arguments:
         if not saved.is_file():
             raise ValueError(f"no settings {saved}: give the folder of a run")
         config_type = config_type_of(saved)
-        cleared = _without_own_files(argv, settings) if config_type is TranslationConfig else []
+        cleared = _without_own_files(argv, settings, begun is not None) if config_type is TranslationConfig else []
         argv = ["--config", str(saved), *cleared, *argv]
     elif settings is not None:
         config_type = config_type_of(settings)
@@ -187,13 +187,20 @@ def _refuse_other_vocabulary(source: Path, config: AnyConfig) -> None:
             )
 
 
-def _without_own_files(argv: Sequence[str], settings: Path | None) -> list[str]:
-    """Return options that clear the files that a run was trained on, if another corpus is named."""
+def _without_own_files(argv: Sequence[str], settings: Path | None, is_new: bool) -> list[str]:
+    """Return options that clear what a run was told of its own files, where others are named.
+
+    With another corpus these are all of them; for a new run with another training text, the further one.
+    """
     given = {hyphenated(argument).partition("=")[0] for argument in argv}
-    if "--data.corpus" not in given and not (settings and names_corpus(settings)):
-        return []
-    files = [f"--data.{key.name}" for key in fields(DataConfig) if key.type == Path | None]
-    return [word for option in files if hyphenated(option) not in given for word in (option, "null")]
+    files = [key.name for key in fields(DataConfig) if key.type == Path | None]
+    cleared: dict[str, str] = {}
+    if "--data.corpus" in given or (settings and names_corpus(settings)):
+        cleared = dict.fromkeys(files, "null") | {"pre_tokenized": "false"}
+    elif is_new and "--data.src" in given:
+        cleared = {name: "null" for name in files if name.startswith("more_")}
+    options = {f"--data.{name}": value for name, value in cleared.items()}
+    return [word for option, value in options.items() if hyphenated(option) not in given for word in (option, value)]
 
 
 def _first_look(argv: Sequence[str]) -> argparse.Namespace:

@@ -9,13 +9,13 @@ from models.transformer import Transformer
 from utils.config import TranslationConfig
 from utils.dataset.batch import Batch
 from utils.dataset.bucket_sampler import BucketSampler, require_positions
-from utils.dataset.corpus import DataConfig, prepare_corpus
-from utils.dataset.parallel_text import ParallelFiles, read_blocks, read_parallel
+from utils.dataset.corpus import prepare_corpus
+from utils.dataset.parallel_text import read_parallel
 from utils.dataset.token_cache import cached_tokenizers, cached_tokens, training_tokens
-from utils.evaluation.plausibility import refuse_other_language
 from utils.evaluation.validator import Validator
 from utils.run import Run, load_run
 from utils.task.conclusion import Trained, score_translator
+from utils.task.own_text import refuse_other_languages, refuse_swapped, remark_on_tokens
 from utils.task.task import Say
 from utils.text.pair import TokenizerPair, load_tokenizers
 from utils.trained import load_bert, pretrained_shape
@@ -33,24 +33,6 @@ def with_pretrained_encoder(config: TranslationConfig, bert_run: Path) -> Transl
         raise ValueError(f"init_encoder={bert_run} has a vocabulary of the source only: give --tokenizer.joint false")
     bert = BertConfig(**pretrained_shape(bert_run, config.model, config.data.src_lang))
     return replace(config, model=replace(config.model, bert=bert))
-
-
-def refuse_swapped(data: DataConfig) -> None:
-    """Refuse a text of your own that begins in other languages than those it is said to be in.
-
-    Raises:
-        ValueError: the letters of a side are not those of its language.
-    """
-    for kind in ("", "more_", "dev_", "test_"):
-        src_option, tgt_option = f"{kind}src", f"{kind}tgt"
-        src, tgt = getattr(data, src_option), getattr(data, tgt_option)
-        if not (src and tgt and src.is_file() and tgt.is_file()):
-            continue  # another corpus, or `prepare_corpus` says what is missing
-        first = next(iter(read_blocks(ParallelFiles(src, tgt))))
-        sides = ("src", first.src, data.src_lang, src), ("tgt", first.tgt, data.tgt_lang, tgt)
-        for side, lines, language, file in sides:
-            remedy = f"are --data.{src_option} and --data.{tgt_option} swapped, or is --data.{side}_lang wrong?"
-            refuse_other_language(lines, language, str(file), remedy)
 
 
 class TranslationTask:
@@ -78,8 +60,10 @@ class TranslationTask:
         self.config = config
         plan, batch, model = config.training, config.batch, config.model
         self.objective = build_objective(plan.label_smoothing, plan.r_drop)
-        refuse_swapped(config.data)
+        refuse_other_languages(config.data)
         self.corpus = prepare_corpus(config.data)
+        refuse_swapped(config.data, self.corpus)
+        remark_on_tokens(config.data, self.corpus, say)
         if source is not None:
             self.vocabulary = load_tokenizers(source)
         else:

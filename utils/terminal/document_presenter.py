@@ -26,7 +26,7 @@ class DocumentPresenter(Presenter):
         shown: Shown,
         say: Callable[[str], object],
         rescorer: DocumentRescorer,
-        tokenized: str | None = None,
+        tokenized: bool = False,
     ) -> None:
         super().__init__(inspector, shown, say, tokenized)
         self.rescorer = rescorer

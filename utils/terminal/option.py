@@ -142,13 +142,15 @@ def sampling_config(arguments: Namespace, n_best: int = 1) -> SamplingConfig | N
     """Return how to sample at least `n_best` translations; None without --sample.
 
     Raises:
-        ValueError: a setting is out of range, or a sampling option is given without --sample.
+        ValueError: a setting is out of range, a sampling option is given without --sample, or a beam with it.
     """
     if not arguments.sample:
         for option in SAMPLING:
             if arguments[option] is not None:
                 raise ValueError(f"--{option} {arguments[option]} applies to sampling: add --sample")
         return None
+    if arguments.beam is not None:
+        raise ValueError(f"--sample and --beam {arguments.beam} at once: samples are drawn without a search; give one")
     n_samples = max(n_best, _RISK_SAMPLES) if arguments.minimum_bayes_risk else n_best
     sampling = changed_by(SamplingConfig(n_samples), SAMPLING, arguments)
     if sampling.n_samples < n_best:

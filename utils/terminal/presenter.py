@@ -45,12 +45,12 @@ class Presenter:
         inspector: queries the models.
         shown: what to show.
         say: called with notices for the reader, which name their lines.
-        tokenized: corpus that the model learned from, if its words are separated by spaces; text of another kind is
-            remarked on.
+        tokenized: whether spaces separate all words and marks of the text that the model learned from; text of another
+            kind is remarked on.
     """
 
     def __init__(
-        self, inspector: Inspector, shown: Shown, say: Callable[[str], object], tokenized: str | None = None
+        self, inspector: Inspector, shown: Shown, say: Callable[[str], object], tokenized: bool = False
     ) -> None:
         self.inspector = inspector
         self.shown = shown
@@ -67,10 +67,10 @@ class Presenter:
             texts: a chunk of lines.
             on_progress: called with the number of newly translated texts.
         """
-        if first == 1 and self._tokenized is not None and looks_untokenized(texts):
+        if first == 1 and self._tokenized and looks_untokenized(texts):
             self._say(
-                f"this run learned from {self._tokenized}, where spaces separate all words and marks, in lower case: "
-                "text of that kind is translated better"
+                "this run learned from text where spaces separate all words and marks: text of that kind, perhaps in "
+                "lower case, is translated better"
             )
         found = self._translate(texts, on_progress, first)
         for number, translation in enumerate(found, first):

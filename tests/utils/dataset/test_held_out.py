@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from utils.dataset.held_out import hold_out, write_joined, write_split
+from utils.dataset.held_out import count_shared, hold_out, write_joined, write_split
 from utils.dataset.parallel_text import ParallelFiles, read_lines
 
 sides = st.text("都京 ", max_size=3)
@@ -109,3 +109,15 @@ def test_more_text_is_added_without_what_is_scored_on(
     added = [pair for pair in pairs_of(further) if not scored & {*pair}]
     assert pairs_of(into) == pairs_of(files) + added
     assert found == (len(added), len(more) - len(added))
+
+
+@given(pairs=pairs, held=pairs)
+def test_shared_pairs_are_counted_as_often_as_they_are_scored(
+    pairs: Pairs, held: Pairs, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("text")
+    for name in ("train", "dev"):
+        (folder / name).mkdir()
+    train, dev = text(folder / "train", pairs), text(folder / "dev", held)
+    learned = set(pairs_of(train))
+    assert count_shared(train, dev) == sum(pair in learned for pair in pairs_of(dev))

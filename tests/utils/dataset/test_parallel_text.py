@@ -1,5 +1,9 @@
+import bz2
 import codecs
+import gzip
+import lzma
 import re
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -49,7 +53,7 @@ def test_differing_line_counts_are_refused_with_both(files: ParallelFiles) -> No
         (codecs.BOM_UTF8 + b"\x80\n", 1, "0x80"),
         ("一\n二\n三".encode() + b"\xe4\xb8", 3, "0xe4"),  # cut within a character
         ("一\n二\n".encode("euc_jp"), 1, "0xb0"),
-        ("一\n".encode("utf-16"), 1, "0xff"),
+        ("一\n".encode("utf-16-le") + b"\xff", 2, "0xff"),
     ],
 )
 def test_what_is_not_utf8_is_refused_with_its_line(data: bytes, line: int, byte: str, files: ParallelFiles) -> None:
@@ -87,3 +91,30 @@ def test_what_was_written_is_read(pairs: list[tuple[str, str]], tmp_path_factory
     src, tgt = (list(side) for side in zip(*pairs, strict=True))
     write(files, "\n".join(src).encode(), ("\n".join(tgt) + "\n").encode())
     assert read_parallel(files) == ParallelText(src, tgt)
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [
+        (gzip.compress("都\n".encode()), "compressed (gzip): unpack it first"),
+        (lzma.compress("都\n".encode()), "compressed (xz): unpack it first"),
+        (bz2.compress("都\n".encode()), "compressed (bzip2): unpack it first"),
+        ("都\n".encode("utf-16"), "UTF-16: save it as UTF-8"),
+        (codecs.BOM_UTF16_BE + "都\n".encode("utf-16-be"), "UTF-16: save it as UTF-8"),
+    ],
+)
+def test_what_is_often_given_for_text_is_named(data: bytes, kind: str, files: ParallelFiles) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(f'{files.tgt} is {kind}')}$"):
+        read_parallel(write(files, b"1\n", data))
+
+
+def test_a_zip_archive_is_named(files: ParallelFiles) -> None:
+    write(files, b"1\n", b"")
+    with zipfile.ZipFile(files.tgt, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("text.en", "都は古い\n" * 9)
+    with pytest.raises(ValueError, match=f"^{re.escape(str(files.tgt))} is a zip archive: unpack it first$"):
+        read_parallel(files)
+
+
+def test_text_that_begins_like_a_compressed_file_is_text(files: ParallelFiles) -> None:
+    assert read_parallel(write(files, b"BZh\n", b"PK\x03\x04\n")).src == ["BZh"]

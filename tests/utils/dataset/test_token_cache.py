@@ -108,6 +108,13 @@ def test_further_training_text_is_reported_and_not_counted_by_max_pairs(
     assert said.count(further) == 1
 
 
+def test_pairs_to_score_on_that_are_learned_are_counted(corpus: Corpus, tokenizers: TokenizerPair, root: Path) -> None:
+    said: list[str] = []
+    cached_tokens(corpus, "train", DATA, tokenizers, said.append, root)
+    shared = "  2 pairs of the dev text are in it, too: their scores flatter the model"
+    assert [line for line in said if "are in it" in line] == [shared]
+
+
 def test_text_is_read_once(corpus: Corpus, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
 

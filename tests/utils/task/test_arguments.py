@@ -57,11 +57,11 @@ def test_what_is_no_run_is_refused(runs: Path, option: str, name: str, complaint
 
 def test_a_corpus_that_is_named_anew_takes_the_place_of_a_runs_own_files(runs: Path) -> None:
     a, b, c, d = (runs / name for name in ("a.ja", "a.en", "d.ja", "d.en"))
-    own = DataConfig(src=a, tgt=b, dev_src=c, dev_tgt=d, src_lang="xx")
+    own = DataConfig(src=a, tgt=b, dev_src=c, dev_tgt=d, more_src=a, more_tgt=b, src_lang="xx", pre_tokenized=True)
     TranslationConfig(data=own).save(runs / "tiny-1" / "config.yaml")
 
-    def data(*options: str) -> DataConfig:
-        config = read_arguments(["--init_from", "tiny-1", *options]).config
+    def data(*options: str, begin: str = "--init_from") -> DataConfig:
+        config = read_arguments([begin, "tiny-1", *options]).config
         assert isinstance(config, TranslationConfig)
         return config.data
 
@@ -73,6 +73,11 @@ def test_a_corpus_that_is_named_anew_takes_the_place_of_a_runs_own_files(runs: P
     assert data("--config", str(preset)) == DataConfig("multi30k", "en", "de", test_src=Path("/t.en"))
     preset.write_text("data: {held_out: 7}\n")
     assert data("--config", str(preset)) == replace(own, held_out=7)
+    # another training text takes the place of the further one, too, unless the run goes on with it
+    assert data("--data.src", str(c), "--data.tgt", str(d)) == replace(own, src=c, tgt=d, more_src=None, more_tgt=None)
+    assert data("--data.src", str(c), "--data.tgt", str(d), begin="--resume") == replace(own, src=c, tgt=d)
+    moved = "--data.src", str(c), "--data.tgt", str(d), "--data.more_src", str(d), "--data.more-tgt", str(c)
+    assert data(*moved) == replace(own, src=c, tgt=d, more_src=d, more_tgt=c)
     # what is given beside it holds
     archived = data("--data.corpus", "kftt", "--data.archive", "/kftt.tar.gz", "--data.test_src=/t.ja")
     assert (archived.archive, archived.src, archived.test_src) == (Path("/kftt.tar.gz"), None, Path("/t.ja"))

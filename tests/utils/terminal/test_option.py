@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from utils.command_line import Parser
@@ -59,6 +61,7 @@ def test_a_refusal_speaks_of_options(words: str, message: str) -> None:
         ("--sample --temperature 0", "--temperature 0.0: give 1e-05 or more, or use greedy search (--beam 1)"),
         ("--sample --samples 0", "--samples 0: give 1 to 10000"),
         ("--top_k 5", "--top_k 5 applies to sampling: add --sample"),
+        ("--sample --beam 4", "--sample and --beam 4 at once: samples are drawn without a search; give one"),
         ("--seed 0", "--seed 0 applies to sampling: add --sample"),
     ],
 )
@@ -92,4 +95,6 @@ def test_as_many_are_drawn_as_are_shown_and_more_to_choose_by_risk() -> None:
 
 
 def test_choosing_by_risk_among_drawn_ones_needs_no_beam() -> None:
-    assert search("--sample", "--minimum_bayes_risk", "--beam", "1").beam_size == 1
+    greedy = replace(OWN, beam_size=1)
+    asked = parser().parse_args(["--sample", "--minimum_bayes_risk"])
+    assert search_config(greedy, asked) == greedy
