@@ -300,7 +300,7 @@ def vocabulary(config: AnyConfig, sizes: Mapping[str, int]) -> str:
 def architecture(task: Task) -> dict[str, Any]:
     """Return what a checkpoint must contain to fit the network of a task, and how the text was split into streams."""
     config = task.config
-    streams = {"batch": asdict(config.batch), "seed": config.training.seed}
+    streams = {"batch": asdict(config.batch), "seed": config.training.seed, "text": task.fingerprint}
     return {
         "format": FORMAT,
         "task": config.task,
@@ -322,8 +322,11 @@ def go_on(trainer: Trainer, checkpoints: CheckpointStore, task: Task, say: Calla
         raise ValueError(f"cannot resume the run: {differs}")
     trainer.restore(state)
     say(f"Resuming from step {trainer.progress.step:,}")
-    state["streams"]["batch"] = asdict(type(task.config.batch)()) | state["streams"]["batch"]
-    if state["streams"] != wanted["streams"]:
+    streams, text = state["streams"], task.fingerprint
+    streams["batch"] = asdict(type(task.config.batch)()) | streams["batch"]
+    if streams.setdefault("text", text) != text:
+        say("The training, dev or test text has changed since: scores from before and from now on do not compare")
+    if streams != wanted["streams"]:
         if trainer.memories:
             trainer.memories, trainer.progress.position = {}, 0
             say("The text is split into other streams than before: the epoch starts over, with an empty memory")

@@ -860,7 +860,7 @@ def test_another_architecture_is_named(home: Path) -> None:
     net = Transformer(other.model, 48, 48)
     trainer = Trainer(net, TranslationObjective(), GuardedOptimizer(net, FAST, MODEL.d_model), FP32)
     before = weights(trainer)
-    task = cast(Task, SimpleNamespace(config=other, sizes={"source": 48, "target": 48}))
+    task = cast(Task, SimpleNamespace(config=other, sizes={"source": 48, "target": 48}, fingerprint=""))
     differs = r"model\.n_heads is 2 in the checkpoint and 4 in the settings$"
     with pytest.raises(ValueError, match=differs):
         train.go_on(trainer, CheckpointStore(folder / "checkpoints", 2), task, print)
@@ -875,7 +875,7 @@ def test_a_checkpoint_from_before_an_option_is_of_its_default(
 ) -> None:
     trainer = new_trainer()
     config = TranslationConfig(model=replace(MODEL, positions=positions))
-    task = cast(Task, SimpleNamespace(config=config, sizes={}))
+    task = cast(Task, SimpleNamespace(config=config, sizes={}, fingerprint=""))
     state = train.architecture(task) | trainer.state()
     del state["model"]["positions"]
     CheckpointStore(tmp_path, 1).save(state, 1)

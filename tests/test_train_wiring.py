@@ -50,6 +50,7 @@ class Reversing:
 
     unit = "tok"
     sizes: Mapping[str, int] = {"source": VOCAB, "target": VOCAB}
+    fingerprint = "ids, to be reversed"
     vocabulary = SimpleNamespace(save=lambda _: None)
 
     def __init__(self, config: TranslationConfig, objective: Objective) -> None:
@@ -353,7 +354,7 @@ def epoch_size(epoch: Epoch) -> int:
 @pytest.mark.parametrize(("seed", "kept"), [(1, True), (2, False)])
 def test_what_is_remembered_belongs_to_the_streams_that_the_text_is_cut_into(seed: int, kept: bool) -> None:
     config = LanguageConfig()
-    task: Any = SimpleNamespace(config=config, sizes={"source": VOCAB})
+    task: Any = SimpleNamespace(config=config, sizes={"source": VOCAB}, fingerprint="a text")
     saved = train.architecture(task)
     task.config = replace(config, training=replace(config.training, seed=seed))
     trainer: Any = SimpleNamespace(device=None, memories={0: "what was read"}, progress=Progress(step=4, position=3))
@@ -361,6 +362,24 @@ def test_what_is_remembered_belongs_to_the_streams_that_the_text_is_cut_into(see
     checkpoints: Any = SimpleNamespace(load=lambda *_: saved)
     train.go_on(trainer, checkpoints, task, print)
     assert (trainer.memories, trainer.progress.position) == (({0: "what was read"}, 3) if kept else ({}, 0))
+
+
+@pytest.mark.parametrize("saved", ["a text", "another", None])
+def test_a_text_that_has_changed_is_announced(saved: str | None) -> None:
+    task: Any = SimpleNamespace(config=LanguageConfig(), sizes={"source": VOCAB}, fingerprint="a text")
+    state = train.architecture(task)
+    if saved is None:  # a checkpoint from before fingerprints were kept
+        del state["streams"]["text"]
+    else:
+        state["streams"]["text"] = saved
+    trainer: Any = SimpleNamespace(device=None, memories={0: "what was read"}, progress=Progress(step=4, position=3))
+    trainer.restore = lambda _: None
+    checkpoints: Any = SimpleNamespace(load=lambda *_: state)
+    said: list[str] = []
+    train.go_on(trainer, checkpoints, task, said.append)
+    changed = [line for line in said if line.startswith("The training, dev or test text has changed since")]
+    assert len(changed) == (saved == "another")
+    assert trainer.memories == ({} if saved == "another" else {0: "what was read"})
 
 
 def test_a_training_that_has_ended_says_how_to_go_on(

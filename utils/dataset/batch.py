@@ -19,8 +19,8 @@ class BatchConfig:
     """How training pairs become batches.
 
     Args:
-        tokens_per_batch: most tokens of a batch on either side, padding and </s> included, unless a single pair has more;
-            one update sees `accumulate` such batches.
+        tokens_per_batch: most tokens of a batch on either side, padding and </s> included, unless a single pair has
+            more; one update sees `accumulate` such batches.
         accumulate: batches whose gradients are added before an update.
         max_tokens: pairs with a longer side are left out of training; monolingual texts are truncated.
         length_multiple: lengths are padded up to a multiple of it, and the sentences of a batch are a multiple of it

@@ -16,6 +16,8 @@ from torch import Tensor
 from const.path import CORPUS
 from const.token import BOS_ID, EOS_ID, PAD_ID
 from utils.dataset.buckets import Buckets, fill
+from utils.dataset.cache_key import cache_key
+from utils.dataset.file_hash import file_hash
 from utils.dataset.line_cache import TextLines, cached_lines
 from utils.dataset.sampler import Sampler
 from utils.dataset.token_array import TokenArray
@@ -59,6 +61,14 @@ class LabelledConfig:
                     "const/preset/kftt_category_ja.yaml"
                 )
         return pairs
+
+    def fingerprint(self, root: Path = CORPUS) -> str:
+        """Return a hash of the files' contents.
+
+        Args:
+            root: where the hashes of large files are remembered
+        """
+        return cache_key([file_hash(path, root) for path in chain.from_iterable(self.pairs())])
 
 
 class LabelNames(tuple[str, ...]):

@@ -50,6 +50,7 @@ class ClassificationTask:
         batch.require_positions(config.model.max_length)
         files = config.data.pairs()
         self.vocabulary = vocabulary_of(config, say) if source is None else Labelling.load(source)
+        self.fingerprint = config.data.fingerprint()
         self.sizes = {"source": len(self.vocabulary.tokenizer), "labels": len(self.vocabulary.labels)}
         self.sampler, self._dev, self._test = (
             LabelledSampler(

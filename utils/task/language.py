@@ -34,6 +34,7 @@ class LanguageTask:
         self.corpus = corpus = prepare_monolingual(config.data)
         tokenizer = corpus.tokenizer(config.tokenizer, say) if source is None else load_tokenizers(source).src
         self.vocabulary = TokenizerPair(tokenizer, tokenizer)
+        self.fingerprint = corpus.fingerprint()
         self.sizes = {"source": len(tokenizer)}
         self.sampler, self._dev, self._test = (
             StreamSampler(corpus.tokens(split, tokenizer, say), config.batch, config.training.seed)

@@ -43,6 +43,7 @@ class MaskedLanguageTask:
         self.corpus = corpus = prepare_monolingual(config.data)
         tokenizer = corpus.tokenizer(config.tokenizer, say) if source is None else load_tokenizers(source).src
         self.vocabulary = TokenizerPair(tokenizer, tokenizer)
+        self.fingerprint = corpus.fingerprint()
         self.sizes = {"source": len(tokenizer)}
         self.sampler, self._dev, self._test = (
             MaskedSampler(

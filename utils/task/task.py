@@ -45,6 +45,10 @@ class Task(Protocol):
         """Number of tokens of each vocabulary, and of labels."""
 
     @property
+    def fingerprint(self) -> str:
+        """Hash of the texts' content."""
+
+    @property
     def vocabulary(self) -> Vocabulary:
         """What is saved in the folder of a run besides its settings."""
 

@@ -70,6 +70,7 @@ class TranslationTask:
             self.vocabulary = cached_tokenizers(self.corpus, config.data, config.tokenizer, say)
             if encoder is not None:
                 self.vocabulary = TokenizerPair(load_tokenizers(encoder).src, self.vocabulary.tgt)
+        self.fingerprint = self.corpus.fingerprint()
         self.sizes = {"source": len(self.vocabulary.src), "target": len(self.vocabulary.tgt)}
         sampling = config.tokenizer.sampling
         train = training_tokens(self.corpus, config.data, self.vocabulary, sampling, plan.seed, say)

@@ -132,3 +132,12 @@ def test_a_text_that_is_missing_is_named_with_what_writes_such_texts(tmp_path: P
 def test_padding_fills_nothing() -> None:
     ids = torch.tensor([[BOS_ID, 4, EOS_ID], [BOS_ID, PAD_ID, PAD_ID]])
     assert filling(LabelledBatch(ids, torch.tensor([1, 0]))) == (4, 6)
+
+
+def test_the_fingerprint_is_of_texts_and_labels(tmp_path: Path) -> None:
+    config = LabelledConfig(*(write(tmp_path / f"{i}", "a") for i in range(6)))
+    prints = {config.fingerprint(tmp_path), config.fingerprint(tmp_path)}
+    for i in range(6):
+        write(tmp_path / f"{i}", "b")
+        prints.add(config.fingerprint(tmp_path))
+    assert len(prints) == 7
