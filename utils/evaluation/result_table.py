@@ -6,6 +6,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from const.path import ROOT
+from utils.changed_setting import flat
 from utils.file import read_json, write_text
 from utils.training.validation import SCORES
 
@@ -36,10 +37,17 @@ def _results(folder: Path, of_translators: bool) -> Iterator[list[dict[str, Any]
     yield from runs.values()
 
 
-def _recipe(result: dict[str, Any]) -> dict[str, Any] | None:
-    """Return all settings but the seed, if the result has them."""
-    config = result.get("config")
-    return config and config | {"training": config["training"] | {"seed": None}}
+def _recipe(result: dict[str, Any]) -> dict[str, Any]:
+    """Return all settings but the seed, by their dotted names, if the result has them.
+
+    Those that are null or false are left out: older results lack what did not exist yet, and was not done then.
+    """
+    settings = flat(result.get("config", {}))
+    return {
+        name: value
+        for name, value in settings.items()
+        if value is not None and value is not False and name != "training.seed"
+    }
 
 
 def _mean(runs: list[dict[str, Any]], figure: str) -> str:

@@ -47,16 +47,19 @@ def test_a_mean_is_of_one_recipe(tmp_path: Path) -> None:
     same = {"name": "few", "corpus": "tanaka", "direction": "ja-en", "parameters": 1e6, "target_tokens": 2e6}
     scores = {"minutes": 5, "perplexity": 4.0, "bleu": 10.0, "chrf": 30.0}
 
-    def keep(seed: int, d_model: int) -> None:
-        result = same | scores | {"config": {"model": {"d_model": d_model}, "training": {"seed": seed}}}
+    def keep(seed: int, d_model: int, **data: object) -> None:
+        result = same | scores | {"config": {"model": {"d_model": d_model}, "data": data, "training": {"seed": seed}}}
         (tmp_path / f"few_{seed}.json").write_text(json.dumps(result), encoding="utf-8")
 
     keep(1, 128)
     keep(2, 128)
     assert "2 seeds" in result_table(tmp_path)
-    keep(2, 256)
-    with pytest.raises(ValueError, match=r"few_2\.json has other settings than other results of few: keep"):
-        result_table(tmp_path)
+    keep(2, 128, more_src=None, pre_tokenized=False)  # options that the first was made before
+    assert "2 seeds" in result_table(tmp_path)
+    for d_model, data in ((256, {}), (128, {"more_src": "back.ja"}), (128, {"held_out": 0})):
+        keep(2, d_model, **data)
+        with pytest.raises(ValueError, match=r"few_2\.json has other settings than other results of few: keep"):
+            result_table(tmp_path)
 
 
 def test_other_tasks_have_a_table_of_their_own(tmp_path: Path) -> None:
