@@ -1,18 +1,11 @@
-"""Projection to the vocabulary and the loss of R-Drop in one, a slice of the positions at a time.
-
-Twin of `projected_cross_entropy`, which explains the slices: here each position has been through the network twice, and
-the logits of both passes are needed at once.
-"""
+"""The loss of R-Drop and the projection to the vocabulary in one: see `projected_loss`."""
 
 from typing import Any
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from utils.training.projected_loss import ProjectedLoss, lowered, room_for_gradients
-
-_SLICE_ELEMENTS = 2**21  # logits held at once
+from utils.training.projected_loss import ProjectedLoss, cross_entropy, loss_with_gradients, subtract_target
 
 
 class _ProjectedRDrop(ProjectedLoss):
@@ -20,42 +13,20 @@ class _ProjectedRDrop(ProjectedLoss):
     def forward(
         ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, smoothing: float, alpha: float
     ) -> Tensor:
-        hidden_low, weight_low = lowered(hidden, weight)
-        summing = torch.promote_types(hidden_low.dtype, torch.float32)
-        hidden_grad, weight_grad, bias_grad = room_for_gradients(ctx, hidden, weight, bias)
-        nats = torch.zeros((), device=hidden.device, dtype=summing)
-        vocab = len(weight)
-        step = max(1, _SLICE_ELEMENTS // (2 * vocab))
-        for begin in range(0, len(target), step):
-            part = slice(begin, begin + step)
-            seen = hidden_low[:, part].flatten(0, 1)
-            logits = (seen @ weight_low.t()).to(summing)
-            if bias is not None:
-                logits += bias
-            log_p = logits.unflatten(0, (2, -1)).log_softmax(-1)
-            right = target[part, None].expand(2, -1, 1)
-            mean = (1 - smoothing) * log_p.gather(2, right).sum() + smoothing * log_p.mean(-1).sum()
-            p = log_p.exp()
-            apart, ratio = p[0] - p[1], log_p[0] - log_p[1]
-            # KL(p₁‖p₂) + KL(p₂‖p₁) = Σ (p₁ - p₂) log(p₁ / p₂)
-            nats += alpha / 4 * (apart * ratio).sum() - mean / 2
-            if hidden_grad is None or weight_grad is None:
-                continue
-            # gradient of both divergences: d / d logits₁ = p₁ - p₂ + p₁ (log(p₁ / p₂) - its mean under p₁), and for
-            # logits₂ with 1 and 2 exchanged; of the cross-entropies: (p - q) / 2
-            expected = (p * ratio).sum(-1, keepdim=True)
-            logits_grad = ratio.sub(expected).mul_(p).add_(apart)
-            logits_grad[1].neg_()
-            logits_grad.mul_(alpha / 4).add_(p, alpha=0.5).sub_(smoothing / (2 * vocab))
-            logits_grad.scatter_add_(2, right, torch.full_like(right, (smoothing - 1) / 2, dtype=logits_grad.dtype))
-            logits_grad = logits_grad.flatten(0, 1)
-            if bias_grad is not None:
-                bias_grad += logits_grad.sum(0)
-            logits_grad = logits_grad.to(hidden_low.dtype)
-            hidden_grad[:, part] = (logits_grad @ weight_low).unflatten(0, (2, -1))
-            weight_grad += logits_grad.t() @ seen
-        ctx.save_for_backward(hidden_grad, weight_grad, bias_grad)
-        return nats
+        def loss_of(logits: Tensor, positions: slice) -> tuple[Tensor, Tensor]:
+            right = target[None, positions, None].expand(2, -1, 1)
+            p, cross = cross_entropy(logits, right, smoothing)
+            # z₁ - z₂ and z₂ - z₁, times α / 4: they differ from log(p₁ / p₂) and log(p₂ / p₁) by a constant
+            apart = (logits - logits.flip(0)).mul_(alpha / 4)
+            # KL(p₁‖p₂) + KL(p₂‖p₁) = Σ (p₁ - p₂) log(p₁ / p₂), in which a constant would cancel
+            expected = (p * apart).sum(-1, keepdim=True)
+            nats = cross.sum() / 2 + expected.sum()
+            # ½ (p₁ - q) + α/4 (p₁ - p₂ + p₁ (z₁ - z₂ - its mean under p₁)), and with 1 and 2 exchanged
+            logits_grad = apart.sub_(expected - (alpha / 4 + 0.5)).mul_(p).sub_(p.flip(0), alpha=alpha / 4)
+            subtract_target(logits_grad, right, smoothing, 0.5)
+            return nats, logits_grad
+
+        return loss_with_gradients(ctx, hidden, weight, bias, loss_of)
 
 
 def projected_r_drop(

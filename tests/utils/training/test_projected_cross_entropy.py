@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from utils.training import projected_cross_entropy as module
+from utils.training import projected_loss as module
 from utils.training.projected_cross_entropy import projected_cross_entropy
 
 

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from utils.training import projected_r_drop as module
+from utils.training import projected_loss as module
 from utils.training.projected_cross_entropy import projected_cross_entropy
 from utils.training.projected_r_drop import projected_r_drop
 
@@ -36,13 +36,15 @@ def sliced(inputs: list[Tensor], target: Tensor, smoothing: float, alpha: float)
     return projected_r_drop(hidden, weight, bias[0] if bias else None, target, smoothing, alpha)
 
 
-@pytest.mark.parametrize("elements", [1, 6 * V, 2**21])  # a position at a time, three and a rest, all at once
+# a position at a time; three and a rest, in pieces of two and one; all at once
+@pytest.mark.parametrize(("in_slice", "in_piece"), [(1, 1), (6 * V, 4 * V), (2**23, 2**23)])
 @pytest.mark.parametrize("with_bias", [False, True])
 @pytest.mark.parametrize(("smoothing", "alpha"), [(0.0, 1.0), (0.1, 5.0), (0.6, 0.0), (1.0, 0.3)])
 def test_value_and_gradients_are_those_of_the_whole(
-    smoothing: float, alpha: float, with_bias: bool, elements: int, monkeypatch: pytest.MonkeyPatch
+    smoothing: float, alpha: float, with_bias: bool, in_slice: int, in_piece: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_SLICE_ELEMENTS", elements)
+    monkeypatch.setitem(module._SLICE, "cpu", in_slice)
+    monkeypatch.setitem(module._PIECE, "cpu", in_piece)
     inputs, target = example(with_bias)
     ours, theirs = (3 * loss(inputs, target, smoothing, alpha) for loss in (sliced, whole))
     torch.testing.assert_close(ours, theirs)
