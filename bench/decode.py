@@ -27,7 +27,7 @@ from const.token import PAD_ID
 from layers.mask import padding_mask
 from models.transformer import Transformer
 from utils.command_line import Parser, require_options_at_least, run_command
-from utils.dataset.corpus import prepare_corpus
+from utils.dataset.corpus import prepare_to_score
 from utils.dataset.parallel_text import read_parallel
 from utils.device import Precision
 from utils.evaluation.metric import corpus_metrics
@@ -310,7 +310,7 @@ def main() -> None:
     run = load_run(find_run(arguments.run), torch.device("cpu"))
     if arguments.tokens > (most := run.config.model.max_length):
         raise ValueError(f"--tokens {arguments.tokens}: this run generates at most {most}, </s> included")
-    corpus = prepare_corpus(run.config.data)
+    corpus = prepare_to_score(run.config.data)
     text = read_parallel(corpus.test)[: arguments.sentences]
     sources = [ids[: run.window - 1] for ids in run.tokenizers.src.encode(text.src)]
     references = [] if arguments.tokens else text.tgt

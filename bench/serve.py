@@ -26,7 +26,7 @@ from tqdm import tqdm
 from bench.publish import add_json_option, publish
 from const.path import ROOT
 from utils.command_line import Parser, run_command
-from utils.dataset.corpus import prepare_corpus
+from utils.dataset.corpus import prepare_to_score
 from utils.dataset.parallel_text import read_parallel
 from utils.run import Run, build_translator, find_run, load_run
 from utils.search.translator import Translator
@@ -262,7 +262,7 @@ def main() -> None:
         if not arguments[name] > 0:  # nor NaN
             raise ValueError(f"--{name} {arguments[name]}: give more than 0")
     run = load_run(find_run(arguments.run), torch.device("cpu"))
-    corpus = prepare_corpus(run.config.data)
+    corpus = prepare_to_score(run.config.data)
     texts = list(dict.fromkeys(read_parallel(corpus.test).src))[: arguments.sentences]
     if len(texts) < arguments.clients:
         raise ValueError(f"{len(texts)} sentences are too few for --clients {arguments.clients}: each needs its own")

@@ -20,7 +20,7 @@ from tests.utils.evaluation.texts import ENGLISH, JAPANESE, TOKENIZED
 from tests.utils.task.tiny_run import language_run
 from utils import scoring
 from utils.config import TranslationConfig
-from utils.dataset.corpus import Corpus, DataConfig, prepare_corpus
+from utils.dataset.corpus import Corpus, DataConfig, prepare_corpus, prepare_to_score
 from utils.dataset.parallel_text import ParallelText, read_parallel
 from utils.evaluation.comparison import System, Test, compare
 from utils.evaluation.evaluation import Comparison, Evaluation
@@ -103,7 +103,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for module in (scoring.heads, scoring.rescore, scoring.run, scoring.tune):
         monkeypatch.setattr(module, "find_run", partial(find_run, root=folder.parent))
     for module in (scoring.rescore, scoring.source_text):
-        monkeypatch.setattr(module, "prepare_corpus", partial(prepare_corpus, root=tmp_path / "split"))
+        monkeypatch.setattr(module, "prepare_to_score", partial(prepare_to_score, root=tmp_path / "split"))
+    monkeypatch.setattr(scoring.source_text, "prepare_corpus", partial(prepare_corpus, root=tmp_path / "split"))
     return folder
 
 
@@ -170,6 +171,18 @@ def test_a_run_translates_its_own_test_set(command: Command, run: Path, tmp_path
     assert {sentence.source for sentence in evaluation.analysis.worst} <= set(sources)
     groups = evaluation.analysis.f1_by_frequency
     assert sum(group.count for group in groups if group.label != "never seen") > 50
+
+
+def test_a_run_whose_training_text_is_gone_is_scored_all_the_same(command: Command, run: Path, tmp_path: Path) -> None:
+    config = TranslationConfig.load(run / CONFIG)
+    gone, (src, tgt) = tmp_path / "gone.ja", (config.data.src, config.data.tgt)
+    data = replace(config.data, src=gone, dev_src=src, dev_tgt=tgt, test_src=src, test_tgt=tgt)
+    replace(config, data=data).save(run / CONFIG)
+    found = command("run", "--limit", "20", "--bootstrap", "0")
+    assert found.evaluations[0].analysis.f1_by_frequency == []
+    assert found.err == (
+        f"evaluate.py: warning: no F1 by word frequency, which needs the training text: src={gone}: no such file\n"
+    )
 
 
 def test_split_beam_penalty_and_limit_are_the_users(command: Command, run: Path, tmp_path: Path) -> None:

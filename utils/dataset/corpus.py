@@ -132,9 +132,20 @@ def prepare_corpus(config: DataConfig, root: Path = CORPUS) -> Corpus:
     return corpus if more is None else _with_more(corpus, more, root)
 
 
-def _without_more(config: DataConfig, root: Path) -> Corpus:
+def prepare_to_score(config: DataConfig, root: Path = CORPUS) -> Corpus:
+    """Prepare the corpus as far as its dev and test text are concerned; its training text may be incomplete.
+
+    Your own training files may be gone, unless lines are held out from them; further training text is not looked at.
+
+    Raises:
+        ValueError: as in `prepare_corpus`
+    """
+    return _without_more(config, root, to_train=False)
+
+
+def _without_more(config: DataConfig, root: Path, to_train: bool = True) -> Corpus:
     if config.has_own_text:
-        return _own_files(config, root)
+        return _own_files(config, root, to_train)
     if config.pre_tokenized:
         raise ValueError(f"pre_tokenized=true is for your own texts, and corpus={config.corpus} is none: leave it out")
     if config.corpus == "embedded":
@@ -176,9 +187,11 @@ def _refuse_archive(config: DataConfig) -> None:
         raise ValueError(f"archive={config.archive} is for published corpora ({', '.join(CORPORA)}): leave it out")
 
 
-def _own_files(config: DataConfig, root: Path) -> Corpus:
+def _own_files(config: DataConfig, root: Path, to_train: bool) -> Corpus:
     _refuse_archive(config)
-    train = _own_pair(config, "src", "tgt")
+    # without a dev or test text, some of its lines are that
+    is_read = to_train or not (config.dev_src and config.test_src)
+    train = _own_pair(config, "src", "tgt", is_read)
     if not train:
         raise ValueError("your own texts need both sides of the training text: give --data.src FILE --data.tgt FILE")
     dev, test = _own_pair(config, "dev_src", "dev_tgt"), _own_pair(config, "test_src", "test_tgt")
@@ -187,14 +200,14 @@ def _own_files(config: DataConfig, root: Path) -> Corpus:
     return Corpus("files", config.src_lang, config.tgt_lang, train, dev, test, config.is_tokenized)
 
 
-def _own_pair(config: DataConfig, src: str, tgt: str) -> ParallelFiles | None:
+def _own_pair(config: DataConfig, src: str, tgt: str, is_read: bool = True) -> ParallelFiles | None:
     files: tuple[Path | None, Path | None] = getattr(config, src), getattr(config, tgt)
     match files:
         case None, None:
             return None
         case Path(), Path():
             for name, file in zip((src, tgt), files, strict=True):
-                if not file.is_file():
+                if is_read and not file.is_file():
                     raise ValueError(f"{name}={file}: no such file")
             return ParallelFiles(*files)
         case _:

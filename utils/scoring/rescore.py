@@ -6,7 +6,7 @@ from pathlib import Path
 from jsonargparse import Namespace
 
 from utils.command_line import Parser, require_options_at_least
-from utils.dataset.corpus import prepare_corpus
+from utils.dataset.corpus import prepare_to_score
 from utils.device import pick_device
 from utils.evaluation.comparison import samples_of
 from utils.evaluation.metric import bleu_tokenizer, build_metrics
@@ -71,7 +71,7 @@ def rescore(arguments: Namespace) -> None:
     rescorers = load_rescorers(language_model, run, search, [config, replace(config, memory_length=0)])
     if not rescorers[0].scorer.memory_length:
         del rescorers[1]  # without memory, the two are the same
-    corpus = prepare_corpus(run.config.data)
+    corpus = prepare_to_score(run.config.data)
     dev, test = (
         DocumentText.read(corpus, split, arguments[f"{split}_documents"], arguments.limit) for split in ("dev", "test")
     )

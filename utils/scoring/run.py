@@ -12,7 +12,7 @@ from utils.evaluation.reference_text import ReferenceText
 from utils.file import require_file, write_lines
 from utils.run import find_run, load_run
 from utils.scoring.report import evaluate, report, report_options
-from utils.scoring.source_text import n_best, read_run_text
+from utils.scoring.source_text import n_best, read_run_text, training_text
 from utils.scoring.verb import Verb, run_text_options
 from utils.terminal.option import changed_by
 
@@ -42,7 +42,7 @@ def evaluate_run(arguments: Namespace) -> None:
     translations = [translation.text for translation in n_best(run.translator(search), pairs.src, 1)]
     if arguments.translations:
         write_lines(arguments.translations, translations)
-    text = ReferenceText(name, corpus.tgt_lang, tokenize, pairs.src, pairs.tgt, corpus.train.tgt)
+    text = ReferenceText(name, corpus.tgt_lang, tokenize, pairs.src, pairs.tgt, training_text(run))
     system = f"{run.folder.resolve().name}, beam {search.beam_size}, length penalty {search.length_penalty:g}"
     report([evaluate(System(system, translations), text, arguments.bootstrap)], [], arguments)
 

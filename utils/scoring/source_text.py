@@ -1,11 +1,12 @@
 """Texts of a run's corpus, and their translation by the run."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from tqdm import tqdm
 
-from utils.dataset.corpus import Corpus, prepare_corpus
+from utils.dataset.corpus import Corpus, prepare_corpus, prepare_to_score
 from utils.dataset.parallel_text import ParallelText, read_parallel
 from utils.evaluation.metric import bleu_tokenizer
 from utils.run import Run
@@ -37,10 +38,19 @@ class RunText(NamedTuple):
 
 def read_run_text(run: Run, split: str, limit: int | None) -> RunText:
     """Read the dev or test set of a run's corpus, or its first `limit` sentences."""
-    corpus = prepare_corpus(run.config.data)
+    corpus = prepare_to_score(run.config.data)
     pairs = read_parallel(getattr(corpus, split))[:limit]
     name = split_name(corpus, split, limit and len(pairs))
     return RunText(corpus, pairs, name, bleu_tokenizer(corpus.tgt_lang, corpus.pre_tokenized))
+
+
+def training_text(run: Run) -> Path | None:
+    """Return the target side of the text that a run was trained on, or None, with a warning, where it is gone."""
+    try:
+        return prepare_corpus(run.config.data).train.tgt
+    except ValueError as problem:
+        warn(f"no F1 by word frequency, which needs the training text: {problem}")
+        return None
 
 
 def n_best(translator: Translator, sources: Sequence[str], n: int) -> list[Translation]:

@@ -6,7 +6,7 @@ from typing import Literal
 import pytest
 
 from const.corpora import CORPORA
-from utils.dataset.corpus import DataConfig, prepare_corpus
+from utils.dataset.corpus import DataConfig, prepare_corpus, prepare_to_score
 from utils.dataset.parallel_text import ParallelFiles, ParallelText, read_parallel
 
 Files = dict[str, bytes]
@@ -87,6 +87,21 @@ def test_own_dev_and_test_files_are_used_where_they_lie(own: ParallelFiles, root
     corpus = prepare_corpus(replace(both, test_src=None, test_tgt=None, held_out=5), root)
     assert corpus.dev == own
     assert [len(read_parallel(files)) for files in (corpus.train, corpus.test)] == [15, 5]
+
+
+def test_scoring_needs_no_more_than_the_text_that_is_scored_on(own: ParallelFiles, root: Path, tmp_path: Path) -> None:
+    gone = ParallelFiles(tmp_path / "gone.ja", tmp_path / "gone.en")
+    config = DataConfig(src=gone.src, tgt=gone.tgt, more_src=gone.src, more_tgt=gone.tgt)
+    scored = replace(config, dev_src=own.src, dev_tgt=own.tgt, test_src=own.tgt, test_tgt=own.src)
+    corpus = prepare_to_score(scored, root)
+    assert (corpus.dev, corpus.test) == (own, ParallelFiles(own.tgt, own.src))
+    embedded = DataConfig(corpus="embedded", more_src=gone.src, more_tgt=gone.tgt)
+    assert prepare_to_score(embedded, root) == prepare_corpus(DataConfig(corpus="embedded"), root)
+    with pytest.raises(ValueError, match=r"^more_src=.*gone\.ja: no such file$"):
+        prepare_corpus(scored, root)
+    held_out_of_it = replace(scored, test_src=None, test_tgt=None)
+    with pytest.raises(ValueError, match=r"^src=.*gone\.ja: no such file$"):
+        prepare_to_score(held_out_of_it, root)
 
 
 def test_each_way_to_split_a_text_has_a_folder_of_its_own(own: ParallelFiles, root: Path) -> None:
