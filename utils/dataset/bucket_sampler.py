@@ -9,17 +9,13 @@ from numpy.typing import NDArray
 
 from const.token import BOS_ID, EOS_ID, PAD_ID
 from utils.dataset.batch import Batch
-from utils.dataset.buckets import cuts
+from utils.dataset.buckets import Buckets
 from utils.dataset.sampler import Sampler
 from utils.dataset.token_array import TokenArray, TokenPairs
 
 
 class Epoch:
-    """The batches of an epoch, in training order; each is made on demand.
-
-    Pairs are sorted by target length and, among equals, by source length: ascending for one target length, descending
-    for the next, so that no batch has the longest sources next to the shortest. Pairs of equal lengths are in random
-    order. The sequence is cut wherever a bound is reached, and the batches are then shuffled.
+    """The batches of an epoch, in training order (see `Buckets`); each is made on demand.
 
     Args:
         pairs: the split.
@@ -27,7 +23,7 @@ class Epoch:
             itself.
         max_tokens: pairs with a longer side (</s> included), and pairs with an empty one, are left out; None keeps all.
         multiple: lengths are padded up to a multiple of it, rows are a multiple of it where there are that many.
-        seed: seed of the order, and number of the epoch.
+        key: seed of the order, and number of the epoch.
         sentences_per_batch: most pairs of a batch; None: as many as the tokens allow.
 
     Raises:
@@ -40,7 +36,7 @@ class Epoch:
         tokens_per_batch: int,
         max_tokens: int | None,
         multiple: int,
-        seed: tuple[int, int],
+        key: tuple[int, int],
         sentences_per_batch: int | None = None,
     ) -> None:
         self._pairs, self._multiple = pairs, multiple
@@ -50,48 +46,28 @@ class Epoch:
         if max_tokens is not None:
             kept = kept[(src > 1) & (tgt > 1) & (np.maximum(src, tgt) <= max_tokens)]
             src, tgt = src[kept], tgt[kept]
+        self._kept, self._tgt_lengths = kept, tgt
         self.n_dropped = n - len(kept)  # pairs left out for their length
         if not len(kept):
             raise ValueError(f"no pair of {n:,} has at most max_tokens={max_tokens} tokens a side: raise it")
-
-        rng = np.random.default_rng(seed)
-        # a stable sort of a random order leaves equals in random order
-        order = rng.permutation(np.arange(len(kept), dtype=np.int32))
-        order = order[np.argsort(_by_length(_up(src, multiple), _up(tgt, multiple))[order], kind="stable")]
-        self._order, src, tgt = kept[order], src[order], tgt[order]
-        wide_src, wide_tgt = _up(src, multiple), _up(tgt, multiple)
-        self._cuts = cuts(np.maximum(wide_src, wide_tgt), tokens_per_batch, sentences_per_batch or len(kept), multiple)
-        begins = self._cuts[:-1]
-        self._widths = np.stack([np.maximum.reduceat(side, begins) for side in (wide_src, wide_tgt)], axis=1)
-        self._batches = rng.permutation(len(begins))
-        self._target_tokens = np.add.reduceat(tgt, begins, dtype=np.int64)
-        real = src.sum(dtype=np.int64) + tgt.sum(dtype=np.int64)
-        self.padding = 1 - float(real / self._positions().sum())  # share of all positions, both sides
-
-    def _positions(self) -> NDArray[np.int64]:
-        """Return the number of positions of each batch, padding included, in order of lengths."""
-        return np.diff(self._cuts) * self._widths.sum(axis=1)
+        random = np.random.default_rng(key)
+        self._buckets = Buckets((src, tgt), tokens_per_batch, multiple, random, sentences_per_batch)
+        self.padding = self._buckets.padding  # share of all positions, both sides
+        self.largest = self._buckets.largest
 
     def __len__(self) -> int:
         """Number of batches."""
-        return len(self._batches)
+        return len(self._buckets)
 
     def rows(self, i: int) -> NDArray[np.int32]:
         """Return the pairs of batch i."""
-        batch = self._batches[i]
-        return self._order[self._cuts[batch] : self._cuts[batch + 1]]
+        return self._kept[self._buckets.rows(i)]
 
     def target_tokens(self, i: int) -> int:
         """Return the number of tokens that batch i predicts, </s> included, without making the batch."""
-        return int(self._target_tokens[self._batches[i]])
-
-    def largest(self) -> int:
-        """Return the batch with the most positions, which memory must be able to hold."""
-        return int(self._positions()[self._batches].argmax())
+        return int(self._tgt_lengths[self._buckets.rows(i)].sum())
 
     def __getitem__(self, i: int) -> Batch:
-        if not 0 <= i < len(self):
-            raise IndexError(f"batch {i} of {len(self)}")
         return batch_of(self._pairs, self.rows(i), self._multiple)
 
     def __iter__(self) -> Iterator[Batch]:
@@ -163,21 +139,3 @@ def require_positions(lines: TokenArray, file: Path, positions: int, option: str
             f"{file}, line {line + 1} takes {longest} positions, </s> included, and the learned table has "
             f"{option}={positions}: give --{option} {longest}, or shorten the line"
         )
-
-
-def _up(lengths: NDArray[np.int32], multiple: int) -> NDArray[np.int32]:
-    """Round lengths up to a multiple."""
-    return lengths if multiple == 1 else -(-lengths // multiple) * multiple
-
-
-def _by_length(src: NDArray[np.int32], tgt: NDArray[np.int32]) -> NDArray[np.integer]:
-    """Return sort keys: by target length, then by source length, ascending and descending in turn."""
-    widest = int(src.max()) + 1
-    rank = (np.bincount(tgt) > 0).cumsum() - 1  # of each target length among those that occur
-    base, sign = rank * widest, np.where(rank % 2, 1, -1)
-    base += np.where(rank % 2, 0, widest - 1)
-    # two-byte numbers are radix-sorted, ten times as fast as by comparison
-    small = np.min_scalar_type(len(rank) * widest)
-    number = base[tgt]
-    number += sign[tgt] * src
-    return number.astype(small)

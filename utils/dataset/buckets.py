@@ -1,17 +1,23 @@
 """Bucketing of rows of similar length within a budget of positions, and filling of rows with ids."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
+from const.token import EOS_ID
+
 
 class Buckets:
-    """The rows of each batch of an epoch, and its width.
+    """The rows of each batch of an epoch, and its width; a row has one sequence, or one on either side.
 
-    Rows are sorted by length, equal ones in random order, and cut where the budget is full; the batches are shuffled.
+    Rows are sorted by length; of two sides, by the second and, among equals, by the first: ascending for one length of
+    the second, descending for the next, so that no batch has the longest beside the shortest. Rows of equal lengths are
+    in random order. The sequence is cut wherever a bound is reached, and the batches are then shuffled.
 
     Args:
-        lengths: lengths of the rows, special tokens included.
-        tokens_per_batch: most positions of a batch, padding included; a longer row is a batch by itself.
+        sides: lengths of the sequences of each side, special tokens included.
+        tokens_per_batch: most positions of a batch on either side, padding included; a longer row is a batch by itself.
         multiple: widths are padded up to a multiple of it, and the rows of a batch are a multiple of it where there
             are that many.
         random: generator that decides the order.
@@ -20,29 +26,34 @@ class Buckets:
 
     def __init__(
         self,
-        lengths: NDArray[np.integer],
+        sides: Sequence[NDArray[np.integer]],
         tokens_per_batch: int,
         multiple: int,
         random: np.random.Generator,
         most: int | None = None,
     ) -> None:
-        order = random.permutation(len(lengths))
-        self._order = order[np.argsort(lengths[order], kind="stable")]
-        widths = -(-lengths[self._order] // multiple) * multiple
-        self._cuts = cuts(widths, tokens_per_batch, most or len(widths), multiple)
-        self._widths = widths[self._cuts[1:] - 1].astype(np.int64)
-        self._batches = random.permutation(len(self._widths))
-        self.padding = 1 - float(lengths.sum(dtype=np.int64) / self._positions().sum())  # share of all positions
+        n = len(sides[0])
+        wide = [_up(side, multiple) for side in sides]
+        # a stable sort of a random order leaves equals in random order
+        order = random.permutation(np.arange(n, dtype=np.int32))
+        self._order = order[np.argsort(_by_length(*wide)[order], kind="stable")]
+        wide = [side[self._order] for side in wide]
+        self._cuts = cuts(np.maximum.reduce(wide), tokens_per_batch, most or n, multiple)
+        begins = self._cuts[:-1]
+        self._widths = np.stack([np.maximum.reduceat(side, begins) for side in wide], axis=1)
+        self._batches = random.permutation(len(begins))
+        real = sum(int(side.sum(dtype=np.int64)) for side in sides)
+        self.padding = 1 - real / int(self._positions().sum())  # share of all positions, on all sides
 
     def _positions(self) -> NDArray[np.int64]:
         """Return the number of positions of each batch, padding included, in order of lengths."""
-        return np.diff(self._cuts) * self._widths
+        return np.diff(self._cuts) * self._widths.sum(axis=1, dtype=np.int64)
 
     def __len__(self) -> int:
         """Number of batches."""
         return len(self._batches)
 
-    def rows(self, i: int) -> NDArray[np.int64]:
+    def rows(self, i: int) -> NDArray[np.int32]:
         """Return the rows of batch i."""
         if not 0 <= i < len(self):
             raise IndexError(f"batch {i} of {len(self)}")
@@ -50,12 +61,32 @@ class Buckets:
         return self._order[self._cuts[batch] : self._cuts[batch + 1]]
 
     def width(self, i: int) -> int:
-        """Return the width of batch i."""
-        return int(self._widths[self._batches[i]])
+        """Return the width of batch i, on its wider side."""
+        return int(self._widths[self._batches[i]].max())
 
     def largest(self) -> int:
         """Return the batch with the most positions, which memory must be able to hold."""
         return int(self._positions()[self._batches].argmax())
+
+
+def _up(lengths: NDArray[np.integer], multiple: int) -> NDArray[np.integer]:
+    """Round lengths up to a multiple."""
+    return lengths if multiple == 1 else -(-lengths // multiple) * multiple
+
+
+def _by_length(first: NDArray[np.integer], second: NDArray[np.integer] | None = None) -> NDArray[np.integer]:
+    """Return sort keys: by the second length, then by the first, ascending and descending in turn."""
+    widest = int(first.max()) + 1
+    if second is None:
+        number, most = first, widest
+    else:
+        rank = (np.bincount(second) > 0).cumsum() - 1  # of each length among those that occur
+        base, sign = rank * widest, np.where(rank % 2, 1, -1)
+        base += np.where(rank % 2, 0, widest - 1)
+        number, most = base[second], len(rank) * widest
+        number += sign[second] * first
+    # two-byte numbers are radix-sorted, ten times as fast as by comparison
+    return number.astype(np.min_scalar_type(most))
 
 
 def cuts(widths: NDArray[np.integer], budget: int, most: int, multiple: int) -> NDArray[np.int64]:
@@ -83,7 +114,7 @@ def fill(
     lengths: NDArray[np.integer],
     kept: NDArray[np.integer],
 ) -> None:
-    """Write sequences into the rows of an array, each truncated to the ids that are kept.
+    """Write sequences into the rows of an array, each truncated to the ids that are kept, and </s> after it.
 
     Args:
         out: where to write.
@@ -97,3 +128,4 @@ def fill(
     stays = within < kept[row]
     row, within = row[stays], within[stays]
     out[row, np.broadcast_to(begins, lengths.shape)[row] + within] = ids[stays]
+    out[np.arange(len(lengths)), begins + kept] = EOS_ID

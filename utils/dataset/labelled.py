@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from const.path import CORPUS
-from const.token import BOS_ID, EOS_ID, PAD_ID
+from const.token import BOS_ID, PAD_ID
 from utils.dataset.buckets import Buckets, fill
 from utils.dataset.cache_key import cache_key
 from utils.dataset.file_hash import file_hash
@@ -206,7 +206,7 @@ class LabelledEpoch:
         lengths = text.lines.lengths.astype(np.int64)
         self._lengths = lengths if max_tokens is None else np.minimum(lengths, max_tokens - 2)
         random = np.random.default_rng(key)
-        self._buckets = Buckets(self._lengths + 2, tokens_per_batch, multiple, random, sentences_per_batch)
+        self._buckets = Buckets([self._lengths + 2], tokens_per_batch, multiple, random, sentences_per_batch)
         self.padding = self._buckets.padding  # share of all positions
         self.rows = self._buckets.rows  # the texts of batch i
         self.largest = self._buckets.largest
@@ -225,7 +225,6 @@ class LabelledEpoch:
         ids = np.full((len(rows), self._buckets.width(i)), PAD_ID, np.int64)
         ids[:, 0] = BOS_ID
         fill(ids, 1, *self._text.lines.gather(rows), lengths)
-        ids[np.arange(len(rows)), 1 + lengths] = EOS_ID
         return LabelledBatch(torch.from_numpy(ids), torch.from_numpy(self._text.labels[rows]))
 
     def __iter__(self) -> Iterator[LabelledBatch]:

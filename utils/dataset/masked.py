@@ -10,7 +10,7 @@ from jaxtyping import Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from const.token import BOS_ID, EOS_ID, PAD_ID, SPECIAL_TOKENS
+from const.token import BOS_ID, PAD_ID, SPECIAL_TOKENS
 from utils.dataset.buckets import Buckets, fill
 from utils.dataset.counted_random import uniform
 from utils.dataset.documents import DocumentTokens
@@ -77,7 +77,7 @@ class _Partners(NamedTuple):
     n_second: NDArray[np.int64]
     follows: NDArray[np.bool_]
 
-    def of(self, rows: NDArray[np.int64]) -> "_Partners":
+    def of(self, rows: NDArray[np.integer]) -> "_Partners":
         """Return the partners of some examples."""
         first, second, n_first, n_second, follows = self
         return _Partners(first[rows], second[rows], n_first[rows], n_second[rows], follows[rows])
@@ -138,7 +138,7 @@ class MaskedEpoch:
             n_first = np.minimum(n_first, room - n_second)
         self._partners = _Partners(first, second, n_first, n_second, follows)
         lengths = n_first + n_second + self._n_special
-        self._buckets = Buckets(lengths, tokens_per_batch, multiple, random, sentences_per_batch)
+        self._buckets = Buckets([lengths], tokens_per_batch, multiple, random, sentences_per_batch)
         self.padding = self._buckets.padding  # share of all positions
         self.largest = self._buckets.largest
 
@@ -165,14 +165,12 @@ class MaskedEpoch:
         partners = self._partners.of(self._buckets.rows(i))
         first, second, n_first, n_second, follows = partners
         ids = np.full((len(first), self._buckets.width(i)), PAD_ID, np.int64)
-        every, column = np.arange(len(first)), np.arange(ids.shape[1])
+        column = np.arange(ids.shape[1])
         ids[:, 0] = BOS_ID
         fill(ids, 1, *self._text.gather(first), n_first)
-        ids[every, 1 + n_first] = EOS_ID
         segments = np.zeros_like(ids)
         if self._config.next_sentence:
             fill(ids, 2 + n_first, *self._text.gather(second), n_second)
-            ids[every, 2 + n_first + n_second] = EOS_ID
             begin, end = (2 + n_first)[:, None], (3 + n_first + n_second)[:, None]
             segments[(begin <= column) & (column < end)] = 1
         read, target = self._hidden(ids, first, n_first, n_second)

@@ -3,6 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from const.token import EOS_ID
 from utils.dataset.buckets import Buckets, fill
 
 lengths = st.lists(st.integers(1, 12), min_size=1, max_size=40)
@@ -10,7 +11,7 @@ multiples = st.sampled_from([1, 2, 8])
 
 
 def buckets(lengths: list[int], budget: int, multiple: int = 1, seed: int = 0, most: int | None = None) -> Buckets:
-    return Buckets(np.array(lengths), budget, multiple, np.random.default_rng(seed), most)
+    return Buckets([np.array(lengths)], budget, multiple, np.random.default_rng(seed), most)
 
 
 def rows_of(found: Buckets) -> list[list[int]]:
@@ -69,9 +70,9 @@ def test_a_batch_that_is_not_there_is_refused() -> None:
             buckets([1], 10).rows(i)
 
 
-def test_rows_are_filled_from_their_columns_and_cut_at_their_ends() -> None:
-    out = np.zeros((3, 5), np.int64)
-    fill(out, np.array([0, 2, 1]), np.array([1, 2, 3, 4, 5, 6]), np.array([3, 2, 1]), np.array([2, 5, 0]))
-    assert out.tolist() == [[1, 2, 0, 0, 0], [0, 0, 4, 5, 0], [0, 0, 0, 0, 0]]
-    fill(out, 4, np.array([7, 8]), np.array([1, 0, 1]), np.array([1, 1, 1]))
-    assert out[:, 4].tolist() == [7, 0, 8]
+def test_rows_are_filled_from_their_columns_and_cut_and_ended() -> None:
+    out = np.zeros((3, 7), np.int64)
+    fill(out, np.array([0, 2, 1]), np.array([4, 5, 6, 7, 8, 9]), np.array([3, 2, 1]), np.array([2, 2, 0]))
+    assert out.tolist() == [[4, 5, EOS_ID, 0, 0, 0, 0], [0, 0, 7, 8, EOS_ID, 0, 0], [0, EOS_ID, 0, 0, 0, 0, 0]]
+    fill(out, 5, np.array([7, 8]), np.array([1, 0, 1]), np.array([1, 0, 1]))
+    assert out[:, 5:].tolist() == [[7, EOS_ID], [EOS_ID, 0], [8, EOS_ID]]

@@ -25,7 +25,7 @@ LENGTHS = [*[4] * 7, *[9] * 20, 17]  # of 36 tokens a batch, </s> included: 7 x 
 
 def epoch() -> Epoch:
     sides = [TokenArray.of([[4] * n for n in LENGTHS], 8), TokenArray.of([[5] * (n - 1) for n in LENGTHS], 8)]
-    return Epoch(TokenPairs(*sides), tokens_per_batch=36, max_tokens=None, multiple=1, seed=(1, 0))
+    return Epoch(TokenPairs(*sides), tokens_per_batch=36, max_tokens=None, multiple=1, key=(1, 0))
 
 
 class Counting:
@@ -131,7 +131,7 @@ def test_an_epoch_of_many_batches_is_looked_at_in_part(monkeypatch: pytest.Monke
     monkeypatch.setattr(Epoch, "__getitem__", lambda self, i: made.append(i) or make(self, i))  # type: ignore[func-returns-value]
     lengths = np.random.default_rng(0).integers(1, 9, 3000).tolist()
     side = TokenArray.of([[4] * n for n in lengths], 8)
-    many = Epoch(TokenPairs(side, side), tokens_per_batch=20, max_tokens=None, multiple=1, seed=(1, 0))
+    many = Epoch(TokenPairs(side, side), tokens_per_batch=20, max_tokens=None, multiple=1, key=(1, 0))
     rehearse(Counting(monkeypatch), many, 1, list[str]().append)
     assert len(many) > 900
     assert len(made) < 500
