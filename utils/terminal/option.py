@@ -1,7 +1,7 @@
 """Command-line options for search, sampling and rescoring."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 from jsonargparse import ArgumentParser, Namespace
@@ -12,19 +12,8 @@ from utils.search.sampling import SamplingConfig
 ConfigT = TypeVar("ConfigT", SearchConfig, SamplingConfig)
 
 _RISK_SAMPLES = 32  # fewest candidates for a choice by risk, unless the user gives a number
-_SEARCH = {"beam": "beam_size"} | {
-    name: name
-    for name in (
-        "length_penalty",
-        "normalization",
-        "coverage_penalty",
-        "min_length",
-        "max_length",
-        "min_ratio",
-        "max_ratio",
-        "no_repeat_ngram",
-    )
-}
+# option -> field of `SearchConfig`
+_SEARCH = {{"beam_size": "beam"}.get(field.name, field.name): field.name for field in fields(SearchConfig)}
 # option -> field of `SamplingConfig`
 SAMPLING = {"samples": "n_samples", "temperature": "temperature", "top_k": "top_k", "top_p": "top_p", "seed": "seed"}
 
