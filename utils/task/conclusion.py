@@ -17,7 +17,7 @@ from utils.provenance import portable, provenance
 from utils.run import ATTENTION, CURVE, TEST, TRANSLATIONS, WEIGHTS, Run, load_weights
 from utils.training.progress import Progress
 from utils.training.validation import Judge, Sample, Validation
-from utils.training.weight_store import WeightStore, average, read_score, write_weights
+from utils.training.weight_store import WeightStore, average, read_n_averaged, read_score, write_weights
 from utils.visualize.attention import cross_attention, draw_cross_attention
 
 
@@ -57,16 +57,17 @@ def try_average(
     if not paths:
         return
     try:
-        trained.net.load_state_dict(average(paths, say))
+        mean = average(paths, say)
+        trained.net.load_state_dict(mean.weights)
     except ValueError as error:  # hours of training are not lost for that: the best weights are still tested
         say(f"\nNo average of weights: {error}")
         return
     score, best = trained.test(dev, judge).score(select_by), read_score(folder / WEIGHTS)
     good, sign = score >= best, -1 if select_by == "loss" else 1
     if good:
-        write_weights(trained.net.state_dict(), folder / WEIGHTS, score)
+        write_weights(trained.net.state_dict(), folder / WEIGHTS, score, mean.n)
     say(
-        f"\nAverage of the weights of the last {len(paths)} validations: dev {select_by} {sign * score:.2f} against "
+        f"\nAverage of the weights of the last {mean.n} validations: dev {select_by} {sign * score:.2f} against "
         f"{sign * best:.2f} for the best weights: {'used' if good else 'not used'}"
     )
 
@@ -98,6 +99,7 @@ def score_best(
         "seed": config.training.seed,
         **about,
         **_result(trained, scores),
+        "averaged": read_n_averaged(folder / WEIGHTS),
         **provenance(next(trained.net.parameters()).device),
         "config": config.plain(portable),
     }

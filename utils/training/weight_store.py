@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -17,20 +18,26 @@ from utils.out_of_memory import is_out_of_memory
 from utils.training.step_file import step_file, step_files, step_of
 
 _SUFFIX = ".safetensors"
-_CHECKSUM, _SCORE = "sha256", "score"  # entries of the metadata; the rest name tied weights
+_CHECKSUM, _SCORE, _AVERAGED = "sha256", "score", "averaged"  # entries of the metadata; the rest name tied weights
 
 
-def write_weights(weights: Mapping[str, Tensor], path: Path, score: float) -> None:
+def write_weights(weights: Mapping[str, Tensor], path: Path, score: float, n_averaged: int = 1) -> None:
     """Write weights and the dev score they reached; tied ones once, under their first name.
 
     `safetensors.torch.load_model` can read the file.
+
+    Args:
+        weights: by their names in the network.
+        path: where to write.
+        score: their dev score, of which more is better.
+        n_averaged: the number of validations that they are the mean of.
 
     Raises:
         OSError: when writing fails, for example because the disk is full.
     """
     tensors: dict[str, Tensor] = {}
     names: dict[tuple[object, ...], str] = {}
-    facts = {_SCORE: repr(score)}
+    facts = {_SCORE: repr(score), _AVERAGED: str(n_averaged)}
     for name, tensor in weights.items():
         kept = names.setdefault((tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype, tensor.device), name)
         if kept == name:
@@ -75,12 +82,21 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 def read_score(path: Path) -> float:
     """Return the dev score of the weights in a file; minus infinity if it cannot be read or is NaN."""
+    score = _number(path, _SCORE, -math.inf)
+    return -math.inf if math.isnan(score) else score
+
+
+def read_n_averaged(path: Path) -> int:
+    """Return the number of validations whose weights are averaged in a file; 1 if it does not say."""
+    return int(_number(path, _AVERAGED, 1))
+
+
+def _number(path: Path, fact: str, default: float) -> float:
     try:
         with safe_open(path, "pt") as file:
-            score = float((file.metadata() or {})[_SCORE])
+            return float((file.metadata() or {})[fact])
     except (SafetensorError, OSError, RuntimeError, ValueError, LookupError):
-        return -math.inf
-    return -math.inf if math.isnan(score) else score
+        return default
 
 
 def _digest(tensors: Mapping[str, Tensor], facts: Mapping[str, str]) -> str:
@@ -92,7 +108,14 @@ def _digest(tensors: Mapping[str, Tensor], facts: Mapping[str, str]) -> str:
     return digest.hexdigest()
 
 
-def average(paths: Sequence[Path], say: Callable[[str], None]) -> dict[str, Tensor]:
+class Average(NamedTuple):
+    """The mean of several weights, and of how many."""
+
+    weights: dict[str, Tensor]
+    n: int
+
+
+def average(paths: Sequence[Path], say: Callable[[str], None]) -> Average:
     """Average the weights in several files (checkpoint averaging, Vaswani et al. 2017, §6.1), under all names.
 
     The sum is in double precision. A damaged file is left out and reported.
@@ -118,7 +141,9 @@ def average(paths: Sequence[Path], say: Callable[[str], None]) -> dict[str, Tens
     if not n:
         raise ValueError(f"no weights to average: none of {len(paths)} files can be read")
     means: dict[int, Tensor] = {}  # tied weights are one tensor here, too
-    return {name: means.setdefault(id(tensor), (sums[name] / n).to(tensor.dtype)) for name, tensor in latest.items()}
+    return Average(
+        {name: means.setdefault(id(tensor), (sums[name] / n).to(tensor.dtype)) for name, tensor in latest.items()}, n
+    )
 
 
 class WeightStore:

@@ -17,7 +17,7 @@ from utils.run import WEIGHTS
 from utils.task.conclusion import try_average, what_next
 from utils.training.progress import Progress
 from utils.training.validation import Judge, Validation
-from utils.training.weight_store import WeightStore, read_score, read_weights, write_weights
+from utils.training.weight_store import WeightStore, read_n_averaged, read_score, read_weights, write_weights
 
 
 class Trained:
@@ -59,6 +59,7 @@ def test_an_average_takes_the_place_of_what_is_no_better(tmp_path: Path, best: f
     said = concluded(tmp_path, (7.0, 2.0, 3.5, 3.5), best)
     assert read_weights(tmp_path / WEIGHTS)["weight"].item() == weight
     assert read_score(tmp_path / WEIGHTS) == max(best, 10.0)
+    assert read_n_averaged(tmp_path / WEIGHTS) == (1 if weight == 99 else 3)
     used = "not used" if weight == 99 else "used"
     assert said == (
         "\nAverage of the weights of the last 3 validations: "

@@ -143,7 +143,7 @@ def test_the_best_weights_are_scored_on_the_test_text(texts: Texts) -> None:
     task = texts.task()
     folder = create_run(task.config, task.vocabulary, texts.root / "runs")
     best, last = task.build(), task.build()
-    write_weights(best.state_dict(), folder / WEIGHTS, 0.0)
+    write_weights(best.state_dict(), folder / WEIGHTS, 0.0, n_averaged=3)
     task.conclude(Trained(last), folder, print)
     translations = (folder / TRANSLATIONS).read_text(encoding="utf-8").splitlines()
     run = load_run(folder, torch.device("cpu"))
@@ -157,11 +157,13 @@ def test_the_best_weights_are_scored_on_the_test_text(texts: Texts) -> None:
         nats -= log_p[range(len(log_p)), [*target, EOS_ID]].sum().item()
         n_tokens += len(log_p)
     assert result["perplexity"] == pytest.approx(math.exp(nats / n_tokens), rel=1e-4)
-    assert {name: result[name] for name in ("name", "seed", "steps", "best_step", "target_tokens", "minutes")} == {
+    facts = ("name", "seed", "steps", "best_step", "averaged", "target_tokens", "minutes")
+    assert {name: result[name] for name in facts} == {
         "name": "tiny",
         "seed": 7,
         "steps": 9,
         "best_step": 6,
+        "averaged": 3,
         "target_tokens": 1234,
         "minutes": 1.5,
     }

@@ -157,7 +157,8 @@ def files(folder: Path, *values: dict[str, Tensor]) -> list[Path]:
 
 def test_the_average_is_the_mean(tmp_path: Path) -> None:
     draws = [{"w": torch.randn(50, 7), "b": torch.randn(7)} for _ in range(5)]
-    found = average(files(tmp_path, *draws), pytest.fail)
+    found, n = average(files(tmp_path, *draws), pytest.fail)
+    assert n == 5
     for name in ("w", "b"):
         exact = torch.stack([draw[name].double() for draw in draws]).mean(0).float()
         assert found[name].equal(exact)
@@ -167,18 +168,18 @@ def test_the_average_is_the_mean(tmp_path: Path) -> None:
 def test_an_average_of_one_or_of_equals_changes_no_bit(tmp_path: Path) -> None:
     draw = {"w": torch.randn(50, 7)}
     for n in (1, 3, 7):
-        assert same(average(files(tmp_path, *[draw] * n), pytest.fail), draw)
+        assert same(average(files(tmp_path, *[draw] * n), pytest.fail).weights, draw)
 
 
 def test_large_weights_do_not_swallow_small_ones(tmp_path: Path) -> None:
     values = [1e8, 1.0, -1e8, 1.0]
-    found = average(files(tmp_path, *({"w": torch.tensor([value])} for value in values)), pytest.fail)
+    found = average(files(tmp_path, *({"w": torch.tensor([value])} for value in values)), pytest.fail).weights
     assert found["w"].item() == 0.5
 
 
 def test_an_average_fits_a_network_with_tied_weights(tmp_path: Path) -> None:
     nets = [lively(MODEL, 20, 30, seed) for seed in range(3)]
-    found = average(files(tmp_path, *(dict(net.state_dict()) for net in nets)), pytest.fail)
+    found = average(files(tmp_path, *(dict(net.state_dict()) for net in nets)), pytest.fail).weights
     assert found["output.weight"] is found["tgt_embedding.weight"]
     fresh = lively(MODEL, 20, 30, seed=9)
     fresh.load_state_dict(found)
@@ -193,7 +194,9 @@ def test_damaged_files_are_left_out_with_a_line(tmp_path: Path) -> None:
     paths[1].write_bytes(paths[1].read_bytes()[:-1] + b"\x7f")
     paths[0].write_bytes(b"")
     said: list[str] = []
-    assert same(average(paths, said.append), weights(4))
+    found, n = average(paths, said.append)
+    assert same(found, weights(4))
+    assert n == 2
     assert len(said) == 2
     assert all(line.startswith("Left out of the average: ") for line in said)
     assert str(paths[0]) in said[0]
