@@ -6,7 +6,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from const.path import ROOT
-from utils.changed_setting import flat
+from utils.changed_setting import changed_settings, flat
 from utils.file import read_json, write_text
 from utils.training.validation import SCORES
 
@@ -29,9 +29,10 @@ def _results(folder: Path, of_translators: bool) -> Iterator[list[dict[str, Any]
         result = read_json(file)
         if ("bleu" in result) is of_translators:
             others = runs.setdefault(result["name"], [])
-            if others and _recipe(others[0]) != _recipe(result):
+            if others and (changed := changed_settings(_recipe(others[0]), _recipe(result))):
                 raise ValueError(
-                    f"{file} has other settings than other results of {result['name']}: keep those of one setting"
+                    f"{file} differs from other results of {result['name']} in {', '.join(changed)}: "
+                    "keep those of one setting"
                 )
             others.append(result)
     yield from runs.values()

@@ -56,9 +56,13 @@ def test_a_mean_is_of_one_recipe(tmp_path: Path) -> None:
     assert "2 seeds" in result_table(tmp_path)
     keep(2, 128, more_src=None, pre_tokenized=False)  # options that the first was made before
     assert "2 seeds" in result_table(tmp_path)
-    for d_model, data in ((256, {}), (128, {"more_src": "back.ja"}), (128, {"held_out": 0})):
+    for d_model, data, name in (
+        (256, {}, "model.d_model"),
+        (128, {"more_src": "back.ja"}, "data.more_src"),
+        (128, {"held_out": 0}, "data.held_out"),
+    ):
         keep(2, d_model, **data)
-        with pytest.raises(ValueError, match=r"few_2\.json has other settings than other results of few: keep"):
+        with pytest.raises(ValueError, match=rf"few_2\.json differs from other results of few in {name}: keep"):
             result_table(tmp_path)
 
 
