@@ -8,6 +8,13 @@ from torch import Tensor, nn
 _ROWS = 64  # the number of rows of x that the layout is optimised for; others work too
 
 
+def _has_blocks(dtype: torch.dtype) -> bool:
+    """Return whether oneDNN has a layout for weights of this precision here; for bf16 it needs AVX-512."""
+    if not torch.backends.mkldnn.is_available():
+        return False
+    return dtype != torch.bfloat16 or torch.ops.mkldnn._is_mkldnn_bf16_supported()
+
+
 class PackedLinear(nn.Module):
     """A linear layer that computes in a precision of its own.
 
@@ -23,7 +30,7 @@ class PackedLinear(nn.Module):
         super().__init__()
         weight = linear.weight.detach().to(dtype, copy=True)
         self.dtype = dtype
-        self.blocked = weight.device.type == "cpu" and torch.backends.mkldnn.is_available()
+        self.blocked = weight.device.type == "cpu" and _has_blocks(dtype)
         if self.blocked:
             weight = torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS)
         self.weight = weight
