@@ -67,7 +67,7 @@ class DecoderBlock(nn.Module):
 
         def attend_self(x: Tensor) -> Tensor:
             nonlocal past
-            past = past.append(self.self_attention.project(x))
+            past = past.append(self.self_attention.project(x, start=past.key.size(2)))
             return self.self_attention.attend(x, past)
 
         def attend_source(x: Tensor) -> Tensor:

@@ -43,6 +43,7 @@ class MultiHeadAttention(nn.Module):
         n_heads: number of heads; divides d_model.
         attention: the attention itself, explicit or fused; explicit and without dropout when not given.
         score_bias: a module (query, key) -> (B, H, T, S) whose result is added to QKᵀ.
+        rotary: turns queries and keys by their positions; for self-attention, whose last query is at its last key.
 
     Raises:
         ValueError: n_heads does not divide d_model.
@@ -54,6 +55,7 @@ class MultiHeadAttention(nn.Module):
         n_heads: int,
         attention: nn.Module | None = None,
         score_bias: nn.Module | None = None,
+        rotary: nn.Module | None = None,
     ) -> None:
         super().__init__()
         if n_heads < 1 or d_model % n_heads:
@@ -64,6 +66,7 @@ class MultiHeadAttention(nn.Module):
         self.output = nn.Linear(d_model, d_model)
         self.attention = attention if attention is not None else ScaledDotProductAttention()
         self.score_bias = score_bias
+        self.rotary = rotary
 
     def forward(
         self,
@@ -76,16 +79,19 @@ class MultiHeadAttention(nn.Module):
             x = memory = _lowered(x)  # cast once for both products
         return self.attend(x, self.project(memory), mask)
 
-    def project(self, memory: Float[Tensor, "B S D"]) -> KeyValue:
-        """Project the keys and values of memory once; they may be attended to many times."""
-        key, value = self.key_value(memory).chunk(2, dim=-1)
-        return KeyValue(self._split(key), self._split(value))
+    def project(self, memory: Float[Tensor, "B S D"], start: int = 0) -> KeyValue:
+        """Project the keys and values of memory, from position `start`, once; they may be attended to many times."""
+        key, value = map(self._split, self.key_value(memory).chunk(2, dim=-1))
+        return KeyValue(key if self.rotary is None else self.rotary(key, start), value)
 
     def attend(
         self, x: Float[Tensor, "B T D"], kv: KeyValue, mask: Bool[Tensor, "..."] | None = None
     ) -> Float[Tensor, "B T D"]:
         """Attend from x to keys and values that are already projected."""
-        return self.mix(self._split(self.query(x)), kv, mask)
+        query = self._split(self.query(x))
+        if self.rotary is not None:
+            query = self.rotary(query, kv.key.size(2) - query.size(2))
+        return self.mix(query, kv, mask)
 
     def mix(
         self, query: Float[Tensor, "B H T K"], kv: KeyValue, mask: Bool[Tensor, "..."] | None = None

@@ -40,6 +40,9 @@ class PackedDecoderBlock(DecoderBlock):
 
         three = self.query_key_value(_enter(self.around_self, x)).view(n_rows, 1, 3, attention.n_heads, -1)
         query, key, value = three.permute(2, 0, 3, 1, 4).unbind(0)
+        if attention.rotary is not None:
+            start = past.key.size(2)
+            query, key = attention.rotary(query, start), attention.rotary(key, start)
         past = past.append(KeyValue(key, value))
         x = _leave(self.around_self, x, attention.mix(query, past))
 

@@ -1,4 +1,4 @@
-"""Positional encodings: the sinusoid of the paper, or a learned table, with the same interface."""
+"""Positional encodings: the sinusoid of the paper, a learned table, or none, with the same interface."""
 
 import torch
 from jaxtyping import Float
@@ -72,3 +72,19 @@ class LearnedPositionalEncoding(nn.Module):
                 "shorten the input, or train with a larger max_length"
             )
         return self.dropout(x + self.table.weight[start:end])
+
+
+class NoPositionalEncoding(nn.Module):
+    """Nothing is added: dropout(x), where the attention itself knows the positions.
+
+    Args:
+        dropout: probability of dropping a component.
+    """
+
+    def __init__(self, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.dropout = Dropout(dropout)
+
+    def forward(self, x: Float[Tensor, "B L D"], start: int = 0) -> Float[Tensor, "B L D"]:  # noqa: ARG002
+        """Apply the dropout; positions do not matter."""
+        return self.dropout(x)

@@ -13,7 +13,8 @@ from layers.encoder_block import EncoderBlock
 from layers.feed_forward import Activation, FeedForward
 from layers.mask import causal_mask, padding_mask
 from layers.multi_head_attention import KeyValue, MultiHeadAttention
-from layers.positional_encoding import LearnedPositionalEncoding, SinusoidalPositionalEncoding
+from layers.positional_encoding import LearnedPositionalEncoding, NoPositionalEncoding, SinusoidalPositionalEncoding
+from layers.rotary_embedding import RotaryEmbedding
 from layers.scaled_dot_product_attention import attention_kernel
 from layers.token_embedding import TokenEmbedding
 from models.bert import Bert, BertConfig
@@ -35,7 +36,7 @@ class TransformerConfig:
         attention_dropout: probability of dropping an attention weight.
         norm_first: norm before each sub-layer (True) or after it, as in the paper (False).
         activation: non-linearity of the feed-forward layers.
-        positions: sinusoid of the paper, or a learned table.
+        positions: sinusoid of the paper, a learned table, or rotary: every self-attention turns queries and keys.
         max_length: longest input in tokens, </s> included; a learned table has as many rows.
         initialisation: unit_variance: embeddings have unit variance after their scaling by √D; xavier_uniform: every
             matrix by its own shape, embeddings too.
@@ -58,7 +59,7 @@ class TransformerConfig:
     attention_dropout: float = 0.0
     norm_first: bool = True
     activation: Activation = "relu"
-    positions: Literal["sinusoidal", "learned"] = "sinusoidal"
+    positions: Literal["sinusoidal", "learned", "rotary"] = "sinusoidal"
     max_length: int = 256
     initialisation: Initialisation = "unit_variance"
     tie: Literal["none", "target", "all"] = "all"
@@ -131,11 +132,13 @@ class Transformer(nn.Module):
         self.src_positions = self._positions()
         self.tgt_positions = self._positions()
         self.encoder = nn.ModuleList(
-            EncoderBlock(self._attention(), self._feed_forward(), c.d_model, c.dropout, c.norm_first)
+            EncoderBlock(self._self_attention(), self._feed_forward(), c.d_model, c.dropout, c.norm_first)
             for _ in range(c.n_encoder_layers)
         )
         self.decoder = nn.ModuleList(
-            DecoderBlock(self._attention(), self._attention(), self._feed_forward(), c.d_model, c.dropout, c.norm_first)
+            DecoderBlock(
+                self._self_attention(), self._attention(), self._feed_forward(), c.d_model, c.dropout, c.norm_first
+            )
             for _ in range(c.n_decoder_layers)
         )
         # with norm last, every block ends with a norm already
@@ -151,12 +154,20 @@ class Transformer(nn.Module):
             self.src_embedding, self.src_positions = Bert(replace(c.bert, fused=c.fused), src_vocab + 1), nn.Identity()
 
     def _positions(self) -> nn.Module:
+        if self.config.positions == "rotary":
+            return NoPositionalEncoding(self.config.dropout)
         kind = {"sinusoidal": SinusoidalPositionalEncoding, "learned": LearnedPositionalEncoding}
         return kind[self.config.positions](self.config.d_model, self.config.max_length, self.config.dropout)
 
-    def _attention(self) -> MultiHeadAttention:
+    def _attention(self, rotary: nn.Module | None = None) -> MultiHeadAttention:
         kernel = attention_kernel(self.config.fused, self.config.attention_dropout)
-        return MultiHeadAttention(self.config.d_model, self.config.n_heads, kernel)
+        return MultiHeadAttention(self.config.d_model, self.config.n_heads, kernel, rotary=rotary)
+
+    def _self_attention(self) -> MultiHeadAttention:
+        c = self.config
+        if c.positions != "rotary":
+            return self._attention()
+        return self._attention(RotaryEmbedding(c.d_model // c.n_heads, c.max_length))
 
     def _feed_forward(self) -> FeedForward:
         c = self.config
