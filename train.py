@@ -330,6 +330,9 @@ def go_on(trainer: Trainer, checkpoints: CheckpointStore, task: Task, say: Calla
         if trainer.memories:
             trainer.memories, trainer.progress.position = {}, 0
             say("The text is split into other streams than before: the epoch starts over, with an empty memory")
+        elif trainer.progress.position and streams["text"] != text:
+            trainer.progress.position = 0
+            say("This epoch starts over, with the new text")
         elif trainer.progress.position:
             say("The text is split into other batches than before: parts of this epoch may come twice, or not at all")
 
@@ -394,10 +397,13 @@ def train(arguments: Arguments, processes: Processes, device: torch.device) -> N
         if resumed is not None and processes.is_first and not arguments.dry_run:
             alone.enter_context(run_folder.trained_alone(resumed))  # what is read now is what is gone on from
         with processes.first_alone():
-            task = prepare(arguments.config, resumed or arguments.init_from, say)
+            task = prepare(arguments.config, resumed or arguments.init_from or arguments.branch, say)
         config = task.config
         trainer = new_trainer(task, arguments.init_from, processes, device, say)
         checkpoints = None
+        if arguments.branch is not None:
+            go_on(trainer, CheckpointStore(arguments.branch / run_folder.CHECKPOINTS, 1), task, say)
+            trainer.progress.forget_scores()  # of the trunk's weights, which the new run does not have
         if resumed is not None:
             checkpoints = CheckpointStore(resumed / run_folder.CHECKPOINTS, config.checkpoint.keep_last)
             go_on(trainer, checkpoints, task, say)

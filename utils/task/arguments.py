@@ -3,7 +3,7 @@
 import argparse
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,6 +30,8 @@ from utils.config import (
 from utils.dataset.corpus import DataConfig
 from utils.file import require_folder_name
 from utils.run import CHECKPOINTS, CONFIG, find_run, newest_run, read_config
+from utils.training.checkpoint_store import SUFFIX
+from utils.training.step_file import step_files, step_of
 
 
 class Arguments(NamedTuple):
@@ -38,6 +40,7 @@ class Arguments(NamedTuple):
     config: AnyConfig
     resume: Path | None = None
     init_from: Path | None = None
+    branch: Path | None = None
     dry_run: bool = False
     profile: bool = False
 
@@ -77,6 +80,7 @@ def build_parser(config_type: type[AnyConfig] = TranslationConfig) -> Parser:
   python train.py --resume                                        resume the newest run
   python train.py --resume pickles/RUN --training.max_epochs 40   resume this run, and train longer
   python train.py --init-from pickles/RUN --data.src my.ja --data.tgt my.en --name tuned   fine-tune its weights
+  python train.py --branch pickles/RUN --name finished            let the learning rate of a trapezoid fall to its end
   torchrun --nproc-per-node 2 train.py --batch.accumulate 2       two processes, two batches per update
   python train.py --config bert_ja                                a BERT of KFTT's Japanese
   python train.py --config transformer_xl_en                      a Transformer-XL of its English
@@ -91,6 +95,12 @@ def build_parser(config_type: type[AnyConfig] = TranslationConfig) -> Parser:
     parser.add_argument("--resume", nargs="?", const="newest", metavar="RUN", help="resume this run, or the newest one")
     parser.add_argument(
         "--init-from", metavar="RUN", help="start a new run from the weights, vocabulary and settings of this one"
+    )
+    parser.add_argument(
+        "--branch",
+        metavar="RUN",
+        help="start a new run from the newest checkpoint of this one, which stays as it is, and let the learning rate "
+        "fall to its end over a fifth of all updates; the settings given apply to the new run",
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="report what would be trained, how large and how fast; train nothing"
@@ -113,10 +123,12 @@ def read_arguments(argv: Sequence[str]) -> Arguments:
     """
     asked = _first_look(argv)
     settings = None if asked.config is None else find_settings(Path(asked.config))
-    if asked.resume is not None and asked.init_from is not None:
-        raise ValueError("--resume continues a run and --init-from starts a new one: give only one of them")
-    resumed = begun = None
-    if asked.resume is not None:
+    if sum(run is not None for run in (asked.resume, asked.init_from, asked.branch)) > 1:
+        raise ValueError("--resume continues a run, --init-from and --branch start a new one: give only one of them")
+    resumed = begun = trunk = None
+    if asked.branch is not None:
+        trunk = find_run(Path(asked.branch), having=CHECKPOINTS)
+    elif asked.resume is not None:
         resumed = (
             newest_run(CHECKPOINTS, config_type=None)
             if asked.resume == "newest"
@@ -127,12 +139,12 @@ def read_arguments(argv: Sequence[str]) -> Arguments:
     if asked.task is not None and asked.task not in CONFIG_TYPES:
         raise ValueError(f"task={asked.task} is not one of {', '.join(CONFIG_TYPES)}")
     config_type = CONFIG_TYPES[asked.task or "translation"]
-    if (source := resumed or begun) is not None:
+    if (source := resumed or begun or trunk) is not None:
         saved = source / CONFIG
         if not saved.is_file():
             raise ValueError(f"no settings {saved}: give the folder of a run")
         config_type = config_type_of(saved)
-        cleared = _without_own_files(argv, settings, begun is not None) if config_type is TranslationConfig else []
+        cleared = _without_own_files(argv, settings, resumed is None) if config_type is TranslationConfig else []
         argv = ["--config", str(saved), *cleared, *argv]
     elif settings is not None:
         config_type = config_type_of(settings)
@@ -148,7 +160,30 @@ def read_arguments(argv: Sequence[str]) -> Arguments:
         _refuse_other_held_out(resumed, config)
     else:
         require_folder_name(config.name)
-    return Arguments(config, resumed, begun, given.dry_run, given.profile)
+    if trunk is not None:
+        config = _with_decay(config, trunk)
+    return Arguments(config, resumed, begun, trunk, given.dry_run, given.profile)
+
+
+def _with_decay(config: AnyConfig, trunk: Path) -> AnyConfig:
+    """Return the settings of a branch: it ends with a decay that begins at the trunk's newest checkpoint.
+
+    Raises:
+        ValueError: the trunk has no checkpoint, or no learning rate that waits for its decay.
+    """
+    optimizer, plan = config.optimizer, config.training
+    if optimizer.schedule != "trapezoid":
+        raise ValueError(
+            f"--branch lets the learning rate of a trapezoid fall, but {trunk} has schedule={optimizer.schedule}: "
+            "use --init-from"
+        )
+    if not (files := step_files(trunk / CHECKPOINTS, SUFFIX)):
+        raise ValueError(f"no checkpoint in {trunk / CHECKPOINTS}: the run has not saved one yet")
+    step = step_of(files[-1])
+    # a fifth of all updates is a quarter of those before; what the trunk itself may have had is not the branch's
+    decay_steps = optimizer.decay_steps or max(1, step // 4)
+    optimizer = replace(optimizer, decay_steps=decay_steps, decay_from=step)
+    return replace(config, optimizer=optimizer, training=replace(plan, max_steps=step + decay_steps, max_epochs=None))
 
 
 def _refuse_other_score(run: Path, config: AnyConfig) -> None:
@@ -206,10 +241,10 @@ def _without_own_files(argv: Sequence[str], settings: Path | None, is_new: bool)
 def _first_look(argv: Sequence[str]) -> argparse.Namespace:
     """Return the options that decide which other options there are."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    for option in ("--config", "--task", "--init-from"):
+    for option in ("--config", "--task", "--init-from", "--branch"):
         parser.add_argument(option)
     parser.add_argument("--resume", nargs="?", const="newest")
     try:
         return parser.parse_known_args([hyphenated(argument) for argument in argv])[0]
     except argparse.ArgumentError:  # an option without its value: the full parser reports it
-        return argparse.Namespace(config=None, task=None, init_from=None, resume=None)
+        return argparse.Namespace(config=None, task=None, init_from=None, branch=None, resume=None)

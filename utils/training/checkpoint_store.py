@@ -10,7 +10,7 @@ import torch
 from utils.training.checkpoint import DamagedError, load_checkpoint, save_checkpoint
 from utils.training.step_file import step_file, step_files
 
-_SUFFIX = ".pt"
+SUFFIX = ".pt"
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class CheckpointStore:
 
     def _paths(self) -> list[Path]:
         """Return all checkpoints, newest first."""
-        return step_files(self._folder, _SUFFIX)[::-1]
+        return step_files(self._folder, SUFFIX)[::-1]
 
     def save(self, state: Mapping[str, Any], step: int) -> None:
         """Write a checkpoint, and only then delete old ones; those that `load` found damaged do not count as kept.
@@ -59,7 +59,7 @@ class CheckpointStore:
             OSError: when writing fails, for example because the disk is full; earlier checkpoints stay.
             TypeError: when the state holds more than tensors and plain values.
         """
-        path = step_file(self._folder, step, _SUFFIX)
+        path = step_file(self._folder, step, SUFFIX)
         save_checkpoint(state, path)
         self._damaged.discard(path)
         good = [other for other in self._paths() if other not in self._damaged]

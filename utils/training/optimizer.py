@@ -20,12 +20,16 @@ class OptimizerConfig:
             longer), with adam for embeddings, output, biases and norms at the same learning rate.
         schedule: course of the learning rate after the linear warm-up: inverse_sqrt, falling with the inverse square
             root of the step; noam, the same by the formula of Vaswani et al. (its peak follows from d_model and
-            warmup_steps); cosine, half a cosine down to final_lr; constant, staying at the peak.
+            warmup_steps); cosine, half a cosine down to final_lr; trapezoid, staying at the peak and falling to
+            final_lr over the last updates, of which a training without an end has none (see `train.py --branch`);
+            constant, staying at the peak.
         peak_lr: learning rate at the end of the warm-up (not used by noam).
         warmup_steps: updates of linear warm-up; 0: start at the peak.
         noam_factor: factor by which the learning rate of the paper is multiplied (noam only).
-        decay_steps: updates from the end of the warm-up to final_lr (cosine only); null: until training.max_steps.
-        final_lr: learning rate at the end (cosine only).
+        decay_steps: updates over which the rate falls to final_lr. cosine: from the end of the warm-up; null: until
+            training.max_steps. trapezoid: the last ones before training.max_steps; null: a fifth of them.
+        decay_from: update after which a trapezoid falls; null: decay_steps before training.max_steps.
+        final_lr: learning rate at the end (cosine, trapezoid).
         betas: decay rates of the running means of the gradient and the squared gradient (adam).
         eps: added to the denominator of each step (adam).
         momentum: decay rate of the running mean of the gradient (muon).
@@ -37,11 +41,12 @@ class OptimizerConfig:
     """
 
     kind: OptimizerKind = "adam"
-    schedule: Literal["inverse_sqrt", "noam", "cosine", "constant"] = "inverse_sqrt"
+    schedule: Literal["inverse_sqrt", "noam", "cosine", "trapezoid", "constant"] = "inverse_sqrt"
     peak_lr: float = 7e-4
     warmup_steps: int = 4000
     noam_factor: float = 1.0
     decay_steps: int | None = None
+    decay_from: int | None = None
     final_lr: float = 0.0
     betas: tuple[float, float] = (0.9, 0.98)
     eps: float = 1e-9
@@ -67,17 +72,17 @@ class OptimizerConfig:
             raise ValueError(
                 f"ema_decay={self.ema_decay}: give at least 0 and below 1, such as 0.999, or null for none"
             )
-        if self.schedule == "cosine":
+        if self.schedule in ("cosine", "trapezoid"):
             if self.decay_steps is not None and self.decay_steps < 1:
                 raise ValueError(
-                    f"schedule=cosine with decay_steps={self.decay_steps}: give the number of updates from the end of "
-                    "the warm-up to that of the training, or null"
+                    f"schedule={self.schedule} with decay_steps={self.decay_steps}: give the number of updates over "
+                    "which the learning rate falls, or null"
                 )
             if self.final_lr > self.peak_lr:
                 raise ValueError(f"final_lr={self.final_lr} is above peak_lr={self.peak_lr}: give at most that")
 
     def ending_at(self, max_steps: int | None) -> Self:
-        """Return the settings with decay_steps filled in, so that a cosine ends with the training.
+        """Return the settings with the place of the decay filled in, so that it ends with the training.
 
         Args:
             max_steps: number of updates of the training, if known.
@@ -85,6 +90,9 @@ class OptimizerConfig:
         Raises:
             ValueError: when a cosine needs max_steps and it is unknown, or the warm-up takes all of them.
         """
+        if self.schedule == "trapezoid" and max_steps is not None and self.decay_from is None:
+            decay_steps = self.decay_steps or max(1, max_steps // 5)
+            return replace(self, decay_steps=decay_steps, decay_from=max(0, max_steps - decay_steps))
         if self.schedule != "cosine" or self.decay_steps is not None:
             return self
         if max_steps is None:

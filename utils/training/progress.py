@@ -25,6 +25,10 @@ class Progress:
         else:
             self.stale += 1
 
+    def forget_scores(self) -> None:
+        """Begin to compare scores anew."""
+        self.best_score, self.best_step, self.stale = float("-inf"), 0, 0
+
     def ended(self, plan: TrainingConfig) -> bool:
         """Return whether a limit of the plan is reached."""
         return (

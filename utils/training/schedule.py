@@ -12,6 +12,8 @@ def learning_rate(step: int, config: OptimizerConfig, d_model: int) -> float:
     - noam: factor · D^-½ · min(step^-½, step · warmup^-3/2), Vaswani et al. 2017, eq. 3 (the same with another peak);
     - cosine: final + ½ (peak - final) (1 + cos(π · (step - warmup) / decay)), Loshchilov & Hutter 2017, eq. 5,
       without restarts: afterwards it stays at `final`;
+    - trapezoid: the peak until `from`, then final + (peak - final) (1 - √((step - from) / decay)), Hägele et al. 2024,
+      eq. 2: a training that need not know its end, since any of its checkpoints can be given a decay of its own;
     - constant: the peak.
 
     Args:
@@ -33,4 +35,7 @@ def learning_rate(step: int, config: OptimizerConfig, d_model: int) -> float:
             raise ValueError("schedule=cosine without decay_steps: give the number of updates after the warm-up")
         done = min(1.0, (step - warmup) / config.decay_steps)
         return config.final_lr + (peak - config.final_lr) * (1 + math.cos(math.pi * done)) / 2
-    return peak if config.schedule == "constant" else peak * math.sqrt(warmup / step)
+    if config.schedule == "trapezoid" and config.decay_from is not None and config.decay_steps is not None:
+        done = min(1.0, max(0, step - config.decay_from) / config.decay_steps)
+        return config.final_lr + (peak - config.final_lr) * (1 - math.sqrt(done))
+    return peak * math.sqrt(warmup / step) if config.schedule in ("inverse_sqrt", "noam") else peak
