@@ -74,6 +74,49 @@ class Epoch:
         return (self[i] for i in range(len(self)))
 
 
+class BothDirections:
+    """The batches of an epoch of two directions, mixed: each batch is of one direction, an update may have both.
+
+    Args:
+        forward: one direction.
+        backward: the other.
+        key: seed of the order, and number of the epoch.
+    """
+
+    def __init__(self, forward: Epoch, backward: Epoch, key: tuple[int, int]) -> None:
+        self._epochs = forward, backward
+        self._order = np.random.default_rng((*key, 2)).permutation(len(forward) + len(backward))
+        self.n_dropped = forward.n_dropped + backward.n_dropped
+        self.padding = sum(len(epoch) * epoch.padding for epoch in self._epochs) / len(self)
+
+    def __len__(self) -> int:
+        """Number of batches."""
+        return len(self._order)
+
+    def _place(self, i: int) -> tuple[Epoch, int]:
+        forward, backward = self._epochs
+        place = int(self._order[i])
+        return (forward, place) if place < len(forward) else (backward, place - len(forward))
+
+    def __getitem__(self, i: int) -> Batch:
+        epoch, place = self._place(i)
+        return epoch[place]
+
+    def target_tokens(self, i: int) -> int:
+        """Return the number of tokens that batch i predicts, </s> included, without making the batch."""
+        epoch, place = self._place(i)
+        return epoch.target_tokens(place)
+
+    def largest(self) -> int:
+        """Return the batch with the most positions, which memory must be able to hold."""
+        forward, backward = self._epochs
+        places = np.argsort(self._order)
+        return max(
+            (int(places[forward.largest()]), int(places[len(forward) + backward.largest()])),
+            key=lambda i: sum(ids.numel() for ids in self[i].sides.values()),
+        )
+
+
 def batch_of(pairs: TokenPairs, rows: NDArray[np.integer], multiple: int = 1) -> Batch:
     """Make tensors of these pairs, lengths padded up to a multiple; <s>, which is not predicted, comes on top."""
     (src_ids, src_lengths), (tgt_ids, tgt_lengths) = (side.gather(rows) for side in pairs)

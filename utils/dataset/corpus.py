@@ -42,6 +42,8 @@ class DataConfig:
         more_src: further training text, for any corpus: back-translations, say; pairs with a line that the dev or test
             text has, too, are left out
         more_tgt: its translation, line by line
+        both_directions: learn to translate back, too, from the same pairs (needs `tokenizer.tag`); dev and test text
+            are of the one direction
         clean: which pairs of the training text are dropped
 
     Raises:
@@ -62,6 +64,7 @@ class DataConfig:
     held_out: int = 500
     more_src: Path | None = None
     more_tgt: Path | None = None
+    both_directions: bool = False
     clean: CleanConfig = field(default_factory=CleanConfig)
 
     def __post_init__(self) -> None:
@@ -111,6 +114,11 @@ class Corpus:
     test: ParallelFiles
     pre_tokenized: bool
     more: MoreText = field(default_factory=MoreText)
+
+    def reversed(self) -> "Corpus":
+        """Return the corpus in the other direction."""
+        train, dev, test = (ParallelFiles(*reversed(files)) for files in (self.train, self.dev, self.test))
+        return replace(self, src_lang=self.tgt_lang, tgt_lang=self.src_lang, train=train, dev=dev, test=test)
 
     def fingerprint(self, root: Path = CORPUS) -> str:
         """Return a hash of the files' contents, in this direction: whatever was derived from other texts is stale.

@@ -41,7 +41,7 @@ def cached_tokenizers(
     def make(folder: Path) -> None:
         text = _cleaned(corpus, data, say, root)
         say(f"Learning the vocabulary ({config.kind}) from {len(text):,} pairs (once; a minute for a large corpus)")
-        train_tokenizers(config, text.src, text.tgt).save(folder)
+        train_tokenizers(config, text.src, text.tgt, (corpus.src_lang, corpus.tgt_lang)).save(folder)
 
     return load_tokenizers(cached_folder(root / "cache" / f"{corpus.name}-tokenizer-{key}", make, say))
 

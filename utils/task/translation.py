@@ -3,14 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from models.bert import BertConfig
 from models.transformer import Transformer
 from utils.config import TranslationConfig
 from utils.dataset.batch import Batch
-from utils.dataset.bucket_sampler import BucketSampler, require_positions
-from utils.dataset.corpus import prepare_corpus
+from utils.dataset.bucket_sampler import BothDirections, BucketSampler, require_positions
+from utils.dataset.corpus import Corpus, prepare_corpus
 from utils.dataset.parallel_text import read_parallel
+from utils.dataset.sampler import Sampler
 from utils.dataset.token_cache import cached_tokenizers, cached_tokens, training_tokens
 from utils.evaluation.validator import Validator
 from utils.run import Run, load_run
@@ -57,6 +59,10 @@ class TranslationTask:
                 "tie=all shares the embeddings of both languages, which needs one vocabulary for both: give "
                 "--tokenizer.joint true, or --model.tie target"
             )
+        if config.data.both_directions and not config.tokenizer.tag:
+            raise ValueError(
+                "both_directions=true needs a token that tells the network which one is meant: give --tokenizer.tag true"
+            )
         self.config = config
         plan, batch, model = config.training, config.batch, config.model
         self.objective = build_objective(plan.label_smoothing, plan.r_drop)
@@ -66,22 +72,31 @@ class TranslationTask:
         remark_on_tokens(config.data, self.corpus, say)
         if source is not None:
             self.vocabulary = load_tokenizers(source)
+            if config.tokenizer.tag:
+                self.vocabulary = self.vocabulary.into(config.data.tgt_lang)
         else:
             self.vocabulary = cached_tokenizers(self.corpus, config.data, config.tokenizer, say)
             if encoder is not None:
                 self.vocabulary = TokenizerPair(load_tokenizers(encoder).src, self.vocabulary.tgt)
-        self.fingerprint = self.corpus.fingerprint()
+        self.fingerprint = self.corpus.fingerprint() + ("-both" if config.data.both_directions else "")
         self.sizes = {"source": len(self.vocabulary.src), "target": len(self.vocabulary.tgt)}
-        sampling = config.tokenizer.sampling
-        train = training_tokens(self.corpus, config.data, self.vocabulary, sampling, plan.seed, say)
-        self.sampler = BucketSampler(
-            train,
-            batch.tokens_per_batch,
-            batch.max_tokens,
-            plan.seed,
-            batch.length_multiple,
-            batch.sentences_per_batch,
-        )
+
+        def sampler(corpus: Corpus, vocabulary: TokenizerPair) -> BucketSampler:
+            train = training_tokens(corpus, config.data, vocabulary, config.tokenizer.sampling, plan.seed, say)
+            return BucketSampler(
+                train,
+                batch.tokens_per_batch,
+                batch.max_tokens,
+                plan.seed,
+                batch.length_multiple,
+                batch.sentences_per_batch,
+            )
+
+        forward = sampler(self.corpus, self.vocabulary)
+        self.sampler: Sampler[Any] = forward
+        if config.data.both_directions:
+            backward = sampler(self.corpus.reversed(), self.vocabulary.into(config.data.src_lang))
+            self.sampler = Sampler(lambda n: BothDirections(forward.epoch(n), backward.epoch(n), (plan.seed, n)))
         dev, test = (cached_tokens(self.corpus, split, config.data, self.vocabulary, say) for split in ("dev", "test"))
         for pairs, files in ((dev, self.corpus.dev), (test, self.corpus.test)):
             if model.positions == "learned":

@@ -41,8 +41,9 @@ class SentencePieceTokenizer:
         vocab_size: int,
         character_coverage: float,
         normalization: str,
+        tags: Sequence[str] = (),
     ) -> "SentencePieceTokenizer":
-        """Learn pieces from lines; from every k-th line of a very large text.
+        """Learn pieces from lines; from every k-th line of a very large text. Tags are ids that no text is encoded to.
 
         Raises:
             ValueError: fewer pieces than characters are requested, or (BPE) more than the lines provide.
@@ -65,6 +66,7 @@ class SentencePieceTokenizer:
                 unk_piece=UNK,
                 bos_piece=BOS,
                 eos_piece=EOS,
+                control_symbols=list(tags),
                 hard_vocab_limit=kind == "bpe",  # a unigram model may end up with fewer pieces; BPE counts its merges
                 max_sentence_length=16384,
                 minloglevel=2,
@@ -127,7 +129,7 @@ class SentencePieceTokenizer:
     def _cut(self, rate: float) -> Cut:
         """Return a sampler for a rate, made only once since it caches words."""
         if rate not in self._cuts:
-            ids = range(len(SPECIAL_TOKENS), len(self))
+            ids = [i for i in range(len(SPECIAL_TOKENS), len(self)) if not self._processor.is_control(i)]
             pieces = {self._processor.id_to_piece(i): Piece(i, self._processor.get_score(i)) for i in ids}
             # BPE numbers its merges; the log-probabilities of a unigram model are not whole numbers
             bpe = all(piece.score.is_integer() for piece in pieces.values())
