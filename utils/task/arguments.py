@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jsonargparse import (  # type: ignore[attr-defined]  # its __all__ lacks ActionConfigFile
     ActionConfigFile,
@@ -182,8 +182,8 @@ def _with_decay(config: AnyConfig, trunk: Path) -> AnyConfig:
     step = step_of(files[-1])
     # a fifth of all updates is a quarter of those before; what the trunk itself may have had is not the branch's
     decay_steps = optimizer.decay_steps or max(1, step // 4)
-    optimizer = replace(optimizer, decay_steps=decay_steps, decay_from=step)
-    return replace(config, optimizer=optimizer, training=replace(plan, max_steps=step + decay_steps, max_epochs=None))
+    ends: dict[str, Any] = {"training": replace(plan, max_steps=step + decay_steps, max_epochs=None)}
+    return replace(config, optimizer=replace(optimizer, decay_steps=decay_steps, decay_from=step), **ends)
 
 
 def _refuse_other_score(run: Path, config: AnyConfig) -> None:

@@ -61,7 +61,7 @@ class TranslationTask:
             )
         if config.data.both_directions and not config.tokenizer.tag:
             raise ValueError(
-                "both_directions=true needs a token that tells the network which one is meant: give --tokenizer.tag true"
+                "both_directions=true needs a token that names the one that is meant: give --tokenizer.tag true"
             )
         self.config = config
         plan, batch, model = config.training, config.batch, config.model

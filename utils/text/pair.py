@@ -201,8 +201,9 @@ def load_tokenizers(folder: Path) -> TokenizerPair:
     """
     if (both := _load(folder / "tokenizer")) is not None:
         tag = folder / _TAG
-        src = TaggedTokenizer(both, tag.read_text(encoding="utf-8").strip()) if tag.is_file() else both
-        return TokenizerPair(src, both)
+        if tag.is_file():
+            return TokenizerPair(TaggedTokenizer(both, tag.read_text(encoding="utf-8").strip()), both)
+        return TokenizerPair(both, both)
     src, tgt = _load(folder / "tokenizer_src"), _load(folder / "tokenizer_tgt")
     if src is None or tgt is None:
         raise ValueError(f"no tokenizer in {folder}: give the folder of a training run")

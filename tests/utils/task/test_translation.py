@@ -21,6 +21,7 @@ from utils.dataset import corpus as corpus_module
 from utils.dataset.batch import BatchConfig, padded
 from utils.dataset.bucket_sampler import BucketSampler
 from utils.dataset.corpus import DataConfig
+from utils.dataset.sampler import Sampler
 from utils.dataset.token_cache import training_tokens
 from utils.dataset.training_data import AnyBatch
 from utils.run import TEST, TRANSLATIONS, WEIGHTS, Run, create_run, load_run
@@ -72,7 +73,7 @@ def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Texts:
     return Texts(replace(CONFIG, data=DataConfig(**files)), tmp_path)
 
 
-def batches(sampler: BucketSampler, n: int = 0) -> list[Any]:
+def batches(sampler: Sampler[Any], n: int = 0) -> list[Any]:
     epoch = sampler.epoch(n)
     return [(epoch[i].src.tolist(), epoch[i].tgt.tolist()) for i in range(len(epoch))]
 
