@@ -271,10 +271,10 @@ def test_the_gradient_reaches_every_parameter(config: TransformerConfig) -> None
         *others, value = parameter.grad.chunk(2) if ".key_value." in name else [parameter.grad]
         assert value.abs().max() > 1e-5, name
         for key in others:
-            turned = config.positions == "rotary" and "self_attention" in name  # by another angle for each key
-            if (
-                name.endswith("bias") and not turned
-            ):  # it adds the same q·b to all scores of a query, as softmax forgets
+            # a key's bias adds the same q·b to all scores of a query, which the softmax forgets; rotary positions turn
+            # it by another angle at each key
+            turned = config.positions == "rotary" and "self_attention" in name
+            if name.endswith("bias") and not turned:
                 assert key.abs().max() < 1e-6, name
             else:
                 assert key.abs().max() > 1e-5, name

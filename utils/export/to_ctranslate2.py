@@ -91,11 +91,17 @@ def _specification(model: Transformer) -> transformer_spec.TransformerSpec:
             f"CTranslate2 has no activation {config.activation}, only {', '.join(_ACTIVATION)}: "
             "export to safetensors, or train with one of these"
         )
-    spec = transformer_spec.TransformerSpec.from_config(
-        (config.n_encoder_layers, config.n_decoder_layers),
-        config.n_heads,
-        pre_norm=config.norm_first,
-        activation=_ACTIVATION[config.activation],
+    # the width of a head's components that turn; CTranslate2 pairs neighbours, as `RotaryEmbedding` does
+    rotary_dim = config.d_model // config.n_heads if config.positions == "rotary" else None
+    shape = {
+        "num_heads": config.n_heads,
+        "pre_norm": config.norm_first,
+        "activation": _ACTIVATION[config.activation],
+        "rotary_dim": rotary_dim,
+    }
+    spec = transformer_spec.TransformerSpec(
+        transformer_spec.TransformerEncoderSpec(config.n_encoder_layers, **shape),
+        transformer_spec.TransformerDecoderSpec(config.n_decoder_layers, **shape),
     )
     sides = (
         (spec.encoder, spec.encoder.embeddings[0], src_embedding, model.src_positions, model.encoder_norm),
@@ -104,7 +110,8 @@ def _specification(model: Transformer) -> transformer_spec.TransformerSpec:
     for side, embedding, table, positions, norm in sides:
         embedding.weight = _array(table.weight)
         embedding.multiply_by_sqrt_depth = True
-        side.position_encodings.encodings = _array(_table(positions))
+        if rotary_dim is None:
+            side.position_encodings.encodings = _array(_table(positions))
         if isinstance(norm, nn.LayerNorm):
             _set_norm(side.layer_norm, norm)
     encoder, decoder = cast(Sequence[EncoderBlock], model.encoder), cast(Sequence[DecoderBlock], model.decoder)

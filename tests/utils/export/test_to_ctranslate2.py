@@ -34,6 +34,7 @@ SHAPES = {
     "untied": replace(MODEL, tie="none"),
     "learned positions, norm last, untied": replace(MODEL, norm_first=False, positions="learned", tie="none"),
     "learned positions, untied, gelu": replace(MODEL, positions="learned", tie="none", activation="gelu"),
+    "rotary positions": replace(MODEL, positions="rotary", n_encoder_layers=2),
     "swish": replace(MODEL, activation="swish", n_encoder_layers=2),
 }
 
