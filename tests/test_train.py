@@ -779,6 +779,46 @@ def test_a_run_goes_on_until_it_is_stopped_and_then_again(home: Path, tmp_path: 
     assert len(list(tmp_path.glob("pickles/*"))) == 1
 
 
+def test_a_trunk_of_both_directions_and_its_branch_resume_bit_for_bit(home: Path, tmp_path: Path) -> None:
+    shutil.copytree(home / "corpus", tmp_path / "corpus")
+
+    def again(run: Path, *options: str) -> bool:
+        """Whether a run that is resumed from its last checkpoint but one ends as it did."""
+        last = max((run / "checkpoints").glob("*.pt"))
+        state = newest(run)
+        last.unlink()
+        finished(run_python("train.py", "--resume", run, *options, home=tmp_path))
+        assert last.is_file()
+        return same(newest(run), state, {"seconds", "active_seconds"})
+
+    both = ("--data.both_directions", "true", "--tokenizer.tag", "true", "--tokenizer.joint", "true")
+    shape = ("--tokenizer.vocab_size", "80", "--model.tie", "all", "--model.positions", "rotary", "--name", "trunk")
+    moves = ("--optimizer.kind", "muon", "--optimizer.ema_decay", "0.8", "--optimizer.schedule", "trapezoid")
+    waits = (
+        "--optimizer.decay_from",
+        "1000000",
+        "--optimizer.warmup_steps",
+        "2",
+        "--training.report_every",
+        "1",
+    )  # longer than the trunk lasts
+    finished(run_python("train.py", *settings(home), *both, *shape, *moves, *waits, home=tmp_path))
+    trunk = only_run(tmp_path)
+    assert again(trunk)
+    untouched = {file: file.read_bytes() for file in trunk.rglob("*") if file.is_file()}
+
+    back = ("--data.both_directions", "false", "--data.src_lang", "en", "--data.tgt_lang", "ja")
+    files = ("--data.src", home / "my.en", "--data.tgt", home / "my.ja", "--optimizer.decay_steps", "6")
+    finished(run_python("train.py", "--branch", trunk, "--name", "done", *back, *files, home=tmp_path))
+    assert untouched == {file: file.read_bytes() for file in trunk.rglob("*") if file.is_file()}
+    (branch,) = tmp_path.glob("pickles/done-*")
+    rates = [record["learning_rate"] for record in timeless(branch / "log.jsonl") if record["kind"] == "train"]
+    assert rates == pytest.approx([0.01 * (1 - (n / 6) ** 0.5) for n in range(1, 7)])
+    assert again(branch)
+    src = load_run(branch, torch.device("cpu")).tokenizers.src
+    assert src.tokens(src.encode(["an old temple"])[0])[0] == "<2ja>"
+
+
 def test_two_processes_are_one(home: Path, tmp_path: Path) -> None:
     """Dropout too: a batch's draws are its own, whichever process learns from it."""
     shutil.copytree(home / "corpus", tmp_path / "corpus")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from const.token import BOS_ID, EOS_ID, PAD_ID
 from models.transformer import Transformer, TransformerConfig
-from utils.dataset.bucket_sampler import BucketSampler, Epoch, batch_of, require_positions
+from utils.dataset.bucket_sampler import BothDirections, BucketSampler, Epoch, batch_of, require_positions
 from utils.dataset.token_array import TokenArray, TokenPairs
 
 Lengths = list[tuple[int, int]]
@@ -237,3 +237,20 @@ def test_what_is_refused_is_what_a_network_cannot_read(
             require_positions(side, Path("dev"), positions, OPTION)
     with outcome:
         Transformer(config, 5, 5)(batch.src, batch.tgt[:, :-1])
+
+
+def test_both_directions_are_all_batches_of_each_mixed_by_seed_and_epoch() -> None:
+    forward = BucketSampler(pairs_of([(n % 7 + 1, n % 5 + 1) for n in range(40)]), 30).epoch(0)
+    backward = BucketSampler(pairs_of([(n % 5 + 1, n % 9 + 1) for n in range(30)]), 30).epoch(0)
+    both = BothDirections(forward, backward, (1, 0))
+    tensors = [batch.src.tolist() for batch in (*forward, *backward)]
+    mixed = [both[i].src.tolist() for i in range(len(both))]
+    assert sorted(mixed) == sorted(tensors)
+    assert mixed != tensors
+    assert mixed == [both[i].src.tolist() for i in range(len(both))]
+    assert mixed != [BothDirections(forward, backward, (1, 1))[i].src.tolist() for i in range(len(both))]
+    for i in range(len(both)):
+        assert both.target_tokens(i) == int((both[i].tgt[:, 1:] != PAD_ID).sum())
+    assert both[both.largest()].src.numel() + both[both.largest()].tgt.numel() == max(
+        both[i].src.numel() + both[i].tgt.numel() for i in range(len(both))
+    )

@@ -166,3 +166,21 @@ def test_lines_need_not_be_a_list(config: TokenizerConfig) -> None:
 def test_only_whole_words_are_lower_cased() -> None:
     with pytest.raises(ValueError, match=r"^lowercase=true needs kind=word: with kind=bpe give normalization nfkc_cf"):
         TokenizerConfig("bpe", lowercase=True)
+
+
+def test_a_tag_begins_each_source_and_no_text_is_encoded_to_it(tmp_path: Path) -> None:
+    pair = train_tokenizers(replace(SUBWORDS, tag=True, joint=True, vocab_size=100), JA, EN, ("ja", "en"))
+    pair.save(tmp_path)
+    for src, tgt in (pair, load_tokenizers(tmp_path)):
+        ids = src.encode([EN[0], "", "<2en>"])
+        assert [src.tokens(row)[:1] for row in ids] == [["<2en>"], [], ["<2en>"]]
+        assert ids[0][1:] == tgt.encode([EN[0]])[0]
+        assert ids[2].count(ids[0][0]) == 1
+        assert tgt.decode([ids[0]]) == [EN[0]]
+        assert [row[0] for row in src.sample([EN[0]], 0.5, 1)] == [ids[0][0]]
+        assert all(ids[0][0] not in row for row in tgt.sample([EN[0], "<2en>"], 0.5, 1))
+    assert pair.into("ja").src.tokens(pair.into("ja").src.encode([JA[0]])[0])[0] == "<2ja>"
+    with pytest.raises(ValueError, match="no <2de>"):
+        pair.into("de")
+    with pytest.raises(ValueError, match="tag=true"):
+        TokenizerConfig(tag=True, joint=False)

@@ -104,6 +104,18 @@ def test_constant_is_a_warm_up_and_a_constant_of_torch(warmup: int) -> None:
     assert learning_rate(10**9, config, D_MODEL) == 0.01
 
 
+def test_a_trapezoid_is_constant_until_its_decay_which_ends_with_the_training() -> None:
+    """Hägele et al. 2024, eq. 2, 1 - sqrt."""
+    endless = OptimizerConfig(schedule="trapezoid", peak_lr=0.01, warmup_steps=20)
+    assert rates(endless.ending_at(None)) == rates(CONSTANT)
+    ended = replace(endless, final_lr=0.001).ending_at(100)
+    assert (ended.decay_from, ended.decay_steps) == (80, 20)  # a fifth, unless told
+    assert learning_rate(80, ended, D_MODEL) == pytest.approx(0.01)
+    assert learning_rate(85, ended, D_MODEL) == pytest.approx(0.001 + 0.009 * (1 - 0.5))
+    assert learning_rate(100, ended, D_MODEL) == learning_rate(10**6, ended, D_MODEL) == pytest.approx(0.001)
+    assert replace(endless, decay_steps=30).ending_at(100).decay_from == 70
+
+
 @pytest.mark.parametrize("config", [INVERSE_SQRT, NOAM, COSINE, CONSTANT], ids=lambda config: config.schedule)
 def test_the_peak_is_at_the_end_of_the_warm_up_and_nothing_jumps(config: OptimizerConfig) -> None:
     found = rates(config)
