@@ -8,6 +8,7 @@ from typing import cast
 
 import ctranslate2
 import pytest
+import torch
 
 from const.token import BOS, PAD, SPECIAL_TOKENS, UNK
 from layers.decoder_block import DecoderBlock
@@ -107,7 +108,9 @@ def test_smaller_numbers_say_almost_the_same(quantization: str, tmp_path: Path) 
     sources = [tokenizers().src.tokens(ids) for ids in tokenizers().src.encode(TEXT.src[::10])]
     pairs = list(zip(small.score_batch(sources, targets), whole.score_batch(sources, targets), strict=True))
     far = [abs(a - b) for ours, theirs in pairs for a, b in zip(ours.log_probs, theirs.log_probs, strict=True)]
-    tolerance = 0.5 if quantization.startswith("int8") else 0.1
+    # AVX2 has no arithmetic for int16, which is computed as int8 there, and int8's sums saturate
+    is_old = torch.backends.cpu.get_cpu_capability() == "AVX2"
+    tolerance = 0.1 if not quantization.startswith("int" if is_old else "int8") else 1.0 if is_old else 0.5
     assert sum(far) / len(far) < tolerance
     sizes = [(tmp_path / folder / "model.bin").stat().st_size for folder in ("model", "whole/model")]
     assert (sizes[0] < 0.8 * sizes[1]) == (quantization != "float32")
