@@ -22,7 +22,7 @@ from tests.utils.export.learned import learned_run
 from tests.utils.task.tiny_run import bert_run, classifier_run, language_run
 from utils.export.to_safetensors import load_safetensors
 from utils.run import WEIGHTS, find_run, load_run
-from utils.text.pair import TokenizerPair
+from utils.text.pair import TokenizerConfig, TokenizerPair, train_tokenizers
 from utils.text.word_tokenizer import WordTokenizer
 
 CPU = torch.device("cpu")
@@ -134,6 +134,19 @@ def test_a_run_of_words_says_how_it_is_used_elsewhere(
     snippet, alone = said_by_snippet(output, TEXT.tgt[5], capsys)
     assert command("translate.py", TEXT.tgt[5], *ENGINE, output, *AS_CTRANSLATE2).out == alone
     assert (".lower()" in snippet) == lowercase
+
+
+def test_a_tagged_run_says_how_it_is_used_elsewhere(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = TokenizerConfig(vocab_size=90, tag=True)
+    tagged = train_tokenizers(config, TEXT.src, TEXT.tgt, ("ja", "en"))
+    monkeypatch.setattr("tests.tiny.tokenizers", lambda: tagged)
+    output = tmp_path / "exported"
+    assert command("export.py", run(tmp_path), "--to", "ctranslate2", "--output", output).status == 0
+    snippet, alone = said_by_snippet(output, TEXT.src[5], capsys)
+    assert command("translate.py", TEXT.src[5], *ENGINE, output, *AS_CTRANSLATE2).out == alone
+    assert '["<2en>"] + ' in snippet
 
 
 def test_smaller_weights_are_made_and_their_size_is_told(command: Command, folder: Path, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from dataclasses import asdict
 
 from utils.export.translator_settings import SETTINGS, TranslatorSettings
-from utils.text.pair import TokenizerPair
+from utils.text.pair import TaggedTokenizer, TokenizerPair
 from utils.text.sentencepiece_tokenizer import SentencePieceTokenizer
 from utils.text.tokenizer import every_token
 
@@ -14,7 +14,7 @@ import ctranslate2, sentencepiece
 
 source, target = (sentencepiece.SentencePieceProcessor(model_file=f) for f in ("{src}.model", "{tgt}.model"))
 translator = ctranslate2.Translator(".", device="cpu")
-pieces = source.encode("{text}", out_type=str)
+pieces = {tag}source.encode("{text}", out_type=str)
 limits = {{"max_input_length": {window}, "max_decoding_length": {longest}}}
 (result,) = translator.translate_batch([pieces], beam_size={beam}, length_penalty={penalty}, disable_unk=True, **limits)
 print(target.decode(result.hypotheses[0]))
@@ -33,12 +33,14 @@ print(" ".join(result.hypotheses[0]))
 def ctranslate2_card(settings: TranslatorSettings, tokenizers: TokenizerPair, quantization: str | None) -> str:
     """Describe a translator for CTranslate2, with a few lines of Python that translate with it."""
     search = settings.search
-    joint = tokenizers.src is tokenizers.tgt
-    by_pieces = isinstance(tokenizers.src, SentencePieceTokenizer)
+    tag = tokenizers.src.tag if isinstance(tokenizers.src, TaggedTokenizer) else None
+    joint = tag is not None or tokenizers.src is tokenizers.tgt
+    by_pieces = isinstance(tokenizers.tgt, SentencePieceTokenizer)
     words = every_token(tokenizers.src)
     snippet = (_PIECES if by_pieces else _WORDS).format(
         src="tokenizer" if joint else "tokenizer_src",
         tgt="tokenizer" if joint else "tokenizer_tgt",
+        tag="" if tag is None else f'["{tag}"] + ',
         text="a sentence" if by_pieces else "a sentence , its words apart",
         lower=".lower()" if all(word == word.lower() for word in words) else "",
         beam=search.beam_size,
