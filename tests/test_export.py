@@ -229,7 +229,6 @@ def test_a_run_that_is_not_exported_yet_says_how_it_is(command: Command, folder:
         (["--sample"], "--engine ctranslate2 and --sample at once: it needs --engine miyako"),
         (["--alternatives", "2"], "--engine ctranslate2 and --alternatives at once"),
         (["--alignment", "--format", "jsonl"], "--engine ctranslate2 and --alignment at once"),
-        (["--rescore-with", "x", "--beam", "4"], "--engine ctranslate2 and --rescore-with at once"),
         (["--run", "a", "--run", "b"], "--engine ctranslate2 and 2 runs: an ensemble needs --engine miyako"),
         (["--temperature", "0.5"], "--temperature 0.5 applies to sampling: add --sample"),
     ],
