@@ -239,12 +239,7 @@ def test_what_only_our_search_can_do_is_refused(command: Command, words: list[st
 
 
 def test_settings_that_cannot_be_kept_are_refused(command: Command, exported: Path) -> None:
-    engine = ("寺", *ENGINE, exported)
-    assert (
-        "coverage_penalty=0.2 needs attention"
-        in command("translate.py", *engine, "--coverage_penalty", "0.2").complaint
-    )
-    refused = command("translate.py", *engine, "--precision", "fp16").complaint
+    refused = command("translate.py", "寺", *ENGINE, exported, "--precision", "fp16").complaint
     assert "precision=fp16: " in refused
     assert refused.endswith(": give fp32, or leave it out\n")
 

@@ -29,9 +29,6 @@ def add_search_options(parser: ArgumentParser) -> None:
         help="divide scores by ((5 + length) / 6)^A (gnmt) or by length^A (length)",
     )
     search.add_argument(
-        "--coverage_penalty", type=float, metavar="B", help="penalty for parts of the source left uncovered"
-    )
-    search.add_argument(
         "--min_length", type=int, metavar="N", help="fewest tokens in a translation, if --max_ratio allows"
     )
     search.add_argument("--max_length", type=int, metavar="N", help="most tokens in a translation")
