@@ -10,11 +10,10 @@ from utils.heap import keep_freed_memory
 from utils.scoring.files import COMPARE, FILE
 from utils.scoring.heads import HEADS
 from utils.scoring.nymwa import NYMWA
-from utils.scoring.rescore import RESCORE
 from utils.scoring.run import RUN
 from utils.scoring.tune import TUNE
 
-VERBS = {"run": RUN, "tune": TUNE, "rescore": RESCORE, "heads": HEADS, "file": FILE, "compare": COMPARE, "nymwa": NYMWA}
+VERBS = {"run": RUN, "tune": TUNE, "heads": HEADS, "file": FILE, "compare": COMPARE, "nymwa": NYMWA}
 
 
 def build_parser() -> Parser:
@@ -29,7 +28,6 @@ def build_parser() -> Parser:
   python evaluate.py run pickles/RUN --split dev --beam 1 --limit 200
   python evaluate.py tune --save                                tune beam size and length penalty on the dev set
   python evaluate.py tune --beams 1 2 5 10 20 50 100 --length_penalties 0.6 --picture beam_width.png
-  python evaluate.py rescore --with pickles/transformer_xl_en-RUN --beam 8 --save
   python evaluate.py heads --picture heads.png                  what each attention head is worth
   python evaluate.py file my.en test.en --tgt_lang en --html report.html
   python evaluate.py file my.ja test.ja --tgt_lang ja --sources test.en --json report.json

@@ -2,9 +2,8 @@
 
 import argparse
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from io import BufferedIOBase
 from pathlib import Path
 from typing import TextIO, cast
@@ -21,22 +20,13 @@ from utils.export.requirement import require_ctranslate2
 from utils.export.translator_settings import TranslatorSettings
 from utils.file import atomic_file
 from utils.heap import keep_freed_memory
-from utils.run import CONFIG, Run, build_translator, find_run, load_run
-from utils.search.document_rescorer import DocumentRescorer
-from utils.search.hypothesis import SearchConfig
+from utils.run import CONFIG, build_translator, find_run, load_run
 from utils.search.inspection import Inspector
-from utils.task.rescore import RescoringConfig, load_rescorer, saved_rescoring
 from utils.terminal.contradiction import refuse_contradictions
 from utils.terminal.conversation import Conversation
-from utils.terminal.document_presenter import DocumentPresenter
 from utils.terminal.given_text import ask_for_lines
 from utils.terminal.line_stream import LineStream, count_lines, in_chunks, paired
-from utils.terminal.option import (
-    add_rescoring_options,
-    add_search_options,
-    sampling_config,
-    search_config,
-)
+from utils.terminal.option import add_search_options, sampling_config, search_config
 from utils.terminal.presenter import Presenter, Shown
 from utils.terminal.prompt import history_file, kept_history, typed_lines
 
@@ -65,7 +55,6 @@ def build_parser() -> Parser:
   python translate.py --input notes.ja --format pharaoh             words and their alignment
   python translate.py --input notes.ja --sample --minimum_bayes_risk
   python translate.py --input notes.ja --run pickles/ONE --run pickles/OTHER
-  python translate.py --input notes.ja --rescore-with pickles/transformer_xl_en-RUN --beam 8
   python translate.py --input notes.ja --engine ctranslate2 --run EXPORTED
 
 Lines are translated as they arrive; lines that are already available are translated together. Exit status: 0 on
@@ -136,7 +125,6 @@ success, 2 on a usage or input error, 130 after Ctrl-C.""",
         "tokens with </s>, and perplexity, tab-separated",
     )
     add_search_options(parser)
-    add_rescoring_options(parser)
     return parser
 
 
@@ -169,12 +157,7 @@ def main() -> None:
         (text,), prefix = one_line_each(arguments.texts), arguments.prefix or ""
         show_attention(runs[0], translator, text, arguments.attention, arguments.score, prefix)
     inspector = Inspector(translator, [run.model for run in runs])
-    tokenized = own.data.is_tokenized
-    if arguments.rescore_with is None:
-        write(Presenter(inspector, shown_by(arguments), say, tokenized), arguments)
-    else:
-        rescorer = find_rescorer(arguments, runs, search)
-        write(DocumentPresenter(inspector, shown_by(arguments), say, rescorer, tokenized), arguments)
+    write(Presenter(inspector, shown_by(arguments), say, own.data.is_tokenized), arguments)
 
 
 def translate_exported(arguments: Namespace, folder: Path) -> None:
@@ -197,32 +180,6 @@ def shown_by(arguments: Namespace) -> Shown:
     as_json = arguments.format == "jsonl"
     as_links = arguments.format == "pharaoh"
     return Shown(arguments.n_best, arguments.prefix or "", as_json, arguments.log_probs, arguments.alignment, as_links)
-
-
-def find_rescorer(arguments: Namespace, runs: Sequence[Run], search: SearchConfig) -> DocumentRescorer:
-    """Load the requested language model, with the weight that is given or was tuned before.
-
-    A weight tuned for a single translator does not carry over to an ensemble or to another memory length.
-    """
-    run, folder, memory = runs[0], find_run(Path(arguments.rescore_with)), arguments.rescore_memory
-    saved = saved_rescoring(run.folder, folder) if len(runs) == 1 else None
-    config = saved or RescoringConfig()
-    if memory is not None:
-        config = replace(config, memory_length=memory)
-    if arguments.rescore_weight is not None:
-        config = replace(config, weight=arguments.rescore_weight)
-    elif config != saved:
-        say(untuned(config, runs, folder))
-    return load_rescorer(folder, run, search, config)
-
-
-def untuned(config: RescoringConfig, runs: Sequence[Run], folder: Path) -> str:
-    """Return a notice that the weight was not tuned for this use, with the command that tunes it."""
-    if len(runs) > 1:
-        return f"using --rescore_weight {config.weight:g}, which is not tuned for an ensemble of {len(runs)} runs"
-    memory = "" if config.memory_length is None else f" --memory {config.memory_length}"
-    remedy = f"python evaluate.py rescore {runs[0].folder} --with {folder}{memory} --save"
-    return f"using --rescore_weight {config.weight:g}, which is not tuned{memory and ' for this memory'}: {remedy}"
 
 
 def write(presenter: Presenter, arguments: Namespace) -> None:
@@ -290,8 +247,8 @@ def destination(output: Path | None) -> Iterator[TextIO]:
 
 
 def is_conversation(arguments: Namespace) -> bool:
-    """Return whether to open a prompt: both ends are a terminal, and the input is not the sentences of a document."""
-    elsewhere = arguments.texts or arguments.input or arguments.output or arguments.score or arguments.rescore_with
+    """Return whether to open a prompt: both ends are a terminal, and nothing else is asked for."""
+    elsewhere = arguments.texts or arguments.input or arguments.output or arguments.score
     return not elsewhere and arguments.format == "text" and sys.stdin.isatty() and sys.stdout.isatty()
 
 

@@ -17,24 +17,17 @@ import evaluate
 from tests import tiny
 from tests.outcome import Outcome, outcome
 from tests.utils.evaluation.texts import ENGLISH, JAPANESE, TOKENIZED
-from tests.utils.task.tiny_run import language_run
 from utils import scoring
 from utils.config import TranslationConfig
-from utils.dataset.corpus import Corpus, DataConfig, prepare_corpus, prepare_to_score
+from utils.dataset.corpus import DataConfig, prepare_corpus, prepare_to_score
 from utils.dataset.parallel_text import ParallelText, read_parallel
 from utils.evaluation.comparison import System, Test, compare
 from utils.evaluation.evaluation import Comparison, Evaluation
 from utils.evaluation.head_importance import count_heads, head_importance, text_batches
 from utils.evaluation.metric import build_metrics, measure, sampling_seed
 from utils.evaluation.protocol import moses_words, multi_bleu
-from utils.evaluation.rescoring_weight import WeightTrial, best_weight
 from utils.run import CONFIG, find_run, load_run
-from utils.scoring import rescoring_trial
-from utils.scoring.source_text import n_best
-from utils.search.translator import Translation, Translator
-from utils.task import rescore
-from utils.task.rescore import RescoringConfig, load_rescorer, saved_rescoring
-from utils.trained import TrainedLanguageModel, load_language_model
+from utils.search.translator import Translator
 from utils.visualize.head_importance import importance_table
 from utils.visualize.report import as_text
 
@@ -60,8 +53,7 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         reported.append((evaluations, comparisons))
         return as_text(evaluations, comparisons)
 
-    for module in (scoring.report, scoring.rescore):
-        monkeypatch.setattr(module, "as_text", watched)
+    monkeypatch.setattr(scoring.report, "as_text", watched)
 
     def run_it(*arguments: str | Path) -> Reported:
         monkeypatch.setattr(sys, "argv", ["evaluate.py", *map(str, arguments)])
@@ -100,11 +92,10 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tiny.run(tmp_path / "pickles")
     data = DataConfig(corpus="files", src=src, tgt=tgt, held_out=15)
     replace(TranslationConfig.load(folder / CONFIG), data=data).save(folder / CONFIG)
-    for module in (scoring.heads, scoring.rescore, scoring.run, scoring.tune):
+    for module in (scoring.heads, scoring.run, scoring.tune):
         monkeypatch.setattr(module, "find_run", partial(find_run, root=folder.parent))
-    for module in (scoring.rescore, scoring.source_text):
-        monkeypatch.setattr(module, "prepare_to_score", partial(prepare_to_score, root=tmp_path / "split"))
-    monkeypatch.setattr(scoring.source_text, "prepare_corpus", partial(prepare_corpus, root=tmp_path / "split"))
+    for prepare in (prepare_to_score, prepare_corpus):
+        monkeypatch.setattr(scoring.source_text, prepare.__name__, partial(prepare, root=tmp_path / "split"))
     return folder
 
 
@@ -390,13 +381,12 @@ def test_wrong_words_for_a_run_are_refused(command: Command, run: Path) -> None:
     assert "--beam 0: give" in command("run", "--beam", "0").complaint
     assert "--length_penalty 20.0: give" in command("run", "--length_penalty", "20").complaint
     assert "--beam 0: give" in command("heads", "--bleu", "--beam", "0").complaint
-    assert "--beam 0: give" in command("rescore", run, "--with", run, "--beam", "0").complaint
     assert "no run nowhere" in command("run", "nowhere").complaint
     assert "invalid choice: 'train'" in command("run", run, "--split", "train").complaint
 
 
 def test_a_verb_is_needed_and_its_errors_name_it(command: Command) -> None:
-    assert "to be one of {run,tune,rescore,heads,file" in command().complaint
+    assert "to be one of {run,tune,heads,file" in command().complaint
     assert "invalid choice: 'walk'" in command("walk").complaint
     assert (
         command("run", "--bim", "3").complaint == "evaluate.py run: error: unknown option bim: did you mean --beam?\n"
@@ -489,159 +479,9 @@ def test_what_cannot_be_counted_or_written_is_refused_before_anything_is_transla
 ) -> None:
     monkeypatch.setattr(Translator, "translate", never)
     assert "--bootstrap 5: give 100 or more" in command("run", run, "--bootstrap", "5").complaint
-    language_model = language_run(tmp_path / "pickles")
-    assert "--samples 5: give" in command("rescore", run, "--with", language_model, "--samples", "5").complaint
     for verb, option in (("run", "translations"), ("run", "html"), ("tune", "picture"), ("heads", "json")):
         found = command(verb, run, f"--{option}", tmp_path)
         assert f"{tmp_path} exists and is not a file: give another name" in found.complaint
-
-
-def own_corpus(run: Path) -> Corpus:
-    return prepare_corpus(TranslationConfig.load(run / CONFIG).data, run.parents[1] / "split")
-
-
-def rescored(run: Path, language_model: Path, config: RescoringConfig, split: str, sizes: list[int]) -> list[str]:
-    """Expected choices among the three best."""
-    loaded = load_run(run, torch.device("cpu"))
-    search = replace(loaded.config.search, beam_size=3)
-    sources = read_parallel(getattr(own_corpus(run), split)).src[: sum(sizes)]
-    found = iter(loaded.translator(search).translate(sources, n_best=3))
-    documents: list[list[Translation]] = [[next(found) for _ in range(size)] for size in sizes]
-    rescorer = load_rescorer(language_model, loaded, search, config)
-    return [one.translation.text for one in rescorer.rescore_documents(documents)]
-
-
-@pytest.mark.parametrize("documents", [False, True])
-def test_the_weight_of_a_language_model_is_found_on_dev_and_scored_on_test(
-    command: Command, run: Path, tmp_path: Path, documents: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    translated: list[int] = []
-    find_best: Callable[[Sequence[WeightTrial]], float] = best_weight
-    monkeypatch.setattr(scoring.rescore, "n_best", watched_n_best(translated))
-    read: list[Path] = []
-    monkeypatch.setattr(rescore, "load_language_model", watched_load(read))
-    config = TranslationConfig.load(run / CONFIG)
-    replace(config, search=replace(config.search, max_length=9)).save(run / CONFIG)
-    language_model = language_run(tmp_path / "pickles")
-    words, sizes = ["--limit", "12"], {"dev": [12], "test": [12]}
-    if documents:
-        sizes = {"dev": [4, 11], "test": [7, 8]}
-        words = [word for split, (a, b) in sizes.items() for word in documents_of(tmp_path / split, a, b)]
-        find_best = apart  # who looks finds the same one for both here
-        monkeypatch.setattr(rescoring_trial, "best_weight", apart)
-    found = command(
-        *("rescore", run, "--with", language_model, "--weights", "3", "1", "--beam", "3", *words),
-        *("--json", tmp_path / "found.json", "--samples", "100", "--save"),
-    )
-    assert found.status == 0
-    assert translated == [sum(sizes["dev"]), sum(sizes["test"])]
-    assert read == [language_model]
-    kept = json.loads((tmp_path / "found.json").read_text(encoding="utf-8"))
-    assert (kept["run"], kept["with"]) == (run.name, language_model.name)
-    assert kept["search"] == asdict(replace(config.search, max_length=9, beam_size=3))
-    bleu = build_metrics("en", "13a")["BLEU"]
-    corpus = own_corpus(run)
-    texts, weights = {}, {}
-    for memory in (20, 0):
-        trials = [trial for trial in kept["trials"] if trial["memory_length"] == memory]
-        assert [trial["weight"] for trial in trials] == [0, 1, 3]
-        references = read_parallel(corpus.dev).tgt[: sum(sizes["dev"])]
-        plain = rescored(run, language_model, RescoringConfig(0.0), "dev", sizes["dev"])
-        for trial in trials:
-            chosen = rescored(run, language_model, RescoringConfig(trial["weight"], memory), "dev", sizes["dev"])
-            assert trial["bleu"] == pytest.approx(bleu.corpus_score(chosen, [references]).score)
-            assert trial["n_changed"] == sum(a != b for a, b in zip(chosen, plain, strict=True))
-        best = weights[memory] = find_best([WeightTrial(**trial) for trial in trials])
-        texts[memory] = rescored(run, language_model, RescoringConfig(best, memory), "test", sizes["test"])
-    name = language_model.name
-    systems = {"beam 3": rescored(run, language_model, RescoringConfig(0.0), "test", sizes["test"])} | {
-        f"{name}, weight {weights[memory]:g}, memory {memory}": texts[memory] for memory in (0, 20)
-    }
-    references = read_parallel(corpus.test).tgt[: sum(sizes["test"])]
-    assert [evaluation["system"] for evaluation in kept["evaluations"]] == list(systems)
-    for evaluation, chosen in zip(kept["evaluations"], systems.values(), strict=True):
-        assert evaluation["metrics"][0]["score"] == pytest.approx(bleu.corpus_score(chosen, [references]).score)
-    pairs = [(c["system"], c["baseline"]) for c in kept["comparisons"] if c["metric"] == "BLEU"]
-    first, without, with_memory = systems
-    assert pairs == [(without, first), (with_memory, first), (with_memory, without)]
-    assert all(c["method"] == "paired bootstrap, 100 resamples" for c in kept["comparisons"])
-    assert saved_rescoring(run, language_model) == RescoringConfig(weights[20], 20)
-    assert f"best: --rescore_weight {weights[20]:g} " in found.out
-
-
-def apart(trials: Sequence[WeightTrial]) -> float:
-    return 3.0 if trials[0].memory_length else 1.0
-
-
-def watched_load(read: list[Path]) -> Callable[..., TrainedLanguageModel]:
-    """Loads a language model, and records which."""
-
-    def load(folder: Path, device: torch.device) -> TrainedLanguageModel:
-        read.append(folder)
-        return load_language_model(folder, device)
-
-    return load
-
-
-def watched_n_best(translated: list[int]) -> Callable[..., list[Translation]]:
-    """Translates, and records how much."""
-
-    def watched(translator: Translator, sources: Sequence[str], n: int) -> list[Translation]:
-        translated.append(len(sources))
-        return n_best(translator, sources, n)
-
-    return watched
-
-
-def documents_of(path: Path, *sizes: int) -> tuple[str, str]:
-    """Write a file of documents with these sizes, and return the option for it."""
-    return f"--{path.name}_documents", str(write(path, [f"{i} {size}" for i, size in enumerate(sizes)]))
-
-
-def test_without_memory_there_is_one_system_to_compare(command: Command, run: Path, tmp_path: Path) -> None:
-    language_model = language_run(tmp_path / "pickles")
-    found = command(
-        *("rescore", run, "--with", language_model, "--weights", "1", "--memory", "0", "--limit", "9"),
-        *("--json", tmp_path / "found.json", "--samples", "100"),
-    )
-    assert found.status == 0
-    kept = json.loads((tmp_path / "found.json").read_text(encoding="utf-8"))
-    assert [trial["weight"] for trial in kept["trials"]] == [0, 1]
-    assert len(kept["evaluations"]) == 2
-    assert [c["baseline"] for c in kept["comparisons"]] == ["beam 2"] * 2
-    assert saved_rescoring(run, language_model) is None
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--weights", "-1"], "weight -1.0 of the language model: give 0"),
-        (["--memory", "-1"], "memory length -1: give 0"),
-        (["--beam", "1"], "a beam of 1 leaves nothing to choose from: give e.g. --beam 8"),
-        (["--limit", "0"], "--limit 0: give 1 or more"),
-        (["--with", "nowhere"], "no run nowhere"),
-        (
-            ["--dev_documents", "short"],
-            "counts 3 lines, but the dev set has 15: give the matching file, or none",
-        ),
-        (["--test_documents", "short"], "counts 3 lines, but the test set has 15"),
-    ],
-)
-def test_rescoring_refuses_what_says_nothing(
-    command: Command, run: Path, tmp_path: Path, words: list[str], message: str
-) -> None:
-    short = documents_of(tmp_path / "short", 3)[1]
-    language_model = language_run(tmp_path / "pickles")
-    words = [short if word == "short" else word for word in words]
-    assert message in command("rescore", run, "--with", language_model, *words).complaint
-
-
-def test_rescoring_needs_a_language_model_of_the_target(command: Command, run: Path, tmp_path: Path) -> None:
-    assert "--with is missing" in command("rescore", run).complaint
-    assert (
-        "is a language model of ja"
-        in command("rescore", run, "--with", language_run(tmp_path, language="ja")).complaint
-    )
 
 
 def test_each_head_is_weighed_on_the_dev_text(command: Command, run: Path, tmp_path: Path) -> None:

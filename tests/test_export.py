@@ -242,7 +242,6 @@ def test_a_run_that_is_not_exported_yet_says_how_it_is(command: Command, folder:
         (["--sample"], "--engine ctranslate2 and --sample at once: it needs --engine miyako"),
         (["--alternatives", "2"], "--engine ctranslate2 and --alternatives at once"),
         (["--alignment", "--format", "jsonl"], "--engine ctranslate2 and --alignment at once"),
-        (["--rescore-with", "x", "--beam", "4"], "--engine ctranslate2 and --rescore-with at once"),
         (["--run", "a", "--run", "b"], "--engine ctranslate2 and 2 runs: an ensemble needs --engine miyako"),
         (["--temperature", "0.5"], "--temperature 0.5 applies to sampling: add --sample"),
     ],
@@ -253,12 +252,7 @@ def test_what_only_our_search_can_do_is_refused(command: Command, words: list[st
 
 
 def test_settings_that_cannot_be_kept_are_refused(command: Command, exported: Path) -> None:
-    engine = ("寺", *ENGINE, exported)
-    assert (
-        "coverage_penalty=0.2 needs attention"
-        in command("translate.py", *engine, "--coverage_penalty", "0.2").complaint
-    )
-    refused = command("translate.py", *engine, "--precision", "fp16").complaint
+    refused = command("translate.py", "寺", *ENGINE, exported, "--precision", "fp16").complaint
     assert "precision=fp16: " in refused
     assert refused.endswith(": give fp32, or leave it out\n")
 

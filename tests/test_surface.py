@@ -27,7 +27,7 @@ from tests.checkout import tracked
 from utils import attention_heads
 from utils.config import config_type_of, find_settings
 from utils.dataset import article_category
-from utils.task import bag_of_words, classify, fill_in, generate, perplexity
+from utils.task import classify, fill_in, generate, perplexity
 from utils.task.arguments import build_parser
 from utils.visualize import curve
 
@@ -57,7 +57,6 @@ MODULES: dict[str, Callable[[], ArgumentParser]] = {
     "utils.task.classify": classify.build_parser,
     "utils.task.generate": generate.build_parser,
     "utils.task.perplexity": perplexity.build_parser,
-    "utils.task.bag_of_words": bag_of_words.build_parser,
 }
 HELPED = [*((name,) for name in PARSERS), *(("evaluate.py", verb) for verb in evaluate.VERBS)]
 UNSHOWN = {"README.md", "LICENSE"}  # the page itself, and what every repository has: the tree may leave them out

@@ -26,14 +26,11 @@ import translate
 from const.path import ROOT
 from tests.outcome import Outcome, outcome
 from tests.tiny import TEXT, run
-from tests.utils.task.tiny_run import language_run
 from utils.config import TranslationConfig
 from utils.run import Run, build_translator, find_run, load_run
-from utils.search.document_rescorer import Rescored
 from utils.search.hypothesis import SearchConfig
 from utils.search.sampling import SamplingConfig
 from utils.search.translator import Candidate, Translation, Translator
-from utils.task.rescore import RescoringConfig, load_rescorer, save_rescoring
 
 LINES = [TEXT.src[0], "", TEXT.src[77], "寺", "  "]
 
@@ -462,16 +459,6 @@ def test_what_is_drawn_for_a_line_does_not_depend_on_how_many_are_read_at_once(
         (["寺", "--score", "temple", "--prefix", "T"], "--score and --prefix at once: give one of them"),
         (["寺", "--temperature", "0.5"], "--temperature 0.5 applies to sampling: add --sample"),
         (["寺", "--max_ratio", "-1"], "--min_ratio 0.0: give 0 to --max_ratio -1.0"),
-        (["寺", "--rescore_weight", "0.5"], "--rescore_weight 0.5 needs a language model: add --rescore-with RUN"),
-        (["寺", "--rescore_memory", "0"], "--rescore_memory 0 needs a language model: add --rescore-with RUN"),
-        (
-            ["寺", "--rescore-with", "x", "--sample"],
-            "--rescore-with and --sample at once: only the candidates of a search",
-        ),
-        (["寺", "--rescore-with", "x", "--minimum_bayes_risk"], "--rescore-with and --minimum_bayes_risk at once"),
-        (["寺", "--rescore-with", "x", "--alternatives", "2"], "--rescore-with and --alternatives at once"),
-        (["寺", "--rescore-with", "x", "--score", "temple"], "--rescore-with and --score at once"),
-        (["寺", "--rescore-with", "x", "--beam", "1"], "--rescore-with has nothing to choose from: give e.g. --beam 8"),
         (["寺", "--format", "xml"], "xml"),
         (["--input", "."], ". is a folder: give a file"),
         (["寺", "--beam", "2000"], "--beam 2000: give 1 (greedy) to 1000"),
@@ -486,156 +473,6 @@ def test_what_makes_no_sense_is_refused_before_anything_is_loaded(
 ) -> None:
     monkeypatch.delattr(translate, "load_run")
     assert message in command(*words).complaint
-
-
-DOCUMENTS = [*TEXT.src[:4], "", TEXT.src[50], "😀", "  ", *TEXT.src[50:53]]
-SHORT = ("--beam", "4", "--max_length", "9")
-
-
-@pytest.fixture(scope="module")
-def language_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return language_run(tmp_path_factory.mktemp("language"))
-
-
-def rescored(folder: Path, language_model: Path, weight: float, memory_length: int | None = None) -> list[Rescored]:
-    """Expected result for `DOCUMENTS` with the search options `SHORT`."""
-    run, search = load_run(folder, torch.device("cpu")), SearchConfig(4, max_length=9)
-    rescorer = load_rescorer(language_model, run, search, RescoringConfig(weight, memory_length))
-    found = run.translator(search).translate(DOCUMENTS, n_best=4)
-    return rescorer.rescore_documents([found[:4], found[4:7], found[7:]])
-
-
-def test_sentences_of_documents_are_chosen_by_those_before_them(
-    command: Command, folder: Path, language_model: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "in").write_text(as_file(DOCUMENTS), encoding="utf-8")
-    asked = ("--input", tmp_path / "in", *SHORT, "--rescore-with", language_model, "--rescore_weight")
-    by_memory = []
-    for memory in (20, 0):
-        found = command(*asked, "2", "--rescore_memory", str(memory))
-        lines = [one.translation.text for one in rescored(folder, language_model, 2.0, memory)]
-        assert (found.status, found.out) == (0, as_file(lines))
-        assert [not line for line in lines] == [not line.strip() for line in DOCUMENTS]
-        assert lines[6] == "😀"
-        by_memory.append(lines)
-    assert by_memory[0] != by_memory[1]
-    assert command(*asked, "2").out == as_file(by_memory[0])  # as trained
-    assert command(*asked, "0").out == command("--input", tmp_path / "in", *SHORT).out
-    assert command(*asked, "2", "--run", folder, "--run", folder).out == as_file(by_memory[0])
-
-
-@pytest.mark.parametrize("chunk", [1, 3])
-def test_lots_of_lines_are_of_one_document(
-    command: Command, folder: Path, language_model: Path, chunk: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(translate, "LINES_AT_ONCE", chunk)
-    asked = ("--rescore-with", language_model, *SHORT, "--rescore_weight", "2")
-    found = command(*asked, stdin=as_file(DOCUMENTS).encode()).out
-    assert found == as_file([one.translation.text for one in rescored(folder, language_model, 2.0)])
-
-
-def test_a_new_document_begins_as_the_first_one_did(command: Command, language_model: Path) -> None:
-    def log_probs(*lines: str) -> list[float | None]:
-        asked = ("--rescore-with", language_model, *SHORT, "--rescore_weight", "2", "--format", "jsonl")
-        return [row["language_log_prob"] for row in read_json(command(*asked, stdin=as_file([*lines]).encode()).out)]
-
-    document = DOCUMENTS[:2]
-    once = log_probs(*document)
-    assert log_probs(*document, " ", *document) == [*once, None, *once]
-    assert log_probs(*document, "😀", *document)[3:] != once
-
-
-def test_what_candidates_were_before_is_shown(command: Command, folder: Path, language_model: Path) -> None:
-    expected = rescored(folder, language_model, 2.0)
-    asked = ("--rescore-with", language_model, *SHORT, "--rescore_weight", "2", "--format", "jsonl")
-    rows = read_json(command(*asked, "--n_best", "3", "--log_probs", stdin=as_file(DOCUMENTS).encode()).out)
-    assert [row["source"] for row in rows] == DOCUMENTS
-    for row, one in zip(rows, expected, strict=True):
-        assert row["translation"] == one.translation.text
-        assert [candidate["translation"] for candidate in row["n_best"]] == [
-            candidate.text for candidate in one.translation.candidates[:3]
-        ]
-        best = one.best(3)
-        for shown, candidate, origin in zip(row["n_best"], best.translation.candidates, best.origins, strict=True):
-            assert shown["score"] == pytest.approx(candidate.score, abs=1e-3)
-            assert shown["score_before"] == pytest.approx(origin.score, abs=1e-3)
-            assert shown["rank_before"] == origin.rank
-            assert shown["language_log_prob"] == (origin.log_prob and pytest.approx(origin.log_prob, abs=1e-3))
-        assert row["n_best"][0].items() <= row.items()
-    assert any(row["rank_before"] > 1 for row in rows)
-    assert [row["language_log_prob"] is None for row in rows] == [text in ("", "  ", "😀") for text in DOCUMENTS]
-    assert sum(rows[0]["log_probs"]) / SearchConfig().penalty(len(rows[0]["log_probs"])) == pytest.approx(
-        rows[0]["score_before"], abs=0.01
-    )
-    (plain,) = read_json(command(DOCUMENTS[0], *asked).out)
-    assert plain["rank_before"] == rows[0]["rank_before"]
-    assert "n_best" not in plain
-
-
-def test_the_weight_is_the_one_that_was_found(
-    command: Command, language_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own = run(tmp_path)
-    monkeypatch.setattr(translate, "find_run", partial(find_run, root=language_model.parent))
-    asked = ("--run", own, *SHORT, "--rescore-with", language_model.name)
-
-    def out(*words: str) -> str:
-        return command(*DOCUMENTS[:4], *asked, *words).out
-
-    untuned = command(*DOCUMENTS[:4], *asked)
-    remedy = f"python evaluate.py rescore {own} --with {language_model} --save"
-    assert untuned.err == f"using --rescore_weight 0.2, which is not tuned: {remedy}\n"
-    assert untuned.out == out("--rescore_weight", "0.2")
-    save_rescoring(own, language_model, RescoringConfig(9.0, 0))
-    tuned = command(*DOCUMENTS[:4], *asked)
-    assert tuned.err == ""
-    assert tuned.out == out("--rescore_weight", "9", "--rescore_memory", "0") != untuned.out
-    assert out("--rescore_weight", "0.2") == out("--rescore_weight", "0.2", "--rescore_memory", "0")
-    other = command(*DOCUMENTS[:4], *asked, "--rescore_memory", "20")
-    assert other.out == out("--rescore_weight", "9", "--rescore_memory", "20") != tuned.out
-    remedy = f"python evaluate.py rescore {own} --with {language_model} --memory 20 --save"
-    assert other.err == f"using --rescore_weight 9, which is not tuned for this memory: {remedy}\n"
-    assert command(*DOCUMENTS[:4], *asked, "--rescore_memory", "0").err == ""
-    assert command(*DOCUMENTS[:4], *asked, "--rescore_memory", "20", "--rescore_weight", "9").err == ""
-
-
-def test_a_weight_found_for_one_run_is_not_that_of_an_ensemble(
-    command: Command, language_model: Path, tmp_path: Path
-) -> None:
-    own = run(tmp_path)
-    save_rescoring(own, language_model, RescoringConfig(9.0, 0))
-    asked = ("--run", own, "--run", own, *SHORT, "--rescore-with", language_model)
-    found = command(*DOCUMENTS[:4], *asked)
-    assert found.err == "using --rescore_weight 0.2, which is not tuned for an ensemble of 2 runs\n"
-    assert found.out == command(*DOCUMENTS[:4], *asked, "--rescore_weight", "0.2", "--rescore_memory", "20").out
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--rescore_weight", "-1"], "weight -1.0 of the language model: give 0 (it is not used) or more"),
-        (["--rescore_memory", "-1"], "memory length -1: give 0 (each sentence by itself) or more"),
-        (["--rescore-with", "nowhere"], "no run nowhere"),
-    ],
-)
-def test_what_no_language_model_can_do_is_refused(
-    command: Command, language_model: Path, words: list[str], message: str
-) -> None:
-    assert message in command("寺", "--rescore-with", language_model, *words).err.splitlines()[-1]
-
-
-def test_who_types_sentences_of_a_document_gets_no_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
-    for end in ("stdin", "stdout"):
-        monkeypatch.setattr(sys, end, Typed(io.BytesIO(), encoding="utf-8"))
-    parse = translate.build_parser().parse_args
-    assert translate.is_conversation(parse([]))
-    assert not translate.is_conversation(parse(["--rescore-with", "x"]))
-
-
-def test_a_language_model_of_the_other_side_is_refused(command: Command, tmp_path: Path) -> None:
-    other = language_run(tmp_path, language="ja")
-    said = command("寺", "--rescore-with", other, "--rescore_weight", "1").complaint
-    assert "is a language model of ja" in said
 
 
 def test_the_prompt_remembers_answers_and_obeys(folder: Path, expected: list[str], tmp_path: Path) -> None:
@@ -722,7 +559,6 @@ def test_the_translation_whose_attention_is_drawn_is_the_one_that_is_asked_for(
             ["寺", "--run", "x", "--run", "y", "--attention", "a.png"],
             "--attention takes one run, but 2 are given: give one --run",
         ),
-        (["寺", "--rescore-with", "x", "--attention", "a.png"], "the translator alone: leave out --rescore-with"),
         (["寺", "--format", "pharaoh", "--score", "a"], "--format pharaoh and --score at once: give one of them"),
         (["寺", "--format", "pharaoh", "--alternatives", "2"], "--format pharaoh and --alternatives at once"),
         (["寺", "--format", "pharaoh", "--n_best", "2"], "a line per text, --n_best 2 several: give one of them"),

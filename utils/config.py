@@ -24,6 +24,7 @@ from utils.dataset.masked import MaskingConfig
 from utils.dataset.monolingual import MonolingualConfig
 from utils.dataset.stream import StreamConfig
 from utils.file import write_text
+from utils.removed_setting import without_removed
 from utils.search.hypothesis import SearchConfig
 from utils.strict_yaml import read_yaml
 from utils.text.pair import TokenizerConfig
@@ -33,6 +34,17 @@ from utils.training.plan import TrainingConfig, TranslationTrainingConfig
 
 RunConfigT = TypeVar("RunConfigT", bound="RunConfig")
 DataT = TypeVar("DataT", DataConfig, MonolingualConfig, LabelledConfig)
+
+
+class SettingsParser(Parser):
+    """A parser of settings; a file of them may be of an earlier version."""
+
+    def parse_string(self, content: str, *arguments: Any, **options: Any) -> Namespace:
+        """Parse the text of a file, which is well-formed, without the settings that were removed since."""
+        saved = yaml.safe_load(content)
+        if (known := without_removed(saved)) != saved:
+            content = yaml.safe_dump(known, sort_keys=False, allow_unicode=True)
+        return super().parse_string(content, *arguments, **options)
 
 
 @dataclass(frozen=True)
@@ -60,7 +72,7 @@ class RunConfig:
         config_type = config_type_of(path)
         if not issubclass(config_type, cls):
             raise ValueError(f"{path} is of task {task_of(config_type)}, but {task_of(cls)} is needed here")
-        parser = Parser(exit_on_error=False)
+        parser = SettingsParser(exit_on_error=False)
         add_config(parser, config_type)
         try:
             return to_config(parser, parser.parse_path(path), config_type)

@@ -27,7 +27,6 @@ from utils.config import (
 )
 from utils.device import Precision, inference_dtype
 from utils.file import locked
-from utils.search.coverage import Covered
 from utils.search.ensemble import Ensemble
 from utils.search.hypothesis import Searchable, SearchConfig
 from utils.search.sampling import SamplingConfig
@@ -100,7 +99,7 @@ def build_translator(
         precision: of the matrix products.
 
     Raises:
-        ValueError: when the runs do not share a vocabulary, or there are several and a coverage penalty.
+        ValueError: when the runs do not share a vocabulary.
     """
     first = runs[0]
     for other in runs[1:]:
@@ -115,13 +114,6 @@ def build_translator(
     search = search or first.config.search
     models = [packed(run.model, inference_dtype(device, precision)) for run in runs]
     model: Searchable[Any] = models[0] if len(models) == 1 else Ensemble(models)
-    if search.coverage_penalty and sampling is None:
-        if len(models) > 1:
-            raise ValueError(
-                f"coverage_penalty={search.coverage_penalty} needs a single model, but there are {len(models)}: "
-                "translate with one run, or give 0"
-            )
-        model = Covered(models[0])
     return Translator(
         model,
         first.tokenizers,

@@ -76,7 +76,6 @@ configs = st.builds(
         beam_size=st.integers(1, 1000),
         length_penalty=st.floats(-10, 10),
         normalization=st.sampled_from(["gnmt", "length"]),
-        coverage_penalty=st.floats(0, 9),
         min_length=st.integers(0, 1024),
         min_ratio=st.floats(0, 2),
         max_ratio=st.floats(2, 9) | st.just(math.inf),
@@ -333,6 +332,21 @@ def test_an_unknown_key_is_named_with_the_nearest(
     assert error_of(capsys, "--config", str(path)) == line
     with pytest.raises(ValueError, match=rf"^{path}: unknown option {key}: did you mean --{nearest}\?$"):
         TranslationConfig.load(path)
+
+
+def test_a_run_is_read_without_the_settings_that_were_removed_since(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    config = TranslationConfig(name="都", optimizer=OptimizerConfig(eps=1e-9), search=SearchConfig(max_ratio=math.inf))
+    path = tmp_path / "config.yaml"
+    config.save(path)
+    now = path.read_text(encoding="utf-8")
+    path.write_text(now.replace("search:\n", "search:\n  coverage_penalty: 0.2\n"), encoding="utf-8")
+    assert path.read_text(encoding="utf-8") != now
+    assert TranslationConfig.load(path) == config
+    for option in ("--config", str(path)), ("--init-from", str(tmp_path)), ("--resume", str(tmp_path)):
+        assert read_arguments(option).config == config
+    assert error_of(capsys, "--search.coverage_penalty", "0.2").startswith("unknown option search.coverage_penalty")
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def compare(
     Raises:
         ValueError: there are too few samples, or more than fit into memory.
     """
-    n_samples = samples_of(test, n_samples, len(references))
+    n_samples = _samples_of(test, n_samples, len(references))
     refuse_samples(n_bootstrap, len(references), "--bootstrap")
     # sacreBLEU's confidence samples are for randomisation only: with a bootstrap they would falsify the signature
     n_confidence = n_bootstrap if n_bootstrap and test == "randomization" else -1
@@ -89,7 +89,7 @@ def compare(
     return scores, comparisons
 
 
-def samples_of(test: Test, asked: int | None, n_lines: int) -> int:
+def _samples_of(test: Test, asked: int | None, n_lines: int) -> int:
     """Return the number of samples of a test: the requested number, or sacreBLEU's default.
 
     Raises:

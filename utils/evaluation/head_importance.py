@@ -19,7 +19,6 @@ from models.transformer import Transformer
 from utils.dataset.batch import Batch, padded, within_budget
 from utils.dataset.parallel_text import ParallelText
 from utils.search.attention_map import Kind, attentions, recorded_by_kind, row_entropy
-from utils.search.coverage import Covered
 from utils.search.translator import Translator
 from utils.text.pair import TokenizerPair
 from utils.training.objective import token_loss
@@ -140,7 +139,7 @@ def _heads(model: Transformer) -> Iterator[tuple[Kind, int, int, MultiHeadAttent
 
 def _searched(translator: Translator) -> Transformer:
     """Return the network that is searched: a packed copy of the run's own."""
-    model = translator.model.model if isinstance(translator.model, Covered) else translator.model
+    model = translator.model
     if not isinstance(model, Transformer):
         raise ValueError("only the heads of a single run can be switched off, not those of an ensemble: give one run")
     return model

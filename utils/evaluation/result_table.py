@@ -8,6 +8,7 @@ from typing import Any
 from const.path import ROOT
 from utils.changed_setting import changed_settings, flat
 from utils.file import read_json, write_text
+from utils.removed_setting import without_removed
 from utils.training.validation import SCORES
 
 READMES = (ROOT / "README.md", ROOT / "README.ja.md")
@@ -43,7 +44,7 @@ def _recipe(result: dict[str, Any]) -> dict[str, Any]:
 
     Those that are null or false are left out: older results lack what did not exist yet, and was not done then.
     """
-    settings = flat(result.get("config", {}))
+    settings = flat(without_removed(result.get("config", {})))
     return {
         name: value
         for name, value in settings.items()

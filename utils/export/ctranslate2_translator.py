@@ -58,16 +58,7 @@ class CTranslate2Translator(Translator):
         n_best: int | None,  # noqa: ARG002 (the signature is `Translator`'s)
         numbers: Sequence[int],  # noqa: ARG002
     ) -> list[list[Hypothesis]]:
-        """Search a batch; return all hypotheses that the beam has found, without sampling.
-
-        Raises:
-            ValueError: a coverage penalty is set.
-        """
-        if self.search.coverage_penalty and self.search.beam_size > 1:
-            raise ValueError(
-                f"coverage_penalty={self.search.coverage_penalty} needs attention weights, which CTranslate2 does not "
-                "give during the search: give 0, or use the run itself"
-            )
+        """Search a batch; return all hypotheses that the beam has found, without sampling."""
         return self.exported.search(sources, bounds, self.search, starts)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import cast
 
 from utils.file import write_json
+from utils.removed_setting import without_removed
 from utils.search.hypothesis import SearchConfig
 
 SETTINGS = "miyako.json"
@@ -54,7 +55,7 @@ class TranslatorSettings:
                 f"`python export.py {folder} --to ctranslate2 --output {folder / 'ctranslate2'}` exports a run"
             )
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
+            found = without_removed(json.loads(path.read_text(encoding="utf-8")))
             search = SearchConfig(**found.pop("search"))
             settings = cls(search=search, **found)
             for leaf in fields(cls):

@@ -14,7 +14,7 @@ from utils.scoring.verb import warn
 from utils.search.translator import Translation, Translator
 
 
-def split_name(corpus: Corpus, split: str, n_first: int | None) -> str:
+def _split_name(corpus: Corpus, split: str, n_first: int | None) -> str:
     """Describe what was translated, for titles."""
     part = f", first {n_first} sentences" if n_first else ""
     return f"{corpus.name} {split}, {corpus.src_lang}-{corpus.tgt_lang}{part}"
@@ -40,7 +40,7 @@ def read_run_text(run: Run, split: str, limit: int | None) -> RunText:
     """Read the dev or test set of a run's corpus, or its first `limit` sentences."""
     corpus = prepare_to_score(run.config.data)
     pairs = read_parallel(getattr(corpus, split))[:limit]
-    name = split_name(corpus, split, limit and len(pairs))
+    name = _split_name(corpus, split, limit and len(pairs))
     return RunText(corpus, pairs, name, bleu_tokenizer(corpus.tgt_lang, corpus.pre_tokenized))
 
 

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from const.token import EOS_ID, PAD_ID
 from utils.search.constraint import NEVER, Constraint
-from utils.search.coverage import coverage
 from utils.search.hypothesis import (
     NO_NUMBERS,
     Bounds,
@@ -105,9 +104,6 @@ def beam_search(
         ended = ends.masked_fill(ends < scores[:, -1:], NEVER)
         if (ended > NEVER).any():
             ended /= penalties[t]
-            if config.coverage_penalty:
-                # at most 0: it only lowers scores, so the bound on what they can still become holds
-                ended += config.coverage_penalty * coverage(state).view_as(ended)
             ids[..., t] = EOS_ID
             finished.add(ended, ids)
         ids = ids.gather(1, rows[..., None].expand(-1, -1, ids.size(-1)))

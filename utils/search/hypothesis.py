@@ -29,8 +29,6 @@ class SearchConfig:
         length_penalty: α; log-probabilities are divided by the length to the power of α: larger values prefer longer
             translations.
         normalization: gnmt divides by ((5 + length) / 6)^α (Wu et al. 2016, eq. 14), length by length^α.
-        coverage_penalty: β of Wu et al. 2016, eq. 14: how much it costs to leave parts of the source unattended;
-            greedy search and sampling, which have nothing to rank, ignore it.
         min_length: fewest tokens of a translation, as far as `max_length`, `max_ratio` and the model allow.
         min_ratio: fewest tokens for each token of the source.
         max_length: most tokens of a translation.
@@ -44,7 +42,6 @@ class SearchConfig:
     beam_size: int = 4
     length_penalty: float = 0.6
     normalization: Literal["gnmt", "length"] = "gnmt"
-    coverage_penalty: float = 0.0
     min_length: int = 0
     min_ratio: float = 0.0
     max_length: int = 1024
@@ -56,8 +53,6 @@ class SearchConfig:
             raise ValueError(f"beam_size={self.beam_size}: give 1 (greedy) to {_WIDEST_BEAM}")
         if not -10 <= self.length_penalty <= 10:
             raise ValueError(f"length_penalty={self.length_penalty}: give -10 to 10")
-        if not 0 <= self.coverage_penalty <= 100:
-            raise ValueError(f"coverage_penalty={self.coverage_penalty}: give 0 to 100 (less would reward gaps)")
         if self.no_repeat_ngram < 0:
             raise ValueError(f"no_repeat_ngram={self.no_repeat_ngram}: give 0 (repeat freely) or more")
         if not 0 <= self.min_length <= self.max_length:

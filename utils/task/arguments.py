@@ -16,10 +16,11 @@ from jsonargparse import (  # type: ignore[attr-defined]  # its __all__ lacks Ac
 
 from const.path import PRESET
 from const.version import VERSION
-from utils.command_line import Parser, hyphenated
+from utils.command_line import hyphenated
 from utils.config import (
     CONFIG_TYPES,
     AnyConfig,
+    SettingsParser,
     TranslationConfig,
     add_config,
     config_type_of,
@@ -64,9 +65,9 @@ class _ActionSettings(ActionConfigFile):
         ActionConfigFile.apply_config(parser, cfg, dest, str(find_settings(Path(value))))
 
 
-def build_parser(config_type: type[AnyConfig] = TranslationConfig) -> Parser:
+def build_parser(config_type: type[AnyConfig] = TranslationConfig) -> SettingsParser:
     """Build the parser of all options: the settings of a task, and options that are not part of a run."""
-    parser = Parser(
+    parser = SettingsParser(
         prog="train.py",
         version=VERSION,
         usage="python train.py [--config PRESET] [--GROUP.KEY VALUE ...] [--resume [RUN]] [--init-from RUN] [...]",

@@ -17,7 +17,7 @@ from utils.training.classification_objective import ClassificationObjective
 from utils.training.validation import Judge
 
 
-def vocabulary_of(config: ClassificationConfig, say: Say) -> Labelling:
+def _vocabulary_of(config: ClassificationConfig, say: Say) -> Labelling:
     """Return the tokenizer (that of the BERT to fine-tune, if there is one) and the labels for a new training."""
     data, encoder = config.data, config.model.init_encoder
     if encoder is not None:
@@ -49,7 +49,7 @@ class ClassificationTask:
         batch = config.batch
         batch.require_positions(config.model.max_length)
         files = config.data.pairs()
-        self.vocabulary = vocabulary_of(config, say) if source is None else Labelling.load(source)
+        self.vocabulary = _vocabulary_of(config, say) if source is None else Labelling.load(source)
         self.fingerprint = config.data.fingerprint()
         self.sizes = {"source": len(self.vocabulary.tokenizer), "labels": len(self.vocabulary.labels)}
         self.sampler, self._dev, self._test = (

@@ -5,7 +5,7 @@ from pathlib import Path
 from jsonargparse import Namespace
 
 from utils.command_line import require_options_at_least
-from utils.terminal.option import refuse_rescoring, sampling_config
+from utils.terminal.option import sampling_config
 
 PICTURES = (".html", ".png")  # the formats attention can be drawn in
 
@@ -42,7 +42,6 @@ def refuse_contradictions(arguments: Namespace) -> None:
     for option in ("input", "score"):
         if arguments.output and _is_same_file(arguments.output, arguments[option]):
             raise ValueError(f"--output {arguments.output} is the file of --{option}: give another name")
-    refuse_rescoring(arguments)
     if arguments.engine == "ctranslate2":
         _beyond_ctranslate2(arguments)
 
@@ -77,8 +76,6 @@ def _beside_attention(arguments: Namespace) -> None:
         raise ValueError(f"--attention takes one text, but {len(arguments.texts)} are given: give one")
     if len(arguments.run or []) > 1:
         raise ValueError(f"--attention takes one run, but {len(arguments.run)} are given: give one --run")
-    if arguments.rescore_with:
-        raise ValueError("--attention shows the translator alone: leave out --rescore-with")
 
 
 def _beyond_ctranslate2(arguments: Namespace) -> None:
@@ -89,7 +86,6 @@ def _beyond_ctranslate2(arguments: Namespace) -> None:
             f"--engine ctranslate2 and {len(runs)} runs: an ensemble needs --engine miyako; give one --run"
         )
     given = [option for option in ("sample", "alternatives", "alignment", "attention") if arguments[option]]
-    given += ["rescore-with"] if arguments.rescore_with else []
     given += ["format pharaoh"] if arguments.format == "pharaoh" else []
     if given:
         raise ValueError(f"--engine ctranslate2 and --{given[0]} at once: it needs --engine miyako; leave one out")

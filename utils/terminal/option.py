@@ -1,4 +1,4 @@
-"""Command-line options for search, sampling and rescoring."""
+"""Command-line options for search and sampling."""
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
@@ -27,9 +27,6 @@ def add_search_options(parser: ArgumentParser) -> None:
         "--normalization",
         choices=["gnmt", "length"],
         help="divide scores by ((5 + length) / 6)^A (gnmt) or by length^A (length)",
-    )
-    search.add_argument(
-        "--coverage_penalty", type=float, metavar="B", help="penalty for parts of the source left uncovered"
     )
     search.add_argument(
         "--min_length", type=int, metavar="N", help="fewest tokens in a translation, if --max_ratio allows"
@@ -62,51 +59,6 @@ def add_sampling_options(group: Any, samples_help: str) -> None:
     group.add_argument("--seed", type=int, metavar="N", help="random seed (default: 1)")
 
 
-def add_rescoring_options(parser: ArgumentParser) -> None:
-    """Add the options of rescoring by a language model."""
-    rescoring = parser.add_argument_group("rescoring by a language model")
-    rescoring.add_argument(
-        "--rescore-with",
-        type=str,
-        metavar="RUN",
-        help="rerank the beam with a language-model run that remembers the sentences chosen so far; input lines are "
-        "sentences of a document, a blank line ends it",
-    )
-    rescoring.add_argument(
-        "--rescore_weight",
-        type=float,
-        metavar="W",
-        help="weight of its log-probabilities (default: the one found by `evaluate.py rescore --save`)",
-    )
-    rescoring.add_argument(
-        "--rescore_memory",
-        type=int,
-        metavar="M",
-        help="tokens it remembers; 0: each sentence by itself (default: as tuned, otherwise as trained)",
-    )
-
-
-def refuse_rescoring(arguments: Namespace) -> None:
-    """Refuse options that make no sense with a rescoring language model, or without one.
-
-    Raises:
-        ValueError: such an option is given.
-    """
-    if arguments.rescore_with is None:
-        for option in ("rescore_weight", "rescore_memory"):
-            if arguments[option] is not None:
-                raise ValueError(f"--{option} {arguments[option]} needs a language model: add --rescore-with RUN")
-        return
-    for option, remedy in (
-        ("sample", "only the candidates of a search are rescored"),
-        ("minimum_bayes_risk", "both reorder the candidates"),
-        ("alternatives", "it shows the probabilities of the translator alone"),
-        ("score", "it shows the probabilities of the translator alone"),
-    ):
-        if arguments[option]:
-            raise ValueError(f"--rescore-with and --{option} at once: {remedy}; give one of them")
-
-
 def search_config(own: SearchConfig, arguments: Namespace, n_best: int = 1) -> SearchConfig:
     """Return a run's search settings with the given options applied and a beam of at least `n_best`.
 
@@ -122,8 +74,6 @@ def search_config(own: SearchConfig, arguments: Namespace, n_best: int = 1) -> S
         changed = replace(changed, beam_size=n_best)
     if arguments.minimum_bayes_risk and changed.beam_size == 1:
         raise ValueError("--minimum_bayes_risk has nothing to choose from: give e.g. --beam 8, or --sample")
-    if arguments.get("rescore_with") and changed.beam_size == 1:
-        raise ValueError("--rescore-with has nothing to choose from: give e.g. --beam 8")
     return changed
 
 

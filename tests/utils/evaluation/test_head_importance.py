@@ -16,7 +16,6 @@ from utils.evaluation.head_importance import bleu_without, count_heads, head_imp
 from utils.evaluation.metric import build_metrics
 from utils.run import Run, build_translator, load_run
 from utils.search.attention_map import attention_weights, attentions, row_entropy
-from utils.search.coverage import Covered
 from utils.search.hypothesis import SearchConfig
 
 CPU = torch.device("cpu")
@@ -97,10 +96,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return load_run(run(tmp_path_factory.mktemp("pickles")), CPU)
 
 
-@pytest.mark.parametrize("coverage", [0.0, 0.5])
-def test_translations_are_found_without_the_head(trained: Run, coverage: float) -> None:
+def test_translations_are_found_without_the_head(trained: Run) -> None:
     bleu = build_metrics("en", "char")["BLEU"]  # its output is hardly a word long
-    search = SearchConfig(2, max_ratio=1.0, coverage_penalty=coverage)
+    search = SearchConfig(2, max_ratio=1.0)
 
     def translations(run: Run) -> list[str]:
         return [found.text for found in build_translator([run], search, precision="fp32").translate(PAIRS.src)]
@@ -112,7 +110,6 @@ def test_translations_are_found_without_the_head(trained: Run, coverage: float) 
     cuts = [trained._replace(model=cut(trained.model, i)) for i in range(10)]
     assert without == pytest.approx([bleu.corpus_score(translations(run), [pairs.tgt]).score for run in cuts])
     assert min(without) < 50
-    assert isinstance(build_translator([trained], search).model, Covered) is bool(coverage)
 
 
 def test_an_ensemble_is_refused(trained: Run) -> None:

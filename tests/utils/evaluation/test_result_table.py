@@ -1,7 +1,9 @@
 """The READMEs show the result files."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -47,14 +49,17 @@ def test_a_mean_is_of_one_recipe(tmp_path: Path) -> None:
     same = {"name": "few", "corpus": "tanaka", "direction": "ja-en", "parameters": 1e6, "target_tokens": 2e6}
     scores = {"minutes": 5, "perplexity": 4.0, "bleu": 10.0, "chrf": 30.0}
 
-    def keep(seed: int, d_model: int, **data: object) -> None:
-        result = same | scores | {"config": {"model": {"d_model": d_model}, "data": data, "training": {"seed": seed}}}
+    def keep(seed: int, d_model: int, search: Mapping[str, object] = MappingProxyType({}), **data: object) -> None:
+        config = {"model": {"d_model": d_model}, "data": data, "training": {"seed": seed}, "search": {**search}}
+        result = same | scores | {"config": config}
         (tmp_path / f"few_{seed}.json").write_text(json.dumps(result), encoding="utf-8")
 
     keep(1, 128)
     keep(2, 128)
     assert "2 seeds" in result_table(tmp_path)
     keep(2, 128, more_src=None, pre_tokenized=False)  # options that the first was made before
+    assert "2 seeds" in result_table(tmp_path)
+    keep(2, 128, {"coverage_penalty": 0.0})  # removed since
     assert "2 seeds" in result_table(tmp_path)
     for d_model, data, name in (
         (256, {}, "model.d_model"),

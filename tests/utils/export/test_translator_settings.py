@@ -17,6 +17,14 @@ def test_they_are_read_as_they_were_written(tmp_path: Path) -> None:
     assert "京都" in (tmp_path / SETTINGS).read_text(encoding="utf-8")
 
 
+def test_what_was_exported_with_settings_that_were_removed_since_is_read(tmp_path: Path) -> None:
+    MINE.save(tmp_path)
+    saved = json.loads((tmp_path / SETTINGS).read_text(encoding="utf-8"))
+    saved["search"]["coverage_penalty"] = 0.2
+    (tmp_path / SETTINGS).write_text(json.dumps(saved), encoding="utf-8")
+    assert TranslatorSettings.load(tmp_path) == MINE
+
+
 def test_a_run_is_told_from_what_was_exported_of_it(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="is not an exported translator") as caught:
         TranslatorSettings.load(tmp_path)

@@ -51,8 +51,6 @@ def test_penalties_are_those_of_gnmt_and_of_the_length() -> None:
     [
         ({"beam_size": 0}, "beam_size=0: give 1 (greedy) to 1000"),
         ({"beam_size": 1001}, "beam_size=1001: give 1 (greedy) to 1000"),
-        ({"coverage_penalty": -0.1}, "coverage_penalty=-0.1: give 0 to 100 (less would reward gaps)"),
-        ({"coverage_penalty": float("inf")}, "coverage_penalty=inf: give 0 to 100"),
         ({"no_repeat_ngram": -1}, "no_repeat_ngram=-1: give 0 (repeat freely) or more"),
         ({"min_length": -1}, "min_length=-1: give 0 to max_length=1024"),
         ({"min_length": 9, "max_length": 8}, "min_length=9: give 0 to max_length=8"),
@@ -62,7 +60,6 @@ def test_penalties_are_those_of_gnmt_and_of_the_length() -> None:
         ({"length_penalty": float("nan")}, "length_penalty=nan: give -10 to 10"),
         ({"length_penalty": -10.5}, "length_penalty=-10.5: give -10 to 10"),
         ({"length_penalty": 1e3}, "length_penalty=1000.0: give -10 to 10"),
-        ({"coverage_penalty": float("nan")}, "coverage_penalty=nan"),
     ],
     ids=lambda value: str(value) if isinstance(value, dict) else "",
 )

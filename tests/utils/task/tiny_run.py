@@ -75,10 +75,10 @@ def english() -> Tokenizer:
     return train_tokenizers(replace(TOKENIZER, vocab_size=40), TEXT.src, TEXT.tgt).tgt
 
 
-def language_run(root: Path, probabilities: list[float] | None = None, language: str = "en") -> Path:
+def language_run(root: Path, probabilities: list[float] | None = None) -> Path:
     """A Transformer-XL with the tokenizer `english`."""
     net = TransformerXL(XL, len(english()))
     lively(net, 1) if probabilities is None else says(net, net.output, probabilities)
-    data = MonolingualConfig(corpus="files", language=language)
+    data = MonolingualConfig(corpus="files", language="en")
     config = LanguageConfig(name="xl", data=data, tokenizer=TOKENIZER, model=XL, batch=StreamConfig(segment_length=5))
     return _run(config, TokenizerPair(english(), english()), net, root)

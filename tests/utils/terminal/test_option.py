@@ -31,10 +31,10 @@ def test_what_is_not_given_stays_as_the_run_has_it() -> None:
 
 def test_every_option_reaches_its_setting() -> None:
     words = (
-        "--beam 5 --length_penalty -1 --normalization length --coverage_penalty 0.2 --min_length 2 --max_length 9 "
-        "--min_ratio 0.1 --max_ratio 4 --no_repeat_ngram 3"
+        "--beam 5 --length_penalty -1 --normalization length --min_length 2 --max_length 9 --min_ratio 0.1 "
+        "--max_ratio 4 --no_repeat_ngram 3"
     )
-    assert search(*words.split()) == SearchConfig(5, -1.0, "length", 0.2, 2, 0.1, 9, 4.0, 3)
+    assert search(*words.split()) == SearchConfig(5, -1.0, "length", 2, 0.1, 9, 4.0, 3)
     words = "--sample --samples 7 --temperature 0.5 --top_k 10 --top_p 0.9 --seed 4"
     assert sampling(*words.split()) == SamplingConfig(7, 0.5, 10, 0.9, 4)
 
@@ -43,7 +43,6 @@ def test_every_option_reaches_its_setting() -> None:
     ("words", "message"),
     [
         ("--beam 0", "--beam 0: give 1 (greedy) to 1000"),
-        ("--coverage_penalty -1", "--coverage_penalty -1.0: give 0 to 100"),
         ("--min_length 5 --max_length 3", "--min_length 5: give 0 to --max_length 3"),
         ("--min_ratio 5", "--min_ratio 5.0: give 0 to --max_ratio 3.0"),
         ("--minimum_bayes_risk --beam 1", "--minimum_bayes_risk has nothing to choose from: give e.g. --beam"),
