@@ -31,7 +31,7 @@ bench: install  ## compare the newest run's decoding speed with CTranslate2's: s
 	$(RUN) python -m bench.decode
 
 figures: install  ## draw the pictures of docs/: half a minute
-	$(RUN) python -m utils.visualize.figures
+	$(RUN) python -m docs.figures
 
 check: install  ## check lint, formatting, types and import floors
 	$(RUN) ruff check

@@ -2,16 +2,12 @@
 
 import argparse
 
-from const.version import VERSION
-from utils.command_line import Parser, run_command
+from const.corpora import VERSION
+from utils.command import Parser, run_command
+from utils.device import keep_freed_memory
 from utils.evaluation.metric import sampling_seed
+from utils.evaluation.verbs import COMPARE, FILE, HEADS, NYMWA, RUN, TUNE
 from utils.file import require_file
-from utils.heap import keep_freed_memory
-from utils.scoring.files import COMPARE, FILE
-from utils.scoring.heads import HEADS
-from utils.scoring.nymwa import NYMWA
-from utils.scoring.run import RUN
-from utils.scoring.tune import TUNE
 
 VERBS = {"run": RUN, "tune": TUNE, "heads": HEADS, "file": FILE, "compare": COMPARE, "nymwa": NYMWA}
 

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from const.version import VERSION
-from utils.command_line import Parser, run_command
+from const.corpora import VERSION
+from utils.command import Parser, run_command
 from utils.config import (
     ClassificationConfig,
     LanguageConfig,
@@ -19,14 +19,12 @@ from utils.config import (
 )
 from utils.export.model_card import CARD, ctranslate2_card, safetensors_card
 from utils.export.requirement import require_ctranslate2
-from utils.export.to_safetensors import Network, write_safetensors
+from utils.export.safetensors import Network, write_safetensors
 from utils.export.translator_settings import TranslatorSettings
 from utils.file import atomic_folder
-from utils.run import CONFIG, WEIGHTS, Run, find_run, load_run
-from utils.text.pair import TokenizerPair
-from utils.text.vocabulary import Vocabulary
-from utils.trained import load_bert, load_classifier, load_language_model
-from utils.training.weight_store import read_score
+from utils.run import CONFIG, WEIGHTS, Run, find_run, load_bert, load_classifier, load_language_model, load_run
+from utils.text.tokenizer import TokenizerPair, Vocabulary
+from utils.training.checkpoint import read_score
 
 _CPU = torch.device("cpu")
 
@@ -92,7 +90,7 @@ def main() -> None:
         made = output / "model.bin"
     else:
         export_safetensors(folder, output)
-        remedy = f"utils.export.to_safetensors.load_safetensors, as {output / CARD} shows"
+        remedy = f"utils.export.safetensors.load_safetensors, as {output / CARD} shows"
         made = output / WEIGHTS
     name = folder.resolve().name
     print(f"{output}: weights {megabytes(made)} ({name}: {megabytes(folder / WEIGHTS)})")
@@ -105,13 +103,13 @@ def export_ctranslate2(folder: Path, output: Path, quantization: str | None = No
     Args:
         folder: folder of the run.
         output: folder to create.
-        quantization: one of `utils.export.to_ctranslate2.QUANTIZATIONS`; None: single precision.
+        quantization: one of `utils.export.ctranslate2.QUANTIZATIONS`; None: single precision.
 
     Raises:
         ValueError: CTranslate2 is not installed, or does not support this quantization or network.
     """
     require_ctranslate2()
-    from utils.export.to_ctranslate2 import require_quantization, write_ctranslate2
+    from utils.export.ctranslate2 import require_quantization, write_ctranslate2
 
     require_quantization(quantization)
     if (config_type := config_type_of(folder / CONFIG)) is not TranslationConfig:

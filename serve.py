@@ -7,18 +7,16 @@ from pathlib import Path
 
 import torch
 
+from const.corpora import VERSION
 from const.path import PICKLES
-from const.version import VERSION
-from utils.command_line import Parser, needing_group, run_command
+from utils.command import Parser, needing_group, run_command
 from utils.config import TranslationConfig, config_type_of
 from utils.device import Device, Precision, pick_device
 from utils.run import CONFIG, WEIGHTS, build_translator, find_run, load_run
 
 with needing_group("serve.py", "serve"):
     from utils.serve.api import create_app
-    from utils.serve.interpreter import Interpreter
-    from utils.serve.server import Server, address, bind
-    from utils.serve.service import Limits, Route
+    from utils.serve.service import Interpreter, Limits, Route, Server, address, bind
 
 
 def build_parser() -> Parser:

@@ -6,16 +6,16 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from const.version import VERSION
-from utils.above_bars import print_above_bars
-from utils.command_line import Parser, needing_group, require_options_at_least, run_command
-from utils.experiment.training_process import stop_as_by_ctrl_c
+from const.corpora import VERSION
+from utils.command import Parser, needing_group, print_above_bars, require_options_at_least, run_command
+from utils.experiment.trial import stop_as_by_ctrl_c
 from utils.file import require_file
 
 with needing_group("study.py", "study"):
-    from utils.experiment.study import FINISHED, Study
-    from utils.experiment.study_config import StudyConfig
-    from utils.experiment.study_report import (
+    from utils.experiment.study import (
+        FINISHED,
+        Study,
+        StudyConfig,
         draw,
         label,
         shown_score,

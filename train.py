@@ -16,49 +16,36 @@ from torch.profiler import record_function
 
 from const.path import CORPUS, PICKLES
 from utils import run as run_folder
-from utils.above_bars import print_above_bars
-from utils.command_line import INTERRUPTED, run_command, typed_command
+from utils.arguments import Arguments, read_arguments
+from utils.command import INTERRUPTED, print_above_bars, run_command, typed_command
 from utils.config import AnyConfig, ClassificationConfig, LanguageConfig, MaskedLanguageConfig, TranslationConfig
-from utils.dataset.prefetch import prefetched
-from utils.dataset.sampler import Sampler
-from utils.dataset.training_data import AnyBatch, AnyEpoch, BatchSettings
+from utils.dataset.batch import AnyBatch, AnyEpoch, BatchSettings, Sampler, prefetched
 from utils.device import (
     autocast,
     inference_dtype,
     keep_compiled_kernels,
+    keep_freed_memory,
     pick_device,
     product_dtype,
+    return_freed_memory,
 )
 from utils.file import from_here, require_writable, sweep_drafts
-from utils.heap import keep_freed_memory, return_freed_memory
-from utils.provenance import own_commit
-from utils.task.arguments import Arguments, read_arguments
+from utils.run import own_commit
+from utils.task.bert import MaskedLanguageTask
 from utils.task.classification import ClassificationTask
-from utils.task.conclusion import try_average
 from utils.task.language import LanguageTask
-from utils.task.masked_language import MaskedLanguageTask
-from utils.task.task import Task
+from utils.task.task import Task, try_average
 from utils.task.translation import TranslationTask
-from utils.training.checkpoint import FORMAT, difference
-from utils.training.checkpoint_keeper import CheckpointKeeper
-from utils.training.checkpoint_store import CheckpointStore
+from utils.training.checkpoint import FORMAT, CheckpointKeeper, CheckpointStore, WeightStore, difference
 from utils.training.compiled import compile_blocks
 from utils.training.device_memory import explained_out_of_memory
 from utils.training.distributed import Processes, joined_processes, own_device
-from utils.training.guarded_optimizer import GuardedOptimizer
 from utils.training.interrupt import Interrupt, graceful_interrupt
-from utils.training.jsonl_log import LOG, JsonlLog
-from utils.training.meter import Meter
-from utils.training.objective import Loss, Objective, mean_loss
-from utils.training.observer import Observer
-from utils.training.plan import TrainingConfig
-from utils.training.progress import Progress
-from utils.training.rehearsal import rehearse
-from utils.training.tensor_board_log import TensorBoardLog
-from utils.training.terminal import Terminal
-from utils.training.trace import Tracer
-from utils.training.validation import Judge, Validation
-from utils.training.weight_store import WeightStore
+from utils.training.loss import Loss, Objective, mean_loss
+from utils.training.optimizer import GuardedOptimizer
+from utils.training.plan import Progress, TrainingConfig
+from utils.training.rehearsal import Tracer, rehearse
+from utils.training.report import LOG, JsonlLog, Judge, Meter, Observer, TensorBoardLog, Terminal, Validation
 from utils.visualize.curve import CurvePicture
 
 LARGE_FOR_A_CPU = 20_000_000  # parameters

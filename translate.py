@@ -11,24 +11,29 @@ from typing import TextIO, cast
 from jsonargparse import Namespace
 from tqdm import tqdm
 
-from const.version import VERSION
-from utils.command_line import Parser, run_command
+from const.corpora import VERSION
+from utils.command import Parser, run_command
 from utils.config import TranslationConfig
-from utils.dataset.parallel_text import decoded_lines
-from utils.device import Device, pick_device
+from utils.dataset.text import decoded_lines
+from utils.device import Device, keep_freed_memory, pick_device
 from utils.export.requirement import require_ctranslate2
 from utils.export.translator_settings import TranslatorSettings
 from utils.file import atomic_file
-from utils.heap import keep_freed_memory
 from utils.run import CONFIG, build_translator, find_run, load_run
 from utils.search.inspection import Inspector
-from utils.terminal.contradiction import refuse_contradictions
-from utils.terminal.conversation import Conversation
 from utils.terminal.given_text import ask_for_lines
-from utils.terminal.line_stream import LineStream, count_lines, in_chunks, paired
-from utils.terminal.option import add_search_options, sampling_config, search_config
-from utils.terminal.presenter import Presenter, Shown
-from utils.terminal.prompt import history_file, kept_history, typed_lines
+from utils.terminal.input import (
+    Conversation,
+    LineStream,
+    count_lines,
+    history_file,
+    in_chunks,
+    kept_history,
+    paired,
+    typed_lines,
+)
+from utils.terminal.option import add_search_options, refuse_contradictions, sampling_config, search_config
+from utils.terminal.output import Presenter, Shown
 
 LINES_AT_ONCE = 1000  # enough to batch by length, few enough to keep in memory
 
@@ -152,7 +157,7 @@ def main() -> None:
         converse(Conversation(translator, n_best, arguments.prefix or ""), title)
         return
     if arguments.attention is not None:
-        from utils.attention_heads import show_attention  # imports Matplotlib, which is slow
+        from utils.visualize.attention import show_attention  # imports Matplotlib, which is slow
 
         (text,), prefix = one_line_each(arguments.texts), arguments.prefix or ""
         show_attention(runs[0], translator, text, arguments.attention, arguments.score, prefix)
@@ -163,7 +168,7 @@ def main() -> None:
 def translate_exported(arguments: Namespace, folder: Path) -> None:
     """Translate with CTranslate2 and an exported run."""
     require_ctranslate2()
-    from utils.export.ctranslate2_translator import CTranslate2Inspector, load_exported
+    from utils.export.ctranslate2 import CTranslate2Inspector, load_exported
 
     settings, n_best = TranslatorSettings.load(folder), arguments.n_best
     search, device = search_config(settings.search, arguments, n_best), pick_device(arguments.device)

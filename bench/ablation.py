@@ -3,15 +3,12 @@
 import argparse
 from pathlib import Path
 
-from bench.publish import Figure, add_json_option, publish
+from bench.measure import Figure, add_json_option, publish
 from const.path import FIGURE
-from utils.command_line import Parser, run_command
-from utils.experiment.ablation import read_ablation
-from utils.experiment.ablation_result import Results
-from utils.experiment.ablation_table import Comparison, compare, draw, write_table
-from utils.experiment.ablation_work import Work
-from utils.experiment.training_process import stop_as_by_ctrl_c
-from utils.provenance import own_commit
+from utils.command import Parser, run_command
+from utils.experiment.ablation import Comparison, Results, Work, compare, draw, read_ablation, write_table
+from utils.experiment.trial import stop_as_by_ctrl_c
+from utils.run import own_commit
 
 
 def build_parser() -> Parser:

@@ -14,16 +14,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.publish import add_json_option, publish
-from utils.command_line import Parser, require_options_at_least, run_command
-from utils.dataset.batch import BatchConfig
-from utils.dataset.bucket_sampler import BucketSampler
-from utils.dataset.corpus import DataConfig, prepare_corpus
-from utils.dataset.parallel_text import ParallelFiles
-from utils.dataset.prefetch import prefetched
-from utils.dataset.token_cache import cached_tokenizers, cached_tokens, training_tokens
+from bench.measure import add_json_option, publish
+from utils.command import Parser, require_options_at_least, run_command
+from utils.dataset.batch import BatchConfig, BucketSampler, prefetched
+from utils.dataset.corpus import DataConfig, cached_tokenizers, cached_tokens, prepare_corpus, training_tokens
+from utils.dataset.text import ParallelFiles
 from utils.file import atomic_folder
-from utils.text.pair import TokenizerConfig
+from utils.text.tokenizer import TokenizerConfig
 
 N_WORDS = 50_000
 N_BATCHES = 1000

@@ -21,22 +21,19 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from tqdm import tqdm
 
-from bench.machine import product_peak
-from bench.publish import add_json_option, publish
+from bench.measure import add_json_option, product_peak, publish
 from const.token import PAD_ID
 from layers.mask import padding_mask
 from models.transformer import Transformer
-from utils.command_line import Parser, require_options_at_least, run_command
+from utils.command import Parser, require_options_at_least, run_command
 from utils.dataset.corpus import prepare_to_score
-from utils.dataset.parallel_text import read_parallel
-from utils.device import Precision
+from utils.dataset.text import read_parallel
+from utils.device import Precision, keep_freed_memory
 from utils.evaluation.metric import corpus_metrics
-from utils.export.to_ctranslate2 import to_ctranslate2
-from utils.heap import keep_freed_memory
+from utils.export.ctranslate2 import to_ctranslate2
 from utils.run import build_translator, find_run, load_run
 from utils.search.translator import Translator
-from utils.text.pair import load_tokenizers
-from utils.text.tokenizer import id_of_each
+from utils.text.tokenizer import id_of_each, load_tokenizers
 from utils.training.device_memory import peak_memory
 
 OURS, RECOMPUTING, CTRANSLATE2 = "miyako", "without caches", "CTranslate2"

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.decode import CTRANSLATE2, OURS, RECOMPUTING
+from bench.results import rewrite_readmes
 from const.path import FIGURE
-from utils.evaluation.result_table import rewrite_readmes
 from utils.file import read_json
 
 FOLDER = FIGURE / "bench"

@@ -23,11 +23,11 @@ import httpx
 import torch
 from tqdm import tqdm
 
-from bench.publish import add_json_option, publish
+from bench.measure import add_json_option, publish
 from const.path import ROOT
-from utils.command_line import Parser, run_command
+from utils.command import Parser, run_command
 from utils.dataset.corpus import prepare_to_score
-from utils.dataset.parallel_text import read_parallel
+from utils.dataset.text import read_parallel
 from utils.run import Run, build_translator, find_run, load_run
 from utils.search.translator import Translator
 

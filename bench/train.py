@@ -6,9 +6,17 @@ slows down in the meantime slows all of them.
 
 import argparse
 import itertools
+import math
 import multiprocessing
+import os
+import re
+import resource
+import shutil
+import subprocess
 import tempfile
 import time
+import warnings
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
@@ -16,37 +24,242 @@ from pathlib import Path
 
 import numpy as np
 import torch
+import torch.nn.functional as F
+import yaml
+from jaxtyping import Float, Int
+from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile, record_function
 from tqdm import tqdm
 
-from bench.flops import training_flops
-from bench.machine import product_peak
-from bench.peer_training import PEERS, python_of, train_peer, write_texts
-from bench.plain_loop import PlainLoop, PlainTransformer
-from bench.publish import add_json_option, publish
-from const.token import BOS, EOS, PAD, UNK
+from bench.measure import add_json_option, product_peak, publish, training_flops
+from const.token import BOS, EOS, PAD, PAD_ID, UNK
 from models.transformer import Transformer, TransformerConfig
 from train import Trainer
-from utils.above_bars import print_above_bars
-from utils.command_line import Parser, run_command
-from utils.dataset.batch import Batch
-from utils.dataset.bucket_sampler import BucketSampler
-from utils.dataset.corpus import DataConfig, prepare_corpus
-from utils.dataset.parallel_text import ParallelText
-from utils.dataset.prefetch import prefetched
-from utils.dataset.token_array import TokenPairs
-from utils.dataset.token_cache import cached_tokenizers, cached_tokens
-from utils.device import Precision, keep_compiled_kernels, pick_device, synchronize
-from utils.heap import keep_freed_memory
-from utils.text.pair import TokenizerConfig
-from utils.text.tokenizer import Tokenizer
+from utils.command import Parser, print_above_bars, run_command
+from utils.dataset.batch import Batch, BucketSampler, prefetched
+from utils.dataset.corpus import DataConfig, cached_tokenizers, cached_tokens, prepare_corpus
+from utils.dataset.ids import TokenPairs
+from utils.dataset.text import ParallelText
+from utils.device import Precision, keep_compiled_kernels, keep_freed_memory, pick_device, synchronize
+from utils.file import write_lines
+from utils.text.tokenizer import Tokenizer, TokenizerConfig
 from utils.training.compiled import compile_blocks
 from utils.training.device_memory import peak_memory
-from utils.training.guarded_optimizer import GuardedOptimizer
-from utils.training.objective import TranslationObjective
-from utils.training.optimizer import OptimizerConfig
-from utils.training.plan import TrainingConfig
-from utils.training.trace import RANGES
+from utils.training.loss import TranslationObjective
+from utils.training.optimizer import GuardedOptimizer
+from utils.training.plan import OptimizerConfig, TrainingConfig
+from utils.training.rehearsal import RANGES
+
+# A well-written plain training loop around `torch.nn.Transformer`, for bench.train.
+
+
+class PlainTransformer(nn.Module):
+    """`torch.nn.Transformer` between one tied embedding, sinusoidal positions and the output.
+
+    Args:
+        config: sizes of the model; `config.dropout` also applies to attention weights, as torch has only one dropout.
+        vocab: size of the shared vocabulary.
+    """
+
+    def __init__(self, config: TransformerConfig, vocab: int) -> None:
+        super().__init__()
+        c = config
+        self.embedding = nn.Embedding(vocab, c.d_model, padding_idx=PAD_ID)
+        nn.init.normal_(self.embedding.weight, std=c.d_model**-0.5)
+        depth = c.n_encoder_layers, c.n_decoder_layers
+        with warnings.catch_warnings(action="ignore"):  # torch warns that norm first rules out nested tensors
+            self.transformer = nn.Transformer(
+                c.d_model, c.n_heads, *depth, c.d_ff, c.dropout, batch_first=True, norm_first=True
+            )
+        self.dropout = nn.Dropout(c.dropout)
+        angle = torch.arange(c.max_length)[:, None] / 10000 ** (torch.arange(0, c.d_model, 2) / c.d_model)
+        self.positions: Tensor
+        self.register_buffer("positions", torch.cat([angle.sin(), angle.cos()], dim=1))
+
+    def embed(self, ids: Int[Tensor, "B L"]) -> Float[Tensor, "B L D"]:
+        """Embed tokens and their positions."""
+        scale = math.sqrt(self.embedding.embedding_dim)
+        return self.dropout(self.embedding(ids) * scale + self.positions[: ids.size(1)])
+
+    def forward(self, src: Int[Tensor, "B S"], tgt: Int[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
+        """Return the logits after each target position; padding is at the end, where the causal mask hides it."""
+        causal = nn.Transformer.generate_square_subsequent_mask(tgt.size(1), device=tgt.device)
+        padding = src == PAD_ID
+        hidden = self.transformer(
+            self.embed(src),
+            self.embed(tgt),
+            tgt_mask=causal,
+            tgt_is_causal=True,
+            src_key_padding_mask=padding,
+            memory_key_padding_mask=padding,
+        )
+        return F.linear(hidden, self.embedding.weight)
+
+
+class PlainLoop:
+    """Training with cross-entropy, label smoothing, gradient clipping and Adam.
+
+    Args:
+        model: model to train.
+        smoothing: ε of label smoothing.
+        bf16: whether to autocast to bfloat16.
+    """
+
+    def __init__(self, model: PlainTransformer, smoothing: float, bf16: bool) -> None:
+        self.model = model.train()
+        self.smoothing = smoothing
+        self.bf16 = bf16
+        self.adam = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98))
+
+    def train_step(self, batch: Batch) -> None:
+        """Do one update."""
+        with record_function("forward"), torch.autocast("cpu", torch.bfloat16, enabled=self.bf16):
+            logits = self.model(batch.src, batch.tgt[:, :-1])
+            loss = F.cross_entropy(
+                logits.flatten(0, 1),
+                batch.tgt[:, 1:].flatten(),
+                ignore_index=PAD_ID,
+                label_smoothing=self.smoothing,
+            )
+        with record_function("backward"):
+            self.adam.zero_grad()
+            loss.backward()
+        with record_function("optimizer"):
+            nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+            self.adam.step()
+
+
+# Training with other toolkits, each in its own environment, with their speed taken from their logs.
+#
+# What their logs count, according to their sources: JoeyNMT's "Tokens per Sec" (`Batch.ntokens`) and the second
+# figure of Eole's "tok/s" (`Statistics.n_tokens`) are both target tokens with </s>, without <s> and padding, over all
+# the time since the previous line, reading data included. No correction is needed.
+
+PEER_WARM_UP = 3  # fewest log lines that do not count
+SETTINGS = Path(__file__).parent / "peers"
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A toolkit.
+
+    Args:
+        name: name of its package.
+        title: name of the toolkit.
+        arguments: arguments of python that start a training with the settings beside the texts.
+        rate: regular expression for target tokens per second in a log line.
+    """
+
+    name: str
+    title: str
+    arguments: tuple[str, ...]
+    rate: str
+
+
+JOEYNMT = Peer("joeynmt", "JoeyNMT", ("-m", "joeynmt", "train", "joeynmt.yaml"), r"Tokens per Sec: +(\d+)")
+EOLE = Peer("eole", "Eole", ("-m", "eole.bin.main", "train", "-c", "eole.yaml"), r"\d+/ *(\d+) tok/s")
+PEERS = (JOEYNMT, EOLE)
+
+
+def python_of(peer: Peer, environment: Path) -> Path:
+    """Return the interpreter of a virtual environment with the peer.
+
+    Raises:
+        ValueError: there is no environment, or the peer is not in it.
+    """
+    python = environment / "bin" / "python"
+    if not python.exists():
+        raise ValueError(
+            f"--{peer.name} {environment}: not a virtual environment; bench/README.md explains how to make one"
+        )
+    find = f"import importlib.util as u, sys; sys.exit(u.find_spec({peer.name!r}) is None)"
+    if subprocess.run([python, "-c", find], check=False).returncode:
+        raise ValueError(f"--{peer.name} {environment}: {peer.title} is not installed in it; see bench/README.md")
+    return python.absolute()
+
+
+def write_texts(train: ParallelText, dev: ParallelText, pieces: Iterable[str], folder: Path, budget: int) -> None:
+    """Write all that the peers read: texts split into pieces, the pieces, and settings with this token budget."""
+    for name, text in (("train", train), ("dev", dev)):
+        for side, lines in (("src", text.src), ("tgt", text.tgt)):
+            write_lines(folder / f"{name}.{side}", lines)
+    write_lines(folder / "pieces.txt", pieces)
+    for peer in PEERS:
+        settings = yaml.safe_load((SETTINGS / f"{peer.name}.yaml").read_text(encoding="utf-8"))
+        settings["training"]["batch_size"] = budget
+        (folder / f"{peer.name}.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
+
+
+def mean_rate(rates: Iterator[float], warm_up: float, seconds: float) -> float:
+    """Return the mean of rates, each weighted by the time since the previous one, over `seconds` seconds.
+
+    Args:
+        rates: rates as they arrive.
+        warm_up: seconds after the first rate that do not count.
+        seconds: seconds that count.
+
+    Raises:
+        ValueError: the rates end too early.
+    """
+    work = covered = 0.0
+    last = warm = time.perf_counter()
+    for n, rate in enumerate(rates):
+        now = time.perf_counter()
+        if n == 0:
+            warm = now + warm_up
+        elif n >= PEER_WARM_UP and last >= warm:
+            work, covered = work + rate * (now - last), covered + now - last
+        last = now
+        if covered >= seconds:
+            return work / covered
+    raise ValueError(f"ended after {covered:.0f} of {seconds:.0f} seconds")
+
+
+def train_peer(
+    peer: Peer, python: Path, folder: Path, threads: int, warm_up: float, seconds: float
+) -> tuple[float, float]:
+    """Return target tokens per second, and peak memory in MiB. This process must have had no other child before.
+
+    Args:
+        peer: toolkit to train with.
+        python: interpreter of its environment.
+        folder: folder written by `write_texts`.
+        threads: number of CPU threads.
+        warm_up: seconds after its first log line that do not count.
+        seconds: seconds that count.
+
+    Raises:
+        ValueError: it ended too early; the message includes its last lines.
+    """
+    shutil.rmtree(folder / peer.name, ignore_errors=True)
+    environment = os.environ | {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
+    environment.pop("PYTHONPATH", None)
+    said: deque[str] = deque(maxlen=5)
+    process = subprocess.Popen(
+        [python, "-u", *peer.arguments],
+        cwd=folder,
+        env=environment,
+        text=True,
+        encoding="utf-8",
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    try:
+        rate = mean_rate(_rates(process.stdout or (), peer.rate, said), warm_up, seconds)
+    except ValueError as error:
+        raise ValueError(f"{peer.title} {error}; its last lines: {' | '.join(said)}") from error
+    finally:
+        process.kill()
+        process.wait()
+    return rate, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+
+
+def _rates(lines: Iterable[str], pattern: str, said: deque[str]) -> Iterator[float]:
+    for line in lines:
+        said.append(line.strip())
+        if found := re.search(pattern, line):
+            yield float(found[1])
+
 
 OURS, PLAIN = "miyako", "torch.nn.Transformer"
 PRECISIONS = {"bf16": torch.bfloat16, "fp32": torch.float32}

@@ -3,11 +3,11 @@
 from pathlib import Path
 from typing import Any
 
+from bench.results import rewrite_readmes
 from bench.train import OURS
 from const.path import FIGURE
-from utils.evaluation.result_table import rewrite_readmes
 from utils.file import read_json
-from utils.training.trace import RANGES
+from utils.training.rehearsal import RANGES
 
 FOLDER = FIGURE / "bench"
 

@@ -1,10 +1,15 @@
-"""The published corpora that the project knows by name: where they come from, and how they are verified.
+r"""The published corpora that the project knows by name: where they come from, and how they are verified.
 
-A file is identified by its git blob hash (SHA-1 of `blob <size>\\0` + content), which `git hash-object FILE` prints.
+A file is identified by its git blob hash (SHA-1 of `blob <size>\0` + content), which `git hash-object FILE` prints.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+# The version of Miyako.
+
+VERSION = "0.1.0"  # must match pyproject.toml
+
 
 Blobs = Mapping[str, tuple[str, ...]]  # language -> the git blob hashes accepted for its file
 

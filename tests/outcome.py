@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from utils.command_line import run_command
+from utils.command import run_command
 
 
 class Outcome:

@@ -17,19 +17,26 @@ import evaluate
 from tests import tiny
 from tests.outcome import Outcome, outcome
 from tests.utils.evaluation.texts import ENGLISH, JAPANESE, TOKENIZED
-from utils import scoring
 from utils.config import TranslationConfig
 from utils.dataset.corpus import DataConfig, prepare_corpus, prepare_to_score
-from utils.dataset.parallel_text import ParallelText, read_parallel
-from utils.evaluation.comparison import System, Test, compare
-from utils.evaluation.evaluation import Comparison, Evaluation
-from utils.evaluation.head_importance import count_heads, head_importance, text_batches
-from utils.evaluation.metric import build_metrics, measure, sampling_seed
-from utils.evaluation.protocol import moses_words, multi_bleu
+from utils.dataset.text import ParallelText, read_parallel
+from utils.evaluation import verbs
+from utils.evaluation.heads import count_heads, head_importance, importance_table, text_batches
+from utils.evaluation.metric import (
+    Comparison,
+    Evaluation,
+    System,
+    Test,
+    build_metrics,
+    compare,
+    measure,
+    moses_words,
+    multi_bleu,
+    sampling_seed,
+)
+from utils.evaluation.report import as_text
 from utils.run import CONFIG, find_run, load_run
 from utils.search.translator import Translator
-from utils.visualize.head_importance import importance_table
-from utils.visualize.report import as_text
 
 
 class Reported(Outcome):
@@ -53,7 +60,7 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         reported.append((evaluations, comparisons))
         return as_text(evaluations, comparisons)
 
-    monkeypatch.setattr(scoring.report, "as_text", watched)
+    monkeypatch.setattr(verbs, "as_text", watched)
 
     def run_it(*arguments: str | Path) -> Reported:
         monkeypatch.setattr(sys, "argv", ["evaluate.py", *map(str, arguments)])
@@ -92,10 +99,10 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tiny.run(tmp_path / "pickles")
     data = DataConfig(corpus="files", src=src, tgt=tgt, held_out=15)
     replace(TranslationConfig.load(folder / CONFIG), data=data).save(folder / CONFIG)
-    for module in (scoring.heads, scoring.run, scoring.tune):
+    for module in (verbs, verbs, verbs):
         monkeypatch.setattr(module, "find_run", partial(find_run, root=folder.parent))
     for prepare in (prepare_to_score, prepare_corpus):
-        monkeypatch.setattr(scoring.source_text, prepare.__name__, partial(prepare, root=tmp_path / "split"))
+        monkeypatch.setattr(verbs, prepare.__name__, partial(prepare, root=tmp_path / "split"))
     return folder
 
 
@@ -442,7 +449,7 @@ def test_the_bar_of_tuning_counts_what_is_translated(
 ) -> None:
     """Greedy search translates once, whatever the length penalties are."""
     monkeypatch.setattr(Bar, "seen", [], raising=False)
-    monkeypatch.setattr(scoring.tune, "tqdm", Bar)
+    monkeypatch.setattr(verbs, "tqdm", Bar)
     assert command("tune", run, "--beams", "1", "3", "--length_penalties", "0", "1", "2", "--limit", "5").status == 0
     assert Bar.seen == [(20, 20)]
 
@@ -526,7 +533,7 @@ def test_heads_are_weighed_with_the_beam_that_is_asked_for(
         beams.append(translator.search.beam_size)
         return bleu.corpus_score(pairs.tgt, [pairs.tgt]).score, [0.0] * n_heads
 
-    monkeypatch.setattr(scoring.heads, "bleu_without", watched)
+    monkeypatch.setattr(verbs, "bleu_without", watched)
     for beam in ("3", "1"):
         assert command("heads", run, "--limit", "3", "--bleu", "--beam", beam).err == ""
     assert beams == [3, 1]

@@ -20,10 +20,9 @@ from tests.outcome import Outcome, outcome
 from tests.tiny import MODEL, TEXT, run, tokenizers
 from tests.utils.export.learned import learned_run
 from tests.utils.task.tiny_run import bert_run, classifier_run, language_run
-from utils.export.to_safetensors import load_safetensors
+from utils.export.safetensors import load_safetensors
 from utils.run import WEIGHTS, find_run, load_run
-from utils.text.pair import TokenizerConfig, TokenizerPair, train_tokenizers
-from utils.text.word_tokenizer import WordTokenizer
+from utils.text.tokenizer import TokenizerConfig, TokenizerPair, WordTokenizer, train_tokenizers
 
 CPU = torch.device("cpu")
 ENGINE = ("--engine", "ctranslate2", "--run")

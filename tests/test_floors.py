@@ -9,7 +9,9 @@ import pytest
 from tests.checkout import python_sources
 
 VERBS = {"train", "translate", "evaluate", "serve", "export", "study"}
-FLOORS = {"const": 0, "layers": 1, "models": 2, "utils": 3} | dict.fromkeys(VERBS, 4) | {"bench": 5, "tests": 6}
+FLOORS = (
+    {"const": 0, "layers": 1, "models": 2, "utils": 3} | dict.fromkeys(VERBS, 4) | {"bench": 5, "docs": 5, "tests": 6}
+)
 ROOMS = {
     "text": 1,
     "dataset": 2,
@@ -17,16 +19,17 @@ ROOMS = {
     "search": 3,
     "evaluation": 4,
     "terminal": 4,
-    "visualize": 5,
     "export": 5,
     "serve": 5,
     "config.py": 6,
     "run.py": 7,
-    "attention_heads.py": 8,
-    "trained.py": 8,
+    "arguments.py": 8,
+    "visualize": 8,
+    "evaluation/heads.py": 9,
     "task": 9,
+    "evaluation/verbs.py": 10,
     "experiment": 10,
-    "scoring": 10,
+    "scoring": 11,
 }
 GROUND = 0  # a file that lies in utils and in no room: tools that every room may use, and that use no room
 NAMELESS = {"base", "common", "helper", "helpers", "misc", "shared", "tools", "util"}
@@ -46,8 +49,10 @@ def imported(path: str, source: str) -> Iterator[tuple[int, str]]:
 
 
 def room(name: str) -> str:
-    """`utils.text.pair.TokenizerPair` is in the room text; `utils.run.load_run` in run.py, which stands alone."""
-    return next((r for r in ROOMS if name.split(".")[1:2] == [r.removesuffix(".py")]), "")
+    """`utils.text.tokenizer.TokenizerPair` is in the room text; `utils.run.load_run` in run.py, which stands alone."""
+    parts = name.split(".")[1:]
+    places = [r for r in ROOMS if parts[: r.count("/") + 1] == r.removesuffix(".py").split("/")]
+    return max(places, key=len, default="")
 
 
 def rank(name: str) -> int:
@@ -88,22 +93,22 @@ def test_every_import_points_down() -> None:
         ("const/token.py", "import layers"),
         ("layers/mask.py", "from models.transformer import Transformer"),
         ("layers/mask.py", "def f():\n    from utils import text"),
-        ("models/transformer.py", "import utils.text.pair as pair"),
+        ("models/transformer.py", "import utils.text.tokenizer as pair"),
         ("utils/search/beam.py", "import train"),
         ("utils/search/beam.py", "from bench import decode"),
-        ("utils/text/pair.py", "from utils.dataset import corpus"),
-        ("utils/text/pair.py", "from utils import dataset"),
-        ("utils/text/pair.py", "from ..dataset import corpus"),
-        ("utils/dataset/corpus.py", "from utils.training.progress import Progress"),
+        ("utils/text/tokenizer.py", "from utils.dataset import corpus"),
+        ("utils/text/tokenizer.py", "from utils import dataset"),
+        ("utils/text/tokenizer.py", "from ..dataset import corpus"),
+        ("utils/dataset/corpus.py", "from utils.training.plan import Progress"),
         ("utils/training/plan.py", "from utils.search.beam import beam_search"),
         ("utils/search/beam.py", "from utils.training import plan"),
         ("utils/search/beam.py", "from utils.evaluation.metric import measure"),
         ("utils/evaluation/metric.py", "from utils.visualize.curve import draw"),
-        ("utils/serve/page.py", "from utils.export.safetensors import save"),
-        ("utils/serve/page.py", "from utils.run import load_run"),
-        ("utils/serve/page.py", "from utils import config"),
+        ("utils/serve/api.py", "from utils.export.safetensors import save"),
+        ("utils/serve/api.py", "from utils.run import load_run"),
+        ("utils/serve/api.py", "from utils import config"),
         ("utils/config.py", "from utils.run import load_run"),
-        ("utils/file.py", "from utils.text.pair import TokenizerPair"),
+        ("utils/file.py", "from utils.text.tokenizer import TokenizerPair"),
         ("utils/attic/chest.py", ""),
         ("translate.py", "from train import Trainer"),
         ("train.py", "from tests.oracle import block_state"),
@@ -122,11 +127,11 @@ def test_a_planted_fault_is_found_with_its_line(path: str, source: str) -> None:
     [
         ("layers/mask.py", "import torch\nfrom const.token import PAD_ID\nfrom layers.residual import Residual"),
         ("models/transformer.py", "from layers import mask"),
-        ("utils/text/pair.py", "from utils.text.tokenizer import Tokenizer\nfrom utils.file import atomic_file"),
-        ("utils/serve/page.py", "from utils.evaluation.metric import measure\nfrom utils.search import beam"),
-        ("utils/evaluation/metric.py", "from utils.training.progress import Progress"),
-        ("utils/run.py", "from utils.config import TranslationConfig\nfrom utils.serve.page import page"),
-        ("utils/config.py", "from utils.command_line import Parser"),
+        ("utils/text/tokenizer.py", "from utils.text.tokenizer import Tokenizer\nfrom utils.file import atomic_file"),
+        ("utils/serve/api.py", "from utils.evaluation.metric import measure\nfrom utils.search import beam"),
+        ("utils/evaluation/metric.py", "from utils.training.plan import Progress"),
+        ("utils/run.py", "from utils.config import TranslationConfig\nfrom utils.serve.api import page"),
+        ("utils/config.py", "from utils.command import Parser"),
         ("train.py", "from utils import run\nimport utils.config"),
         ("bench/decode.py", "from translate import main\nfrom utils.run import load_run"),
         ("serve.py", "from utils.serve import page"),

@@ -17,12 +17,12 @@ import serve
 from tests.tiny import MODEL, TEXT, lively, run, tokenizers
 from tests.utils.serve.served import asking
 from tests.utils.task.tiny_run import language_run
-from utils.command_line import run_command
+from utils.command import run_command
 from utils.config import TranslationConfig
 from utils.run import CONFIG, WEIGHTS, create_run, find_run, load_run
 from utils.serve.service import Limits
-from utils.text.pair import TokenizerPair
-from utils.training.weight_store import write_weights
+from utils.text.tokenizer import TokenizerPair
+from utils.training.checkpoint import write_weights
 
 # An unclosed socket is reported in the test that left it open, not wherever it happens to be collected.
 pytestmark = pytest.mark.filterwarnings("error::ResourceWarning", "error::pytest.PytestUnraisableExceptionWarning")

@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 
 import study
-from bench.tiny_training import TinyTraining
+from bench.faults import TinyTraining
 from tests.outcome import Outcome, outcome
 from tests.utils.experiment.fake_training import World
-from utils.command_line import INTERRUPTED
+from utils.command import INTERRUPTED
 from utils.config import TranslationConfig
 from utils.experiment.study import Study
-from utils.experiment.training_process import TrainingProcess
+from utils.experiment.trial import TrainingProcess
 from utils.run import CONFIG
-from utils.training.jsonl_log import LOG, read_log
+from utils.training.report import LOG, read_log
 
 SETTINGS = """
 data: {held_out: 8, src: FOLDER/my.ja, tgt: FOLDER/my.en}

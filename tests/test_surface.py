@@ -24,12 +24,12 @@ import study
 import translate
 from const.path import ROOT
 from tests.checkout import tracked
-from utils import attention_heads
+from utils.arguments import build_parser
 from utils.config import config_type_of, find_settings
-from utils.dataset import article_category
-from utils.task import classify, fill_in, generate, perplexity
-from utils.task.arguments import build_parser
-from utils.visualize import curve
+from utils.dataset import labelled
+from utils.task import bert, classification, perplexity
+from utils.task import language as language_module
+from utils.visualize import attention, curve
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 README_JA = (ROOT / "README.ja.md").read_text(encoding="utf-8")
@@ -51,11 +51,11 @@ MODULES: dict[str, Callable[[], ArgumentParser]] = {
     "bench.serve": bench.serve.build_parser,
     "bench.data": bench.data.build_parser,
     "utils.visualize.curve": curve.build_parser,
-    "utils.attention_heads": attention_heads.build_parser,
-    "utils.dataset.article_category": article_category.build_parser,
-    "utils.task.fill_in": fill_in.build_parser,
-    "utils.task.classify": classify.build_parser,
-    "utils.task.generate": generate.build_parser,
+    "utils.visualize.attention": attention.build_parser,
+    "utils.dataset.labelled": labelled.build_parser,
+    "utils.task.bert": bert.build_parser,
+    "utils.task.classification": classification.build_parser,
+    "utils.task.language": language_module.build_parser,
     "utils.task.perplexity": perplexity.build_parser,
 }
 HELPED = [*((name,) for name in PARSERS), *(("evaluate.py", verb) for verb in evaluate.VERBS)]

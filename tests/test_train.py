@@ -34,32 +34,24 @@ from models.transformer import Transformer
 from tests.test_surface import PARSERS
 from tests.tiny import MODEL, TEXT
 from train import Trainer, Update
-from utils.command_line import run_command
+from utils.arguments import read_arguments
+from utils.command import run_command
 from utils.config import TranslationConfig
-from utils.dataset import bucket_sampler
-from utils.dataset.batch import Batch, BatchConfig
-from utils.dataset.bucket_sampler import BucketSampler, Epoch, batch_of
+from utils.dataset import batch as batch_module
+from utils.dataset.batch import Batch, BatchConfig, BucketSampler, Epoch, batch_of
 from utils.dataset.corpus import prepare_corpus
-from utils.dataset.token_array import TokenArray, TokenPairs
+from utils.dataset.ids import TokenArray, TokenPairs
 from utils.device import Precision, product_dtype
 from utils.run import load_run
 from utils.task import translation
-from utils.task.arguments import read_arguments
 from utils.task.task import Task
-from utils.training.checkpoint_keeper import CheckpointKeeper
-from utils.training.checkpoint_store import CheckpointStore
+from utils.training.checkpoint import CheckpointKeeper, CheckpointStore, WeightStore
 from utils.training.distributed import Processes
-from utils.training.guarded_optimizer import GuardedOptimizer
 from utils.training.interrupt import Interrupt
-from utils.training.jsonl_log import JsonlLog, read_log
-from utils.training.objective import Loss, Objective, RDropObjective, TranslationObjective, mean_loss
-from utils.training.observer import Observer, StepReport
-from utils.training.optimizer import OptimizerConfig
-from utils.training.plan import TrainingConfig, TranslationTrainingConfig
-from utils.training.progress import Progress
-from utils.training.schedule import learning_rate
-from utils.training.validation import Validation
-from utils.training.weight_store import WeightStore
+from utils.training.loss import Loss, Objective, RDropObjective, TranslationObjective, mean_loss
+from utils.training.optimizer import GuardedOptimizer
+from utils.training.plan import OptimizerConfig, Progress, TrainingConfig, TranslationTrainingConfig, learning_rate
+from utils.training.report import JsonlLog, Observer, StepReport, Validation, read_log
 
 VOCAB = 24
 GOLDEN = [
@@ -351,7 +343,7 @@ def test_an_epoch_is_gone_before_the_next_one_is_made(monkeypatch: pytest.Monkey
             super().__init__(*given)
 
     made, alive = list[ref[Epoch]](), list[int]()
-    monkeypatch.setattr(bucket_sampler, "Epoch", Watched)
+    monkeypatch.setattr(batch_module, "Epoch", Watched)
     fit(new_trainer(), TranslationTrainingConfig(max_epochs=3), Witness())
     assert alive == [0, 0, 0, 0]  # the first is of the dev text
 

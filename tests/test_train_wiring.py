@@ -20,17 +20,14 @@ from tests.test_train import FAST, VOCAB, new_sampler, new_trainer, pairs, same
 from tests.tiny import MODEL
 from train import Trainer, Update
 from utils import run as run_folder
+from utils.arguments import Arguments
 from utils.config import LanguageConfig, TranslationConfig
-from utils.dataset.batch import Batch, BatchConfig
-from utils.dataset.bucket_sampler import BucketSampler, Epoch
-from utils.task.arguments import Arguments
-from utils.training.checkpoint_store import CheckpointConfig, CheckpointStore
+from utils.dataset.batch import Batch, BatchConfig, BucketSampler, Epoch
+from utils.training.checkpoint import CheckpointConfig, CheckpointStore, read_weights
 from utils.training.distributed import Processes
-from utils.training.objective import Loss, Objective, TranslationObjective
-from utils.training.plan import TranslationTrainingConfig
-from utils.training.progress import Progress
-from utils.training.validation import Validation
-from utils.training.weight_store import read_weights
+from utils.training.loss import Loss, Objective, TranslationObjective
+from utils.training.plan import Progress, TranslationTrainingConfig
+from utils.training.report import Validation
 from utils.visualize import curve
 
 CONFIG = TranslationConfig(

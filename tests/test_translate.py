@@ -28,7 +28,7 @@ from tests.outcome import Outcome, outcome
 from tests.tiny import TEXT, run
 from utils.config import TranslationConfig
 from utils.run import Run, build_translator, find_run, load_run
-from utils.search.hypothesis import SearchConfig
+from utils.search.constraint import SearchConfig
 from utils.search.sampling import SamplingConfig
 from utils.search.translator import Candidate, Translation, Translator
 

@@ -12,12 +12,12 @@ from models.transformer import Transformer, TransformerConfig
 from utils.config import TranslationConfig
 from utils.dataset.batch import BatchConfig
 from utils.dataset.corpus import Corpus, DataConfig
-from utils.dataset.parallel_text import ParallelFiles, ParallelText
+from utils.dataset.text import ParallelFiles, ParallelText
 from utils.run import WEIGHTS, create_run
-from utils.search.hypothesis import SearchConfig
-from utils.text.pair import TokenizerConfig, TokenizerPair, train_tokenizers
+from utils.search.constraint import SearchConfig
+from utils.text.tokenizer import TokenizerConfig, TokenizerPair, train_tokenizers
+from utils.training.checkpoint import write_weights
 from utils.training.plan import TranslationTrainingConfig
-from utils.training.weight_store import write_weights
 
 MODEL = TransformerConfig(
     d_model=16, n_heads=2, d_ff=32, n_encoder_layers=1, n_decoder_layers=2, dropout=0.0, max_length=48, tie="target"

@@ -1,4 +1,5 @@
 """Everything around the networks: text, data, training, search, evaluation, pictures.
 
-Imports point down only: text < dataset < {training, search} < evaluation < visualize < run, config.
+Imports point down only: text < dataset < {training, search} < evaluation < config < run <
+visualize < task < experiment.
 """

@@ -1,19 +1,27 @@
-"""A run: one folder under pickles/ that holds everything needed to use or resume it."""
+"""The folder of a training run: how it is made, found and read, whatever the task."""
 
+import platform
 import re
+import subprocess
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
-from datetime import datetime
+from dataclasses import asdict
+from datetime import UTC, datetime
 from difflib import get_close_matches
+from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
-from const.path import PICKLES
+from const.corpora import VERSION
+from const.path import CORPUS, PICKLES, ROOT
 from layers.packed import packed
-from models.transformer import Transformer
+from models.bert import BertClassifier, BertConfig, BertForPreTraining
+from models.transformer import Transformer, TransformerConfig
+from models.transformer_xl import TransformerXL
 from utils.config import (
     AnyConfig,
     ClassificationConfig,
@@ -25,17 +33,18 @@ from utils.config import (
     config_type_of,
     task_of,
 )
+from utils.dataset.labelled import LabelNames
 from utils.device import Precision, inference_dtype
 from utils.file import locked
-from utils.search.ensemble import Ensemble
-from utils.search.hypothesis import Searchable, SearchConfig
+from utils.search.constraint import Searchable, SearchConfig
 from utils.search.sampling import SamplingConfig
 from utils.search.translator import Translator
-from utils.text.pair import TokenizerPair, load_tokenizers
-from utils.text.tokenizer import every_token
-from utils.text.vocabulary import Vocabulary
-from utils.training.checkpoint import first_difference
-from utils.training.weight_store import read_weights
+from utils.search.wrapped import Ensemble
+from utils.text.language import primary_language
+from utils.text.tokenizer import Tokenizer, TokenizerPair, Vocabulary, every_token, load_tokenizers
+from utils.training.checkpoint import first_difference, read_weights
+
+# A run: one folder under pickles/ that holds everything needed to use or resume it.
 
 CONFIG = "config.yaml"  # the resolved settings
 WEIGHTS = "model.safetensors"  # of the best validation
@@ -257,3 +266,173 @@ def load_weights(net: nn.Module, folder: Path) -> None:
         raise ValueError(f"{error}: train the run again") from error
     except RuntimeError as error:
         raise ValueError(f"{weights} does not fit {CONFIG}: {first_difference(error)}") from error
+
+
+# Reading runs of tasks other than translation: what was trained, and what belongs to it.
+
+LABELS = "labels.json"  # in a classifier's run
+
+
+class PretrainedBert(NamedTuple):
+    """A trained BERT and what belongs to it."""
+
+    config: MaskedLanguageConfig
+    tokenizer: Tokenizer
+    net: BertForPreTraining
+
+
+def load_bert(folder: Path, device: torch.device | None = None) -> PretrainedBert:
+    """Read the run of a BERT.
+
+    Raises:
+        ValueError: when there is no such run, it is of another task, or it has no weights yet.
+    """
+    config = read_config(folder, MaskedLanguageConfig)
+    tokenizer = load_tokenizers(folder).src
+    net = BertForPreTraining(config.model, len(tokenizer) + 1).to(device)
+    load_weights(net, folder)
+    return PretrainedBert(config, tokenizer, net.eval())
+
+
+def pretrained_shape(folder: Path, own: TransformerConfig | BertConfig, language: str | None = None) -> dict[str, Any]:
+    """Return the settings of a BERT, for a network initialised from it; dropouts and `fused` are the network's own.
+
+    Args:
+        folder: the BERT's run.
+        own: settings of the network.
+        language: that the network is to read; None: any.
+
+    Raises:
+        ValueError: when there is no such run, or it is of another task or language.
+    """
+    config = read_config(folder, MaskedLanguageConfig)
+    if language is not None and primary_language(config.data.language) != primary_language(language):
+        raise ValueError(f"init_encoder={folder} reads {config.data.language}, but the texts to read are in {language}")
+    free = {"dropout": own.dropout, "attention_dropout": own.attention_dropout, "fused": own.fused}
+    return asdict(config.model) | free
+
+
+class TrainedLanguageModel(NamedTuple):
+    """A trained Transformer-XL and what belongs to it."""
+
+    config: LanguageConfig
+    tokenizer: Tokenizer
+    net: TransformerXL
+
+
+def load_language_model(folder: Path, device: torch.device | None = None) -> TrainedLanguageModel:
+    """Read the run of a Transformer-XL.
+
+    Raises:
+        ValueError: when there is no such run, it is of another task, or it has no weights yet.
+    """
+    config = read_config(folder, LanguageConfig)
+    tokenizer = load_tokenizers(folder).src
+    net = TransformerXL(config.model, len(tokenizer)).to(device)
+    load_weights(net, folder)
+    return TrainedLanguageModel(config, tokenizer, net.eval())
+
+
+class Labelling(NamedTuple):
+    """The tokenizer of a classifier, and the names of its classes."""
+
+    tokenizer: Tokenizer
+    labels: LabelNames
+
+    def save(self, folder: Path) -> None:
+        """Write both into a folder."""
+        TokenizerPair(self.tokenizer, self.tokenizer).save(folder)
+        self.labels.save(folder / LABELS)
+
+    @classmethod
+    def load(cls, folder: Path) -> "Labelling":
+        """Read what `save` wrote."""
+        return cls(load_tokenizers(folder).src, LabelNames.load(folder / LABELS))
+
+
+class TrainedClassifier(NamedTuple):
+    """A trained classifier and what belongs to it."""
+
+    config: ClassificationConfig
+    vocabulary: Labelling
+    net: BertClassifier
+
+
+def load_classifier(folder: Path, device: torch.device | None = None) -> TrainedClassifier:
+    """Read the run of a classifier.
+
+    Raises:
+        ValueError: when there is no such run, it is of another task, or it has no weights yet.
+    """
+    config = read_config(folder, ClassificationConfig)
+    vocabulary = Labelling.load(folder)
+    net = BertClassifier(config.model, len(vocabulary.tokenizer) + 1, len(vocabulary.labels)).to(device)
+    load_weights(net, folder)
+    return TrainedClassifier(config, vocabulary, net.eval())
+
+
+# Where a figure comes from: what somebody needs to know to reproduce it.
+
+_PACKAGES = ("torch", "numpy", "sentencepiece", "sacrebleu")
+
+
+def provenance(device: torch.device) -> dict[str, str]:
+    """Describe the time, the code, the machine and the packages."""
+    return {
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": own_commit(),
+        "machine": machine(device),
+        "versions": f"Python {platform.python_version()}, "
+        + ", ".join(f"{package} {version(package)}" for package in _PACKAGES),
+    }
+
+
+@cache
+def own_commit() -> str:
+    """Return the commit of this code at the first call: at the start of a training, for the code may change later."""
+    return commit(ROOT)
+
+
+def portable(path: Path) -> str:
+    """Return a path that holds on other machines: below the project, corpus/ or pickles/, or just its name."""
+    if not path.is_absolute():
+        return str(path)
+    found = path.resolve()
+    for above, root in ((Path("corpus"), CORPUS), (Path("pickles"), PICKLES), (Path(), ROOT)):
+        if found.is_relative_to(root):
+            return str(above / found.relative_to(root))
+    return path.name
+
+
+def commit(folder: Path) -> str:
+    """Return the commit of a checkout, and whether code or settings differ from it; without a checkout, the version."""
+    try:
+        top, revision, changed = (
+            subprocess.run(["git", "-C", folder, *words], capture_output=True, text=True, check=True).stdout.strip()
+            for words in (
+                ("rev-parse", "--show-toplevel"),
+                ("rev-parse", "HEAD"),
+                ("status", "--porcelain", "--untracked-files=no", "--", ":!*.md", ":!figure"),
+            )
+        )
+    except (OSError, subprocess.CalledProcessError):  # no git, or not a checkout
+        return f"version {VERSION}"
+    if Path(top).resolve() != folder.resolve():  # a copy inside another checkout
+        return f"version {VERSION}"
+    return f"{revision}, changed" if changed else revision
+
+
+def machine(device: torch.device) -> str:
+    """Describe the device: the GPU, or the processor and the number of threads."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{_processor()}, {torch.get_num_threads()} threads"
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:  # not Linux
+        return platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()

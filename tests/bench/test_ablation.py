@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from bench import ablation
-from bench.tiny_training import TinyTraining
+from bench.faults import TinyTraining
 from tests.outcome import outcome
 from tests.utils.experiment.tiny_ablation import SPEC, result, tiny_ablation
-from utils.experiment.ablation_result import Results
-from utils.experiment.ablation_work import Work
+from utils.experiment.ablation import Results, Work
 
 SETTINGS = """
 tokenizer: {kind: bpe, vocab_size: 48, joint: false}

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from bench import data as module
-from utils.dataset.parallel_text import ParallelFiles, read_parallel
-from utils.text.pair import TokenizerConfig
+from utils.dataset.text import ParallelFiles, read_parallel
+from utils.text.tokenizer import TokenizerConfig
 
 
 def test_the_text_is_what_its_description_says(tmp_path: Path) -> None:

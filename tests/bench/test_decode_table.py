@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bench.decode_table import FOLDER, decode_table
-from utils.evaluation.result_table import READMES, with_table
+from bench.results import READMES, with_table
 
 FOUND = [
     ("CTranslate2", "float32", 1, False, 80.0),

@@ -11,10 +11,19 @@ import pytest
 import torch
 
 from bench import faults
-from bench.faults import DAMAGES, build_parser, mount_small_disk, survive_damage, survive_kills
-from bench.tiny_training import SETTINGS, Outcome, TinyTraining, compare, differences
-from utils.training.checkpoint import load_checkpoint
-from utils.training.checkpoint_store import CheckpointStore
+from bench.faults import (
+    DAMAGES,
+    SETTINGS,
+    Outcome,
+    TinyTraining,
+    build_parser,
+    compare,
+    differences,
+    mount_small_disk,
+    survive_damage,
+    survive_kills,
+)
+from utils.training.checkpoint import CheckpointStore, load_checkpoint
 
 CPU = torch.device("cpu")
 SHORT = SETTINGS.replace("max_steps: 60", "max_steps: 12").replace("validate_every: 5", "validate_every: 3")
@@ -41,7 +50,7 @@ def test_a_store_that_believes_everything_is_found_out(
     checkpoints: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     newest = load_checkpoint(checkpoints[-1], CPU)
-    monkeypatch.setattr("utils.training.checkpoint_store.load_checkpoint", lambda *_: newest)
+    monkeypatch.setattr("utils.training.checkpoint.load_checkpoint", lambda *_: newest)
     with pytest.raises(ValueError, match=r"damage 0 \(truncate\) was accepted"):
         survive_damage(checkpoints, tmp_path / "damaged", 5, 1)
 
@@ -54,7 +63,7 @@ def test_a_store_that_gives_something_else_is_found_out(
         found["moments"][1][7] += len(list(path.parent.iterdir())) - 1
         return found
 
-    monkeypatch.setattr("utils.training.checkpoint_store.load_checkpoint", careless)
+    monkeypatch.setattr("utils.training.checkpoint.load_checkpoint", careless)
     with pytest.raises(ValueError, match=r"damage 0 \(truncate\) was accepted: \.moments\[1\]"):
         survive_damage(checkpoints, tmp_path / "damaged", 5, 1)
 

@@ -5,10 +5,10 @@ import torch
 import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from bench.flops import training_flops
+from bench.measure import training_flops
 from models.transformer import Transformer, TransformerConfig
 from utils.dataset.batch import Batch
-from utils.training.objective import TranslationObjective
+from utils.training.loss import TranslationObjective
 
 CONFIG = TransformerConfig(
     d_model=16, n_heads=2, d_ff=24, n_encoder_layers=2, n_decoder_layers=1, dropout=0.1, attention_dropout=0.1

@@ -11,10 +11,20 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bench import peer_training as module
-from bench.peer_training import EOLE, JOEYNMT, PEERS, WARM_UP, mean_rate, python_of, train_peer, write_texts
-from bench.train import MODEL, SMOOTHING
-from utils.dataset.parallel_text import ParallelText
+from bench import train as module
+from bench.train import (
+    EOLE,
+    JOEYNMT,
+    MODEL,
+    PEER_WARM_UP,
+    PEERS,
+    SMOOTHING,
+    mean_rate,
+    python_of,
+    train_peer,
+    write_texts,
+)
+from utils.dataset.text import ParallelText
 
 JOEYNMT_LINE = (
     "2026-11-21 14:24:32,243 - INFO - joeynmt.training - Epoch   1, Step:        2, Batch Loss:     7.019954, "
@@ -46,7 +56,7 @@ def test_rates_count_for_as_long_as_they_lasted(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
 
     def rates() -> Iterator[float]:
-        for seconds, rate in [*[(100.0, 1e9)] * WARM_UP, (3.0, 10.0), (1.0, 50.0), (5.0, 1e9)]:
+        for seconds, rate in [*[(100.0, 1e9)] * PEER_WARM_UP, (3.0, 10.0), (1.0, 50.0), (5.0, 1e9)]:
             clock[0] += seconds
             yield rate
 
@@ -88,7 +98,7 @@ def test_a_peer_is_stopped_when_enough_was_seen(tmp_path: Path) -> None:
     (tmp_path / "joeynmt").mkdir()  # results of an earlier round block some toolkits
     peer = replace(JOEYNMT, arguments=("-c", TALKING, "x"))
     rate, peak = train_peer(peer, Path(sys.executable), tmp_path, threads=1, warm_up=0.1, seconds=0.3)
-    assert rate > WARM_UP
+    assert rate > PEER_WARM_UP
     assert peak > 1
     assert not (tmp_path / "joeynmt").exists()
 

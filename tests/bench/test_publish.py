@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.publish import Figure, add_json_option, publish
-from utils.command_line import Parser
+from bench.measure import Figure, add_json_option, publish
+from utils.command import Parser
 
 
 def test_a_place_that_no_file_can_take_is_refused_before_anything_is_measured(

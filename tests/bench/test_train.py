@@ -16,15 +16,13 @@ import torch.nn.functional as F
 from torch.profiler import record_function
 
 from bench import train as module
-from bench.plain_loop import PlainLoop, PlainTransformer
-from bench.train import GPU_BUDGETS, LONGEST, OURS, PLAIN, Job, Measurement, Setting
+from bench.train import GPU_BUDGETS, LONGEST, OURS, PLAIN, Job, Measurement, PlainLoop, PlainTransformer, Setting
 from const.token import PAD_ID
 from models.transformer import TransformerConfig
 from tests.tiny import sources
-from utils.dataset.batch import Batch
-from utils.dataset.bucket_sampler import BucketSampler
-from utils.dataset.token_array import TokenArray, TokenPairs
-from utils.training.trace import RANGES
+from utils.dataset.batch import Batch, BucketSampler
+from utils.dataset.ids import TokenArray, TokenPairs
+from utils.training.rehearsal import RANGES
 
 CONFIG = TransformerConfig(d_model=16, n_heads=2, d_ff=32, n_encoder_layers=1, n_decoder_layers=1)
 VOCAB = 24

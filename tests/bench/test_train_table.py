@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from bench.results import READMES, with_table
 from bench.train_table import FOLDER, train_table
-from utils.evaluation.result_table import READMES, with_table
 
 
 @pytest.mark.parametrize("readme", READMES, ids=lambda readme: readme.name)

@@ -7,7 +7,7 @@ from playwright.sync_api import sync_playwright
 
 from bench.serve import served
 from tests.browser.conftest import chromium
-from utils.command_line import run_command
+from utils.command import run_command
 from utils.run import find_run
 
 

@@ -8,8 +8,8 @@ from playwright.sync_api import Browser, Page
 
 from const.token import EOS
 from tests.utils.visualize.recorded import HOSTILE, HOSTILE_PAIR, PAIR, recorded
-from utils.search.attention_map import AttentionMap
-from utils.visualize.attention_page import Pair, write_attention_page
+from utils.search.inspection import AttentionMap
+from utils.visualize.attention import Pair, write_attention_page
 
 pytestmark = pytest.mark.browser
 

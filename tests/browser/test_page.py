@@ -9,8 +9,7 @@ from playwright.sync_api import Page, expect
 from tests.browser.conftest import Open
 from tests.tiny import TEXT
 from tests.utils.serve.served import Scribe, interpreter, route, serving, translator
-from utils.serve.interpreter import Asked
-from utils.serve.service import Limits
+from utils.serve.service import Asked, Limits
 
 pytestmark = pytest.mark.browser
 

@@ -2,8 +2,8 @@ import tomllib
 
 import pytest
 
+from const.corpora import VERSION
 from const.path import ROOT
-from const.version import VERSION
 from tests.test_surface import PARSERS
 
 

@@ -14,7 +14,7 @@ from layers.dropout import Dropout
 from layers.recorded_weights import recorded_weights
 from models.bert import Bert, BertClassifier, BertConfig, BertForPreTraining
 from tests.hugging_face import VOCAB, config, lively
-from utils.export.hugging_face_bert import load_weights
+from utils.export.hugging_face import load_weights
 
 TINY = BertConfig(d_model=16, n_heads=2, d_ff=24, n_layers=2, dropout=0.0, attention_dropout=0.0, max_length=12)
 IDS = torch.tensor([[2, 5, 6, 3, 7, 8, 3], [2, 9, 3, 10, 3, 0, 0], [2, 3, 0, 0, 0, 0, 0]])

@@ -11,12 +11,11 @@ from PIL import Image
 
 from const.token import EOS
 from tests.tiny import TEXT, run
-from utils import attention_heads
-from utils.attention_heads import last_cross_attention, show_attention
-from utils.command_line import run_command
+from utils.command import run_command
 from utils.run import Run, find_run, load_run
-from utils.search.hypothesis import SearchConfig
-from utils.visualize.attention import cross_attention
+from utils.search.constraint import SearchConfig
+from utils.visualize import attention
+from utils.visualize.attention import cross_attention, last_cross_attention, show_attention
 
 CPU = torch.device("cpu")
 
@@ -79,7 +78,7 @@ def test_a_picture_of_another_kind_is_refused(loaded: Run, tmp_path: Path) -> No
 def command(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> object:
     monkeypatch.setattr(sys, "argv", ["attention_heads", *map(str, arguments)])
     with pytest.raises(SystemExit) as ended:
-        run_command("attention_heads", attention_heads.main)
+        run_command("attention_heads", attention.main)
     return ended.value.code
 
 
@@ -88,7 +87,7 @@ def test_the_command_draws_what_a_run_looks_at(
 ) -> None:
     named, newest = tmp_path / "named.png", tmp_path / "newest.png"
     assert command(monkeypatch, *TEXT.src[:2], "--run", folder, "--picture", named) == 0
-    monkeypatch.setattr(attention_heads, "find_run", partial(find_run, root=folder.parent))
+    monkeypatch.setattr(attention, "find_run", partial(find_run, root=folder.parent))
     assert command(monkeypatch, *TEXT.src[:2], "--picture", newest) == 0
     with Image.open(named) as one, Image.open(newest) as other:
         assert one.size == other.size

@@ -1,6 +1,6 @@
 """Differences are named as train.py names settings, whatever the trees look like."""
 
-from utils.changed_setting import ABSENT, changed_settings
+from utils.training.checkpoint import ABSENT, changed_settings
 
 
 def test_equal_trees_do_not_differ() -> None:

@@ -12,7 +12,7 @@ import pytest
 from jsonargparse import Namespace
 
 from const.path import ROOT
-from utils.command_line import Parser, needing_group, require_options_at_least, run_command
+from utils.command import Parser, needing_group, require_options_at_least, run_command
 from utils.file import atomic_file
 
 
@@ -99,7 +99,7 @@ def test_our_own_mistakes_keep_their_traceback() -> None:
 
 
 def test_python_in_development_mode_tells_where_a_mistake_came_from() -> None:
-    code = "from utils.command_line import run_command; run_command('verb.py', lambda: int('x'))"
+    code = "from utils.command import run_command; run_command('verb.py', lambda: int('x'))"
     ends = []
     for mode in ([], ["-X", "dev"]):
         process = subprocess.run([sys.executable, *mode, "-c", code], cwd=ROOT, capture_output=True, text=True)
@@ -142,7 +142,7 @@ def test_sigterm_leaves_nothing_half_written(tmp_path: Path) -> None:
 
 def test_a_pipe_that_closes_leaves_no_trace() -> None:
     program = (
-        "from utils.command_line import run_command\n"
+        "from utils.command import run_command\n"
         "def main():\n"
         "    for _ in range(99999): print('line', flush=True)\n"
         "run_command('verb.py', main)"

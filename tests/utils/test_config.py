@@ -18,6 +18,7 @@ from models import transformer
 from models.bert import BertClassifier, BertConfig, BertForPreTraining, ClassifierConfig
 from models.transformer import Transformer, TransformerConfig
 from models.transformer_xl import TransformerXL
+from utils.arguments import Arguments, build_parser, read_arguments
 from utils.config import (
     CONFIG_TYPES,
     AnyConfig,
@@ -30,14 +31,12 @@ from utils.config import (
     to_config,
 )
 from utils.dataset.batch import BatchConfig
-from utils.dataset.cleaning import CleanConfig
 from utils.dataset.corpus import DataConfig
 from utils.dataset.labelled import LabelledConfig
-from utils.search.hypothesis import SearchConfig
-from utils.task.arguments import Arguments, build_parser, read_arguments
-from utils.text.pair import TokenizerConfig
-from utils.training.optimizer import OptimizerConfig
-from utils.training.plan import TranslationTrainingConfig
+from utils.dataset.text import CleanConfig
+from utils.search.constraint import SearchConfig
+from utils.text.tokenizer import TokenizerConfig
+from utils.training.plan import OptimizerConfig, TranslationTrainingConfig
 
 PRESETS = sorted(PRESET.iterdir())
 

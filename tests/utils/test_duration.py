@@ -1,6 +1,6 @@
 import pytest
 
-from utils.duration import duration
+from utils.command import duration
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from const.path import ROOT
-from utils.heap import keep_freed_memory, return_freed_memory
+from utils.device import keep_freed_memory, return_freed_memory
 
 HUGE = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
@@ -21,7 +21,7 @@ def megabytes(field: str, code: str) -> list[int]:
         pytest.skip("this C library is not glibc")
     begin = f"""
 import torch
-from utils.heap import keep_freed_memory, return_freed_memory
+from utils.device import keep_freed_memory, return_freed_memory
 def show() -> None:
     (line,) = (line for line in open("/proc/self/smaps_rollup") if line.startswith("{field}:"))
     print(int(line.split()[1]) // 1024)

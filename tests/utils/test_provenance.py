@@ -4,9 +4,9 @@ from pathlib import Path
 
 import torch
 
+from const.corpora import VERSION
 from const.path import CORPUS, PICKLES, ROOT
-from const.version import VERSION
-from utils.provenance import commit, machine, portable, provenance
+from utils.run import commit, machine, portable, provenance
 
 
 def git(folder: Path, *words: str) -> str:

@@ -27,11 +27,10 @@ from utils.run import (
     runs_named,
     trained_alone,
 )
-from utils.search.hypothesis import SearchConfig
+from utils.search.constraint import SearchConfig
 from utils.search.sampling import SamplingConfig
-from utils.text.pair import TokenizerPair
-from utils.text.word_tokenizer import WordTokenizer
-from utils.training.weight_store import write_weights
+from utils.text.tokenizer import TokenizerPair, WordTokenizer
+from utils.training.checkpoint import write_weights
 
 CPU = torch.device("cpu")
 SRC, TGT = WordTokenizer("都京の古い", lowercase=False), WordTokenizer(["capital", "the", "old"], lowercase=False)

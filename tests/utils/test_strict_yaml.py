@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from utils.strict_yaml import read_yaml
+from utils.config import read_yaml
 
 
 def test_it_reads_what_yaml_means(tmp_path: Path) -> None:

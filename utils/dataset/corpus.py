@@ -1,20 +1,47 @@
-"""Parallel corpora: which one a run uses, and how it is prepared; published ones, the embedded one, or your own."""
+"""Parallel corpora: which one a run uses, how it is prepared, and its token ids."""
 
 import hashlib
-from dataclasses import dataclass, field, replace
+import sys
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from tqdm import tqdm
+
 from const.corpora import CORPORA, CorpusSpec
 from const.path import CORPUS
-from utils.dataset.cleaning import CleanConfig
+from utils.dataset.download import install
 from utils.dataset.embedded import write_embedded
-from utils.dataset.file_hash import file_hash
-from utils.dataset.held_out import hold_out, write_joined, write_split
-from utils.dataset.install import install
-from utils.dataset.parallel_text import ParallelFiles
+from utils.dataset.ids import (
+    Sampling,
+    TokenPairs,
+    TokenWriter,
+    cache_key,
+    cached_folder,
+    encoded_blocks,
+    file_hash,
+    remove_cached,
+    saved_hashes,
+)
+from utils.dataset.text import (
+    Block,
+    CleanConfig,
+    ParallelFiles,
+    TextBlocks,
+    clean,
+    count_shared,
+    hold_out,
+    read_blocks,
+    write_joined,
+    write_split,
+)
 from utils.file import atomic_folder, read_json, write_json
-from utils.text.script import require_language
+from utils.text.language import looks_tokenized, looks_untokenized, refuse_other_language, require_language
+from utils.text.tokenizer import TokenizerConfig, TokenizerPair, load_tokenizers, train_tokenizers
+
+# Parallel corpora: which one a run uses, and how it is prepared; published ones, the embedded one, or your own.
 
 Split = Literal["train", "dev", "test"]
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
@@ -259,3 +286,233 @@ def _in_folder(folder: Path, split: str) -> ParallelFiles:
 def _fingerprint(files: list[Path], root: Path) -> str:
     hashes = "".join(file_hash(path, root) for path in files)
     return hashlib.sha256(bytes.fromhex(hashes)).hexdigest()[:16]
+
+
+# Token ids of a corpus, encoded once and memory-mapped from then on; with sub-word sampling, once per epoch.
+
+
+def cached_tokenizers(
+    corpus: Corpus, data: DataConfig, config: TokenizerConfig, say: Callable[[str], None], root: Path = CORPUS
+) -> TokenizerPair:
+    """Return the tokenizers of a corpus, learned from its cleaned training text at the first call.
+
+    Args:
+        corpus: what to learn from.
+        data: how it is cleaned.
+        config: what to learn.
+        say: called with a message about what takes time.
+        root: where caches are kept.
+
+    Raises:
+        ValueError: the text does not support the requested vocabulary.
+    """
+    learned = {name: value for name, value in asdict(config).items() if name != "sampling"}
+    key = cache_key(corpus.fingerprint(root), asdict(data.clean), learned)
+
+    def make(folder: Path) -> None:
+        text = _cleaned(corpus, data, say, root)
+        say(f"Learning the vocabulary ({config.kind}) from {len(text):,} pairs (once; a minute for a large corpus)")
+        train_tokenizers(config, text.src, text.tgt, (corpus.src_lang, corpus.tgt_lang)).save(folder)
+
+    return load_tokenizers(cached_folder(root / "cache" / f"{corpus.name}-tokenizer-{key}", make, say))
+
+
+def cached_tokens(
+    corpus: Corpus,
+    split: Split,
+    data: DataConfig,
+    tokenizers: TokenizerPair,
+    say: Callable[[str], None],
+    root: Path = CORPUS,
+) -> TokenPairs:
+    """Return the ids of a split, encoded at the first call; only training text is cleaned.
+
+    Args:
+        corpus: what to encode.
+        split: which part of it.
+        data: how training text is cleaned.
+        tokenizers: what encodes the text.
+        say: called with a message about what takes time.
+        root: where caches are kept.
+    """
+    cleaning = asdict(data.clean) if split == "train" else None
+    # a key of all that tokenizers save: with equal pieces they can still segment a text differently
+    key = cache_key(corpus.fingerprint(root), split, cleaning, saved_hashes(tokenizers.save))
+
+    def make(folder: Path) -> None:
+        text = _cleaned(corpus, data, say, root) if split == "train" else TextBlocks.whole(getattr(corpus, split))
+        say(f"Encoding {len(text):,} pairs of {corpus.name} {split} (once)")
+        _encode(text, tokenizers, None, folder)
+
+    return TokenPairs.load(cached_folder(root / "cache" / f"{corpus.name}-{split}-{key}", make, say))
+
+
+def training_tokens(
+    corpus: Corpus,
+    data: DataConfig,
+    tokenizers: TokenizerPair,
+    sampling: float,
+    seed: int,
+    say: Callable[[str], None],
+    root: Path = CORPUS,
+) -> Callable[[int], TokenPairs]:
+    """Return a function that gives the ids of the training text for each epoch: always the same, or sampled again.
+
+    How a line is segmented depends only on the seed, the epoch and the block of lines that it is in. The ids of an
+    epoch are kept until a later epoch is requested, so that an interrupted training finds them again.
+
+    Args:
+        corpus: what to encode.
+        data: how it is cleaned.
+        tokenizers: what encodes the text.
+        sampling: see `TokenizerConfig.sampling`; 0 gives each line its likeliest segmentation.
+        seed: seed of the sampling.
+        say: called with a message about what takes time.
+        root: where caches are kept.
+    """
+    if not sampling:
+        pairs = cached_tokens(corpus, "train", data, tokenizers, say, root)
+        return lambda _: pairs
+    text = _cleaned(corpus, data, say, root)
+    key = cache_key(corpus.fingerprint(root), asdict(data.clean), saved_hashes(tokenizers.save), sampling, seed)
+    stem = f"{corpus.name}-sampled-{key}-"
+
+    def tokens(epoch: int) -> TokenPairs:
+        def make(folder: Path) -> None:
+            say(f"Sampling sub-words of {len(text):,} pairs of {corpus.name} for epoch {epoch + 1}")
+            _encode(text, tokenizers, Sampling(sampling, seed, epoch), folder)
+
+        while True:
+            folder = cached_folder(root / "cache" / f"{stem}{epoch}", make, say)
+            try:
+                pairs = TokenPairs.load(folder)
+                break
+            except FileNotFoundError:
+                if folder.exists():
+                    raise
+                # another training, epochs ahead, has just removed it: make it again
+        for older in (root / "cache").glob(f"{stem}*"):
+            if int(older.name.removeprefix(stem)) < epoch:
+                remove_cached(older)  # a process that has mapped its files keeps them
+        return pairs
+
+    return tokens
+
+
+def _cleaned(corpus: Corpus, data: DataConfig, say: Callable[[str], None], root: Path) -> TextBlocks:
+    """Return the training text, cleaned at the first call."""
+
+    def make(folder: Path) -> None:
+        text, report = clean(corpus.train, data.clean, corpus.more.n_pairs)
+        say(f"Cleaning the training text of {corpus.name}:\n{textwrap.indent(str(report), '  ')}")
+        if any(corpus.more):
+            n_pairs, n_left_out = corpus.more
+            say(f"  with {n_pairs:,} further pairs; {n_left_out:,} were left out: the dev or test text has their lines")
+        for split, held in (("dev", corpus.dev), ("test", corpus.test)):
+            if n_shared := count_shared(corpus.train, held):
+                say(f"  {n_shared:,} pairs of the {split} text are in it, too: their scores flatter the model")
+        text.save(folder)
+
+    key = cache_key(corpus.fingerprint(root), asdict(data.clean))
+    return TextBlocks.load(corpus.train, cached_folder(root / "cache" / f"{corpus.name}-clean-{key}", make, say))
+
+
+def _encode(text: TextBlocks, tokenizers: TokenizerPair, sampling: Sampling | None, folder: Path) -> None:
+    """Write both sides, with a progress bar on a terminal."""
+    bar = tqdm(total=len(text), unit=" pairs", leave=False, disable=not sys.stderr.isatty())
+    with (
+        bar,
+        TokenWriter(folder / "src", len(tokenizers.src)) as src,
+        TokenWriter(folder / "tgt", len(tokenizers.tgt)) as tgt,
+    ):
+        for src_block, tgt_block in encoded_blocks(text, tokenizers, sampling):
+            src.write(*src_block)
+            tgt.write(*tgt_block)
+            bar.update(len(src_block.lengths))
+
+
+# Checks of your own texts before hours go by: are they in their languages, on their sides, tokenized as is said?
+
+_FIT_BETTER = 2.0  # times as many known words: names and marks are in both languages
+
+
+def refuse_other_languages(data: DataConfig) -> None:
+    """Refuse a text of your own that begins in other languages than those it is said to be in.
+
+    Raises:
+        ValueError: the letters of a side are not those of its language.
+    """
+    for kind in ("", "more_", "dev_", "test_"):
+        if (files := _given(data, kind)) is None:
+            continue
+        first = _beginning(files)
+        sides = ("src", first.src, data.src_lang, files.src), ("tgt", first.tgt, data.tgt_lang, files.tgt)
+        for side, lines, language, file in sides:
+            remedy = f"{_are_swapped(kind)}, or is --data.{side}_lang wrong?"
+            refuse_other_language(lines, language, str(file), remedy)
+
+
+def refuse_swapped(data: DataConfig, corpus: Corpus) -> None:
+    """Refuse texts of your own whose sides are the other way round than those of the text beside them, by their words.
+
+    Letters do not tell English from German. Development and test text are compared with the training text, and further
+    training text with the development text.
+
+    Raises:
+        ValueError: both sides share at least twice as many words with the opposite side.
+    """
+    for kind, beside in (("dev_", corpus.train), ("test_", corpus.train), ("more_", corpus.dev)):
+        if (files := _given(data, kind)) is None:
+            continue
+        text, other = _beginning(files), _beginning(beside)
+        src_words, tgt_words = _words(other.src), _words(other.tgt)
+        if all(
+            _known(lines, opposite) > _FIT_BETTER * _known(lines, own)
+            for lines, own, opposite in ((text.src, src_words, tgt_words), (text.tgt, tgt_words, src_words))
+        ):
+            raise ValueError(
+                f"{files.src} has the words of {beside.tgt}, and {files.tgt} those of {beside.src}: "
+                f"{_are_swapped(kind)}?"
+            )
+
+
+def remark_on_tokens(data: DataConfig, corpus: Corpus, say: Callable[[str], object]) -> None:
+    """Remark on spaces between words and marks that are not where the settings or the other texts have them."""
+    if data.has_own_text:
+        target, lines = corpus.dev.tgt, _beginning(corpus.dev).tgt
+        if not corpus.pre_tokenized and looks_tokenized(lines):
+            say(
+                f"{target} looks tokenized: give --data.pre_tokenized true if spaces separate all words and marks, "
+                "so that BLEU takes them as they are"
+            )
+        if corpus.pre_tokenized and looks_untokenized(lines):
+            say(f"{target} does not look tokenized, and BLEU splits it at spaces: is --data.pre_tokenized true right?")
+    if (more := _given(data, "more_")) is not None:
+        sides = zip(more, corpus.dev, _beginning(more)[:2], _beginning(corpus.dev)[:2], strict=True)
+        for file, other, lines, others in sides:
+            if looks_untokenized(lines) != looks_untokenized(others):
+                say(f"{file} looks tokenized otherwise than {other}: one kind of text is learned better than two")
+
+
+def _given(data: DataConfig, kind: str) -> ParallelFiles | None:
+    """Return a pair of your own files; None where there is none, or `prepare_corpus` says what is missing."""
+    src, tgt = getattr(data, f"{kind}src"), getattr(data, f"{kind}tgt")
+    return ParallelFiles(src, tgt) if src and tgt and src.is_file() and tgt.is_file() else None
+
+
+def _beginning(files: ParallelFiles) -> Block:
+    return next(iter(read_blocks(files)))
+
+
+def _are_swapped(kind: str) -> str:
+    return f"are --data.{kind}src and --data.{kind}tgt swapped"
+
+
+def _words(lines: Iterable[str]) -> set[str]:
+    return {word for line in lines for word in line.lower().split()}
+
+
+def _known(lines: Sequence[str], words: set[str]) -> float:
+    """Return the share of the words that are among others."""
+    found = [word in words for line in lines for word in line.lower().split()]
+    return sum(found) / max(1, len(found))

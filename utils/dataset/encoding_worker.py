@@ -5,7 +5,7 @@ import signal
 import sys
 from pathlib import Path
 
-from utils.dataset.encoding import serve_blocks
+from utils.dataset.ids import serve_blocks
 
 
 def main() -> None:

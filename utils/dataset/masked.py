@@ -1,7 +1,9 @@
 """Examples for masked-language models with next-sentence prediction (Devlin et al. 2019, 3.1)."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import NamedTuple
 
 import numpy as np
@@ -11,12 +13,69 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from const.token import BOS_ID, PAD_ID, SPECIAL_TOKENS
-from utils.dataset.buckets import Buckets, fill
-from utils.dataset.counted_random import uniform
-from utils.dataset.documents import DocumentTokens
-from utils.dataset.sampler import Sampler
-from utils.text.tokenizer import Tokenizer
-from utils.text.whole_word import WholeWords
+from utils.dataset.batch import Buckets, Sampler, fill
+from utils.dataset.monolingual import DocumentTokens
+from utils.text.language import HAN, KANA
+from utils.text.tokenizer import Tokenizer, every_token
+
+# Counter-based random numbers: the same whichever process draws them, and in whatever order.
+#
+# SplitMix64 (Steele et al. 2014) as a hash, as in Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3".
+
+_GAMMA, _FIRST, _SECOND = (np.uint64(x) for x in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+
+
+def uniform(key: tuple[int | str, ...], *counters: NDArray[np.integer]) -> NDArray[np.float64]:
+    """Return a number from [0, 1) for each element of the counters, which are broadcast together.
+
+    Args:
+        key: key of the draw: seed, epoch, what is drawn.
+        counters: not negative, such as an example's number and a place in it.
+    """
+    digest = blake2b(" ".join(map(str, key)).encode(), digest_size=8).digest()
+    state = np.frombuffer(digest, np.uint64)
+    for counter in counters:
+        state = _mixed(state + np.asarray(counter).astype(np.uint64) * _GAMMA)
+    return (state >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def _mixed(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    x = x + _GAMMA
+    x = (x ^ (x >> np.uint64(30))) * _FIRST
+    x = (x ^ (x >> np.uint64(27))) * _SECOND
+    return x ^ (x >> np.uint64(31))
+
+
+# Which pieces make up a word, for whole-word masking (Devlin et al.'s later release).
+
+_MARK = "▁"
+# kana and kanji, their punctuation and full-width letters are written without spaces between words
+_UNSPACED = re.compile(f"[{KANA}{HAN}\u3000-\u303f\uff00-\uffef]")
+
+
+class WholeWords:
+    """Finds words among ids: words begin at a ▁; special tokens and pieces of unspaced scripts are words by themselves.
+
+    Where no piece of the vocabulary has a ▁, the tokens are already words.
+
+    Args:
+        tokenizer: the tokenizer of the ids.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        pieces = every_token(tokenizer)
+        self._marked = np.array([piece.startswith(_MARK) for piece in pieces])
+        self._alone = np.array([_UNSPACED.search(piece) is not None for piece in pieces]) | (not self._marked.any())
+        self._alone[: len(SPECIAL_TOKENS)] = True
+
+    def numbers(self, ids: NDArray[np.integer]) -> NDArray[np.int64]:
+        """Return the number of each id's word in a sequence, counted from 0."""
+        alone = self._alone[ids]
+        begins = self._marked[ids] | alone
+        begins[1:] |= alone[:-1]
+        begins[:1] = False  # the first id belongs to word 0, whatever it is
+        return begins.cumsum()
+
 
 MASKED, REPLACED = 0.8, 0.1  # shares of the predicted tokens; the rest is left unchanged
 TRUE_SUCCESSORS = 0.5  # share of the second sentences

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from const.token import BOS_ID, EOS_ID, PAD_ID
 from models.size import require_at_least
-from utils.dataset.documents import DocumentTokens
-from utils.dataset.sampler import Sampler
+from utils.dataset.batch import Sampler
+from utils.dataset.monolingual import DocumentTokens
 
 NO_DOCUMENT = -1  # the document of padding
 

@@ -4,17 +4,135 @@ Every number and signature is the one that sacreBLEU's command line prints for t
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 from sacrebleu.metrics import base
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
+from sacrebleu.significance import PairedTest, Result
 
 from utils.dataset.corpus import Corpus
-from utils.evaluation.evaluation import Metric
-from utils.text.script import primary_language
+from utils.text.language import primary_language
+
+# Results of an evaluation as plain values: `dataclasses.asdict` of each is ready for JSON.
+
+
+@dataclass(frozen=True)
+class Metric:
+    """The score of a whole text, with its confidence interval.
+
+    Args:
+        name: BLEU, chrF2 or TER.
+        score: 0 to 100; for TER, lower is better, and it may exceed 100.
+        low: lower end of the 95 % interval, by bootstrap over sentences (Koehn 2004).
+        high: upper end of the interval.
+        signature: sacreBLEU's signature, with all that is needed to reproduce the score.
+    """
+
+    name: str
+    score: float
+    low: float
+    high: float
+    signature: str
+
+
+@dataclass(frozen=True)
+class Group:
+    """The score of a part of the text, or of a part of its words.
+
+    Args:
+        label: name of the part, such as "11-20 tokens".
+        count: number of its sentences (or reference words).
+        score: BLEU or F1, 0 to 100.
+    """
+
+    label: str
+    count: int
+    score: float
+
+
+@dataclass(frozen=True)
+class SentenceScore:
+    """One sentence, with its line number (from 1) and its chrF2."""
+
+    line: int
+    source: str
+    translation: str
+    reference: str
+    chrf: float
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """An analysis of where translations are good or bad.
+
+    Args:
+        bleu_by_length: BLEU by length of the source.
+        f1_by_frequency: F1 of words by their frequency in the training set; empty without training set.
+        repetition_rate: share of sentences, in percent, that repeat something that the reference does not repeat.
+        under_translation_rate: share of sentences, in percent, that are much shorter than the reference.
+        length_ratio: words of the translation over words of the reference.
+        best: sentences with the highest chrF2, best first.
+        worst: sentences with the lowest chrF2, worst first.
+    """
+
+    bleu_by_length: list[Group]
+    f1_by_frequency: list[Group]
+    repetition_rate: float
+    under_translation_rate: float
+    length_ratio: float
+    best: list[SentenceScore]
+    worst: list[SentenceScore]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One system on one text.
+
+    Args:
+        system: name of the system: a run or a file.
+        text: name of the translated text.
+        tgt_lang: language code of the target.
+        n_sentences: number of sentences.
+        metrics: BLEU, chrF2, TER.
+        analysis: detailed analysis.
+    """
+
+    system: str
+    text: str
+    tgt_lang: str
+    n_sentences: int
+    metrics: list[Metric]
+    analysis: Analysis
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The significance test of a system against a baseline on the same text.
+
+    Args:
+        system: name of the system.
+        baseline: name of the baseline.
+        metric: name of the metric.
+        difference: score of the system minus score of the baseline.
+        p_value: probability that chance alone gives a difference this large.
+        method: paired bootstrap or approximate randomisation, with its number of samples.
+        signature: sacreBLEU's signature.
+    """
+
+    system: str
+    baseline: str
+    metric: str
+    difference: float
+    p_value: float
+    method: str
+    signature: str
+
 
 OWN_TOKENIZER = {"ja": "ja-mecab", "zh": "zh", "ko": "ko-mecab"}  # for languages that 13a cannot split into words
 NEED_SPACES = ("13a", "intl", "none")
@@ -168,3 +286,152 @@ def sampling_seed(seed: int | None) -> Iterator[None]:
             os.environ.pop(name, None)
         else:
             os.environ[name] = before
+
+
+# The protocol of github.com/nymwa/kftt_jaen_example: KFTT's `tok` references, lower case, Moses' multi-bleu.perl.
+
+TEST_LINES, TEST_WORDS = 1160, 26_734  # size of KFTT's tok/kyoto-test.en
+
+_SPACE_TO_PYTHON_ALONE = re.compile(r"[^\S \t\n\r\f\v]")
+
+
+def multi_bleu(translations: Sequence[str], references: Sequence[str]) -> str:
+    """Return the line that `multi-bleu.perl` prints for lower-cased text: BLEU-4 of words between spaces, unsmoothed.
+
+    Args:
+        translations: tokenized, one per line.
+        references: tokenized, one for each translation.
+    """
+    bleu = BLEU(tokenize="none", lowercase=True, smooth_method="none", force=True)
+    # Perl reads bytes: to it, an ideographic or a no-break space is part of a word
+    ours, theirs = ([_SPACE_TO_PYTHON_ALONE.sub("␣", line) for line in side] for side in (translations, references))
+    score = bleu.corpus_score(ours, [theirs])
+    precisions = "/".join(f"{precision:.1f}" for precision in score.precisions)
+    return (
+        f"BLEU = {score.score:.2f}, {precisions} (BP={score.bp:.3f}, ratio={score.ratio:.3f}, "
+        f"hyp_len={score.sys_len}, ref_len={score.ref_len})"
+    )
+
+
+def moses_words(lines: Sequence[str]) -> list[str]:
+    """Tokenize plain English like KFTT's `tok`: with Moses' tokenizer.perl, without escaping.
+
+    Of the 1,160 lines of the test set's `orig` text, 1,140 become those of `tok`; the rest differ in kanji, which only
+    newer versions of the script separate.
+    """
+    from sacremoses import MosesTokenizer  # slow to import, and not needed by other verbs
+
+    cut = MosesTokenizer(lang="en").tokenize
+    return [cut(line, escape=False, return_str=True) for line in lines]
+
+
+def is_published_test(references: Sequence[str]) -> bool:
+    """Return whether these may be the references of the published score (22.29, fairseq, 20 epochs)."""
+    return (len(references), sum(len(line.split()) for line in references)) == (TEST_LINES, TEST_WORDS)
+
+
+# Significance of the difference between a system and a baseline: sacreBLEU's paired tests, on the same sentences.
+#
+# Paired bootstrap (Koehn 2004) resamples the sentences; approximate randomisation (Riezler & Maxwell 2005) swaps the
+# two systems' translations of each sentence with probability 1/2.
+
+Test = Literal["bootstrap", "randomization"]
+
+DEFAULT_SAMPLES: Mapping[Test, int] = {"bootstrap": 1000, "randomization": 10_000}  # sacreBLEU's
+_CODE: Mapping[Test, str] = {"bootstrap": "bs", "randomization": "ar"}
+_METHOD: Mapping[Test, str] = {
+    "bootstrap": "paired bootstrap, {:,} resamples",
+    "randomization": "approximate randomization, {:,} trials",
+}
+
+
+class System(NamedTuple):
+    """A system's name and translations."""
+
+    name: str
+    translations: Sequence[str]
+
+
+def compare(
+    systems: Sequence[System],
+    references: Sequence[str],
+    metrics: Mapping[str, base.Metric],
+    test: Test,
+    n_samples: int | None = None,
+    n_bootstrap: int = 0,
+    on_progress: Callable[[int], object] = lambda _: None,
+) -> tuple[list[list[Metric]], list[Comparison]]:
+    """Score all systems, and test each of the others against the first.
+
+    Args:
+        systems: the baseline, followed by the other systems.
+        references: one for each translation.
+        metrics: as returned by `build_metrics`.
+        test: significance test.
+        n_samples: resamples or trials of the test; None: sacreBLEU's default.
+        n_bootstrap: resamples for the intervals of the scores; a bootstrap test uses its own instead.
+        on_progress: called with 1 for each finished metric.
+
+    Returns:
+        The metrics of each system, and a comparison for each metric and each system but the baseline.
+
+    Raises:
+        ValueError: there are too few samples, or more than fit into memory.
+    """
+    n_samples = _samples_of(test, n_samples, len(references))
+    refuse_samples(n_bootstrap, len(references), "--bootstrap")
+    # sacreBLEU's confidence samples are for randomisation only: with a bootstrap they would falsify the signature
+    n_confidence = n_bootstrap if n_bootstrap and test == "randomization" else -1
+    scores: list[list[Metric]] = [[] for _ in systems]
+    comparisons = []
+    for name, metric in metrics.items():
+        paired = PairedTest(list(systems), {name: metric}, [list(references)], _CODE[test], n_samples, n_confidence)
+        signatures, results = paired()
+        ((key, signature),) = signatures.items()
+        found = [result for result in results[key] if isinstance(result, Result)]
+        for of_system, result in zip(scores, found, strict=True):
+            mean, half = (result.score, 0.0) if result.mean is None else (result.mean, result.ci or 0.0)
+            of_system.append(with_interval(name, result.score, mean, half, str(signature)))
+        for system, result in zip(systems[1:], found[1:], strict=True):
+            difference = result.score - found[0].score
+            pairs = zip(system.translations, systems[0].translations, strict=True)
+            n_different = sum(ours != theirs for ours, theirs in pairs)
+            comparisons.append(
+                Comparison(
+                    system.name,
+                    systems[0].name,
+                    name,
+                    difference,
+                    _p_value(result, difference, test, n_different),
+                    _METHOD[test].format(n_samples),
+                    str(signature),
+                )
+            )
+        on_progress(1)
+    return scores, comparisons
+
+
+def _samples_of(test: Test, asked: int | None, n_lines: int) -> int:
+    """Return the number of samples of a test: the requested number, or sacreBLEU's default.
+
+    Raises:
+        ValueError: there are too few, or more than fit into memory.
+    """
+    if asked == 0:
+        raise ValueError("--samples 0: a test needs samples; leave the option out for sacreBLEU's default")
+    n_samples = DEFAULT_SAMPLES[test] if asked is None else asked
+    refuse_samples(n_samples, n_lines, "--samples")
+    return n_samples
+
+
+def _p_value(result: Result, difference: float, test: Test, n_different: int) -> float:
+    """Return sacreBLEU's p-value, corrected where it treats ties as differences.
+
+    Chance always gives a difference of at least 0, but sacreBLEU reports 1/(n+1), as if a tie were significant. And if
+    k lines differ, 2 of the 2^k ways to swap them give at least the observed difference: no number of trials can push
+    the p-value of randomisation below that.
+    """
+    if difference == 0:
+        return 1.0
+    surest = 2.0 ** (1 - n_different) if test == "randomization" else 0.0
+    return max(float(result.p_value or 0.0), surest)

@@ -3,9 +3,7 @@
 from dataclasses import asdict
 
 from utils.export.translator_settings import SETTINGS, TranslatorSettings
-from utils.text.pair import TaggedTokenizer, TokenizerPair
-from utils.text.sentencepiece_tokenizer import SentencePieceTokenizer
-from utils.text.tokenizer import every_token
+from utils.text.tokenizer import SentencePieceTokenizer, TaggedTokenizer, TokenizerPair, every_token
 
 CARD = "README.md"
 
@@ -83,7 +81,7 @@ With Miyako:
 
 ```python
 from pathlib import Path
-from utils.export.to_safetensors import load_safetensors
+from utils.export.safetensors import load_safetensors
 
 net, tokenizers, facts = load_safetensors(Path("THIS_FOLDER"))
 ```

@@ -7,7 +7,7 @@ from typing import cast
 
 from utils.file import write_json
 from utils.removed_setting import without_removed
-from utils.search.hypothesis import SearchConfig
+from utils.search.constraint import SearchConfig
 
 SETTINGS = "miyako.json"
 

@@ -1,16 +1,17 @@
-"""Beam search: the W best prefixes, one token longer at each step (Sutskever et al. 2014), for many sentences."""
+"""Beam search: the W best partial translations of each sentence are extended in parallel."""
 
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from const.token import EOS_ID, PAD_ID
-from utils.search.constraint import NEVER, Constraint
-from utils.search.hypothesis import (
+from utils.search.constraint import (
+    NEVER,
     NO_NUMBERS,
     Bounds,
+    Constraint,
     Hypothesis,
     Searchable,
     SearchConfig,
@@ -18,8 +19,59 @@ from utils.search.hypothesis import (
     bos_rows,
     next_log_probs,
 )
-from utils.search.largest import largest
-from utils.search.staying import who_stays
+
+# The k largest of many numbers, for small k.
+
+_CHUNK = 64
+_FEW = 2**17  # numbers; for fewer, topk is faster than any detour
+
+
+def largest(values: Float[Tensor, "N C"], k: int) -> tuple[Float[Tensor, "N k"], Int[Tensor, "N k"]]:
+    """Return the k largest values of each row and their places, largest first, as `values.topk(k)` does.
+
+    torch's topk sorts its way through all of them, which on a CPU takes as long as the layers of a small decoder.
+    The k largest are in the k chunks with the largest maxima, and maxima are found quickly.
+    """
+    width = values.size(1)
+    whole = width // _CHUNK * _CHUNK
+    if values.device.type != "cpu" or values.numel() < _FEW or whole // _CHUNK <= 2 * k:
+        return values.topk(k)
+    chunks = values[:, :whole].unflatten(1, (-1, _CHUNK))
+    places = chunks.amax(-1).topk(k).indices
+    candidates = chunks.gather(1, places[..., None].expand(-1, -1, _CHUNK)).flatten(1)
+    best, within = candidates.topk(k)
+    found = places.gather(1, within // _CHUNK) * _CHUNK + within % _CHUNK
+    if whole == width:
+        return best, found
+    # the last, incomplete chunk is merged in afterwards
+    rest, rest_places = values[:, whole:].topk(min(k, width - whole))
+    best, order = torch.cat([best, rest], 1).topk(k)
+    return best, torch.cat([found, rest_places + whole], 1).gather(1, order)
+
+
+# Which sentences of a batch to keep when some of them are done.
+
+
+def who_stays(over: Bool[Tensor, " N"]) -> Int[Tensor, " M"] | None:
+    """Return the sentences to keep, in their order; None: all of them.
+
+    A CPU's kernels are compiled for each batch height that they meet, which takes as long as a step. So a batch
+    shrinks through a few fixed heights, and some finished sentences stay in it until it can shrink to the next.
+    """
+    n_alive = int((~over).sum())
+    height = batch_height(n_alive)
+    if height >= len(over):
+        return None
+    return over.int().argsort(stable=True)[:height].sort().values
+
+
+def batch_height(n: int) -> int:
+    """Return the next of a few heights, at least n: 1 to 8, 10, 12, 14, 16, 20, ..., each at most a quarter larger."""
+    step = 2 ** max(0, n.bit_length() - 3)
+    return -(-n // step) * step
+
+
+# Beam search: the W best prefixes, one token longer at each step (Sutskever et al. 2014), for many sentences.
 
 
 class _Finished:

@@ -1,17 +1,299 @@
-"""What models make of translations, their own and given ones: probabilities, alignments, alternatives."""
+"""What models make of translations, their own and given ones: probabilities, alignments, attention."""
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Literal, NamedTuple, cast
 
+import numpy as np
 import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
 
-from const.token import EOS, UNK_ID
+from const.token import BOS, BOS_ID, EOS, UNK_ID
+from layers.decoder_block import DecoderBlock
+from layers.encoder_block import EncoderBlock
+from layers.multi_head_attention import MultiHeadAttention
+from layers.recorded_weights import recorded_weights
 from models.transformer import Transformer
-from utils.search.alignment import Links, align
-from utils.search.forced import alternatives, token_log_probs
+from utils.dataset.batch import padded, within_budget
+from utils.dataset.masked import WholeWords
+from utils.search.constraint import NEVER, Searchable, StateT, next_log_probs
 from utils.search.translator import Translation, Translator
-from utils.text.tokenizer import id_of_each
+from utils.text.tokenizer import Tokenizer, TokenizerPair, id_of_each
+
+# Forced decoding: the log-probabilities of given translations, and of the alternatives at each position.
+
+_POSITIONS_AT_ONCE = 256
+
+
+@torch.inference_mode()
+def token_log_probs(
+    model: Transformer,
+    sources: Sequence[Sequence[int]],
+    targets: Sequence[Sequence[int]],
+    tokens_per_batch: int = 4096,
+) -> list[list[float]]:
+    """Return the log-probability of each token of given translations, the final </s> included.
+
+    Args:
+        model: a model in eval mode, packed or not.
+        sources: source ids, without </s>.
+        targets: target ids, without <s> and </s>.
+        tokens_per_batch: most positions of a batch on either side, padding included; a longer pair is its own batch.
+    """
+    device = next(model.parameters()).device
+    found: list[list[float]] = [[] for _ in sources]
+    longer = [max(len(src), len(tgt)) + 1 for src, tgt in zip(sources, targets, strict=True)]
+    lengths = [len(tgt) + 1 for tgt in targets]
+    for rows in within_budget(longer, tokens_per_batch):
+        src = padded([sources[i] for i in rows]).to(device)
+        tgt = padded([targets[i] for i in rows], bos=True).to(device)
+        x = model.hidden(src, tgt[:, :-1])
+        said = tgt[:, 1:]
+        real = torch.arange(said.size(1), device=device) < torch.tensor([[lengths[i]] for i in rows], device=device)
+        log_probs = iter(_log_probs(model, x[real], said[real]).tolist())
+        for i in rows:
+            found[i] = [next(log_probs) for _ in range(lengths[i])]
+    return found
+
+
+@torch.inference_mode()
+def alternatives(
+    model: Searchable[StateT], src: Sequence[int], said: Sequence[int], k: int, device: torch.device
+) -> list[list[tuple[int, float]]]:
+    """Return the k likeliest tokens, with log-probabilities, at each position of a translation and after its end.
+
+    Args:
+        model: in eval mode.
+        src: source ids, without </s>.
+        said: target ids of the translation, without <s>.
+        k: tokens per position, likeliest first; fewer where the vocabulary is smaller.
+        device: where the model is.
+    """
+    found = []
+    state = model.start(padded([src]).to(device))
+    for token in (BOS_ID, *said):
+        logits, state = model.step(torch.tensor([token], device=device), state)
+        log_probs = next_log_probs(logits)[0]
+        likely, tokens = log_probs.topk(min(k, len(log_probs)))
+        pairs = zip(tokens.tolist(), likely.tolist(), strict=True)
+        found.append([(token, log_prob) for token, log_prob in pairs if log_prob > NEVER])
+    return found
+
+
+def _log_probs(model: Transformer, x: Float[Tensor, "P D"], said: Int[Tensor, " P"]) -> Float[Tensor, " P"]:
+    """Return the log-probability of each position's token, never holding the logits of all positions at once."""
+    parts = zip(x.split(_POSITIONS_AT_ONCE), said[:, None].split(_POSITIONS_AT_ONCE), strict=True)
+    return torch.cat([model.project(x).float().log_softmax(-1).gather(-1, said)[:, 0] for x, said in parts])
+
+
+# The attention weights of a translator's layers and heads, given a source text and its translation.
+
+Kind = Literal["encoder", "decoder", "cross"]
+KINDS: dict[Kind, str] = {
+    "encoder": "encoder self-attention",
+    "decoder": "decoder self-attention",
+    "cross": "cross-attention",
+}
+
+
+class AttentionMap(NamedTuple):
+    """What every head attends to, with the tokens that rows and columns stand for."""
+
+    src_tokens: list[str]  # with </s>
+    tgt_tokens: list[str]  # with </s>
+    weights: dict[Kind, list[Tensor]]  # (H, rows, columns) for each layer, from the source upwards
+
+    def rows(self, kind: Kind) -> list[str]:
+        """Return the queries: source tokens, or the target tokens about to be predicted."""
+        return self.src_tokens if kind == "encoder" else self.tgt_tokens
+
+    def columns(self, kind: Kind) -> list[str]:
+        """Return the keys: source tokens, or <s> and the target tokens before."""
+        return [BOS, *self.tgt_tokens[:-1]] if kind == "decoder" else self.src_tokens
+
+
+def attentions(model: Transformer) -> dict[Kind, list[MultiHeadAttention]]:
+    """Return the attentions of each layer, from the source upwards; a BERT that reads the source comes first."""
+    encoder = [block for part in (model.src_embedding, model.encoder) for block in part.modules()]
+    decoder = [cast(DecoderBlock, block) for block in model.decoder]
+    return {
+        "encoder": [block.self_attention for block in encoder if isinstance(block, EncoderBlock)],
+        "decoder": [block.self_attention for block in decoder],
+        "cross": [block.cross_attention for block in decoder],
+    }
+
+
+@contextmanager
+def recorded_by_kind(model: Transformer) -> Iterator[dict[Kind, list[Tensor]]]:
+    """Within the block, append the weights (B, H, T, S) of each layer to its list as it is called."""
+    with ExitStack() as recorders:
+        yield {kind: recorders.enter_context(recorded_weights(layers)) for kind, layers in attentions(model).items()}
+
+
+@torch.inference_mode()
+def attention_weights(model: Transformer, src: Sequence[int], tgt: Sequence[int]) -> dict[Kind, list[Tensor]]:
+    """Return the weights (H, T, S) of each layer for a pair of id sequences, by forced decoding.
+
+    Args:
+        model: a model, packed or not; left in eval mode.
+        src: ids without </s>; the last source position is that of </s>.
+        tgt: ids without <s> and </s>; row t belongs to the prediction of token t (the last one: </s>).
+    """
+    model.eval()
+    device = next(model.parameters()).device
+    source, target = padded([src]).to(device), padded([tgt], bos=True)[:, :-1].to(device)
+    with recorded_by_kind(model) as found:
+        model.hidden(source, target)
+    return {kind: [weights[0].float().cpu() for weights in layers] for kind, layers in found.items()}
+
+
+def row_entropy(weights: Float[Tensor, "... T S"]) -> Float[Tensor, "... T"]:
+    """Return -Σₛ w log w in nats: 0 where a row has a single key, log S where it weighs all S equally."""
+    return torch.special.entr(weights).sum(-1)
+
+
+def attention_entropy(
+    weights: Float[Tensor, "... T S"], real: Bool[Tensor, " T"] | None = None
+) -> Float[Tensor, "..."]:
+    """Return the mean entropy of the rows in nats: how widely a head spreads its attention.
+
+    Args:
+        weights: weights of heads and layers, such as (L, H, T, S).
+        real: which rows count; None: all.
+    """
+    rows = row_entropy(weights)
+    return rows.mean(-1) if real is None else rows[..., real].mean(-1)
+
+
+def largest_entropy(kind: Kind, n_rows: int, n_columns: int) -> float:
+    """Return the entropy of uniform attention: log S, or the mean of log 1 … S where each row sees one key more."""
+    if kind == "decoder":
+        return torch.arange(1, n_rows + 1).log().mean().item()
+    return torch.tensor(n_columns).log().item()
+
+
+# Alignment: which source token each target token comes from, as far as the decoder's attention shows it.
+
+_TOKENS_PER_BATCH = 8192  # positions of the longer side, padding included
+
+Links = list[tuple[int, int]]  # (source, target) positions, counted from 0
+
+
+def align(
+    models: Sequence[Transformer], sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
+) -> list[Links]:
+    """Link each target token to the source token that the decoder's last layer attends to most when predicting it.
+
+    Attention is not alignment, but its mean over the heads of a layer can come close. The </s> of the source, where
+    heads that have nothing to look for rest, is never chosen.
+
+    Args:
+        models: in eval mode; the weights of several are averaged.
+        sources: ids without </s>.
+        targets: their translations, without <s> and </s>.
+
+    Returns:
+        For each pair, one link per target token, in order; none where the source is empty.
+    """
+    weights = mean_cross_attention(models, sources, targets)
+    return [most_attended(found[:, :-1]) if source else [] for source, found in zip(sources, weights, strict=True)]
+
+
+@torch.inference_mode()
+def mean_cross_attention(
+    models: Sequence[Transformer], sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
+) -> list[Float[Tensor, "T S"]]:
+    """Return how much the decoder's last layer attends to each source token when predicting each target token.
+
+    Args:
+        models: in eval mode; the weights of several are averaged.
+        sources: ids without </s>.
+        targets: their translations, without <s> and </s>.
+
+    Returns:
+        For each pair the mean over heads: a row for each target token, a column for each source token and its </s>.
+    """
+    found = [torch.empty(0)] * len(sources)
+    lengths = [max(len(source), len(target)) + 1 for source, target in zip(sources, targets, strict=True)]
+    for rows in within_budget(lengths, _TOKENS_PER_BATCH):
+        src = padded([sources[i] for i in rows])
+        tgt = padded([targets[i] for i in rows], bos=True)[:, :-1]
+        weights = torch.stack([_last_weights(model, src, tgt) for model in models]).mean(0)
+        for i, weight in zip(rows, weights, strict=True):
+            found[i] = weight[: len(targets[i]), : len(sources[i]) + 1]
+    return found
+
+
+def most_attended(weights: Float[Tensor, "T S"]) -> Links:
+    """Link each target position to the source position with the largest weight."""
+    return [(source, target) for target, source in enumerate(weights.argmax(-1).tolist())]
+
+
+def pharaoh(links: Links) -> str:
+    """Write links as `0-0 1-2`: the format of Pharaoh, Moses and the aligners around them."""
+    return " ".join(f"{source}-{target}" for source, target in links)
+
+
+def _last_weights(model: Transformer, src: Tensor, tgt: Tensor) -> Tensor:
+    """Return the weights (B, T, S) of the last cross-attention, averaged over heads."""
+    device = next(model.parameters()).device
+    with recorded_weights(attentions(model)["cross"][-1:]) as weights:
+        model.hidden(src.to(device), tgt.to(device))
+    return weights[0].mean(1).float().cpu()
+
+
+# Word alignment: which source word each word of a translation comes from, from links between tokens.
+
+
+class WordAlignment(NamedTuple):
+    """The words of a pair, and links between them: (source, target) places, counted from 0."""
+
+    source: list[str]
+    target: list[str]
+    links: Links
+
+
+class WordAligner:
+    """Joins tokens, and the links between them, to words.
+
+    Words are separated by spaces; in scripts without spaces each token is a word, since the text marks no others. A
+    space that is a token by itself (SentencePiece's lone ▁) is not a word, and links to it are dropped.
+
+    Args:
+        tokenizers: the tokenizers that the tokens come from.
+    """
+
+    def __init__(self, tokenizers: TokenizerPair) -> None:
+        self._source, self._target = (_Words(tokenizer) for tokenizer in tokenizers)
+
+    def join(self, source: Sequence[str], target: Sequence[str], links: Links) -> WordAlignment:
+        """Link two words where any of their tokens are linked; sorted by target word, then by source word."""
+        (of_source, source_words), (of_target, target_words) = self._source.find(source), self._target.find(target)
+        pairs = {(of_source[i], of_target[j]) for i, j in links}
+        linked = [(i, j) for i, j in pairs if i is not None and j is not None]
+        return WordAlignment(source_words, target_words, sorted(linked, key=lambda link: (link[1], link[0])))
+
+
+class _Words:
+    """Finds the words of one language."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._whole_words = WholeWords(tokenizer)
+        self._ids = id_of_each(tokenizer)
+
+    def find(self, tokens: Sequence[str]) -> tuple[list[int | None], list[str]]:
+        """Return the place of the word that each token belongs to, None for a lone space; and the words."""
+        numbers = self._whole_words.numbers(np.array([self._ids[token] for token in tokens], np.int64)).tolist()
+        words = [""] * (max(numbers, default=-1) + 1)
+        for number, token in zip(numbers, tokens, strict=True):
+            words[number] += "".join(token.replace("▁", "").split())  # an ideographic space is a token, not a word
+        places = {number: place for place, number in enumerate(n for n, word in enumerate(words) if word)}
+        return [places.get(number) for number in numbers], [word for word in words if word]
+
+
+# What models make of translations, their own and given ones: probabilities, alignments, alternatives.
 
 
 class Judgement(NamedTuple):

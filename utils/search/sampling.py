@@ -1,7 +1,7 @@
-"""Sampling: translations drawn at random according to their probability."""
+"""Decoding one token at a time without looking back: greedy search, and sampling by probability."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,11 +9,125 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from utils.dataset import counted_random
-from utils.search.constraint import NEVER
-from utils.search.hypothesis import Bounds, Hypothesis, Searchable, SearchConfig, StateT
-from utils.search.largest import largest
-from utils.search.walk import walk
+from const.token import EOS_ID, PAD_ID
+from utils.dataset import masked
+from utils.search.beam import largest, who_stays
+from utils.search.constraint import (
+    NEVER,
+    NO_NUMBERS,
+    Bounds,
+    Constraint,
+    Hypothesis,
+    Searchable,
+    SearchConfig,
+    StateT,
+    bos_rows,
+    next_log_probs,
+)
+
+# Decoding one token at a time without ever looking back: what greedy search and sampling share.
+
+# log-probabilities (N, W, V), the numbers of these sentences (N,), and the number of tokens so far -> tokens (N, W)
+Choice = Callable[[Tensor, Tensor, int], Tensor]
+
+
+@torch.inference_mode()
+def walk(
+    model: Searchable[StateT],
+    src: Int[Tensor, "N S"],
+    bounds: Sequence[Bounds],
+    config: SearchConfig,
+    choose: Choice,
+    width: int = 1,
+    prefixes: Sequence[Sequence[int]] | None = None,
+) -> list[list[Hypothesis]]:
+    """Translate N sources, each `width` times; a sentence whose rows have all ended leaves the batch.
+
+    Args:
+        model: in eval mode.
+        src: source ids, each sequence followed by </s>, then padding.
+        bounds: length limits of each translation.
+        config: the length penalty and what may not be repeated.
+        choose: picks the next tokens among those that are allowed.
+        width: translations per source.
+        prefixes: tokens that each translation must begin with.
+
+    Returns:
+        For each source, in order, its hypotheses in the order of their rows.
+
+    Raises:
+        ValueError: the model's probabilities are not finite numbers.
+    """
+    device = src.device
+    n = len(src)
+    constraint = Constraint(bounds, device, prefixes, config.no_repeat_ngram)
+    ids = torch.full((n, width, constraint.longest), PAD_ID, device=device)
+    scores = torch.zeros(n, width, device=device)
+    alive = torch.arange(n, device=device)
+    state = model.start(src).select(alive[:, None].expand(-1, width))
+    tokens = bos_rows(n * width, device)
+    for t in range(constraint.longest):
+        logits, state = model.step(tokens, state)
+        log_probs = next_log_probs(logits).unflatten(0, (-1, width))
+        said = ids[alive, :, :t]
+        constraint.apply(log_probs, said)
+        # a row that has ended waits for its siblings
+        over = (said == EOS_ID).any(-1)
+        chosen = choose(log_probs, alive, t).masked_fill(over, PAD_ID)
+        gained = log_probs.gather(-1, chosen[..., None])[..., 0].masked_fill(over, 0.0)
+        ids[alive, :, t] = chosen
+        scores[alive] += gained
+        ended = (over | (chosen == EOS_ID)).all(-1)
+        if ended.all():
+            break
+        if (stay := who_stays(ended)) is not None:
+            alive, chosen = alive[stay], chosen[stay]
+            constraint.select(stay)
+            state = state.select(stay[:, None] * width + torch.arange(width, device=device))
+        tokens = chosen.flatten()
+    return [
+        [_hypothesis(row, score, config) for row, score in zip(rows, row_scores, strict=True)]
+        for rows, row_scores in zip(ids.tolist(), scores.tolist(), strict=True)
+    ]
+
+
+def _hypothesis(ids: list[int], log_prob: float, config: SearchConfig) -> Hypothesis:
+    if not math.isfinite(log_prob):
+        raise ValueError(NO_NUMBERS)
+    end = ids.index(EOS_ID)
+    return Hypothesis(ids[:end], log_prob / config.penalty(end + 1))
+
+
+# Greedy search: the likeliest next token at every step.
+
+
+def greedy_search(
+    model: Searchable[StateT],
+    src: Int[Tensor, "N S"],
+    bounds: Sequence[Bounds],
+    config: SearchConfig,
+    prefixes: Sequence[Sequence[int]] | None = None,
+) -> list[Hypothesis]:
+    """Translate N sources.
+
+    Args:
+        model: in eval mode.
+        src: source ids, each sequence followed by </s>, then padding.
+        bounds: length limits of each translation.
+        config: the length penalty (which only affects the score) and what may not be repeated.
+        prefixes: tokens that each translation must begin with.
+
+    Returns:
+        One hypothesis per source, in order.
+    """
+
+    def likeliest(log_probs: Float[Tensor, "N 1 V"], _sentences: Tensor, _t: int) -> Int[Tensor, "N 1"]:
+        return largest(log_probs[:, 0], 1)[1]
+
+    return [found for (found,) in walk(model, src, bounds, config, likeliest, prefixes=prefixes)]
+
+
+# Sampling: translations drawn at random according to their probability.
 
 _MOST_SAMPLES = 10_000  # per sentence; a typing error could take up all memory
 _LEAST_TEMPERATURE = 1e-5  # draws the likeliest token; much less, and the divided log-probabilities overflow
@@ -121,7 +235,7 @@ def uniform(sampling: SamplingConfig, numbers: Sequence[int], n_steps: int) -> F
     """Return a number from [0, 1) for each step of each sample, independent of what else is drawn."""
     sentences, samples, steps = np.ogrid[: len(numbers), : sampling.n_samples, :n_steps]
     key = sampling.seed, "sample"
-    return torch.from_numpy(counted_random.uniform(key, np.asarray(numbers)[sentences], samples, steps))
+    return torch.from_numpy(masked.uniform(key, np.asarray(numbers)[sentences], samples, steps))
 
 
 def _nucleus(scores: Float[Tensor, "R V"], top_p: float) -> tuple[Float[Tensor, "R C"], Int[Tensor, "R C"]]:

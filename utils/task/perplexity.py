@@ -13,21 +13,19 @@ from tqdm import tqdm
 
 from const.path import CORPUS
 from models.transformer_xl import Memory
-from utils.command_line import Parser, require_options_at_least, run_command
+from utils.command import Parser, require_options_at_least, run_command
 from utils.config import LanguageConfig
 from utils.dataset.corpus import Split
 from utils.dataset.monolingual import prepare_monolingual
 from utils.dataset.stream import SegmentBatch, StreamConfig, StreamSampler
 from utils.device import autocast, pick_device
-from utils.evaluation.word_perplexity import WordPerplexity
+from utils.evaluation.judge import WordPerplexity
 from utils.file import require_file, write_json
-from utils.run import find_run
-from utils.trained import TrainedLanguageModel, load_language_model
-from utils.training.objective import Loss, mean_loss
-from utils.training.recurrent_objective import RecurrentObjective
-from utils.training.validation import perplexity
+from utils.run import TrainedLanguageModel, find_run, load_language_model
+from utils.training.loss import Loss, RecurrentObjective, mean_loss
+from utils.training.report import perplexity
+from utils.visualize.curve import sheet
 from utils.visualize.run_title import distinct_names, titles
-from utils.visualize.sheet import sheet
 
 
 class Remembering(NamedTuple):

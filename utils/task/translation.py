@@ -8,21 +8,24 @@ from typing import Any
 from models.bert import BertConfig
 from models.transformer import Transformer
 from utils.config import TranslationConfig
-from utils.dataset.batch import Batch
-from utils.dataset.bucket_sampler import BothDirections, BucketSampler, require_positions
-from utils.dataset.corpus import Corpus, prepare_corpus
-from utils.dataset.parallel_text import read_parallel
-from utils.dataset.sampler import Sampler
-from utils.dataset.token_cache import cached_tokenizers, cached_tokens, training_tokens
-from utils.evaluation.validator import Validator
-from utils.run import Run, load_run
-from utils.task.conclusion import Trained, score_translator
-from utils.task.own_text import refuse_other_languages, refuse_swapped, remark_on_tokens
-from utils.task.task import Say
-from utils.text.pair import TokenizerPair, load_tokenizers
-from utils.trained import load_bert, pretrained_shape
-from utils.training.objective import build_objective
-from utils.training.validation import Judge
+from utils.dataset.batch import Batch, BothDirections, BucketSampler, Sampler, require_positions
+from utils.dataset.corpus import (
+    Corpus,
+    cached_tokenizers,
+    cached_tokens,
+    prepare_corpus,
+    refuse_other_languages,
+    refuse_swapped,
+    remark_on_tokens,
+    training_tokens,
+)
+from utils.dataset.text import read_parallel
+from utils.evaluation.judge import Validator
+from utils.run import Run, load_bert, load_run, pretrained_shape
+from utils.task.task import Say, Trained, score_translator
+from utils.text.tokenizer import TokenizerPair, load_tokenizers
+from utils.training.loss import build_objective
+from utils.training.report import Judge
 
 
 def with_pretrained_encoder(config: TranslationConfig, bert_run: Path) -> TranslationConfig:

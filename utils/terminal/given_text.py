@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterator, Sequence
 
-from utils.dataset.parallel_text import decoded_lines
+from utils.dataset.text import decoded_lines
 
 
 def given_texts(texts: Sequence[str]) -> Iterator[str]:

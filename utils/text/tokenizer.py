@@ -1,8 +1,33 @@
-"""The interface of every tokenizer of the project, and of the text that it learns from."""
+"""Tokenizers: SentencePiece's sub-words or whole words, one for both languages or one each."""
 
-from collections.abc import Iterator, Sequence
+import io
+import json
+import random
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, NamedTuple, NoReturn, Protocol
+
+import sentencepiece
+
+from const.token import BOS, BOS_ID, EOS, EOS_ID, PAD, PAD_ID, SPECIAL_TOKENS, UNK, UNK_ID
+from utils.file import atomic_file, read_json, write_text
+from utils.text.sampling import BpeSampler, Cut, Piece, UnigramSampler
+
+# The interface of whatever gives meaning to a network's ids.
+
+
+class Vocabulary(Protocol):
+    """What tokenizers and label names have in common."""
+
+    def save(self, folder: Path) -> None:
+        """Write the vocabulary into a folder."""
+
+
+# The interface of every tokenizer of the project, and of the text that it learns from.
 
 
 class Lines(Protocol):
@@ -50,3 +75,431 @@ def every_token(tokenizer: Tokenizer) -> list[str]:
 def id_of_each(tokenizer: Tokenizer) -> dict[str, int]:
     """Return the id of each token, as `tokens` shows it."""
     return {token: i for i, token in enumerate(every_token(tokenizer))}
+
+
+# Sub-words: SentencePiece (Kudo & Richardson 2018) as a unigram model (Kudo 2018) or BPE (Sennrich et al. 2016).
+
+SENTENCEPIECE_SUFFIX = ".model"
+_WORD = re.compile("▁?[^▁]+|▁")  # pieces have a ▁ only at their beginning
+# More characters change the pieces little, but take minutes, and 25 bytes of memory each: all 77 million of KFTT, 2 GB.
+_MOST_TRAINING_CHARACTERS = 30_000_000
+
+
+class SentencePieceTokenizer:
+    """A trained SentencePiece model.
+
+    Args:
+        model: the serialised model.
+    """
+
+    def __init__(self, model: bytes) -> None:
+        self._model = model
+        self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        self._cuts: dict[float, Cut] = {}
+
+    @classmethod
+    def train(
+        cls,
+        lines: Lines,
+        kind: Literal["unigram", "bpe"],
+        vocab_size: int,
+        character_coverage: float,
+        normalization: str,
+        tags: Sequence[str] = (),
+    ) -> "SentencePieceTokenizer":
+        """Learn pieces from lines; from every k-th line of a very large text. Tags are ids that no text is encoded to.
+
+        Raises:
+            ValueError: fewer pieces than characters are requested, or (BPE) more than the lines provide.
+        """
+        writer = io.BytesIO()
+        stride = -(-sum(map(len, lines)) // _MOST_TRAINING_CHARACTERS) or 1
+        try:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=islice(lines, 0, None, stride),
+                model_writer=writer,
+                model_type=kind,
+                vocab_size=vocab_size,
+                character_coverage=character_coverage,
+                normalization_rule_name=normalization,
+                pad_id=PAD_ID,
+                unk_id=UNK_ID,
+                bos_id=BOS_ID,
+                eos_id=EOS_ID,
+                pad_piece=PAD,
+                unk_piece=UNK,
+                bos_piece=BOS,
+                eos_piece=EOS,
+                control_symbols=list(tags),
+                hard_vocab_limit=kind == "bpe",  # a unigram model may end up with fewer pieces; BPE counts its merges
+                max_sentence_length=16384,
+                minloglevel=2,
+            )
+        except RuntimeError as error:
+            reason = str(error).strip().rsplit("] ", 1)[-1]
+            raise ValueError(
+                f"tokenizer.vocab_size={vocab_size} does not fit {len(lines)} lines of training text: {reason}"
+            ) from error
+        return cls(writer.getvalue())
+
+    @classmethod
+    def load(cls, path: Path) -> "SentencePieceTokenizer":
+        """Read what `save` wrote.
+
+        Raises:
+            ValueError: the file is damaged.
+        """
+        model = path.read_bytes()
+        try:
+            if model:  # SentencePiece would read an empty file as a model without pieces
+                return cls(model)
+        except RuntimeError:
+            pass  # its message only names SentencePiece's own source file
+        raise ValueError(f"{path} is damaged: copy it again")
+
+    def save(self, path: Path) -> None:
+        """Write the model; any program that uses SentencePiece can read it."""
+        with atomic_file(path.with_suffix(SENTENCEPIECE_SUFFIX)) as draft:
+            draft.write_bytes(self._model)
+
+    def __len__(self) -> int:
+        """Size of the vocabulary."""
+        return int(self._processor.get_piece_size())
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of each text, using one core: large texts are divided among processes.
+
+        Raises:
+            ValueError: a text was read from bytes that are not UTF-8.
+        """
+        try:
+            return self._processor.encode(list(texts), num_threads=1)
+        except TypeError:  # raised, without a reason, for the surrogates that Python substitutes for such bytes
+            for text in texts:
+                if not _is_unicode(text):
+                    raise ValueError(f"{text!r} is not UTF-8: give the text in UTF-8") from None
+            raise
+
+    def sample(self, texts: Sequence[str], rate: float, seed: int) -> list[list[int]]:
+        """Return ids of each text, segmented at random as in utils/text/sampling.py."""
+        draw, cut = random.Random(seed).random, self._cut(rate)
+        sampled = []
+        for text in self._processor.normalize(list(texts)):
+            ids = [i for word in _WORD.findall(text) for i in cut(word, draw)]
+            # adjacent unknown characters are one token, as in `encode`
+            sampled.append([i for i, before in zip(ids, [None, *ids], strict=False) if not i == before == UNK_ID])
+        return sampled
+
+    def _cut(self, rate: float) -> Cut:
+        """Return a sampler for a rate, made only once since it caches words."""
+        if rate not in self._cuts:
+            ids = [i for i in range(len(SPECIAL_TOKENS), len(self)) if not self._processor.is_control(i)]
+            pieces = {self._processor.id_to_piece(i): Piece(i, self._processor.get_score(i)) for i in ids}
+            # BPE numbers its merges; the log-probabilities of a unigram model are not whole numbers
+            bpe = all(piece.score.is_integer() for piece in pieces.values())
+            self._cuts[rate] = BpeSampler(pieces, rate) if bpe else UnigramSampler(pieces, rate)
+        return self._cuts[rate]
+
+    def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
+        """Return the text of each sequence; an unknown piece becomes ⁇."""
+        return self._processor.decode([list(sequence) for sequence in ids]) if len(ids) else []
+
+    def tokens(self, ids: Sequence[int]) -> list[str]:
+        """Return the pieces; ▁ marks the beginning of a word."""
+        return [self._processor.id_to_piece(int(i)) for i in ids]
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+# A tokenizer of whole words, for text that is already split by spaces.
+
+WORDS_SUFFIX = ".json"
+
+
+class WordTokenizer:
+    """A vocabulary of words, most frequent first.
+
+    Args:
+        words: the vocabulary after the special tokens.
+        lowercase: whether text is lower-cased before it is looked up.
+    """
+
+    def __init__(self, words: Sequence[str], lowercase: bool) -> None:
+        self._words = [*SPECIAL_TOKENS, *words]
+        self._lowercase = lowercase
+        self._ids = {word: i for i, word in enumerate(self._words) if i >= len(SPECIAL_TOKENS)}
+
+    @classmethod
+    def train(cls, lines: Iterable[str], min_freq: int, lowercase: bool) -> "WordTokenizer":
+        """Keep words that occur at least `min_freq` times; equally frequent ones in order of appearance."""
+        counts = Counter(word for line in lines for word in (line.lower() if lowercase else line).split())
+        for special in SPECIAL_TOKENS:
+            counts.pop(special, None)
+        return cls([word for word, count in counts.most_common() if count >= min_freq], lowercase)
+
+    @classmethod
+    def load(cls, path: Path) -> "WordTokenizer":
+        """Read what `save` wrote.
+
+        Raises:
+            ValueError: the file is damaged.
+        """
+        saved = read_json(path)
+        try:
+            return cls(saved["words"], saved["lowercase"])
+        except (TypeError, LookupError) as error:
+            raise ValueError(f"{path} is damaged (words or lowercase is missing): copy it again") from error
+
+    def save(self, path: Path) -> None:
+        """Write the words as JSON."""
+        saved = {"lowercase": self._lowercase, "words": self._words[len(SPECIAL_TOKENS) :]}
+        write_text(path.with_suffix(WORDS_SUFFIX), json.dumps(saved, ensure_ascii=False, indent=0) + "\n")
+
+    def __len__(self) -> int:
+        """Size of the vocabulary."""
+        return len(self._words)
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of each text's words; an unknown word is <unk>."""
+        return [
+            [self._ids.get(word, UNK_ID) for word in (text.lower() if self._lowercase else text).split()]
+            for text in texts
+        ]
+
+    def sample(self, texts: Sequence[str], rate: float, seed: int) -> NoReturn:  # noqa: ARG002 (the protocol has it)
+        """Refuse to sample: words are not split into pieces."""
+        raise ValueError(f"tokenizer.sampling={rate} splits words into pieces, kind=word keeps them whole: set it to 0")
+
+    def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
+        """Join the words by spaces."""
+        silent = (PAD_ID, BOS_ID, EOS_ID)
+        return [" ".join(self._words[i] for i in sequence if i not in silent) for sequence in ids]
+
+    def tokens(self, ids: Sequence[int]) -> list[str]:
+        """Return the words."""
+        return [self._words[i] for i in ids]
+
+
+# The tokenizers of source and target: a joint one, or one each.
+
+_TAG = "tokenizer_tag.txt"  # begins every source
+
+
+@dataclass(frozen=True)
+class TokenizerConfig:
+    """How text is tokenised; always learned from training text alone.
+
+    Args:
+        kind: SentencePiece unigram or BPE, or whole words split by spaces.
+        vocab_size: most pieces of each SentencePiece model, special tokens included (words: see min_freq).
+        joint: one vocabulary for both languages (needed to tie source and target embeddings) or one each.
+        character_coverage: share of the characters that get a piece of their own; the rest is <unk>.
+        normalization: SentencePiece's rule. identity leaves the text unchanged, so that targets keep their full-width
+            characters; nfkc and nmt_nfkc unify them, which changes what is generated and what BLEU compares.
+        lowercase: lower-case text (words only).
+        min_freq: how often a word must occur to be kept (words only).
+        sampling: segment training text at random, again each epoch: for a unigram model the exponent alpha to which a
+            segmentation's probability is raised before one is drawn (Kudo 2018; 0.2: far from the likeliest, 1: near
+            it), for BPE the share of merges that are skipped (BPE-dropout, Provilkov et al. 2020; 0.1). 0 always
+            takes the likeliest segmentation, as is always done for dev and test.
+        tag: begin each source with a token that names the language to translate into, such as <2en>, so that one
+            network can learn both directions (see `DataConfig.both_directions`). A joint vocabulary of pieces only.
+
+    Raises:
+        ValueError: a character coverage that SentencePiece does not accept, or sampling that is out of range or of
+            whole words.
+    """
+
+    kind: Literal["unigram", "bpe", "word"] = "unigram"
+    vocab_size: int = 8000
+    joint: bool = True
+    character_coverage: float = 0.9995
+    normalization: Literal["identity", "nfkc", "nmt_nfkc", "nfkc_cf", "nmt_nfkc_cf"] = "identity"
+    lowercase: bool = False
+    min_freq: int = 2
+    sampling: float = 0.0
+    tag: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0.98 <= self.character_coverage <= 1:
+            raise ValueError(f"character_coverage={self.character_coverage}: SentencePiece takes 0.98 to 1")
+        if not 0 <= self.sampling <= 1:
+            raise ValueError(f"sampling={self.sampling} is not a share: give 0 (no sampling) to 1, such as 0.1")
+        if self.lowercase and self.kind != "word":
+            raise ValueError(
+                f"lowercase=true needs kind=word: with kind={self.kind} give normalization nfkc_cf, or lower-cased text"
+            )
+        if self.sampling and self.kind == "word":
+            raise ValueError(
+                f"sampling={self.sampling} splits words into pieces, kind=word keeps them whole: "
+                "set it to 0, or kind to unigram or bpe"
+            )
+        if self.tag and (self.kind == "word" or not self.joint):
+            raise ValueError(
+                f"tag=true is a piece of a joint vocabulary, but kind={self.kind} and joint={self.joint}: give kind "
+                "unigram or bpe, and joint true"
+            )
+
+
+class TokenizerPair(NamedTuple):
+    """Source and target tokenizer; the same object twice when joint, or the source's a `TaggedTokenizer` of it."""
+
+    src: Tokenizer
+    tgt: Tokenizer
+
+    def into(self, language: str) -> "TokenizerPair":
+        """Return a joint pair whose sources begin with the tag of the language to translate into.
+
+        Raises:
+            ValueError: the vocabulary has no such tag.
+        """
+        return TokenizerPair(TaggedTokenizer(self.tgt, language_tag(language)), self.tgt)
+
+    def save(self, folder: Path) -> None:
+        """Write `tokenizer.*`, or `tokenizer_src.*` and `tokenizer_tgt.*`, into a folder."""
+        if isinstance(self.src, TaggedTokenizer):
+            write_text(folder / _TAG, self.src.tag)
+        if self.src is self.tgt or isinstance(self.src, TaggedTokenizer):
+            self.tgt.save(folder / "tokenizer")
+        else:
+            self.src.save(folder / "tokenizer_src")
+            self.tgt.save(folder / "tokenizer_tgt")
+
+
+def language_tag(language: str) -> str:
+    """Return the token that asks for a translation into this language."""
+    return f"<2{language}>"
+
+
+class TaggedTokenizer:
+    """A tokenizer of sources that begin with a tag; an empty text stays empty.
+
+    Args:
+        tokenizer: encodes the text.
+        tag: one of its tokens.
+
+    Raises:
+        ValueError: it is none.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, tag: str) -> None:
+        ids = id_of_each(tokenizer)
+        if tag not in ids:
+            raise ValueError(f"the vocabulary has no {tag}: train one with --tokenizer.tag true in this direction")
+        self.tokenizer, self.tag, self._id = tokenizer, tag, ids[tag]
+
+    def __len__(self) -> int:
+        """Size of the vocabulary, special tokens included."""
+        return len(self.tokenizer)
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of each text, the tag first."""
+        return self._tagged(self.tokenizer.encode(texts))
+
+    def sample(self, texts: Sequence[str], rate: float, seed: int) -> list[list[int]]:
+        """Return ids of each text, segmented at random, the tag first."""
+        return self._tagged(self.tokenizer.sample(texts, rate, seed))
+
+    def _tagged(self, encoded: list[list[int]]) -> list[list[int]]:
+        return [[self._id, *ids] if ids else ids for ids in encoded]
+
+    def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
+        """Return the text of each sequence, without the tag."""
+        return self.tokenizer.decode(ids)
+
+    def tokens(self, ids: Sequence[int]) -> list[str]:
+        """Return the individual tokens, the tag included."""
+        return self.tokenizer.tokens(ids)
+
+    def save(self, path: Path) -> None:
+        """Write the tokenizer; `TokenizerPair.save` adds the tag."""
+        self.tokenizer.save(path)
+
+
+def train_tokenizers(
+    config: TokenizerConfig, src: Lines, tgt: Lines, languages: tuple[str, str] = ("", "")
+) -> TokenizerPair:
+    """Learn the tokenizers from the two sides of the training text.
+
+    Args:
+        config: what to learn.
+        src: the source text.
+        tgt: the target text.
+        languages: of source and target; the vocabulary has a tag for each if `config.tag` is set.
+
+    Raises:
+        ValueError: the text does not support `vocab_size` pieces.
+    """
+    if config.joint:
+        both = train_tokenizer(config, _Joined(src, tgt), sorted(map(language_tag, languages)) if config.tag else ())
+        pair = TokenizerPair(both, both)
+        return pair.into(languages[1]) if config.tag else pair
+    return TokenizerPair(train_tokenizer(config, src), train_tokenizer(config, tgt))
+
+
+class _Joined:
+    """Lines of two texts, one after the other."""
+
+    def __init__(self, first: Lines, second: Lines) -> None:
+        self._first, self._second = first, second
+
+    def __len__(self) -> int:
+        return len(self._first) + len(self._second)
+
+    def __iter__(self) -> Iterator[str]:
+        return chain(self._first, self._second)
+
+
+def train_tokenizer(config: TokenizerConfig, lines: Lines, tags: Sequence[str] = ()) -> Tokenizer:
+    """Learn one tokenizer from lines of text; `joint` is ignored. Tags are tokens that no text is encoded to.
+
+    Raises:
+        ValueError: the text does not support `vocab_size` pieces.
+    """
+    if config.kind == "word":
+        return WordTokenizer.train(lines, config.min_freq, config.lowercase)
+    return SentencePieceTokenizer.train(
+        lines, config.kind, config.vocab_size, config.character_coverage, config.normalization, tags
+    )
+
+
+def load_tokenizers(folder: Path) -> TokenizerPair:
+    """Read what `TokenizerPair.save` wrote.
+
+    Raises:
+        ValueError: there is no tokenizer.
+    """
+    if (both := _load(folder / "tokenizer")) is not None:
+        tag = folder / _TAG
+        if tag.is_file():
+            return TokenizerPair(TaggedTokenizer(both, tag.read_text(encoding="utf-8").strip()), both)
+        return TokenizerPair(both, both)
+    src, tgt = _load(folder / "tokenizer_src"), _load(folder / "tokenizer_tgt")
+    if src is None or tgt is None:
+        raise ValueError(f"no tokenizer in {folder}: give the folder of a training run")
+    return TokenizerPair(src, tgt)
+
+
+def load_tokenizer(folder: Path) -> Tokenizer:
+    """Read the one tokenizer of a folder: what `Tokenizer.save` wrote to `folder / "tokenizer"`.
+
+    Raises:
+        ValueError: there is no tokenizer, or there are two.
+    """
+    if (tokenizer := _load(folder / "tokenizer")) is None:
+        raise ValueError(f"no single tokenizer in {folder}: give the folder of a run that learned from one language")
+    return tokenizer
+
+
+def _load(stem: Path) -> Tokenizer | None:
+    pieces = stem.with_suffix(SENTENCEPIECE_SUFFIX)
+    words = stem.with_suffix(WORDS_SUFFIX)
+    if pieces.exists():
+        return SentencePieceTokenizer.load(pieces)
+    return WordTokenizer.load(words) if words.exists() else None

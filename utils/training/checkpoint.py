@@ -1,25 +1,79 @@
-"""The state of a training in a file: tensors and plain values only, so that reading it never runs code.
-
-The file is the zip archive of `torch.save`; the archive's comment, its last bytes, is the SHA-256 of everything before
-it. Torch does not check the archive's own checksums, and those leave out names, lengths and the directory; a digest in
-a separate file could be older or newer than what it vouches for. This one covers every byte and is written together
-with them; `torch.load` and `unzip` read the file as usual.
-"""
+"""What a training leaves on disk: its whole state to resume from, and the weights of past validations."""
 
 import errno
 import hashlib
 import io
+import json
+import math
 import os
 import pickle
+import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, Final, NamedTuple, cast
 
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
 
-from utils.changed_setting import ABSENT, changed_settings
-from utils.file import FULL, atomic_file, no_room
+from utils.device import is_out_of_memory
+from utils.file import FULL, atomic_file, no_room, sweep_drafts
+from utils.training.plan import Progress
+from utils.training.report import Observer, Validation
+
+# Which settings differ between two trees of settings, in types that JSON has.
+
+ABSENT: Final = object()  # stands for a value that one side does not have
+
+
+def changed_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return both values of each changed setting by its dotted name, those only in `new` last; 1 and 1.0 differ."""
+    before, after = flat(old), flat(new)
+    pairs = {name: (before.get(name, ABSENT), after.get(name, ABSENT)) for name in before | after}
+    return {name: (was, now) for name, (was, now) in pairs.items() if _differ(was, now)}
+
+
+def _differ(one: Any, other: Any) -> bool:
+    return one is ABSENT or other is ABSENT or json.dumps(one, sort_keys=True) != json.dumps(other, sort_keys=True)
+
+
+def flat(settings: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """Return nested settings on one level, by their dotted names."""
+    found: dict[str, Any] = {}
+    for key, value in settings.items():
+        found |= flat(value, f"{above}{key}.") if isinstance(value, Mapping) else {above + key: value}
+    return found
+
+
+# Files named after a step of the training: their names, how to find them, and their order.
+
+_NAME = re.compile(r"step-(\d+)")
+
+
+def step_file(folder: Path, step: int, suffix: str) -> Path:
+    """Return the path of the file of a step."""
+    return folder / f"step-{step:08d}{suffix}"
+
+
+def step_files(folder: Path, suffix: str) -> list[Path]:
+    """Return the existing files, ordered by step."""
+    return sorted((path for path in folder.glob(f"step-*{suffix}") if _NAME.fullmatch(path.stem)), key=step_of)
+
+
+def step_of(path: Path) -> int:
+    """Return the step in the name of such a file."""
+    return int(path.stem.removeprefix("step-"))
+
+
+# The state of a training in a file: tensors and plain values only, so that reading it never runs code.
+#
+# The file is the zip archive of `torch.save`; the archive's comment, its last bytes, is the SHA-256 of everything
+# before it. Torch does not check the archive's own checksums, and those leave out names, lengths and the directory; a
+# digest in a separate file could be older or newer than what it vouches for. This one covers every byte and is
+# written together with them; `torch.load` and `unzip` read the file as usual.
 
 FORMAT = 3  # version of the state: the names and meanings of its parts
 
@@ -168,3 +222,312 @@ def first_difference(error: RuntimeError) -> str:
     """Return the first mismatch torch reports for weights that do not fit a network: a name, or two shapes."""
     head, _, rest = str(error).strip().partition("\n")
     return (rest or head).splitlines()[0].strip()[:200]
+
+
+# Weights of past validations, as safetensors with a checksum: the best, the last, and their average.
+
+_WEIGHTS_SUFFIX = ".safetensors"
+_CHECKSUM, _SCORE, _AVERAGED = "sha256", "score", "averaged"  # entries of the metadata; the rest name tied weights
+
+
+def write_weights(weights: Mapping[str, Tensor], path: Path, score: float, n_averaged: int = 1) -> None:
+    """Write weights and the dev score they reached; tied ones once, under their first name.
+
+    `safetensors.torch.load_model` can read the file.
+
+    Args:
+        weights: by their names in the network.
+        path: where to write.
+        score: their dev score, of which more is better.
+        n_averaged: the number of validations that they are the mean of.
+
+    Raises:
+        OSError: when writing fails, for example because the disk is full.
+    """
+    tensors: dict[str, Tensor] = {}
+    names: dict[tuple[object, ...], str] = {}
+    facts = {_SCORE: repr(score), _AVERAGED: str(n_averaged)}
+    for name, tensor in weights.items():
+        kept = names.setdefault((tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype, tensor.device), name)
+        if kept == name:
+            tensors[name] = tensor.detach().cpu().contiguous()
+        else:
+            facts[name] = kept
+    facts[_CHECKSUM] = _digest(tensors, facts)
+    with atomic_file(path) as draft:
+        try:
+            save_file(tensors, draft, metadata=facts)
+        except SafetensorError as error:
+            if (found := re.search(r"os error (\d+)", str(error))) is None:
+                raise
+            number, size = int(found[1]), sum(tensor.nbytes for tensor in tensors.values())
+            if number in FULL:
+                raise no_room(path, draft, size, os.strerror(number)) from error
+            raise OSError(number, os.strerror(number), str(path)) from error
+        draft.chmod(0o644)  # safetensors makes it unreadable to other users
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """Read what `write_weights` wrote, under all names. Files from elsewhere have no checksum, and are trusted.
+
+    Raises:
+        ValueError: when the file is missing or damaged.
+        RuntimeError: when memory runs out.
+    """
+    try:
+        with safe_open(path, "pt") as file:
+            facts = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+    except (SafetensorError, OSError, RuntimeError, ValueError, LookupError, TypeError) as error:
+        if is_out_of_memory(error):
+            raise
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise ValueError(f"{path} cannot be read ({reason[:200]})") from error
+    checksum = facts.pop(_CHECKSUM, None)
+    if checksum is not None and checksum != _digest(tensors, facts):
+        raise ValueError(f"{path} is damaged: its checksum is wrong")
+    return tensors | {name: tensors[kept] for name, kept in facts.items() if kept in tensors}
+
+
+def read_score(path: Path) -> float:
+    """Return the dev score of the weights in a file; minus infinity if it cannot be read or is NaN."""
+    score = _number(path, _SCORE, -math.inf)
+    return -math.inf if math.isnan(score) else score
+
+
+def read_n_averaged(path: Path) -> int:
+    """Return the number of validations whose weights are averaged in a file; 1 if it does not say."""
+    return int(_number(path, _AVERAGED, 1))
+
+
+def _number(path: Path, fact: str, default: float) -> float:
+    try:
+        with safe_open(path, "pt") as file:
+            return float((file.metadata() or {})[fact])
+    except (SafetensorError, OSError, RuntimeError, ValueError, LookupError):
+        return default
+
+
+def _digest(tensors: Mapping[str, Tensor], facts: Mapping[str, str]) -> str:
+    """Return a digest of the contents of a file; the format has no place for one over its bytes."""
+    digest = hashlib.sha256(repr(sorted(facts.items())).encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+class Average(NamedTuple):
+    """The mean of several weights, and of how many."""
+
+    weights: dict[str, Tensor]
+    n: int
+
+
+def average(paths: Sequence[Path], say: Callable[[str], None]) -> Average:
+    """Average the weights in several files (checkpoint averaging, Vaswani et al. 2017, §6.1), under all names.
+
+    The sum is in double precision. A damaged file is left out and reported.
+
+    Raises:
+        ValueError: when no file can be read, or they are of different networks.
+    """
+    sums: dict[str, Tensor] = {}
+    latest: dict[str, Tensor] = {}
+    n = 0
+    for path in paths:
+        try:
+            latest = read_weights(path)
+        except ValueError as error:
+            say(f"Left out of the average: {error}")
+            continue
+        n += 1
+        sums = sums or {name: torch.zeros_like(tensor, dtype=torch.float64) for name, tensor in latest.items()}
+        if {name: t.shape for name, t in latest.items()} != {name: t.shape for name, t in sums.items()}:
+            raise ValueError(f"{path} is of another network than {paths[0]}: average weights of a single training only")
+        for name, tensor in latest.items():
+            sums[name] += tensor
+    if not n:
+        raise ValueError(f"no weights to average: none of {len(paths)} files can be read")
+    means: dict[int, Tensor] = {}  # tied weights are one tensor here, too
+    return Average(
+        {name: means.setdefault(id(tensor), (sums[name] / n).to(tensor.dtype)) for name, tensor in latest.items()}, n
+    )
+
+
+class WeightStore:
+    """A folder of weights named by step, of which the best and the last are kept. Each file contains its score.
+
+    Args:
+        folder: where the files are.
+        keep_best: number of files to keep for their score; of equal scores, the earlier.
+        keep_last: number of latest files to keep.
+        step: of the checkpoint that the run resumes from; weights of later steps, which were lost, are removed.
+    """
+
+    def __init__(self, folder: Path, keep_best: int, keep_last: int, step: int) -> None:
+        self._folder = folder
+        self._keep_best = keep_best
+        self._keep_last = keep_last
+        for path in self._paths():
+            if step_of(path) > step:
+                path.unlink()
+
+    def _paths(self) -> list[Path]:
+        """Return all files, ordered by step."""
+        return step_files(self._folder, _WEIGHTS_SUFFIX)
+
+    def best(self) -> list[Path]:
+        """Return the best files, best first."""
+        return sorted(self._paths(), key=lambda path: (-read_score(path), step_of(path)))[: self._keep_best]
+
+    def last(self) -> list[Path]:
+        """Return the latest files, oldest first."""
+        return self._paths()[-self._keep_last :] if self._keep_last else []
+
+    def save(self, weights: Mapping[str, Tensor], step: int, score: float) -> None:
+        """Keep the weights of a validation, unless there are enough better ones."""
+        path = step_file(self._folder, step, _WEIGHTS_SUFFIX)
+        others = [other for other in self._paths() if other != path]
+        if self._keep_last or sum(read_score(other) >= score for other in others) < self._keep_best:
+            write_weights(weights, path, score)
+        kept = {*self.best(), *self.last()}
+        for path in self._paths():
+            if path not in kept:
+                path.unlink()
+
+
+# The newest checkpoints of a training, so that it can be resumed even if one of them is damaged.
+
+SUFFIX = ".pt"
+
+
+@dataclass(frozen=True)
+class CheckpointConfig:
+    """What a training leaves on disk.
+
+    Args:
+        keep_last: number of newest checkpoints to keep; if the newest is damaged, the one before it is used.
+        keep_best: number of validations, the best by dev score, whose weights are kept in weights/.
+        average_last: number of last validations whose weights are averaged at the end; the average is used if it
+            scores no worse on the dev set. 0: no averaging.
+    """
+
+    keep_last: int = 2
+    keep_best: int = 1
+    average_last: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse values that would leave nothing to resume from."""
+        for name, least in (("keep_last", 1), ("keep_best", 0), ("average_last", 0)):
+            if getattr(self, name) < least:
+                raise ValueError(f"checkpoint.{name}={getattr(self, name)}: give at least {least}")
+
+
+class CheckpointStore:
+    """A folder of checkpoints named by step, of which the newest are kept.
+
+    Args:
+        folder: where the files are.
+        keep_last: number of checkpoints to keep.
+    """
+
+    def __init__(self, folder: Path, keep_last: int) -> None:
+        self._folder = folder
+        self._keep_last = keep_last
+        self._damaged: set[Path] = set()
+
+    def _paths(self) -> list[Path]:
+        """Return all checkpoints, newest first."""
+        return step_files(self._folder, SUFFIX)[::-1]
+
+    def save(self, state: Mapping[str, Any], step: int) -> None:
+        """Write a checkpoint, and only then delete old ones; those that `load` found damaged do not count as kept.
+
+        Raises:
+            OSError: when writing fails, for example because the disk is full; earlier checkpoints stay.
+            TypeError: when the state holds more than tensors and plain values.
+        """
+        path = step_file(self._folder, step, SUFFIX)
+        save_checkpoint(state, path)
+        self._damaged.discard(path)
+        good = [other for other in self._paths() if other not in self._damaged]
+        for old in {*good[self._keep_last :], *self._damaged} - {path}:
+            old.unlink(missing_ok=True)
+        self._damaged.clear()
+
+    def load(self, device: torch.device, say: Callable[[str], None]) -> dict[str, Any]:
+        """Read the newest intact checkpoint.
+
+        Args:
+            device: where to put its tensors.
+            say: called with a line about each damaged checkpoint that is skipped.
+
+        Raises:
+            ValueError: when there is none.
+        """
+        found: dict[Path, DamagedError] = {}
+        for path in self._paths():
+            try:
+                state = load_checkpoint(path, device)
+            except DamagedError as error:
+                found[path] = error
+                continue
+            for complaint in found.values():
+                say(f"Checkpoint {complaint}; resuming from {path.name} instead")
+            self._damaged = set(found)
+            return state
+        if found:
+            raise ValueError(
+                f"no checkpoint in {self._folder} is intact ({'; '.join(map(str, found.values()))}): train from scratch"
+            )
+        raise ValueError(f"no checkpoint in {self._folder}: the run has not saved one yet; start it again")
+
+
+# Saving the training at each validation.
+
+
+class CheckpointKeeper(Observer):
+    """Saves the state of the training and the learned weights at each validation.
+
+    The checkpoint is written last: whatever a killed process did not get to write, the process that resumes writes
+    again. Half-written files anywhere in the run are removed at the start.
+
+    Args:
+        checkpoints: where the state of the training is saved.
+        weights: where the weights of good and recent validations are kept.
+        best: file of the best weights, in the run folder.
+        state: returns everything needed to resume from here.
+        learned: returns the validated weights by name.
+        select_by: the score that decides which weights are the best.
+    """
+
+    def __init__(
+        self,
+        checkpoints: CheckpointStore,
+        weights: WeightStore,
+        best: Path,
+        state: Callable[[], Mapping[str, Any]],
+        learned: Callable[[], Mapping[str, Tensor]],
+        select_by: str = "bleu",
+    ) -> None:
+        self._checkpoints = checkpoints
+        self._weights = weights
+        self._best = best
+        self._state = state
+        self._learned = learned
+        self._select_by = select_by
+        sweep_drafts(best.parent)
+
+    def on_validation(self, progress: Progress, validation: Validation) -> None:
+        """Save the weights and the state of the training."""
+        learned, score = self._learned(), validation.score(self._select_by)
+        self._weights.save(learned, progress.step, score)
+        # the average of a training that had ended and was resumed may be better than every validation so far
+        if progress.best_step == progress.step and score >= read_score(self._best):
+            write_weights(learned, self._best, score)
+        self.save(progress.step)
+
+    def save(self, step: int) -> None:
+        """Save the present state of the training."""
+        self._checkpoints.save(self._state(), step)

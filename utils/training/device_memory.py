@@ -10,8 +10,8 @@ from pathlib import Path
 
 import torch
 
-from utils.dataset.training_data import AnyBatch, BatchSettings, filling, size
-from utils.out_of_memory import is_out_of_memory
+from utils.dataset.batch import AnyBatch, BatchSettings, filling, size
+from utils.device import is_out_of_memory
 
 _PEAK = re.compile(r"VmHWM:\s+(\d+) kB")
 

@@ -1,123 +1,235 @@
-"""Adam (Kingma & Ba 2015) with decoupled weight decay (Loshchilov & Hutter 2019), and the optimizer settings."""
+"""From a summed gradient to new weights: mean, clipping, step, moving average; non-finite gradients are skipped."""
 
-import math
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import Literal, Self
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-OptimizerKind = Literal["adam", "muon"]
+from utils.device import Precision, product_dtype
+from utils.training.distributed import Processes
+from utils.training.muon import Muon, hidden_matrices
+from utils.training.plan import OptimizerConfig, build_adam, learning_rate
+
+# Moving average of the weights (Polyak & Juditsky 1992): it translates better than the latest weights.
 
 
-@dataclass(frozen=True)
-class OptimizerConfig:
-    """How the weights are updated; `utils.training.schedule` has the learning rate of each step.
+class MovingAverage:
+    """x̄ ← d x̄ + (1 - d) x after each update.
+
+    d is min(decay, (1 + n) / (10 + n)) after n updates, so that the initial weights are soon forgotten; skipped updates
+    count as well.
 
     Args:
-        kind: adam, for all weights; or muon, for the matrices of hidden layers (each update then learns more and takes
-            longer), with adam for embeddings, output, biases and norms at the same learning rate.
-        schedule: course of the learning rate after the linear warm-up: inverse_sqrt, falling with the inverse square
-            root of the step; noam, the same by the formula of Vaswani et al. (its peak follows from d_model and
-            warmup_steps); cosine, half a cosine down to final_lr; trapezoid, staying at the peak and falling to
-            final_lr over the last updates, of which a training without an end has none (see `train.py --branch`);
-            constant, staying at the peak.
-        peak_lr: learning rate at the end of the warm-up (not used by noam).
-        warmup_steps: updates of linear warm-up; 0: start at the peak.
-        noam_factor: factor by which the learning rate of the paper is multiplied (noam only).
-        decay_steps: updates over which the rate falls to final_lr. cosine: from the end of the warm-up; null: until
-            training.max_steps. trapezoid: the last ones before training.max_steps; null: a fifth of them.
-        decay_from: update after which a trapezoid falls; null: decay_steps before training.max_steps.
-        final_lr: learning rate at the end (cosine, trapezoid).
-        betas: decay rates of the running means of the gradient and the squared gradient (adam).
-        eps: added to the denominator of each step (adam).
-        momentum: decay rate of the running mean of the gradient (muon).
-        weight_decay: each update shrinks each matrix by this share times the learning rate; biases and norms are not
-            decayed.
-        clip_norm: maximum gradient norm over all parameters; null: no clipping.
-        ema_decay: validate and translate with a moving average of the weights, which keeps this share at each update,
-            such as 0.999; null: with the weights themselves.
+        net: its parameters are averaged, tied ones once; its buffers are not.
+        decay: share of the average that is kept at each update.
     """
 
-    kind: OptimizerKind = "adam"
-    schedule: Literal["inverse_sqrt", "noam", "cosine", "trapezoid", "constant"] = "inverse_sqrt"
-    peak_lr: float = 7e-4
-    warmup_steps: int = 4000
-    noam_factor: float = 1.0
-    decay_steps: int | None = None
-    decay_from: int | None = None
-    final_lr: float = 0.0
-    betas: tuple[float, float] = (0.9, 0.98)
-    eps: float = 1e-9
-    momentum: float = 0.95
-    weight_decay: float = 0.0
-    clip_norm: float | None = 1.0
-    ema_decay: float | None = None
+    def __init__(self, net: nn.Module, decay: float) -> None:
+        self.decay = decay
+        self._weights = dict(net.named_parameters())
+        self.begin()
 
-    def __post_init__(self) -> None:
-        """Refuse values that make no sense."""
-        positive = ("peak_lr", "noam_factor", "eps", *(["clip_norm"] if self.clip_norm is not None else []))
-        for name in positive:
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name}={getattr(self, name)}: give a number above 0")
-        for name in ("warmup_steps", "final_lr", "weight_decay"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"{name}={getattr(self, name)}: give 0 or more")
-        if not all(0 <= beta < 1 for beta in self.betas):
-            raise ValueError(f"betas={list(self.betas)}: give two numbers from 0 to below 1, such as [0.9, 0.98]")
-        if not 0 <= self.momentum < 1:
-            raise ValueError(f"momentum={self.momentum}: give at least 0 and below 1, such as 0.95")
-        if self.ema_decay is not None and not 0 <= self.ema_decay < 1:
-            raise ValueError(
-                f"ema_decay={self.ema_decay}: give at least 0 and below 1, such as 0.999, or null for none"
-            )
-        if self.schedule in ("cosine", "trapezoid"):
-            if self.decay_steps is not None and self.decay_steps < 1:
-                raise ValueError(
-                    f"schedule={self.schedule} with decay_steps={self.decay_steps}: give the number of updates over "
-                    "which the learning rate falls, or null"
-                )
-            if self.final_lr > self.peak_lr:
-                raise ValueError(f"final_lr={self.final_lr} is above peak_lr={self.peak_lr}: give at most that")
+    def begin(self) -> None:
+        """Restart the average from the present weights."""
+        self.n_updates = 0
+        self._average = {name: weight.detach().clone() for name, weight in self._weights.items()}
 
-    def ending_at(self, max_steps: int | None) -> Self:
-        """Return the settings with the place of the decay filled in, so that it ends with the training.
+    @torch.no_grad()
+    def update(self, moved: Tensor) -> None:
+        """Average in the weights after an update, without waiting for the device.
 
         Args:
-            max_steps: number of updates of the training, if known.
+            moved: whether the weights were updated; if not, the average stays.
+        """
+        decay = min(self.decay, (1 + self.n_updates) / (10 + self.n_updates))
+        self.n_updates += 1
+        averages, share = list(self._average.values()), (1 - decay) * moved
+        torch._foreach_lerp_(averages, list(self._weights.values()), [share] * len(averages))
+
+    @contextmanager
+    def swapped(self) -> Iterator[None]:
+        """Within the block, the network has the averaged weights; afterwards, however it ends, its own again.
+
+        Only the parameters' pointers are swapped: nothing is copied, and optimizers are unaffected.
+        """
+        own = {name: weight.data for name, weight in self._weights.items()}
+        self._point_at(self._average)
+        try:
+            yield
+        finally:
+            self._point_at(own)
+
+    def _point_at(self, tensors: dict[str, torch.Tensor]) -> None:
+        for name, weight in self._weights.items():
+            weight.data = tensors[name]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything needed to resume from here."""
+        return {"n_updates": self.n_updates, "average": self._average}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Resume from the `state_dict` of an average of the same network."""
+        self.n_updates = state["n_updates"]
+        for name, average in self._average.items():
+            average.copy_(state["average"][name])
+
+
+# Micikevicius et al. 2018, 3.2; lower than is usual because losses are summed over tokens, not averaged
+_FIRST_SCALE = 2.0**8
+_GROW_AFTER = 2000  # updates with a finite gradient
+
+
+class GuardedOptimizer:
+    """Adam, with or without Muon, for gradients of summed losses. It never waits for the device.
+
+    Division by the number of tokens, clipping and the loss scale are one factor, which Adam's fused kernel applies
+    itself; the kernel also skips an update whose gradient is not finite, which is then counted.
+
+    Args:
+        net: the network whose parameters are trained.
+        config: the settings.
+        d_model: width of the network, needed by Noam's schedule.
+        precision: of the matrix products of training, and of Muon's. With fp16, losses are scaled up before the
+            backward pass, so that gradients in half precision do not vanish.
+        processes: those that train together with the same gradients, and share the work of Muon.
+    """
+
+    def __init__(
+        self,
+        net: nn.Module,
+        config: OptimizerConfig,
+        d_model: int,
+        precision: Precision = "auto",
+        processes: Processes | None = None,
+    ) -> None:
+        self.config = config
+        self._parameters = list(net.parameters())
+        device = self._parameters[0].device
+        self.muon: Muon | None = None
+        matrices = hidden_matrices(net) if config.kind == "muon" else {}
+        if matrices:
+            dtype = product_dtype(device, precision)
+            self.muon = Muon(matrices, config.momentum, config.weight_decay, dtype, processes)
+        self.adam = build_adam([p for p in self._parameters if p not in matrices], config)
+        self.average = None if config.ema_decay is None else MovingAverage(net, config.ema_decay)
+        self._d_model = d_model
+        self._half = precision == "fp16"
+        self.loss_scale = torch.full((), _FIRST_SCALE if self._half else 1.0, device=device)
+        self.skipped = torch.zeros((), dtype=torch.int64, device=device)  # updates so far
+        self.skipped_in_a_row = torch.zeros((), dtype=torch.int64, device=device)
+        self._finite_in_a_row = torch.zeros((), dtype=torch.int64, device=device)
+
+    @property
+    def learning_rate(self) -> float:
+        """Learning rate of the last update."""
+        return float(self.adam.param_groups[0]["lr"])
+
+    def zero_grad(self) -> None:
+        """Discard the gradients."""
+        for parameter in self._parameters:
+            parameter.grad = None
+
+    def gradients(self) -> list[Tensor]:
+        """Return the gradients, summed over tokens and multiplied by the loss scale."""
+        return [p.grad for p in self._parameters if p.grad is not None]
+
+    def fill_missing_gradients(self) -> None:
+        """Give a zero gradient to each parameter that has none: other processes may have one to add to it."""
+        for parameter in self._parameters:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+
+    def step(self, step: int, tokens: Tensor) -> Tensor:
+        """Update the weights.
+
+        Args:
+            step: number of this update, from 1.
+            tokens: number of tokens that the loss was summed over.
+
+        Returns:
+            The norm of the mean gradient before clipping.
+        """
+        divisor = tokens * self.loss_scale
+        norm = nn.utils.get_total_norm(self.gradients()) / divisor
+        finite = norm.isfinite()
+        too_long = (norm / self.config.clip_norm).clamp(min=1.0) if self.config.clip_norm is not None else 1.0
+        # as torch.amp.GradScaler does for fused optimizers
+        divisor = divisor * too_long
+        self.adam.grad_scale = divisor  # type: ignore[attr-defined]
+        self.adam.found_inf = (~finite).float()  # type: ignore[attr-defined]
+        for group in self.adam.param_groups:
+            group["lr"] = learning_rate(step, self.config, self._d_model)
+        self.adam.step()
+        if self.muon is not None:
+            self.muon.step(self.learning_rate, divisor, finite)
+        if self.average is not None:
+            self.average.update(finite)
+        self._count(finite)
+        return norm
+
+    def _count(self, finite: Tensor) -> None:
+        self.skipped += ~finite
+        self.skipped_in_a_row = torch.where(finite, 0, self.skipped_in_a_row + 1)
+        if self._half:
+            in_a_row = torch.where(finite, self._finite_in_a_row + 1, 0)
+            grow = in_a_row >= _GROW_AFTER
+            self.loss_scale *= torch.where(finite, torch.where(grow, 2.0, 1.0), 0.5)
+            self._finite_in_a_row = torch.where(grow, 0, in_a_row)
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Within the block, the network has the weights to be used: their moving average, if there is one."""
+        with self.average.swapped() if self.average is not None else nullcontext():
+            yield
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything needed to resume from here."""
+        return {
+            "adam": self.adam.state_dict(),
+            "muon": None if self.muon is None else self.muon.state_dict(),
+            "average": None if self.average is None else self.average.state_dict(),
+            "loss_scale": self.loss_scale,
+            "skipped": self.skipped,
+            "skipped_in_a_row": self.skipped_in_a_row,
+            "finite_in_a_row": self._finite_in_a_row,
+            "half": self._half,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Resume from a `state_dict`; if it has no moving average, one starts from the present weights.
 
         Raises:
-            ValueError: when a cosine needs max_steps and it is unknown, or the warm-up takes all of them.
+            ValueError: when it is of another kind of optimizer, or only one of the two has weight decay.
         """
-        if self.schedule == "trapezoid" and max_steps is not None and self.decay_from is None:
-            decay_steps = self.decay_steps or max(1, max_steps // 5)
-            return replace(self, decay_steps=decay_steps, decay_from=max(0, max_steps - decay_steps))
-        if self.schedule != "cosine" or self.decay_steps is not None:
-            return self
-        if max_steps is None:
+        was = "adam" if state.get("muon") is None else "muon"  # states from before Muon do not have it
+        if was != (now := "adam" if self.muon is None else "muon"):
             raise ValueError(
-                "schedule=cosine needs the length of the training in updates: "
-                "give training.max_steps, or optimizer.decay_steps"
+                f"kind={now}, but the checkpoint is of kind {was}: give --optimizer.kind {was}, or start a new run "
+                "from its weights with --init-from"
             )
-        if max_steps <= self.warmup_steps:
+        self._load_adam(state["adam"])
+        if self.muon is not None:
+            self.muon.load_state_dict(state["muon"])
+        if self.average is not None:
+            if state["average"] is None:
+                self.average.begin()
+            else:
+                self.average.load_state_dict(state["average"])
+        self.skipped, self.skipped_in_a_row = state["skipped"].clone(), state["skipped_in_a_row"].clone()
+        if self._half and state.get("half", True):  # older states do not have it
+            self.loss_scale = state["loss_scale"].clone()
+            self._finite_in_a_row = state["finite_in_a_row"].clone()
+
+    def _load_adam(self, state: dict[str, Any]) -> None:
+        """Load Adam's running means only; torch would also take over the settings of the state."""
+        own = [{name: group[name] for name in ("betas", "eps", "weight_decay")} for group in self.adam.param_groups]
+        if len(state["param_groups"]) != len(own):
             raise ValueError(
-                f"warmup_steps={self.warmup_steps} leaves none of max_steps={max_steps} for schedule=cosine: "
-                "give a shorter warm-up"
+                f"weight_decay={self.config.weight_decay} cannot be switched on or off in a resumed training: "
+                "give its old value, or start a new run from its weights with --init-from"
             )
-        return replace(self, decay_steps=max_steps - self.warmup_steps)
-
-
-def build_adam(parameters: Iterable[nn.Parameter], config: OptimizerConfig) -> torch.optim.Adam:
-    """Build Adam for some parameters, in one fused kernel; the learning rate of its groups is set before each step.
-
-    Without weight decay there is a single group; with it, matrices are the first group and the rest the second.
-    """
-    parameters = list(parameters)
-    groups = [{"params": parameters, "weight_decay": 0.0}]
-    if config.weight_decay:
-        groups = [
-            {"params": [p for p in parameters if p.dim() > 1], "weight_decay": config.weight_decay},
-            {"params": [p for p in parameters if p.dim() <= 1], "weight_decay": 0.0},
-        ]
-    return torch.optim.AdamW(groups, lr=config.peak_lr, betas=config.betas, eps=config.eps, fused=True)
+        self.adam.load_state_dict(state)
+        for group, settings in zip(self.adam.param_groups, own, strict=True):
+            group.update(settings)

@@ -1,21 +1,80 @@
 """Training curves of one or several runs, from their logs: `python -m utils.visualize.curve RUN RUN ...`."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import cycle
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+import matplotlib.pyplot as plt
+import matplotlib_fontja
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from utils.command_line import Parser, run_command
-from utils.file import require_file
-from utils.training.jsonl_log import LOG, read_log
-from utils.training.observer import Observer, StepReport
-from utils.training.progress import Progress
-from utils.training.validation import SCORES, Validation
+from utils.command import Parser, run_command
+from utils.file import atomic_file, require_file
+from utils.training.plan import Progress
+from utils.training.report import LOG, SCORES, Observer, StepReport, Validation, read_log
 from utils.visualize.run_title import distinct_names, titles
-from utils.visualize.sheet import drawing
+
+# Figures with fonts and sizes that are independent of earlier pictures; equal data give equal files.
+
+_DPI = 100
+
+
+@contextmanager
+def drawing(
+    picture: Path,
+    inches: tuple[float, float],
+    dpi: float = _DPI,
+    layout: Literal["constrained"] | None = "constrained",
+) -> Iterator[Figure]:
+    """Yield a figure, which is saved as PNG if the block ends without an error.
+
+    Its fonts have glyphs for Japanese, and for SentencePiece's ▁.
+
+    Args:
+        picture: file to write.
+        inches: width and height.
+        dpi: pixels per inch.
+        layout: constrained: Matplotlib places axes and labels; None: the block does.
+    """
+    with plt.rc_context():
+        plt.rcdefaults()
+        matplotlib_fontja.japanize()
+        plt.rcParams["font.family"] = ["DejaVu Sans", *plt.rcParams["font.family"]]
+        figure = plt.figure(figsize=inches, layout=layout)
+        try:
+            yield figure
+            with atomic_file(picture) as draft:
+                figure.savefig(draft, format="png", dpi=dpi)
+        finally:
+            plt.close(figure)
+
+
+@contextmanager
+def sheet(
+    picture: Path,
+    inches: tuple[float, float],
+    rows: int = 1,
+    columns: int = 1,
+    widths: Sequence[float] | None = None,
+    dpi: float = _DPI,
+) -> Iterator[list[Axes]]:
+    """Yield the axes of a drawing, row by row.
+
+    Args:
+        picture: file to write.
+        inches: width and height of the sheet.
+        rows: number of rows of axes.
+        columns: number of columns of axes.
+        widths: relative widths of the columns; None: all equal.
+        dpi: pixels per inch.
+    """
+    with drawing(picture, inches, dpi) as figure:
+        yield list(figure.subplots(rows, columns, squeeze=False, width_ratios=widths).flat)
 
 
 class Curve(NamedTuple):

@@ -12,13 +12,12 @@ from const.path import PRESET
 from layers.positional_encoding import LearnedPositionalEncoding
 from models.transformer import Transformer
 from utils.config import TranslationConfig
-from utils.dataset.bucket_sampler import BucketSampler, require_positions
-from utils.dataset.corpus import Corpus, DataConfig, Split, prepare_corpus
-from utils.dataset.parallel_text import ParallelFiles
-from utils.dataset.token_array import TokenPairs
-from utils.dataset.token_cache import cached_tokenizers, cached_tokens
-from utils.text.pair import TokenizerPair
-from utils.training.schedule import learning_rate
+from utils.dataset.batch import BucketSampler, require_positions
+from utils.dataset.corpus import Corpus, DataConfig, Split, cached_tokenizers, cached_tokens, prepare_corpus
+from utils.dataset.ids import TokenPairs
+from utils.dataset.text import ParallelFiles
+from utils.text.tokenizer import TokenizerPair
+from utils.training.plan import learning_rate
 
 
 @pytest.fixture(scope="module")

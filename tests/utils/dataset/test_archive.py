@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from utils.dataset.archive import take
+from utils.dataset.download import take
 
 Files = dict[str, bytes]
 Write = Callable[[Path, Files], Path]

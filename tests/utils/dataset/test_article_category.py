@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from utils.dataset import article_category
-from utils.dataset.article_category import category, split_articles, write_categories
-from utils.dataset.documents import Document, read_documents
-from utils.dataset.monolingual import MonolingualConfig, MonolingualCorpus
+from utils.dataset import labelled
+from utils.dataset.labelled import category, split_articles, write_categories
+from utils.dataset.monolingual import Document, MonolingualConfig, MonolingualCorpus, read_documents
 
 DOCUMENTS = [Document(f"{kind}{i:05}", 1 + (7 * i) % 5) for i in range(40) for kind in ("BDS", "HST")]
 
@@ -93,11 +92,11 @@ def test_the_command_writes_and_shows_the_numbers(
         asked.append(config)
         return MonolingualCorpus("kftt", "ja", text, text, text, tuple(DOCUMENTS), pre_tokenized=False)
 
-    monkeypatch.setattr(article_category, "prepare_monolingual", prepared)
+    monkeypatch.setattr(labelled, "prepare_monolingual", prepared)
     folder = tmp_path / "out"
     options = ["--language", "en", "--documents", "x.docs", "--share", "0.2", "--folder", str(folder)]
     monkeypatch.setattr(sys, "argv", ["article_category", *options])
-    article_category.main()
+    labelled.main()
     assert (asked[0].corpus, asked[0].language, asked[0].documents) == ("kftt", "en", Path("x.docs"))
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     n = {split: len(lines(folder / f"{split}.text")) for split in ("train", "dev", "test")}
@@ -113,8 +112,8 @@ def test_the_corpus_and_its_archive_are_the_users(text: Path, tmp_path: Path, mo
         asked.append(config)
         return MonolingualCorpus("tanaka", "ja", text, text, text, tuple(DOCUMENTS), pre_tokenized=False)
 
-    monkeypatch.setattr(article_category, "prepare_monolingual", prepared)
+    monkeypatch.setattr(labelled, "prepare_monolingual", prepared)
     options = ["--corpus", "tanaka", "--archive", "x.tar", "--documents", "x.docs", "--share", "0.2"]
     monkeypatch.setattr(sys, "argv", ["article_category", *options, "--folder", str(tmp_path / "out")])
-    article_category.main()
+    labelled.main()
     assert asked == [MonolingualConfig("tanaka", "ja", Path("x.tar"), documents=Path("x.docs"))]

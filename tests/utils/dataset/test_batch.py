@@ -4,8 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from utils.dataset.batch import Batch, BatchConfig, padded, within_budget
-from utils.dataset.training_data import filling
+from utils.dataset.batch import Batch, BatchConfig, filling, padded, within_budget
 
 
 def test_sequences_of_any_kind_become_one_tensor() -> None:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from const.token import BOS_ID, EOS_ID, PAD_ID
 from models.transformer import Transformer, TransformerConfig
-from utils.dataset.bucket_sampler import BothDirections, BucketSampler, Epoch, batch_of, require_positions
-from utils.dataset.token_array import TokenArray, TokenPairs
+from utils.dataset.batch import BothDirections, BucketSampler, Epoch, batch_of, require_positions
+from utils.dataset.ids import TokenArray, TokenPairs
 
 Lengths = list[tuple[int, int]]
 lengths = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), min_size=1, max_size=40)

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from const.token import EOS_ID
-from utils.dataset.buckets import Buckets, fill
+from utils.dataset.batch import Buckets, fill
 
 lengths = st.lists(st.integers(1, 12), min_size=1, max_size=40)
 multiples = st.sampled_from([1, 2, 8])

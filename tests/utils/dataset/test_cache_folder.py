@@ -5,7 +5,7 @@ from typing import NoReturn
 
 import pytest
 
-from utils.dataset.cache_folder import cached_folder, remove_cached
+from utils.dataset.ids import cached_folder, remove_cached
 
 
 def never(_: Path | str) -> NoReturn:

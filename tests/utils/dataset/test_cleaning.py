@@ -5,10 +5,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from utils.dataset import parallel_text
-from utils.dataset.cleaning import CleanConfig, CleanReport
-from utils.dataset.cleaning import clean as clean_files
-from utils.dataset.parallel_text import ParallelFiles, ParallelText
+from utils.dataset import text as text_module
+from utils.dataset.text import CleanConfig, CleanReport, ParallelFiles, ParallelText
+from utils.dataset.text import clean as clean_files
 
 OFF = CleanConfig(max_chars=None, max_length_ratio=None, drop_duplicates=False)
 sides = st.text("都京 a\u3000", max_size=12)
@@ -128,7 +127,7 @@ def test_blocks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = [f"{n % 17} {'x' * (n % 10)}" for n in range(200)]
     text = ParallelText(lines, [line.replace("x", "yy") for line in lines])
     whole = clean(text, CleanConfig(18, 1.3))
-    monkeypatch.setattr(parallel_text, "BLOCK", 7)
+    monkeypatch.setattr(text_module, "BLOCK", 7)
     assert clean(text, CleanConfig(18, 1.3)) == whole
     assert all(whole[1].dropped[rule] for rule in ("too long", "length ratio", "duplicate"))
 

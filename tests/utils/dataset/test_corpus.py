@@ -7,7 +7,7 @@ import pytest
 
 from const.corpora import CORPORA
 from utils.dataset.corpus import DataConfig, prepare_corpus, prepare_to_score
-from utils.dataset.parallel_text import ParallelFiles, ParallelText, read_parallel
+from utils.dataset.text import ParallelFiles, ParallelText, read_parallel
 
 Files = dict[str, bytes]
 Write = Callable[[Path, Files], Path]

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from utils.dataset.counted_random import uniform
+from utils.dataset.masked import uniform
 
 
 def test_a_number_depends_on_key_and_counters_and_on_nothing_drawn_beside_it() -> None:

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from utils.dataset.documents import Document, DocumentTokens, read_documents
-from utils.dataset.token_array import TokenArray
+from utils.dataset.ids import TokenArray
+from utils.dataset.monolingual import Document, DocumentTokens, read_documents
 
 lines = st.lists(st.integers(0, 3), min_size=1, max_size=6)
 

@@ -9,20 +9,18 @@ from pathlib import Path
 import pytest
 
 from const.path import ROOT
-from utils.dataset import encoding, parallel_text
-from utils.dataset.encoding import Sampling, encode_block, encoded_blocks
-from utils.dataset.parallel_text import ParallelFiles
-from utils.dataset.text_blocks import TextBlocks
-from utils.text.pair import TokenizerPair
-from utils.text.sentencepiece_tokenizer import SentencePieceTokenizer
-from utils.text.word_tokenizer import WordTokenizer
+from utils.dataset import ids as ids_module
+from utils.dataset import text as text_module
+from utils.dataset.ids import Sampling, encode_block, encoded_blocks
+from utils.dataset.text import ParallelFiles, TextBlocks
+from utils.text.tokenizer import SentencePieceTokenizer, TokenizerPair, WordTokenizer
 
 LINES = [f"{n % 7} the old capital {n % 3}" for n in range(50)]
 
 
 @pytest.fixture
 def text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TextBlocks:
-    monkeypatch.setattr(parallel_text, "BLOCK", 8)
+    monkeypatch.setattr(text_module, "BLOCK", 8)
     files = ParallelFiles(tmp_path / "src", tmp_path / "tgt")
     files.src.write_text("\n".join(LINES))
     files.tgt.write_text("\n".join(line[::-1] for line in LINES))
@@ -50,9 +48,9 @@ def test_processes_encode_what_this_one_does_in_order_and_go(
     expected = blocks(text, tokenizers)
     assert [block[1] for block in expected] == [[5] * 8] * 6 + [[5] * 2]
     assert expected[3][0] == [i for ids in tokenizers.src.encode(LINES[24:32]) for i in ids]
-    monkeypatch.setattr(encoding, "_WORTH_PROCESSES", 1)
+    monkeypatch.setattr(ids_module, "_WORTH_PROCESSES", 1)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
-    monkeypatch.setattr(encoding, "encode_block", None)  # not called here
+    monkeypatch.setattr(ids_module, "encode_block", None)  # not called here
     assert blocks(text, tokenizers) == expected
     assert not children()
 
@@ -60,7 +58,7 @@ def test_processes_encode_what_this_one_does_in_order_and_go(
 def test_what_is_abandoned_half_way_leaves_no_process(
     text: TextBlocks, tokenizers: TokenizerPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(encoding, "_WORTH_PROCESSES", 1)
+    monkeypatch.setattr(ids_module, "_WORTH_PROCESSES", 1)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
     before = threading.active_count()
     found = encoded_blocks(text, tokenizers)
@@ -74,7 +72,7 @@ def test_what_is_abandoned_half_way_leaves_no_process(
 def test_a_killed_process_is_said_so_in_one_line(
     text: TextBlocks, tokenizers: TokenizerPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(encoding, "_WORTH_PROCESSES", 1)
+    monkeypatch.setattr(ids_module, "_WORTH_PROCESSES", 1)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
     start = subprocess.Popen.__init__
 
@@ -96,7 +94,7 @@ def test_a_worker_needs_no_torch_and_ends_with_who_asks(
     assert found.stdout == "False\n"
     job = tmp_path / "job"
     job.mkdir()
-    encoding._write_job(job, text, tokenizers, None)
+    ids_module._write_job(job, text, tokenizers, None)
     worker = subprocess.run(
         [sys.executable, "-m", "utils.dataset.encoding_worker", str(job)], cwd=ROOT, input=b"0\n", capture_output=True
     )
@@ -116,7 +114,7 @@ def test_every_side_of_every_block_of_every_epoch_has_its_own_seed() -> None:
 
 
 def test_neither_two_sides_nor_two_blocks_share_their_chance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parallel_text, "BLOCK", 20)
+    monkeypatch.setattr(text_module, "BLOCK", 20)
     lines = [f"the old capital of {n} and the capitals of {n * 7}" for n in range(20)] * 2
     files = ParallelFiles(tmp_path / "src", tmp_path / "tgt")
     for path in files:
@@ -133,17 +131,17 @@ def test_processes_find_the_files_from_anywhere(
     monkeypatch.chdir(tmp_path)
     text.files = ParallelFiles(Path("src"), Path("tgt"))
     (tmp_path / "job").mkdir()
-    encoding._write_job(tmp_path / "job", text, tokenizers, None)
+    ids_module._write_job(tmp_path / "job", text, tokenizers, None)
     job = json.loads((tmp_path / "job" / "job.json").read_text())
     assert job["files"] == [str(tmp_path / "src"), str(tmp_path / "tgt")]
 
 
 def test_ctrl_c_is_for_who_asks(text: TextBlocks, tokenizers: TokenizerPair, tmp_path: Path) -> None:
     (tmp_path / "job").mkdir()
-    encoding._write_job(tmp_path / "job", text, tokenizers, None)
+    ids_module._write_job(tmp_path / "job", text, tokenizers, None)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # where it is ignored, a process inherits that
     try:
-        with encoding._Worker(tmp_path / "job") as worker:
+        with ids_module._Worker(tmp_path / "job") as worker:
             worker.encode(0)
             worker._process.send_signal(signal.SIGINT)
             assert worker.encode(1)[0].lengths.tolist() == [5] * 8

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from utils.dataset import file_hash as module
-from utils.dataset.file_hash import file_hash
+from utils.dataset import ids as module
+from utils.dataset.ids import file_hash
 
 
 @pytest.fixture

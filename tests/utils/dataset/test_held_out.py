@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from utils.dataset.held_out import count_shared, hold_out, write_joined, write_split
-from utils.dataset.parallel_text import ParallelFiles, read_lines
+from utils.dataset.text import ParallelFiles, count_shared, hold_out, read_lines, write_joined, write_split
 
 sides = st.text("都京 ", max_size=3)
 pairs = st.lists(st.tuples(sides, sides), max_size=60).map(lambda drawn: [*drawn, ("都", "京")])

@@ -15,9 +15,8 @@ from pathlib import Path
 import pytest
 
 from const.corpora import CORPORA, CorpusSpec
-from utils.dataset import install as module
-from utils.dataset.archive import take
-from utils.dataset.install import blob_hash, install
+from utils.dataset import download as module
+from utils.dataset.download import blob_hash, install, take
 from utils.file import sweep_drafts
 
 Files = dict[str, bytes]

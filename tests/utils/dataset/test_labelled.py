@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from const.token import BOS_ID, EOS_ID, PAD_ID
+from utils.dataset.batch import filling
+from utils.dataset.ids import TokenArray
 from utils.dataset.labelled import LabelledBatch, LabelledConfig, LabelledSampler, LabelledText, LabelNames
-from utils.dataset.token_array import TokenArray
-from utils.dataset.training_data import filling
-from utils.text.word_tokenizer import WordTokenizer
+from utils.text.tokenizer import WordTokenizer
 
 lengths = st.lists(st.integers(0, 9), min_size=1, max_size=30)
 

@@ -5,12 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from utils.dataset import line_cache
-from utils.dataset.line_cache import TextLines, cached_lines, cached_tokenizer
-from utils.dataset.token_array import TokenArray
-from utils.text.pair import TokenizerConfig, train_tokenizer
-from utils.text.tokenizer import Tokenizer
-from utils.text.word_tokenizer import WordTokenizer
+from utils.dataset import ids
+from utils.dataset.ids import TextLines, TokenArray, cached_lines, cached_tokenizer
+from utils.text.tokenizer import Tokenizer, TokenizerConfig, WordTokenizer, train_tokenizer
 
 LINES = ["京 の 都", "", "古い 都", " ", "都 の 寺 の 寺"]
 WORDS = TokenizerConfig("word", min_freq=1)
@@ -84,7 +81,7 @@ def test_a_tokenizer_that_cuts_at_random_is_refused(text: Path, root: Path) -> N
 def test_ids_are_those_of_encoding_now_and_lie_on_the_disk(
     text: Path, root: Path, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(line_cache, "BLOCK", block)
+    monkeypatch.setattr(ids, "BLOCK", block)
     tokenizer, said = train_tokenizer(WORDS, LINES), list[str]()
     array = cached_lines("toy-train", text, tokenizer, said.append, root)
     assert ids_of(array) == tokenizer.encode(LINES)

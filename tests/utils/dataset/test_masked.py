@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from const.token import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from utils.dataset.documents import Document, DocumentTokens
+from utils.dataset.batch import filling
+from utils.dataset.ids import TokenArray
 from utils.dataset.masked import MaskedBatch, MaskedEpoch, MaskedSampler, MaskingConfig
-from utils.dataset.token_array import TokenArray
-from utils.dataset.training_data import filling
-from utils.text.word_tokenizer import WordTokenizer
+from utils.dataset.monolingual import Document, DocumentTokens
+from utils.text.tokenizer import WordTokenizer
 
 Lengths = list[list[int]]
 documents = st.lists(st.lists(st.integers(0, 8), min_size=1, max_size=5), min_size=2, max_size=8)

@@ -6,7 +6,7 @@ from typing import Literal
 import pytest
 
 from utils.dataset.monolingual import MonolingualConfig, prepare_monolingual
-from utils.text.pair import TokenizerConfig
+from utils.text.tokenizer import TokenizerConfig
 
 Files = dict[str, bytes]
 Write = Callable[[Path, Files], Path]

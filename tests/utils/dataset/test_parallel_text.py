@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from utils.dataset.parallel_text import ParallelFiles, ParallelText, read_parallel
+from utils.dataset.text import ParallelFiles, ParallelText, read_parallel
 
 
 @pytest.fixture

@@ -8,8 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from utils.dataset.batch import Batch, padded
-from utils.dataset.prefetch import prefetched
+from utils.dataset.batch import Batch, padded, prefetched
 
 
 def threads() -> int:

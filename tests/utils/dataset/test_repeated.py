@@ -1,6 +1,6 @@
 import numpy as np
 
-from utils.dataset.repeated import pair_hashes, repeated
+from utils.dataset.text import pair_hashes, repeated
 
 
 def test_what_stands_earlier_among_those_that_count_is_repeated() -> None:

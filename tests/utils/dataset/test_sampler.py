@@ -1,6 +1,5 @@
 from tests.test_train import pairs
-from utils.dataset.bucket_sampler import BucketSampler, Epoch
-from utils.dataset.sampler import Sampler
+from utils.dataset.batch import BucketSampler, Epoch, Sampler
 
 
 def test_the_last_epoch_is_remembered_and_no_other() -> None:

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from const.token import BOS_ID, EOS_ID, PAD_ID
-from utils.dataset.documents import Document, DocumentTokens
+from utils.dataset.batch import filling
+from utils.dataset.ids import TokenArray
+from utils.dataset.monolingual import Document, DocumentTokens
 from utils.dataset.stream import NO_DOCUMENT, SegmentBatch, StreamConfig, StreamSampler
-from utils.dataset.token_array import TokenArray
-from utils.dataset.training_data import filling
 
 Lengths = list[list[int]]
 documents = st.lists(st.lists(st.integers(0, 6), min_size=1, max_size=6), min_size=1, max_size=12)

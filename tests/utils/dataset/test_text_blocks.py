@@ -6,16 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from utils.dataset import parallel_text
-from utils.dataset.parallel_text import ParallelFiles, read_blocks, read_parallel
-from utils.dataset.text_blocks import TextBlocks
+from utils.dataset import text as text_module
+from utils.dataset.text import ParallelFiles, TextBlocks, read_blocks, read_parallel
 
 lines = st.text(st.characters(codec="utf-8", exclude_characters="\n"), max_size=6)
 
 
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parallel_text, "BLOCK", 3)
+    monkeypatch.setattr(text_module, "BLOCK", 3)
 
 
 def written(folder: Path, src: bytes, tgt: bytes) -> ParallelFiles:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from utils.dataset.token_array import TokenArray, TokenWriter
+from utils.dataset.ids import TokenArray, TokenWriter
 
 
 def ids_of(array: TokenArray) -> list[list[int]]:

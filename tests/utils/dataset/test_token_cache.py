@@ -8,15 +8,12 @@ from typing import NoReturn
 import numpy as np
 import pytest
 
-from utils.dataset import cleaning, encoding, parallel_text, text_blocks
-from utils.dataset.cache_folder import remove_cached
-from utils.dataset.cleaning import CleanConfig
-from utils.dataset.corpus import SPLITS, Corpus, DataConfig, MoreText
-from utils.dataset.parallel_text import ParallelFiles
-from utils.dataset.token_array import TokenArray, TokenPairs
-from utils.dataset.token_cache import cached_tokenizers, cached_tokens, training_tokens
-from utils.text.pair import TokenizerConfig, TokenizerPair
-from utils.text.word_tokenizer import WordTokenizer
+from utils.dataset import ids as ids_module
+from utils.dataset import text as text_module
+from utils.dataset.corpus import SPLITS, Corpus, DataConfig, MoreText, cached_tokenizers, cached_tokens, training_tokens
+from utils.dataset.ids import TokenArray, TokenPairs, remove_cached
+from utils.dataset.text import CleanConfig, ParallelFiles
+from utils.text.tokenizer import TokenizerConfig, TokenizerPair, WordTokenizer
 
 Epochs = Callable[[int], TokenPairs]
 
@@ -124,7 +121,7 @@ def test_text_is_read_once(corpus: Corpus, root: Path, monkeypatch: pytest.Monke
         return [[t.tokens(range(len(t))) for t in tokenizers], [ids_of(array) for pair in pairs for array in pair]]
 
     first, n_said = everything(), len(said)
-    for module in cleaning, text_blocks:
+    for module in text_module, text_module:
         monkeypatch.setattr(module, "read_blocks", no_reading)
     assert everything() == first
     assert len(said) == n_said
@@ -335,7 +332,7 @@ def sampled(corpus: Corpus, root: Path, kind: str = "unigram", seed: int = 1) ->
 def test_each_epoch_is_cut_otherwise_and_says_the_same(
     long_corpus: Corpus, root: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parallel_text, "BLOCK", 16)
+    monkeypatch.setattr(text_module, "BLOCK", 16)
     tokenizers, tokens = sampled(long_corpus, root, kind)
     straight = cached_tokens(long_corpus, "train", DATA, tokenizers, quiet, root)
     epochs = [tokens(epoch) for epoch in range(2)]
@@ -352,7 +349,7 @@ def test_each_epoch_is_cut_otherwise_and_says_the_same(
 def test_a_cut_is_a_function_of_seed_and_epoch_whoever_makes_it_and_when(
     long_corpus: Corpus, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parallel_text, "BLOCK", 16)
+    monkeypatch.setattr(text_module, "BLOCK", 16)
 
     def cut(name: str, epochs: list[int], seed: int = 1) -> list[list[int]]:
         _, tokens = sampled(long_corpus, tmp_path / name, kind, seed)
@@ -362,7 +359,7 @@ def test_a_cut_is_a_function_of_seed_and_epoch_whoever_makes_it_and_when(
     assert cut("resumed", [2]) == expected
     assert cut("straight", [2]) == expected  # from the disk
     assert cut("other", [2], seed=2) != expected
-    monkeypatch.setattr(encoding, "_WORTH_PROCESSES", 1)
+    monkeypatch.setattr(ids_module, "_WORTH_PROCESSES", 1)
     for n in (1, 2):
         monkeypatch.setattr(os, "sched_getaffinity", lambda _, n=n: set(range(n)))
         assert cut(f"processes-{n}", [2]) == expected

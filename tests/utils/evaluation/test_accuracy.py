@@ -13,7 +13,7 @@ from models.bert import BertClassifier, BertForPreTraining
 from tests.tiny import tokenizers
 from utils.dataset.labelled import LabelledBatch
 from utils.dataset.masked import MaskedBatch
-from utils.evaluation.accuracy import ClassAccuracy, MaskedAccuracy
+from utils.evaluation.judge import ClassAccuracy, MaskedAccuracy
 
 JAPANESE = tokenizers().src
 MASK = len(JAPANESE)  # the first id after the vocabulary

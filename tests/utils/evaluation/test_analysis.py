@@ -10,11 +10,8 @@ import sacrebleu
 from hypothesis import given
 from hypothesis import strategies as st
 
-from utils.evaluation.analysis import analyse, word_cutter
-from utils.evaluation.evaluation import Group
-from utils.evaluation.length import under_translated
-from utils.evaluation.repetition import repeats
-from utils.evaluation.word_f1 import word_counts
+from utils.evaluation.analysis import analyse, repeats, under_translated, word_counts, word_cutter
+from utils.evaluation.metric import Group
 
 WORDS = st.sampled_from(["the", "temple", "is", "old", "very", ".", "Kyoto"])
 SENTENCES = st.lists(WORDS, max_size=15).map(" ".join)

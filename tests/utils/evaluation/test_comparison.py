@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.utils.evaluation.texts import ENGLISH, JAPANESE, Translated
-from utils.evaluation.comparison import System, Test, compare
-from utils.evaluation.evaluation import Comparison, Metric
-from utils.evaluation.metric import build_metrics, measure, sampling_seed
+from utils.evaluation.metric import Comparison, Metric, System, Test, build_metrics, compare, measure, sampling_seed
 
 Found = tuple[list[list[Metric]], list[Comparison]]
 

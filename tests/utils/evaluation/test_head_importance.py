@@ -10,13 +10,13 @@ from layers.multi_head_attention import MultiHeadAttention
 from models.transformer import Transformer
 from tests.tiny import TEXT, run, tokenizers, translating
 from utils.dataset.batch import padded
-from utils.dataset.parallel_text import ParallelText
-from utils.evaluation import head_importance as module
-from utils.evaluation.head_importance import bleu_without, count_heads, head_importance, text_batches
+from utils.dataset.text import ParallelText
+from utils.evaluation import heads as module
+from utils.evaluation.heads import bleu_without, count_heads, head_importance, text_batches
 from utils.evaluation.metric import build_metrics
 from utils.run import Run, build_translator, load_run
-from utils.search.attention_map import attention_weights, attentions, row_entropy
-from utils.search.hypothesis import SearchConfig
+from utils.search.constraint import SearchConfig
+from utils.search.inspection import attention_weights, attentions, row_entropy
 
 CPU = torch.device("cpu")
 PAIRS = ParallelText(["寺", *TEXT.src[:40:9]], ["A temple.", *TEXT.tgt[:40:9]])  # of different lengths

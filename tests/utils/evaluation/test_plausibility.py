@@ -1,7 +1,7 @@
 import pytest
 
 from tests.utils.evaluation.texts import ENGLISH, JAPANESE
-from utils.evaluation.plausibility import refuse_other_language, refuse_same
+from utils.text.language import refuse_other_language, refuse_same
 
 KOREAN = ["교토에 오래된 절이 있다.", "다리가 있다."]
 CHINESE = ["京都有一座古老的寺庙。", "那里有一座桥。"]

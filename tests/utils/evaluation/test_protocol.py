@@ -8,9 +8,9 @@ import pytest
 
 from const.corpora import CORPORA
 from tests.utils.evaluation.texts import JAPANESE, TOKENIZED
-from utils.dataset.install import install
-from utils.dataset.parallel_text import read_lines
-from utils.evaluation.protocol import is_published_test, moses_words, multi_bleu
+from utils.dataset.download import install
+from utils.dataset.text import read_lines
+from utils.evaluation.metric import is_published_test, moses_words, multi_bleu
 
 
 def by_hand(translations: list[str], references: list[str]) -> str:

@@ -7,8 +7,8 @@ from types import MappingProxyType
 
 import pytest
 
+from bench.results import READMES, other_table, result_table, with_table
 from const.path import FIGURE
-from utils.evaluation.result_table import READMES, other_table, result_table, with_table
 
 
 @pytest.mark.parametrize("readme", READMES, ids=lambda readme: readme.name)

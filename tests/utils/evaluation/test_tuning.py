@@ -2,8 +2,8 @@
 
 from sacrebleu.metrics.bleu import BLEU
 
-from utils.evaluation.tuning import Trial, best_trial, try_settings
-from utils.search.hypothesis import SearchConfig
+from utils.evaluation.verbs import Trial, best_trial, try_settings
+from utils.search.constraint import SearchConfig
 
 REFERENCES = ["the old temple stands in kyoto .", "a new bridge crosses the river ."]
 WORSE = ["the old temple stands .", "a bridge crosses the river ."]

@@ -14,10 +14,10 @@ from models.transformer import Transformer
 from tests.tiny import CORPUS, MODEL, TEXT, tokenizers, translating
 from utils.config import TranslationConfig
 from utils.dataset.batch import Batch, padded
-from utils.dataset.parallel_text import ParallelText
-from utils.evaluation.validator import Validator
+from utils.dataset.text import ParallelText
+from utils.evaluation.judge import Validator
 from utils.run import Run
-from utils.search.hypothesis import SearchConfig
+from utils.search.constraint import SearchConfig
 from utils.search.translator import Candidate, Translation, Translator
 
 GREEDY = SearchConfig(beam_size=1)

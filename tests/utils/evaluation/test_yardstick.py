@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from bench.results import READMES, YARDSTICKS, with_table, yardstick_table
 from const.path import FIGURE
-from utils.evaluation.result_table import READMES, with_table
-from utils.evaluation.yardstick import YARDSTICKS, yardstick_table
 
 
 @pytest.mark.parametrize("readme", READMES, ids=lambda readme: readme.name)

@@ -5,7 +5,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from utils.experiment.training_process import BusyError
+from utils.experiment.trial import BusyError
 
 
 class KilledError(BaseException):

@@ -6,8 +6,8 @@ import pytest
 
 from const.path import ROOT
 from tests.utils.experiment.tiny_ablation import SPEC, tiny_ablation
+from utils.arguments import read_arguments
 from utils.experiment.ablation import plain_differences, read_ablation, same_weights
-from utils.task.arguments import read_arguments
 
 
 def test_each_alternative_changes_what_it_says_and_nothing_else(tmp_path: Path) -> None:

@@ -9,11 +9,10 @@ from tests.tiny import TEXT, run
 from tests.utils.experiment.tiny_ablation import result, tiny_ablation
 from utils.config import TranslationConfig
 from utils.dataset.corpus import prepare_corpus
-from utils.dataset.parallel_text import read_parallel
+from utils.dataset.text import read_parallel
 from utils.device import pick_device
-from utils.evaluation.validator import Validator
-from utils.experiment.ablation import Ablation
-from utils.experiment.ablation_result import Results, score_run
+from utils.evaluation.judge import Validator
+from utils.experiment.ablation import Ablation, Results, score_run
 from utils.run import CONFIG, load_run
 
 LOG = """

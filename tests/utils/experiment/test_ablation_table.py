@@ -8,10 +8,8 @@ from PIL import Image
 
 from const.path import FIGURE, ROOT
 from tests.utils.experiment.tiny_ablation import result, tiny_ablation
-from utils.experiment import ablation_table
-from utils.experiment.ablation import Ablation, read_ablation
-from utils.experiment.ablation_result import Results
-from utils.experiment.ablation_table import Comparison, compare, draw, page, write_table
+from utils.experiment import ablation as ablation_module
+from utils.experiment.ablation import Ablation, Comparison, Results, compare, draw, page, read_ablation, write_table
 
 # dev BLEU by seed. Around their means, what was trained varies by 0.2² + 0.2² + 0.1² + 0.1² + 0.3² + 0.3² with three
 # degrees of freedom; what translates with the same weights varies by 0.1/3, 0.2/3 and 0.1/3 to either side beyond its
@@ -207,7 +205,7 @@ def test_the_page_of_the_repository_is_what_its_results_say(file: Path) -> None:
 
 def test_the_picture_shows_dev_bleu_and_its_margins(found: Comparison, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(ablation_table, "draw_ablation", lambda *given: drawn.append(given))
+    monkeypatch.setattr(ablation_module, "draw_ablation", lambda *given: drawn.append(given))
     draw(found, Path("tiny.png"))
     ((base, recipes, title, axis, picture),) = drawn
     assert base == [30.2, 29.8]

@@ -10,10 +10,8 @@ from typing import Any, Self
 import pytest
 
 from tests.utils.experiment.tiny_ablation import result, tiny_ablation
-from utils.experiment.ablation import Ablation, Alternative
-from utils.experiment.ablation_result import Result, Results
-from utils.experiment.ablation_work import Work
-from utils.experiment.training_process import BusyError
+from utils.experiment.ablation import Ablation, Alternative, Result, Results, Work
+from utils.experiment.trial import BusyError
 
 NAMES = [f"tiny-{slug}-{seed}" for seed in (1, 2) for slug in ("base", "norm-last", "dropout-0.3")]
 

@@ -8,18 +8,15 @@ from typing import Any
 
 import pytest
 
+from bench import results as results_module
+from bench.results import READMES, RESULTS, keep_result
 from const.corpora import CORPORA
 from const.path import ROOT
 from tests.outcome import outcome
-from utils.dataset.archive import take
 from utils.dataset.corpus import DataConfig, prepare_corpus
-from utils.dataset.parallel_text import read_lines
-from utils.evaluation import result_table
-from utils.evaluation.metric import bleu_tokenizer, build_metrics, measure
-from utils.evaluation.protocol import moses_words, multi_bleu
-from utils.evaluation.result_table import READMES
-from utils.experiment import kept_result
-from utils.experiment.kept_result import RESULTS, keep_result
+from utils.dataset.download import take
+from utils.dataset.text import read_lines
+from utils.evaluation.metric import bleu_tokenizer, build_metrics, measure, moses_words, multi_bleu
 
 ARCHIVES = {
     "kftt": "kftt-data-1.0.tar.xz",
@@ -37,7 +34,7 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "README.md"
     marks = (f"<!-- {name} -->\n<!-- /{name} -->\n" for name in ("results", "yardsticks", "models"))
     path.write_text("".join(marks), encoding="utf-8")
-    monkeypatch.setattr(result_table, "READMES", (path,))
+    monkeypatch.setattr(results_module, "READMES", (path,))
     return path
 
 
@@ -110,10 +107,10 @@ def test_a_result_is_kept_with_its_translations(tmp_path: Path) -> None:
 def test_the_command_keeps_results_and_renews_the_tables(
     tmp_path: Path, page: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(kept_result, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(results_module, "RESULTS", tmp_path / "results")
     runs = finished_run(tmp_path / "a"), finished_run(tmp_path / "b", seed=4)
     monkeypatch.setattr(sys, "argv", ["kept_result", *map(str, runs)])
-    ended = outcome("kept_result", kept_result.main, capsys)
+    ended = outcome("kept_result", results_module.main, capsys)
     assert ended.status == 0
     assert ended.out.split() == [str(tmp_path / "results" / f"tiny_{seed}.json") for seed in (3, 4)]
     assert "| `tiny` | kftt | ja→en | 1.0 M | 2 seeds, each 2 min, 1.0 M tokens |" in page.read_text(encoding="utf-8")
@@ -154,11 +151,11 @@ def test_a_run_is_found_by_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     finished_run(tmp_path / "a")
-    monkeypatch.setattr(kept_result, "find_run", lambda name: tmp_path / name)
-    monkeypatch.setattr(kept_result, "RESULTS", tmp_path / "results")
-    monkeypatch.setattr(kept_result, "renew_tables", lambda _: None)
+    monkeypatch.setattr(results_module, "find_run", lambda name: tmp_path / name)
+    monkeypatch.setattr(results_module, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(results_module, "renew_tables", lambda _: None)
     monkeypatch.setattr(sys, "argv", ["kept_result", "a"])
-    assert outcome("kept_result", kept_result.main, capsys).status == 0
+    assert outcome("kept_result", results_module.main, capsys).status == 0
     assert (tmp_path / "results" / "tiny_3.json").is_file()
 
 
@@ -168,7 +165,7 @@ def test_all_tables_are_renewed(tmp_path: Path, page: Path) -> None:
     bert = {"name": "bert", "seed": 1, "task": "masked_language", "text": "kftt ja", "accuracy": 40.0}
     bert |= {"parameters": 1e6, "minutes": 2.0, "target_tokens": 1e6, "perplexity": 4.0}
     (tmp_path / "results" / "bert_1.json").write_text(json.dumps(bert), encoding="utf-8")
-    kept_result.renew_tables(tmp_path / "results")
+    results_module.renew_tables(tmp_path / "results")
     text = page.read_text(encoding="utf-8")
     results, yardsticks, models = (
         text.partition(f"<!-- {name} -->")[2].partition("<!-- /")[0] for name in ("results", "yardsticks", "models")

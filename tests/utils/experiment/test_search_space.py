@@ -6,7 +6,7 @@ import optuna
 import pytest
 import yaml
 
-from utils.experiment.search_space import Choices, Domain, Range, drawn_values, each_end, read_domain
+from utils.experiment.study import Choices, Domain, Range, drawn_values, each_end, read_domain
 
 
 def drawn(domain: Domain, n: int = 60) -> list[Any]:

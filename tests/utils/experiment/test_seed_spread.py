@@ -3,16 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from utils.experiment.seed_spread import (
-    Difference,
-    Spread,
-    beyond_blocks,
-    blocked,
-    claimed,
-    difference,
-    loudest,
-    pooled,
-)
+from utils.experiment.ablation import Difference, Spread, beyond_blocks, blocked, claimed, difference, loudest, pooled
 
 
 def test_the_spread_is_pooled_from_what_each_varies_around_its_own_mean() -> None:

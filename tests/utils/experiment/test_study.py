@@ -13,9 +13,7 @@ from models.bert import BertConfig
 from tests.strict import no_warning
 from tests.utils.experiment.fake_training import At, FakeTraining, KilledError, World, raising
 from utils.config import AnyConfig, ClassificationConfig, TranslationConfig
-from utils.experiment.search_space import Choices, Range
-from utils.experiment.study import Study
-from utils.experiment.study_config import PrunerConfig, SamplerConfig, StudyConfig
+from utils.experiment.study import Choices, PrunerConfig, Range, SamplerConfig, Study, StudyConfig
 
 CONFIG = StudyConfig(
     "tiny",

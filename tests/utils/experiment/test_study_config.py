@@ -9,10 +9,9 @@ from optuna.pruners import MedianPruner, NopPruner
 from optuna.samplers import TPESampler
 
 from const.path import PRESET, ROOT
+from utils.arguments import read_arguments
 from utils.config import MaskedLanguageConfig, TranslationConfig
-from utils.experiment.search_space import Choices, Range
-from utils.experiment.study_config import PrunerConfig, SamplerConfig, StudyConfig
-from utils.task.arguments import read_arguments
+from utils.experiment.study import Choices, PrunerConfig, Range, SamplerConfig, StudyConfig
 
 STUDIES = sorted((ROOT / "const" / "study").glob("*.yaml"))
 TEXT = """

@@ -10,14 +10,23 @@ import pytest
 from optuna.trial import TrialState
 
 from tests.utils.experiment.fake_training import At, World, raising
+from utils.arguments import read_arguments
 from utils.config import TranslationConfig
-from utils.experiment import study_report
-from utils.experiment.search_space import Choices, Range
-from utils.experiment.study import Study
-from utils.experiment.study_config import PrunerConfig, StudyConfig
-from utils.experiment.study_report import draw, short_names, summary, trial_line, write_best, write_trials
-from utils.task.arguments import read_arguments
-from utils.visualize.study import DrawnTrial
+from utils.experiment import study as study_module
+from utils.experiment.study import (
+    Choices,
+    DrawnTrial,
+    PrunerConfig,
+    Range,
+    Study,
+    StudyConfig,
+    draw,
+    short_names,
+    summary,
+    trial_line,
+    write_best,
+    write_trials,
+)
 
 CONFIG = StudyConfig(
     "tiny",
@@ -140,7 +149,7 @@ def test_all_trials_are_written(study: Study, tmp_path: Path) -> None:
 
 def test_the_picture_shows_what_was_finished(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(study_report, "draw_study", lambda *given: drawn.append(given))
+    monkeypatch.setattr(study_module, "draw_study", lambda *given: drawn.append(given))
     draw(study)
     ((trials, name, minimised, importance, picture),) = drawn
     assert [trial.number for trial in trials] == [0, 2, 3, 4, 5, 6]

@@ -3,9 +3,8 @@
 import pytest
 
 from const.path import PRESET
+from utils.arguments import as_options, build_parser, read_arguments, settings
 from utils.config import MaskedLanguageConfig, TranslationConfig
-from utils.experiment.train_options import as_options, settings
-from utils.task.arguments import build_parser, read_arguments
 
 DEMO = ["--config", str(PRESET / "demo.yaml")]
 

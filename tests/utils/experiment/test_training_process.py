@@ -9,11 +9,11 @@ from typing import Any, cast
 
 import pytest
 
-from bench.tiny_training import TinyTraining
+from bench.faults import TinyTraining
 from const.path import ROOT
-from utils.experiment import training_process
-from utils.experiment.training_process import BusyError, TrainingProcess, run_named, stop_as_by_ctrl_c
-from utils.training.jsonl_log import LOG, read_log
+from utils.experiment import trial
+from utils.experiment.trial import BusyError, TrainingProcess, run_named, stop_as_by_ctrl_c
+from utils.training.report import LOG, read_log
 
 SETTINGS = """
 data: {held_out: 8}
@@ -94,7 +94,7 @@ def test_an_orphan_keeps_its_run(tmp_path: Path) -> None:
     options = training(tmp_path, "--training.max_steps", "1000000", "--training.max_epochs", "1000000")._options
     program = (
         "import os, signal, sys; from pathlib import Path;"
-        "from utils.experiment.training_process import TrainingProcess;"
+        "from utils.experiment.trial import TrainingProcess;"
         f"training = TrainingProcess('trial-7', {list(options)!r}, Path({str(tmp_path / 'study')!r}), "
         f"Path({str(tmp_path / 'pickles')!r})).__enter__(); print(training._process.pid, flush=True);"
         "os.kill(os.getpid(), signal.SIGKILL)"
@@ -186,7 +186,7 @@ def test_a_log_is_read_when_there_is_more_of_it(tmp_path: Path, monkeypatch: pyt
         return read_log(path)
 
     reads = list[int]()
-    monkeypatch.setattr(training_process, "read_log", watched)
+    monkeypatch.setattr(trial, "read_log", watched)
     begun = standing_for(SimpleNamespace(poll=poll, returncode=0, wait=lambda _: None), tmp_path)
     assert steps(list(begun.validations())) == [1, 6]
     assert reads == [1, 6]

@@ -3,9 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from utils.experiment.ablation import Ablation, Alternative, read_ablation
-from utils.experiment.ablation_result import Result
-from utils.provenance import portable
+from utils.experiment.ablation import Ablation, Alternative, Result, read_ablation
+from utils.run import portable
 
 SPEC = """
 name: tiny

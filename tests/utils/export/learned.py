@@ -11,7 +11,7 @@ from models.transformer import Transformer, TransformerConfig
 from tests.tiny import MODEL, TEXT, run, tokenizers
 from utils.dataset.batch import padded
 from utils.run import WEIGHTS
-from utils.training.weight_store import write_weights
+from utils.training.checkpoint import write_weights
 
 _STEPS = 40
 

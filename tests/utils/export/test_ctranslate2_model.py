@@ -15,12 +15,11 @@ from models.transformer import Transformer, TransformerConfig
 from tests.tiny import MODEL, TEXT, tokenizers, translating
 from tests.utils.export.learned import learned
 from utils.dataset.batch import padded
-from utils.export.ctranslate2_model import CTranslate2Model
-from utils.export.to_ctranslate2 import to_ctranslate2
+from utils.export.ctranslate2 import CTranslate2Model, to_ctranslate2
 from utils.search.beam import beam_search
-from utils.search.forced import alternatives, token_log_probs
-from utils.search.greedy import greedy_search
-from utils.search.hypothesis import Bounds, Hypothesis, SearchConfig
+from utils.search.constraint import Bounds, Hypothesis, SearchConfig
+from utils.search.inspection import alternatives, token_log_probs
+from utils.search.sampling import greedy_search
 
 CPU = torch.device("cpu")
 GREEDY = SearchConfig(beam_size=1)
@@ -103,7 +102,7 @@ def test_it_looks_on_when_enough_are_found(tmp_path: Path, monkeypatch: pytest.M
     theirs, search = exported(learned(), tmp_path), SearchConfig(4, 2.0, "length")
     bounds = [Bounds(0, 40)] * len(SOURCES)
     far = [found[0].score for found in theirs.search(SOURCES, bounds, search)]
-    monkeypatch.setattr("utils.export.ctranslate2_model._PATIENCE", 1)
+    monkeypatch.setattr("utils.export.ctranslate2._PATIENCE", 1)
     near = [found[0].score for found in theirs.search(SOURCES, bounds, search)]
     assert sum(far) > sum(near) + 0.01
 

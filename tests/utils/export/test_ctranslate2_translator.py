@@ -9,9 +9,9 @@ import torch
 from export import export_ctranslate2
 from tests.tiny import TEXT
 from tests.utils.export.learned import learned_run
-from utils.export.ctranslate2_translator import CTranslate2Inspector, CTranslate2Translator, load_exported
+from utils.export.ctranslate2 import CTranslate2Inspector, CTranslate2Translator, load_exported
 from utils.run import load_run
-from utils.search.hypothesis import SearchConfig
+from utils.search.constraint import SearchConfig
 from utils.search.inspection import Inspector
 from utils.search.translator import Translator
 

@@ -12,7 +12,7 @@ from transformers import BertForMaskedLM, BertForPreTraining, BertModel, BertTok
 
 from models.bert import BertClassifier, BertConfig
 from tests.hugging_face import VOCAB, config, lively
-from utils.export.hugging_face_bert import HuggingFaceBert, load_hugging_face_bert, load_weights
+from utils.export.hugging_face import HuggingFaceBert, load_hugging_face_bert, load_weights
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "old", "capital", "cap", "##ital", "京", "都", "Old", "é", "e"]
 PIECES += [f"##{letter}" for letter in "abcdefghi"]

@@ -16,10 +16,10 @@ from models.bert import BertConfig
 from models.transformer import Transformer, TransformerConfig
 from tests.tiny import MODEL, TEXT, tokenizers, translating
 from utils.dataset.batch import padded
-from utils.export.to_ctranslate2 import QUANTIZATIONS, to_ctranslate2
-from utils.search.greedy import greedy_search
-from utils.search.hypothesis import Bounds, SearchConfig
-from utils.text.pair import TokenizerPair
+from utils.export.ctranslate2 import QUANTIZATIONS, to_ctranslate2
+from utils.search.constraint import Bounds, SearchConfig
+from utils.search.sampling import greedy_search
+from utils.text.tokenizer import TokenizerPair
 
 N_TOKENS = 12
 DRAW = random.Random(1)

@@ -16,8 +16,8 @@ from models.transformer_xl import TransformerXL
 from tests.tiny import MODEL, lively, sources, tokenizers, translating
 from tests.utils.task.tiny_run import XL
 from tests.utils.task.tiny_run import lively as enliven
-from utils.export.to_safetensors import CONFIG, WEIGHTS, Network, load_safetensors, write_safetensors
-from utils.text.pair import TokenizerPair
+from utils.export.safetensors import CONFIG, WEIGHTS, Network, load_safetensors, write_safetensors
+from utils.text.tokenizer import TokenizerPair
 
 BERT = BertConfig(d_model=16, n_heads=2, d_ff=24, n_layers=2, max_length=12, activation="mish", n_segments=3)
 VOCAB = len(tokenizers().tgt)

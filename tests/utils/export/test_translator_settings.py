@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from utils.export.translator_settings import SETTINGS, TranslatorSettings
-from utils.search.hypothesis import SearchConfig
+from utils.search.constraint import SearchConfig
 
 MINE = TranslatorSettings("京都-20260101-120000", "ja", "en", 30, 48, SearchConfig(3, 1.5, "length", max_ratio=9.0))
 

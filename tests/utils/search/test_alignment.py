@@ -6,8 +6,8 @@ from torch import Tensor
 
 from models.transformer import Transformer
 from tests.tiny import MODEL, translating, written_out
-from utils.search import alignment
-from utils.search.alignment import align, mean_cross_attention, pharaoh
+from utils.search import inspection
+from utils.search.inspection import align, mean_cross_attention, pharaoh
 from utils.visualize.attention import cross_attention
 
 SOURCES = [[5, 9, 7, 20], [8], [6, 6, 30, 12, 9, 4, 11], [13, 10, 5]]
@@ -22,7 +22,7 @@ def last_layer(model: Transformer, source: list[int], target: list[int]) -> Tens
 def test_a_target_token_is_linked_to_what_the_last_layer_looks_at_most(
     budget: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(alignment, "_TOKENS_PER_BATCH", budget)
+    monkeypatch.setattr(inspection, "_TOKENS_PER_BATCH", budget)
     model = translating()
     found = align([model], SOURCES, TARGETS)
     for source, target, links in zip(SOURCES, TARGETS, found, strict=True):

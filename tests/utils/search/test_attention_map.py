@@ -12,7 +12,7 @@ from models.bert import BertConfig
 from models.transformer import Transformer
 from tests.tiny import MODEL, lively, run, translating, written_out
 from utils.run import load_run
-from utils.search.attention_map import (
+from utils.search.inspection import (
     AttentionMap,
     attention_entropy,
     attention_weights,

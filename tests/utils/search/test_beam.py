@@ -13,8 +13,8 @@ from const.token import BOS_ID, EOS_ID
 from tests.tiny import MODEL, lively, sources
 from tests.utils.search.tree import Ids, Tree, real, repeats, up_to
 from utils.search.beam import beam_search
-from utils.search.greedy import greedy_search
-from utils.search.hypothesis import Bounds, Hypothesis, SearchConfig
+from utils.search.constraint import Bounds, Hypothesis, SearchConfig
+from utils.search.sampling import greedy_search
 
 SRC = sources(5, 2, 7, 1, 3)
 SOURCES = [real(row) for row in SRC]

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from const.token import EOS_ID
 from tests.utils.search.tree import Ids, Tree
-from utils.search.constraint import NEVER, Constraint
-from utils.search.hypothesis import Bounds, SearchConfig
+from utils.search.constraint import NEVER, Bounds, Constraint, SearchConfig
 
 CPU = torch.device("cpu")
 VOCAB = 7

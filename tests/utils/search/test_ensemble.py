@@ -12,10 +12,9 @@ from const.token import BOS_ID, EOS_ID
 from tests.tiny import MODEL, lively, sources
 from tests.utils.search.tree import Ids, Tree, real, up_to
 from utils.search.beam import beam_search
-from utils.search.ensemble import Ensemble
-from utils.search.greedy import greedy_search
-from utils.search.hypothesis import Bounds, Hypothesis, Searchable, SearchConfig
-from utils.search.sampling import SamplingConfig, sample
+from utils.search.constraint import Bounds, Hypothesis, Searchable, SearchConfig
+from utils.search.sampling import SamplingConfig, greedy_search, sample
+from utils.search.wrapped import Ensemble
 
 SRC = sources(5, 2, 7, 1, 3)
 BOUNDS = up_to(6, 9, 4, 8, 7)

@@ -10,10 +10,10 @@ from layers.packed import packed
 from models.transformer import Transformer
 from tests.tiny import MODEL, lively, sources
 from tests.utils.search.tree import Tree, real, up_to
-from utils.search import forced
+from utils.search import inspection
 from utils.search.beam import beam_search
-from utils.search.forced import alternatives, token_log_probs
-from utils.search.hypothesis import SearchConfig
+from utils.search.constraint import SearchConfig
+from utils.search.inspection import alternatives, token_log_probs
 from utils.search.sampling import SamplingConfig, sample
 
 CPU = torch.device("cpu")
@@ -76,7 +76,7 @@ def test_logits_are_made_of_a_few_positions_at_a_time(monkeypatch: pytest.Monkey
         return project(x)
 
     monkeypatch.setattr(model, "project", watched)
-    monkeypatch.setattr(forced, "_POSITIONS_AT_ONCE", 3)
+    monkeypatch.setattr(inspection, "_POSITIONS_AT_ONCE", 3)
     assert_close(token_log_probs(model, SOURCES, TARGETS), expected)
     assert max(sizes) == 3
     assert sum(sizes) == sum(len(tgt) + 1 for tgt in TARGETS)  # of padding none

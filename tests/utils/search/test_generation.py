@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from const.token import BOS_ID, EOS_ID
 from models.transformer_xl import Memory, TransformerXL, TransformerXLConfig
 from tests.utils.search.test_sampling import assert_drawn_by
-from utils.search.generation import generate
 from utils.search.sampling import SamplingConfig
+from utils.task.language import generate
 
 CONFIG = TransformerXLConfig(d_model=8, n_heads=2, d_ff=12, n_layers=2, memory_length=100, tie=False)
 VOCAB = 9

@@ -4,8 +4,8 @@ import torch
 from const.token import BOS_ID, EOS_ID
 from tests.tiny import MODEL, lively, sources
 from tests.utils.search.tree import Ids, Tree, real, up_to
-from utils.search.greedy import greedy_search
-from utils.search.hypothesis import Bounds, SearchConfig
+from utils.search.constraint import Bounds, SearchConfig
+from utils.search.sampling import greedy_search
 
 PLAIN = SearchConfig(beam_size=1, length_penalty=0.0)
 SRC = sources(5, 2, 7, 1, 3)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from const.token import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from utils.search.hypothesis import Bounds, SearchConfig, next_log_probs
+from utils.search.constraint import Bounds, SearchConfig, next_log_probs
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,10 @@ import torch
 from const.token import EOS
 from models.transformer import Transformer
 from tests.tiny import TEXT, tokenizers, translating
-from utils.search.ensemble import Ensemble
-from utils.search.forced import token_log_probs
-from utils.search.hypothesis import SearchConfig
-from utils.search.inspection import Inspector, perplexity
+from utils.search.constraint import SearchConfig
+from utils.search.inspection import Inspector, perplexity, token_log_probs
 from utils.search.translator import Translator
+from utils.search.wrapped import Ensemble
 
 TEXTS = [TEXT.src[0], "", TEXT.src[77], "😀", TEXT.src[0] + TEXT.src[1] + TEXT.src[2], "寺"]
 SEARCH = SearchConfig(beam_size=3, max_ratio=1.0)

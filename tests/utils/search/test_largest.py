@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from utils.search import largest as module
-from utils.search.largest import largest
+from utils.search import beam as module
+from utils.search.beam import largest
 
 ways = pytest.mark.parametrize("few", [0, 2**17], ids=["short way", "topk"])
 

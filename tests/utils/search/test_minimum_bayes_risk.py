@@ -3,7 +3,7 @@ import random
 import pytest
 from sacrebleu.metrics.chrf import CHRF
 
-from utils.search.minimum_bayes_risk import by_expected_chrf, pairwise_chrf
+from utils.search.translator import by_expected_chrf, pairwise_chrf
 
 ODD = ["", " ", "a", "ab", "aaaaaaaa", "aaaa aaaa", "京都の古い寺", "京都 の 寺", "the old temple", "The old temple."]
 

@@ -12,9 +12,8 @@ from torch import Tensor
 from const.token import EOS_ID
 from tests.tiny import MODEL, lively, sources
 from tests.utils.search.tree import Ids, Tree, real, repeats, up_to
-from utils.search.greedy import greedy_search
-from utils.search.hypothesis import Bounds, SearchConfig
-from utils.search.sampling import SamplingConfig, candidates, inverse_cdf, sample
+from utils.search.constraint import Bounds, SearchConfig
+from utils.search.sampling import SamplingConfig, candidates, greedy_search, inverse_cdf, sample
 
 SRC = sources(5, 2, 7, 1, 3)
 SOURCES = [real(row) for row in SRC]

@@ -5,10 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.utils.search.tree import Tree
-from utils.search.beam import beam_search
-from utils.search.greedy import greedy_search
-from utils.search.hypothesis import Bounds, SearchConfig
-from utils.search.staying import batch_height, who_stays
+from utils.search.beam import batch_height, beam_search, who_stays
+from utils.search.constraint import Bounds, SearchConfig
+from utils.search.sampling import greedy_search
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=80))

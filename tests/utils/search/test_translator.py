@@ -17,11 +17,9 @@ from models.transformer import Transformer, TransformerState
 from tests.tiny import MODEL, TEXT, tokenizers, translating
 from utils.search import translator as module
 from utils.search.beam import beam_search
-from utils.search.greedy import greedy_search
-from utils.search.hypothesis import Bounds, Hypothesis, Searchable, SearchConfig
-from utils.search.minimum_bayes_risk import by_expected_chrf
-from utils.search.sampling import SamplingConfig
-from utils.search.translator import Translator
+from utils.search.constraint import Bounds, Hypothesis, Searchable, SearchConfig
+from utils.search.sampling import SamplingConfig, greedy_search
+from utils.search.translator import Translator, by_expected_chrf
 
 CPU = torch.device("cpu")
 GREEDY, BEAM = SearchConfig(beam_size=1, max_length=8), SearchConfig(beam_size=3, max_length=8)

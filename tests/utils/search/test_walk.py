@@ -10,11 +10,8 @@ from const.token import BOS_ID, EOS_ID, PAD_ID
 from tests.tiny import sources
 from tests.utils.search.tree import Ids, Tree, TreeState, real, repeats, up_to
 from utils.search.beam import beam_search
-from utils.search.constraint import NEVER
-from utils.search.greedy import greedy_search
-from utils.search.hypothesis import Bounds, Hypothesis, SearchConfig
-from utils.search.sampling import SamplingConfig, sample
-from utils.search.walk import walk
+from utils.search.constraint import NEVER, Bounds, Hypothesis, SearchConfig
+from utils.search.sampling import SamplingConfig, greedy_search, sample, walk
 
 SRC = sources(5, 2, 7, 1, 3)
 SOURCES = [real(row) for row in SRC]

@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.tiny import TEXT, tokenizers
-from utils.search.word_alignment import WordAligner, WordAlignment
-from utils.text.pair import TokenizerPair
-from utils.text.word_tokenizer import WordTokenizer
+from utils.search.inspection import WordAligner, WordAlignment
+from utils.text.tokenizer import TokenizerPair, WordTokenizer
 
 
 class Pieces(WordTokenizer):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from const.token import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from utils.search.hypothesis import Bounds, Hypothesis, SearchConfig
+from utils.search.constraint import Bounds, Hypothesis, SearchConfig
 
 Ids = tuple[int, ...]
 

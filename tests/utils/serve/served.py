@@ -10,13 +10,11 @@ import torch
 from fastapi import FastAPI
 
 from tests.tiny import MODEL, lively, tokenizers
-from utils.search.hypothesis import SearchConfig
+from utils.search.constraint import SearchConfig
 from utils.search.translator import Candidate, Translation, Translator
 from utils.serve.api import create_app
-from utils.serve.interpreter import Asked, Interpreter, Line
-from utils.serve.server import Server, address, bind
-from utils.serve.service import Limits, Route
-from utils.text.pair import TokenizerPair
+from utils.serve.service import Asked, Interpreter, Limits, Line, Route, Server, address, bind
+from utils.text.tokenizer import TokenizerPair
 
 
 def translator(back: bool = False, beam: int = 2) -> Translator:

@@ -13,10 +13,9 @@ import pytest
 from tests.tiny import TEXT
 from tests.utils.serve.served import Scribe, asking, eventually, interpreter, route, serving, translator
 from tests.utils.serve.test_metrics import figures
-from utils.serve import request
+from utils.serve import api
 from utils.serve.api import create_app
-from utils.serve.interpreter import Asked
-from utils.serve.service import Limits, Route
+from utils.serve.service import Asked, Limits, Route
 
 ResultT = TypeVar("ResultT")
 LONGEST = 200
@@ -491,7 +490,7 @@ def half_a_request(url: str) -> socket.socket:
 
 
 def test_a_body_that_does_not_come_is_not_waited_for(scribe: Scribe, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(request, "_READING_S", 0.2)
+    monkeypatch.setattr(api, "_READING_S", 0.2)
     with serving([scribe.route()], LIMITS) as url, half_a_request(url) as client:
         answer = b"".join(iter(lambda: client.recv(4096), b""))  # to the end: the connection is closed
     head, _, body = answer.decode().partition("\r\n\r\n")

@@ -6,8 +6,8 @@ import torch
 from const.token import EOS
 from tests.tiny import MODEL, TEXT, lively, tokenizers
 from tests.utils.serve.served import interpreter, translator
-from utils.serve import interpreter as module
-from utils.serve.interpreter import Asked
+from utils.serve import service as module
+from utils.serve.service import Asked
 from utils.visualize.attention import cross_attention
 
 LINES = [TEXT.src[0], "", TEXT.src[77], "  ", TEXT.src[40]]

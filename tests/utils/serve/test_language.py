@@ -1,6 +1,6 @@
 import pytest
 
-from utils.serve.language import detect, language_name
+from utils.text.language import detect, language_name
 
 
 @pytest.mark.parametrize(

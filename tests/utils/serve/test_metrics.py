@@ -1,6 +1,6 @@
 import re
 
-from utils.serve.metrics import Metrics
+from utils.serve.service import Metrics
 
 
 def figures(page: str) -> dict[str, float]:

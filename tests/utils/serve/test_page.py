@@ -4,7 +4,7 @@ import base64
 import hashlib
 import re
 
-from utils.serve.page import page
+from utils.serve.api import page
 
 HTML = page().html
 (SCRIPT,) = re.findall(r"<script>(.*?)</script>", HTML, re.S)

@@ -11,8 +11,7 @@ import pytest
 
 from tests.utils.serve.served import Scribe, eventually, serving
 from utils.serve.api import create_app
-from utils.serve.server import Server, address, bind
-from utils.serve.service import Limits
+from utils.serve.service import Limits, Server, address, bind
 
 
 def test_a_taken_port_is_named_with_another() -> None:

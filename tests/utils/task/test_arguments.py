@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from const.path import PRESET
+from utils import arguments
+from utils.arguments import build_parser, read_arguments
 from utils.config import LanguageConfig, TranslationConfig
 from utils.dataset.corpus import DataConfig
 from utils.run import find_run
-from utils.task import arguments
-from utils.task.arguments import build_parser, read_arguments
-from utils.text.pair import TokenizerConfig
+from utils.text.tokenizer import TokenizerConfig
 
 
 @pytest.fixture

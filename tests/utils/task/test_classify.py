@@ -11,12 +11,11 @@ import torch
 from const.token import BOS_ID, EOS_ID
 from tests.tiny import TEXT
 from tests.utils.task.tiny_run import JAPANESE, LABELS, bert_run, classifier_run
-from utils.command_line import run_command
-from utils.evaluation.accuracy import ClassAccuracy
-from utils.run import find_run
-from utils.task import classify as command_module
-from utils.task.classify import classify, confusion, labelled_batches, summary
-from utils.trained import TrainedClassifier, load_classifier
+from utils.command import run_command
+from utils.evaluation.judge import ClassAccuracy
+from utils.run import TrainedClassifier, find_run, load_classifier
+from utils.task import classification as command_module
+from utils.task.classification import classify, confusion, labelled_batches, summary
 
 
 @pytest.fixture(scope="module")

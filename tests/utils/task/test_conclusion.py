@@ -12,12 +12,12 @@ from const.path import ROOT
 from evaluate import build_parser as evaluate_parser
 from serve import build_parser as serve_parser
 from translate import build_parser as translate_parser
-from utils.dataset.training_data import AnyBatch
+from utils.dataset.batch import AnyBatch
 from utils.run import WEIGHTS
-from utils.task.conclusion import try_average, what_next
-from utils.training.progress import Progress
-from utils.training.validation import Judge, Validation
-from utils.training.weight_store import WeightStore, read_n_averaged, read_score, read_weights, write_weights
+from utils.task.task import try_average, what_next
+from utils.training.checkpoint import WeightStore, read_n_averaged, read_score, read_weights, write_weights
+from utils.training.plan import Progress
+from utils.training.report import Judge, Validation
 
 
 class Trained:

@@ -14,12 +14,11 @@ from models.bert import BertForPreTraining
 from tests import hugging_face
 from tests.tiny import TEXT, tokenizers
 from tests.utils.task.tiny_run import BERT, JAPANESE, bert_run, classifier_run, lively
-from utils.command_line import run_command
+from utils.command import run_command
 from utils.run import find_run
-from utils.task import fill_in as command_module
-from utils.task.fill_in import MASK, Reader, fill_in
-from utils.text.pair import TokenizerConfig, train_tokenizer
-from utils.text.tokenizer import Tokenizer
+from utils.task import bert as command_module
+from utils.task.bert import MASK, Reader, fill_in
+from utils.text.tokenizer import Tokenizer, TokenizerConfig, train_tokenizer
 
 MASK_ID = len(JAPANESE)
 

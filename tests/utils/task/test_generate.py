@@ -9,13 +9,11 @@ import pytest
 from const.token import BOS_ID, EOS_ID
 from tests.tiny import TEXT
 from tests.utils.task.tiny_run import XL, bert_run, english, language_run
-from utils.command_line import run_command
-from utils.run import find_run
-from utils.search.generation import generate
+from utils.command import run_command
+from utils.run import TrainedLanguageModel, find_run, load_language_model
 from utils.search.sampling import SamplingConfig
-from utils.task import generate as command_module
-from utils.task.generate import continuations
-from utils.trained import TrainedLanguageModel, load_language_model
+from utils.task import language as command_module
+from utils.task.language import continuations, generate
 
 ENGLISH = english()
 PROMPT = "There is an old"

@@ -13,28 +13,22 @@ from const.token import EOS_ID
 from models.bert import ClassifierConfig
 from tests.tiny import MODEL
 from tests.utils.task.tiny_run import BERT, XL, bert_run
-from utils.config import (
-    AnyConfig,
-    ClassificationConfig,
-    LanguageConfig,
-    MaskedLanguageConfig,
-    TranslationConfig,
-)
+from utils.config import AnyConfig, ClassificationConfig, LanguageConfig, MaskedLanguageConfig, TranslationConfig
 from utils.dataset.batch import BatchConfig
 from utils.dataset.corpus import Split
+from utils.dataset.ids import cached_tokenizer
 from utils.dataset.labelled import LabelledConfig, LabelledText
-from utils.dataset.line_cache import cached_tokenizer
 from utils.dataset.masked import MaskingConfig
 from utils.dataset.monolingual import MonolingualConfig, MonolingualCorpus
 from utils.dataset.stream import SegmentBatch, StreamConfig
-from utils.evaluation.word_perplexity import WordPerplexity
-from utils.task import classification, language, masked_language
+from utils.evaluation.judge import WordPerplexity
+from utils.run import load_bert
+from utils.task import bert, classification, language
+from utils.task.bert import MaskedLanguageTask
 from utils.task.classification import ClassificationTask
 from utils.task.language import LanguageTask
-from utils.task.masked_language import MaskedLanguageTask
 from utils.task.translation import TranslationTask
-from utils.text.pair import TokenizerConfig, load_tokenizers
-from utils.trained import load_bert
+from utils.text.tokenizer import TokenizerConfig, load_tokenizers
 
 # every split has words of its own, all of which stand in the training text too; but for the last, which is unknown
 WORDS = {"": "京都 奈良 大阪 宇治 寺 橋", "dev_": "京都 奈良 新", "test_": "大阪 宇治 新"}
@@ -50,7 +44,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         n = 12 if not split else 4
         (tmp_path / f"{split}text").write_text(f"{words}\n" * n, encoding="utf-8")
         (tmp_path / f"{split}labels").write_text("old\nnew\n" * (n // 2), encoding="utf-8")
-    for module in (masked_language, language):
+    for module in (bert, language):
         monkeypatch.setattr(module, "prepare_monolingual", partial(module.prepare_monolingual, root=tmp_path))
     for name in ("tokenizer", "tokens"):
         monkeypatch.setattr(MonolingualCorpus, name, partialmethod(getattr(MonolingualCorpus, name), root=tmp_path))
@@ -90,7 +84,7 @@ def words_of(task: Any, batches: Iterable[Any]) -> set[str]:
 @pytest.mark.parametrize(
     ("module", "kind", "config_of"),
     [
-        (masked_language, MaskedLanguageTask, masked),
+        (bert, MaskedLanguageTask, masked),
         (classification, ClassificationTask, classifier),
         (language, LanguageTask, language_model),
     ],

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from utils.dataset.corpus import DataConfig, prepare_corpus
-from utils.task.own_text import refuse_swapped, remark_on_tokens
+from utils.dataset.corpus import DataConfig, prepare_corpus, refuse_swapped, remark_on_tokens
 
 ENGLISH = ["The dog runs in the park.", "A man is on the street.", "The woman is in a house, and the dog is not."]
 GERMAN = ["Der Hund läuft in dem Park.", "Ein Mann ist auf der Straße.", "Die Frau ist in einem Haus, der Hund nicht."]

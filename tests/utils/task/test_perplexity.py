@@ -15,9 +15,9 @@ from tests.tiny import TEXT
 from tests.utils.task.tiny_run import language_run
 from utils.dataset.monolingual import MonolingualConfig, prepare_monolingual
 from utils.dataset.stream import StreamConfig, StreamSampler
+from utils.run import TrainedLanguageModel, load_language_model
 from utils.task import perplexity
 from utils.task.perplexity import remember, text_loss
-from utils.trained import TrainedLanguageModel, load_language_model
 
 
 @pytest.fixture

@@ -20,17 +20,15 @@ from utils.config import ClassificationConfig, LanguageConfig, MaskedLanguageCon
 from utils.dataset.corpus import DataConfig
 from utils.dataset.labelled import LabelledConfig
 from utils.dataset.monolingual import MonolingualConfig
-from utils.run import load_run, newest_run
+from utils.run import load_bert, load_classifier, load_language_model, load_run, newest_run
+from utils.task.bert import MaskedLanguageTask
 from utils.task.classification import ClassificationTask
 from utils.task.language import LanguageTask
-from utils.task.masked_language import MaskedLanguageTask
 from utils.task.task import Task
 from utils.task.translation import TranslationTask
-from utils.text.pair import load_tokenizers
-from utils.trained import load_bert, load_classifier, load_language_model
-from utils.training.jsonl_log import read_log
-from utils.training.optimizer import OptimizerConfig
-from utils.training.schedule import learning_rate
+from utils.text.tokenizer import load_tokenizers
+from utils.training.plan import OptimizerConfig, learning_rate
+from utils.training.report import read_log
 
 CPU = torch.device("cpu")
 NOWHERE = Path("nowhere")
@@ -65,7 +63,7 @@ import train
 from const.path import PICKLES
 from utils.config import MaskedLanguageConfig
 from utils.run import read_config
-from utils.task.masked_language import MaskedLanguageTask
+from utils.task.bert import MaskedLanguageTask
 for argv in {commands!r}:
     sys.argv = ["train.py", *(str(*PICKLES.glob(word[1:] + "-*")) if word[0] == "@" else word for word in argv)]
     train.main()

@@ -18,22 +18,23 @@ from tests.test_train import EVERYTHING, FAST, FP32, Witness, interrupting, same
 from tests.tiny import tokenizers
 from train import Trainer
 from utils.dataset.batch import BatchConfig
-from utils.dataset.documents import Document, DocumentTokens
+from utils.dataset.ids import TokenArray
 from utils.dataset.labelled import LabelledSampler, LabelledText
 from utils.dataset.masked import MaskedSampler, MaskingConfig
+from utils.dataset.monolingual import Document, DocumentTokens
 from utils.dataset.stream import StreamConfig, StreamSampler
-from utils.dataset.token_array import TokenArray
-from utils.training.checkpoint_keeper import CheckpointKeeper
-from utils.training.checkpoint_store import CheckpointStore
-from utils.training.classification_objective import ClassificationObjective
+from utils.training.checkpoint import CheckpointKeeper, CheckpointStore, WeightStore
 from utils.training.distributed import Processes
-from utils.training.guarded_optimizer import GuardedOptimizer
-from utils.training.jsonl_log import JsonlLog
-from utils.training.masked_objective import MaskedLanguageObjective
-from utils.training.objective import Objective, mean_loss
+from utils.training.loss import (
+    ClassificationObjective,
+    MaskedLanguageObjective,
+    Objective,
+    RecurrentObjective,
+    mean_loss,
+)
+from utils.training.optimizer import GuardedOptimizer
 from utils.training.plan import TrainingConfig
-from utils.training.recurrent_objective import RecurrentObjective
-from utils.training.weight_store import WeightStore
+from utils.training.report import JsonlLog
 
 VOCAB = len(tokenizers().src)
 BERT = BertConfig(16, 2, 32, 2, max_length=40)

@@ -18,22 +18,17 @@ from models.transformer import Transformer, TransformerConfig
 from tests.tiny import MODEL, TEXT, TOKENIZER
 from utils.config import TranslationConfig
 from utils.dataset import corpus as corpus_module
-from utils.dataset.batch import BatchConfig, padded
-from utils.dataset.bucket_sampler import BucketSampler
-from utils.dataset.corpus import DataConfig
-from utils.dataset.sampler import Sampler
-from utils.dataset.token_cache import training_tokens
-from utils.dataset.training_data import AnyBatch
+from utils.dataset.batch import AnyBatch, BatchConfig, BucketSampler, Sampler, padded
+from utils.dataset.corpus import DataConfig, training_tokens
 from utils.run import TEST, TRANSLATIONS, WEIGHTS, Run, create_run, load_run
-from utils.search.hypothesis import SearchConfig
+from utils.search.constraint import SearchConfig
 from utils.search.translator import Translator
 from utils.task import translation
 from utils.task.translation import TranslationTask
-from utils.training.objective import RDropObjective, TranslationObjective, mean_loss
-from utils.training.plan import TranslationTrainingConfig
-from utils.training.progress import Progress
-from utils.training.validation import Judge, Validation
-from utils.training.weight_store import write_weights
+from utils.training.checkpoint import write_weights
+from utils.training.loss import RDropObjective, TranslationObjective, mean_loss
+from utils.training.plan import Progress, TranslationTrainingConfig
+from utils.training.report import Judge, Validation
 
 CONFIG = TranslationConfig(
     name="tiny",

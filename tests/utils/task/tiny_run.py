@@ -15,12 +15,9 @@ from utils.dataset.batch import BatchConfig
 from utils.dataset.labelled import LabelledConfig, LabelNames
 from utils.dataset.monolingual import MonolingualConfig
 from utils.dataset.stream import StreamConfig
-from utils.run import WEIGHTS, create_run
-from utils.text.pair import TokenizerPair, train_tokenizers
-from utils.text.tokenizer import Tokenizer
-from utils.text.vocabulary import Vocabulary
-from utils.trained import Labelling
-from utils.training.weight_store import write_weights
+from utils.run import WEIGHTS, Labelling, create_run
+from utils.text.tokenizer import Tokenizer, TokenizerPair, Vocabulary, train_tokenizers
+from utils.training.checkpoint import write_weights
 
 JAPANESE = tokenizers().src
 LABELS = LabelNames(("bridge", "garden", "river"))

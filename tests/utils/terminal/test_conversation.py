@@ -2,10 +2,10 @@ import pytest
 import torch
 
 from tests.tiny import TEXT, tokenizers, translating
-from utils.search.hypothesis import SearchConfig
+from utils.search.constraint import SearchConfig
 from utils.search.sampling import SamplingConfig
 from utils.search.translator import Translator
-from utils.terminal.conversation import Conversation
+from utils.terminal.input import Conversation
 
 LINE = TEXT.src[0]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from utils.terminal.line_stream import LineStream, count_lines, in_chunks, paired
+from utils.terminal.input import LineStream, count_lines, in_chunks, paired
 
 
 def chunks_of(content: bytes, most: int = 3) -> list[list[str]]:
@@ -20,7 +20,7 @@ def chunks_of(content: bytes, most: int = 3) -> list[list[str]]:
 )
 def test_lines_are_those_of_a_file(content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(LineStream(BytesIO(content))) == list(BytesIO(content))
-    monkeypatch.setattr("utils.terminal.line_stream._CHUNK", 1)  # a line may come in many pieces
+    monkeypatch.setattr("utils.terminal.input._CHUNK", 1)  # a line may come in many pieces
     assert list(LineStream(BytesIO(content))) == list(BytesIO(content))
 
 

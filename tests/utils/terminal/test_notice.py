@@ -1,6 +1,6 @@
 import pytest
 
-from utils.terminal.notice import Notice, NoticeBoard
+from utils.terminal.output import Notice, NoticeBoard
 
 
 @pytest.mark.parametrize(("n", "rest"), [(10, []), (11, ["1 more line: odd"]), (1244, ["1,234 more lines: odd"])])

@@ -2,8 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from utils.command_line import Parser
-from utils.search.hypothesis import SearchConfig
+from utils.command import Parser
+from utils.search.constraint import SearchConfig
 from utils.search.sampling import SamplingConfig
 from utils.terminal.option import add_search_options, sampling_config, search_config
 

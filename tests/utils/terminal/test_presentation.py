@@ -4,7 +4,7 @@ import pytest
 
 from utils.search.inspection import Judgement, Position
 from utils.search.translator import Candidate, Translation
-from utils.terminal.presentation import (
+from utils.terminal.output import (
     alignment_fields,
     alternatives_table,
     json_line,

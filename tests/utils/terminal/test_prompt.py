@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from utils.terminal.prompt import history_file, kept_history, typed_lines
+from utils.terminal.input import history_file, kept_history, typed_lines
 
 
 @pytest.fixture(autouse=True)

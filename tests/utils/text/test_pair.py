@@ -5,17 +5,17 @@ from pathlib import Path
 import pytest
 
 from const.token import UNK_ID
-from utils.text.pair import (
+from utils.text.tokenizer import (
+    SentencePieceTokenizer,
+    Tokenizer,
     TokenizerConfig,
     TokenizerPair,
+    WordTokenizer,
     load_tokenizer,
     load_tokenizers,
     train_tokenizer,
     train_tokenizers,
 )
-from utils.text.sentencepiece_tokenizer import SentencePieceTokenizer
-from utils.text.tokenizer import Tokenizer
-from utils.text.word_tokenizer import WordTokenizer
 
 JA = ["京都 は 日本 の 古都 で ある 。", "古い 橋 が 1234 年 に 川 に 架けられた 。", "古い 寺 が 京都 に ある 。"] * 5
 EN = ["Kyoto is an old capital of Japan .", "The old Bridge was built in 1234 .", "There is an old temple ."] * 5

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from utils.text.script import LetterCounts, count_letters, primary_language, require_language, unspaced_language
+from utils.text.language import LetterCounts, count_letters, primary_language, require_language, unspaced_language
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from utils.text.sentence import join_sentences, split_sentences
+from utils.text.language import join_sentences, split_sentences
 
 texts = st.text('都a1。！？.!?」』）「 \n\u3000"', max_size=30)
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from const.path import ROOT
 from const.token import PAD_ID, SPECIAL_TOKENS, UNK_ID
-from utils.text import sentencepiece_tokenizer
-from utils.text.sentencepiece_tokenizer import SentencePieceTokenizer
+from utils.text import tokenizer as tokenizer_module
+from utils.text.tokenizer import SentencePieceTokenizer
 
 LINES = [
     "京都は日本の古都である。",
@@ -114,7 +114,7 @@ def test_the_same_lines_give_the_same_model(tmp_path: Path, kind: str) -> None:
 
 def test_of_very_much_text_every_kth_line_is_read(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     padded = [line for kept in LINES for line in (kept, "Z" * len(kept), "Ｚ" * len(kept))]
-    monkeypatch.setattr(sentencepiece_tokenizer, "_MOST_TRAINING_CHARACTERS", sum(map(len, LINES)))
+    monkeypatch.setattr(tokenizer_module, "_MOST_TRAINING_CHARACTERS", sum(map(len, LINES)))
     SentencePieceTokenizer.train(padded, kind, 170, 1.0, "identity").save(tmp_path / "sampled")  # type: ignore[arg-type]
     TOKENIZERS[kind].save(tmp_path / "whole")
     assert (tmp_path / "sampled.model").read_bytes() == (tmp_path / "whole.model").read_bytes()
@@ -184,7 +184,7 @@ def test_a_sample_is_a_function_of_text_rate_and_seed_in_every_process(kind: str
     TOKENIZERS[kind].save(tmp_path / "saved")
     code = f"""
 from pathlib import Path
-from utils.text.sentencepiece_tokenizer import SentencePieceTokenizer
+from utils.text.tokenizer import SentencePieceTokenizer
 tokenizer = SentencePieceTokenizer.load(Path({str(tmp_path / "saved.model")!r}))
 print([tokenizer.sample({LINES!r}, 0.3, seed) for seed in (7, 7, 8)])
 """

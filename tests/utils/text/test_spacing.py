@@ -1,5 +1,5 @@
 from tests.utils.evaluation.texts import ENGLISH, JAPANESE, TOKENIZED
-from utils.text.spacing import looks_tokenized, looks_untokenized
+from utils.text.language import looks_tokenized, looks_untokenized
 
 
 def test_text_is_tokenized_where_most_full_stops_stand_alone() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from const.token import UNK_ID
-from utils.text.subword_sampling import BpeSampler, Piece, UnigramSampler
+from utils.text.sampling import BpeSampler, Piece, UnigramSampler
 
 TEXTS = ["a", "b", "c", "ab", "bc", "abc", "▁", "▁a", "qa"]  # no q by itself
 UNIGRAM = {text: Piece(4 + i, -1.5 - 0.37 * i) for i, text in enumerate(TEXTS)}

@@ -5,10 +5,8 @@ import numpy as np
 import pytest
 
 from const.token import SPECIAL_TOKENS
-from utils.text.sentencepiece_tokenizer import SentencePieceTokenizer
-from utils.text.tokenizer import Tokenizer
-from utils.text.whole_word import WholeWords
-from utils.text.word_tokenizer import WordTokenizer
+from utils.dataset.masked import WholeWords
+from utils.text.tokenizer import SentencePieceTokenizer, Tokenizer, WordTokenizer
 
 
 class Pieces:

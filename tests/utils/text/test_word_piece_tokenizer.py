@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import BertTokenizer
 
+from utils.export.hugging_face import WordPieceTokenizer
 from utils.text.tokenizer import Tokenizer
-from utils.text.word_piece_tokenizer import WordPieceTokenizer
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 # not in the usual order, and with pieces that begin like each other

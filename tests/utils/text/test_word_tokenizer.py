@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from const.token import EOS_ID, SPECIAL_TOKENS, UNK_ID
-from utils.text.word_tokenizer import WordTokenizer
+from utils.text.tokenizer import WordTokenizer
 
 words = st.text(st.characters(exclude_categories=["Z", "C"]), min_size=1, max_size=4).filter(
     lambda word: word not in SPECIAL_TOKENS

@@ -1,8 +1,7 @@
 """What an observer of a training is told."""
 
-from utils.training.observer import StepReport
-from utils.training.progress import Progress
-from utils.training.validation import Sample, Validation
+from utils.training.plan import Progress
+from utils.training.report import Sample, StepReport, Validation
 
 REPORT = StepReport(3.25, 1.5, 0.0005, 1234, 5678.4, 0.125, 0)
 # U+2028 stands inside sentences of real corpora, and is no end of a line

@@ -4,12 +4,17 @@ from typing import Any
 import pytest
 import torch
 
-from utils.training import checkpoint_keeper
-from utils.training.checkpoint_keeper import CheckpointKeeper
-from utils.training.checkpoint_store import CheckpointStore
-from utils.training.progress import Progress
-from utils.training.validation import Validation
-from utils.training.weight_store import WeightStore, read_score, read_weights, write_weights
+from utils.training import checkpoint
+from utils.training.checkpoint import (
+    CheckpointKeeper,
+    CheckpointStore,
+    WeightStore,
+    read_score,
+    read_weights,
+    write_weights,
+)
+from utils.training.plan import Progress
+from utils.training.report import Validation
 
 CPU = torch.device("cpu")
 
@@ -95,7 +100,7 @@ def test_a_validation_that_was_saved_in_part_is_saved_whole_by_the_next_process(
     training.validate(10, 5.0)
     targets: dict[str, tuple[Any, str]] = {
         "weights": (WeightStore, "save"),
-        "best": (checkpoint_keeper, "write_weights"),
+        "best": (checkpoint, "write_weights"),
         "checkpoint": (CheckpointStore, "save"),
     }
     with monkeypatch.context() as context:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from utils.file import sweep_drafts
-from utils.training.checkpoint_store import CheckpointConfig, CheckpointStore
+from utils.training.checkpoint import CheckpointConfig, CheckpointStore
 
 CPU = torch.device("cpu")
 
@@ -63,7 +63,7 @@ def test_an_old_one_goes_only_when_the_new_one_is_there(folder: Path, monkeypatc
         raise OSError("no room")
 
     with monkeypatch.context() as context:
-        context.setattr("utils.training.checkpoint_store.save_checkpoint", full)
+        context.setattr("utils.training.checkpoint.save_checkpoint", full)
         with pytest.raises(OSError, match="no room"):
             store.save(state(15), 15)
     assert names(folder) == before

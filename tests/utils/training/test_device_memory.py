@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from utils.dataset.batch import Batch, BatchConfig
-from utils.heap import return_freed_memory
+from utils.device import return_freed_memory
 from utils.training.device_memory import explained_out_of_memory, forget_peak, peak_memory, total_memory
 
 CONFIG = BatchConfig(tokens_per_batch=4096, accumulate=3, max_tokens=128)

@@ -11,13 +11,12 @@ from const.token import PAD_ID
 from tests.tiny import translating
 from utils.dataset.batch import Batch
 from utils.device import Precision
-from utils.training import guarded_optimizer as module
+from utils.training import optimizer as module
 from utils.training.distributed import Processes
-from utils.training.guarded_optimizer import GuardedOptimizer
+from utils.training.loss import TranslationObjective
 from utils.training.muon import Muon, hidden_matrices
-from utils.training.objective import TranslationObjective
-from utils.training.optimizer import OptimizerConfig, OptimizerKind, build_adam
-from utils.training.schedule import learning_rate
+from utils.training.optimizer import GuardedOptimizer
+from utils.training.plan import OptimizerConfig, OptimizerKind, build_adam, learning_rate
 
 FAST = OptimizerConfig(peak_lr=0.1, warmup_steps=2, eps=1e-6)
 TOKENS = torch.tensor(5.0)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.utils.training.reports import REPORT, SAMPLE, VALIDATION, at
-from utils.training.jsonl_log import JsonlLog, read_log
+from utils.training.report import JsonlLog, read_log
 
 
 def refuse(constant: str) -> float:

@@ -9,7 +9,7 @@ from models.bert import BertForPreTraining
 from tests.tiny import tokenizers
 from tests.utils.task.test_training import BERT, VOCAB, documents
 from utils.dataset.masked import MaskedBatch, MaskedSampler, MaskingConfig
-from utils.training.masked_objective import MaskedLanguageObjective
+from utils.training.loss import MaskedLanguageObjective
 
 
 def network() -> BertForPreTraining:

@@ -4,11 +4,10 @@ from torch import nn
 
 from const.token import BOS_ID, EOS_ID, PAD_ID
 from utils.dataset.batch import Batch, padded
-from utils.training import meter as module
-from utils.training.guarded_optimizer import GuardedOptimizer
-from utils.training.meter import Meter
-from utils.training.optimizer import OptimizerConfig
-from utils.training.progress import Progress
+from utils.training import report as module
+from utils.training.optimizer import GuardedOptimizer
+from utils.training.plan import OptimizerConfig, Progress
+from utils.training.report import Meter
 
 
 class Clock:

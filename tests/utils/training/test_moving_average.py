@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from utils.training.moving_average import MovingAverage
-from utils.training.optimizer import OptimizerConfig, build_adam
+from utils.training.optimizer import MovingAverage
+from utils.training.plan import OptimizerConfig, build_adam
 
 MOVED = torch.tensor(True)
 

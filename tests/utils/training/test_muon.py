@@ -14,8 +14,8 @@ from models.transformer_xl import TransformerXL, TransformerXLConfig
 from tests.tiny import MODEL
 from utils.training import muon as module
 from utils.training.distributed import Processes
-from utils.training.moving_average import MovingAverage
 from utils.training.muon import Cut, Muon, hidden_matrices, orthogonal
+from utils.training.optimizer import MovingAverage
 
 FINITE, ONE = torch.tensor(True), torch.ones(())
 

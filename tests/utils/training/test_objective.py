@@ -13,7 +13,7 @@ from const.token import BOS_ID, EOS_ID, PAD_ID
 from models.transformer import Transformer
 from tests.tiny import MODEL, lively
 from utils.dataset.batch import Batch, padded
-from utils.training.objective import RDropObjective, TranslationObjective, build_objective
+from utils.training.loss import RDropObjective, TranslationObjective, build_objective
 
 VOCAB = 13
 PAIRS: list[tuple[list[int], list[int]]] = [

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from utils.training.optimizer import OptimizerConfig, build_adam
+from utils.training.plan import OptimizerConfig, build_adam
 
 
 def network() -> nn.Sequential:

@@ -1,7 +1,6 @@
 import pytest
 
-from utils.training.plan import TranslationTrainingConfig
-from utils.training.progress import Progress
+from utils.training.plan import Progress, TranslationTrainingConfig
 
 ENDLESS = TranslationTrainingConfig(max_epochs=None)
 

@@ -5,8 +5,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from utils.training import projected_loss as module
-from utils.training.projected_cross_entropy import projected_cross_entropy
+from utils.training import loss as module
+from utils.training.loss import projected_cross_entropy
 
 
 def example(with_bias: bool) -> tuple[list[Tensor], Tensor]:

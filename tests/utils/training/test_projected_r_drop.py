@@ -5,9 +5,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from utils.training import projected_loss as module
-from utils.training.projected_cross_entropy import projected_cross_entropy
-from utils.training.projected_r_drop import projected_r_drop
+from utils.training import loss as module
+from utils.training.loss import projected_cross_entropy, projected_r_drop
 
 N, D, V = 7, 5, 11
 

@@ -16,8 +16,8 @@ from torch import nn
 from const.path import ROOT
 from models.transformer import Transformer
 from tests.tiny import MODEL
-from utils.dataset.bucket_sampler import Epoch
-from utils.dataset.token_array import TokenArray, TokenPairs
+from utils.dataset.batch import Epoch
+from utils.dataset.ids import TokenArray, TokenPairs
 from utils.training.rehearsal import parameter_table, rehearse
 
 LENGTHS = [*[4] * 7, *[9] * 20, 17]  # of 36 tokens a batch, </s> included: 7 x 5, six of 3 x 10 and 2 x 10, 1 x 18

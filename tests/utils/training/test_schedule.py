@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, LinearLR, SequentialLR
 
-from utils.training.optimizer import OptimizerConfig
-from utils.training.schedule import learning_rate
+from utils.training.plan import OptimizerConfig, learning_rate
 
 WARMUPS = [0, 1, 7]
 D_MODEL = 512

@@ -5,9 +5,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from tests.utils.training.reports import REPORT, SAMPLE, VALIDATION, at
-from utils.training.observer import StepReport
-from utils.training.tensor_board_log import TensorBoardLog
-from utils.training.validation import Sample
+from utils.training.report import Sample, StepReport, TensorBoardLog
 
 
 def read_events(folder: Path) -> EventAccumulator:

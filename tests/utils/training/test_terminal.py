@@ -15,7 +15,7 @@ import pytest
 from const.path import ROOT
 from tests.utils.training.reports import REPORT, SAMPLE, VALIDATION, at
 from utils.training.plan import TranslationTrainingConfig
-from utils.training.terminal import Terminal, terminal_columns
+from utils.training.report import Terminal, terminal_columns
 
 
 def test_a_log_file_gets_a_line_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch.profiler import record_function
 
-from utils.training.trace import LINES, RECORDED, SKIPPED, Tracer
+from utils.training.rehearsal import LINES, RECORDED, SKIPPED, Tracer
 
 CPU = torch.device("cpu")
 

@@ -1,5 +1,5 @@
 from tests.utils.training.reports import VALIDATION
-from utils.training.validation import Validation
+from utils.training.report import Validation
 
 
 def test_a_score_without_a_name_for_people_is_shown_by_its_own() -> None:

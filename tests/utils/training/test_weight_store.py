@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from models.transformer import Transformer
 from tests.tiny import MODEL, lively
-from utils.training.weight_store import WeightStore, average, read_score, read_weights, write_weights
+from utils.training.checkpoint import WeightStore, average, read_score, read_weights, write_weights
 
 
 def weights(value: float) -> dict[str, Tensor]:
@@ -118,7 +118,7 @@ def test_memory_that_runs_out_is_no_damage(path: Path, monkeypatch: pytest.Monke
     def starve(*_: object) -> None:
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
 
-    monkeypatch.setattr("utils.training.weight_store.safe_open", starve)
+    monkeypatch.setattr("utils.training.checkpoint.safe_open", starve)
     with pytest.raises(RuntimeError, match="can't allocate memory"):
         average([path], print)
 
@@ -136,7 +136,7 @@ def test_a_disk_that_takes_no_more_is_an_error_of_one_line(
     def full(*_: object, **__: object) -> None:
         raise SafetensorError(f"Error while serializing: I/O error: {os.strerror(number)} (os error {number})")
 
-    monkeypatch.setattr("utils.training.weight_store.save_file", full)
+    monkeypatch.setattr("utils.training.checkpoint.save_file", full)
     with pytest.raises(OSError, match=os.strerror(number)) as caught:
         write_weights({"big": torch.zeros(2**19)}, path, 1.0)
     assert str(path.name) in str(caught.value)
@@ -272,7 +272,7 @@ def test_where_nothing_is_to_be_kept_nothing_is_written(tmp_path: Path) -> None:
 def test_what_would_go_at_once_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = after(tmp_path, 1, 0)
     written: list[Any] = []
-    monkeypatch.setattr("utils.training.weight_store.write_weights", lambda *given: written.append(given))
+    monkeypatch.setattr("utils.training.checkpoint.write_weights", lambda *given: written.append(given))
     store.save(weights(60), 60, 5.0)
     assert not written
     store.save(weights(60), 60, 5.1)

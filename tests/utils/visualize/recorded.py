@@ -3,8 +3,8 @@
 import torch
 
 from const.token import EOS
-from utils.search.attention_map import AttentionMap
-from utils.visualize.attention_page import Pair
+from utils.search.inspection import AttentionMap
+from utils.visualize.attention import Pair
 
 HOSTILE = '</script><script>document.title="taken"</script>&lt;'
 SRC, TGT = ["▁", "京都", "の", "寺", EOS], ["▁Kyoto", "'", "s", "▁temple", "▁temples", EOS]

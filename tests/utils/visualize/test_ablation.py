@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from tests.strict import no_warning
-from utils.visualize.ablation import Recipe, draw_ablation
+from utils.experiment.ablation import Recipe, draw_ablation
 
 BASE = [30.0, 31.0]
 RECIPES = [

@@ -3,8 +3,8 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
+from docs.figures import draw_activations
 from layers.feed_forward import ACTIVATION
-from utils.visualize.activation import draw_activations
 
 
 def test_every_activation_and_its_slope(tmp_path: Path, figures: list[Figure]) -> None:

@@ -15,7 +15,7 @@ from layers.recorded_weights import recorded_weights
 from models.transformer import Transformer
 from tests.strict import no_warning
 from tests.tiny import MODEL, TEXT, tokenizers, translating
-from utils.search.attention_map import AttentionMap, Kind, attention_entropy
+from utils.search.inspection import AttentionMap, Kind, attention_entropy
 from utils.visualize import attention
 from utils.visualize.attention import Attended, cross_attention, draw_attention, draw_cross_attention, draw_heads
 

@@ -10,8 +10,8 @@ import torch
 
 from const.token import BOS, EOS
 from tests.utils.visualize.recorded import HOSTILE, HOSTILE_PAIR, PAIR, SRC, TGT, recorded
-from utils.search.attention_map import AttentionMap, attention_entropy
-from utils.visualize.attention_page import Pair, write_attention_page
+from utils.search.inspection import AttentionMap, attention_entropy
+from utils.visualize.attention import Pair, write_attention_page
 
 
 def data_of(page: str) -> dict[str, Any]:

@@ -8,8 +8,7 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from utils.evaluation.tuning import Trial
-from utils.visualize.beam_width import draw_beam_width, legible
+from utils.evaluation.verbs import Trial, draw_beam_width, legible
 
 
 def points(line: Line2D) -> list[tuple[float, float]]:

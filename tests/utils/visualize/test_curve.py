@@ -9,10 +9,8 @@ from matplotlib.lines import Line2D
 from PIL import Image
 
 from tests.strict import no_warning
-from utils.training.jsonl_log import JsonlLog
-from utils.training.observer import StepReport
-from utils.training.progress import Progress
-from utils.training.validation import Sample, Validation
+from utils.training.plan import Progress
+from utils.training.report import JsonlLog, Sample, StepReport, Validation
 from utils.visualize import curve
 from utils.visualize.curve import CurvePicture, draw_curves
 

@@ -10,13 +10,12 @@ import pytest
 from PIL import Image
 
 from const.path import FIGURE, ROOT
+from docs import figures
+from docs.figures import DRAWN, ELSEWHERE, FROM_RUNS, draw_all, draw_positions, learned_table
 from layers.positional_encoding import sinusoid
 from tests.tiny import MODEL, translating
-from utils.training.weight_store import write_weights
-from utils.visualize import figures
+from utils.training.checkpoint import write_weights
 from utils.visualize.curve import draw_curves
-from utils.visualize.figures import DRAWN, ELSEWHERE, FROM_RUNS, draw_all
-from utils.visualize.position import draw_positions, learned_table
 
 LOG = '{"kind": "train", "step": 10, "loss": 2.0, "learning_rate": 0.1, "gradient_norm": 1.0}\n'
 

@@ -7,8 +7,7 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
-from utils.evaluation.head_importance import Head, Importance
-from utils.visualize.head_importance import draw_head_importance, importance_table
+from utils.evaluation.heads import Head, Importance, draw_head_importance, importance_table
 
 HEADS = [
     *(Head("encoder", layer, head, 0.1 * layer - 0.15 * head, 0.2 * head) for layer in (1, 2, 3) for head in (1, 2)),

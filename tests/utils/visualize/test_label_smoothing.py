@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from utils.visualize.label_smoothing import draw_label_smoothing, smoothed_losses
+from docs.figures import draw_label_smoothing, smoothed_losses
 
 
 def test_losses_are_those_of_the_formula() -> None:

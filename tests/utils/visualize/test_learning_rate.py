@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from utils.visualize.learning_rate import draw_learning_rates
+from docs.figures import draw_learning_rates
 
 
 def test_all_courses_rise_for_the_warm_up_and_then_go_their_own_way(tmp_path: Path, figures: list[Figure]) -> None:

@@ -3,8 +3,8 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from utils.search.hypothesis import SearchConfig
-from utils.visualize.length_penalty import draw_length_penalty
+from docs.figures import draw_length_penalty
+from utils.search.constraint import SearchConfig
 
 
 def test_lines_are_what_the_search_divides_by(tmp_path: Path, figures: list[Figure]) -> None:

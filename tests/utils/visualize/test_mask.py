@@ -7,9 +7,9 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from const.token import BOS, EOS, PAD
+from docs.figures import draw_masks, draw_memory_mask, memory_mask
 from layers.recorded_weights import recorded_weights
 from models.transformer_xl import TransformerXL, TransformerXLConfig
-from utils.visualize.mask import draw_masks, draw_memory_mask, memory_mask
 
 SOURCES = (("京都", "です", EOS), ("雨", EOS, PAD))
 TARGETS = ((BOS, "Kyoto"), (BOS, "Rain"))

@@ -5,9 +5,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from const.token import BOS, EOS
+from docs.figures import DRAWN, MASK, Fate, draw_masking, masked_examples
 from utils.dataset.masked import MaskingConfig
-from utils.visualize.figures import DRAWN
-from utils.visualize.masking import MASK, Fate, draw_masking, masked_examples
 
 SENTENCES = ("a b c d e f g h i j", "k l m", "n o p q")
 SINGLE = MaskingConfig(rate=0.3, next_sentence=False)

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from utils.visualize.norm_place import draw_norm_place, gradient_norms
+from docs.figures import draw_norm_place, gradient_norms
 
 
 def test_with_the_norm_last_the_top_of_a_deep_stack_begins_with_the_larger_gradients() -> None:

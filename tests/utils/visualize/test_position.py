@@ -7,11 +7,11 @@ import torch
 from matplotlib.figure import Figure
 from torch import nn
 
+from docs.figures import draw_positions, learned_table
 from layers.positional_encoding import sinusoid
 from models.bert import BertConfig, BertForPreTraining
 from tests.tiny import MODEL, translating
-from utils.training.weight_store import write_weights
-from utils.visualize.position import draw_positions, learned_table
+from utils.training.checkpoint import write_weights
 
 
 def written(net: nn.Module, folder: Path) -> Path:

@@ -12,11 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from utils.evaluation.evaluation import Analysis, Comparison, Evaluation, Group, Metric, SentenceScore
+from utils.command import aligned, bar, columns_of, wrapped
+from utils.evaluation.metric import Analysis, Comparison, Evaluation, Group, Metric, SentenceScore
+from utils.evaluation.report import as_dict, as_text, end_of_scale, verdict, word_difference, write_html
 from utils.file import write_json
-from utils.terminal.plain_text import aligned, bar, columns_of, wrapped
-from utils.visualize.report import as_dict, as_text, end_of_scale, verdict, write_html
-from utils.visualize.word_difference import word_difference
 
 HOSTILE = '<script>alert("1")</script> & \x1b[31m"x" <img src=https://example.org/x.png>'
 OURS = Evaluation(

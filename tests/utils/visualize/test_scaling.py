@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from utils.visualize.scaling import draw_scaling, sharpness
+from docs.figures import draw_scaling, sharpness
 
 
 @pytest.mark.parametrize("width", [4, 64, 1024])

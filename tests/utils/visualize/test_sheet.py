@@ -7,7 +7,7 @@ from PIL import Image
 
 from tests.strict import no_warning
 from utils.visualize.attention import draw_cross_attention
-from utils.visualize.sheet import sheet
+from utils.visualize.curve import sheet
 
 
 def draw(picture: Path) -> bytes:

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
 
-from utils.visualize.study import DrawnTrial, draw_study
+from utils.experiment.study import DrawnTrial, draw_study
 
 TRIALS = [
     DrawnTrial(0, "complete", 20.0, {10: 5.0, 20: 20.0}),

@@ -1,0 +1,252 @@
+"""Importance of attention heads: how much worse a translator gets without each (Michel et al. 2019).
+
+ΔL(h) = L(ξ_h = 0) - L, in nats per target token of a text; below 0, the translator is better without the head.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.image import AxesImage
+from numpy.typing import NDArray
+from sacrebleu.metrics.base import Metric
+from torch import Tensor
+
+from const.token import PAD_ID
+from layers.mask import padding_mask
+from layers.multi_head_attention import MultiHeadAttention
+from layers.silenced_head import silenced_head
+from models.transformer import Transformer
+from utils.command import aligned
+from utils.dataset.batch import Batch, padded, within_budget
+from utils.dataset.text import ParallelText
+from utils.search.inspection import KINDS, Kind, attentions, recorded_by_kind, row_entropy
+from utils.search.translator import Translator
+from utils.text.tokenizer import TokenizerPair
+from utils.training.loss import token_loss
+from utils.visualize.curve import drawing
+
+_TOKENS_PER_BATCH = 4096
+
+
+@dataclass(frozen=True)
+class Head:
+    """The importance of one head.
+
+    Args:
+        kind: kind of attention.
+        layer: layer, counted from 1 at the bottom.
+        head: head, counted from 1.
+        loss_rise: rise of the loss without the head, in nats per target token.
+        entropy: mean entropy of its weights over all query positions, in nats.
+        bleu_change: BLEU without the head minus BLEU with it; None: not requested.
+    """
+
+    kind: Kind
+    layer: int
+    head: int
+    loss_rise: float
+    entropy: float
+    bleu_change: float | None = None
+
+
+class Importance(NamedTuple):
+    """The importance of all heads, from the bottom of the encoder upwards, and the scores with all heads."""
+
+    loss: float  # nats per target token
+    heads: list[Head]
+    bleu: float | None = None  # None: not requested
+
+    def with_bleu(self, bleu: float, without: Sequence[float]) -> "Importance":
+        """Return a copy with the results of `bleu_without`."""
+        heads = [replace(head, bleu_change=score - bleu) for head, score in zip(self.heads, without, strict=True)]
+        return Importance(self.loss, heads, bleu)
+
+
+def text_batches(pairs: ParallelText, tokenizers: TokenizerPair, device: torch.device) -> list[Batch]:
+    """Return a text in batches of similar length."""
+    src, tgt = tokenizers.src.encode(pairs.src), tokenizers.tgt.encode(pairs.tgt)
+    lengths = [max(len(source), len(target)) + 1 for source, target in zip(src, tgt, strict=True)]
+    return [
+        Batch(padded([src[i] for i in rows]), padded([tgt[i] for i in rows], bos=True)).to(device)
+        for rows in within_budget(lengths, _TOKENS_PER_BATCH)
+    ]
+
+
+def count_heads(model: Transformer) -> int:
+    """Count the heads of all layers and kinds."""
+    return sum(attention.n_heads for layers in attentions(model).values() for attention in layers)
+
+
+@torch.inference_mode()
+def head_importance(
+    model: Transformer, batches: Sequence[Batch], on_progress: Callable[[int], object] = lambda _: None
+) -> Importance:
+    """Switch off the heads one at a time.
+
+    Args:
+        model: model in eval mode.
+        batches: batches of the text.
+        on_progress: called with the number of newly finished heads.
+    """
+    memories = [model.encode(batch.src) for batch in batches]
+    loss, entropies = _loss(model, batches, memories), _entropies(model, batches)
+    heads = []
+    for (kind, layer, head, attention), entropy in zip(_heads(model), entropies, strict=True):
+        with silenced_head(attention, head):
+            # a head of the decoder does not change what the encoder returns
+            read = [model.encode(batch.src) for batch in batches] if kind == "encoder" else memories
+            rise = _loss(model, batches, read) - loss
+        heads.append(Head(kind, layer + 1, head + 1, rise, entropy))
+        on_progress(1)
+    return Importance(loss, heads)
+
+
+def bleu_without(
+    translator: Translator,
+    pairs: ParallelText,
+    bleu: Metric,
+    on_progress: Callable[[int], object] = lambda _: None,
+) -> tuple[float, list[float]]:
+    """Return BLEU of a text with all heads, and without each head, in the order of `head_importance`.
+
+    Args:
+        translator: translator of a single run.
+        pairs: the text.
+        bleu: sacreBLEU's metric, with the tokenizer of the language.
+        on_progress: called with the number of newly finished heads.
+
+    Raises:
+        ValueError: the translator is an ensemble.
+    """
+
+    def score() -> float:
+        translations = [found.text for found in translator.translate(pairs.src)]
+        return bleu.corpus_score(translations, [pairs.tgt]).score
+
+    whole, without = score(), []
+    for _, _, head, attention in _heads(_searched(translator)):
+        with silenced_head(attention, head):
+            without.append(score())
+        on_progress(1)
+    return whole, without
+
+
+def _heads(model: Transformer) -> Iterator[tuple[Kind, int, int, MultiHeadAttention]]:
+    """Yield kind, layer, head and attention of each head."""
+    for kind, layers in attentions(model).items():
+        for layer, attention in enumerate(layers):
+            for head in range(attention.n_heads):
+                yield kind, layer, head, attention
+
+
+def _searched(translator: Translator) -> Transformer:
+    """Return the network that is searched: a packed copy of the run's own."""
+    model = translator.model
+    if not isinstance(model, Transformer):
+        raise ValueError("only the heads of a single run can be switched off, not those of an ensemble: give one run")
+    return model
+
+
+def _loss(model: Transformer, batches: Sequence[Batch], memories: Sequence[Tensor]) -> float:
+    """Return the loss in nats per target token, given the output of the encoder."""
+    nats, tokens = 0.0, 0
+    for batch, memory in zip(batches, memories, strict=True):
+        hidden = model.decode(batch.tgt[:, :-1], memory, padding_mask(batch.src, PAD_ID))
+        loss = token_loss(hidden, model.output, batch.tgt[:, 1:])
+        nats, tokens = nats + loss.nats.item(), tokens + int(loss.tokens)
+    return nats / tokens
+
+
+def _entropies(model: Transformer, batches: Sequence[Batch]) -> list[float]:
+    """Return the mean entropy of each head over the query positions of the text, without padding."""
+    sums = {kind: [torch.zeros(layer.n_heads) for layer in layers] for kind, layers in attentions(model).items()}
+    counts = dict.fromkeys(sums, 0)
+    for batch in batches:
+        with recorded_by_kind(model) as weights:
+            model.hidden(batch.src, batch.tgt[:, :-1])
+        for kind, layers in weights.items():
+            real = (batch.src if kind == "encoder" else batch.tgt[:, 1:]) != PAD_ID
+            counts[kind] += int(real.sum())
+            for total, layer in zip(sums[kind], layers, strict=True):
+                total += (row_entropy(layer.float()) * real[:, None]).sum((0, 2)).cpu()
+    return [nats for kind, layers in sums.items() for layer in layers for nats in (layer / counts[kind]).tolist()]
+
+
+# The importance of each attention head of a translator, as a table and as a picture.
+
+_CELL = 0.55  # inches
+
+
+def importance_table(found: Importance) -> list[str]:
+    """Return the scores with all heads, and a line for each head with the change without it."""
+    has_bleu = found.bleu is not None
+    rows = [["attention", "layer", "head", "loss", *["BLEU"] * has_bleu, "entropy"]]
+    rows += [
+        [
+            KINDS[one.kind],
+            str(one.layer),
+            str(one.head),
+            f"{one.loss_rise:+.4f}",
+            *([] if one.bleu_change is None else [f"{one.bleu_change:+.2f}"]),
+            f"{one.entropy:.3f}",
+        ]
+        for one in found.heads
+    ]
+    whole = f"with all heads: loss {found.loss:.4f} nats per target token"
+    whole += f", BLEU {found.bleu:.2f}" if has_bleu else ""
+    change = "change without each head, and the mean entropy of its weights in nats"
+    return [whole, "", change, *aligned(rows, "lrrrr" + "r" * has_bleu)]
+
+
+def draw_head_importance(found: Importance, title: str, picture: Path) -> None:
+    """Draw the heads by kind and layer as a PNG: above, the rise of the loss without each; below, its entropy.
+
+    Args:
+        found: importance of the heads.
+        title: title with the run and the text.
+        picture: file to write.
+    """
+    kinds = list(dict.fromkeys(head.kind for head in found.heads))
+    grids = {kind: [_grid(found, kind, field) for field in ("loss_rise", "entropy")] for kind in kinds}
+    widths, depth = [grid.shape[1] for grid, _ in grids.values()], max(len(grid) for grid, _ in grids.values())
+    size = (2.2 + _CELL * sum(widths) + 0.6 * len(kinds), 2.4 + 2 * _CELL * depth)
+    most_rise = max(abs(head.loss_rise) for head in found.heads) or 1.0
+    most_entropy = max(head.entropy for head in found.heads) or 1.0
+    with drawing(picture, size, dpi=120) as figure:
+        axes = figure.subplots(2, len(kinds), squeeze=False, width_ratios=widths)
+        for column, (kind, (rise, entropy)) in enumerate(grids.items()):
+            above = _heat_map(axes[0, column], rise, ("RdBu_r", -most_rise, most_rise), "{:+.3f}")
+            below = _heat_map(axes[1, column], entropy, ("Greens", 0.0, most_entropy), "{:.2f}")
+            axes[0, column].set_title(KINDS[kind], fontsize=10)
+        figure.colorbar(above, ax=axes[0], label="rise of the loss without it\n(nats per target token)", pad=0.01)
+        figure.colorbar(below, ax=axes[1], label="entropy (nats)", pad=0.01)
+        figure.suptitle(title, fontsize=11)
+
+
+def _grid(found: Importance, kind: Kind, field: str) -> NDArray[np.float64]:
+    """Return values with layers down and heads across; NaN where a layer has fewer heads than another."""
+    heads: list[Head] = [head for head in found.heads if head.kind == kind]
+    grid = np.full((max(head.layer for head in heads), max(head.head for head in heads)), np.nan)
+    for head in heads:
+        grid[head.layer - 1, head.head - 1] = getattr(head, field)
+    return grid
+
+
+def _heat_map(ax: Axes, values: NDArray[np.float64], colours: tuple[str, float, float], number: str) -> AxesImage:
+    name, least, most = colours
+    image = ax.imshow(values, cmap=name, vmin=least, vmax=most)
+    for (layer, head), value in np.ndenumerate(values):
+        if not np.isnan(value):
+            is_dark = abs(value) > 0.6 * most
+            ax.text(head, layer, number.format(value), ha="center", va="center", fontsize=7, color="wk"[not is_dark])
+    ax.set_xticks(range(values.shape[1]), [str(i + 1) for i in range(values.shape[1])], fontsize=8)
+    ax.set_yticks(range(values.shape[0]), [str(i + 1) for i in range(values.shape[0])], fontsize=8)
+    ax.set_xlabel("head", fontsize=8)
+    ax.set_ylabel("layer", fontsize=8)
+    ax.tick_params(length=0)
+    return image

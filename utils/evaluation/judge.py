@@ -1,0 +1,161 @@
+"""Scores at each validation: of a translator, of a language model, of a network that guesses or classifies."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+import torch
+from sacrebleu.metrics.bleu import BLEU
+from torch import Tensor
+
+from const.token import PAD_ID
+from models.bert import BertClassifier, BertForPreTraining
+from utils.dataset.corpus import Corpus, Split
+from utils.dataset.ids import TextLines
+from utils.dataset.labelled import LabelledBatch
+from utils.dataset.masked import MaskedBatch
+from utils.dataset.monolingual import MonolingualCorpus
+from utils.dataset.stream import SegmentBatch
+from utils.dataset.text import ParallelText
+from utils.evaluation.metric import bleu_tokenizer, corpus_metrics, measure
+from utils.search.translator import Translator
+from utils.text.tokenizer import Tokenizer
+from utils.training.report import Sample, Validation, perplexity
+
+# Validation of a translator on held-out text.
+
+SCORED = {"bleu": "BLEU", "chrf": "chrF2"}  # name in logs and settings -> name in `build_metrics`
+
+
+class Validator:
+    """Translates sentences and scores them: decoded text, never teacher-forced tokens.
+
+    Args:
+        translator: returns a translator with the network's current weights.
+        text: sentences to translate, with references.
+        corpus: corpus of the text, with its languages and tokenization.
+        n_samples: number of sample translations.
+    """
+
+    def __init__(
+        self, translator: Callable[[], Translator], text: ParallelText, corpus: Corpus, n_samples: int
+    ) -> None:
+        self._translator = translator
+        self._text = text
+        self._corpus = corpus
+        self._n_samples = n_samples
+        self.translations: Sequence[str] = []
+
+    def __call__(self, loss: float) -> Validation:
+        """Return scores and samples, with the given loss (nats per token)."""
+        self.translations = [found.text for found in self._translator().translate(self._text.src)]
+        metrics = corpus_metrics(self._corpus)
+        scored = {name: metrics[metric] for name, metric in SCORED.items()}
+        found = measure(self.translations, self._text.tgt, scored)
+        stride = max(1, len(self._text) // max(1, self._n_samples))
+        samples = [
+            Sample(self._text.src[i], self._text.tgt[i], self.translations[i])
+            for i in range(0, len(self._text), stride)
+        ]
+        scores = {metric.name: metric.score for metric in found}
+        signatures = {metric.name: metric.signature for metric in found}
+        return Validation(loss, scores, signatures, samples[: self._n_samples])
+
+
+# Accuracy: how often a network's first guess is right.
+
+_LONGEST_SAMPLE = 40  # tokens
+
+
+class MaskedAccuracy:
+    """Accuracy on masked tokens and next sentences, in percent, with sample sentences filled in by the network.
+
+    Args:
+        net: network, in eval mode when it is called.
+        batches: text to predict.
+        tokenizer: tokenizer of the batches.
+        n_samples: number of sample sentences.
+    """
+
+    def __init__(
+        self, net: BertForPreTraining, batches: Sequence[MaskedBatch], tokenizer: Tokenizer, n_samples: int = 3
+    ) -> None:
+        self._net, self._batches, self._tokenizer, self._n_samples = net, batches, tokenizer, n_samples
+        self._device = next(net.parameters()).device
+
+    @torch.inference_mode()
+    def __call__(self, loss: float) -> Validation:
+        """Return scores and samples, with the given loss (nats per masked token)."""
+        right = hidden = pairs_right = pairs = 0
+        samples: list[Sample] = []
+        for batch in (batch.to(self._device) for batch in self._batches):
+            x = self._net.bert(batch.ids, batch.segments)
+            asked = batch.target != PAD_ID
+            guess = self._net.head(x[asked]).argmax(-1)
+            right += int((guess == batch.target[asked]).sum())
+            hidden += len(guess)
+            if batch.follows.numel():
+                pairs_right += int((self._net.next_sentence(self._net.pooler(x)).argmax(-1) == batch.follows).sum())
+                pairs += len(batch.follows)
+            if len(samples) < self._n_samples and batch.ids.size(1) <= _LONGEST_SAMPLE:
+                samples.append(self._sample(batch, batch.ids.masked_scatter(asked, guess)))
+        scores = {"accuracy": 100 * right / hidden} | ({"next_sentence": 100 * pairs_right / pairs} if pairs else {})
+        return Validation(loss, scores, samples=samples)
+
+    def _sample(self, batch: MaskedBatch, filled: Tensor) -> Sample:
+        """Return the first row as the network reads it, as it was written, and as the network fills it in."""
+        read, row = batch.ids[0], batch.target[0]
+        written = torch.where(row != PAD_ID, row, read)
+        return Sample(*(self._shown(ids.tolist()) for ids in (read, written, filled[0])))
+
+    def _shown(self, ids: list[int]) -> str:
+        n = len(self._tokenizer)
+        return " ".join("[MASK]" if i == n else self._tokenizer.tokens([i])[0] for i in ids if i != PAD_ID)
+
+
+class ClassAccuracy:
+    """Accuracy of classification, in percent.
+
+    Args:
+        net: network, in eval mode when it is called.
+        batches: texts to classify.
+    """
+
+    def __init__(self, net: BertClassifier, batches: Sequence[LabelledBatch]) -> None:
+        self._net, self._batches = net, batches
+        self._device = next(net.parameters()).device
+
+    @torch.inference_mode()
+    def __call__(self, loss: float) -> Validation:
+        """Return the score, with the given loss (nats per text)."""
+        right = texts = 0
+        for batch in (batch.to(self._device) for batch in self._batches):
+            right += int((self._net(batch.ids).argmax(-1) == batch.label).sum())
+            texts += len(batch.label)
+        return Validation(loss, {"accuracy": 100 * right / texts})
+
+
+# Perplexity of a language model per word, which is comparable between vocabularies.
+
+
+def n_words(lines: Iterable[str], language: str, pre_tokenized: bool) -> int:
+    """Count the words of a text as BLEU does, plus one for the end of each non-blank line."""
+    tokenize = BLEU(tokenize=bleu_tokenizer(language, pre_tokenized), force=True).tokenizer
+    return sum(len(tokenize(line).split()) + 1 for line in lines if line.strip())
+
+
+class WordPerplexity:
+    """exp(nats of the whole text / words), ends of sentences counted as words.
+
+    Args:
+        corpus: corpus, whose language decides what a word is.
+        split: split of the corpus.
+        batches: all batches that the network predicts in it.
+    """
+
+    def __init__(self, corpus: MonolingualCorpus, split: Split, batches: Iterable[SegmentBatch]) -> None:
+        lines = TextLines(getattr(corpus, split))
+        n_tokens = sum(batch.target_tokens for batch in batches)
+        self._tokens_per_word = n_tokens / n_words(lines, corpus.language, corpus.pre_tokenized)
+
+    def __call__(self, loss: float) -> Validation:
+        """Return the score, with the given loss (nats per token)."""
+        return Validation(loss, {"word_ppl": perplexity(loss * self._tokens_per_word)})

@@ -1,0 +1,229 @@
+"""Reports of evaluations: plain text for the terminal, a dictionary for programs, and an HTML page."""
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from difflib import SequenceMatcher
+from itertools import groupby
+from pathlib import Path
+from string import ascii_uppercase
+from typing import Any, NamedTuple
+
+from utils.command import aligned, bar, page_template, wrapped
+from utils.evaluation.metric import Comparison, Evaluation, Group, Metric, SentenceScore
+from utils.file import write_text
+from utils.text.language import unspaced_language
+
+# The words of a sentence that another sentence does not have in that place (difflib: Ratcliff & Obershelp 1988).
+
+_HIRAGANA, _KATAKANA, _KANJI = "\u3041-\u309f", "\u30a0-\u30ff", "\u3005\u3400-\u4dbf\u4e00-\u9fff"
+# Without spaces, a run of one script counts as a word: good enough to show what differs, in any language.
+_WORD = re.compile(rf"[{_HIRAGANA}]+|[{_KATAKANA}]+|[{_KANJI}]+|(?:[\w'’](?<![{_HIRAGANA}{_KATAKANA}{_KANJI}]))+|\s+|.")
+
+
+def word_difference(text: str, other: str) -> list[tuple[str, bool]]:
+    """Split the text into pieces, each with whether it differs from the other text; joined, they give the text."""
+    pieces, others = _WORD.findall(text), [piece for piece in _WORD.findall(other) if not piece.isspace()]
+    words = [place for place, piece in enumerate(pieces) if not piece.isspace()]
+    matcher = SequenceMatcher(None, [pieces[place] for place in words], others, autojunk=False)
+    differs = [True] * len(pieces)
+    for first, _, size in matcher.get_matching_blocks():
+        for place in words[first : first + size]:
+            differs[place] = False
+    for place, piece in enumerate(pieces):
+        if piece.isspace():  # marked only between two marked words
+            differs[place] = all(differs[max(0, place - 1) : place] + differs[place + 1 : place + 2])
+    marked = groupby(zip(pieces, differs, strict=True), key=lambda pair: pair[1])
+    return [("".join(piece for piece, _ in run), differing) for differing, run in marked]
+
+
+SIGNIFICANT = 0.05
+_LESS_IS_BETTER = ("TER",)
+_WIDTH, _N_SENTENCES = 100, 3  # for plain text
+
+
+class Chart(NamedTuple):
+    """Scores of systems on parts of a text: sentences by length, or words by frequency.
+
+    Args:
+        title: title of the chart.
+        parts: property by which the text is divided.
+        counted: unit that is counted in each part.
+        measure: name of the score.
+        end: end of the scale, which starts at 0.
+        rows: label of a part -> index and score of each system that has it.
+    """
+
+    title: str
+    parts: str
+    counted: str
+    measure: str
+    end: float
+    rows: dict[str, list[tuple[int, Group]]]
+
+
+def as_dict(evaluations: Sequence[Evaluation], comparisons: Sequence[Comparison] = ()) -> dict[str, Any]:
+    """Return all results under the names of their fields, ready for JSON."""
+    return {"evaluations": [asdict(e) for e in evaluations], "comparisons": [asdict(c) for c in comparisons]}
+
+
+def as_text(evaluations: Sequence[Evaluation], comparisons: Sequence[Comparison] = ()) -> str:
+    """Return tables and a few sentences, at most 100 columns wide unless a name or a signature is longer."""
+    keys = system_keys(evaluations)
+    lines = ["Systems" if len(evaluations) > 1 else "System"]
+    lines += aligned(
+        [
+            [f"{key}  {e.system}".strip(), f"{e.text}, {e.n_sentences:,} sentences, into {e.tgt_lang}"]
+            for key, e in zip(keys, evaluations, strict=True)
+        ],
+        "ll",
+    )
+    lines += ["", *_scores(evaluations)]
+    if comparisons:
+        lines += ["", *_differences(comparisons)]
+    lines += ["", "Signatures", *aligned(signatures(evaluations, comparisons), "ll")]
+    for chart in charts(evaluations):
+        lines += ["", *_bars(chart, keys)]
+    lines += ["", *_rates(evaluations)]
+    for key, evaluation in zip(keys, evaluations, strict=True):
+        for name, shown in (("Worst", evaluation.analysis.worst), ("Best", evaluation.analysis.best)):
+            if shown:
+                lines += ["", f"{name} sentences{f' of {key}' * bool(key)}, by chrF2"]
+                lines += [line for sentence in shown[:_N_SENTENCES] for line in _sentence(sentence)]
+    return "\n".join(lines) + "\n"
+
+
+def write_html(evaluations: Sequence[Evaluation], comparisons: Sequence[Comparison], path: Path) -> None:
+    """Write one self-contained file that needs no network, for light or dark screens of any width."""
+    page = page_template(Path(__file__).with_name("report.html")).render(
+        systems=list(zip(system_keys(evaluations), evaluations, strict=True)),
+        comparisons=comparisons,
+        scores=by_metric(evaluations),
+        charts=charts(evaluations),
+        signatures=signatures(evaluations, comparisons),
+        less_is_better=_LESS_IS_BETTER,
+        significant=SIGNIFICANT,
+        end_of_scale=end_of_scale,
+        source_language=lambda shown: unspaced_language(sentence.source for sentence in shown),
+        verdict=verdict,
+        word_difference=word_difference,
+    )
+    write_text(path, page)
+
+
+def system_keys(evaluations: Sequence[Evaluation]) -> list[str]:
+    """Return a letter for each system, as run names are too long for tables; a single system needs none."""
+    if len(evaluations) == 1:
+        return [""]
+    return [ascii_uppercase[i] if i < len(ascii_uppercase) else str(i + 1) for i in range(len(evaluations))]
+
+
+def by_metric(evaluations: Sequence[Evaluation]) -> dict[str, list[tuple[int, Metric]]]:
+    """Return name of a metric -> index and score of each system that has it."""
+    found: dict[str, list[tuple[int, Metric]]] = {}
+    for place, evaluation in enumerate(evaluations):
+        for metric in evaluation.metrics:
+            found.setdefault(metric.name, []).append((place, metric))
+    return found
+
+
+def charts(evaluations: Sequence[Evaluation]) -> list[Chart]:
+    """Return the charts that have data of any system."""
+    bleu = _scale_and_rows([e.analysis.bleu_by_length for e in evaluations])
+    f1 = _scale_and_rows([e.analysis.f1_by_frequency for e in evaluations])
+    found = [
+        Chart("BLEU by length", "Length", "sentences", "BLEU", *bleu),
+        Chart("F1 of words by frequency in the training text", "Frequency", "words", "F1", *f1),
+    ]
+    return [chart for chart in found if chart.rows]
+
+
+def signatures(evaluations: Sequence[Evaluation], comparisons: Sequence[Comparison]) -> list[tuple[str, str]]:
+    """Return each distinct pair of metric and signature."""
+    scores = [(metric.name, metric.signature) for evaluation in evaluations for metric in evaluation.metrics]
+    return list(dict.fromkeys([*scores, *((comparison.metric, comparison.signature) for comparison in comparisons)]))
+
+
+def verdict(comparison: Comparison) -> str:
+    """Return `better` or `worse` if the difference is significant, `not significant` otherwise."""
+    if comparison.p_value >= SIGNIFICANT or comparison.difference == 0:
+        return "not significant"
+    return "better" if (comparison.difference > 0) != (comparison.metric in _LESS_IS_BETTER) else "worse"
+
+
+def end_of_scale(values: Sequence[float]) -> float:
+    """Return the end of a scale that starts at 0: the next round number."""
+    most = max(values, default=0)
+    if most <= 0:
+        return 1
+    power = 10.0 ** math.floor(math.log10(most))
+    return next(step * power for step in (1, 1.5, 2, 3, 4, 5, 6, 8, 10) if most <= step * power * (1 + 1e-9))
+
+
+def _scale_and_rows(groups: Sequence[Sequence[Group]]) -> tuple[float, dict[str, list[tuple[int, Group]]]]:
+    """Return the end of the scale for all systems' groups, and the groups by label.
+
+    Labels are sorted by their leading number ("11-20 source tokens"), those without one first.
+    """
+    rows: dict[str, list[tuple[int, Group]]] = {}
+    for place, of_system in enumerate(groups):
+        for group in of_system:
+            rows.setdefault(group.label, []).append((place, group))
+    number = {label: int(found[0]) if (found := re.match(r"\d+", label)) else -1 for label in rows}
+    end = end_of_scale([group.score for of_system in groups for group in of_system])
+    return end, {label: rows[label] for label in sorted(rows, key=lambda label: number[label])}
+
+
+def _scores(evaluations: Sequence[Evaluation]) -> Iterator[str]:
+    keys = system_keys(evaluations)
+    rows = [["metric", "", "score", "95 % interval", ""]]
+    for name, found in by_metric(evaluations).items():
+        title, note = name, "lower is better" if name in _LESS_IS_BETTER else ""
+        for place, metric in found:
+            interval = f"[{metric.low:.2f}, {metric.high:.2f}]" if metric.low < metric.high else ""
+            rows.append([title, keys[place], f"{metric.score:.2f}", interval, note])
+            title = note = ""
+    yield "Scores"
+    yield from aligned(rows, "llrrl")
+
+
+def _differences(comparisons: Sequence[Comparison]) -> Iterator[str]:
+    rows = [["metric", "difference", "p-value", "", "system", "baseline"]]
+    rows += [
+        [c.metric, f"{c.difference:+.2f}", f"{c.p_value:.4f}", verdict(c), c.system, c.baseline] for c in comparisons
+    ]
+    yield "Differences"
+    yield from aligned(rows, "lrrlll")
+    for method in dict.fromkeys(comparison.method for comparison in comparisons):
+        yield f"  by {method}; significant: p < {SIGNIFICANT}"
+
+
+def _bars(chart: Chart, keys: Sequence[str]) -> Iterator[str]:
+    rows = [[chart.parts.lower(), chart.counted, "", chart.measure, f"0 to {chart.end:g}"]]
+    for label, groups in chart.rows.items():
+        title = label
+        for place, group in groups:
+            rows.append([title, f"{group.count:,}", keys[place], f"{group.score:.2f}", bar(group.score / chart.end)])
+            title = ""
+    yield chart.title
+    yield from aligned(rows, "lrlrl")
+
+
+def _rates(evaluations: Sequence[Evaluation]) -> Iterator[str]:
+    rows = [["", "with repetitions", "with omissions", "length"]]
+    for key, evaluation in zip(system_keys(evaluations), evaluations, strict=True):
+        a = evaluation.analysis
+        rows.append([key, f"{a.repetition_rate:.2f} %", f"{a.under_translation_rate:.2f} %", f"{a.length_ratio:.3f}"])
+    yield "Sentences with repetitions or omissions, and length relative to the references"
+    yield from aligned(rows, "lrrr")
+
+
+def _sentence(sentence: SentenceScore) -> Iterator[str]:
+    yield f"  line {sentence.line:,}: {sentence.chrf:.2f}"
+    named = (("source", sentence.source), ("translation", sentence.translation), ("reference", sentence.reference))
+    for name, text in named:
+        if text or name != "source":
+            first, *rest = wrapped(text, _WIDTH - 17)
+            yield f"    {name:<12} {first}".rstrip()
+            yield from (f"{'':17}{line}" for line in rest)

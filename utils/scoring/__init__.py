@@ -1,1 +1,0 @@
-"""The verbs of evaluate.py, one or two per module."""

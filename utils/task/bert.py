@@ -1,0 +1,321 @@
+"""Masked-language modelling: texts, a BERT, its two losses, accuracy; `python -m utils.task.bert` fills in [MASK]s."""
+
+import argparse
+import sys
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from const.token import BOS_ID, EOS_ID, SPECIAL_TOKENS, UNK_ID
+from models.bert import BertForPreTraining
+from utils.command import Parser, aligned, require_options_at_least, run_command
+from utils.config import MaskedLanguageConfig
+from utils.dataset.masked import MaskedBatch, MaskedSampler
+from utils.dataset.monolingual import prepare_monolingual
+from utils.device import pick_device
+from utils.evaluation.judge import MaskedAccuracy
+from utils.export.hugging_face import load_hugging_face_bert
+from utils.run import find_run, load_bert
+from utils.task.task import Say, Trained, score_best
+from utils.terminal.given_text import given_texts
+from utils.text.tokenizer import SentencePieceTokenizer, Tokenizer, TokenizerPair, load_tokenizers
+from utils.training.loss import MaskedLanguageObjective
+from utils.training.report import Judge
+
+# Masked-language modelling: texts in document order, a BERT, its two losses, prediction accuracy.
+
+# For masks and sentence pairs of dev and test text, so that runs with different seeds see the same examples.
+_HELD_OUT_SEED = 1
+
+
+class MaskedLanguageTask:
+    """A text to train and score on.
+
+    Args:
+        config: all settings.
+        source: a run whose vocabulary is used, when training resumes or starts from one.
+        say: called with a line about what takes time.
+    """
+
+    objective = MaskedLanguageObjective()
+    unit = "masked tok"
+
+    def __init__(self, config: MaskedLanguageConfig, source: Path | None, say: Say) -> None:
+        config.training.require_score("accuracy")
+        batch = config.batch
+        batch.require_positions(config.model.max_length)
+        if config.masking.next_sentence and config.model.n_segments < 2:
+            raise ValueError(
+                f"n_segments={config.model.n_segments} has no room for a second sentence: give --model.n_segments 2, "
+                "or --masking.next_sentence false"
+            )
+        self.config = config
+        self.corpus = corpus = prepare_monolingual(config.data)
+        tokenizer = corpus.tokenizer(config.tokenizer, say) if source is None else load_tokenizers(source).src
+        self.vocabulary = TokenizerPair(tokenizer, tokenizer)
+        self.fingerprint = corpus.fingerprint()
+        self.sizes = {"source": len(tokenizer)}
+        self.sampler, self._dev, self._test = (
+            MaskedSampler(
+                corpus.tokens(split, tokenizer, say),
+                tokenizer,
+                config.masking,
+                batch.tokens_per_batch,
+                batch.max_tokens,
+                config.training.seed if split == "train" else _HELD_OUT_SEED,
+                batch.length_multiple,
+                batch.sentences_per_batch,
+            )
+            for split in ("train", "dev", "test")
+        )
+
+        for held_out in (self._dev, self._test):
+            held_out.epoch(0)  # a text without examples is refused now, not after the training
+
+    def build(self) -> BertForPreTraining:
+        """Build a BERT with both heads; its one token beyond the vocabulary is the mask."""
+        return BertForPreTraining(self.config.model, len(self.vocabulary.src) + 1)
+
+    def validation(self, net: BertForPreTraining) -> tuple[Sequence[MaskedBatch], Judge]:
+        """Return the dev text, and what scores a network on its masked tokens and next sentences."""
+        dev = self._dev.all()
+        return dev, MaskedAccuracy(net, dev, self.vocabulary.src)
+
+    def conclude(self, trained: Trained, folder: Path, say: Say) -> None:
+        """Score the best weights on the test text, and show some sentences as the network fills them in."""
+        test = self._test.all()
+        judge = MaskedAccuracy(trained.net, test, self.vocabulary.src, n_samples=5)
+        text = f"{self.corpus.name} {self.corpus.language}"
+        about = {"task": self.config.task, "text": text}
+        for sample in score_best(trained, folder, self.config, about, test, judge, say).samples:
+            say("".join(f"\n  {line}" for line in sample.lines()))
+        say(f'\nFill in with it: python -m utils.task.bert --run {folder} "TEXT WITH A [MASK]"')
+
+
+# Have a BERT fill in the [MASK]s of a text: `python -m utils.task.bert "TEXT WITH A [MASK]" ...`.
+
+MASK = "[MASK]"
+_SPACE = "▁"  # the piece that consists of it alone
+_NO_WORD = "\ue000"  # from Unicode's private use area: no piece contains it
+
+
+class Candidate(NamedTuple):
+    """A token that may fill a mask."""
+
+    token: int
+    probability: float
+
+
+class Reader(NamedTuple):
+    """A BERT, and how to encode text for it."""
+
+    net: BertForPreTraining  # in eval mode
+    tokenizer: Tokenizer
+    begin: int  # <s> or [CLS]
+    end: int  # </s> or [SEP]
+    mask: int
+    window: int  # maximum number of positions, begin and end included
+    silent: frozenset[int]  # tokens that are not text
+    space: int | None = None  # the piece that only marks the beginning of a word, if there is one
+
+    @classmethod
+    def of_run(cls, folder: Path, device: torch.device | None = None) -> "Reader":
+        """Read a BERT from one of our runs.
+
+        Raises:
+            ValueError: when there is no such run, it is of another task, or it has no weights yet.
+        """
+        config, tokenizer, net = load_bert(folder, device)
+        mask = len(tokenizer)
+        pieces = tokenizer.tokens(range(mask))
+        space = pieces.index(_SPACE) if _SPACE in pieces else None
+        window = min(config.model.max_length, config.batch.max_tokens)  # as many as in training
+        silent = frozenset([*range(len(SPECIAL_TOKENS)), mask, *([] if space is None else [space])])
+        return cls(net, tokenizer, BOS_ID, EOS_ID, mask, window, silent, space)
+
+    @classmethod
+    def of_hugging_face(cls, folder: Path, device: torch.device | None = None) -> "Reader":
+        """Read a BERT from a folder in Hugging Face's format.
+
+        Raises:
+            ValueError: when it cannot be read, or has no masked-language head.
+        """
+        net, tokenizer, missing = load_hugging_face_bert(folder)
+        if "head" in missing:
+            raise ValueError(f"{folder} has no masked-language head: give a folder that BertForMaskedLM was saved to")
+        t = tokenizer
+        special = frozenset([t.pad_id, t.unk_id, t.cls_id, t.sep_id, t.mask_id])
+        return cls(net.to(device), t, t.cls_id, t.sep_id, t.mask_id, net.config.max_length, special)
+
+    def ids(self, text: str) -> list[int]:
+        """Encode a text as the network reads it.
+
+        Raises:
+            ValueError: when nothing is masked, or the text is too long.
+        """
+        if MASK not in text:
+            raise ValueError(f"{text!r} has no {MASK}: write it where something is to be filled in")
+        first, *others = text.split(MASK)
+        ids = [self.begin, *self.tokenizer.encode([first])[0]]
+        for part in others:
+            ids += [self.mask, *self._behind_mask(part)]
+        ids.append(self.end)
+        if len(ids) > self.window:
+            raise ValueError(
+                f"{len(ids)} tokens, {self._shown(self.begin)} and {self._shown(self.end)} included, are more than the "
+                f"{self.window} that the network reads: shorten {text!r}"
+            )
+        return ids
+
+    def spaced(self, ids: Sequence[int]) -> list[int]:
+        """Insert a ▁ before each mask where the network expects one, to ask what follows it.
+
+        Japanese sentences begin with ▁ alone unless there is a piece of ▁ and their first word.
+        """
+        if self.space is None or len(ids) + ids.count(self.mask) > self.window:
+            return [*ids]
+        found = iter(fill_in(self.net, ids, self.mask, 1))
+        return [
+            token
+            for i in ids
+            for token in ((self.space, i) if i == self.mask and next(found)[0].token == self.space else (i,))
+        ]
+
+    def _behind_mask(self, part: str) -> list[int]:
+        """Encode a part that begins in the middle of the text.
+
+        SentencePiece puts a ▁ before any text that it splits. Here an unknown character is put first, which takes the
+        ▁, and is removed with it. A space before a mask is not a token: it belongs to the piece that the mask hides, as
+        it would to any other piece.
+        """
+        if not isinstance(self.tokenizer, SentencePieceTokenizer):
+            return self.tokenizer.encode([part])[0]
+        ids, first = self.tokenizer.encode([_NO_WORD + part, part[:1]])
+        known = ids[ids.index(UNK_ID) + 1 :]
+        # adjacent unknown characters are one token
+        return [UNK_ID, *known] if UNK_ID in first else known
+
+    def _shown(self, token: int) -> str:
+        return self.tokenizer.tokens([token])[0]
+
+    def answer(self, text: str, top: int) -> str:
+        """Return the text with its masks filled in, followed by the candidates.
+
+        Raises:
+            ValueError: when nothing is masked, or the text is too long.
+        """
+        ids = self.spaced(self.ids(text))
+        candidates = fill_in(self.net, ids, self.mask, top, self.silent)
+        return "\n".join([self.filled(ids, candidates), *self.table(candidates)])
+
+    def filled(self, ids: Sequence[int], candidates: Sequence[Sequence[Candidate]]) -> str:
+        """Return the text with the likeliest candidate in each mask; each is chosen independently of the others."""
+        best = (found[0].token for found in candidates)
+        return self.tokenizer.decode([[next(best) if i == self.mask else i for i in ids]])[0]
+
+    def table(self, candidates: Sequence[Sequence[Candidate]]) -> list[str]:
+        """Return the candidates as a table, those of each mask in a column."""
+        rows = [
+            [cell for token, p in row for cell in (self._shown(token), f"{p:.1%}")]
+            for row in zip(*candidates, strict=True)
+        ]
+        return aligned(rows, "lr" * len(candidates))
+
+
+@torch.inference_mode()
+def fill_in(
+    net: BertForPreTraining, ids: Sequence[int], mask: int, top: int, never: Collection[int] = ()
+) -> list[list[Candidate]]:
+    """Return the likeliest tokens at each masked position.
+
+    Args:
+        net: in eval mode.
+        ids: with masks, and with special tokens at both ends.
+        mask: id of the mask.
+        top: number of candidates.
+        never: tokens that are not candidates; their probability is not redistributed.
+
+    Returns:
+        The candidates of each mask, likeliest first.
+    """
+    device = next(net.parameters()).device
+    read = torch.tensor([ids], device=device)
+    hidden = net.head.hidden(net.bert(read)[read == mask])
+    probs = net.head.project(hidden).float().softmax(-1)
+    probs[:, list(never)] = -1.0
+    found = probs.topk(min(top, probs.size(1) - len(set(never))))
+    return [
+        [Candidate(token, p) for token, p in zip(tokens, row, strict=True)]
+        for tokens, row in zip(found.indices.tolist(), found.values.tolist(), strict=True)
+    ]
+
+
+def build_parser() -> Parser:
+    """Build the parser: texts, and the BERT."""
+    parser = Parser(
+        prog="utils.task.bert",
+        usage="python -m utils.task.bert [TEXT ...] [--run RUN | --hugging_face FOLDER] [--top N]",
+        description="Fill in the [MASK]s of texts, or of lines of standard input; a mask is one token.",
+        epilog="""examples:
+  python -m utils.task.bert "京都は[MASK]の古都である。"
+  python -m utils.task.bert "[MASK]時代の[MASK]。" --top 10 --run pickles/RUN
+  python -m utils.task.bert --hugging_face bert-base-uncased "Kyoto was the [MASK] of Japan."
+
+▁ marks a token that begins a word.""",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("texts", nargs="*", type=str, default=[], metavar="TEXT", help="text with one or more [MASK]s")
+    parser.add_argument("--run", type=Path, help="run of a BERT (default: the one trained last)")
+    parser.add_argument(
+        "--hugging_face", type=Path, metavar="FOLDER", help="folder with config.json, vocab.txt and model.safetensors"
+    )
+    parser.add_argument("--top", type=int, default=5, metavar="N", help="number of candidates for each mask")
+    return parser
+
+
+def main() -> None:
+    """Fill in the masks of texts.
+
+    Raises:
+        ValueError: when there is no such network, or it cannot fill in a text.
+    """
+    arguments = build_parser().parse_args()
+    require_options_at_least(arguments, top=1)
+    if arguments.run and arguments.hugging_face:
+        raise ValueError(
+            f"--run {arguments.run} and --hugging_face {arguments.hugging_face} cannot be combined: give one of them"
+        )
+    device = pick_device("auto")
+    if arguments.hugging_face:
+        reader = Reader.of_hugging_face(arguments.hugging_face, device)
+    else:
+        reader = Reader.of_run(find_run(arguments.run, MaskedLanguageConfig), device)
+    if arguments.texts:
+        for text in arguments.texts:
+            print(reader.answer(text, arguments.top), flush=True)
+    elif n_failed := answer_lines(reader, given_texts([]), arguments.top):
+        raise ValueError(f"{n_failed} of the lines could not be filled in: see above")
+
+
+def answer_lines(reader: Reader, lines: Iterable[str], top: int) -> int:
+    """Answer line by line, and report why a line cannot be filled in; blank lines are skipped.
+
+    Returns:
+        The number of lines that could not be filled in.
+    """
+    n_failed = 0
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            print(reader.answer(line, top), flush=True)
+        except ValueError as error:
+            print(f"line {number}: {error}", file=sys.stderr)
+            n_failed += 1
+    return n_failed
+
+
+if __name__ == "__main__":
+    run_command("fill_in", main)

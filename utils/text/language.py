@@ -1,0 +1,195 @@
+"""Languages: codes and names, recognition by letters, sentences, spacing, and checks of implausible texts."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+# Language codes, and recognition of languages without spaces between words by their letters.
+
+# inside the brackets of a regular expression
+KANA, HAN, HANGUL = (
+    "\u3040-\u30ff\u31f0-\u31ff\uff66-\uff9f",
+    "\u3400-\u4dbf\u4e00-\u9fff",
+    "\u1100-\u11ff\uac00-\ud7af",
+)
+UNSPACED = ("ja", "zh")
+# codes of three letters, as Tatoeba and FLORES have them, for the languages that are treated by their script
+_THREE_LETTERS = {"jpn": "ja", "kor": "ko"} | dict.fromkeys(("zho", "chi", "cmn", "yue", "wuu", "nan", "lzh"), "zh")
+# what is often written for them: countries, and names
+_MISTAKEN = {
+    "jp": "ja", "jap": "ja", "japanese": "ja", "cn": "zh", "tw": "zh", "chinese": "zh", "kr": "ko", "korean": "ko",
+    "us": "en", "gb": "en", "english": "en", "german": "de", "french": "fr", "spanish": "es", "cz": "cs", "gr": "el",
+    "dk": "da", "ua": "uk", "vn": "vi",
+}  # fmt: skip
+LETTER = r"^\W\d_"
+_MOSTLY = 0.5  # share of the letters: names and quotations in another script are common on both sides
+_LEAST_KANA = 0.05  # Chinese quotes a few; Japanese has a third or more, and some even in a list of headlines
+
+
+def primary_language(code: str) -> str:
+    """Return the language of a code: `zh` for `zh-CN`, `zh_Hant` or `cmn`."""
+    language = code.replace("_", "-").partition("-")[0].lower()
+    return _THREE_LETTERS.get(language, language)
+
+
+def require_language(**codes: str) -> None:
+    """Refuse what is no language code, by which texts are scored and split into sentences.
+
+    Args:
+        codes: codes by the names of their settings.
+
+    Raises:
+        ValueError: a code is that of a country, or not two or three letters, perhaps with a region or script.
+    """
+    for name, code in codes.items():
+        language = primary_language(code)
+        if language in _MISTAKEN:
+            raise ValueError(f"{name}={code} is no language code: did you mean {_MISTAKEN[language]}?")
+        if not re.fullmatch(r"[a-z]{2,3}", language):
+            raise ValueError(f"{name}={code} is no language code: give one of ISO 639, such as ja, en or de")
+
+
+class LetterCounts(NamedTuple):
+    """The numbers of letters of a text: in all, and of three scripts."""
+
+    letters: int
+    kana: int
+    han: int
+    hangul: int
+
+    @property
+    def unspaced_language(self) -> str:
+        """`ja` or `zh` where most letters are kana and kanji, by whether there are kana; "" for any other text."""
+        if self.kana + self.han <= _MOSTLY * self.letters:
+            return ""
+        return "ja" if self.kana > _LEAST_KANA * self.letters else "zh"
+
+
+def count_letters(text: str) -> LetterCounts:
+    """Count the letters of a text; the dot between katakana is not a letter."""
+    letters = "".join(re.findall(f"[{LETTER}]", text))
+    return LetterCounts(len(letters), *(len(re.findall(f"[{script}]", letters)) for script in (KANA, HAN, HANGUL)))
+
+
+def unspaced_language(lines: Iterable[str]) -> str:
+    """Return `LetterCounts.unspaced_language` of all lines together."""
+    return count_letters("".join(lines)).unspaced_language
+
+
+# Splitting of text into sentences, and joining of sentences as their language does.
+
+_END = re.compile(r"(?<=[。！？])(?![。！？」』）])|(?<=[.!?])\s+")
+
+
+def split_sentences(text: str) -> list[str]:
+    """Split after 。！？, and after .!? where a space follows; closing quotation marks stay with their sentence."""
+    return [sentence for part in _END.split(text) if (sentence := part.strip())]
+
+
+def join_sentences(sentences: list[str], language: str) -> str:
+    """Join sentences with spaces, or with nothing where the language has none."""
+    return ("" if primary_language(language) in UNSPACED else " ").join(sentences)
+
+
+# Whether spaces separate all words and marks of a text, as after a tokenizer such as Moses or KyTea.
+
+_GLUED = re.compile(r"[^\W\d_][.,!?;:。、！？]")  # a mark right after a letter
+_LONGEST_WORD = 20  # characters; what is longer and has no space is more than a word
+
+
+def looks_tokenized(lines: Sequence[str]) -> bool:
+    """Return whether most full stops at line ends follow a space, as in text that was not detokenized."""
+    stops = [line for line in map(str.rstrip, lines) if line.endswith(".")]
+    return sum(line.endswith(" .") for line in stops) * 2 > len(stops)
+
+
+def looks_untokenized(lines: Sequence[str]) -> bool:
+    """Return whether most lines have marks right after letters, or no spaces, as in text that was not tokenized."""
+    lines = [line.strip() for line in lines if line.strip()]
+    raw = [line for line in lines if _GLUED.search(line) or (len(line) > _LONGEST_WORD and " " not in line)]
+    return len(raw) * 2 > len(lines)
+
+
+# Language detection by letters, among the available languages, and language names.
+
+_NAMES = {"de": "German", "en": "English", "fr": "French", "ja": "Japanese", "zh": "Chinese"}
+
+
+class Detected(NamedTuple):
+    """A guess."""
+
+    language: str
+    confidence: float  # percent
+
+
+def language_name(code: str) -> str:
+    """Return the English name of a language, or the code itself if it has none here."""
+    return _NAMES.get(code, code)
+
+
+def detect(text: str, languages: Sequence[str]) -> Detected | None:
+    """Return the likeliest of the given languages; None if none of them fits the script of the text.
+
+    Letters tell Japanese from English, but not English from German: among those, the first is taken.
+
+    Args:
+        text: text to detect; without letters, it may be in any language.
+        languages: language codes, at least one.
+    """
+    counts = count_letters(text)
+    if not counts.letters:
+        return Detected(languages[0], 0.0)
+    share = (counts.kana + counts.han) / counts.letters
+    if found := counts.unspaced_language:
+        # a few kanji without kana are as much Japanese as Chinese
+        fitting = [code for code in languages if primary_language(code) == found]
+        fitting = fitting or [code for code in languages if primary_language(code) in UNSPACED]
+    else:
+        share = 1 - share
+        fitting = [code for code in languages if primary_language(code) not in UNSPACED]
+    return Detected(fitting[0], round(100 * share / len(fitting), 1)) if fitting else None
+
+
+# Checks against meaningless scores: a wrong file, the same file twice, an unexpected language.
+
+_LEAST_OWN = 0.1  # share of letters; names and quotations in another script are common
+_MOST_FOREIGN = 0.5
+
+
+def refuse_other_language(lines: Sequence[str], language: str, name: str, remedy: str) -> None:
+    """Refuse a text whose letters show that it is in another language; only scripts are distinguished.
+
+    Args:
+        lines: the text.
+        language: expected language.
+        name: name of the file, for the message.
+        remedy: what to do then, for the message.
+
+    Raises:
+        ValueError: the script does not fit, e.g. the text is Japanese instead of English.
+    """
+    counts, code = count_letters("".join(lines)), primary_language(language)
+    own = {"ja": counts.kana + counts.han, "zh": counts.han, "ko": counts.hangul}
+    share = own.get(code, counts.kana + counts.han + counts.hangul) / max(1, counts.letters)
+    if counts.letters and (share < _LEAST_OWN if code in own else share > _MOST_FOREIGN):
+        script = {"ja": "kana and kanji", "zh": "Chinese characters", "ko": "Hangul"}.get(code, "kana, kanji or Hangul")
+        raise ValueError(f"{name} is not in {language}: {share:.0%} of its letters are {script}; {remedy}")
+
+
+def refuse_same(texts: Mapping[str, Sequence[str]]) -> None:
+    """Refuse texts that are identical.
+
+    Args:
+        texts: role and file name -> lines.
+
+    Raises:
+        ValueError: two texts are identical.
+    """
+    seen: dict[tuple[str, ...], str] = {}
+    for name, lines in texts.items():
+        twin = seen.setdefault(tuple(lines), name)
+        if twin != name:
+            raise ValueError(
+                f"{twin} and {name} have the same {len(lines):,} lines: was a file given twice, or in the wrong place? "
+                "(--force scores them anyway)"
+            )

@@ -1,0 +1,414 @@
+"""What a training reports: to the terminal, to a log in JSON Lines, to TensorBoard."""
+
+import json
+import math
+import os
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from utils.command import duration, print_above_bars
+from utils.dataset.batch import AnyBatch, filling
+from utils.file import write_text
+from utils.training.optimizer import GuardedOptimizer
+from utils.training.plan import Progress, TrainingConfig
+
+# Result of a validation: loss on held-out text, scores, and sample translations.
+
+# names in logs and settings, and names to show
+SCORES = {
+    "bleu": "BLEU",
+    "chrf": "chrF",
+    "accuracy": "accuracy",
+    "next_sentence": "next sentence",
+    "word_ppl": "PPL by word",
+}
+
+
+def perplexity(loss: float) -> float:
+    """exp(loss), with the loss in nats per token; finite however bad the network is."""
+    return math.exp(min(loss, 700.0))
+
+
+class Sample(NamedTuple):
+    """A sentence, its reference, and the network's translation."""
+
+    source: str
+    reference: str
+    translation: str
+
+    def lines(self) -> list[str]:
+        """Return the three as labelled lines."""
+        return [f"source     {self.source}", f"reference  {self.reference}", f"ours       {self.translation}"]
+
+
+class Validation(NamedTuple):
+    """How good the network is on text that it is not trained on."""
+
+    loss: float  # nats per predicted token, no label smoothing
+    scores: Mapping[str, float] = {}  # by their names in SCORES; 0 to 100 except for perplexities
+    signatures: Mapping[str, str] = {}  # how a score was computed
+    samples: Sequence[Sample] = ()
+
+    @property
+    def perplexity(self) -> float:
+        """Per token of this vocabulary, not per word."""
+        return perplexity(self.loss)
+
+    def score(self, name: str) -> float:
+        """Return a score by its name, or the negative loss: the higher the better."""
+        return -self.loss if name == "loss" else self.scores[name]
+
+    def __str__(self) -> str:
+        """Return perplexity and scores on one line."""
+        scores = (f"{SCORES.get(name, name)} {value:.2f}" for name, value in self.scores.items())
+        return "  ".join([f"PPL {self.perplexity:.2f}", *scores])
+
+
+Judge = Callable[[float], Validation]  # gives the scores of the network as it is now, told its loss
+
+
+# Observers are notified of what happens during training: terminal, logs, checkpoints, a picture, a trace.
+
+
+class StepReport(NamedTuple):
+    """Figures of the updates since the last report."""
+
+    loss: float  # nats per target token, label smoothing included; NaN if no update was finite
+    gradient_norm: float  # of the last update, before clipping
+    learning_rate: float
+    target_tokens: int
+    tokens_per_second: float  # target tokens, since the last report
+    padding: float  # share of the positions, source and target together
+    skipped: int  # updates so far whose gradient was not finite
+
+
+class Observer:
+    """Base of the observers, which override what they want to know."""
+
+    def on_update(self) -> None:
+        """Handle an update."""
+
+    def on_step(self, progress: Progress, report: StepReport) -> None:
+        """Handle a reported update, before `on_update`."""
+
+    def on_validation(self, progress: Progress, validation: Validation) -> None:
+        """Handle a validation."""
+
+    def close(self) -> None:
+        """Handle the end of the training, interrupted or not."""
+
+
+# Sums over the updates between two reports, read from the device only when a report is due.
+
+
+class Meter:
+    """Counts updates into a Progress and collects the figures of a report.
+
+    Args:
+        progress: advanced by each update.
+    """
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._norm = torch.zeros(())
+        self._clock = time.monotonic()
+        self._clear()
+
+    def _clear(self) -> None:
+        self._nats = self._tokens = torch.zeros(())  # over the updates that were not skipped
+        self._seconds = 0.0
+        self._target_tokens = self._real = self._padded = 0
+
+    def restart_clock(self) -> None:
+        """Discard the time since the last update: it was spent on something else."""
+        self._clock = time.monotonic()
+
+    def count(
+        self, target_tokens: int, micro_batches: Sequence[AnyBatch], nats: Tensor, tokens: Tensor, norm: Tensor
+    ) -> None:
+        """Count an update.
+
+        Args:
+            target_tokens: number of target tokens in the update, over all processes.
+            micro_batches: the batches of this process, whose padding is counted.
+            nats: loss summed over the update.
+            tokens: number of tokens that it was summed over.
+            norm: of the gradient; if it is not finite, the update was skipped.
+        """
+        now = time.monotonic()
+        self._seconds += now - self._clock
+        self._progress.seconds += now - self._clock
+        self._clock = now
+        self._progress.step += 1
+        self._progress.position += 1
+        self._progress.target_tokens += target_tokens
+        self._target_tokens += target_tokens
+        self._norm = norm
+        made = norm.isfinite()
+        self._nats = self._nats.to(nats.device) + torch.where(made, nats, 0.0)
+        self._tokens = self._tokens.to(nats.device) + torch.where(made, tokens, 0.0)
+        for batch in micro_batches:
+            real, padded = filling(batch)
+            self._real, self._padded = self._real + real, self._padded + padded
+
+    def report(self, optimizer: GuardedOptimizer) -> StepReport:
+        """Return the figures since the last report, and start over."""
+        report = StepReport(
+            loss=(self._nats / self._tokens).item(),
+            gradient_norm=self._norm.item(),
+            learning_rate=optimizer.learning_rate,
+            target_tokens=self._progress.target_tokens,
+            tokens_per_second=self._target_tokens / max(self._seconds, 1e-9),
+            padding=1 - self._real / max(self._padded, 1),
+            skipped=int(optimizer.skipped),
+        )
+        self._clear()
+        return report
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the sums over the updates since the last report."""
+        names = ("nats", "tokens", "seconds", "target_tokens", "real", "padded")
+        return {name: getattr(self, f"_{name}") for name in names}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Resume from a `state_dict`."""
+        for name, value in state.items():
+            setattr(self, f"_{name}", value)
+
+
+# Output of a training on the terminal.
+
+
+class Terminal(Observer):
+    """A progress bar on a terminal, or a line now and then in a log file; each validation as a small block of text.
+
+    Args:
+        plan: limits of the training.
+        steps_per_epoch: updates in a pass over the training text.
+        unit: name of what is predicted.
+        skipped: updates that were skipped before a resume, and reported then.
+    """
+
+    REPORTS_PER_LINE = 5  # where standard error is not a terminal
+    REPORTS_TO_ESTIMATE = 2  # after which the remaining time is estimated
+    BAR = 8  # minimum width of the bar, in columns
+
+    def __init__(self, plan: TrainingConfig, steps_per_epoch: int, unit: str = "tok", skipped: int = 0) -> None:
+        self._plan = plan
+        self._steps_per_epoch = steps_per_epoch
+        self._unit = unit
+        self._live = sys.stderr.isatty()
+        bounds = [plan.max_steps, plan.max_epochs and plan.max_epochs * steps_per_epoch]
+        self._total = min((bound for bound in bounds if bound is not None), default=None)
+        bounded = self._total is not None or plan.max_minutes is not None
+        # tqdm's own estimates would count the updates before a resume as made just now
+        self._bar = tqdm(
+            total=1.0 if bounded else None,
+            disable=not self._live,
+            dynamic_ncols=True,
+            bar_format="{percentage:3.0f}%|{bar}| {desc}" if bounded else "step {desc}",
+        )
+        self._losses: deque[float] = deque(maxlen=self.REPORTS_PER_LINE)
+        self._skipped = skipped
+        self._reports = 0
+
+    def on_step(self, progress: Progress, report: StepReport) -> None:
+        """Update the bar, or print a line."""
+        self._reports += 1
+        if math.isfinite(report.loss):
+            self._losses.append(report.loss)
+        if report.skipped > self._skipped:
+            self._skipped = report.skipped
+            skipped = f"{report.skipped:,} update{'' if report.skipped == 1 else 's'} skipped so far"
+            print_above_bars(f"step {progress.step:,}: {skipped}: gradient not finite")
+        if self._live:
+            self._bar.n = self._done(progress)
+            self._bar.set_description_str(self._fitting(self._facts(progress, report)), refresh=False)
+            self._bar.refresh()
+        elif self._reports % self.REPORTS_PER_LINE == 0:
+            print_above_bars("step " + "  ".join(self._facts(progress, report)))
+        if self._reports == self.REPORTS_TO_ESTIMATE and (seconds := self._remaining(progress)) is not None:
+            print_above_bars(f"At this speed the training takes about {duration(seconds)} more.")
+
+    def _facts(self, progress: Progress, report: StepReport) -> Iterator[str]:
+        """Yield the facts to show, the most important first."""
+        yield f"{progress.step:,}/{self._total:,}" if self._total else f"{progress.step:,}"
+        yield f"loss {sum(self._losses) / len(self._losses) if self._losses else math.nan:.3f}"
+        left = self._remaining(progress)
+        if left is not None:
+            yield f"{duration(left)} to go"
+        yield f"{report.tokens_per_second:,.0f} {self._unit}/s"
+        yield f"lr {report.learning_rate:.1e}"
+        yield f"epoch {progress.epoch + progress.position / self._steps_per_epoch:.2f}"
+        yield f"padding {report.padding:.1%}"
+        yield f"gradient {report.gradient_norm:.2f}"
+        yield f"{duration(progress.seconds)} so far"
+
+    def _fitting(self, facts: Iterator[str]) -> str:
+        """Join the first facts, as many as fit on a line beside the bar."""
+        room, text = terminal_columns() - len("100%|| ") - self.BAR, ""
+        for fact in facts:
+            if len(text) + len(fact) + 2 > room:
+                break
+            text += f"  {fact}" if text else fact
+        return text
+
+    def _done(self, progress: Progress) -> float:
+        """Return the share of the training that is done, by the limit that will be reached first."""
+        steps = progress.step / self._total if self._total else 0.0
+        minutes = progress.seconds / 60 / self._plan.max_minutes if self._plan.max_minutes else 0.0
+        return min(1.0, max(steps, minutes))
+
+    def _remaining(self, progress: Progress) -> float | None:
+        """Estimate the remaining seconds, by the limit that will be reached first; None: no limit."""
+        bounds = []
+        if self._total:
+            bounds.append((self._total - progress.step) * progress.seconds / progress.step)
+        if self._plan.max_minutes is not None:
+            bounds.append(60 * self._plan.max_minutes - progress.seconds)
+        return max(0.0, min(bounds)) if bounds else None
+
+    def on_validation(self, progress: Progress, validation: Validation) -> None:
+        """Print the scores and sample translations."""
+        best = "  (best)" if progress.best_step == progress.step else ""
+        when = f"step {progress.step:,}  {duration(progress.seconds)}"
+        print_above_bars(f"\n── {when}  dev loss {validation.loss:.3f}  {validation}{best}")
+        if "bleu" in validation.signatures:
+            print_above_bars(f"   {validation.signatures['bleu']}")
+        for sample in validation.samples:
+            print_above_bars("".join(f"\n   {line}" for line in sample.lines())[1:])
+        print_above_bars("")
+
+    def close(self) -> None:
+        """Close the bar."""
+        self._bar.close()
+
+
+def terminal_columns() -> int:
+    """Return the width of the terminal on standard error; 80 if unknown."""
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or 80
+    except (OSError, ValueError):
+        return 80
+
+
+# A training's log, in JSON Lines.
+
+LOG = "log.jsonl"  # in a run folder
+
+
+def read_log(path: Path) -> list[tuple[str, dict[str, Any]]]:
+    r"""Return each line that a JsonlLog has written completely, as text and parsed.
+
+    Only "\n" ends a line (sentences may contain U+2028). A line that was truncated by a crash, or damaged on disk, is
+    left out: a log is there to be read, and the remaining lines are still valid.
+    """
+    found = []
+    for line in path.read_bytes().split(b"\n")[:-1]:
+        try:
+            text = line.decode()
+            record = json.loads(text)
+            step, _ = record["step"], record["kind"]
+        except (ValueError, TypeError, LookupError):
+            continue
+        if type(step) is int:
+            found.append((text + "\n", record))
+    return found
+
+
+class JsonlLog(Observer):
+    """A line of JSON for every reported update and every validation; a resumed run continues the log.
+
+    Args:
+        path: of the file.
+        step: of the checkpoint that the run resumes from; later lines belong to lost updates, and are removed.
+    """
+
+    def __init__(self, path: Path, step: int) -> None:
+        kept = [line for line, record in read_log(path) if record["step"] <= step] if path.exists() else []
+        write_text(path, "".join(kept))
+        self._file = path.open("a", encoding="utf-8")
+
+    def _write(self, kind: str, progress: Progress, fields: Mapping[str, object]) -> None:
+        head = {
+            "kind": kind,
+            "step": progress.step,
+            "epoch": progress.epoch,
+            "minutes": round(progress.seconds / 60, 3),
+        }
+        self._file.write(json.dumps(head | _finite(fields), ensure_ascii=False, allow_nan=False) + "\n")
+        self._file.flush()
+
+    def on_step(self, progress: Progress, report: StepReport) -> None:
+        """Write the report."""
+        self._write("train", progress, report._asdict())
+
+    def on_validation(self, progress: Progress, validation: Validation) -> None:
+        """Write the loss, scores and samples."""
+        signatures = {f"{name}_signature": signature for name, signature in validation.signatures.items()}
+        fields = {"loss": validation.loss, **validation.scores, **signatures, "perplexity": validation.perplexity}
+        self._write("dev", progress, fields | {"samples": [sample._asdict() for sample in validation.samples]})
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def _finite(fields: Mapping[str, object]) -> dict[str, object]:
+    """Replace numbers that JSON cannot express (infinities, NaN) by None, null in JSON."""
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in fields.items()
+    }
+
+
+# Training curves for TensorBoard.
+
+
+class TensorBoardLog(Observer):
+    """Curves and texts for `tensorboard --logdir pickles`.
+
+    Args:
+        folder: where the event files go.
+        step: of the checkpoint that the run resumes from.
+        settings: the run's settings, as text.
+    """
+
+    def __init__(self, folder: Path, step: int, settings: str = "") -> None:
+        # slow to import, and not needed for translating
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._writer = SummaryWriter(str(folder), purge_step=step + 1)
+        self._text("settings", settings.splitlines(), step)
+
+    def _text(self, name: str, lines: Sequence[str], step: int) -> None:
+        """Write lines verbatim: in Markdown, four spaces make a line code."""
+        self._writer.add_text(name, "".join(f"    {line}\n" for line in lines), step)
+
+    def _points(self, group: str, values: Mapping[str, float], step: int) -> None:
+        for name, value in values.items():
+            if math.isfinite(value):
+                self._writer.add_scalar(f"{group}/{name}", value, step)
+
+    def on_step(self, progress: Progress, report: StepReport) -> None:
+        """Add a point to each training curve."""
+        self._points("train", report._asdict() | {"perplexity": perplexity(report.loss)}, progress.step)
+
+    def on_validation(self, progress: Progress, validation: Validation) -> None:
+        """Add a point to each dev curve, and the translations."""
+        values = {"loss": validation.loss, "perplexity": validation.perplexity, **validation.scores}
+        self._points("dev", values, progress.step)
+        lines = [line for sample in validation.samples for line in (*sample.lines(), "")]
+        self._text("dev/samples", lines, progress.step)
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Write what is pending and close the file."""
+        self._writer.close()
