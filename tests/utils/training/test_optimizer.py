@@ -117,7 +117,8 @@ def test_a_step_with_a_gradient_that_is_not_finite_moves_nothing(weight_decay: f
         ({"ema_decay": 1.0}, "ema_decay=1.0: give at least 0 and below 1, such as 0.999, or null for none"),
         (
             {"schedule": "cosine", "decay_steps": 0},
-            "schedule=cosine with decay_steps=0: give the number of updates over which the learning rate falls, or null",
+            "schedule=cosine with decay_steps=0: give the number of updates over which the learning rate falls, or "
+            "null",
         ),
         (
             {"schedule": "cosine", "decay_steps": 9, "peak_lr": 0.1, "final_lr": 0.2},
