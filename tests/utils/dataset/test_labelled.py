@@ -125,7 +125,7 @@ def test_a_text_that_is_missing_is_named_with_what_writes_such_texts(tmp_path: P
     config = LabelledConfig(*files)
     assert config.pairs() == ((files[0], files[1]), (files[2], files[3]), (files[4], files[5]))
     files[3].unlink()
-    with pytest.raises(ValueError, match=rf"^no such file: {files[3]}; python -m utils\.dataset\.article_category"):
+    with pytest.raises(ValueError, match=rf"^no such file: {files[3]}; python -m utils\.dataset\.labelled"):
         config.pairs()
 
 
