@@ -137,6 +137,7 @@ GOLDEN = {
     "kftt_en_ja_small": ("kftt", "en", "ja", True, 7_578_624),
     "kftt_ja_en": ("kftt", "ja", "en", True, 48_236_544),
     "kftt_ja_en_small": ("kftt", "ja", "en", True, 7_578_624),
+    "kftt_trunk": ("kftt", "ja", "en", True, 14_892_480),
     "multi30k_de_en": ("multi30k_tok", "de", "en", True, 2_605_568),
     "multi30k_de_en_words": ("multi30k_tok", "de", "en", False, 10_156_864),
     "multi30k_en_de": ("multi30k_tok", "en", "de", True, 2_605_568),
