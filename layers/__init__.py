@@ -9,6 +9,5 @@ Letters of the shapes in every signature:
 
 Read in this order: mask, scaled_dot_product_attention, multi_head_attention, positional_encoding,
 feed_forward, residual, encoder_block, decoder_block; then, for Transformer-XL, relative_position_bias and
-recurrent_block. Modules whose names begin with `packed` compute the same for networks in inference, in fewer and
-larger steps; relu_feed_forward and keys_first_attention do so for training on a CPU.
+recurrent_block. `packed` computes the same for networks in inference, in fewer and larger steps.
 """

@@ -3,13 +3,11 @@
 from collections.abc import Callable
 from typing import Literal
 
-import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from layers.dropout import Dropout
-from layers.relu_feed_forward import relu_feed_forward
 
 Activation = Literal["relu", "gelu", "mish", "swish"]
 
@@ -40,13 +38,4 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Float[Tensor, "B L D"]) -> Float[Tensor, "B L D"]:
         """Widen, apply f, narrow."""
-        if self._has_manual_backward(x):
-            widen, narrow = self.widen, self.narrow
-            return relu_feed_forward(x, widen.weight, widen.bias, narrow.weight, narrow.bias, self.dropout.byte_p)
         return self.narrow(self.dropout(self.activation(self.widen(x))))
-
-    def _has_manual_backward(self, x: Tensor) -> bool:
-        """Return whether the faster twin, which has a hand-written backward pass, can be used."""
-        if x.device.type != "cpu" or torch.compiler.is_compiling():
-            return False
-        return self.training and torch.is_grad_enabled() and self.activation is F.relu

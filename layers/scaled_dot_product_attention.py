@@ -8,7 +8,6 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from layers.dropout import Dropout
-from layers.keys_first_attention import keys_first_attention
 
 _VECTOR = 16  # floats that a CPU's softmax processes at a time; it goes through shorter rows number by number
 
@@ -63,9 +62,8 @@ class FusedScaledDotProductAttention(nn.Module):
     """The same function through `F.scaled_dot_product_attention`: faster, and without weights to look at.
 
     For sentences on a CPU the kernel's backward pass takes ten times as long as that of the formula written out. So
-    where gradients are needed there, the formula runs instead, in half precision with a hand-written backward pass.
-    The formula also runs for a decoding step, which has few queries in many rows: the kernel would take several times
-    as long.
+    where gradients are needed there, the formula runs instead. It also runs for a decoding step, which has few queries
+    in many rows: the kernel would take several times as long.
     """
 
     def __init__(self, dropout: float = 0.0) -> None:
@@ -81,10 +79,6 @@ class FusedScaledDotProductAttention(nn.Module):
         bias: Float[Tensor, "B H T S"] | None = None,
     ) -> tuple[Float[Tensor, "B H T K"], None]:
         """Mix the values as the explicit twin does, but return None in place of the weights."""
-        if self._has_manual_backward(query, bias):
-            return keys_first_attention(
-                query, key, value, mask, self.explicit.dropout.byte_p if self.training else 0.0
-            ), None
         if query.device.type == "cpu" and (torch.is_grad_enabled() or self._is_decoding(query)):
             return self.explicit(query, key, value, mask, bias)[0], None
         added: Tensor | None = mask
@@ -94,13 +88,6 @@ class FusedScaledDotProductAttention(nn.Module):
                 added = added.masked_fill(~mask, float("-inf"))
         dropout = self.explicit.dropout.p if self.training else 0.0
         return F.scaled_dot_product_attention(query, key, value, attn_mask=added, dropout_p=dropout), None
-
-    @staticmethod
-    def _has_manual_backward(query: Tensor, bias: Tensor | None) -> bool:
-        """Return whether keys-first attention runs: not in single precision, where its layout is slow to write."""
-        if query.device.type != "cpu" or not torch.is_grad_enabled() or torch.compiler.is_compiling():
-            return False
-        return query.dtype == torch.bfloat16 and bias is None
 
     @staticmethod
     def _is_decoding(query: Tensor) -> bool:
