@@ -8,6 +8,7 @@ Letters of the shapes in every signature:
     R rows of a search                      N its sentences, W beams of each: R = N W   I, O widths of a product
 
 Read in this order: mask, scaled_dot_product_attention, multi_head_attention, positional_encoding,
-feed_forward, residual, encoder_block, decoder_block; then, for Transformer-XL, relative_position_bias and
-recurrent_block. `packed` computes the same for networks in inference, in fewer and larger steps.
+rotary_embedding, feed_forward, residual, encoder_block, decoder_block; then, for Transformer-XL,
+relative_position_bias.
+`probe` looks into a network; `packed` computes the same for networks in inference, in fewer and larger steps.
 """

@@ -9,12 +9,11 @@ _LEVELS = 2**8  # p is rounded to multiples of 1 / 256
 _INTEGER = {2: torch.int16, 4: torch.int32, 8: torch.int64}  # as wide as a float of that many bytes
 
 
-def bits(x: Tensor) -> Tensor:
-    """View x as integers, which have the sign of x."""
+def _bits(x: Tensor) -> Tensor:
     return x.view(_INTEGER[x.dtype.itemsize])
 
 
-def kept(shape: torch.Size, p: float) -> Tensor:
+def _kept(shape: torch.Size, p: float) -> Tensor:
     """Draw bytes, on the CPU, that are 0 with probability p and else 1, where p is a multiple of 1 / 256."""
     # NumPy's generator, seeded by torch's, is twice as fast
     draw = np.random.Generator(np.random.SFC64(int(torch.randint(2**63 - 1, ()))))
@@ -53,7 +52,7 @@ class Dropout(nn.Module):
             return F.dropout(x, self.p)
         # 0 or 1 times the bits of 1 / (1 - p): torch converts bytes to integers far faster than to floats
         factor = torch.tensor(1 / (1 - self.byte_p), dtype=x.dtype)
-        return x * kept(x.shape, self.byte_p).to(bits(factor).dtype).mul_(bits(factor)).view(x.dtype)
+        return x * _kept(x.shape, self.byte_p).to(_bits(factor).dtype).mul_(_bits(factor)).view(x.dtype)
 
     def extra_repr(self) -> str:
         """Return what `print(model)` shows."""

@@ -1,5 +1,9 @@
-"""The left half of Figure 1, Vaswani et al. 2017: self-attention, then feed-forward, both with residual connections."""
+"""The left half of Figure 1, Vaswani et al. 2017: self-attention, then feed-forward, both with residual connections.
 
+With a memory in front of its keys it is the layer of a Transformer-XL, Dai et al. 2019, 3.2.
+"""
+
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
@@ -35,7 +39,21 @@ class EncoderBlock(nn.Module):
         self.around_self = Residual(d_model, dropout, norm_first, norm_eps)
         self.around_feed = Residual(d_model, dropout, norm_first, norm_eps)
 
-    def forward(self, x: Float[Tensor, "B S D"], mask: Bool[Tensor, "..."] | None = None) -> Float[Tensor, "B S D"]:
-        """Process all source positions at once; mask as in `layers.mask`: True = may attend."""
-        x = self.around_self(x, lambda x: self.self_attention(x, x, mask))
-        return self.around_feed(x, self.feed_forward)
+    def forward(
+        self,
+        x: Float[Tensor, "B S D"],
+        mask: Bool[Tensor, "..."] | None = None,
+        memory: Float[Tensor, "B M D"] | None = None,
+    ) -> Float[Tensor, "B S D"]:
+        """Process all positions at once; mask as in `layers.mask`: True = may attend.
+
+        Args:
+            x: the input.
+            mask: covers the memory, then x.
+            memory: this layer's input at the positions before x (norm last only: it is not normed).
+        """
+
+        def attend(x: Tensor) -> Tensor:
+            return self.self_attention(x, x if memory is None else torch.cat([memory, x], dim=1), mask)
+
+        return self.around_feed(self.around_self(x, attend), self.feed_forward)

@@ -17,8 +17,7 @@ from layers.multi_head_attention import MultiHeadAttention
 from layers.positional_encoding import LearnedPositionalEncoding
 from layers.scaled_dot_product_attention import attention_kernel
 from layers.token_embedding import TokenEmbedding
-from models.size import require_at_least
-from models.weight import initialise_truncated, tie
+from models.weight import initialise_truncated, require_at_least, tie
 
 _STD = 0.02  # initial standard deviation of every matrix and embedding, as in the paper's code
 

@@ -18,8 +18,7 @@ from layers.rotary_embedding import RotaryEmbedding
 from layers.scaled_dot_product_attention import attention_kernel
 from layers.token_embedding import TokenEmbedding
 from models.bert import Bert, BertConfig
-from models.size import require_at_least
-from models.weight import Initialisation, initialise, tie
+from models.weight import Initialisation, initialise, require_at_least, tie
 
 
 @dataclass(frozen=True)

@@ -9,15 +9,14 @@ from torch import Tensor, nn
 
 from const.token import PAD_ID
 from layers.dropout import Dropout
+from layers.encoder_block import EncoderBlock
 from layers.feed_forward import Activation, FeedForward
 from layers.mask import causal_mask
 from layers.multi_head_attention import MultiHeadAttention
-from layers.recurrent_block import RecurrentBlock
 from layers.relative_position_bias import RelativePositionBias
 from layers.scaled_dot_product_attention import attention_kernel
 from layers.token_embedding import TokenEmbedding
-from models.size import require_at_least
-from models.weight import initialise, tie
+from models.weight import initialise, require_at_least, tie
 
 
 @dataclass(frozen=True)
@@ -103,7 +102,8 @@ class TransformerXL(nn.Module):
         self.u = nn.Parameter(torch.empty(c.n_heads, c.d_model // c.n_heads))
         self.v = nn.Parameter(torch.empty(c.n_heads, c.d_model // c.n_heads))
         self.blocks = nn.ModuleList(
-            RecurrentBlock(self._attention(), self._feed_forward(), c.d_model, c.dropout) for _ in range(c.n_layers)
+            EncoderBlock(self._attention(), self._feed_forward(), c.d_model, c.dropout, norm_first=False)
+            for _ in range(c.n_layers)
         )
         self.output = nn.Linear(c.d_model, vocab, bias=not c.tie)
         initialise(self, PAD_ID)
@@ -157,7 +157,7 @@ class TransformerXL(nn.Module):
         hidden = []
         for block, before in zip(self.blocks, memory.hidden, strict=True):
             hidden.append(_last(kept, before, x.detach()))
-            x = block(x, before, mask)
+            x = block(x, mask, before)
         return self.dropout(x), Memory(tuple(hidden), _last(kept, memory.document, document))
 
     def project(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... V"]:

@@ -1,4 +1,4 @@
-"""Initialisation and tying of weights."""
+"""Initialisation and tying of weights, and sizes with which no network can be made."""
 
 import math
 from typing import Literal
@@ -80,3 +80,18 @@ def tie(owner: nn.Linear | nn.Embedding, *others: nn.Linear | nn.Embedding) -> N
                 "tying source and target needs one joint vocabulary"
             )
         other.weight = owner.weight
+
+
+def require_at_least(config: object, **fewest: int) -> None:
+    """Refuse settings that are too small.
+
+    Args:
+        config: the object that holds the settings.
+        fewest: the smallest allowed value of each setting.
+
+    Raises:
+        ValueError: a setting is too small; the first one is named.
+    """
+    for name, least in fewest.items():
+        if getattr(config, name) < least:
+            raise ValueError(f"{name}={getattr(config, name)}: give at least {least}")

@@ -59,3 +59,30 @@ def test_dropout_is_around_both_sublayers(norm_first: bool, monkeypatch: pytest.
     x = torch.randn(2, 5, D)
     expected = x if norm_first else nn.LayerNorm(D)(nn.LayerNorm(D)(x))
     torch.testing.assert_close(block(x), expected)
+
+
+@pytest.mark.parametrize("m_len", [0, 1, 3, 9])
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+@pytest.mark.parametrize("fused", [True, False], ids=["fused", "explicit"])
+def test_with_a_memory_it_is_torchs_layer_over_memory_and_segment(
+    m_len: int, activation: Activation, fused: bool
+) -> None:
+    torch.manual_seed(0)
+    theirs = nn.TransformerEncoderLayer(D, H, F, 0.0, activation, batch_first=True, norm_first=False).double()
+    for parameter in theirs.parameters():
+        nn.init.normal_(parameter, std=0.5)
+    attention = MultiHeadAttention(D, H, attention_kernel(fused, 0.0))
+    ours = EncoderBlock(attention, FeedForward(D, F, activation), D, norm_first=False).double()
+    ours.load_state_dict(block_state(theirs, "self", "feed"))
+
+    together = torch.randn(2, m_len + 4, D, dtype=torch.float64, requires_grad=True)
+    memory, x = together[:, :m_len], together[:, m_len:]
+    mask = causal_mask(4, m_len + 4)
+    a = ours(x, mask, memory)
+    b = theirs(together, src_mask=~causal_mask(m_len + 4, m_len + 4))[:, m_len:]
+    torch.testing.assert_close(a, b)
+    with torch.no_grad():  # another kernel, where fused
+        torch.testing.assert_close(ours(x, mask, memory), b)
+    direction = torch.randn_like(a)
+    (mine,), (other,) = (torch.autograd.grad((out * direction).sum(), together) for out in (a, b))
+    torch.testing.assert_close(mine, other)

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from layers.decoder_block import DecoderBlock
 from layers.feed_forward import Activation, FeedForward
 from layers.multi_head_attention import KeyValue, MultiHeadAttention
-from layers.packed import packed
-from layers.packed_decoder_block import PackedDecoderBlock
+from layers.packed import PackedDecoderBlock, packed
 from layers.relative_position_bias import RelativePositionBias
 from layers.residual import Residual
 from layers.scaled_dot_product_attention import attention_kernel

@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from layers.packed import packed
-from layers.packed_linear import PackedLinear
+from layers.packed import PackedLinear, packed
 
 biased = pytest.mark.parametrize("bias", [True, False], ids=["bias", "plain"])
 layouts = pytest.mark.parametrize("blocked", [True, False], ids=["oneDNN", "without oneDNN"])

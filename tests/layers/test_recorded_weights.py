@@ -4,7 +4,7 @@ from torch import Tensor
 
 from layers.mask import causal_mask
 from layers.multi_head_attention import MultiHeadAttention
-from layers.recorded_weights import recorded_weights
+from layers.probe import recorded_weights
 from layers.scaled_dot_product_attention import FusedScaledDotProductAttention, ScaledDotProductAttention
 
 

@@ -4,9 +4,8 @@ from torch import Tensor
 
 from layers.multi_head_attention import MultiHeadAttention
 from layers.packed import packed
-from layers.recorded_weights import recorded_weights
+from layers.probe import recorded_weights, silenced_head
 from layers.scaled_dot_product_attention import attention_kernel
-from layers.silenced_head import silenced_head
 
 X = torch.randn(2, 5, 12, generator=torch.Generator().manual_seed(0))
 MEMORY = torch.randn(2, 7, 12, generator=torch.Generator().manual_seed(1))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from const.token import PAD_ID
 from layers.dropout import Dropout
-from layers.recorded_weights import recorded_weights
+from layers.probe import recorded_weights
 from models.bert import Bert, BertClassifier, BertConfig, BertForPreTraining
 from tests.hugging_face import VOCAB, config, lively
 from utils.export.hugging_face import load_weights

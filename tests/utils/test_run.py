@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from layers.packed_linear import PackedLinear
+from layers.packed import PackedLinear
 from models.transformer import Transformer, TransformerConfig
 from tests.tiny import lively
 from utils import device

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from const.token import BOS_ID, EOS_ID, PAD_ID
-from models.size import require_at_least
+from models.weight import require_at_least
 from utils.dataset.ids import TokenArray, TokenPairs
 
 # Batches of about equal work and little padding: sentences of similar length, within a budget of tokens or pairs.

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from const.token import BOS_ID, EOS_ID, PAD_ID
-from models.size import require_at_least
+from models.weight import require_at_least
 from utils.dataset.batch import Sampler
 from utils.dataset.monolingual import DocumentTokens
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from const.token import PAD_ID
 from layers.mask import padding_mask
 from layers.multi_head_attention import MultiHeadAttention
-from layers.silenced_head import silenced_head
+from layers.probe import silenced_head
 from models.transformer import Transformer
 from utils.command import aligned
 from utils.dataset.batch import Batch, padded, within_budget

@@ -14,7 +14,7 @@ from const.token import BOS, BOS_ID, EOS, UNK_ID
 from layers.decoder_block import DecoderBlock
 from layers.encoder_block import EncoderBlock
 from layers.multi_head_attention import MultiHeadAttention
-from layers.recorded_weights import recorded_weights
+from layers.probe import recorded_weights
 from models.transformer import Transformer
 from utils.dataset.batch import padded, within_budget
 from utils.dataset.masked import WholeWords

@@ -18,7 +18,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from layers.block import Block
+from layers.decoder_block import DecoderBlock
+from layers.encoder_block import EncoderBlock
 from layers.multi_head_attention import MultiHeadAttention
 from layers.relative_position_bias import RelativePositionBias
 from utils.training.distributed import Processes
@@ -76,7 +77,7 @@ def hidden_matrices(net: nn.Module) -> dict[Tensor, Cut]:
     """
     cuts: dict[Tensor, Cut] = {}
     for block in net.modules():
-        if not isinstance(block, Block):
+        if not isinstance(block, EncoderBlock | DecoderBlock):
             continue
         for part in block.modules():
             if isinstance(part, MultiHeadAttention):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from const.token import BOS_ID, EOS, EOS_ID
-from layers.recorded_weights import recorded_weights
+from layers.probe import recorded_weights
 from models.transformer import Transformer
 from tests.strict import no_warning
 from tests.tiny import MODEL, TEXT, tokenizers, translating

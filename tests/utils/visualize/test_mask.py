@@ -8,7 +8,7 @@ from torch import Tensor
 
 from const.token import BOS, EOS, PAD
 from docs.figures import draw_masks, draw_memory_mask, memory_mask
-from layers.recorded_weights import recorded_weights
+from layers.probe import recorded_weights
 from models.transformer_xl import TransformerXL, TransformerXLConfig
 
 SOURCES = (("京都", "です", EOS), ("雨", EOS, PAD))
