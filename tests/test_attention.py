@@ -1,0 +1,766 @@
+"""Attention against loops over numbers and torch's own: the formula, its fused twin, heads, masks, positions."""
+
+import math
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from layers.mask import causal_mask, padding_mask
+from layers.multi_head_attention import KeyValue, MultiHeadAttention
+from layers.packed import packed
+from layers.probe import recorded_weights, silenced_head
+from layers.relative_position_bias import RelativePositionBias
+from layers.rotary_embedding import RotaryEmbedding
+from layers.scaled_dot_product_attention import (
+    FusedScaledDotProductAttention,
+    ScaledDotProductAttention,
+    attention_kernel,
+)
+from tests.oracle import attention_state
+
+
+@settings(max_examples=30)
+@given(
+    ids=st.tuples(st.integers(1, 4), st.integers(1, 6)).flatmap(
+        lambda size: st.lists(
+            st.lists(st.integers(0, 4), min_size=size[1], max_size=size[1]), min_size=size[0], max_size=size[0]
+        )
+    ),
+    pad_id=st.integers(0, 4),
+)
+def test_only_real_tokens_are_attended_to(ids: list[list[int]], pad_id: int) -> None:
+    mask = padding_mask(torch.tensor(ids), pad_id)
+    assert mask[:, 0, 0].tolist() == [[token != pad_id for token in row] for row in ids]
+
+
+@settings(max_examples=30)
+@given(t_len=st.integers(1, 6), memory=st.integers(0, 6))
+def test_each_query_sees_the_keys_up_to_its_own_place(t_len: int, memory: int) -> None:
+    mask = causal_mask(t_len, memory + t_len)
+    assert mask.tolist() == [[s <= memory + t for s in range(memory + t_len)] for t in range(t_len)]
+
+
+@pytest.mark.parametrize("t_len", [1, 2, 5])
+def test_later_queries_alone_see_what_they_see_among_all(t_len: int) -> None:
+    assert causal_mask(t_len, 5).equal(causal_mask(5, 5)[-t_len:])
+
+
+def test_joined_masks_ask_for_both() -> None:
+    ids = torch.tensor([[5, 6, 7], [5, 6, 0], [0, 0, 7]])
+    both = (padding_mask(ids, 0) & causal_mask(3, 3)).expand(3, 2, 3, 3)
+    for b, h, t, s in torch.cartesian_prod(*map(torch.arange, both.shape)).tolist():
+        assert both[b, h, t, s].item() == (s <= t and ids[b, s].item() != 0), (b, h, t, s)
+
+
+def test_the_mask_is_made_where_it_is_asked_for() -> None:
+    assert causal_mask(2, 2, torch.device("meta")).is_meta
+
+
+B, H, T, S, K = 2, 3, 4, 6, 5  # all different: no axis can be taken for another
+
+REAL = torch.tensor([[True, True, True, True, True, True], [True, True, True, False, False, False]])
+MASKS = {
+    "none": None,
+    "padding": REAL[:, None, None, :],
+    "causal": causal_mask(T, S),
+    "padding & causal": REAL[:, None, None, :] & causal_mask(T, S),
+    "per head": torch.arange(B * H * T * S).view(B, H, T, S) % 3 != 1,
+}
+
+masked = pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
+biased = pytest.mark.parametrize("biased", [False, True], ids=["plain", "biased"])
+both_kernels = pytest.mark.parametrize("twin", [ScaledDotProductAttention, FusedScaledDotProductAttention])
+with_and_without_gradients = pytest.mark.parametrize("gradients", [True, False], ids=["training", "no_grad"])
+devices = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+
+
+class Inputs(NamedTuple):
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    bias: Tensor
+
+
+@pytest.fixture
+def inputs() -> Inputs:
+    draw = torch.Generator().manual_seed(0)
+    shapes = (B, H, T, K), (B, H, S, K), (B, H, S, K), (B, H, T, S)
+    return Inputs(*(torch.randn(shape, generator=draw, dtype=torch.float64).requires_grad_() for shape in shapes))
+
+
+def by_hand(inputs: Inputs, mask: Tensor | None, biased: bool) -> tuple[Tensor, Tensor]:
+    """Equation 1 over Python numbers."""
+    query, key, value, bias = (tensor.tolist() for tensor in inputs)
+    allowed = torch.ones(B, H, T, S).bool() if mask is None else mask.expand(B, H, T, S)
+    mixed, weights = torch.zeros(B, H, T, K).double(), torch.zeros(B, H, T, S).double()
+    for b, h, t in torch.cartesian_prod(torch.arange(B), torch.arange(H), torch.arange(T)).tolist():
+        power = [0.0] * S
+        for s in range(S):
+            if allowed[b, h, t, s]:
+                dot = sum(q * k for q, k in zip(query[b][h][t], key[b][h][s], strict=True))
+                power[s] = math.exp((dot + biased * bias[b][h][t][s]) / math.sqrt(K))
+        for s in range(S):
+            weights[b, h, t, s] = power[s] / sum(power)
+            for k in range(K):
+                mixed[b, h, t, k] += power[s] / sum(power) * value[b][h][s][k]
+    return mixed, weights
+
+
+@masked
+@biased
+def test_explicit_is_equation_1(inputs: Inputs, mask: Tensor | None, biased: bool) -> None:
+    mixed, weights = ScaledDotProductAttention()(*inputs[:3], mask, inputs.bias if biased else None)
+    expected_mixed, expected_weights = by_hand(inputs, mask, biased)
+    torch.testing.assert_close(mixed, expected_mixed)
+    torch.testing.assert_close(weights, expected_weights)
+
+
+@masked
+def test_explicit_is_torchs_own(inputs: Inputs, mask: Tensor | None) -> None:
+    mixed, _ = ScaledDotProductAttention()(*inputs[:3], mask)
+    torch.testing.assert_close(mixed, F.scaled_dot_product_attention(*inputs[:3], attn_mask=mask))
+
+
+@masked
+@biased
+def test_fused_is_explicit_without_gradients(inputs: Inputs, mask: Tensor | None, biased: bool) -> None:
+    arguments = *inputs[:3], mask, inputs.bias if biased else None
+    with torch.no_grad():
+        fused, _ = FusedScaledDotProductAttention()(*arguments)
+        explicit, _ = ScaledDotProductAttention()(*arguments)
+    torch.testing.assert_close(fused, explicit)
+
+
+@masked
+@biased
+@devices
+def test_fused_is_explicit_in_values_and_gradients(
+    inputs: Inputs, mask: Tensor | None, biased: bool, device: str
+) -> None:
+    inputs = Inputs(*(tensor.detach().to(device).requires_grad_() for tensor in inputs))
+    mask = mask.to(device) if mask is not None else None
+    direction = torch.randn(B, H, T, K, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).to(device)
+    wanted = inputs if biased else inputs[:3]
+    explicit, fused = (
+        (mixed, *torch.autograd.grad((mixed * direction).sum(), wanted))
+        for mixed, _ in (
+            twin(*inputs[:3], mask, inputs.bias if biased else None)
+            for twin in (ScaledDotProductAttention(), FusedScaledDotProductAttention())
+        )
+    )
+    for ours, theirs in zip(explicit, fused, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    ("rows", "queries", "device", "gradients", "by_kernel"),
+    [
+        (9, 8, "cpu", False, False),  # a step of decoding
+        (9, 1, "cpu", False, False),
+        (8, 8, "cpu", False, True),
+        (9, 9, "cpu", False, True),
+        (2, 4, "cpu", True, False),
+        (9, 9, "cpu", True, False),
+        pytest.param(9, 8, "cuda", False, True, marks=pytest.mark.gpu),
+        pytest.param(9, 8, "cuda", True, True, marks=pytest.mark.gpu),
+    ],
+)
+@biased
+def test_the_kernel_runs_where_it_is_faster_and_agrees_on_both_sides_of_the_rule(
+    rows: int,
+    queries: int,
+    device: str,
+    gradients: bool,
+    by_kernel: bool,
+    biased: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    draw = torch.Generator().manual_seed(0)
+    shapes = (rows, H, queries, K), (rows, H, S, K), (rows, H, S, K), (rows, H, queries, S)
+    query, key, value, bias = (torch.randn(shape, generator=draw, dtype=torch.float64).to(device) for shape in shapes)
+    mask = REAL[1].to(device)
+    calls: list[torch.Size] = []
+    kernel = F.scaled_dot_product_attention
+
+    def watched(*inputs: Any, **options: Any) -> Tensor:
+        calls.append(inputs[0].shape)
+        return kernel(*inputs, **options)
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", watched)
+    arguments = query, key, value, mask.expand(queries, S), bias if biased else None
+    with torch.set_grad_enabled(gradients):
+        fused, weights = FusedScaledDotProductAttention()(*arguments)
+        explicit, _ = ScaledDotProductAttention()(*arguments)
+    assert weights is None
+    assert calls == [query.shape] * by_kernel
+    torch.testing.assert_close(fused, explicit)
+
+
+@both_kernels
+@with_and_without_gradients
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_a_masked_key_counts_for_nothing_in_every_precision(
+    inputs: Inputs, twin: type[nn.Module], dtype: torch.dtype, gradients: bool
+) -> None:
+    query, key, value, _ = (tensor.detach().to(dtype) for tensor in inputs)
+    mask = REAL[1]
+    loud_key, loud_value = (tensor.masked_fill(~mask[:, None], 1000.0) for tensor in (key, value))
+    with torch.set_grad_enabled(gradients):
+        quiet, _ = twin()(query, key, value, mask.expand(T, S))
+        loud, weights = twin()(query, loud_key, loud_value, mask.expand(T, S))
+    assert quiet.equal(loud)
+    if weights is not None:
+        assert weights[..., ~mask].count_nonzero() == 0
+        torch.testing.assert_close(weights.float().sum(-1), torch.ones(B, H, T), atol=1e-2, rtol=0)
+
+
+@both_kernels
+@with_and_without_gradients
+def test_a_masked_key_counts_for_nothing_however_badly_the_others_fit(
+    inputs: Inputs, twin: type[nn.Module], gradients: bool
+) -> None:
+    query, key, value, _ = (tensor.detach() for tensor in inputs)
+    with torch.set_grad_enabled(gradients):
+        mixed, _ = twin()(query, key, value, REAL[1].expand(T, S), torch.full((B, H, T, S), -1e30).double())
+    expected = value[:, :, REAL[1]].mean(2, keepdim=True).expand(B, H, T, K)  # all fit equally badly
+    torch.testing.assert_close(mixed, expected)
+
+
+@both_kernels
+@with_and_without_gradients
+def test_dropout_drops_weights_while_training_only(twin: type[nn.Module], gradients: bool) -> None:
+    torch.manual_seed(0)
+    attention, one = twin(0.5), torch.ones(1, 1, 64, 1)
+    with torch.set_grad_enabled(gradients):
+        dropped, _ = attention(one, one[:, :, :1], one[:, :, :1])  # one key: a weight of 1, kept doubled or dropped
+        kept, _ = attention.eval()(one, one[:, :, :1], one[:, :, :1])
+    assert set(dropped.flatten().tolist()) == {0.0, 2.0}
+    assert kept.equal(one)
+
+
+def test_weights_are_shown_as_they_were_before_dropout(inputs: Inputs) -> None:
+    _, dropped = ScaledDotProductAttention(0.9)(*inputs[:3])
+    _, kept = ScaledDotProductAttention()(*inputs[:3])
+    assert dropped.equal(kept)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@with_and_without_gradients
+def test_the_kernel_asked_for_is_the_one_given(fused: bool, gradients: bool) -> None:
+    torch.manual_seed(0)
+    one = torch.ones(1, 1, 64, 1)
+    with torch.set_grad_enabled(gradients):
+        mixed, weights = attention_kernel(fused, 0.5)(one, one[:, :, :1], one[:, :, :1])
+    assert (weights is None) == fused
+    assert set(mixed.flatten().tolist()) == {0.0, 2.0}
+
+
+@pytest.mark.parametrize("n_keys", [1, 15, 16, 17])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_rows_shorter_and_longer_than_a_processors_vector_are_torchs_own(n_keys: int, dtype: torch.dtype) -> None:
+    draw = torch.Generator().manual_seed(0)
+    query, key, value = (
+        torch.randn(2, 2, n, 3, generator=draw, dtype=dtype).requires_grad_() for n in (4, n_keys, n_keys)
+    )
+    mask = torch.arange(n_keys) < n_keys - n_keys // 4
+    mixed, weights = ScaledDotProductAttention()(query, key, value, mask)
+    expected = F.scaled_dot_product_attention(query, key, value, mask.expand(4, -1))
+    torch.testing.assert_close(mixed, expected)
+    assert weights.shape == (2, 2, 4, n_keys)
+    for a, b in zip(
+        *(torch.autograd.grad(out.cos().sum(), (query, key, value)) for out in (mixed, expected)), strict=True
+    ):
+        torch.testing.assert_close(a, b)
+
+
+D = H * K
+
+IDS = torch.tensor([[4, 5, 6, 7, 8, 9], [4, 5, 6, 0, 0, 0]])
+
+kernels = pytest.mark.parametrize("fused", [False, True], ids=["explicit", "fused"])
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)
+
+
+def twins(fused: bool) -> tuple[MultiHeadAttention, nn.MultiheadAttention]:
+    """Ours and torch's with the same weights, in float64."""
+    theirs = nn.MultiheadAttention(D, H, batch_first=True).double()
+    for parameter in theirs.parameters():
+        nn.init.normal_(parameter)
+    ours = MultiHeadAttention(D, H, attention_kernel(fused, 0.0)).double()
+    ours.load_state_dict(attention_state(theirs))
+    return ours, theirs
+
+
+def noise(*shape: int) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
+
+
+@kernels
+@pytest.mark.parametrize("padding", [False, True], ids=["full", "padded"])
+@pytest.mark.parametrize("causal", [False, True], ids=["free", "causal"])
+@pytest.mark.parametrize("cross", [False, True], ids=["self", "cross"])
+def test_heads_are_torchs_own(fused: bool, padding: bool, causal: bool, cross: bool) -> None:
+    ours, theirs = twins(fused)
+    memory = noise(B, S, D)
+    x = noise(B, T, D) if cross else memory
+    t_len = x.size(1)
+    mask = torch.ones(t_len, S).bool()
+    if padding:
+        mask = mask & padding_mask(IDS, 0)
+    if causal:
+        mask = mask & causal_mask(t_len, S)
+    asked = x, memory, mask if padding or causal else None
+    a = ours(*asked)
+    b, _ = theirs(
+        x,
+        memory,
+        memory,
+        key_padding_mask=IDS == 0 if padding else None,
+        attn_mask=~causal_mask(t_len, S) if causal else None,
+    )
+    torch.testing.assert_close(a, b)
+    with torch.no_grad():  # another kernel, where fused
+        torch.testing.assert_close(ours(*asked), b)
+    direction = torch.randn_like(a)
+    wanted = (x, memory) if cross else (x,)
+    for mine, other in zip(
+        torch.autograd.grad((a * direction).sum(), wanted),
+        torch.autograd.grad((b * direction).sum(), wanted),
+        strict=True,
+    ):
+        torch.testing.assert_close(mine, other)
+
+
+@kernels
+@torch.no_grad()
+def test_a_sentence_is_the_same_alone_where_batch_and_heads_and_lengths_are_equal(fused: bool) -> None:
+    attention = MultiHeadAttention(9, 3, attention_kernel(fused, 0.0))
+    x = torch.randn(3, 3, 9)
+    mask = padding_mask(torch.tensor([[4, 5, 6], [4, 5, 0], [4, 0, 0]]), 0)
+    together = attention(x, x, mask)
+    for row in range(3):
+        real = 3 - row
+        alone = attention(x[row : row + 1], x[row : row + 1, :real])
+        torch.testing.assert_close(together[row : row + 1], alone)
+
+
+@kernels
+def test_no_gradient_comes_from_the_future(fused: bool) -> None:
+    attention = MultiHeadAttention(D, H, attention_kernel(fused, 0.0))
+    x = torch.randn(1, T, D)
+
+    def forward(x: Tensor) -> Tensor:
+        return attention(x, x, causal_mask(T, T))[0].sum(-1)
+
+    flows = torch.autograd.functional.jacobian(forward, x)[:, 0].abs().sum(-1) > 0
+    assert flows.equal(causal_mask(T, T))
+
+
+@kernels
+def test_the_gradient_reaches_every_weight_through_masks(fused: bool) -> None:
+    attention, _ = twins(fused)
+    x, memory = noise(B, T, D), noise(B, S, D)
+    attention(x, memory, padding_mask(IDS, 0)).square().sum().backward()
+    for name, parameter in attention.named_parameters():
+        assert parameter.grad is not None, name
+        for half, gradient in zip(("key", "value"), parameter.grad.chunk(2), strict=True):
+            if (name, half) == ("key_value.bias", "key"):  # adds q·b to all scores of a query: softmax forgets it
+                torch.testing.assert_close(gradient, torch.zeros_like(gradient))
+            else:
+                assert gradient.abs().max() > 1e-3, (name, half)
+
+
+class Slope(nn.Module):
+    """A bias that depends on query, key and how far apart they stand."""
+
+    def forward(self, query: Tensor, key: Tensor) -> Tensor:
+        apart = torch.arange(key.size(2)) - torch.arange(query.size(2))[:, None]
+        return apart * query.sum(-1)[..., :, None] * key.mean(-1)[..., None, :]
+
+
+@kernels
+def test_the_score_bias_is_added_before_scaling(fused: bool) -> None:
+    attention = MultiHeadAttention(D, H, attention_kernel(fused, 0.0), score_bias=Slope()).double()
+    x, memory = noise(B, T, D), noise(B, S, D)
+    query = torch.einsum("btd,hkd->bhtk", x, attention.query.weight.view(H, D // H, D))
+    query = query + attention.query.bias.view(H, 1, -1)
+    key, value = attention.project(memory)
+    scores = (torch.einsum("bhtk,bhsk->bhts", query, key) + Slope()(query, key)) / (D // H) ** 0.5
+    heads = torch.einsum("bhts,bhsk->bthk", scores.softmax(-1), value)
+    expected = attention.output(heads.reshape(B, T, D))
+    torch.testing.assert_close(attention(x, memory), expected)
+    with torch.no_grad():
+        torch.testing.assert_close(attention(x, memory), expected)
+
+
+@kernels
+@torch.no_grad()
+def test_keys_and_values_that_grow_by_a_token_are_those_of_the_whole(fused: bool) -> None:
+    attention, _ = twins(fused)
+    x = noise(B, T, D)
+    whole = attention(x, x, causal_mask(T, T))
+    past = attention.project(x[:, :0])
+    for t in range(T):
+        past = past.append(attention.project(x[:, t : t + 1]))
+        torch.testing.assert_close(attention.attend(x[:, t : t + 1], past), whole[:, t : t + 1])
+
+
+def gradients_under(precision: torch.dtype, attention: MultiHeadAttention, x: Tensor, memory: Tensor) -> list[Tensor]:
+    wanted = [x, *attention.parameters()]
+    with torch.autocast("cpu", torch.bfloat16, enabled=precision == torch.bfloat16):
+        out = attention(x, memory)
+    return [out.detach(), *torch.autograd.grad(out.float().sin().sum(), wanted)]
+
+
+@kernels
+def test_looking_at_itself_under_autocast_costs_no_precision(fused: bool) -> None:
+    attention = MultiHeadAttention(D, H, attention_kernel(fused, 0.0))
+    x = torch.randn(B, S, D, requires_grad=True)
+    exact = gradients_under(torch.float32, attention, x, x)
+    own = gradients_under(torch.bfloat16, attention, x, x)
+    apart = gradients_under(torch.bfloat16, attention, x, x + 0.0)  # two tensors, lowered one by one
+    for true, ours, theirs in zip(exact, own, apart, strict=True):
+        assert ours.dtype == theirs.dtype
+        assert (ours - true).norm() < 1.5 * (theirs - true).norm() + 5e-3 * true.norm()
+
+
+def test_looking_at_itself_lowers_its_input_once_and_never_what_is_exact() -> None:
+    attention, x = MultiHeadAttention(D, H), torch.randn(B, S, D)
+    seen: list[Tensor] = []
+    for product in (attention.query, attention.key_value):
+        product.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    with torch.autocast("cpu", torch.bfloat16):
+        attention(x, x)
+        assert attention.double()(x.double(), x.double()).dtype == torch.float64
+    assert seen[0].dtype == torch.bfloat16
+    assert seen[0] is seen[1]
+
+
+def test_rows_are_taken_in_the_order_asked_for_and_more_than_once() -> None:
+    kv = KeyValue(torch.randn(3, H, S, K), torch.randn(3, H, S, K))
+    chosen = kv.select(torch.tensor([2, 0, 2, 1]))
+    for at, row in enumerate([2, 0, 2, 1]):
+        assert chosen.key[at].equal(kv.key[row])
+        assert chosen.value[at].equal(kv.value[row])
+
+
+def test_keys_and_values_laid_out_head_by_head_are_the_same() -> None:
+    attention, _ = twins(fused=False)
+    views = attention.project(noise(B, S, D))
+    own = views.contiguous()
+    for before, after in zip(views, own, strict=True):
+        assert not before.is_contiguous()
+        assert after.is_contiguous()
+        assert after.equal(before)
+
+
+def test_heads_that_do_not_divide_the_width_are_refused_with_both_numbers() -> None:
+    with pytest.raises(ValueError, match=r"d_model=10 .*n_heads=4"):
+        MultiHeadAttention(10, 4)
+
+
+def test_rotary_positions_are_the_matrix_of_the_paper() -> None:
+    """Su et al. 2021, eq. 15: a rotation of each pair of components, written out."""
+    x, width = torch.randn(1, 1, 5, 6, dtype=torch.float64), 6
+    found = RotaryEmbedding(width, 5)(x, start=0)
+    for m in range(5):
+        matrix = torch.zeros(width, width, dtype=torch.float64)
+        for j in range(width // 2):
+            angle = m * 10000 ** (-2 * j / width)
+            matrix[2 * j : 2 * j + 2, 2 * j : 2 * j + 2] = torch.tensor(
+                [[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]]
+            )
+        torch.testing.assert_close(found[0, 0, m], matrix @ x[0, 0, m], atol=1e-6, rtol=1e-6)
+
+
+def test_a_score_depends_on_the_distance_alone() -> None:
+    rotary, query, key = RotaryEmbedding(8, 4), torch.randn(1, 1, 1, 8), torch.randn(1, 1, 1, 8)
+    scores = [float((rotary(query, start) * rotary(key, start + 3)).sum()) for start in (0, 1, 17, 40)]
+    assert scores == pytest.approx([scores[0]] * 4, abs=1e-4)
+    assert abs(scores[0] - float((rotary(query, 0) * rotary(key, 2)).sum())) > 1e-3
+
+
+def test_a_start_is_a_cut_of_the_whole_also_past_the_table() -> None:
+    rotary, x = RotaryEmbedding(4, 3), torch.randn(2, 3, 7, 4)
+    torch.testing.assert_close(rotary(x[:, :, 5:], start=5), rotary(x)[:, :, 5:])
+
+
+def test_half_precision_stays_half_and_the_gradient_is_turned_back() -> None:
+    rotary = RotaryEmbedding(4, 8)
+    assert rotary(torch.randn(1, 1, 8, 4, dtype=torch.bfloat16)).dtype == torch.bfloat16
+    x = torch.randn(1, 1, 8, 4, requires_grad=True)
+    y = rotary(x)
+    (gradient,) = torch.autograd.grad(y, x, y.detach())  # a rotation's transpose is its inverse
+    torch.testing.assert_close(gradient, x)
+
+
+def test_an_odd_width_is_refused() -> None:
+    with pytest.raises(ValueError, match="5 components"):
+        RotaryEmbedding(5, 8)
+
+
+# queries and keys: alone, without a memory, with one, a step behind one, and more heads than places
+lengths = pytest.mark.parametrize(("t_len", "s_len"), [(1, 1), (5, 5), (3, 7), (1, 6), (4, 5), (2, 2)])
+
+
+def lively_bias() -> RelativePositionBias:
+    u, v = (nn.Parameter(torch.empty(H, K)) for _ in range(2))
+    bias = RelativePositionBias(D, H, u, v).double()
+    for parameter in bias.parameters():
+        nn.init.normal_(parameter)
+    return bias
+
+
+def sinusoid_of(distance: int) -> Tensor:
+    angles = [distance / 10000 ** (2 * (i // 2) / D) for i in range(D)]
+    return torch.tensor([math.cos(a) if i % 2 else math.sin(a) for i, a in enumerate(angles)], dtype=torch.float64)
+
+
+def pair_by_pair(bias: RelativePositionBias, query: Tensor, key: Tensor) -> Tensor:
+    """uᵀ k_j + (q_i + v)ᵀ W_{k,R} R_{i-j} for every key up to the query's own position; 0 after it."""
+    rows, heads, t_len, s_len = *query.shape[:3], key.size(2)
+    scores = torch.zeros(rows, heads, t_len, s_len, dtype=torch.float64)
+    for row in range(rows):
+        for head in range(heads):
+            for t in range(t_len):
+                i = s_len - t_len + t
+                for j in range(i + 1):
+                    distance_key = bias.distance_key.weight[head * K : (head + 1) * K] @ sinusoid_of(i - j)
+                    q, k = query[row, head, t], key[row, head, j]
+                    scores[row, head, t, j] = bias.u[head] @ k + (q + bias.v[head]) @ distance_key
+    return scores
+
+
+@lengths
+def test_relative_positions_are_the_equation_in_values_and_gradients(t_len: int, s_len: int) -> None:
+    bias, query, key = lively_bias(), noise(B, H, t_len, K), noise(B, H, s_len, K)
+    fast, slow = bias(query, key) * causal_mask(t_len, s_len), pair_by_pair(bias, query, key)
+    torch.testing.assert_close(fast, slow, atol=1e-5, rtol=0)
+    wanted = query, key, *bias.parameters()
+    direction = torch.randn_like(fast)
+    ours, theirs = (torch.autograd.grad((x * direction).sum(), wanted, allow_unused=True) for x in (fast, slow))
+    for mine, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine, other, atol=1e-5, rtol=0)
+
+
+@lengths
+@pytest.mark.parametrize("fused", [False, True], ids=["explicit", "fused"])
+@pytest.mark.parametrize("learning", [False, True], ids=["inference", "learning"])
+def test_inside_an_attention_scores_are_the_papers(t_len: int, s_len: int, fused: bool, learning: bool) -> None:
+    attention = MultiHeadAttention(D, H, attention_kernel(fused, 0.0), lively_bias()).double()
+    x, memory = noise(B, t_len, D), noise(B, s_len, D)
+    query = attention.query(x).unflatten(-1, (H, K)).transpose(1, 2)
+    key, value = attention.project(memory)
+    assert isinstance(attention.score_bias, RelativePositionBias)
+    scores = query @ key.transpose(-2, -1) + pair_by_pair(attention.score_bias, query, key)
+    scores = (scores / math.sqrt(K)).masked_fill(~causal_mask(t_len, s_len), -math.inf)
+    expected = attention.output((scores.softmax(-1) @ value).transpose(1, 2).flatten(2))
+    with torch.set_grad_enabled(learning):  # two kernels, where fused
+        found = attention(x, memory, causal_mask(t_len, s_len))
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+
+
+def test_what_lies_in_the_future_is_a_number() -> None:
+    assert lively_bias()(noise(B, H, 6, K), noise(B, H, 9, K)).isfinite().all()
+
+
+@pytest.mark.parametrize("order", [(2, 4, 8, 17, 5, 64), (64, 2)])
+def test_the_table_of_distances_grows_and_stays_the_sinusoid(order: tuple[int, ...]) -> None:
+    bias = lively_bias()
+    for s_len in order:
+        query, key = noise(1, H, 1, K), noise(1, H, s_len, K)
+        torch.testing.assert_close(bias(query, key), pair_by_pair(bias, query, key), atol=1e-5, rtol=0)
+        assert len(bias.table) > s_len
+    assert not any("table" in name for name in bias.state_dict())
+
+
+def test_a_table_made_while_inferring_serves_training_too() -> None:
+    bias = lively_bias()
+    with torch.inference_mode():
+        bias(torch.randn(1, H, 1, K).double(), torch.randn(1, H, 9, K).double())
+    bias(noise(1, H, 2, K), noise(1, H, 4, K)).sum().backward()
+    assert bias.distance_key.weight.grad is not None
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_the_bias_has_the_precision_of_query_and_key(dtype: torch.dtype) -> None:
+    bias, query, key = lively_bias(), noise(B, H, 4, K), noise(B, H, 9, K)
+    expected = pair_by_pair(bias, query, key)
+    for lower in (packed(bias.float(), dtype), bias.to(dtype)):  # u and v in single precision, or like the rest
+        near = lower(query.to(dtype), key.to(dtype))
+        assert near.dtype == dtype
+        torch.testing.assert_close(near.double() * causal_mask(4, 9), expected, atol=0.3, rtol=0.05)
+
+
+def recorded_attention(seed: int, fused: bool = False, dropout: float = 0.0) -> MultiHeadAttention:
+    torch.manual_seed(seed)
+    kernel = FusedScaledDotProductAttention(dropout) if fused else ScaledDotProductAttention(dropout)
+    return MultiHeadAttention(8, 2, kernel)
+
+
+def some(seed: int, length: int) -> Tensor:
+    return torch.randn(3, length, 8, generator=torch.Generator().manual_seed(seed))
+
+
+def test_the_weights_of_each_call_are_kept_in_the_order_of_the_calls() -> None:
+    first, second, other = (recorded_attention(seed) for seed in range(3))
+    calls = [(second, some(0, 3)), (other, some(1, 4)), (first, some(2, 5)), (second, some(3, 6))]
+    with recorded_weights([first, second]) as weights:
+        for module, queries in calls:
+            module(queries, some(4, 7))
+    assert [tuple(weight.shape) for weight in weights] == [(3, 2, 3, 7), (3, 2, 5, 7), (3, 2, 6, 7)]
+    for weight, (module, queries) in zip(weights, [calls[0], calls[2], calls[3]], strict=True):
+        kv = module.project(some(4, 7))
+        query = module.query(queries).unflatten(-1, (2, 4)).transpose(1, 2)
+        torch.testing.assert_close(weight, (query @ kv.key.transpose(-2, -1) / 2).softmax(-1))
+
+
+@torch.no_grad()
+def test_a_fused_attention_shows_those_of_its_explicit_twin_and_computes_what_it_did() -> None:
+    fused, explicit = recorded_attention(0, fused=True).eval(), recorded_attention(0).eval()
+    mask = causal_mask(5, 5)
+    plain = fused(some(1, 5), some(1, 5), mask)
+    with recorded_weights([fused]) as weights, recorded_weights([explicit]) as expected:
+        seen = fused(some(1, 5), some(1, 5), mask)
+        explicit(some(1, 5), some(1, 5), mask)
+    assert weights[0].equal(expected[0])
+    torch.testing.assert_close(seen, plain)
+
+
+def test_they_belong_to_no_graph() -> None:
+    module = recorded_attention(0)
+    with recorded_weights([module]) as weights:
+        module(some(0, 3), some(1, 3))
+    assert not weights[0].requires_grad
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_the_attention_is_as_it_was_even_when_the_block_fails(fused: bool) -> None:
+    module = recorded_attention(0, fused)
+    kernel, modules = module.attention, dict(module.named_modules())
+
+    def fail() -> None:
+        with recorded_weights([module]):
+            assert any(part._forward_hooks for part in module.modules())
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert module.attention is kernel
+    assert dict(module.named_modules()) == modules
+    assert not any(part._forward_hooks for part in module.modules())
+
+
+def test_it_can_be_asked_twice_at_once() -> None:
+    module = recorded_attention(0, fused=True)
+    kernel = module.attention
+    with recorded_weights([module]) as outer:
+        with recorded_weights([module]) as inner:
+            module(some(0, 3), some(1, 3))
+        module(some(0, 3), some(1, 3))
+    assert (len(outer), len(inner)) == (2, 1)
+    assert outer[0].equal(inner[0])
+    assert module.attention is kernel
+
+
+def test_what_drops_weights_in_training_goes_on_to_do_so() -> None:
+    module = recorded_attention(0, fused=True, dropout=0.5).train()
+    with recorded_weights([module]) as weights, torch.no_grad():
+        assert not module(some(0, 3), some(0, 3)).equal(module(some(0, 3), some(0, 3)))
+    assert weights[0].equal(weights[1])
+
+
+def test_an_explicit_kernel_is_taken_as_it_is_and_a_fused_one_refused() -> None:
+    module = recorded_attention(0)
+    with recorded_weights([module.attention]) as weights:
+        module(some(0, 3), some(1, 3))
+    assert len(weights) == 1
+    fused = recorded_attention(0, fused=True)
+    message = r"^the fused attention has no weights to show: give the multi-head attention around it$"
+    with pytest.raises(ValueError, match=message), recorded_weights([module, fused.attention]):
+        pass
+    assert not any(part._forward_hooks for part in module.modules())
+
+
+X = torch.randn(2, 5, 12, generator=torch.Generator().manual_seed(0))
+MEMORY = torch.randn(2, 7, 12, generator=torch.Generator().manual_seed(1))
+
+
+def silenced_attention(fused: bool) -> MultiHeadAttention:
+    torch.manual_seed(2)
+    return MultiHeadAttention(12, 3, attention_kernel(fused, 0.0)).eval()
+
+
+def without(module: MultiHeadAttention, head: int) -> Tensor:
+    """The sum of what the other heads add to the output, head by head: Michel et al.'s formula, ξ_h = 0."""
+    kv = module.project(MEMORY)
+    query = module.query(X).unflatten(-1, (3, 4)).transpose(1, 2)
+    total = module.output.bias.expand(2, 5, 12)
+    for other in range(3):
+        if other != head:
+            weights = (query[:, other] @ kv.key[:, other].transpose(-2, -1) / 2).softmax(-1)
+            total = total + weights @ kv.value[:, other] @ module.output.weight[:, 4 * other : 4 * other + 4].T
+    return total
+
+
+@pytest.mark.parametrize("head", range(3))
+@pytest.mark.parametrize("fused", [False, True])
+@torch.no_grad()
+def test_the_other_heads_are_all_that_the_output_knows(fused: bool, head: int) -> None:
+    module = silenced_attention(fused)
+    with silenced_head(module, head):
+        torch.testing.assert_close(module(X, MEMORY), without(module, head))
+    torch.testing.assert_close(module(X, MEMORY), without(module, -1))
+
+
+@torch.no_grad()
+def test_heads_fall_silent_together_and_beside_what_records_them() -> None:
+    module = silenced_attention(fused=True)
+    with silenced_head(module, 0), recorded_weights([module]) as weights, silenced_head(module, 1):
+        torch.testing.assert_close(
+            module(X, MEMORY), without(module, 0) + without(module, 1) - without(module, -1), atol=1e-5, rtol=1e-4
+        )
+    assert weights[0].shape == (2, 3, 5, 7)
+
+
+@torch.no_grad()
+def test_a_packed_attention_obeys_too() -> None:
+    module = silenced_attention(fused=True)
+    twin = packed(module, torch.float32)
+    with silenced_head(twin, 2):
+        torch.testing.assert_close(twin(X, MEMORY), without(module, 2), atol=1e-5, rtol=1e-4)
+
+
+def test_it_speaks_again_afterwards_even_when_the_block_fails() -> None:
+    module = silenced_attention(fused=True)
+
+    def fail() -> None:
+        with silenced_head(module, 0):
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert not any(part._forward_pre_hooks for part in module.modules())
+
+
+@pytest.mark.parametrize("head", [-1, 3])
+def test_a_head_that_is_not_there_is_refused(head: int) -> None:
+    message = rf"^head={head} of an attention with n_heads=3: give 0 to 2$"
+    with pytest.raises(ValueError, match=message), silenced_head(silenced_attention(fused=True), head):
+        pass
+
+
+def test_what_the_projection_is_handed_is_left_as_it_was() -> None:
+    module, mixed = silenced_attention(fused=True), X.clone()
+    with silenced_head(module, 1), torch.no_grad():
+        module.output(mixed)
+    assert mixed.equal(X)
