@@ -10,7 +10,9 @@ from tests.checkout import python_sources
 
 VERBS = {"train", "translate", "evaluate", "serve", "export", "study"}
 FLOORS = (
-    {"const": 0, "layers": 1, "models": 2, "utils": 3} | dict.fromkeys(VERBS, 4) | {"bench": 5, "docs": 5, "tests": 6}
+    {"const": 0, "config": 1, "layers": 2, "models": 3, "utils": 4}
+    | dict.fromkeys(VERBS, 5)
+    | {"bench": 6, "docs": 6, "tests": 7}
 )
 ROOMS = {
     "text": 1,

@@ -1,41 +1,29 @@
-"""The command line of train.py: preset, run and options, and settings written as such options."""
+"""The command line of train.py: a preset or a run, and every setting as an option."""
 
 import argparse
 import json
-import re
-from argparse import ArgumentError
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import MISSING, asdict, fields, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
-from jsonargparse import (  # type: ignore[attr-defined]  # its __all__ lacks ActionConfigFile
-    ActionConfigFile,
-    ArgumentParser,
-    DefaultHelpFormatter,
-    Namespace,
-)
-
+from config.reader import Layer, described, layer_from_options, merged, names_of, near_name, value_at
 from const.corpora import VERSION
 from const.path import PRESET
-from utils.command import hyphenated
+from utils.command import fail, hyphenated
 from utils.config import (
     CONFIG_TYPES,
     AnyConfig,
-    SettingsParser,
     TranslationConfig,
-    add_config,
-    config_type_of,
+    config_type_in,
     find_settings,
-    names_corpus,
+    settings_layer,
     to_config,
 )
 from utils.dataset.corpus import DataConfig
 from utils.file import require_folder_name
 from utils.run import CHECKPOINTS, CONFIG, find_run, newest_run, read_config
 from utils.training.checkpoint import SUFFIX, step_files, step_of
-
-# The command line of train.py.
 
 
 class Arguments(NamedTuple):
@@ -49,53 +37,73 @@ class Arguments(NamedTuple):
     profile: bool = False
 
 
-class _SettingsHelp(argparse.RawDescriptionHelpFormatter, DefaultHelpFormatter):
-    """Help with the examples as written, and the type and the default of every setting."""
+class SettingsParser(argparse.ArgumentParser):
+    """A parser whose mistakes are one line with the nearest option; options may be typed with - or _."""
 
-    def _get_help_string(self, action: argparse.Action) -> str:
-        is_setting = action.dest not in Arguments._fields
-        return super()._get_help_string(action) if is_setting else action.help or ""
+    def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:
+        """Parse; a setting that is given is in the result under its full name, as text."""
+        known = {hyphenated(option): option for option in self._option_string_actions}
+        spelled = []
+        for argument in args or ():
+            option, equals, value = argument.partition("=")
+            spelled.append(known.get(hyphenated(option), option) + equals + value)
+        found, unknown = super().parse_known_args(spelled, namespace)
+        if unknown:
+            name = unknown[0].partition("=")[0].removeprefix("--")
+            near = near_name(name, [option.removeprefix("--") for option in self._option_string_actions])
+            self.error(f"unknown option {name}: " + (f"did you mean --{near}?" if near else "see --help"))
+        return found
 
-    def _expand_help(self, action: argparse.Action) -> str:
-        return re.sub(r"type: Literal\[.*?\], ", "", super()._expand_help(action))  # the choices are shown anyway
+    def error(self, message: str) -> NoReturn:
+        """Exit with status 2."""
+        fail(self.prog, " ".join(message.split()))
 
 
-class _ActionSettings(ActionConfigFile):
-    """Read settings from a file, or from a preset by its name."""
+def build_parser(config_type: type[AnyConfig] = TranslationConfig, shown: AnyConfig | None = None) -> SettingsParser:
+    """Build the parser of all options: train.py's own, and the settings of a task.
 
-    @staticmethod
-    def apply_config(parser: ArgumentParser, cfg: Namespace, dest: str, value: str) -> None:
-        ActionConfigFile.apply_config(parser, cfg, dest, str(find_settings(Path(value))))
-
-
-def build_parser(config_type: type[AnyConfig] = TranslationConfig) -> SettingsParser:
-    """Build the parser of all options: the settings of a task, and options that are not part of a run."""
+    Args:
+        config_type: of the task.
+        shown: the settings that the help shows; None: the defaults.
+    """
     parser = SettingsParser(
         prog="train.py",
-        version=VERSION,
         usage="python train.py [--config PRESET] [--GROUP.KEY VALUE ...] [--resume [RUN]] [--init-from RUN] [...]",
-        description="Train a translator, a BERT, a Transformer-XL or a classifier; without options: KFTT, Japanese to "
+        description="Train a translator, a BERT, a Transformer-XL or a classifier; without options: KFTT, Japanese to\n"
         "English, Transformer base. The options below are those of the task that --config or --task names.",
-        epilog="""examples:
-  python train.py --config demo                                   two minutes, no download
-  python train.py --config kftt_ja_en_small                       KFTT on a CPU
-  python train.py --data.archive kftt-data-1.0.tar.gz             KFTT from a local archive
-  python train.py --data.src my.ja --data.tgt my.en --name mine   two files of your own
-  python train.py --resume                                        resume the newest run
-  python train.py --resume pickles/RUN --training.max_epochs 40   resume this run, and train longer
-  python train.py --init-from pickles/RUN --data.src my.ja --data.tgt my.en --name tuned   fine-tune its weights
-  python train.py --branch pickles/RUN --name finished            let the learning rate of a trapezoid fall to its end
-  torchrun --nproc-per-node 2 train.py --batch.accumulate 2       two processes, two batches per update
-  python train.py --config bert_ja                                a BERT of KFTT's Japanese
-  python train.py --config transformer_xl_en                      a Transformer-XL of its English
-  python train.py --task masked_language --help                   every option of another task""",
-        formatter_class=_SettingsHelp,
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,  # `--resum` taken as `--resume` would be a surprise
     )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {VERSION}")
+    _add_choice_of_settings(parser)
+    parser.add_argument(
+        "--dry-run", action="store_true", help="report what would be trained, how large and how fast; train nothing"
+    )
+    parser.add_argument("--profile", action="store_true", help="write a trace of some of the first updates")
+    groups: dict[str, Any] = {}
+    for name, kind in names_of(config_type):
+        if name == "task":
+            continue
+        title = name.partition(".")[0] if "." in name else "run"
+        if title not in groups:
+            groups[title] = parser.add_argument_group(title)
+        metavar, text = described(config_type, name, kind)
+        value = value_at(config_type, name, shown)
+        default = "required" if value is MISSING else f"default: {as_text(value)}"
+        text = f"{text} ({default})".replace("%", "%%")
+        groups[title].add_argument(f"--{name}", dest=name, metavar=metavar, default=argparse.SUPPRESS, help=text)
+    return parser
+
+
+def _add_choice_of_settings(parser: argparse.ArgumentParser) -> None:
+    """Add the options that decide which settings there are."""
     parser.add_argument(
         "--config",
-        action=_ActionSettings,
+        metavar="FILE",
         help="a preset by its name, such as demo, or a YAML file of settings; see const/preset/",
     )
+    parser.add_argument("--task", choices=list(CONFIG_TYPES), help="what to learn, where no file or run says it")
     parser.add_argument("--resume", nargs="?", const="newest", metavar="RUN", help="resume this run, or the newest one")
     parser.add_argument(
         "--init-from", metavar="RUN", help="start a new run from the weights, vocabulary and settings of this one"
@@ -106,57 +114,38 @@ def build_parser(config_type: type[AnyConfig] = TranslationConfig) -> SettingsPa
         help="start a new run from the newest checkpoint of this one, which stays as it is, and let the learning rate "
         "fall to its end over a fifth of all updates; the settings given apply to the new run",
     )
-    parser.add_argument(
-        "--dry-run", action="store_true", help="report what would be trained, how large and how fast; train nothing"
-    )
-    parser.add_argument("--profile", action="store_true", help="write a trace of some of the first updates")
-    add_config(parser, config_type)
-    return parser
 
 
 def read_arguments(argv: Sequence[str]) -> Arguments:
     """Read the command line of train.py.
 
-    The settings start from the preset kftt_ja_en unless a file, task or run is named; the other arguments override the
-    settings of a run to resume or to initialise from.
-
-    Raises:
-        ValueError: when there is no such run or preset, both --resume and --init-from are given, a run to start from
-            has another vocabulary, a resumed one would select its weights by another score or be scored on what it has
-            learned from, or no folder can have the name of a new one.
+    Layers of settings, each going before the one above it: a run to start from, the file that --config names, the
+    options. Without a run, file or task, the first is the preset kftt_ja_en.
     """
     asked = _first_look(argv)
-    settings = None if asked.config is None else find_settings(Path(asked.config))
     if sum(run is not None for run in (asked.resume, asked.init_from, asked.branch)) > 1:
         raise ValueError("--resume continues a run, --init-from and --branch start a new one: give only one of them")
-    resumed = begun = trunk = None
-    if asked.branch is not None:
-        trunk = find_run(Path(asked.branch), having=CHECKPOINTS)
-    elif asked.resume is not None:
-        resumed = (
-            newest_run(CHECKPOINTS, config_type=None)
-            if asked.resume == "newest"
-            else find_run(Path(asked.resume), having=CHECKPOINTS)
-        )
-    elif asked.init_from is not None:
-        begun = find_run(Path(asked.init_from))
-    if asked.task is not None and asked.task not in CONFIG_TYPES:
-        raise ValueError(f"task={asked.task} is not one of {', '.join(CONFIG_TYPES)}")
-    config_type = CONFIG_TYPES[asked.task or "translation"]
-    if (source := resumed or begun or trunk) is not None:
-        saved = source / CONFIG
-        if not saved.is_file():
+    resumed, begun, trunk = _runs(asked)
+    source = resumed or begun or trunk
+    file: Layer = {} if asked.config is None else settings_layer(find_settings(Path(asked.config)))
+    below: Layer = {}
+    if source is not None:
+        if not (saved := source / CONFIG).is_file():
             raise ValueError(f"no settings {saved}: give the folder of a run")
-        config_type = config_type_of(saved)
-        cleared = _without_own_files(argv, settings, resumed is None) if config_type is TranslationConfig else []
-        argv = ["--config", str(saved), *cleared, *argv]
-    elif settings is not None:
-        config_type = config_type_of(settings)
-    elif asked.task is None:
-        argv = ["--config", str(PRESET / "kftt_ja_en.yaml"), *argv]
-    parser = build_parser(config_type)
-    given = parser.parse_args(argv)
-    config = to_config(parser, given, config_type)
+        below = settings_layer(saved)
+        config_type = config_type_in(below, str(saved))
+    else:
+        if asked.config is None and asked.task is None:
+            below = settings_layer(PRESET / "kftt_ja_en.yaml")
+        config_type = config_type_in(file if asked.task is None else {"task": asked.task}, asked.config or "--task")
+    if {"-h", "--help"} & set(argv):
+        build_parser(config_type, to_config(config_type, merged(below, file))).parse_args(["--help"])
+    given = vars(build_parser(config_type).parse_args(argv))
+    options = {name: given[name] for name, _ in names_of(config_type) if name in given and name not in vars(asked)}
+    typed = layer_from_options(options | ({} if asked.task is None else {"task": asked.task}))
+    if source is not None and config_type is TranslationConfig:
+        below = merged(below, _cleared_files(file, typed, is_new=resumed is None))
+    config = to_config(config_type, merged(below, file, typed))
     if source is not None:
         _refuse_other_vocabulary(source, config)
     if resumed is not None:
@@ -166,7 +155,28 @@ def read_arguments(argv: Sequence[str]) -> Arguments:
         require_folder_name(config.name)
     if trunk is not None:
         config = _with_decay(config, trunk)
-    return Arguments(config, resumed, begun, trunk, given.dry_run, given.profile)
+    return Arguments(config, resumed, begun, trunk, given["dry_run"], given["profile"])
+
+
+def _first_look(argv: Sequence[str]) -> argparse.Namespace:
+    """Return the options that decide which other options there are."""
+    parser = SettingsParser(prog="train.py", add_help=False, allow_abbrev=False)
+    _add_choice_of_settings(parser)
+    return parser.parse_known_args([hyphenated(argument) for argument in argv])[0]
+
+
+def _runs(asked: argparse.Namespace) -> tuple[Path | None, Path | None, Path | None]:
+    """Return the run to resume, to initialise from, or to branch from."""
+    if asked.resume == "newest":
+        return newest_run(CHECKPOINTS, config_type=None), None, None
+    resumed, begun, trunk = (
+        None if name is None else Path(name) for name in (asked.resume, asked.init_from, asked.branch)
+    )
+    return (
+        resumed and find_run(resumed, having=CHECKPOINTS),
+        begun and find_run(begun),
+        trunk and find_run(trunk, having=CHECKPOINTS),
+    )
 
 
 def _with_decay(config: AnyConfig, trunk: Path) -> AnyConfig:
@@ -226,35 +236,18 @@ def _refuse_other_vocabulary(source: Path, config: AnyConfig) -> None:
             )
 
 
-def _without_own_files(argv: Sequence[str], settings: Path | None, is_new: bool) -> list[str]:
-    """Return options that clear what a run was told of its own files, where others are named.
+def _cleared_files(file: Layer, typed: Layer, is_new: bool) -> Layer:
+    """Return a layer that clears what a run was told of its own files, where others are named.
 
     With another corpus these are all of them; for a new run with another training text, the further one.
     """
-    given = {hyphenated(argument).partition("=")[0] for argument in argv}
     files = [key.name for key in fields(DataConfig) if key.type == Path | None]
     cleared: dict[str, str] = {}
-    if "--data.corpus" in given or (settings and names_corpus(settings)):
+    if any("corpus" in layer.get("data", {}) for layer in (file, typed)):
         cleared = dict.fromkeys(files, "null") | {"pre_tokenized": "false"}
-    elif is_new and "--data.src" in given:
+    elif is_new and "src" in typed.get("data", {}):
         cleared = {name: "null" for name in files if name.startswith("more_")}
-    options = {f"--data.{name}": value for name, value in cleared.items()}
-    return [word for option, value in options.items() if hyphenated(option) not in given for word in (option, value)]
-
-
-def _first_look(argv: Sequence[str]) -> argparse.Namespace:
-    """Return the options that decide which other options there are."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    for option in ("--config", "--task", "--init-from", "--branch"):
-        parser.add_argument(option)
-    parser.add_argument("--resume", nargs="?", const="newest")
-    try:
-        return parser.parse_known_args([hyphenated(argument) for argument in argv])[0]
-    except argparse.ArgumentError:  # an option without its value: the full parser reports it
-        return argparse.Namespace(config=None, task=None, init_from=None, branch=None, resume=None)
-
-
-# Settings as command-line options of train.py, and as it would read them.
+    return layer_from_options({f"data.{name}": value for name, value in cleared.items()})
 
 
 def as_text(value: Any) -> str:
@@ -268,18 +261,27 @@ def as_options(values: Mapping[str, Any]) -> list[str]:
 
 
 def settings(arguments: Sequence[str]) -> AnyConfig:
-    """Return all settings that train.py would train with.
+    """Return all settings that train.py would train with, or raise a ValueError where it would refuse them.
 
     Args:
-        arguments: `--config`, a file, and options.
-
-    Raises:
-        ValueError: when train.py would refuse them; one line.
+        arguments: `--config`, a file, and options as `as_options` writes them.
     """
-    config_type = config_type_of(Path(arguments[arguments.index("--config") + 1]))
-    parser = build_parser(config_type)
-    parser.exit_on_error = False
-    try:
-        return to_config(parser, parser.parse_args(arguments), config_type)
-    except ArgumentError as error:
-        raise ValueError(parser.explain(str(error))) from error
+    at = arguments.index("--config")
+    file = settings_layer(Path(arguments[at + 1]))
+    options = dict(option.removeprefix("--").split("=", 1) for option in [*arguments[:at], *arguments[at + 2 :]])
+    return to_config(config_type_in(file, arguments[at + 1]), merged(file, layer_from_options(options)))
+
+
+_EXAMPLES = """examples:
+  python train.py --config demo                                   two minutes, no download
+  python train.py --config kftt_ja_en_small                       KFTT on a CPU
+  python train.py --data.archive kftt-data-1.0.tar.gz             KFTT from a local archive
+  python train.py --data.src my.ja --data.tgt my.en --name mine   two files of your own
+  python train.py --resume                                        resume the newest run
+  python train.py --resume pickles/RUN --training.max_epochs 40   resume this run, and train longer
+  python train.py --init-from pickles/RUN --data.src my.ja --data.tgt my.en --name tuned   fine-tune its weights
+  python train.py --branch pickles/RUN --name finished            let the learning rate of a trapezoid fall to its end
+  torchrun --nproc-per-node 2 train.py --batch.accumulate 2       two processes, two batches per update
+  python train.py --config bert_ja                                a BERT of KFTT's Japanese
+  python train.py --config transformer_xl_en                      a Transformer-XL of its English
+  python train.py --task masked_language --help                   every option of another task"""

@@ -1,22 +1,19 @@
-"""A tree of settings for each task, each leaf declared next to its owner; read from YAML and the command line."""
+"""A tree of settings for each task, each leaf declared next to its owner; saved with every run and read again."""
 
 import dataclasses
-from argparse import ArgumentError
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from types import NoneType
-from typing import Any, Literal, Self, TypeVar, get_args
+from typing import Any, Literal, Self, TypeVar
 
 import yaml
-from jsonargparse import ArgumentParser, Namespace
 
+from config.reader import Layer, layer_from_file, read
 from const.path import PRESET, ROOT
 from models.bert import BertConfig, ClassifierConfig
 from models.transformer import TransformerConfig
 from models.transformer_xl import TransformerXLConfig
-from utils.command import Parser
 from utils.dataset.batch import BatchConfig
 from utils.dataset.corpus import DataConfig
 from utils.dataset.labelled import LabelledConfig
@@ -29,8 +26,6 @@ from utils.search.constraint import SearchConfig
 from utils.text.tokenizer import TokenizerConfig
 from utils.training.checkpoint import CheckpointConfig
 from utils.training.plan import OptimizerConfig, TrainingConfig, TranslationTrainingConfig
-
-# YAML that hides no mistakes: every key is a string and appears only once.
 
 _MERGE = "tag:yaml.org,2002:merge"
 
@@ -78,17 +73,6 @@ RunConfigT = TypeVar("RunConfigT", bound="RunConfig")
 DataT = TypeVar("DataT", DataConfig, MonolingualConfig, LabelledConfig)
 
 
-class SettingsParser(Parser):
-    """A parser of settings; a file of them may be of an earlier version."""
-
-    def parse_string(self, content: str, *arguments: Any, **options: Any) -> Namespace:
-        """Parse the text of a file, which is well-formed, without the settings that were removed since."""
-        saved = yaml.safe_load(content)
-        if (known := without_removed(saved)) != saved:
-            content = yaml.safe_dump(known, sort_keys=False, allow_unicode=True)
-        return super().parse_string(content, *arguments, **options)
-
-
 @dataclass(frozen=True)
 class RunConfig:
     """Base of the settings of all tasks."""
@@ -110,16 +94,11 @@ class RunConfig:
         """
         if not path.is_file():
             raise ValueError(f"no settings {path}: give the folder of a run, or a preset")
-        _require_settings(path)
-        config_type = config_type_of(path)
+        layer = settings_layer(path)
+        config_type = config_type_in(layer, str(path))
         if not issubclass(config_type, cls):
             raise ValueError(f"{path} is of task {task_of(config_type)}, but {task_of(cls)} is needed here")
-        parser = SettingsParser(exit_on_error=False)
-        add_config(parser, config_type)
-        try:
-            return to_config(parser, parser.parse_path(path), config_type)
-        except ArgumentError as error:
-            raise ValueError(f"{path}: {parser.explain(str(error))}") from error
+        return to_config(config_type, layer)
 
 
 @dataclass(frozen=True)
@@ -249,58 +228,32 @@ def task_of(config_type: type[RunConfig]) -> str:
 
 
 def find_settings(name: Path) -> Path:
-    """Find a file of settings: by its path, from here or from the project's folder, or a preset by its name.
-
-    Raises:
-        ValueError: when there is none, or it holds no settings in YAML.
-    """
+    """Find a file of settings: by its path, from here or from the project's folder, or a preset by its name."""
     for found in (name, ROOT / name, PRESET / f"{name}.yaml"):
         if found.is_file():
-            break
-    else:
-        presets = sorted(path.stem for path in PRESET.glob("*.yaml"))
-        near = get_close_matches(name.stem, presets, n=1)
-        remedy = f"did you mean {near[0]}?" if near else f"give a file, or a preset: {', '.join(presets)}"
-        raise ValueError(f"no settings {name}: {remedy}")
-    _require_settings(found)
-    return found
+            return found
+    presets = sorted(path.stem for path in PRESET.glob("*.yaml"))
+    near = get_close_matches(name.stem, presets, n=1)
+    remedy = f"did you mean {near[0]}?" if near else f"give a file, or a preset: {', '.join(presets)}"
+    raise ValueError(f"no settings {name}: {remedy}")
 
 
-def _require_settings(path: Path) -> None:
-    """Refuse a file that is not a mapping in YAML, or in which a key appears twice.
-
-    Raises:
-        ValueError: one line that says where and why.
-    """
-    if not isinstance(read_yaml(path), dict):
-        raise ValueError(f"{path}: no settings; see const/preset/ for examples")
+def settings_layer(path: Path) -> Layer:
+    """Read the settings in a file, which may be of an earlier version."""
+    return without_removed(layer_from_file(path))
 
 
-def config_type_of(path: Path) -> type[AnyConfig]:
-    """Return the type of the settings in a file; that of translation if it names no task, or cannot be read.
-
-    Raises:
-        ValueError: when the task is unknown.
-    """
-    task = _read(path).get("task", "translation")
-    if not isinstance(task, str) or task not in CONFIG_TYPES:
-        raise ValueError(f"{path}: task={task} is not one of {', '.join(CONFIG_TYPES)}")
+def config_type_in(layer: Layer, name: str) -> type[AnyConfig]:
+    """Return the type of some settings; that of translation if they name no task."""
+    task = str(layer.get("task", "translation"))
+    if task not in CONFIG_TYPES:
+        raise ValueError(f"{name}: task={task} is not one of {', '.join(CONFIG_TYPES)}")
     return CONFIG_TYPES[task]
 
 
-def names_corpus(path: Path) -> bool:
-    """Return whether the settings in a file name a corpus."""
-    data = _read(path).get("data")
-    return isinstance(data, dict) and "corpus" in data
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """Return the contents of a file, empty if unreadable: the parser, which reads it later, reports what is wrong."""
-    try:
-        settings = read_yaml(path)
-    except (OSError, ValueError):
-        return {}
-    return settings if isinstance(settings, dict) else {}
+def config_type_of(path: Path) -> type[AnyConfig]:
+    """Return the type of the settings in a file."""
+    return config_type_in(settings_layer(path), str(path))
 
 
 def _plain(value: Any, written: Callable[[Path], str]) -> Any:
@@ -312,38 +265,12 @@ def _plain(value: Any, written: Callable[[Path], str]) -> Any:
     return written(value) if isinstance(value, Path) else value
 
 
-def _require_values(owner: type, arguments: Namespace, above: str = "") -> None:
-    """Refuse what jsonargparse accepts: a null anywhere, and a bare value in place of a group."""
-    for leaf in dataclasses.fields(owner):
-        value, key = arguments[leaf.name], above + leaf.name
-        if isinstance(leaf.type, type) and dataclasses.is_dataclass(leaf.type):
-            if not isinstance(value, Namespace):
-                raise ValueError(f"{key} is a group of settings, not {value}: give settings below it, or leave it out")
-            _require_values(leaf.type, value, f"{key}.")
-        elif value is None and NoneType not in get_args(leaf.type):
-            raise ValueError(f"{key} cannot be null: give it a value, or leave it out")
-        elif isinstance(value, Namespace):  # a group that may be null, but is not
-            (group,) = (kind for kind in get_args(leaf.type) if kind is not NoneType)
-            _require_values(group, value, f"{key}.")
-
-
-def add_config(parser: ArgumentParser, config_type: type[RunConfig] = TranslationConfig) -> None:
-    """Add an option for every leaf of the settings of a task to a parser."""
-    parser.add_class_arguments(config_type)
-
-
-def to_config(parser: ArgumentParser, arguments: Namespace, config_type: type[RunConfigT]) -> RunConfigT:
-    """Return the settings from parsed arguments, ignoring other arguments; paths of texts become absolute.
-
-    Raises:
-        ValueError: when a null or a value is out of place, or a group refuses its values.
-    """
-    _require_values(config_type, arguments)
-    ready = parser.instantiate(arguments)
-    settings = {leaf.name: ready[leaf.name] for leaf in dataclasses.fields(config_type)}
-    settings["optimizer"].ending_at(settings["training"].max_steps)  # refuses a cosine of unknown length
-    settings["data"] = _with_found_paths(settings["data"])  # a run is used from other folders than it began in
-    return config_type(**settings)
+def to_config(config_type: type[RunConfigT], layer: Layer) -> RunConfigT:
+    """Return the settings that a layer says; paths of texts become absolute."""
+    config: Any = read(config_type, layer)
+    config.optimizer.ending_at(config.training.max_steps)  # refuses a cosine of unknown length
+    # a run is used from other folders than it began in
+    return dataclasses.replace(config, data=_with_found_paths(config.data))
 
 
 def _with_found_paths(data: DataT) -> DataT:

@@ -1,10 +1,13 @@
+"""Settings: what is written in files and on the command line of train.py, and what becomes of it."""
+
 import dataclasses
 import math
 import re
 import runpy
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import FrozenInstanceError, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +21,9 @@ from models import transformer
 from models.bert import BertClassifier, BertConfig, BertForPreTraining, ClassifierConfig
 from models.transformer import Transformer, TransformerConfig
 from models.transformer_xl import TransformerXL
-from utils.arguments import Arguments, build_parser, read_arguments
+from utils import arguments as arguments_module
+from utils.arguments import Arguments, as_options, build_parser, read_arguments
+from utils.arguments import settings as settings_of
 from utils.config import (
     CONFIG_TYPES,
     AnyConfig,
@@ -28,12 +33,12 @@ from utils.config import (
     RunConfig,
     TranslationConfig,
     find_settings,
-    to_config,
 )
 from utils.dataset.batch import BatchConfig
 from utils.dataset.corpus import DataConfig
 from utils.dataset.labelled import LabelledConfig
 from utils.dataset.text import CleanConfig
+from utils.run import find_run
 from utils.search.constraint import SearchConfig
 from utils.text.tokenizer import TokenizerConfig
 from utils.training.plan import OptimizerConfig, TranslationTrainingConfig
@@ -282,14 +287,9 @@ def test_the_command_line_goes_before_the_file_before_the_defaults(tmp_path: Pat
 
 
 def test_every_leaf_is_an_option() -> None:
-    parser = build_parser()
-    spoken = {option for action in parser._actions for option in action.option_strings}
-    keys = [key for key, _ in leaves(TranslationConfig())]
-    assert [key for key in keys if f"--{key}" not in spoken] == []
-    assert (
-        to_config(parser, parser.parse_args(["--training.max_epochs", "null"]), TranslationConfig).training.max_epochs
-        is None
-    )
+    shown = build_parser().format_help()
+    assert [key for key, _ in leaves(TranslationConfig()) if f"--{key} " not in shown and key != "task"] == []
+    assert read_arguments(["--training.max_epochs", "null"]).config.training.max_epochs is None
 
 
 def test_a_cosine_asks_how_long_the_training_is(tmp_path: Path) -> None:
@@ -323,15 +323,14 @@ def test_a_config_does_not_change() -> None:
 def test_an_unknown_key_is_named_with_the_nearest(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, key: str, nearest: str
 ) -> None:
-    line = f"unknown option {key}: did you mean --{nearest}?"
-    assert error_of(capsys, f"--{key}", "3") == line
+    assert error_of(capsys, f"--{key}", "3") == f"unknown option {key}: did you mean --{nearest}?"
     text = "3"
     for name in reversed(key.split(".")):
         text = f"{{{name}: {text}}}"
     path = yaml(tmp_path, text)
-    assert error_of(capsys, "--config", str(path)) == line
-    with pytest.raises(ValueError, match=rf"^{path}: unknown option {key}: did you mean --{nearest}\?$"):
-        TranslationConfig.load(path)
+    for read in (TranslationConfig.load, lambda path: read_arguments(["--config", str(path)])):
+        with pytest.raises(ValueError, match=rf"^{path}, line 1: unknown setting {key}: did you mean {nearest}\?$"):
+            read(path)
 
 
 def test_a_run_is_read_without_the_settings_that_were_removed_since(
@@ -360,15 +359,13 @@ def test_a_run_is_read_without_the_settings_that_were_removed_since(
         ("training.max_minutes", "soon"),
     ],
 )
-def test_an_ill_typed_value_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path, key: str, value: str) -> None:
+def test_an_ill_typed_value_is_named(tmp_path: Path, key: str, value: str) -> None:
     group, name = key.split(".")
     path = yaml(tmp_path, f"{group}:\n  {name}: {value}\n")
-    for arguments in ["--config", str(path)], [f"--{key}", value]:
-        line = error_of(capsys, *arguments)
-        assert key in line
-        assert value.strip("[]") in line
-    with pytest.raises(ValueError, match=rf"^{path}: [^\n]*{key}[^\n]*$"):
-        TranslationConfig.load(path)
+    with pytest.raises(ValueError, match=rf"^{path}, line 2: {key}={re.escape(value)}: give [^\n]+$"):
+        read_arguments(["--config", str(path)])
+    with pytest.raises(ValueError, match=rf"^{key}={re.escape(value)}: give [^\n]+$"):
+        read_arguments([f"--{key}", value])
 
 
 @pytest.mark.parametrize(
@@ -377,7 +374,7 @@ def test_an_ill_typed_value_is_named(capsys: pytest.CaptureFixture[str], tmp_pat
         ("model: 3\n", "model is a group of settings, not 3: give settings below it, or leave it out"),
         (
             "name: a\ndata:\n  clean:\n",
-            "data.clean is a group of settings, not None: give settings below it, or leave it out",
+            "data.clean is a group of settings, not null: give settings below it, or leave it out",
         ),
         ("batch:\n  max_tokens: null\n", "batch.max_tokens cannot be null: give it a value, or leave it out"),
         ("tokenizer:\n  kind:\n", "tokenizer.kind cannot be null: give it a value, or leave it out"),
@@ -387,7 +384,7 @@ def test_an_ill_typed_value_is_named(capsys: pytest.CaptureFixture[str], tmp_pat
 def test_nothing_where_something_belongs_is_named(tmp_path: Path, text: str, message: str) -> None:
     path = yaml(tmp_path, text)
     for read in (lambda: TranslationConfig.load(path)), (lambda: read_arguments(["--config", str(path)])):
-        with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        with pytest.raises(ValueError, match=rf"line \d+: {re.escape(message)}$"):
             read()
 
 
@@ -408,20 +405,21 @@ def test_a_value_that_its_owner_refuses_is_named(tmp_path: Path, text: str, mess
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("model: [\n", r"line 2: [^\n]+"),
-        ("- a list\n", "no settings; see const/preset/ for examples"),
-        ("just words", "no settings; see const/preset/ for examples"),
-        (
-            "optimizer: {peak_lr: 0.1}\nname: a\noptimizer: {peak_lr: 0.2}\n",
-            "line 3: the key optimizer appears twice.*",
-        ),
-        ("optimizer:\n  peak_lr: 0.1\n  peak_lr: 0.2\n", "line 3: the key peak_lr appears twice.*"),
+        ("model: [\n", r", line 2: [^\n]+"),
+        ("- a list\n", ": no settings; see const/preset/ for examples"),
+        ("just words", ": no settings; see const/preset/ for examples"),
+        ("name: a\nname: b\n", ", line 2: the key name appears twice.*"),
+        ("optimizer:\n  peak_lr: 0.1\n  peak_lr: 0.2\n", ", line 3: the key peak_lr appears twice.*"),
+        ("[1, 2]: 1\n", ", line 1: a key that is a list or a group.*"),
+        ("a: 1\n\tb: 2\n", ", line 2: .*cannot start any token"),
+        ("a: \x00\n", ": .*special characters are not allowed.*"),
+        ("name: [[a]]\n", ", line 1: a list of lists or groups.*"),
     ],
 )
 def test_what_is_no_settings_file_is_refused_in_one_line(tmp_path: Path, text: str, message: str) -> None:
     path = yaml(tmp_path, text)
     for read in (TranslationConfig.load, lambda path: read_arguments(["--config", str(path)])):
-        with pytest.raises(ValueError, match=rf"^{path}: {message}$"):
+        with pytest.raises(ValueError, match=rf"^{path}{message}$"):
             read(path)
 
 
@@ -479,8 +477,8 @@ def test_a_file_from_here_comes_before_a_preset(name: str, tmp_path: Path, monke
         ("rabbit", None, r"^no settings rabbit: give a file, or a preset: bert_ja, .*transformer_xl_en$"),
         ("text", "京都は\n日本の\n".encode(), r"^text: no settings; see const/preset/ for examples$"),
         ("empty", b"", r"^empty: no settings"),
-        ("list", b"a: [1\nb: 2\n", r"^list: line 2: while parsing a flow sequence, expected ',' or ']'"),
-        ("bytes", b"\x93\x00", r"^bytes is not UTF-8: save it as UTF-8$"),
+        ("list", b"a: [1\nb: 2\n", r"^list, line 2: while parsing a flow sequence, expected ',' or ']'"),
+        ("bytes", b"\x93\x00", r"^bytes: not UTF-8: save it as UTF-8$"),
     ],
 )
 def test_what_are_no_settings_is_refused_in_a_line(
@@ -497,3 +495,156 @@ def test_what_are_no_settings_is_refused_in_a_line(
 def test_a_preset_may_be_named_in_either_way_of_writing_an_option() -> None:
     asked = [read_arguments(words).config for words in (["--config", "demo"], ["--config=demo"])]
     assert asked == [read_arguments(["--config", str(PRESET / "demo.yaml")]).config] * 2
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "value"),
+    [
+        ("data: {src_lang: no}", "data.src_lang", "no"),  # YAML 1.1 would read a boolean, and
+        ("name: 2024", "name", "2024"),  # a number, and
+        ("training: {seed: 010}", "training.seed", 10),  # 8
+        ("optimizer: {peak_lr: 1e-3}", "optimizer.peak_lr", 0.001),  # a word
+        ("search: {max_ratio: .inf}", "search.max_ratio", math.inf),
+        ("name: 'null'", "name", "null"),
+        ("optimizer: {betas: [0.5, 0.6]}", "optimizer.betas", (0.5, 0.6)),
+        ("model: {norm_first: FALSE}", "model.norm_first", False),
+    ],
+)
+def test_a_value_is_what_its_type_makes_of_what_is_written(tmp_path: Path, text: str, key: str, value: object) -> None:
+    config = TranslationConfig.load(yaml(tmp_path, text))
+    assert dict(leaves(config))[key] == value
+    if "'" not in text:
+        written = text.split(": ", text.count(": "))[-1].rstrip("}")
+        assert dict(leaves(read_arguments([f"--{key}", written]).config))[key] == value
+
+
+def test_the_help_shows_the_values_of_a_preset(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        read_arguments(["--config", "kftt_trunk", "--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert re.search(r"--model.d_model a whole number width of every position. \(default: 320\)", shown)
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of runs: a translator's, a language model's, and one without settings."""
+    for name, config in (("tiny-1", TranslationConfig(name="tiny")), ("story-1", LanguageConfig(name="story"))):
+        (tmp_path / name).mkdir()
+        config.save(tmp_path / name / "config.yaml")
+    (tmp_path / "empty").mkdir()
+    monkeypatch.setattr(arguments_module, "find_run", partial(find_run, root=tmp_path))
+    return tmp_path
+
+
+@pytest.mark.parametrize("named", [lambda folder: folder.name, str])
+@pytest.mark.parametrize(("name", "tree"), [("tiny-1", TranslationConfig), ("story-1", LanguageConfig)])
+def test_a_run_is_named_by_its_path_or_by_its_name_alone(
+    runs: Path, name: str, tree: type, named: Callable[[Path], str]
+) -> None:
+    resumed = read_arguments(["--resume", named(runs / name)])
+    begun = read_arguments(["--init-from", named(runs / name), "--name", "tuned"])
+    assert (resumed.resume, resumed.init_from) == (runs / name, None)
+    assert (begun.resume, begun.init_from) == (None, runs / name)
+    assert type(resumed.config) is type(begun.config) is tree
+    assert (resumed.config.name, begun.config.name) == (name.removesuffix("-1"), "tuned")
+
+
+@pytest.mark.parametrize(
+    ("name", "complaint"),
+    [
+        ("tiny-2", "^no run tiny-2: did you mean tiny-1"),
+        ("empty", r"^no settings .*empty.config\.yaml: give the folder"),
+    ],
+)
+@pytest.mark.parametrize("option", ["--resume", "--init-from"])
+def test_what_is_no_run_is_refused(runs: Path, option: str, name: str, complaint: str) -> None:
+    assert runs.is_dir()
+    with pytest.raises(ValueError, match=complaint):
+        read_arguments([option, name])
+
+
+def test_a_corpus_that_is_named_anew_takes_the_place_of_a_runs_own_files(runs: Path) -> None:
+    a, b, c, d = (runs / name for name in ("a.ja", "a.en", "d.ja", "d.en"))
+    own = DataConfig(src=a, tgt=b, dev_src=c, dev_tgt=d, more_src=a, more_tgt=b, src_lang="xx", pre_tokenized=True)
+    TranslationConfig(data=own).save(runs / "tiny-1" / "config.yaml")
+
+    def data(*options: str, begin: str = "--init_from") -> DataConfig:
+        config = read_arguments([begin, "tiny-1", *options]).config
+        assert isinstance(config, TranslationConfig)
+        return config.data
+
+    assert data() == own
+    for options in (("--data.corpus", "kftt"), ("--data.corpus=kftt",)):
+        assert data(*options) == DataConfig(corpus="kftt", src_lang="xx")
+    preset = runs / "preset.yaml"
+    preset.write_text("data: {corpus: multi30k, src_lang: en, tgt_lang: de, test_src: /t.en}\n")
+    assert data("--config", str(preset)) == DataConfig("multi30k", "en", "de", test_src=Path("/t.en"))
+    preset.write_text("data: {held_out: 7}\n")
+    assert data("--config", str(preset)) == replace(own, held_out=7)
+    # another training text takes the place of the further one, too, unless the run goes on with it
+    assert data("--data.src", str(c), "--data.tgt", str(d)) == replace(own, src=c, tgt=d, more_src=None, more_tgt=None)
+    assert data("--data.src", str(c), "--data.tgt", str(d), begin="--resume") == replace(own, src=c, tgt=d)
+    moved = "--data.src", str(c), "--data.tgt", str(d), "--data.more_src", str(d), "--data.more-tgt", str(c)
+    assert data(*moved) == replace(own, src=c, tgt=d, more_src=d, more_tgt=c)
+    # what is given beside it holds
+    archived = data("--data.corpus", "kftt", "--data.archive", "/kftt.tar.gz", "--data.test_src=/t.ja")
+    assert (archived.archive, archived.src, archived.test_src) == (Path("/kftt.tar.gz"), None, Path("/t.ja"))
+
+
+def test_the_help_has_the_type_and_the_default_of_every_setting() -> None:
+    text = " ".join(build_parser().format_help().split())
+    assert "--model.d_ff a whole number inner width of the feed-forward layers. (default: 2048)" in text
+    assert re.search(r"--training.max_steps a whole number \| null [^(]*\(default: null\)", text)
+    assert re.search(r"--data.corpus kftt \| [^(]*\(your own texts\)[^(]*\(default: kftt\)", text)
+
+
+@pytest.mark.parametrize("option", ["--resume", "--init-from"])
+def test_a_vocabulary_that_is_there_is_not_asked_for_with_other_settings(runs: Path, option: str) -> None:
+    learned = TranslationConfig(name="tiny", tokenizer=TokenizerConfig(vocab_size=900))
+    learned.save(runs / "tiny-1" / "config.yaml")
+    assert read_arguments([option, "tiny-1", "--tokenizer.sampling", "0.1"]).config.tokenizer.vocab_size == 900
+    with pytest.raises(ValueError, match=r"^tokenizer.vocab_size=400, but .* was learned with 900: give --tokenizer"):
+        read_arguments([option, "tiny-1", "--tokenizer.vocab_size", "400"])
+
+
+@pytest.mark.parametrize("run", ["tiny-1", "story-1"])
+def test_a_resumed_run_is_not_scored_on_what_it_has_learned_from(runs: Path, run: str) -> None:
+    assert read_arguments(["--resume", run, "--data.held_out", "500"]).resume == runs / run
+    message = r"^held_out=700, but .* was trained on what 500 had left: give --data.held_out 500, or train a new run$"
+    with pytest.raises(ValueError, match=message):
+        read_arguments(["--resume", run, "--data.held_out", "700"])
+
+
+def test_texts_of_a_preset_are_found_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("project", "elsewhere"):
+        (tmp_path / name / "texts").mkdir(parents=True)
+    monkeypatch.setattr("utils.config.ROOT", tmp_path / "project")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    given, elsewhere = Path("texts/my.ja"), tmp_path / "elsewhere" / "texts" / "my.ja"
+
+    def found() -> Path | None:
+        config = read_arguments(["--config", str(PRESET / "demo.yaml"), "--data.src", str(given)]).config
+        assert isinstance(config, TranslationConfig)
+        return config.data.src
+
+    assert found() == elsewhere  # of two that are not there, the one from here is told
+    (tmp_path / "project" / given).touch()
+    assert found() == tmp_path / "project" / given
+    elsewhere.touch()
+    assert found() == elsewhere
+
+
+def test_settings_written_as_options_are_those_that_train_would_read() -> None:
+    values = {
+        "model.dropout": 0.25,
+        "optimizer.peak_lr": 1.5e-05,
+        "tokenizer.joint": True,
+        "training.max_epochs": None,
+        "tokenizer.kind": "bpe",
+        "name": "日",
+    }
+    arguments = ["--config", str(PRESET / "demo.yaml"), *as_options(values)]
+    config = settings_of(arguments)
+    assert {name: dict(leaves(config))[name] for name in values} == values
+    with pytest.raises(ValueError, match=r"^unknown setting model\.dff: did you mean model\.d_ff\?$"):
+        settings_of([*arguments, "--model.dff=16"])

@@ -1,0 +1,1 @@
+"""Every setting, and how settings are read; nothing here needs torch."""

@@ -1,0 +1,296 @@
+"""Settings are layers of text that are merged, and then read once, by the types of the fields that they are for.
+
+A preset, a saved run, a study's trial and a command line are nested mappings of what was written. YAML is used for its
+structure alone: `no`, `010` or `1:30:00` mean what the field's type makes of them, in a file as on the command line.
+"""
+
+import dataclasses
+import inspect
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import yaml
+
+ConfigT = TypeVar("ConfigT")
+_NULL = ("null", "Null", "NULL", "~", "")
+
+
+class Text(str):
+    """A value as written, with its place (`preset.yaml, line 3`), which begins complaints about it."""
+
+    place: str = ""
+    quoted: bool = False  # null and ~ in quotes are words
+
+    @classmethod
+    def of(cls, value: str, place: str = "", quoted: bool = False) -> "Text":
+        """Return a value with its place."""
+        text = cls(value)
+        text.place, text.quoted = place, quoted
+        return text
+
+    @property
+    def is_null(self) -> bool:
+        """Whether it stands for no value."""
+        return not self.quoted and self in _NULL
+
+
+Value = Text | list[Text]
+Layer = dict[str, Any]  # of names, to a Value or a Layer
+
+
+class SettingsError(ValueError):
+    """A mistake in what was written; one line that names its place."""
+
+    def __init__(self, message: str, place: str = "") -> None:
+        super().__init__(f"{place}: {message}" if place else message)
+
+
+def layer_from_file(path: Path) -> Layer:
+    """Read a YAML file of settings.
+
+    Raises:
+        SettingsError: it is not UTF-8, not YAML, not a mapping, or has a key twice.
+    """
+    try:
+        node = yaml.compose(path.read_text(encoding="utf-8"), yaml.SafeLoader)
+    except UnicodeDecodeError as error:
+        raise SettingsError("not UTF-8: save it as UTF-8", str(path)) from error
+    except yaml.MarkedYAMLError as error:
+        line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise SettingsError(", ".join(filter(None, (error.context, error.problem))), f"{path}{line}") from error
+    except yaml.YAMLError as error:
+        raise SettingsError(" ".join(str(error).split()), str(path)) from error
+    if not isinstance(node, yaml.MappingNode):
+        raise SettingsError("no settings; see const/preset/ for examples", str(path))
+    return _layer(node, str(path))
+
+
+def _layer(node: yaml.MappingNode, file: str) -> Layer:
+    layer: Layer = {}
+    for key, value in node.value:
+        place = f"{file}, line {key.start_mark.line + 1}"
+        if not isinstance(key, yaml.ScalarNode):
+            raise SettingsError("a key that is a list or a group: give a name", place)
+        if key.value in layer:
+            raise SettingsError(f"the key {key.value} appears twice: leave one of them out", place)
+        layer[key.value] = _layer(value, file) if isinstance(value, yaml.MappingNode) else _value(value, file)
+    return layer
+
+
+def _value(node: yaml.Node, file: str) -> Value:
+    place = f"{file}, line {node.start_mark.line + 1}" if file else ""
+    if isinstance(node, yaml.ScalarNode):
+        return Text.of(node.value, place, quoted=node.style in ("'", '"'))
+    if isinstance(node, yaml.SequenceNode) and all(isinstance(item, yaml.ScalarNode) for item in node.value):
+        return [Text.of(item.value, place) for item in node.value]
+    raise SettingsError("a list of lists or groups: give a list of values", place)
+
+
+def layer_from_options(options: Mapping[str, str]) -> Layer:
+    """Return the layer of some options, such as {"model.d_model": "256"}."""
+    layer: Layer = {}
+    for name, value in options.items():
+        *groups, leaf = name.split(".")
+        below = layer
+        for group in groups:
+            below = below.setdefault(group, {})
+            if not isinstance(below, dict):
+                raise SettingsError(f"{name} and {group} are both given: leave one of them out")
+        below[leaf] = Text.of(value)
+    return layer
+
+
+def merged(*layers: Layer) -> Layer:
+    """Return what the layers say together; the later goes before the earlier, name by name."""
+    result: Layer = {}
+    for layer in layers:
+        for name, value in layer.items():
+            before = result.get(name)
+            both = isinstance(value, dict) and isinstance(before, dict)
+            result[name] = merged(before, value) if both else value
+    return result
+
+
+@cache
+def fields_of(config_type: type) -> dict[str, Any]:
+    """Return the type of each field of a dataclass."""
+    hints = get_type_hints(config_type)
+    return {field.name: hints[field.name] for field in dataclasses.fields(config_type)}
+
+
+def group_of(kind: Any) -> type | None:
+    """Return the dataclass of a field that is a group of settings, or a group or null; None for a value."""
+    kinds = (kind, *get_args(kind)) if get_origin(kind) in (Union, UnionType) else (kind,)
+    return next((each for each in kinds if isinstance(each, type) and dataclasses.is_dataclass(each)), None)
+
+
+def names_of(config_type: type, above: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the full name and the type of every setting; a group that may be null is one, too."""
+    for name, kind in fields_of(config_type).items():
+        group = group_of(kind)
+        if group is None or NoneType in get_args(kind):
+            yield above + name, kind
+        if group is not None:
+            yield from names_of(group, f"{above}{name}.")
+
+
+def read(config_type: type[ConfigT], layer: Layer, root: type | None = None, above: str = "") -> ConfigT:
+    """Make a dataclass of what was written; what was not has its default.
+
+    Args:
+        config_type: the dataclass.
+        layer: what was written.
+        root: the dataclass whose settings a complaint may suggest; the same by default.
+        above: name of the group, with a dot behind it.
+
+    Raises:
+        SettingsError: a name is unknown, or a value is not of its field's type.
+        ValueError: the dataclass refuses a value.
+    """
+    root, kinds, values = root or config_type, fields_of(config_type), {}
+    for name, written in layer.items():
+        if name not in kinds:
+            raise _unknown(above + name, written, root)
+        kind, full = kinds[name], above + name
+        group = group_of(kind)
+        if group is None:
+            values[name] = _read_value(full, kind, written)
+        elif isinstance(written, dict):
+            values[name] = read(group, written, root, f"{full}.")
+        elif isinstance(written, Text) and written.is_null and NoneType in get_args(kind):
+            values[name] = None
+        else:
+            remedy = "null" if NoneType in get_args(kind) else "leave it out"
+            shown = _shown(written)
+            raise SettingsError(
+                f"{full} is a group of settings, not {shown}: give settings below it, or {remedy}", _place(written)
+            )
+    for field in dataclasses.fields(config_type):  # type: ignore[arg-type]
+        missing = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+        if missing and field.name not in values:
+            below = group_of(kinds[field.name])
+            if below is None:
+                raise SettingsError(f"{above}{field.name} is missing: give it a value")
+            values[field.name] = read(below, {}, root, f"{above}{field.name}.")
+    return config_type(**values)
+
+
+def described(config_type: type, name: str, kind: Any) -> tuple[str, str]:
+    """Return what a setting may be, and what the `Args:` of its dataclass say of it."""
+    *groups, leaf = name.split(".")
+    for group in groups:
+        config_type = group_of(fields_of(config_type)[group]) or config_type
+    words = ["a group or null"] if group_of(kind) else _wanted(kind)
+    return " | ".join(words), texts_of(config_type).get(leaf, "")
+
+
+@cache
+def texts_of(config_type: type) -> dict[str, str]:
+    """Return what a dataclass's docstring says of each field."""
+    section = re.search(r"^(?:Args|Attributes):\n((?: +.*\n?|\n)+)", inspect.getdoc(config_type) or "", re.M)
+    entries = re.findall(r"^ {4}(\w+): ((?:.+\n?)(?: {5,}.+\n?)*)", section[1] if section else "", re.M)
+    return {name: " ".join(text.split()) for name, text in entries}
+
+
+def value_at(config_type: type, name: str, config: Any = None) -> Any:
+    """Return a setting's value or, without a config or its group, its default; MISSING if it has none."""
+    for part in name.split("."):
+        if config is None:
+            field = next(each for each in dataclasses.fields(config_type) if each.name == part)
+            made = field.default_factory is not dataclasses.MISSING
+            config = field.default_factory() if made else field.default
+        else:
+            config = getattr(config, part)
+        group = group_of(fields_of(config_type)[part])
+        if group is not None:
+            config_type, config = group, None if config is dataclasses.MISSING else config
+    return config
+
+
+def near_name(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that was probably meant, of the same group if there is one like it."""
+    known, group = list(known), name.rpartition(".")[0]
+    beside = [each for each in known if each.rpartition(".")[0] == group]
+    return next(iter(get_close_matches(name, beside, 1, 0.5) or get_close_matches(name, known, 1, 0.5)), None)
+
+
+def _unknown(name: str, written: Any, root: type) -> SettingsError:
+    while isinstance(written, dict) and written:
+        below, written = next(iter(written.items()))
+        name += f".{below}"
+    near = near_name(name, (known for known, _ in names_of(root)))
+    return SettingsError(
+        f"unknown setting {name}: " + (f"did you mean {near}?" if near else "see --help"), _place(written)
+    )
+
+
+def _place(written: Any) -> str:
+    while isinstance(written, dict | list) and written:
+        written = next(iter(written.values())) if isinstance(written, dict) else written[0]
+    return written.place if isinstance(written, Text) else ""
+
+
+def _shown(written: Any) -> str:
+    if isinstance(written, dict):
+        return "a group"
+    return f"[{', '.join(written)}]" if isinstance(written, list) else str(written) or "null"
+
+
+def _read_value(name: str, kind: Any, written: Any) -> Any:
+    optional = NoneType in get_args(kind)
+    if isinstance(written, Text) and written.is_null:
+        if optional or kind is NoneType:
+            return None
+        if kind is not str or written:
+            raise SettingsError(f"{name} cannot be null: give it a value, or leave it out", _place(written))
+    for each in _alternatives(kind):
+        try:
+            return _converted(each, written)
+        except (ValueError, TypeError):
+            continue
+    *others, last = _wanted(kind)
+    shown = _shown(written)
+    raise SettingsError(f"{name}={shown}: give {', '.join(others)}{' or ' * bool(others)}{last}", _place(written))
+
+
+def _alternatives(kind: Any) -> list[Any]:
+    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else [kind]
+    return [each for each in kinds if each is not NoneType]
+
+
+def _wanted(kind: Any) -> list[str]:
+    """Return in words what a value of this type may be."""
+    return [word for each in _alternatives(kind) for word in _words(each)] + ["null"] * (NoneType in get_args(kind))
+
+
+def _converted(kind: Any, written: Any) -> Any:
+    """Return a value of this type, or raise a ValueError or TypeError."""
+    if get_origin(kind) is tuple:
+        if isinstance(written, Text):
+            node = yaml.compose(written, yaml.SafeLoader)
+            written = _value(node, "") if isinstance(node, yaml.SequenceNode) else written.split(",")
+        return tuple(_converted(each, Text(item)) for each, item in zip(get_args(kind), written, strict=True))
+    if not isinstance(written, str):
+        raise TypeError(written)
+    if get_origin(kind) is Literal:
+        return next(choice for choice in get_args(kind) if choice == written) if written in get_args(kind) else int("")
+    if kind is bool:
+        return {"true": True, "false": False}[written.lower()] if written.lower() in ("true", "false") else int("")
+    if kind is int:
+        return int(written) if re.fullmatch(r"[-+]?[0-9]+", written) else int("")
+    if kind is float:
+        return float(re.sub(r"^([-+]?)\.(inf|nan)$", r"\1\2", written.lower()))
+    return kind(str(written))
+
+
+def _words(kind: Any) -> Sequence[str]:
+    if get_origin(kind) is Literal:
+        return [str(choice) for choice in get_args(kind)]
+    if get_origin(kind) is tuple:
+        return [f"a list of {len(get_args(kind))}, such as [0.9, 0.98]"]
+    return [{bool: "true or false", int: "a whole number", float: "a number", Path: "a path"}.get(kind, "text")]
