@@ -1,0 +1,65 @@
+"""How translations are searched for, or drawn."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from config.group import Group, bounded
+
+
+@dataclass(frozen=True)
+class SearchConfig(Group):
+    """The settings of a search.
+
+    Args:
+        beam_size: hypotheses kept per sentence; 1 is greedy search.
+        length_penalty: α; log-probabilities are divided by the length to the power of α: larger values prefer longer
+            translations.
+        normalization: gnmt divides by ((5 + length) / 6)^α (Wu et al. 2016, eq. 14), length by length^α.
+        min_length: fewest tokens of a translation, as far as `max_length`, `max_ratio` and the model allow.
+        min_ratio: fewest tokens for each token of the source.
+        max_length: most tokens of a translation.
+        max_ratio: most tokens for each token of the source, plus ten.
+        no_repeat_ngram: no n-gram of this many tokens occurs twice in a translation; 0 allows all.
+    """
+
+    # more hypotheses help nobody, and a typing error could take up all memory
+    beam_size: int = bounded(4, least=1, most=1000, hint="1 is greedy")
+    length_penalty: float = bounded(0.6, least=-10, most=10)
+    normalization: Literal["gnmt", "length"] = "gnmt"
+    min_length: int = bounded(0, least=0)
+    min_ratio: float = bounded(0.0, least=0)
+    max_length: int = bounded(1024, least=0)
+    max_ratio: float = bounded(2.0, least=0)
+    no_repeat_ngram: int = bounded(0, least=0, hint="0: repeat freely")
+
+    def check(self) -> None:
+        """Refuse a least length above the most."""
+        for least, most in (("min_length", "max_length"), ("min_ratio", "max_ratio")):
+            if getattr(self, least) > getattr(self, most):
+                raise ValueError(f"{least}={getattr(self, least)}: give 0 to {most}={getattr(self, most)}")
+
+    def penalty(self, length: int) -> float:
+        """Return what the log-probability of a translation of `length` tokens (</s> included) is divided by."""
+        base = (5 + length) / 6 if self.normalization == "gnmt" else length
+        return base**self.length_penalty
+
+
+@dataclass(frozen=True)
+class SamplingConfig(Group):
+    """How translations are drawn.
+
+    Args:
+        n_samples: translations per source.
+        temperature: log-probabilities are divided by it: below 1 favours likely tokens.
+        top_k: draw among this many likeliest tokens (Fan et al. 2018); 0: among all.
+        top_p: nucleus sampling: draw among the likeliest tokens that together have this probability (Holtzman et al.
+            2020), after temperature and top_k.
+        seed: the same seed draws the same translations, whatever else a sentence is batched with.
+    """
+
+    n_samples: int = bounded(1, least=1, most=10_000)
+    # 1e-5 draws the likeliest token; much less, and the divided log-probabilities overflow
+    temperature: float = bounded(1.0, least=1e-5, below=float("inf"), hint="or use greedy search, beam_size=1")
+    top_k: int = bounded(0, least=0, hint="0: all tokens")
+    top_p: float = bounded(1.0, above=0, most=1, hint="1: all tokens")
+    seed: int = bounded(1, least=0)

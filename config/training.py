@@ -1,0 +1,164 @@
+"""The course of a training: how the weights are updated, for how long, and what is left on disk."""
+
+from dataclasses import dataclass, replace
+from typing import Literal, Self
+
+from config.group import Group, bounded
+
+Device = Literal["auto", "cpu", "cuda"]
+Precision = Literal["auto", "fp32", "bf16", "fp16"]
+Criterion = Literal["bleu", "chrf", "loss", "accuracy"]  # decides which weights are the best
+_INFINITY = float("inf")
+
+
+@dataclass(frozen=True)
+class OptimizerConfig(Group):
+    """How the weights are updated; `utils.training.plan` has the learning rate of each step.
+
+    Args:
+        kind: adam, for all weights; or muon, for the matrices of hidden layers (each update then learns more and takes
+            longer), with adam for embeddings, output, biases and norms at the same learning rate.
+        schedule: course of the learning rate after the linear warm-up: inverse_sqrt, falling with the inverse square
+            root of the step; cosine, half a cosine down to final_lr; trapezoid, staying at the peak and falling to
+            final_lr over the last updates, of which a training without an end has none (see `train.py --branch`);
+            constant, staying at the peak.
+        peak_lr: learning rate at the end of the warm-up.
+        warmup_steps: updates of linear warm-up; 0: start at the peak.
+        decay_steps: updates over which the rate falls to final_lr. cosine: from the end of the warm-up; null: until
+            training.max_steps. trapezoid: the last ones before training.max_steps; null: a fifth of them.
+        decay_from: update after which a trapezoid falls; null: decay_steps before training.max_steps.
+        final_lr: learning rate at the end (cosine, trapezoid).
+        betas: decay rates of the running means of the gradient and the squared gradient (adam).
+        eps: added to the denominator of each step (adam).
+        momentum: decay rate of the running mean of the gradient (muon).
+        weight_decay: each update shrinks each matrix by this share times the learning rate; biases and norms are not
+            decayed.
+        clip_norm: maximum gradient norm over all parameters; null: no clipping.
+        ema_decay: validate and translate with a moving average of the weights, which keeps this share at each update,
+            such as 0.999; null: with the weights themselves.
+    """
+
+    kind: Literal["adam", "muon"] = "adam"
+    schedule: Literal["inverse_sqrt", "cosine", "trapezoid", "constant"] = "inverse_sqrt"
+    peak_lr: float = bounded(7e-4, above=0, below=_INFINITY)
+    warmup_steps: int = bounded(4000, least=0)
+    decay_steps: int | None = bounded(None, least=1)
+    decay_from: int | None = bounded(None, least=0)
+    final_lr: float = bounded(0.0, least=0, below=_INFINITY)
+    betas: tuple[float, float] = (0.9, 0.98)
+    eps: float = bounded(1e-9, above=0, below=_INFINITY)
+    momentum: float = bounded(0.95, least=0, below=1)
+    weight_decay: float = bounded(0.0, least=0, below=_INFINITY)
+    clip_norm: float | None = bounded(1.0, above=0, below=_INFINITY)
+    ema_decay: float | None = bounded(None, least=0, below=1)
+
+    def check(self) -> None:
+        """Refuse decay rates of 1, and a rate that falls upwards."""
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise ValueError(f"betas={list(self.betas)}: give two numbers from 0 to below 1, such as [0.9, 0.98]")
+        if self.schedule in ("cosine", "trapezoid") and self.final_lr > self.peak_lr:
+            raise ValueError(f"final_lr={self.final_lr} is above peak_lr={self.peak_lr}: give at most that")
+
+    def ending_at(self, max_steps: int | None) -> Self:
+        """Return the settings with the place of the decay filled in, so that it ends with the training.
+
+        Args:
+            max_steps: number of updates of the training, if known; a cosine must know it.
+        """
+        if self.schedule == "trapezoid" and max_steps is not None and self.decay_from is None:
+            decay_steps = self.decay_steps or max(1, max_steps // 5)
+            return replace(self, decay_steps=decay_steps, decay_from=max(0, max_steps - decay_steps))
+        if self.schedule != "cosine" or self.decay_steps is not None:
+            return self
+        if max_steps is None:
+            raise ValueError(
+                "schedule=cosine needs the length of the training in updates: "
+                "give training.max_steps, or optimizer.decay_steps"
+            )
+        if max_steps <= self.warmup_steps:
+            raise ValueError(
+                f"warmup_steps={self.warmup_steps} leaves none of max_steps={max_steps} for schedule=cosine: "
+                "give a shorter warm-up"
+            )
+        return replace(self, decay_steps=max_steps - self.warmup_steps)
+
+
+@dataclass(frozen=True)
+class TrainingConfig(Group):
+    """The course of a training, which ends at whichever limit is reached first.
+
+    Args:
+        max_steps: stop after this many updates; null: no limit.
+        max_epochs: stop after this many passes over the training text; null: no limit.
+        max_minutes: stop after this much wall-clock time of training and validation, including earlier parts of a
+            resumed run; null: no limit.
+        patience: stop after this many consecutive validations without a better score; null: never.
+        select_by: dev score that decides which weights are the best.
+        validate_every: updates between validations; each validation also saves the run.
+        report_every: updates between lines of the log, and between steps of the progress bar.
+        max_skipped: stop after this many consecutive updates with a non-finite gradient (checked at each report).
+        precision: precision of matrix products; auto: bf16 where the machine is fast at it, else fp32.
+        compile: fuse operations with torch.compile; takes minutes at the start.
+        device: cpu or cuda; auto: cuda if available.
+        seed: random seed of initial weights, dropout, sub-word sampling and the order of batches.
+    """
+
+    max_steps: int | None = bounded(None, above=0)
+    max_epochs: int | None = bounded(20, above=0)
+    max_minutes: float | None = bounded(None, above=0)
+    patience: int | None = bounded(None, least=1)
+    select_by: Criterion = "loss"
+    validate_every: int = bounded(1000, least=1)
+    report_every: int = bounded(10, least=1)
+    max_skipped: int = bounded(20, least=1)
+    precision: Precision = "auto"
+    compile: bool = False
+    device: Device = "auto"
+    seed: int = bounded(1, least=0)
+
+    def require_score(self, *known: str) -> None:
+        """Refuse to select weights by a score that the task does not have.
+
+        Args:
+            known: the task's scores besides the loss.
+        """
+        if self.select_by not in ("loss", *known):
+            raise ValueError(
+                f"select_by={self.select_by} is not scored by this task: give {', '.join((*known, 'loss'))}"
+            )
+
+
+@dataclass(frozen=True)
+class TranslationTrainingConfig(TrainingConfig):
+    """The course of a translator's training, with the settings of its objective.
+
+    Args:
+        select_by: dev score that decides which weights are the best.
+        bleu_sentences: number of dev sentences, from the first, to translate at each validation; null: all. The dev
+            loss is always over all sentences.
+        n_samples: number of translations to show at each validation.
+        label_smoothing: ε, the share of the target probability that is spread over the whole vocabulary.
+        r_drop: α of R-Drop, which takes two passes per batch; 0: off.
+    """
+
+    select_by: Criterion = "bleu"
+    bleu_sentences: int | None = bounded(None, least=1)
+    n_samples: int = bounded(3, least=0)
+    label_smoothing: float = bounded(0.1, least=0, below=1)
+    r_drop: float = bounded(0.0, least=0, below=_INFINITY)
+
+
+@dataclass(frozen=True)
+class CheckpointConfig(Group):
+    """What a training leaves on disk.
+
+    Args:
+        keep_last: number of newest checkpoints to keep; if the newest is damaged, the one before it is used.
+        keep_best: number of validations, the best by dev score, whose weights are kept in weights/.
+        average_last: number of last validations whose weights are averaged at the end; the average is used if it
+            scores no worse on the dev set. 0: no averaging.
+    """
+
+    keep_last: int = bounded(2, least=1)
+    keep_best: int = bounded(1, least=0)
+    average_last: int = bounded(0, least=0)
