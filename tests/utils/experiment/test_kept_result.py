@@ -69,7 +69,7 @@ def test_scores_are_those_of_the_translations(
     assert bleu.signature == result["bleu_signature"]
 
 
-@pytest.mark.parametrize("page", PAGES["yardsticks"], ids=str)
+@pytest.mark.parametrize("page", PAGES["yardsticks"], ids=lambda page: page.parent.name)
 def test_what_a_page_says_of_nymwas_protocol_is_counted_so(
     page: Path, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
