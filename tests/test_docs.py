@@ -21,7 +21,9 @@ from tests.test_surface import prose, spoken, understand
 _NUMBERED = sorted(f"docs/{page.name}" for page in (ROOT / "docs").glob("[0-9]-*.md"))
 GUIDE = ["docs/README.md", *_NUMBERED, "docs/nlp100.md"]
 ENGLISH = {"README.ja.md": "README.md"} | {
-    f"docs/ja/{page.name}": f"docs/{page.name}" for page in sorted((ROOT / "docs" / "ja").glob("*.md"))
+    f"docs/ja/{page.name}": f"docs/{page.name}"
+    for page in sorted((ROOT / "docs").glob("*.md"))
+    if f"docs/{page.name}" not in GUIDE
 }
 PAGES = [*ENGLISH, *ENGLISH.values(), *GUIDE, "bench/README.md", "corpus/README.md", "pickles/README.md"]
 
