@@ -1,4 +1,4 @@
-"""Published results: `python -m bench.results RUN ...` keeps those of runs, and fills the tables of the READMEs."""
+"""Published results: `python -m bench.results RUN ...` keeps those of runs, and fills the tables of the pages."""
 
 from argparse import RawDescriptionHelpFormatter
 from collections.abc import Iterator
@@ -107,9 +107,17 @@ def yardstick_table(folder: Path) -> str:
     return "\n".join([_PUBLISHED_HEAD, *rows])
 
 
-# The result tables of the READMEs, made from the files in figure/results.
+# The result tables of the pages, made from the files in figure/results.
 
-READMES = (ROOT / "README.md", ROOT / "README.ja.md")
+_RESULT_PAGES = (ROOT / "docs" / "results.md", ROOT / "docs" / "ja" / "results.md")
+_SPEED_PAGES = (ROOT / "docs" / "speed.md", ROOT / "docs" / "ja" / "speed.md")
+PAGES = {  # that show a table, in both languages
+    "results": (ROOT / "README.md", ROOT / "README.ja.md"),
+    "yardsticks": _RESULT_PAGES,
+    "models": _RESULT_PAGES,
+    "decoding": _SPEED_PAGES,
+    "training": _SPEED_PAGES,
+}
 
 _RESULTS_HEAD = (
     "| run | corpus | direction | parameters | training | test PPL | BLEU | chrF2 |\n|---|---|---|---|---|---|---|---|"
@@ -197,17 +205,16 @@ def with_table(page: str, table: str, name: str) -> str:
     return f"{page.partition(begin)[0]}{begin}\n{table}\n{end}{page.partition(end)[2]}"
 
 
-def rewrite_readmes(table: str, name: str) -> None:
-    """Put a table in its place in the README of each language."""
-    for readme in READMES:
-        page = with_table(readme.read_text(encoding="utf-8"), table, name)
-        write_text(readme, page)
+def rewrite_pages(table: str, name: str) -> None:
+    """Put a table in its place in the page of each language."""
+    for page in PAGES[name]:
+        write_text(page, with_table(page.read_text(encoding="utf-8"), table, name))
 
 
 # Published results: `python -m bench.results RUN ...` keeps those of runs in figure/results/.
 #
 # A result is the `test.json` of its run, with the translations next to it, so that anybody can score them again; the
-# tables of both READMEs are then made from what is there.
+# tables of the pages are then made from what is there.
 
 RESULTS = FIGURE / "results"
 
@@ -239,10 +246,10 @@ def keep_result(run: Path, folder: Path) -> Path:
 
 
 def renew_tables(folder: Path) -> None:
-    """Update the READMEs' tables with the results that are kept in a folder."""
-    rewrite_readmes(result_table(folder), "results")
-    rewrite_readmes(yardstick_table(folder), "yardsticks")
-    rewrite_readmes(other_table(folder), "models")
+    """Update the pages' tables with the results that are kept in a folder."""
+    rewrite_pages(result_table(folder), "results")
+    rewrite_pages(yardstick_table(folder), "yardsticks")
+    rewrite_pages(other_table(folder), "models")
 
 
 def main() -> None:
@@ -250,7 +257,7 @@ def main() -> None:
     parser = Parser(
         prog="kept_result",
         usage="python -m bench.results [RUN ...]",
-        description="Keep the test results of runs in figure/results/, and show them in the READMEs.",
+        description="Keep the test results of runs in figure/results/, and show them in README.md and docs/.",
         epilog="""examples:
   python -m bench.results pickles/demo-20260101-120000
   python -m bench.results                     update the tables only""",

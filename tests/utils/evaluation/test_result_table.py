@@ -1,4 +1,4 @@
-"""The READMEs show the result files."""
+"""The pages show the result files."""
 
 import json
 from collections.abc import Mapping
@@ -7,16 +7,7 @@ from types import MappingProxyType
 
 import pytest
 
-from bench.results import READMES, other_table, result_table, with_table
-from const.path import FIGURE
-
-
-@pytest.mark.parametrize("readme", READMES, ids=lambda readme: readme.name)
-def test_the_readme_shows_the_result_files(readme: Path) -> None:
-    page = readme.read_text(encoding="utf-8")
-    assert with_table(page, result_table(FIGURE / "results"), "results") == page
-    assert with_table(page, other_table(FIGURE / "results"), "models") == page
-    assert "| `demo` |" in page
+from bench.results import other_table, result_table, with_table
 
 
 def test_a_row_says_what_its_file_says(tmp_path: Path) -> None:

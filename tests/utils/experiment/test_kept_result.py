@@ -1,4 +1,4 @@
-"""What the README's tables say can be counted anew from the translations that lie beside it."""
+"""What the pages' tables say can be counted anew from the translations that lie beside it."""
 
 import json
 import re
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bench import results as results_module
-from bench.results import READMES, RESULTS, keep_result
+from bench.results import PAGES, RESULTS, keep_result
 from const.corpora import CORPORA
 from const.path import ROOT
 from tests.outcome import outcome
@@ -30,11 +30,11 @@ RESULT |= {"target_tokens": 1e6, "perplexity": 4.0, "bleu": 12.345, "chrf": 34.5
 
 @pytest.fixture
 def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The README to be renewed: its tables are empty."""
+    """The page to be renewed: its tables are empty."""
     path = tmp_path / "README.md"
     marks = (f"<!-- {name} -->\n<!-- /{name} -->\n" for name in ("results", "yardsticks", "models"))
     path.write_text("".join(marks), encoding="utf-8")
-    monkeypatch.setattr(results_module, "READMES", (path,))
+    monkeypatch.setattr(results_module, "PAGES", dict.fromkeys(PAGES, (path,)))
     return path
 
 
@@ -69,11 +69,11 @@ def test_scores_are_those_of_the_translations(
     assert bleu.signature == result["bleu_signature"]
 
 
-@pytest.mark.parametrize("readme", READMES, ids=lambda readme: readme.name)
-def test_what_the_readme_says_of_nymwas_protocol_is_counted_so(
-    readme: Path, request: pytest.FixtureRequest, tmp_path: Path
+@pytest.mark.parametrize("page", PAGES["yardsticks"], ids=lambda page: page.parent.name)
+def test_what_a_page_says_of_nymwas_protocol_is_counted_so(
+    page: Path, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    told = re.findall(r"nymwa (figure/\S+) corpus/kftt/(\S+) --plain +# (BLEU = [\d.]+)", readme.read_text("utf-8"))
+    told = re.findall(r"nymwa (figure/\S+) corpus/kftt/(\S+) --plain +# (BLEU = [\d.]+)", page.read_text("utf-8"))
     assert told
     for translations, path, line in told:
         take(request.getfixturevalue("shared_data") / ARCHIVES["kftt"], {path}, tmp_path)
