@@ -144,14 +144,14 @@ def test_a_mean_is_of_one_recipe(tmp_path: Path) -> None:
 
     add(1, 128)
     for same in ({}, {"more_src": None, "pre_tokenized": False}, {"search": {"coverage_penalty": 0.0}}):
-        add(2, 128, **same)  # type: ignore[arg-type]
+        add(2, 128, **same)
         assert "2 seeds" in result_table(tmp_path)
     for d_model, data, name in (
         (256, {}, "model.d_model"),
         (128, {"more_src": "back.ja"}, "data.more_src"),
         (128, {"held_out": 0}, "data.held_out"),
     ):
-        add(2, d_model, **data)  # type: ignore[arg-type]
+        add(2, d_model, **data)
         with pytest.raises(ValueError, match=rf"tiny_2\.json differs from other results of tiny in {name}: keep"):
             result_table(tmp_path)
 

@@ -29,7 +29,6 @@ from utils.config import config_type_of, find_settings
 from utils.dataset import labelled
 from utils.task import bert, classification, perplexity
 from utils.task import language as language_module
-from utils.visualize import attention, curve
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 README_JA = (ROOT / "README.ja.md").read_text(encoding="utf-8")
@@ -50,8 +49,6 @@ MODULES: dict[str, Callable[[], ArgumentParser]] = {
     "bench.faults": bench.faults.build_parser,
     "bench.serve": bench.serve.build_parser,
     "bench.data": bench.data.build_parser,
-    "utils.visualize.curve": curve.build_parser,
-    "utils.visualize.attention": attention.build_parser,
     "utils.dataset.labelled": labelled.build_parser,
     "utils.task.bert": bert.build_parser,
     "utils.task.classification": classification.build_parser,
