@@ -13,7 +13,7 @@ import torch
 
 from bench import decode_table, train_table
 from bench.results import PAGES as SHOWN
-from bench.results import RESULTS, other_table, result_table, with_table, yardstick_table
+from bench.results import RESULTS, other_table, published_table, result_table, with_table
 from const.path import ROOT
 from tests.checkout import tracked
 from tests.test_surface import prose, spoken, understand
@@ -158,7 +158,7 @@ def test_the_readme_is_short() -> None:
 
 TABLES = {
     "results": lambda: result_table(RESULTS),
-    "yardsticks": lambda: yardstick_table(RESULTS),
+    "published": lambda: published_table(RESULTS),
     "models": lambda: other_table(RESULTS),
     "decoding": lambda: decode_table.decode_table(decode_table.FOLDER),
     "training": lambda: train_table.train_table(train_table.FOLDER),

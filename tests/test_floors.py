@@ -29,7 +29,6 @@ ROOMS = {
     "task": 9,
     "evaluation/verbs.py": 10,
     "experiment": 10,
-    "scoring": 11,
 }
 GROUND = 0  # a file that lies in utils and in no room: tools that every room may use, and that use no room
 NAMELESS = {"base", "common", "helper", "helpers", "misc", "shared", "tools", "util"}
