@@ -19,6 +19,7 @@ import bench.serve
 import bench.train
 import evaluate
 import export
+import predict
 import serve
 import study
 import translate
@@ -27,8 +28,6 @@ from tests.checkout import tracked
 from utils.arguments import build_parser
 from utils.config import config_type_of, find_settings
 from utils.dataset import labelled
-from utils.task import bert, classification, perplexity
-from utils.task import language as language_module
 from utils.visualize import attention, curve
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -36,6 +35,7 @@ README_JA = (ROOT / "README.ja.md").read_text(encoding="utf-8")
 PARSERS = {
     "train.py": build_parser,
     "translate.py": translate.build_parser,
+    "predict.py": predict.build_parser,
     "evaluate.py": evaluate.build_parser,
     "export.py": export.build_parser,
     "serve.py": serve.build_parser,
@@ -53,12 +53,12 @@ MODULES: dict[str, Callable[[], ArgumentParser]] = {
     "utils.visualize.curve": curve.build_parser,
     "utils.visualize.attention": attention.build_parser,
     "utils.dataset.labelled": labelled.build_parser,
-    "utils.task.bert": bert.build_parser,
-    "utils.task.classification": classification.build_parser,
-    "utils.task.language": language_module.build_parser,
-    "utils.task.perplexity": perplexity.build_parser,
 }
-HELPED = [*((name,) for name in PARSERS), *(("evaluate.py", verb) for verb in evaluate.VERBS)]
+HELPED = [
+    *((name,) for name in PARSERS),
+    *(("evaluate.py", verb) for verb in evaluate.VERBS),
+    *(("predict.py", verb) for verb in predict.VERBS),
+]
 UNSHOWN = {"README.md", "LICENSE"}  # the page itself, and what every repository has: the tree may leave them out
 # A path or host that only one machine has; poetry.lock records what its packages say of themselves.
 TRACE = re.compile(
