@@ -155,6 +155,12 @@ def test_settings_that_find_nothing_are_refused_with_the_value_and_the_remedy(
 # rules
 
 
+def test_nothing_ends_before_its_least() -> None:
+    log_probs = torch.zeros(2, 1, 7)
+    Constraint([Bounds(1, 5), Bounds(3, 5)], CPU).apply(log_probs, torch.full((2, 1, 1), 4))
+    assert log_probs[:, 0, EOS_ID].tolist() == [0.0, NEVER]
+
+
 @given(
     rows=st.lists(
         st.tuples(st.integers(0, 6), st.integers(1, 8), st.lists(st.integers(4, 6), max_size=4).map(tuple)),
@@ -1415,6 +1421,12 @@ def test_several_models_are_asked_for_their_mean() -> None:
         assert isinstance(mean, Tensor)
         assert [place for place, _ in links] == mean.argmax(-1).tolist()
     assert found != align(models[:1], FROM, TO)
+
+
+def test_the_end_of_a_source_is_never_linked_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    weights = torch.tensor([[0.1, 0.2, 0.7], [0.3, 0.1, 0.6]])
+    monkeypatch.setattr(inspection, "mean_cross_attention", lambda *_: [weights])
+    assert align([], [[5, 6]], [[7, 8]]) == [[(1, 0), (0, 1)]]
 
 
 def test_what_is_empty_has_no_links() -> None:
