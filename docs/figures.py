@@ -436,7 +436,7 @@ ELSEWHERE = {
     "beam_width": "python evaluate.py tune pickles/RUN --beams 1 2 3 4 5 7 10 15 20 30 50 70 100 "
     "--length_penalties 0 0.6 1 1.4 --picture figure/beam_width.png",
     "kftt_ja_en_small_curve": "python evaluate.py curves pickles/RUN --picture figure/kftt_ja_en_small_curve.png",
-    "memory": "python -m utils.task.perplexity --run pickles/XL pickles/VANILLA --picture figure/memory.png",
+    "memory": "python predict.py perplexity --run pickles/XL pickles/VANILLA --picture figure/memory.png",
 }
 
 

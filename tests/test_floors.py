@@ -8,7 +8,7 @@ import pytest
 
 from tests.checkout import python_sources
 
-VERBS = {"train", "translate", "evaluate", "serve", "export", "study"}
+VERBS = {"train", "translate", "predict", "evaluate", "serve", "export", "study"}
 FLOORS = (
     {"const": 0, "layers": 1, "models": 2, "utils": 3} | dict.fromkeys(VERBS, 4) | {"bench": 5, "docs": 5, "tests": 6}
 )

@@ -2,6 +2,7 @@
 
 import math
 import random
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 
@@ -150,3 +151,18 @@ class Tree:
             said.append(max(log_probs, key=log_probs.__getitem__))
             total += log_probs[said[-1]]
         return Hypothesis(said[:-1], total / config.penalty(len(said)))
+
+
+def assert_drawn_by(counts: Counter[Ids], probs: dict[Ids, float]) -> None:
+    """Pearson's chi-square: what is seen of each outcome is what its probability lets expect."""
+    n, total = sum(counts.values()), sum(probs.values())
+    assert counts.keys() <= probs.keys()
+    expected = {outcome: n * p / total for outcome, p in probs.items()}
+    rare = [outcome for outcome, count in expected.items() if count < 5]  # of which too few are seen: taken together
+    cells = [(counts[outcome], count) for outcome, count in expected.items() if count >= 5]
+    cells.append((sum(counts[outcome] for outcome in rare), sum(expected[outcome] for outcome in rare) + 1e-9))
+    chi_square = sum((seen - count) ** 2 / count for seen, count in cells)
+    freedom = len(cells) - 1
+    # Wilson & Hilferty 1931: the cube root of a chi-square over its degrees of freedom is nearly normal
+    z = ((chi_square / freedom) ** (1 / 3) - 1 + 2 / (9 * freedom)) / math.sqrt(2 / (9 * freedom))
+    assert z < 3, f"chi-square {chi_square:.1f} with {freedom} degrees of freedom"
