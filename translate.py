@@ -16,8 +16,7 @@ from utils.command import Parser, run_command
 from utils.config import TranslationConfig
 from utils.dataset.text import decoded_lines
 from utils.device import Device, keep_freed_memory, pick_device
-from utils.export.requirement import require_ctranslate2
-from utils.export.translator_settings import TranslatorSettings
+from utils.export.translator_settings import TranslatorSettings, require_ctranslate2
 from utils.file import atomic_file
 from utils.run import CONFIG, build_translator, find_run, load_run
 from utils.search.inspection import Inspector

@@ -1,9 +1,11 @@
 """Runs to serve that are made in an instant, and ways to query them, with or without a socket."""
 
+import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from typing import TypeVar
 
 import httpx
 import torch
@@ -13,8 +15,10 @@ from tests.tiny import MODEL, lively, tokenizers
 from utils.search.constraint import SearchConfig
 from utils.search.translator import Candidate, Translation, Translator
 from utils.serve.api import create_app
-from utils.serve.service import Asked, Interpreter, Limits, Line, Route, Server, address, bind
+from utils.serve.service import Limits, Line, LineTranslator, Options, Route, Server, address, bind
 from utils.text.tokenizer import TokenizerPair
+
+ResultT = TypeVar("ResultT")
 
 
 def translator(back: bool = False, beam: int = 2) -> Translator:
@@ -26,19 +30,14 @@ def translator(back: bool = False, beam: int = 2) -> Translator:
     return Translator(model, pair, "ja" if back else "en", search, 32, 48, torch.device("cpu"))
 
 
-def interpreter(back: bool = False, beam: int = 2) -> Interpreter:
-    own = translator(back, beam)
-    model = lively(MODEL, len(own.tokenizers.src), len(own.tokenizers.tgt))
-    return Interpreter(own, model)
+def line_translator(back: bool = False) -> LineTranslator:
+    own = translator(back)
+    return LineTranslator(own, lively(MODEL, len(own.tokenizers.src), len(own.tokenizers.tgt)))
 
 
 def route(name: str = "tiny", back: bool = False) -> Route:
     """A route with a real network."""
-    return Route(name, *(("en", "ja") if back else ("ja", "en")), 2, interpreter(back).translate)
-
-
-def line(text: str) -> Line:
-    return Line(Translation([Candidate(text, 0.0, [text])], 1, 0, False), [], [])
+    return Route(name, *(("en", "ja") if back else ("ja", "en")), 2, line_translator(back).translate)
 
 
 class Scribe:
@@ -46,19 +45,19 @@ class Scribe:
 
     def __init__(self) -> None:
         self.calls: list[list[str]] = []
-        self.asked: list[Asked] = []
+        self.options: list[Options] = []
         self.may_work = threading.Event()
         self.may_work.set()
         self.has_begun = threading.Event()
 
-    def translate(self, lines: Sequence[str], asked: Asked) -> list[Line]:
+    def translate(self, lines: Sequence[str], options: Options) -> list[Line]:
         self.calls.append(list(lines))
-        self.asked.append(asked)
+        self.options.append(options)
         self.has_begun.set()
         assert self.may_work.wait(60)
         if "!" in lines:
             raise RuntimeError("a pen has broken")
-        return [line(text[::-1]) for text in lines]
+        return [Line(Translation([Candidate(text[::-1], 0.0, [text])], 1, 0, False), [], []) for text in lines]
 
     @contextmanager
     def held_up(self) -> Iterator[None]:
@@ -74,7 +73,7 @@ class Scribe:
 
 
 @asynccontextmanager
-async def asking(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
+async def client_of(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
     """A client of an application in this process."""
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with (
@@ -82,6 +81,16 @@ async def asking(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
         httpx.AsyncClient(transport=transport, base_url="http://miyako") as client,
     ):
         yield client
+
+
+def ask(app: FastAPI, question: Callable[[httpx.AsyncClient], Awaitable[ResultT]]) -> ResultT:
+    """Return the result of requests to an application."""
+
+    async def whole() -> ResultT:
+        async with client_of(app) as client:
+            return await question(client)
+
+    return asyncio.run(whole())
 
 
 @contextmanager

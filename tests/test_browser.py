@@ -1,20 +1,92 @@
-"""The page in a real browser, served by untrained runs."""
+"""The page of the server and the page of attention in a headless Chromium that may ask nobody but this machine.
+
+`python -m tests.test_browser RUN SENTENCE FILE` draws the page as shown in the READMEs.
+"""
 
 import json
+import shutil
+import sys
 from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect, sync_playwright
 
-from tests.browser.conftest import Open
+from bench.serve import served
+from const.token import EOS
+from tests.served import Scribe, line_translator, route, serving, translator
 from tests.tiny import TEXT
-from tests.utils.serve.served import Scribe, interpreter, route, serving, translator
-from utils.serve.service import Asked, Limits
+from tests.utils.visualize.recorded import HOSTILE, HOSTILE_PAIR, PAIR, recorded
+from utils.command import run_command
+from utils.run import find_run
+from utils.search.inspection import AttentionMap
+from utils.search.translator import Translation
+from utils.serve.service import Limits, Options
+from utils.visualize.attention import Pair, write_attention_page
 
 pytestmark = pytest.mark.browser
 
-TEXT_JA, TEXT_EN = TEXT.src[3], TEXT.tgt[7]
-BEST = translator(beam=4).translate([TEXT_JA], n_best=4)[0]
+Open = Callable[..., Page]
+TEXT_JA = TEXT.src[3]
+
+
+@cache
+def best() -> Translation:
+    return translator(beam=4).translate([TEXT_JA], n_best=4)[0]
+
+
+def chromium() -> str | None:
+    """The browser of the system."""
+    return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """The one of the system; without it the test is skipped."""
+    if chromium() is None:
+        pytest.skip("no chromium, chromium-browser or google-chrome on the path: install one to test the page")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox", "--disable-gpu"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_page(browser: Browser) -> Iterator[Open]:
+    """Opens a page; any error that it logs fails the test."""
+    complaints: list[str] = []
+    contexts = []
+
+    def open_it(url: str, allowed: str = "", **options: Any) -> Page:
+        context = browser.new_context(**{"locale": "en-GB"} | options)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(10_000)
+
+        def note_message(message: ConsoleMessage) -> None:
+            if message.type in ("error", "warning") and not (allowed and allowed in message.text):
+                complaints.append(message.text)
+
+        def note_request(request: Request) -> None:
+            if not request.url.startswith((url, "data:")):
+                complaints.append(f"asked {request.url}")
+
+        page.on("console", note_message)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("request", note_request)
+        page.goto(url)
+        page.wait_for_selector("#direction option", state="attached")
+        return page
+
+    yield open_it
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+# ---- the page of the server, served by untrained runs
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +114,7 @@ def test_the_translation_appears_as_one_stops_typing(both: str, open_page: Open)
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.post_data or "") if "translate" in request.url else None)
     page.get_by_role("textbox").press_sequentially(TEXT_JA, delay=40)
-    expect(page.locator("#translation p")).to_have_text(BEST.text)
+    expect(page.locator("#translation p")).to_have_text(best().text)
     assert json.loads(asked[-1])["text"] == TEXT_JA
     assert len(asked) < len(TEXT_JA) / 2
     expect(page.locator("#source-name")).to_have_text("Japanese")
@@ -96,7 +168,7 @@ def test_pointing_at_a_word_shows_where_it_came_from(both: str, open_page: Open)
     page = open_page(both)
     type_text(page, TEXT_JA)
     page.wait_for_selector("#into button")
-    (line,) = interpreter().translate([TEXT_JA], Asked(None, 4, True))
+    (line,) = line_translator().translate([TEXT_JA], Options(None, 4, True))
     weights = line.attention[0]
     assert page.locator("#from button").count() == len(line.source_tokens)
     assert page.locator("#into button").count() == len(line.translation.candidates[0].tokens)
@@ -145,21 +217,21 @@ def test_the_threads_are_reached_by_keys_and_by_touch(both: str, open_page: Open
 def test_other_translations_take_the_place_of_the_best(both: str, open_page: Open) -> None:
     page = open_page(both)
     type_text(page, TEXT_JA)
-    expect(page.locator("#others .said")).to_have_text([candidate.text for candidate in BEST.candidates])
+    expect(page.locator("#others .said")).to_have_text([candidate.text for candidate in best().candidates])
     page.locator("#others button").nth(2).click()
-    expect(page.locator("#translation p")).to_have_text(BEST.candidates[2].text)
+    expect(page.locator("#translation p")).to_have_text(best().candidates[2].text)
     expect(page.locator("#others button").nth(2)).to_have_attribute("aria-pressed", "true")
     expect(page.locator("#others button").nth(2)).to_be_focused()
-    assert page.locator("#into button").count() == len(BEST.candidates[2].tokens)
+    assert page.locator("#into button").count() == len(best().candidates[2].tokens)
 
 
 def test_the_direction_is_turned_round(both: str, open_page: Open) -> None:
     page = open_page(both)
     type_text(page, TEXT_JA)
-    expect(page.locator("#translation p")).to_have_text(BEST.text)
+    expect(page.locator("#translation p")).to_have_text(best().text)
     page.get_by_role("button", name="Translate the other way round").click()
-    expect(page.get_by_role("textbox")).to_have_value(BEST.text)
-    back = translator(back=True, beam=4).translate([BEST.text], n_best=4)[0].text
+    expect(page.get_by_role("textbox")).to_have_value(best().text)
+    back = translator(back=True, beam=4).translate([best().text], n_best=4)[0].text
     expect(page.locator("#translation p")).to_have_text(back)
     expect(page.locator("#source-name")).to_have_text("English")
     expect(page.locator("#direction")).to_have_value("en→ja")
@@ -177,14 +249,14 @@ def test_run_and_beam_are_chosen(scribe: Scribe, open_page: Open) -> None:
         page.get_by_label("Run").select_option("two")
         expect(page.locator("#time")).to_contain_text("two")
         page.get_by_label("Beam").select_option("2")
-        assert eventually(page, lambda: scribe.asked[-1] == Asked(2, 2, True))
+        assert eventually(page, lambda: scribe.options[-1] == Options(2, 2, True))
 
 
 def test_each_line_has_its_own_threads(both: str, open_page: Open) -> None:
     page = open_page(both)
     text = page.get_by_role("textbox")
     text.fill(f"{TEXT.src[3]}\n\n{TEXT.src[50]}")
-    found = interpreter().translate([TEXT.src[3], TEXT.src[50]], Asked(None, 4, True))
+    found = line_translator().translate([TEXT.src[3], TEXT.src[50]], Options(None, 4, True))
     expect(page.locator("#translation p")).to_have_text([found[0].translation.text, "", found[1].translation.text])
     n_tokens = [len(line.source_tokens) for line in found]
     expect(page.locator("#from button")).to_have_count(n_tokens[1])
@@ -260,7 +332,7 @@ def test_a_trouble_is_told_and_passes(both: str, open_page: Open, status: int, s
     page.unroute("**/api/translate")
     if status != 503:  # then the page asks again by itself
         page.get_by_label("Beam").select_option("4")
-    expect(page.locator("#translation p")).to_have_text(BEST.text)
+    expect(page.locator("#translation p")).to_have_text(best().text)
     expect(page.locator("#trouble")).to_be_empty()
 
 
@@ -301,3 +373,142 @@ def test_an_empty_page_offers_sentences(both: str, open_page: Open) -> None:
     assert page.get_by_role("textbox").input_value()
     page.wait_for_selector("#translation p")
     expect(page.locator("#tries")).to_be_hidden()
+
+
+# ---- the page of attention
+
+
+@pytest.fixture
+def opened(browser: Browser, tmp_path: Path) -> Iterator[Open]:
+    """Writes a page and opens it; any error that it logs or request that it makes fails the test."""
+    complaints: list[str] = []
+    pages: list[Page] = []
+    path = tmp_path / "page.html"
+
+    def open_it(found: AttentionMap, pair: Pair = PAIR, locale: str = "en-GB", width: int = 1200) -> Page:
+        write_attention_page(found, pair, path)
+        page = browser.new_page(locale=locale, viewport={"width": width, "height": 900})
+        pages.append(page)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("request", lambda request: complaints.append(request.url))
+        page.goto(path.as_uri())
+        complaints.remove(path.as_uri())
+        return page
+
+    yield open_it
+    for page in pages:
+        page.close()
+    assert complaints == []
+
+
+def listed(page: Page) -> float:
+    """Return the largest weight listed, in percent."""
+    return float(page.locator("#readout tr").first.locator("td").nth(1).inner_text().removesuffix(" %"))
+
+
+def test_a_token_shows_what_it_looks_at(opened: Open) -> None:
+    found = recorded()
+    page = opened(found)
+    assert page.locator("#map-title").inner_text() == "Cross, layer 2, mean"
+    page.locator("#rows button").nth(3).hover()
+    mean = found.weights["cross"][1].mean(0)
+    top = int(mean[3].argmax())
+    assert page.locator("#readout p").inner_text() == "“temple” attends most to"
+    assert listed(page) == pytest.approx(100 * float(mean[3, top]), abs=0.11)
+    alpha = [
+        float(colour.split("/")[1].strip(" )")) if "/" in colour else float(colour.split(",")[3].strip(" )"))
+        for colour in page.locator("#columns button").evaluate_all("all => all.map((one) => one.style.background)")
+    ]
+    assert alpha.index(max(alpha)) == top
+    page.locator("#columns button").nth(1).click()
+    page.locator("#rows button").nth(0).hover()
+    page.mouse.move(0, 0)
+    assert page.locator("#readout p").inner_text() == "“京都” is attended to most by"  # held
+    assert listed(page) == pytest.approx(100 * float(mean[:, 1].max()), abs=0.11)
+    page.keyboard.press("Escape")
+    assert page.locator("#readout").inner_text() == ""
+
+
+def test_kind_layer_head_and_tokens_are_chosen_by_keys(opened: Open) -> None:
+    page = opened(recorded())
+    title, pressed = page.locator("#map-title"), page.keyboard.press
+    pressed("Tab")
+    pressed("ArrowLeft")
+    assert title.inner_text() == "Decoder self, layer 2, mean"
+    pressed("ArrowLeft")
+    assert page.locator("#layers input").count() == 3
+    pressed("Tab")
+    pressed("ArrowRight")
+    assert title.inner_text() == "Encoder self, layer 3, mean"
+    pressed("Tab")
+    pressed("ArrowRight")
+    assert title.inner_text() == "Encoder self, layer 3, head 1"
+    pressed("Tab")
+    pressed("ArrowRight")
+    assert page.locator("#readout p").inner_text() == "“京都” attends most to"
+    assert page.locator("#rows .chosen").inner_text() == "京都"
+    assert page.locator("#all button[aria-pressed=true]").get_attribute("data-place") == "2 0"
+    page.locator("#all button").nth(1).click()
+    assert title.inner_text() == "Encoder self, layer 1, head 2"
+
+
+def test_the_map_is_painted_as_the_weights_are(opened: Open) -> None:
+    """One pixel per weight, stronger in colour where the weight is larger, for the chosen head only."""
+    found = recorded()
+    page = opened(found)
+    page.locator("#all button").nth(3).click()
+    alphas = page.locator("#plot canvas").evaluate(
+        "(one) => [...one.getContext('2d').getImageData(0, 0, one.width, one.height).data].filter((_, i) => i % 4 == 3)"
+    )
+    weights = found.weights["cross"][1][1].flatten()
+    assert alphas == pytest.approx([255 * float(weight) ** 0.6 for weight in weights], abs=1)
+
+
+def test_each_target_token_has_a_line_to_its_source_token(opened: Open) -> None:
+    page = opened(recorded())
+    assert page.locator("#links path").count() == 5
+    page.locator("#links ol:last-child li").nth(3).hover()
+    assert page.locator("#links path.lit").count() == 1
+    assert page.locator("#links li.lit").count() == 2
+
+
+def test_hostile_tokens_run_nothing(opened: Open) -> None:
+    page = opened(recorded([HOSTILE, EOS], [HOSTILE, EOS]), HOSTILE_PAIR)
+    assert page.title() == f"Attention: {HOSTILE}"
+    assert page.locator("#rows button").first.inner_text() == HOSTILE
+
+
+@pytest.mark.parametrize("width", [320, 390, 1200])
+def test_nothing_is_wider_than_the_screen(opened: Open, width: int) -> None:
+    many = [*(f"▁token{i}" for i in range(60)), EOS]
+    page = opened(recorded(many, many), width=width)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    labels = page.locator("#plot .across")
+    assert labels.evaluate("(one) => one.offsetHeight") < 120  # letters are side by side, not stacked
+
+
+def test_a_japanese_reader_is_spoken_to_in_japanese(opened: Open) -> None:
+    page = opened(recorded(), locale="ja-JP")
+    assert page.locator("html").get_attribute("lang") == "ja"
+    assert page.locator("h1").inner_text() == "翻訳器が見ているもの"
+    assert page.locator("#map-title").inner_text() == "交差注意、第2層、平均"
+
+
+def draw_page() -> None:
+    """Have a sentence translated on the page, point at the second token of the translation, and photograph it."""
+    if len(sys.argv) != 4:
+        raise ValueError("give a run, a sentence and a file: python -m tests.test_browser RUN SENTENCE FILE")
+    with served(find_run(Path(sys.argv[1]))) as url, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox", "--disable-gpu"])
+        page = browser.new_page(viewport={"width": 1000, "height": 600}, locale="en-GB")
+        page.goto(url)
+        page.get_by_role("textbox").fill(sys.argv[2])
+        page.locator("#into > *").nth(1).hover()
+        page.wait_for_timeout(500)  # of animation
+        page.screenshot(path=sys.argv[3], full_page=True)
+        browser.close()
+
+
+if __name__ == "__main__":
+    run_command("draw_page", draw_page)
