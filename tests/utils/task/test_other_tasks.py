@@ -103,7 +103,7 @@ def test_what_is_learned_from_what_chooses_and_what_is_scored_are_three_texts(
         return SimpleNamespace(samples=[])
 
     monkeypatch.setattr(module, "score_best", score_best)
-    task.conclude(SimpleNamespace(net=net), root, print)
+    task.test_and_save(SimpleNamespace(net=net), root, print)
     tokenizer = getattr(task.vocabulary, "src", None) or task.vocabulary.tokenizer
     assert {tokenizer.decode([[i]])[0] for i in range(EOS_ID + 1, len(tokenizer))} == KNOWN[""]
     assert words_of(task, task.sampler.all()) == KNOWN[""]
@@ -124,7 +124,7 @@ def test_words_are_counted_in_the_text_that_is_scored(root: Path, monkeypatch: p
     task = LanguageTask(language_model(root), None, print)
     net = task.build()
     task.validation(net)
-    task.conclude(SimpleNamespace(net=net), root, print)
+    task.test_and_save(SimpleNamespace(net=net), root, print)
     assert splits == ["dev", "test"]
 
 

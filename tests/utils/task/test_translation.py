@@ -28,7 +28,7 @@ from utils.task.translation import TranslationTask
 from utils.training.checkpoint import write_weights
 from utils.training.loss import RDropObjective, TranslationObjective, mean_loss
 from utils.training.plan import Progress, TranslationTrainingConfig
-from utils.training.report import Judge, Validation
+from utils.training.report import Validate, Validation
 
 CONFIG = TranslationConfig(
     name="tiny",
@@ -129,10 +129,10 @@ class Trained:
         self.net = net
         self.progress = Progress(step=9, target_tokens=1234, seconds=90.0, best_step=6)
 
-    def test(self, batches: Sequence[AnyBatch], judge: Judge) -> Validation:
+    def test(self, batches: Sequence[AnyBatch], validate: Validate) -> Validation:
         with torch.no_grad():
             loss = mean_loss(partial(TranslationObjective(), self.net.eval()), batches)
-        return judge(loss)
+        return validate(loss)
 
 
 def test_the_best_weights_are_scored_on_the_test_text(texts: Texts) -> None:
@@ -140,7 +140,7 @@ def test_the_best_weights_are_scored_on_the_test_text(texts: Texts) -> None:
     folder = create_run(task.config, task.vocabulary, texts.root / "runs")
     best, last = task.build(), task.build()
     write_weights(best.state_dict(), folder / WEIGHTS, 0.0, n_averaged=3)
-    task.conclude(Trained(last), folder, print)
+    task.test_and_save(Trained(last), folder, print)
     translations = (folder / TRANSLATIONS).read_text(encoding="utf-8").splitlines()
     run = load_run(folder, torch.device("cpu"))
     assert translations == [found.text for found in run.translator(CONFIG.search).translate(TEST_TEXT.src)]
