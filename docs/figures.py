@@ -90,25 +90,16 @@ def draw_label_smoothing(picture: Path) -> None:
 
 
 def draw_learning_rates(picture: Path) -> None:
-    """Draw all four schedules over the updates, and the paper's for several widths and warm-ups."""
-    n_steps, n_warmup, width = 6000, 1000, 512
+    """Draw all schedules over the updates."""
+    n_steps, n_warmup = 6000, 1000
     steps = np.unique(np.linspace(1, n_steps, 600).round().astype(int))
-    with sheet(picture, (10, 3.8), columns=2) as (courses, noam):
+    with sheet(picture, (6, 3.8)) as (axes,):
         for schedule in get_args(get_type_hints(OptimizerConfig)["schedule"]):
-            config = OptimizerConfig(
-                schedule=schedule, peak_lr=1e-3, warmup_steps=n_warmup, decay_steps=n_steps - n_warmup, noam_factor=0.5
-            )
-            label = "noam, noam_factor 0.5" if schedule == "noam" else schedule
-            courses.plot(steps, [learning_rate(int(step), config, width) for step in steps], label=label)
-        courses.set(title=f"peak_lr 0.001, warmup_steps {n_warmup}, d_model {width}", ylim=(0, 0.0013))
-        for d_model, warmup in ((512, 1000), (512, 2000), (256, 1000)):
-            config = OptimizerConfig(schedule="noam", warmup_steps=warmup)
-            rates = [learning_rate(int(step), config, d_model) for step in steps]
-            noam.plot(steps, rates, label=f"d_model {d_model}, warmup_steps {warmup}")
-        noam.set(title="noam", ylim=(0, None))
-        for axes in (courses, noam):
-            axes.set(xlabel="update", ylabel="learning rate")
-            _grid(axes, loc="upper right", ncols=2 if axes is courses else 1)
+            config = OptimizerConfig(schedule=schedule, peak_lr=1e-3, warmup_steps=n_warmup).ending_at(n_steps)
+            axes.plot(steps, [learning_rate(int(step), config) for step in steps], label=schedule)
+        title = f"peak_lr 0.001, warmup_steps {n_warmup}"
+        axes.set(title=title, ylim=(0, 0.0013), xlabel="update", ylabel="learning rate")
+        _grid(axes, loc="upper right", ncols=2)
 
 
 def draw_length_penalty(picture: Path) -> None:

@@ -68,7 +68,7 @@ from utils.text.tokenizer import Tokenizer, TokenizerConfig, load_tokenizers, tr
 from utils.training.checkpoint import write_weights
 from utils.training.loss import RDropObjective, TranslationObjective, mean_loss
 from utils.training.plan import Progress, TranslationTrainingConfig
-from utils.training.report import Judge, Validation
+from utils.training.report import Validate, Validation
 
 MASK_ID = len(JAPANESE)
 ENGLISH = english()
@@ -563,7 +563,7 @@ def test_what_is_learned_from_what_chooses_and_what_is_scored_are_three_texts(
         return SimpleNamespace(samples=[])
 
     monkeypatch.setattr(module, "score_best", score_best)
-    task.conclude(SimpleNamespace(net=net), root, print)
+    task.test_and_save(SimpleNamespace(net=net), root, print)
     tokenizer = getattr(task.vocabulary, "src", None) or task.vocabulary.tokenizer
     assert {tokenizer.decode([[i]])[0] for i in range(EOS_ID + 1, len(tokenizer))} == KNOWN[""]
     assert words_of(task, task.sampler.all()) == KNOWN[""]
@@ -584,7 +584,7 @@ def test_words_are_counted_in_the_text_that_is_scored(root: Path, monkeypatch: p
     task = LanguageTask(language_model(root), None, print)
     net = task.build()
     task.validation(net)
-    task.conclude(SimpleNamespace(net=net), root, print)
+    task.test_and_save(SimpleNamespace(net=net), root, print)
     assert splits == ["dev", "test"]
 
 
@@ -752,10 +752,10 @@ class Trained:
         self.net = net
         self.progress = Progress(step=9, target_tokens=1234, seconds=90.0, best_step=6)
 
-    def test(self, batches: Sequence[AnyBatch], judge: Judge) -> Validation:
+    def test(self, batches: Sequence[AnyBatch], validate: Validate) -> Validation:
         with torch.no_grad():
             loss = mean_loss(partial(TranslationObjective(), self.net.eval()), batches)
-        return judge(loss)
+        return validate(loss)
 
 
 def test_the_best_weights_are_scored_on_the_test_text(texts: Texts) -> None:
@@ -763,7 +763,7 @@ def test_the_best_weights_are_scored_on_the_test_text(texts: Texts) -> None:
     folder = create_run(task.config, task.vocabulary, texts.root / "runs")
     best, last = task.build(), task.build()
     write_weights(best.state_dict(), folder / WEIGHTS, 0.0, n_averaged=3)
-    task.conclude(Trained(last), folder, print)
+    task.test_and_save(Trained(last), folder, print)
     translations = (folder / TRANSLATIONS).read_text(encoding="utf-8").splitlines()
     run = load_run(folder, torch.device("cpu"))
     assert translations == [found.text for found in run.translator(CONFIG.search).translate(TEST_TEXT.src)]

@@ -18,7 +18,7 @@ from utils.run import load_bert
 from utils.task.task import Say, Trained, score_best
 from utils.text.tokenizer import SentencePieceTokenizer, Tokenizer, TokenizerPair, load_tokenizers
 from utils.training.loss import MaskedLanguageObjective
-from utils.training.report import Judge
+from utils.training.report import Validate
 
 # For masks and sentence pairs of dev and test text, so that runs with different seeds see the same examples.
 _HELD_OUT_SEED = 1
@@ -72,18 +72,18 @@ class MaskedLanguageTask:
         """Build a BERT with both heads; its one token beyond the vocabulary is the mask."""
         return BertForPreTraining(self.config.model, len(self.vocabulary.src) + 1)
 
-    def validation(self, net: BertForPreTraining) -> tuple[Sequence[MaskedBatch], Judge]:
+    def validation(self, net: BertForPreTraining) -> tuple[Sequence[MaskedBatch], Validate]:
         """Return the dev text, and what scores a network on its masked tokens and next sentences."""
         dev = self._dev.all()
         return dev, MaskedAccuracy(net, dev, self.vocabulary.src)
 
-    def conclude(self, trained: Trained, folder: Path, say: Say) -> None:
+    def test_and_save(self, trained: Trained, folder: Path, say: Say) -> None:
         """Score the best weights on the test text, and show some sentences as the network fills them in."""
         test = self._test.all()
-        judge = MaskedAccuracy(trained.net, test, self.vocabulary.src, n_samples=5)
+        validate = MaskedAccuracy(trained.net, test, self.vocabulary.src, n_samples=5)
         text = f"{self.corpus.name} {self.corpus.language}"
         about = {"task": self.config.task, "text": text}
-        for sample in score_best(trained, folder, self.config, about, test, judge, say).samples:
+        for sample in score_best(trained, folder, self.config, about, test, validate, say).samples:
             say("".join(f"\n  {line}" for line in sample.lines()))
         say(f'\nFill in with it: python predict.py fill-mask --run {folder} "TEXT WITH A [MASK]"')
 

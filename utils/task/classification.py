@@ -20,7 +20,7 @@ from utils.run import Labelling, TrainedClassifier, load_bert, pretrained_shape
 from utils.task.task import Say, Trained, score_best
 from utils.text.tokenizer import load_tokenizers
 from utils.training.loss import ClassificationObjective
-from utils.training.report import Judge
+from utils.training.report import Validate
 
 
 def _vocabulary_of(config: ClassificationConfig, say: Say) -> Labelling:
@@ -80,12 +80,12 @@ class ClassificationTask:
             net.pooler.load_state_dict(pretrained.pooler.state_dict())
         return net
 
-    def validation(self, net: BertClassifier) -> tuple[Sequence[LabelledBatch], Judge]:
+    def validation(self, net: BertClassifier) -> tuple[Sequence[LabelledBatch], Validate]:
         """Return the dev text, and what scores a network on it by accuracy."""
         dev = self._dev.all()
         return dev, ClassAccuracy(net, dev)
 
-    def conclude(self, trained: Trained, folder: Path, say: Say) -> None:
+    def test_and_save(self, trained: Trained, folder: Path, say: Say) -> None:
         """Score the best weights on the test text by accuracy."""
         test = self._test.all()
         text = f"{self.config.data.text.parent.name}, {len(self.vocabulary.labels)} labels"

@@ -24,7 +24,7 @@ from utils.search.sampling import SamplingConfig, candidates, inverse_cdf, unifo
 from utils.task.task import Say, Trained, score_best
 from utils.text.tokenizer import TokenizerPair, load_tokenizers
 from utils.training.loss import Loss, RecurrentObjective, mean_loss
-from utils.training.report import Judge, perplexity
+from utils.training.report import Validate, perplexity
 from utils.visualize.curve import sheet
 from utils.visualize.run_title import titles
 
@@ -58,20 +58,20 @@ class LanguageTask:
         """Build a Transformer-XL."""
         return TransformerXL(self.config.model, len(self.vocabulary.src))
 
-    def _judged(self, split: Split, sampler: StreamSampler) -> tuple[Sequence[SegmentBatch], Judge]:
+    def _validation(self, split: Split, sampler: StreamSampler) -> tuple[Sequence[SegmentBatch], Validate]:
         batches = sampler.all()
         return batches, WordPerplexity(self.corpus, split, batches)
 
-    def validation(self, net: TransformerXL) -> tuple[Sequence[SegmentBatch], Judge]:  # noqa: ARG002 (the loss suffices)
+    def validation(self, net: TransformerXL) -> tuple[Sequence[SegmentBatch], Validate]:  # noqa: ARG002 (the loss suffices)
         """Return the dev text, and what computes its word perplexity from the loss."""
-        return self._judged("dev", self._dev)
+        return self._validation("dev", self._dev)
 
-    def conclude(self, trained: Trained, folder: Path, say: Say) -> None:
+    def test_and_save(self, trained: Trained, folder: Path, say: Say) -> None:
         """Score the best weights on the test text by word perplexity."""
-        test, judge = self._judged("test", self._test)
+        test, validate = self._validation("test", self._test)
         text = f"{self.corpus.name} {self.corpus.language}"
         about = {"task": self.config.task, "text": text}
-        score_best(trained, folder, self.config, about, test, judge, say)
+        score_best(trained, folder, self.config, about, test, validate, say)
         say(f'\nContinue a text with it: python predict.py generate --run {folder} "TEXT"')
 
 

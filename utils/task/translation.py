@@ -21,12 +21,12 @@ from utils.dataset.corpus import (
 )
 from utils.dataset.text import read_parallel
 from utils.evaluation.judge import Validator
-from utils.run import load_bert, load_run, pretrained_shape, translator_of
+from utils.run import Run, load_bert, pretrained_shape, translator_of
 from utils.search.translator import Translator
 from utils.task.task import Say, Trained, score_translator
 from utils.text.tokenizer import TokenizerPair, load_tokenizers
 from utils.training.loss import build_objective
-from utils.training.report import Judge
+from utils.training.report import Validate
 
 
 def with_pretrained_encoder(config: TranslationConfig, bert_run: Path) -> TranslationConfig:
@@ -117,7 +117,7 @@ class TranslationTask:
             net.src_embedding.load_state_dict(load_bert(self._pretrained).net.bert.state_dict())
         return net
 
-    def validation(self, net: Transformer) -> tuple[Sequence[Batch], Judge]:
+    def validation(self, net: Transformer) -> tuple[Sequence[Batch], Validate]:
         """Return the dev text, and what scores greedy translations of its first sentences."""
         plan = self.config.training
         greedy = replace(self.config.search, beam_size=1)
@@ -128,7 +128,7 @@ class TranslationTask:
 
         return self._dev.all(), Validator(translator, text, self.corpus, plan.n_samples)
 
-    def conclude(self, trained: Trained, folder: Path, say: Say) -> None:
+    def test_and_save(self, trained: Trained, folder: Path, say: Say) -> None:
         """Score the best weights on the test set, show some translations, and draw what the decoder attended to."""
-        best = load_run(folder, next(trained.net.parameters()).device)
+        best = Run(folder, self.config, self.vocabulary, trained.net)
         score_translator(trained, best, self.corpus, self._test.all(), say)

@@ -1,4 +1,4 @@
-from tests.test_train import pairs
+from tests.test_training import pairs
 from utils.dataset.batch import BucketSampler, Epoch, Sampler
 
 

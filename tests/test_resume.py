@@ -1,6 +1,7 @@
-"""What the training of a translator promises, that of BERT, Transformer-XL and a classifier promises too."""
+"""Resumed is uninterrupted, and two processes are one, bit for bit: for every task, and for a kept checkpoint."""
 
 import copy
+import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -13,26 +14,36 @@ import torch
 from torch import Tensor, nn
 
 from models.bert import BertClassifier, BertConfig, BertForPreTraining
+from models.transformer import Transformer
 from models.transformer_xl import TransformerXL, TransformerXLConfig
-from tests.test_train import EVERYTHING, FAST, FP32, Witness, interrupting, same, timeless
-from tests.tiny import tokenizers
+from tests import test_training as translation
+from tests.test_training import FAST, FP32, Witness, interrupting, same
+from tests.tiny import MODEL, tokenizers
 from train import Trainer
-from utils.dataset.batch import BatchConfig
+from utils.dataset.batch import BatchConfig, BucketSampler
 from utils.dataset.ids import TokenArray
 from utils.dataset.labelled import LabelledSampler, LabelledText
 from utils.dataset.masked import MaskedSampler, MaskingConfig
 from utils.dataset.monolingual import Document, DocumentTokens
 from utils.dataset.stream import StreamConfig, StreamSampler
-from utils.training.checkpoint import CheckpointKeeper, CheckpointStore, WeightStore
+from utils.training.checkpoint import (
+    CheckpointKeeper,
+    CheckpointStore,
+    WeightStore,
+    read_n_averaged,
+    read_score,
+    read_weights,
+)
 from utils.training.distributed import Processes
 from utils.training.loss import (
     ClassificationObjective,
     MaskedLanguageObjective,
     Objective,
+    RDropObjective,
     RecurrentObjective,
     mean_loss,
 )
-from utils.training.optimizer import GuardedOptimizer
+from utils.training.optimizer import Optimizer
 from utils.training.plan import TrainingConfig
 from utils.training.report import JsonlLog
 
@@ -50,13 +61,22 @@ def documents(n: int = 48) -> DocumentTokens:
     return DocumentTokens.of(sentences(n), [Document(str(i), 4) for i in range(n // 4)])
 
 
+EVERYTHING = replace(FAST, kind="muon", ema_decay=0.9, weight_decay=0.01)
+
+
+def timeless(path: Path) -> list[dict[str, Any]]:
+    """The records of a log but for what a clock said."""
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    clocks = ("minutes", "tokens_per_second")
+    return [{key: value for key, value in record.items() if key not in clocks} for record in records]
+
+
 class Case(NamedTuple):
     """A network to learn, and what from."""
 
     net: Callable[[], nn.Module]
     objective: Objective
     sampler: Callable[[], Any]
-    d_model: int = 16
 
 
 def bert(dropout: float) -> Case:
@@ -87,22 +107,35 @@ def classifier(dropout: float) -> Case:
     )
 
 
+def translator(dropout: float) -> Case:
+    """With R-Drop, and other ids each epoch, as sub-word sampling gives."""
+    config = replace(MODEL, dropout=dropout, attention_dropout=dropout, tie="all")
+    return Case(
+        lambda: Transformer(config, translation.VOCAB, translation.VOCAB),
+        RDropObjective(0.1, 2.0),
+        lambda: BucketSampler(lambda epoch: translation.pairs(seed=epoch), 30, 16, seed=3),
+    )
+
+
 CASES = pytest.mark.parametrize("case_of", [bert, transformer_xl, classifier])
 
 
 def new_trainer(case: Case, plan: TrainingConfig = FP32, processes: Processes | None = None) -> Trainer:
     torch.manual_seed(1)
     net, plan = case.net(), replace(plan, precision="fp32")
-    return Trainer(net, case.objective, GuardedOptimizer(net, EVERYTHING, case.d_model), plan, processes)
+    return Trainer(net, case.objective, Optimizer(net, EVERYTHING), plan, processes)
 
 
-@CASES
-@pytest.mark.parametrize("interrupt_at", [3, 8])
+# in the middle of an epoch and between two reports, with all that remembers or draws something switched on
+@pytest.mark.parametrize(
+    ("case_of", "interrupt_at"),
+    [(translator, 3), (translator, 4), (translator, 10), (bert, 8), (transformer_xl, 3), (classifier, 8)],
+)
 def test_resumed_is_uninterrupted_bit_for_bit(
     case_of: Callable[[float], Case], interrupt_at: int, tmp_path: Path
 ) -> None:
-    case = case_of(0.2)
-    plan = TrainingConfig(max_steps=14, max_epochs=None, validate_every=4, report_every=3)
+    case, scores = case_of(0.2), [3.0, 4.0, 2.0, 1.0]
+    plan = TrainingConfig(max_steps=14, max_epochs=None, validate_every=4, report_every=3, patience=3)
     batch, dev = BatchConfig(accumulate=2), case.sampler().all()
 
     def go(trainer: Trainer, witness: Witness, name: str) -> CheckpointStore:
@@ -115,18 +148,46 @@ def test_resumed_is_uninterrupted_bit_for_bit(
         return store
 
     straight = new_trainer(case, plan)
-    go(straight, Witness(bleu=[1.0] * 9), "straight")
-    broken, witness = new_trainer(case, plan), Witness(bleu=[1.0] * 9)
+    go(straight, Witness(bleu=scores), "straight")
+    assert straight.progress.step == 14
+    broken, witness = new_trainer(case, plan), Witness(bleu=scores)
     broken.optimizer.step = interrupting(broken.optimizer, witness.interrupt, interrupt_at)  # type: ignore[method-assign, assignment]
     store = go(broken, witness, "broken")
     assert broken.progress.step == interrupt_at
     resumed = new_trainer(case, plan)
     for parameter in resumed.net.parameters():
         nn.init.zeros_(parameter)
+    torch.manual_seed(99)
     resumed.restore(store.load(resumed.device, print))
-    go(resumed, Witness(bleu=[1.0] * 9), "broken")
+    assert resumed.progress == broken.progress
+    go(resumed, Witness(bleu=scores[len(witness.judged) :]), "broken")
     assert same(resumed.state() | {"progress": 0}, straight.state() | {"progress": 0}, {"seconds"})
+    assert replace(resumed.progress, seconds=0) == replace(straight.progress, seconds=0)
     assert timeless(tmp_path / "broken.jsonl") == timeless(tmp_path / "straight.jsonl")
+
+
+KEPT = Path(__file__).parent / "kept"  # step 5 of 14, and its averaged weights, written by commit 529257f
+
+
+def test_a_checkpoint_kept_from_before_is_resumed() -> None:
+    """Muon, Adam with weight decay, moving average, R-Drop, a report and an epoch begun: on its way to today's end."""
+    plan = TrainingConfig(max_steps=14, max_epochs=None, validate_every=4, report_every=3)
+    case, dev = translator(0.2), BucketSampler(translation.pairs(10, seed=9), 60).all()
+    trainers = [new_trainer(case, plan) for _ in range(2)]
+    state = CheckpointStore(KEPT, 1).load(torch.device("cpu"), pytest.fail)
+    trainers[0].restore(copy.deepcopy(state))
+    assert same({name: state[name] for name in trainers[0].state()}, trainers[0].state(), set())
+    weights = read_weights(KEPT / "model.safetensors")
+    average = state["optimizer"]["average"]["average"]
+    assert all(weights[name].equal(tensor) for name, tensor in average.items())
+    assert (read_score(KEPT / "model.safetensors"), read_n_averaged(KEPT / "model.safetensors")) == (-1.5, 3)
+    for trainer in trainers:
+        trainer.fit(case.sampler(), BatchConfig(accumulate=2), dev)
+    resumed, straight = trainers
+    assert (resumed.progress.epoch, resumed.progress.target_tokens) == (3, 658)
+    assert resumed.progress.best_score == pytest.approx(straight.progress.best_score, rel=1e-3)
+    for ours, theirs in zip(resumed.net.parameters(), straight.net.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=2e-3)  # as far as another machine rounds
 
 
 @CASES
@@ -313,7 +374,7 @@ def test_validation_reads_its_text_on_from_batch_to_batch() -> None:
     config = replace(XL, memory_length=4)
     torch.manual_seed(2)
     net = TransformerXL(config, VOCAB)
-    trainer = Trainer(net, RecurrentObjective(1000), GuardedOptimizer(net, FAST, 16), FP32)
+    trainer = Trainer(net, RecurrentObjective(1000), Optimizer(net, FAST), FP32)
     losses = [
         mean_loss(trainer.val_step, StreamSampler(documents(8), StreamConfig(1, length)).all())
         for length in (5, 7, 1000)
@@ -323,3 +384,33 @@ def test_validation_reads_its_text_on_from_batch_to_batch() -> None:
     assert mean_loss(forgetful.val_step, StreamSampler(documents(8), StreamConfig(1, 5)).all()) != pytest.approx(
         losses[0], rel=1e-4
     )
+
+
+def test_all_processes_stop_where_one_is_asked_to_and_the_first_knows_what_all_remember(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def ask(second: Trainer, witness: Witness) -> None:
+        monkeypatch.setattr(second.optimizer, "step", interrupting(second.optimizer, witness.interrupt, 3))
+
+    plan = TrainingConfig(max_steps=9, max_epochs=None, validate_every=1000)
+    pair, told = fit_together(transformer_xl(0.0), plan, to_second=ask)
+    assert [trainer.progress.step for trainer in pair] == [3, 3]
+    assert all(witness.interrupt.asked for witness in told)
+    assert pair[0].memories.keys() == {0, 1}
+    assert same(tuple(pair[0].memories[1]), tuple(pair[1].memories[1]), set())
+
+
+def test_all_processes_end_when_the_time_of_one_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hurry(second: Trainer, _: Witness) -> None:
+        step = second.optimizer.step
+
+        def late(number: int, tokens: Tensor) -> Tensor:
+            second.progress.seconds += 3600 * (number == 3)
+            return step(number, tokens)
+
+        monkeypatch.setattr(second.optimizer, "step", late)
+
+    plan = TrainingConfig(max_steps=9, max_epochs=None, max_minutes=30, validate_every=1000)
+    pair, told = fit_together(classifier(0.0), plan, to_second=hurry)
+    assert [trainer.progress.step for trainer in pair] == [3, 3]
+    assert told[0].validated() == [3]
