@@ -69,7 +69,12 @@ def prepare(files: ParallelFiles, root: Path, tokenizer: TokenizerConfig) -> Fig
     main, worker = (
         resource.getrusage(who).ru_maxrss / 1024 for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     )
-    return {"start_s": start, "batches_per_s": n / seconds["batches"], "peak_mib": main, "peak_worker_mib": worker}
+    return {
+        "start_s": start,
+        "batches_per_s": n / seconds["batches"],
+        "peak_mib": main,
+        "peak_worker_mib": worker if tokenizer.sampling else 0.0,
+    }
 
 
 def build_parser() -> Parser:
