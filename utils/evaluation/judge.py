@@ -9,12 +9,11 @@ from torch import Tensor
 from const.token import PAD_ID
 from models.bert import BertClassifier, BertForPreTraining
 from utils.dataset.corpus import Corpus, Split
-from utils.dataset.ids import TextLines
 from utils.dataset.labelled import LabelledBatch
 from utils.dataset.masked import MaskedBatch
 from utils.dataset.monolingual import MonolingualCorpus
 from utils.dataset.stream import SegmentBatch
-from utils.dataset.text import ParallelText
+from utils.dataset.text import ParallelText, TextLines
 from utils.evaluation.metric import bleu_tokenizer, corpus_metrics, measure
 from utils.search.translator import Translator
 from utils.text.tokenizer import Tokenizer
