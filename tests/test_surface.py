@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from jsonargparse import ArgumentParser
 
-import bench.ablation
 import bench.data
 import bench.decode
 import bench.faults
@@ -42,7 +41,6 @@ PARSERS = {
     "study.py": study.build_parser,
 }
 MODULES: dict[str, Callable[[], ArgumentParser]] = {
-    "bench.ablation": bench.ablation.build_parser,
     "bench.decode": bench.decode.build_parser,
     "bench.decode_table": ArgumentParser,
     "bench.train": bench.train.build_parser,
