@@ -215,6 +215,11 @@ def test_what_is_missing_is_made_with_the_weights_of_one_run(ablation: Ablation,
     assert list(world.options) == ["tiny-norm-last-1", "tiny-base-2"]
     again = [name for name, run in files(ablation).items() if run.endswith("-again")]
     assert again == ["base-2", "beam-1-greedy-2", "beam-2-2", "norm-last-1"]
+    world.stamp = ""  # as if the process had been killed between two of these
+    found = result(ablation, ablation.alternatives[3], 2, 30.0, "tiny-base-2")
+    ablation.file(ablation.alternatives[3], 2).write_text(json.dumps(found))
+    ablation.train()
+    assert {run for name, run in files(ablation).items() if "-2" in name[-2:] and "b" in name[0]} == {"tiny-base-2"}
 
 
 def test_what_others_are_training_is_waited_for(
