@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from layers.block import Block
 from torch import Tensor, nn
 from torch.profiler import record_function
 
 from const.path import CORPUS, PICKLES
+from layers.decoder_block import DecoderBlock
+from layers.encoder_block import EncoderBlock
 from utils import run as run_folder
 from utils.arguments import Arguments, read_arguments
 from utils.command import INTERRUPTED, print_above_bars, run_command, typed_command
@@ -250,7 +251,7 @@ def cut_into_updates(n_batches: int, accumulate: int) -> list[range]:
 def compile_blocks(net: nn.Module) -> None:
     """Have each block compiled at its first call, for batches of any shape; equal ones share what was compiled."""
     for part in net.modules():
-        if isinstance(part, Block):
+        if isinstance(part, EncoderBlock | DecoderBlock):
             part.compile(dynamic=True)
 
 

@@ -15,7 +15,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
-from layers.recorded_weights import recorded_weights
 from matplotlib.figure import Figure
 from PIL import Image
 from torch import Tensor
@@ -24,6 +23,7 @@ from const.path import FIGURE, ROOT
 from const.token import BOS, BOS_ID, EOS, EOS_ID
 from docs import figures as guide
 from docs.figures import DRAWN, ELSEWHERE, FROM_RUNS, MASK, Fate
+from layers.probe import recorded_weights
 from models.bert import BertConfig, BertForPreTraining
 from models.transformer_xl import TransformerXL, TransformerXLConfig
 from tests import tiny

@@ -59,7 +59,7 @@ def references(corpus: str, tgt_lang: str, request: pytest.FixtureRequest, folde
     """The test set's, from the project itself or from its published archive."""
     if corpus == "embedded":
         return read_lines(prepare_corpus(DataConfig(corpus="embedded")).test.tgt)
-    path = CORPORA[corpus].test.path(tgt_lang)
+    path = CORPORA[corpus].splits[2].format(lang=tgt_lang)
     take(request.getfixturevalue("shared_data") / ARCHIVES[corpus], {path}, folder)
     return read_lines(folder / path)
 

@@ -5,6 +5,7 @@ import re
 import runpy
 import shlex
 import sys
+import tomllib
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from jsonargparse import ArgumentParser
 
 import utils.arguments
+from const.corpora import VERSION
 from const.path import ROOT
 from tests.checkout import tracked
 from utils.config import config_type_of, find_settings
@@ -164,3 +166,16 @@ def test_no_tracked_file_knows_a_machine() -> None:
             continue
         found += [f"{path}: {match[0]}" for match in TRACE.finditer(text)]
     assert found == []
+
+
+def test_the_version_is_the_projects() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["version"] == VERSION
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_says_its_version(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        parser_of(command).parse_args(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr() == (f"{command} {VERSION}\n", "")

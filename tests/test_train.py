@@ -28,7 +28,7 @@ from evaluate import build_parser as evaluate_parser
 from models.transformer import Transformer
 from serve import build_parser as serve_parser
 from tests.test_resume import timeless
-from tests.test_surface import PARSERS
+from tests.test_surface import parser_of
 from tests.test_training import FAST, FP32, new_trainer, same, weights
 from tests.tiny import MODEL, TEXT
 from train import Trainer
@@ -173,7 +173,7 @@ def test_what_comes_next_works_as_it_is_printed(home: Path) -> None:
     ]
     for python, name, *arguments in commands:
         assert Path(python).samefile(sys.executable)
-        PARSERS[name]().parse_args(arguments)
+        parser_of(name).parse_args(arguments)
     assert (home / "said.txt").read_text(encoding="utf-8").count(commands[0][-1]) > 2  # a sentence that was shown
     out = finished(run_python(*commands[0][1:], home=home))
     assert out.strip() in (only_run(home) / "test.txt").read_text(encoding="utf-8").split("\n")
