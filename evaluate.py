@@ -1,4 +1,4 @@
-"""Score translations: `python evaluate.py run [RUN]`, or another verb."""
+"""Score translations: `python evaluate.py run [RUN]`, or another verb; `curves` draws trainings."""
 
 import argparse
 
@@ -6,10 +6,8 @@ from const.corpora import VERSION
 from utils.command import Parser, run_command
 from utils.device import keep_freed_memory
 from utils.evaluation.metric import sampling_seed
-from utils.evaluation.verbs import COMPARE, FILE, HEADS, NYMWA, RUN, TUNE
+from utils.evaluation.verbs import VERBS
 from utils.file import require_file
-
-VERBS = {"run": RUN, "tune": TUNE, "heads": HEADS, "file": FILE, "compare": COMPARE, "nymwa": NYMWA}
 
 
 def build_parser() -> Parser:
@@ -29,7 +27,8 @@ def build_parser() -> Parser:
   python evaluate.py file my.ja test.ja --tgt_lang ja --sources test.en --json report.json
   python evaluate.py compare test.en before.en after.en --tgt_lang en --test randomization
   python evaluate.py nymwa my.tok.en corpus/kftt/tok/kyoto-test.en
-  python evaluate.py nymwa pickles/RUN/test.txt corpus/kftt/tok/kyoto-test.en --plain""",
+  python evaluate.py nymwa pickles/RUN/test.txt corpus/kftt/tok/kyoto-test.en --plain
+  python evaluate.py curves pickles/RUN pickles/OTHER --picture curves.png""",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     verbs = parser.add_subcommands(dest="verb", title="verbs", metavar="VERB", description=argparse.SUPPRESS)
@@ -37,9 +36,7 @@ def build_parser() -> Parser:
         verb_parser = Parser(usage=f"python evaluate.py {name} {verb.usage}", description=verb.act.__doc__)
         verb.add_options(verb_parser)
         verbs.add_subcommand(name, verb_parser, help=verb.help)
-        verb_parser.prog = (
-            f"evaluate.py {name}"  # jsonargparse puts the usage there, which would precede error messages
-        )
+        verb_parser.prog = f"evaluate.py {name}"  # not jsonargparse's usage, which would precede error messages
     return parser
 
 

@@ -3,7 +3,7 @@
 import argparse
 import shlex
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -18,23 +18,14 @@ from utils.config import (
     task_of,
 )
 from utils.export.model_card import CARD, ctranslate2_card, safetensors_card
-from utils.export.requirement import require_ctranslate2
 from utils.export.safetensors import Network, write_safetensors
-from utils.export.translator_settings import TranslatorSettings
+from utils.export.translator_settings import TranslatorSettings, require_ctranslate2
 from utils.file import atomic_folder
-from utils.run import CONFIG, WEIGHTS, Run, find_run, load_bert, load_classifier, load_language_model, load_run
+from utils.run import CONFIG, WEIGHTS, find_run, load_bert, load_classifier, load_language_model, load_run
 from utils.text.tokenizer import TokenizerPair, Vocabulary
 from utils.training.checkpoint import read_score
 
 _CPU = torch.device("cpu")
-
-
-class Trained(NamedTuple):
-    """The network of a run, with its vocabulary and facts such as its languages."""
-
-    net: Network
-    vocabulary: Vocabulary
-    facts: dict[str, Any]
 
 
 def build_parser() -> Parser:
@@ -86,30 +77,20 @@ def main() -> None:
     folder = find_run(arguments.run)
     if arguments.to == "ctranslate2":
         export_ctranslate2(folder, output, quantization)
-        remedy = f'python translate.py "TEXT" --engine ctranslate2 --run {shlex.quote(str(output))}'
-        made = output / "model.bin"
+        usage = f'python translate.py "TEXT" --engine ctranslate2 --run {shlex.quote(str(output))}'
+        weights = output / "model.bin"
     else:
         export_safetensors(folder, output)
-        remedy = f"utils.export.safetensors.load_safetensors, as {output / CARD} shows"
-        made = output / WEIGHTS
-    name = folder.resolve().name
-    print(f"{output}: weights {megabytes(made)} ({name}: {megabytes(folder / WEIGHTS)})")
-    print(f"to use it: {remedy}")
+        usage = f"utils.export.safetensors.load_safetensors, as {output / CARD} shows"
+        weights = output / WEIGHTS
+    after, before = (f"{file.stat().st_size / 1e6:.1f} MB" for file in (weights, folder / WEIGHTS))
+    print(f"{output}: weights {after} ({folder.resolve().name}: {before})\nto use it: {usage}")
 
 
-def export_ctranslate2(folder: Path, output: Path, quantization: str | None = None) -> None:
-    """Write a translator for CTranslate2, with all that is needed to translate with it.
-
-    Args:
-        folder: folder of the run.
-        output: folder to create.
-        quantization: one of `utils.export.ctranslate2.QUANTIZATIONS`; None: single precision.
-
-    Raises:
-        ValueError: CTranslate2 is not installed, or does not support this quantization or network.
-    """
+def export_ctranslate2(folder: Path, output: Path, quantization: str | None) -> None:
+    """Write a translator for CTranslate2, with all that is needed to translate with it."""
     require_ctranslate2()
-    from utils.export.ctranslate2 import require_quantization, write_ctranslate2
+    from utils.export.ctranslate2 import require_quantization, to_ctranslate2
 
     require_quantization(quantization)
     if (config_type := config_type_of(folder / CONFIG)) is not TranslationConfig:
@@ -118,61 +99,36 @@ def export_ctranslate2(folder: Path, output: Path, quantization: str | None = No
             "give --to safetensors"
         )
     run = load_run(folder, _CPU)
-    settings = translator_settings(run)
+    data, longest, name = run.config.data, run.config.model.max_length, folder.resolve().name
+    settings = TranslatorSettings(name, data.src_lang, data.tgt_lang, run.window, longest, run.config.search)
     with atomic_folder(output) as draft:
-        write_ctranslate2(run.model, run.tokenizers, draft, quantization)
+        to_ctranslate2(run.model, run.tokenizers, draft, quantization)
         run.tokenizers.save(draft)
         settings.save(draft)
         (draft / CARD).write_text(ctranslate2_card(settings, run.tokenizers, quantization), encoding="utf-8")
 
 
-def translator_settings(run: Run) -> TranslatorSettings:
-    """Return what translating with a run's weights needs besides them."""
-    data, search = run.config.data, run.config.search
-    name = run.folder.resolve().name
-    return TranslatorSettings(name, data.src_lang, data.tgt_lang, run.window, run.config.model.max_length, search)
-
-
 def export_safetensors(folder: Path, output: Path) -> None:
-    """Write the network of a run of any task as safetensors.
-
-    Args:
-        folder: folder of the run.
-        output: folder to create.
-
-    Raises:
-        ValueError: the run has no weights yet, or they do not fit its settings.
-    """
-    net, vocabulary, facts = load_trained(folder)
+    """Write the network of a run of any task as safetensors."""
+    net, vocabulary, facts = load_any(folder)
     name = folder.resolve().name
     with atomic_folder(output) as draft:
         write_safetensors(net, vocabulary, {"name": name, **facts}, read_score(folder / WEIGHTS), draft)
         (draft / CARD).write_text(safetensors_card(name, type(net).__name__), encoding="utf-8")
 
 
-def load_trained(folder: Path) -> Trained:
-    """Load the network of a run of any task."""
+def load_any(folder: Path) -> tuple[Network, Vocabulary, dict[str, Any]]:
+    """Load the network of a run of any task, with its vocabulary and facts such as its languages."""
     config_type = config_type_of(folder / CONFIG)
-    if config_type is MaskedLanguageConfig:
-        bert = load_bert(folder)
-        vocabulary = TokenizerPair(bert.tokenizer, bert.tokenizer)
-        return Trained(bert.net, vocabulary, {"language": bert.config.data.language})
-    if config_type is LanguageConfig:
-        model = load_language_model(folder)
-        vocabulary = TokenizerPair(model.tokenizer, model.tokenizer)
-        return Trained(model.net, vocabulary, {"language": model.config.data.language})
     if config_type is ClassificationConfig:
         classifier = load_classifier(folder)
-        return Trained(classifier.net, classifier.vocabulary, {"labels": classifier.vocabulary.labels})
+        return classifier.net, classifier.vocabulary, {"labels": classifier.vocabulary.labels}
+    if config_type in (MaskedLanguageConfig, LanguageConfig):
+        one = load_bert(folder) if config_type is MaskedLanguageConfig else load_language_model(folder)
+        return one.net, TokenizerPair(one.tokenizer, one.tokenizer), {"language": one.config.data.language}
     run = load_run(folder, _CPU)
-    return Trained(
-        run.model, run.tokenizers, {"src_lang": run.config.data.src_lang, "tgt_lang": run.config.data.tgt_lang}
-    )
-
-
-def megabytes(file: Path) -> str:
-    """Return the size of a file in megabytes, for display."""
-    return f"{file.stat().st_size / 1e6:.1f} MB"
+    data = run.config.data
+    return run.model, run.tokenizers, {"src_lang": data.src_lang, "tgt_lang": data.tgt_lang}
 
 
 if __name__ == "__main__":

@@ -5,18 +5,16 @@ from dataclasses import fields
 from itertools import islice
 from pathlib import Path
 
-import torch
-
 from const.corpora import VERSION
 from const.path import PICKLES
 from utils.command import Parser, needing_group, run_command
 from utils.config import TranslationConfig, config_type_of
-from utils.device import Device, Precision, pick_device
+from utils.device import Device, pick_device
 from utils.run import CONFIG, WEIGHTS, build_translator, find_run, load_run
 
 with needing_group("serve.py", "serve"):
     from utils.serve.api import create_app
-    from utils.serve.service import Interpreter, Limits, Route, Server, address, bind
+    from utils.serve.service import Limits, LineTranslator, Route, Server, address, bind
 
 
 def build_parser() -> Parser:
@@ -55,19 +53,10 @@ Ctrl-C.""",
         choices=["auto", "fp32", "bf16", "fp16"],
         help="precision of matrix products; auto: bf16 where it is fast (default: the run's own)",
     )
-    limits, own = parser.add_argument_group("limits"), Limits()
-    for name, kind, unit, meaning in (
-        ("max_chars", int, "N", "most characters in a request"),
-        ("max_texts", int, "N", "most texts in a request; each line counts as one"),
-        ("batch_texts", int, "N", "most texts translated together; 1: one by one"),
-        ("collect_ms", float, "MS", "how long a text may wait for others to share its batch"),
-        ("queue_texts", int, "N", "most texts waiting for a run"),
-        ("timeout_s", float, "S", "timeout of a request"),
-    ):
-        default = getattr(own, name)
-        limits.add_argument(
-            f"--{name}", type=kind, metavar=unit, default=default, help=f"{meaning} (default: {default:g})"
-        )
+    limits = parser.add_argument_group("limits")
+    for field in fields(Limits):
+        meaning = f"{field.metadata['help']} (default: {field.default:g})"
+        limits.add_argument(f"--{field.name}", type=field.type, metavar="N", default=field.default, help=meaning)
     return parser
 
 
@@ -77,26 +66,28 @@ def main() -> None:
     limits = Limits(**{field.name: arguments[field.name] for field in fields(Limits)})
     folders = [find_run(Path(name)) for name in arguments.run or []] or default_runs(PICKLES)
     with bind(arguments.host, arguments.port) as bound:  # before loading the models, which takes longer
-        device = pick_device(arguments.device)
-        routes = [load_route(folder, device, arguments.precision) for folder in folders]
+        routes = []
+        for folder in folders:
+            run = load_run(folder, pick_device(arguments.device))
+            translator = build_translator([run], precision=arguments.precision or run.precision)
+            data, beam = run.config.data, run.config.search.beam_size
+            translate = LineTranslator(translator, run.model).translate
+            routes.append(Route(folder.resolve().name, data.src_lang, data.tgt_lang, beam, translate))
         names = ", ".join(f"{route.name} ({route.direction})" for route in routes)
-
-        def announce() -> None:
-            print(f"{address(bound)} serves {names}; Ctrl-C quits", flush=True)
-
-        Server(create_app(routes, limits), announce).serve_until_told(bound)
+        ready = f"{address(bound)} serves {names}; Ctrl-C quits"
+        Server(create_app(routes, limits), lambda: print(ready, flush=True)).serve_until_told(bound)
 
 
 def default_runs(root: Path) -> list[Path]:
     """Return the newest translator and, if there is one, the newest that translates the other way."""
     newest = find_run(None, root=root)
-    src, tgt = direction(newest) or ("", "")
+    way_back = languages(newest)[::-1]
     weights = sorted(root.glob(f"*/{WEIGHTS}"), key=lambda file: -file.stat().st_mtime)
-    back = (file.parent for file in weights if direction(file.parent) == (tgt, src))
+    back = (file.parent for file in weights if way_back and languages(file.parent) == way_back)
     return [newest, *islice(back, 1)]
 
 
-def direction(folder: Path) -> tuple[str, ...]:
+def languages(folder: Path) -> tuple[str, ...]:
     """Return source and target language of a run; nothing if it is not a translator or cannot be read."""
     try:
         if config_type_of(folder / CONFIG) is not TranslationConfig:
@@ -105,16 +96,6 @@ def direction(folder: Path) -> tuple[str, ...]:
     except ValueError:  # from another version, perhaps; naming this run explicitly shows the error
         return ()
     return data.src_lang, data.tgt_lang
-
-
-def load_route(folder: Path, device: torch.device, precision: Precision | None) -> Route:
-    """Load a run, ready to serve."""
-    run = load_run(folder, device)
-    config = run.config
-    translator = build_translator([run], precision=precision or run.precision)
-    interpreter = Interpreter(translator, run.model)
-    name = folder.resolve().name
-    return Route(name, config.data.src_lang, config.data.tgt_lang, config.search.beam_size, interpreter.translate)
 
 
 if __name__ == "__main__":

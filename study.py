@@ -1,15 +1,21 @@
-"""Search for settings: `python study.py STUDY.yaml [--trials N]`; each trial is a training."""
+"""Many trainings from one YAML file: `python study.py FILE` searches a `space`, or turns `switches` one at a time."""
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+from jsonargparse import Namespace
 from tqdm import tqdm
 
 from const.corpora import VERSION
+from const.path import FIGURE
 from utils.command import Parser, needing_group, print_above_bars, require_options_at_least, run_command
-from utils.experiment.trial import stop_as_by_ctrl_c
+from utils.config import read_yaml
+from utils.experiment.ablation import Ablation, AblationConfig, write_page, write_rows
+from utils.experiment.trial import parsed, stop_as_by_ctrl_c
 from utils.file import require_file
+from utils.run import own_commit, portable
 
 with needing_group("study.py", "study"):
     from utils.experiment.study import (
@@ -17,7 +23,6 @@ with needing_group("study.py", "study"):
         Study,
         StudyConfig,
         draw,
-        label,
         shown_score,
         summary,
         trial_line,
@@ -31,56 +36,100 @@ def build_parser() -> Parser:
     parser = Parser(
         prog="study.py",
         version=VERSION,
-        usage="python study.py STUDY.yaml [--trials N] [--best FILE] [--json FILE]",
-        description="Search for better settings than a preset's with Optuna. Each trial is a training of its own; "
-        "hopeless ones are given up early. Trials are scored on dev text; test text is not used.",
+        usage="python study.py STUDY.yaml [--trials N] [--best FILE] [--report] [--json FILE] [--folder FOLDER]",
+        description="Run the many trainings of a study file. A file with a space is searched for better settings than "
+        "a preset's with Optuna; hopeless trainings are given up early. In a file with switches and seeds, a base and "
+        "its alternatives are trained with every seed, and differences are claimed beyond what seeds do. All choices "
+        "are made on dev text.",
         epilog="""examples:
-  python study.py const/study/demo.yaml --trials 12            start or resume
-  python study.py const/study/demo.yaml --best best.yaml       also write the best settings, for train.py --config
-  python study.py const/study/demo.yaml --trials 0             report the results so far, train nothing
-  python study.py const/study/multi30k.yaml --json all.json    also write all trials
+  python study.py const/study/demo.yaml --trials 12               search: start or resume
+  python study.py const/study/demo.yaml --best best.yaml          also write the best settings, for train.py --config
+  python study.py const/study/ablation_multi30k.yaml              one switch at a time: hours
+  python study.py const/study/ablation_multi30k.yaml --report     report the results so far, train nothing
 
 The same command in a second terminal takes part. After Ctrl-C, SIGTERM, or when the terminal is closed, the running
 training saves, and the same command resumes it.
-Exit status: 0 on success, 2 after a mistake or three failures in a row, 130 after Ctrl-C.""",
+Exit status: 0 on success, 2 after a mistake or failed trainings, 130 after Ctrl-C.""",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("study", type=Path, metavar="STUDY.yaml", help="what to search; see const/study/")
+    parser.add_argument("study", type=Path, metavar="STUDY.yaml", help="what to train; see const/study/")
     parser.add_argument(
         "--trials",
         type=int,
         default=20,
         metavar="N",
-        help="number of finished trials to reach, earlier ones included (default: 20)",
+        help="number of finished trials that a search is to reach, earlier ones included (default: 20)",
     )
     parser.add_argument(
         "--best",
         type=Path,
         metavar="FILE",
-        help="at the end, write all settings of the best trial, for train.py --config; it trains for as long as a "
-        "trial did unless --training.max_steps or --training.max_epochs is given",
+        help="at the end of a search, write all settings of the best trial, for train.py --config; it trains for as "
+        "long as a trial did unless --training.max_steps or --training.max_epochs is given",
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="at the end, write all trials as JSON")
+    parser.add_argument("--report", action="store_true", help="only report the results so far, without training")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="at the end, write all results as JSON")
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        default=FIGURE,
+        help="folder for table, picture and results of switches (default: figure/)",
+    )
     return parser
 
 
+def load(file: Path) -> StudyConfig | AblationConfig:
+    """Read a study file, and check every option in it with train.py's own parser."""
+    if not file.is_file():
+        raise ValueError(f"no study {file}: give a YAML file such as const/study/demo.yaml")
+    given = read_yaml(file)
+    kinds: dict[str, type[StudyConfig | AblationConfig]] = {"space": StudyConfig, "switches": AblationConfig}
+    found = [kind for key, kind in kinds.items() if isinstance(given, dict) and given.get(key) is not None]
+    try:
+        if len(found) != 1:
+            raise ValueError("no study: give a name, a preset, and either a space, or switches and seeds")
+        config = parsed(found[0], given)
+        config.check()
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from error
+    return config
+
+
 def main() -> None:
-    """Read the study file, train until there are enough trials, and report the best."""
+    """Read the study file, train what is missing, and report."""
     arguments = build_parser().parse_args()
     require_options_at_least(arguments, trials=0)
     require_file(arguments.best, arguments.json)
-    config = StudyConfig.load(arguments.study)
+    config = load(arguments.study)
     stop_as_by_ctrl_c()
-    study = Study(config)
-    finished = len(study.trials(*FINISHED))
-    wanted = f" of {arguments.trials}" if finished < arguments.trials else ""
-    print(f"{study.folder}: {finished}{wanted} trials are finished", flush=True)
+    if isinstance(config, StudyConfig):
+        search(config, arguments)
+    elif arguments.best is not None:
+        raise ValueError("--best is for a file with a space: an ablation has no best trial")
+    else:
+        ablate(config, arguments)
+
+
+def saying_how_to_resume(train: Callable[[], None]) -> None:
+    """Train until the end, or until Ctrl-C."""
     try:
-        search(study, arguments.trials)
+        train()
     except KeyboardInterrupt:
         print("stopped; the running training is saved, and the same command resumes it", flush=True)
         raise
+
+
+def search(config: StudyConfig, arguments: Namespace) -> None:
+    """Search until there are enough trials, and report the best."""
+    study = Study(config)
+    n_trials = 0 if arguments.report else arguments.trials
+    finished = len(study.trials(*FINISHED))
+    wanted = f" of {n_trials}" if finished < n_trials else ""
+    print(f"{study.folder}: {finished}{wanted} trials are finished", flush=True)
+    saying_how_to_resume(lambda: show_search(study, n_trials))
     print("\n".join(summary(study)))
+    if pictures := draw(study):
+        print(f"pictures: {', '.join(str(picture) for picture in pictures)}")
     if arguments.best is not None:
         write_best(study, arguments.best)
         print(f"its settings: {arguments.best}, for python train.py --config {arguments.best}")
@@ -88,25 +137,35 @@ def main() -> None:
         write_trials(study, arguments.json)
 
 
-def search(study: Study, n_trials: int) -> None:
-    """Train, printing a line for each trial that ends and drawing all of them."""
-    finished = len(study.trials(*FINISHED))
+def show_search(study: Study, n_trials: int) -> None:
+    """Train, printing a line for each trial that ends."""
     with tqdm(
         total=n_trials,
-        initial=finished,
+        initial=len(study.trials(*FINISHED)),
         dynamic_ncols=True,
         bar_format="{n_fmt}/{total_fmt} |{bar}| {desc}",
         disable=not sys.stderr.isatty(),
     ) as bar:
 
         def on_validation(number: int, step: int, value: float) -> None:
-            bar.set_description_str(f"trial {number}, step {step:,}: {label(study)} {shown_score(study, value)}")
+            bar.set_description_str(f"trial {number}, step {step:,}: {shown_score(study, value)}")
 
-        for trial in study.go_on(n_trials, print_above_bars, on_validation):
+        for trial in study.search(n_trials, on_validation):
             print_above_bars(trial_line(study, trial))
-            draw(study)
             bar.n = len(study.trials(*FINISHED))
             bar.set_description_str("")
+
+
+def ablate(config: AblationConfig, arguments: Namespace) -> None:
+    """Train and score a base and its alternatives, and compare them in a table and a picture."""
+    own_commit()  # of the code as it is now: it may change while this trains
+    ablation = Ablation(config, arguments.folder / "ablation" / config.name)
+    if not arguments.report:
+        saying_how_to_resume(ablation.train)
+    command = f"python study.py {portable(arguments.study.resolve())} --report"
+    print("\n".join(str(path) for path in write_page(ablation, arguments.folder, command)))
+    if arguments.json is not None:
+        write_rows(ablation, arguments.json)
 
 
 if __name__ == "__main__":

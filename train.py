@@ -3,7 +3,7 @@
 import shlex
 import sys
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict
 from pathlib import Path
@@ -15,10 +15,11 @@ from torch import Tensor, nn
 from torch.profiler import record_function
 
 from const.path import CORPUS, PICKLES
+from layers.decoder_block import DecoderBlock
+from layers.encoder_block import EncoderBlock
 from utils import run as run_folder
 from utils.arguments import Arguments, read_arguments
 from utils.command import INTERRUPTED, print_above_bars, run_command, typed_command
-from utils.config import AnyConfig, ClassificationConfig, LanguageConfig, MaskedLanguageConfig, TranslationConfig
 from utils.dataset.batch import AnyBatch, AnyEpoch, BatchSettings, Sampler, prefetched
 from utils.device import (
     autocast,
@@ -26,29 +27,28 @@ from utils.device import (
     keep_compiled_kernels,
     keep_freed_memory,
     pick_device,
-    product_dtype,
     return_freed_memory,
 )
 from utils.file import from_here, require_writable, sweep_drafts
-from utils.run import own_commit
-from utils.task.bert import MaskedLanguageTask
-from utils.task.classification import ClassificationTask
-from utils.task.language import LanguageTask
-from utils.task.task import Task, try_average
-from utils.task.translation import TranslationTask
-from utils.training.checkpoint import FORMAT, CheckpointKeeper, CheckpointStore, WeightStore, difference
-from utils.training.compiled import compile_blocks
-from utils.training.device_memory import explained_out_of_memory
-from utils.training.distributed import Processes, joined_processes, own_device
-from utils.training.interrupt import Interrupt, graceful_interrupt
+from utils.task.task import Task, architecture, describe, init_from, prepare, try_average
+from utils.training.checkpoint import CheckpointKeeper, CheckpointStore, WeightStore, difference
+from utils.training.distributed import Interrupt, Processes, graceful_interrupt, joined_processes, own_device
 from utils.training.loss import Loss, Objective, mean_loss
-from utils.training.optimizer import GuardedOptimizer
+from utils.training.optimizer import Optimizer
 from utils.training.plan import Progress, TrainingConfig
-from utils.training.rehearsal import Tracer, rehearse
-from utils.training.report import LOG, JsonlLog, Judge, Meter, Observer, TensorBoardLog, Terminal, Validation
+from utils.training.rehearsal import Tracer, dry_run, explained_out_of_memory
+from utils.training.report import (
+    LOG,
+    Decoration,
+    JsonlLog,
+    Meter,
+    Observer,
+    TensorBoardLog,
+    Terminal,
+    Validate,
+    Validation,
+)
 from utils.visualize.curve import CurvePicture
-
-LARGE_FOR_A_CPU = 20_000_000  # parameters
 
 
 class Update(NamedTuple):
@@ -62,20 +62,14 @@ class Update(NamedTuple):
 class Trainer:
     """Trains a network to minimise an objective. It deals with tensors and time, not with files, texts or scores.
 
-    Args:
-        net: the network, already on its device.
-        objective: what to minimise.
-        optimizer: updates the weights.
-        plan: how long to train, when to validate, in which precision. Its seed is that of dropout: each draw is a
-            function of the seed, the step and the batch, whichever process makes it.
-        processes: those that train together.
+    The seed of its plan is also that of dropout; the network is on its device already.
     """
 
     def __init__(
         self,
         net: nn.Module,
         objective: Objective,
-        optimizer: GuardedOptimizer,
+        optimizer: Optimizer,
         plan: TrainingConfig,
         processes: Processes | None = None,
     ) -> None:
@@ -117,7 +111,7 @@ class Trainer:
         return Update(nats, tokens, norm)
 
     def _seed(self, place: int) -> None:
-        """Seed the batch at this place of an update, so that a resumed training repeats the same draws."""
+        """Make all draws of a batch a function of seed, step and place in the update, whichever process makes them."""
         sequence = np.random.SeedSequence((self.plan.seed, self.progress.step, place))
         torch.manual_seed(int(sequence.generate_state(1)[0]))
 
@@ -132,7 +126,7 @@ class Trainer:
         sampler: Sampler[Any],
         batch: BatchSettings,
         dev: Sequence[AnyBatch] = (),
-        judge: Judge = Validation,
+        validate: Validate = Validation,
         observers: Sequence[Observer] = (),
         interrupt: Interrupt | None = None,
     ) -> None:
@@ -142,12 +136,9 @@ class Trainer:
             sampler: splits the training text into batches.
             batch: batch settings, such as how many batches make an update.
             dev: text to validate on, in the first process alone.
-            judge: translates and scores it, given its loss.
+            validate: translates and scores it, given its loss.
             observers: notified of what happens; empty on all processes but the first.
             interrupt: checked after each update.
-
-        Raises:
-            ValueError: when too many gradients in a row were not finite, or a batch does not fit in memory.
         """
         progress, plan, interrupt = self.progress, self.plan, interrupt or Interrupt()
         self.meter.restart_clock()
@@ -172,7 +163,7 @@ class Trainer:
                         observer.on_update()
                     ended, asked = self._reasons_to_stop(interrupt)
                     if ended or progress.step % plan.validate_every == 0:
-                        self._validate(dev, judge, observers)
+                        self._validate(dev, validate, observers)
                         ended, asked = self._reasons_to_stop(interrupt)
                     if ended or asked:
                         break
@@ -209,11 +200,11 @@ class Trainer:
                 f"train with --training.precision fp32; weights from before are as last saved"
             )
 
-    def _validate(self, dev: Sequence[AnyBatch], judge: Judge, observers: Sequence[Observer]) -> None:
+    def _validate(self, dev: Sequence[AnyBatch], validate: Validate, observers: Sequence[Observer]) -> None:
         begin, progress = time.monotonic(), self.progress
         self._gather_memories()
         with self.optimizer.averaged():
-            validation = self.test(dev, judge) if self.processes.is_first else None
+            validation = self.test(dev, validate) if self.processes.is_first else None
         validation = self.processes.broadcast(validation)
         progress.note(validation.score(self.plan.select_by))
         progress.seconds += time.monotonic() - begin
@@ -228,9 +219,9 @@ class Trainer:
         own = {place: memory for place, memory in self.memories.items() if place % size == rank}
         self.memories |= self.processes.gather(own)
 
-    def test(self, batches: Iterable[AnyBatch], judge: Judge) -> Validation:
-        """Return the loss of some batches with the network's present weights, and the scores that `judge` gives."""
-        return judge(mean_loss(self.val_step, batches))
+    def test(self, batches: Iterable[AnyBatch], validate: Validate) -> Validation:
+        """Return the loss of some batches with the network's present weights, and the scores that `validate` gives."""
+        return validate(mean_loss(self.val_step, batches))
 
     def state(self) -> dict[str, Any]:
         """Return all that is needed to resume: tensors and plain values. Randomness follows from seed and step."""
@@ -257,119 +248,54 @@ def cut_into_updates(n_batches: int, accumulate: int) -> list[range]:
     return [range(i, min(i + accumulate, n_batches)) for i in range(0, n_batches, accumulate)]
 
 
-def describe(trainer: Trainer, epoch: AnyEpoch, n_updates: int, config: AnyConfig, sizes: Mapping[str, int]) -> str:
-    """Describe what is about to be trained, and on what."""
-    n_parameters = sum(p.numel() for p in trainer.net.parameters())
-    dtype = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
-    together = f" by {trainer.processes.size} processes" if trainer.processes.size > 1 else ""
-    text = (
-        f"{n_parameters:,} parameters on {trainer.device}{together} in "
-        f"{dtype[product_dtype(trainer.device, trainer.plan.precision)]}; {vocabulary(config, sizes)}; "
-        f"{n_updates:,} updates per epoch, padding {epoch.padding:.1%}"
-    )
-    if isinstance(config, TranslationConfig):
-        text += f", {epoch.n_dropped:,} pairs longer than {config.batch.max_tokens} tokens left out"
-    if trainer.device.type == "cpu" and n_parameters > LARGE_FOR_A_CPU:
-        text += (
-            "\nNo CUDA here: a model of this size takes days on a CPU. Presets made for CPUs: "
-            "--config kftt_ja_en_small (hours) and --config demo (minutes)."
-        )
-    return text
+def compile_blocks(net: nn.Module) -> None:
+    """Have each block compiled at its first call, for batches of any shape; equal ones share what was compiled."""
+    for part in net.modules():
+        if isinstance(part, EncoderBlock | DecoderBlock):
+            part.compile(dynamic=True)
 
 
-def vocabulary(config: AnyConfig, sizes: Mapping[str, int]) -> str:
-    """Describe the vocabulary, or both of a translator that has two, by their numbers of tokens."""
-    if isinstance(config, TranslationConfig) and not config.tokenizer.joint:
-        return f"vocabularies of {sizes['source']:,} source and {sizes['target']:,} target tokens"
-    return f"a vocabulary of {sizes['source']:,} tokens"
-
-
-def architecture(task: Task) -> dict[str, Any]:
-    """Return what a checkpoint must contain to fit the network of a task, and how the text was split into streams."""
-    config = task.config
-    streams = {"batch": asdict(config.batch), "seed": config.training.seed, "text": task.fingerprint}
-    return {
-        "format": FORMAT,
-        "task": config.task,
-        "model": config.model.architecture(),
-        "vocabulary": task.sizes,
-        "streams": streams,
-    }
-
-
-def go_on(trainer: Trainer, checkpoints: CheckpointStore, task: Task, say: Callable[[str], None]) -> None:
-    """Resume from the newest intact checkpoint; options that are newer than it are taken to have had their defaults.
-
-    Raises:
-        ValueError: when there is none, or it is of another architecture.
-    """
-    state, wanted = checkpoints.load(trainer.device, say), architecture(task)
+def resume(trainer: Trainer, checkpoints: CheckpointStore, task: Task, log: Callable[[str], None]) -> None:
+    """Resume from the newest intact checkpoint; options that are newer than it are taken to have had their defaults."""
+    state, wanted = checkpoints.load(trainer.device, log), architecture(task)
     state["model"] = type(task.config.model)().architecture() | state.get("model", {})
     if differs := difference(state, {name: value for name, value in wanted.items() if name != "streams"}):
         raise ValueError(f"cannot resume the run: {differs}")
     trainer.restore(state)
-    say(f"Resuming from step {trainer.progress.step:,}")
+    log(f"Resuming from step {trainer.progress.step:,}")
     streams, text = state["streams"], task.fingerprint
     streams["batch"] = asdict(type(task.config.batch)()) | streams["batch"]
     if streams.setdefault("text", text) != text:
-        say("The training, dev or test text has changed since: scores from before and from now on do not compare")
+        log("The training, dev or test text has changed since: scores from before and from now on do not compare")
     if streams != wanted["streams"]:
         if trainer.memories:
             trainer.memories, trainer.progress.position = {}, 0
-            say("The text is split into other streams than before: the epoch starts over, with an empty memory")
+            log("The text is split into other streams than before: the epoch starts over, with an empty memory")
         elif trainer.progress.position and streams["text"] != text:
             trainer.progress.position = 0
-            say("This epoch starts over, with the new text")
+            log("This epoch starts over, with the new text")
         elif trainer.progress.position:
-            say("The text is split into other batches than before: parts of this epoch may come twice, or not at all")
-
-
-def begin_with(net: nn.Module, source: Path, config: AnyConfig, say: Callable[[str], None]) -> None:
-    """Initialise a network with the best weights of a run of the same task.
-
-    Raises:
-        ValueError: when the run has none, or they are of another architecture.
-    """
-    theirs = run_folder.read_config(source, type(config)).model.architecture()
-    if differs := difference({"model": theirs}, {"model": config.model.architecture()}):
-        raise ValueError(f"cannot initialise from the weights of {source}: {differs}")
-    run_folder.load_weights(net, source)
-    say(f"Initialised from the weights of {source}")
-
-
-def prepare(config: AnyConfig, source: Path | None, say: Callable[[str], None]) -> Task:
-    """Prepare the task that the settings describe, with the vocabulary of a run if there is one to start from."""
-    sweep_drafts(CORPUS)  # left by preparations that were killed
-    match config:
-        case TranslationConfig():
-            return TranslationTask(config, source, say)
-        case MaskedLanguageConfig():
-            return MaskedLanguageTask(config, source, say)
-        case LanguageConfig():
-            return LanguageTask(config, source, say)
-        case ClassificationConfig():
-            return ClassificationTask(config, source, say)
+            log("The text is split into other batches than before: parts of this epoch may come twice, or not at all")
 
 
 def new_trainer(
-    task: Task, init_from: Path | None, processes: Processes, device: torch.device, say: Callable[[str], None]
+    task: Task, source: Path | None, processes: Processes, device: torch.device, log: Callable[[str], None]
 ) -> Trainer:
-    """Build the network of a task, initialised from another run if requested, and what trains it."""
+    """Build the network of a task, initialised from another run if there is one, and what trains it."""
     config, plan = task.config, task.config.training
     torch.manual_seed(plan.seed)
     net = task.build().to(device)
-    if init_from is not None:
-        begin_with(net, init_from, config, say)
+    if source is not None:
+        init_from(net, source, config, log)
     if plan.compile:
         compile_blocks(net)
-    rates = config.optimizer.ending_at(plan.max_steps)
-    optimizer = GuardedOptimizer(net, rates, config.model.d_model, plan.precision, processes)
+    optimizer = Optimizer(net, config.optimizer.ending_at(plan.max_steps), plan.precision)
     return Trainer(net, task.objective, optimizer, plan, processes)
 
 
 def train(arguments: Arguments, processes: Processes, device: torch.device) -> None:
     """Train, validate and test; processes other than the first only take part in the training."""
-    say: Callable[[str], None] = print if processes.is_first else lambda _: None
+    log: Callable[[str], None] = print if processes.is_first else lambda _: None
     accumulate, resumed = arguments.config.batch.accumulate, arguments.resume
     if accumulate % processes.size:
         raise ValueError(
@@ -382,27 +308,26 @@ def train(arguments: Arguments, processes: Processes, device: torch.device) -> N
             require_writable(resumed or PICKLES, "set MIYAKO_PICKLES to another folder")
     with ExitStack() as alone:
         if resumed is not None and processes.is_first and not arguments.dry_run:
-            alone.enter_context(run_folder.trained_alone(resumed))  # what is read now is what is gone on from
+            alone.enter_context(run_folder.trained_alone(resumed))  # what is read now is what is resumed from
         with processes.first_alone():
-            task = prepare(arguments.config, resumed or arguments.init_from or arguments.branch, say)
-        config = task.config
-        trainer = new_trainer(task, arguments.init_from, processes, device, say)
-        checkpoints = None
-        if arguments.branch is not None:
-            go_on(trainer, CheckpointStore(arguments.branch / run_folder.CHECKPOINTS, 1), task, say)
-            trainer.progress.forget_scores()  # of the trunk's weights, which the new run does not have
-        if resumed is not None:
-            checkpoints = CheckpointStore(resumed / run_folder.CHECKPOINTS, config.checkpoint.keep_last)
-            go_on(trainer, checkpoints, task, say)
-            if trainer.progress.ended(config.training):
-                say("This training has reached its end: raise --training.max_steps (or what ended it) to train further")
+            sweep_drafts(CORPUS)  # left by preparations that were killed
+            task = prepare(arguments.config, resumed or arguments.init_from or arguments.branch, log)
+        config, keep_last = task.config, task.config.checkpoint.keep_last
+        trainer = new_trainer(task, arguments.init_from, processes, device, log)
+        checkpoints = CheckpointStore((resumed or arguments.branch or Path()) / run_folder.CHECKPOINTS, keep_last)
+        if resumed is not None or arguments.branch is not None:
+            resume(trainer, checkpoints, task, log)
+        if resumed is None:
+            trainer.progress.forget_scores()  # of a trunk's weights, which the new run does not have
+        elif trainer.progress.ended(config.training):
+            log("This training has reached its end: raise --training.max_steps (or what ended it) to train further")
         with processes.first_alone():
             epoch = task.sampler.epoch(trainer.progress.epoch)
         n_updates = len(cut_into_updates(len(epoch), accumulate))
-        say(describe(trainer, epoch, n_updates, config, task.sizes))
+        log(describe(task, trainer.net, epoch, n_updates, processes.size))
         if arguments.dry_run:
             with explained_out_of_memory([epoch[epoch.largest()]], config.batch):
-                rehearse(trainer, epoch, accumulate, say, processes.size)
+                dry_run(trainer.net, trainer.train_step, epoch, accumulate, log, processes.size)
             return
         del epoch  # as in `fit`
         if not processes.is_first:
@@ -412,71 +337,58 @@ def train(arguments: Arguments, processes: Processes, device: torch.device) -> N
         folder = from_here(resumed or run_folder.create_run(config, task.vocabulary))
         if resumed is None:
             alone.enter_context(run_folder.trained_alone(folder))
+            checkpoints = CheckpointStore(folder / run_folder.CHECKPOINTS, keep_last)
         else:
             config.save(folder / run_folder.CONFIG)  # settings that were changed now apply to later resumes, too
-        say(f"Run folder: {folder}")
-        checkpoints = checkpoints or CheckpointStore(folder / run_folder.CHECKPOINTS, config.checkpoint.keep_last)
-        lead(trainer, task, folder, checkpoints, n_updates, arguments.profile)
+        log(f"Run folder: {folder}")
+        fit_and_save(trainer, task, folder, checkpoints, n_updates, arguments.profile)
 
 
-def lead(
-    trainer: Trainer, task: Task, folder: Path, checkpoints: CheckpointStore, n_updates: int, profile: bool
+def fit_and_save(
+    trainer: Trainer, task: Task, folder: Path, checkpoints: CheckpointStore, n_updates: int, traced: bool
 ) -> None:
-    """Train as the first process or the only one: validate, report and save the results, and test.
-
-    Args:
-        trainer: new, or resumed from a checkpoint.
-        task: what to learn.
-        folder: of the run.
-        checkpoints: where the state of the training is saved.
-        n_updates: number of updates in a pass over the training text.
-        profile: whether to record where the time goes.
-    """
-    config, plan, kept = task.config, task.config.training, task.config.checkpoint
-    dev, judge = task.validation(trainer.net)
+    """Train as the first process or the only one: validate, report, save, and test; an epoch has `n_updates`."""
+    plan, kept, step = task.config.training, task.config.checkpoint, trainer.progress.step
+    dev, validate = task.validation(trainer.net)
 
     def learned() -> dict[str, Tensor]:
         with trainer.optimizer.averaged():
             return trainer.net.state_dict()
 
-    step = trainer.progress.step
+    def state() -> dict[str, Any]:
+        return architecture(task) | trainer.state()
+
     weights = WeightStore(folder / run_folder.KEPT_WEIGHTS, kept.keep_best, kept.average_last, step)
-    keeper = CheckpointKeeper(
-        checkpoints,
-        weights,
-        folder / run_folder.WEIGHTS,
-        lambda: architecture(task) | trainer.state(),
-        learned,
-        plan.select_by,
-    )
-    observers: list[Observer] = [
+    keeper = CheckpointKeeper(checkpoints, weights, folder / run_folder.WEIGHTS, state, learned, plan.select_by)
+    settings = (folder / run_folder.CONFIG).read_text(encoding="utf-8")
+    observers = [
         Terminal(plan, n_updates, task.unit, int(trainer.optimizer.skipped)),
         JsonlLog(folder / LOG, step),
-        TensorBoardLog(folder, step, (folder / run_folder.CONFIG).read_text(encoding="utf-8")),
-        CurvePicture(folder / LOG, folder / run_folder.CURVE),
         keeper,
+        Decoration(lambda: TensorBoardLog(folder, step, settings)),
+        Decoration(lambda: CurvePicture(folder / LOG, folder / run_folder.CURVE)),
     ]
-    if profile:
+    if traced:
         observers.append(Tracer(folder / run_folder.TRACE, trainer.device, print_above_bars))
     with graceful_interrupt() as interrupt:
         try:
-            trainer.fit(task.sampler, config.batch, dev, judge, observers, interrupt)
+            trainer.fit(task.sampler, task.config.batch, dev, validate, observers, interrupt)
         finally:
             for observer in observers:
                 observer.close()
     if interrupt.asked:
         keeper.save(trainer.progress.step)
-        resume = f"{typed_command('train.py')} --resume {shlex.quote(str(folder))}"
-        print(f"\nStopped at step {trainer.progress.step:,}; resume with: {resume}")
+        command = f"{typed_command('train.py')} --resume {shlex.quote(str(folder))}"
+        print(f"\nStopped at step {trainer.progress.step:,}; resume with: {command}")
         sys.exit(INTERRUPTED)
-    try_average(trainer, weights, folder, plan.select_by, dev, judge, print)
-    task.conclude(trainer, folder, print)
+    try_average(trainer, weights, folder, plan.select_by, dev, validate, print)
+    task.test_and_save(trainer, folder, print)
 
 
 def main() -> None:
     """Train alone, or together with the other processes that torchrun has started."""
     arguments = read_arguments(sys.argv[1:])
-    own_commit()  # now, for the code may change while it trains
+    run_folder.own_commit()  # now, for the code may change while it trains
     device = own_device(pick_device(arguments.config.training.device))
     inference_dtype(device, arguments.config.training.precision)  # refuses a precision that the device does not support
     keep_freed_memory()

@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from io import BufferedIOBase
 from pathlib import Path
@@ -16,15 +16,14 @@ from utils.command import Parser, run_command
 from utils.config import TranslationConfig
 from utils.dataset.text import decoded_lines
 from utils.device import Device, keep_freed_memory, pick_device
-from utils.export.requirement import require_ctranslate2
-from utils.export.translator_settings import TranslatorSettings
+from utils.export.translator_settings import TranslatorSettings, require_ctranslate2
 from utils.file import atomic_file
 from utils.run import CONFIG, build_translator, find_run, load_run
 from utils.search.inspection import Inspector
-from utils.terminal.given_text import ask_for_lines
 from utils.terminal.input import (
     Conversation,
     LineStream,
+    ask_for_lines,
     count_lines,
     history_file,
     in_chunks,
@@ -137,60 +136,62 @@ def main() -> None:
     """Read the arguments, load the run and translate."""
     arguments = build_parser().parse_args()
     refuse_contradictions(arguments)
-    n_best = arguments.n_best
+    # a text with line breaks is still one text
+    arguments.texts = [" ".join(text.split("\n")) for text in arguments.texts]
     folders = [find_run(Path(name)) for name in arguments.run or []] or [find_run(None)]
-    if arguments.engine == "ctranslate2":
-        translate_exported(arguments, folders[0])
+    exported = arguments.engine == "ctranslate2"
+    title, inspector, tokenized = load_exported(arguments, folders[0]) if exported else load(arguments, folders)
+    if is_conversation(arguments):
+        converse(Conversation(inspector.translator, arguments.n_best, arguments.prefix or ""), title)
         return
+    shown = Shown(
+        arguments.n_best,
+        arguments.prefix or "",
+        arguments.format == "jsonl",
+        arguments.log_probs,
+        arguments.alignment,
+        arguments.format == "pharaoh",
+    )
+    write(Presenter(inspector, shown, say, tokenized), arguments)
+
+
+def load(arguments: Namespace, folders: Sequence[Path]) -> tuple[str, Inspector, bool]:
+    """Return a title, what translates and inspects, and whether it learned from tokenized text; draw the attention."""
     for folder in folders:
         if TranslatorSettings.are_in(folder):
             raise ValueError(f"{folder} was exported for CTranslate2: add --engine ctranslate2")
     own = TranslationConfig.load(folders[0] / CONFIG)
-    search, sampling = search_config(own.search, arguments, n_best), sampling_config(arguments, n_best)
+    search = search_config(own.search, arguments, arguments.n_best)
+    sampling = sampling_config(arguments, arguments.n_best)
     device = pick_device(arguments.device)
     runs = [load_run(folder, device) for folder in folders]
     precision = arguments.precision or runs[0].precision
     translator = build_translator(runs, search, sampling, arguments.minimum_bayes_risk, precision)
-    if is_conversation(arguments):
-        names = " + ".join(run.folder.resolve().name for run in runs)
-        title = f"{names}: {own.data.src_lang} → {own.data.tgt_lang}"
-        converse(Conversation(translator, n_best, arguments.prefix or ""), title)
-        return
     if arguments.attention is not None:
         from utils.visualize.attention import show_attention  # imports Matplotlib, which is slow
 
-        (text,), prefix = one_line_each(arguments.texts), arguments.prefix or ""
+        (text,), prefix = arguments.texts, arguments.prefix or ""
         show_attention(runs[0], translator, text, arguments.attention, arguments.score, prefix)
-    inspector = Inspector(translator, [run.model for run in runs])
-    write(Presenter(inspector, shown_by(arguments), say, own.data.is_tokenized), arguments)
+    names = " + ".join(run.folder.resolve().name for run in runs)
+    title = f"{names}: {own.data.src_lang} → {own.data.tgt_lang}"
+    return title, Inspector(translator, [run.model for run in runs]), own.data.is_tokenized
 
 
-def translate_exported(arguments: Namespace, folder: Path) -> None:
-    """Translate with CTranslate2 and an exported run."""
+def load_exported(arguments: Namespace, folder: Path) -> tuple[str, Inspector, bool]:
+    """Return the same for CTranslate2 and an exported run."""
     require_ctranslate2()
-    from utils.export.ctranslate2 import CTranslate2Inspector, load_exported
+    from utils.export import ctranslate2
 
-    settings, n_best = TranslatorSettings.load(folder), arguments.n_best
-    search, device = search_config(settings.search, arguments, n_best), pick_device(arguments.device)
-    translator = load_exported(folder, device, search, arguments.precision, arguments.minimum_bayes_risk)
-    if is_conversation(arguments):
-        title = f"{settings.name}, CTranslate2: {settings.src_lang} → {settings.tgt_lang}"
-        converse(Conversation(translator, n_best, arguments.prefix or ""), title)
-    else:
-        write(Presenter(CTranslate2Inspector(translator), shown_by(arguments), say), arguments)
-
-
-def shown_by(arguments: Namespace) -> Shown:
-    """Return what the arguments ask to be shown."""
-    as_json = arguments.format == "jsonl"
-    as_links = arguments.format == "pharaoh"
-    return Shown(arguments.n_best, arguments.prefix or "", as_json, arguments.log_probs, arguments.alignment, as_links)
+    settings = TranslatorSettings.load(folder)
+    search, device = search_config(settings.search, arguments, arguments.n_best), pick_device(arguments.device)
+    translator = ctranslate2.load_exported(folder, device, search, arguments.precision, arguments.minimum_bayes_risk)
+    title = f"{settings.name}, CTranslate2: {settings.src_lang} → {settings.tgt_lang}"
+    return title, ctranslate2.CTranslate2Inspector(translator), False
 
 
 def write(presenter: Presenter, arguments: Namespace) -> None:
     """Write the requested output for texts, a file or standard input."""
-    texts = one_line_each(arguments.texts)
-    score = arguments.score
+    texts, score = arguments.texts, arguments.score
     with destination(arguments.output) as out:
         if arguments.alternatives:
             show(presenter.alternatives(texts[0], arguments.alternatives), out)
@@ -205,11 +206,6 @@ def write(presenter: Presenter, arguments: Namespace) -> None:
             ask_for_lines()
             write_stream(presenter, cast(BufferedIOBase, sys.stdin.buffer), "standard input", None, score, out)
     presenter.notices.conclude()
-
-
-def one_line_each(texts: Iterable[str]) -> list[str]:
-    """Join the lines of each text: a text with line breaks is still one text."""
-    return [" ".join(text.split("\n")) for text in texts]
 
 
 def write_stream(

@@ -1,10 +1,10 @@
-"""The decoding-speed table of the READMEs, made from the files in figure/bench: `python -m bench.decode_table`."""
+"""The decoding-speed table of docs/speed.md, made from the files in figure/bench: `python -m bench.decode_table`."""
 
 from pathlib import Path
 from typing import Any
 
 from bench.decode import CTRANSLATE2, OURS, RECOMPUTING
-from bench.results import rewrite_readmes
+from bench.results import rewrite_pages
 from const.path import FIGURE
 from utils.file import read_json
 
@@ -43,4 +43,4 @@ def _length(result: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    rewrite_readmes(decode_table(FOLDER), "decoding")
+    rewrite_pages(decode_table(FOLDER), "decoding")

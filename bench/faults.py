@@ -69,12 +69,7 @@ class Outcome(NamedTuple):
 
 @dataclass
 class TinyTraining:
-    """A folder with a small parallel text, its caches, and one run.
-
-    Args:
-        folder: folder for all of it.
-        settings: settings of the training, as YAML.
-    """
+    """A folder with a small parallel text, its caches, and one run."""
 
     folder: Path
     settings: str = SETTINGS
@@ -116,11 +111,7 @@ class TinyTraining:
         return max(map(step_of, self.checkpoints()), default=0)
 
     def start(self, prepare: Callable[[], None] | None = None) -> subprocess.Popen[bytes]:
-        """Start training, or resume if there is a checkpoint.
-
-        Args:
-            prepare: called in the new process.
-        """
+        """Start training, or resume if there is a checkpoint."""
         if self.checkpoints():
             arguments = ["--resume", str(self.run)]
         else:  # killed before the first validation: there is nothing to resume from
@@ -140,11 +131,7 @@ class TinyTraining:
             )
 
     def finish(self, status: int = 0, prepare: Callable[[], None] | None = None) -> str:
-        """Train to the end; return the output.
-
-        Raises:
-            ValueError: it ended with another status, or with a traceback.
-        """
+        """Train to the end; return the output."""
         before = self.said.stat().st_size if self.said.exists() else 0
         process = self.start(prepare)
         try:
@@ -192,11 +179,7 @@ def _bits(tensor: Tensor) -> bytes:
 
 
 def compare(ours: Outcome, reference: Outcome) -> None:
-    """Check that two outcomes are identical.
-
-    Raises:
-        ValueError: some values differ.
-    """
+    """Check that two outcomes are identical."""
     if found := list(differences(ours._asdict(), reference._asdict())):
         raise ValueError(f"{len(found)} values differ from the undisturbed training: {', '.join(found[:8])}")
 
@@ -209,14 +192,7 @@ STARTING = 0.4  # share of a training's time before its first update
 
 
 def kill_once(training: TinyTraining, draw: random.Random, seconds: float, in_save: bool) -> Literal["killed", "ended"]:
-    """Start or resume, and kill at a random moment, unless the training ends first.
-
-    Args:
-        training: training to kill.
-        draw: random generator of the moment.
-        seconds: time that it takes from here to its end.
-        in_save: whether to kill while a checkpoint is being written.
-    """
+    """Start or resume, and kill at a random moment, unless the training ends first."""
     process = training.start()
     try:
         if in_save:
@@ -241,18 +217,7 @@ def wait_for_save(training: TinyTraining, process: subprocess.Popen[bytes], n: i
 
 
 def survive_kills(folder: Path, n: int, reference: Outcome, seconds: float, seed: int) -> dict[str, int]:
-    """Kill trainings n times in all, and let each of them finish after some kills.
-
-    Args:
-        folder: folder for all of them.
-        n: number of kills.
-        reference: outcome that each must have.
-        seconds: duration of an undisturbed training.
-        seed: random seed of the moments.
-
-    Raises:
-        ValueError: a training ended differently from the reference.
-    """
+    """Kill trainings n times in all, and let each of them finish after some kills."""
     draw, figures = random.Random(seed), Counter(kills=0, kills_in_save=0, trainings=0)
     last_step = reference.checkpoint["progress"]["step"]
     with tqdm(total=n, desc="killed", disable=None) as bar:
@@ -313,11 +278,7 @@ DAMAGES: Sequence[Callable[[bytes, random.Random], bytes]] = (truncate, flip, em
 
 
 def survive_damage(checkpoints: Sequence[Path], folder: Path, n: int, seed: int) -> dict[str, int]:
-    """Damage the newer of two checkpoints n times; each time the older one must be loaded, with a notice.
-
-    Raises:
-        ValueError: a damaged checkpoint was accepted, or loading failed.
-    """
+    """Damage the newer of two checkpoints n times; each time the older one must be loaded, with a notice."""
     draw, refused = random.Random(seed), 0
     older, newer = checkpoints
     whole = newer.read_bytes()
@@ -343,11 +304,7 @@ def survive_damage(checkpoints: Sequence[Path], folder: Path, n: int, seed: int)
 
 
 def survive_damage_on_the_command_line(training: TinyTraining, reference: Outcome) -> None:
-    """Damage the newest checkpoint: train.py must report it and end the same. Damage all: it must fail with one line.
-
-    Raises:
-        ValueError: train.py behaved differently.
-    """
+    """Damage the newest checkpoint: train.py must say so and end the same. Damage all: it must fail with one line."""
     newest = training.checkpoints()[-1]
     newest.write_bytes(newest.read_bytes()[:-1])
     said = training.finish()
@@ -383,15 +340,7 @@ def _limit_files(size: int) -> None:
 
 
 def starve(training: TinyTraining, prepare: Callable[[], None] | None) -> None:
-    """Resume where no further checkpoint fits.
-
-    Args:
-        training: a training with checkpoints.
-        prepare: called in its process to limit the space; None: the disk is full already.
-
-    Raises:
-        ValueError: the error is not a single line with figures, or the old checkpoints changed.
-    """
+    """Resume where no further checkpoint fits."""
     before = {path.name: path.read_bytes() for path in training.checkpoints()}
     said = training.finish(2, prepare)
     last = said.strip().splitlines()[-1]
@@ -408,9 +357,6 @@ def survive_full_disk(folder: Path, reference: Outcome) -> str:
 
     Returns:
         `tmpfs` for a full disk, or `rlimit` for limited file sizes if nothing may be mounted.
-
-    Raises:
-        ValueError: it did not end like the reference, or failed on the way.
     """
     started = TinyTraining(folder / "started")
     process = started.start()

@@ -1,10 +1,16 @@
-"""Published results: `python -m bench.results RUN ...` keeps those of runs, and fills the tables of the READMEs."""
+"""Published results: `python -m bench.results RUN ...` keeps those of runs, and fills the tables of the pages.
+
+A result is the `test.json` of its run, with the translations next to it, so that anybody can score them again. The
+tables of the pages are made from the results in figure/results/, and from scores of other systems in published.yaml.
+"""
 
 from argparse import RawDescriptionHelpFormatter
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any, NamedTuple
+from typing import Any
+
+import yaml
 
 from const.path import FIGURE, ROOT
 from utils.command import Parser, run_command
@@ -14,115 +20,27 @@ from utils.run import TEST, TRANSLATIONS, find_run
 from utils.training.checkpoint import changed_settings, flat
 from utils.training.report import SCORES
 
-# Published scores of other systems, beside our results.
-
-
-class Yardstick(NamedTuple):
-    """A published score on a corpus that we train on.
-
-    Attributes:
-        result: name of our results to compare with
-        bleu: published BLEU
-        source: publication and system, in Markdown
-        protocol: how the published score was computed
-        same: whether ours is computed in the same way; if not, the scores are only roughly comparable
-    """
-
-    result: str
-    bleu: float
-    source: str
-    protocol: str
-    same: bool
-
-
-YARDSTICKS = (
-    Yardstick(
-        "kftt_ja_en_small",
-        22.29,
-        "[nymwa](https://github.com/nymwa/kftt_jaen_example), fairseq's Transformer base, 20 epochs of the "
-        "329,882 pairs of kyoto-train.cln on a GPU",
-        "lower-cased tokens, multi-bleu.perl",
-        same=False,
-    ),
-    Yardstick(
-        "kftt_ja_en_small",
-        21.79,
-        "[SentencePiece](https://github.com/google/sentencepiece/blob/master/doc/experiments.md), GNMT-style "
-        "LSTMs, the best of four vocabularies",
-        "cased words, detokenized; NIST's scorer",
-        same=False,
-    ),
-    Yardstick(
-        "kftt_en_ja_small",
-        29.55,
-        "[SentencePiece](https://github.com/google/sentencepiece/blob/master/doc/experiments.md), GNMT-style "
-        "LSTMs, the best of four vocabularies",
-        "words segmented by KyTea; NIST's scorer",
-        same=False,
-    ),
-    Yardstick(
-        "multi30k_en_de",
-        41.02,
-        "[Wu et al. 2021](https://aclanthology.org/2021.acl-long.480), fairseq's Transformer with 4 + 4 layers of 128",
-        "lower-cased Moses tokens",
-        same=True,
-    ),
-    Yardstick(
-        "multi30k_de_en_words",
-        36.52,
-        "[bentrevett's seq2seq notebook 6](https://github.com/bentrevett/pytorch-seq2seq), Transformer of 3 + 3 layers",
-        "lower-cased words, greedy; theirs tokenized by spaCy, ours by Moses",
-        same=False,
-    ),
-    Yardstick(
-        "tanaka_en_ja",
-        37.0,
-        "[refiute](https://github.com/refiute/primitiv_practice), a recurrent network with attention in primitiv",
-        "tokens; theirs is “about 37”, greedy, by its own scorer",
-        same=False,
-    ),
-)
-
-_PUBLISHED_HEAD = "| run | published BLEU | by | counted on | BLEU here | difference |\n|---|---|---|---|---|---|"
-
-
-def yardstick_table(folder: Path) -> str:
-    """Return a Markdown table with a row for each published score that we have results for; seeds are averaged.
-
-    Args:
-        folder: folder with the results.
-    """
-    ours: dict[str, list[float]] = {}
-    for file in sorted(folder.glob("*.json")):
-        result = read_json(file)
-        if "bleu" in result:
-            ours.setdefault(result["name"], []).append(result["bleu"])
-    rows = [
-        f"| `{theirs.result}` | {theirs.bleu:.2f} | {theirs.source} | {theirs.protocol} | **{here:.2f}** "
-        f"| {f'{here - theirs.bleu:+.2f}' if theirs.same else 'not comparable'} |"
-        for theirs in YARDSTICKS
-        if theirs.result in ours
-        for here in [mean(ours[theirs.result])]
-    ]
-    return "\n".join([_PUBLISHED_HEAD, *rows])
-
-
-# The result tables of the READMEs, made from the files in figure/results.
-
-READMES = (ROOT / "README.md", ROOT / "README.ja.md")
+_RESULT_PAGES = (ROOT / "docs" / "results.md", ROOT / "docs" / "ja" / "results.md")
+_SPEED_PAGES = (ROOT / "docs" / "speed.md", ROOT / "docs" / "ja" / "speed.md")
+PAGES = {  # that show a table, in both languages
+    "results": (ROOT / "README.md", ROOT / "README.ja.md"),
+    "published": _RESULT_PAGES,
+    "models": _RESULT_PAGES,
+    "decoding": _SPEED_PAGES,
+    "training": _SPEED_PAGES,
+}
+RESULTS = FIGURE / "results"
+PUBLISHED = Path(__file__).with_name("published.yaml")
 
 _RESULTS_HEAD = (
     "| run | corpus | direction | parameters | training | test PPL | BLEU | chrF2 |\n|---|---|---|---|---|---|---|---|"
 )
 _OTHER_HEAD = "| run | task | text | parameters | training | test PPL | scores |\n|---|---|---|---|---|---|---|"
+_PUBLISHED_HEAD = "| run | published BLEU | by | counted on | BLEU here | difference |\n|---|---|---|---|---|---|"
 
 
-def _results(folder: Path, of_translators: bool) -> Iterator[list[dict[str, Any]]]:
-    """Yield the results of runs, grouped by name, in order of each group's first file.
-
-    Raises:
-        ValueError: results of one name have different settings.
-    """
+def read_results(folder: Path, of_translators: bool) -> Iterator[list[dict[str, Any]]]:
+    """Yield the results of runs, grouped by name, in order of each group's first file."""
     runs: dict[str, list[dict[str, Any]]] = {}
     for file in sorted(folder.glob("*.json")):
         result = read_json(file)
@@ -167,7 +85,7 @@ def result_table(folder: Path) -> str:
     rows = [
         f"| `{r['name']}` | {r['corpus']} | {r['direction'].replace('-', '→')} | {r['parameters'] / 1e6:.1f} M "
         f"| {_training(runs)} | {_mean(runs, 'perplexity')} | **{_mean(runs, 'bleu')}** | {_mean(runs, 'chrf')} |"
-        for runs in _results(folder, of_translators=True)
+        for runs in read_results(folder, of_translators=True)
         for r in runs[:1]
     ]
     return "\n".join([_RESULTS_HEAD, *rows])
@@ -179,49 +97,49 @@ def other_table(folder: Path) -> str:
         f"| `{r['name']}` | {r['task']} | {r['text']} | {r['parameters'] / 1e6:.1f} M | {_training(runs)} "
         f"| {_mean(runs, 'perplexity')} "
         f"| {', '.join(f'{label} {_mean(runs, n)}' for n, label in SCORES.items() if n in r)} |"
-        for runs in _results(folder, of_translators=False)
+        for runs in read_results(folder, of_translators=False)
         for r in runs[:1]
     ]
     return "\n".join([_OTHER_HEAD, *rows])
 
 
-def with_table(page: str, table: str, name: str) -> str:
-    """Return the page with the table between the two marks of this name.
+def published_table(folder: Path) -> str:
+    """Return a Markdown table with a row for each published score that we have results for; seeds are averaged."""
+    ours = {runs[0]["name"]: mean(run["bleu"] for run in runs) for runs in read_results(folder, of_translators=True)}
+    rows = []
+    for theirs in yaml.safe_load(PUBLISHED.read_text(encoding="utf-8")):
+        if (here := ours.get(theirs["run"])) is not None:
+            difference = f"{here - theirs['bleu']:+.2f}" if theirs["same"] else "not comparable"
+            row = (
+                f"| `{theirs['run']}` | {theirs['bleu']:.2f} | {theirs['by']} | {theirs['protocol']} | **{here:.2f}** "
+            )
+            rows.append(f"{row}| {difference} |")
+    return "\n".join([_PUBLISHED_HEAD, *rows])
 
-    Raises:
-        ValueError: the page has no such marks.
-    """
+
+def with_table(page: str, table: str, name: str) -> str:
+    """Return the page with the table between the two marks of this name."""
     begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
     if begin not in page or end not in page:
         raise ValueError(f"the page has no {begin} ... {end}: put both where the table should be")
     return f"{page.partition(begin)[0]}{begin}\n{table}\n{end}{page.partition(end)[2]}"
 
 
-def rewrite_readmes(table: str, name: str) -> None:
-    """Put a table in its place in the README of each language."""
-    for readme in READMES:
-        page = with_table(readme.read_text(encoding="utf-8"), table, name)
-        write_text(readme, page)
+def rewrite_pages(table: str, name: str) -> None:
+    """Put a table in its place in the page of each language."""
+    for page in PAGES[name]:
+        write_text(page, with_table(page.read_text(encoding="utf-8"), table, name))
 
 
-# Published results: `python -m bench.results RUN ...` keeps those of runs in figure/results/.
-#
-# A result is the `test.json` of its run, with the translations next to it, so that anybody can score them again; the
-# tables of both READMEs are then made from what is there.
-
-RESULTS = FIGURE / "results"
+def renew_tables(folder: Path) -> None:
+    """Update the READMEs' tables with the results that are kept in a folder."""
+    rewrite_pages(result_table(folder), "results")
+    rewrite_pages(published_table(folder), "published")
+    rewrite_pages(other_table(folder), "models")
 
 
 def keep_result(run: Path, folder: Path) -> Path:
-    """Copy a run's result into a folder, under the run's name and seed; an earlier result of both is replaced.
-
-    Args:
-        run: folder of the run.
-        folder: where results are kept.
-
-    Raises:
-        ValueError: when the run has not been tested, or its result lacks the seed or the translations.
-    """
+    """Copy a run's result into a folder, under the run's name and seed; an earlier result of both is replaced."""
     test, translations = run / TEST, run / TRANSLATIONS
     if not test.is_file():
         raise ValueError(f"{run} has no {TEST} yet: it is written when the training has ended")
@@ -238,17 +156,10 @@ def keep_result(run: Path, folder: Path) -> Path:
     return kept
 
 
-def renew_tables(folder: Path) -> None:
-    """Update the READMEs' tables with the results that are kept in a folder."""
-    rewrite_readmes(result_table(folder), "results")
-    rewrite_readmes(yardstick_table(folder), "yardsticks")
-    rewrite_readmes(other_table(folder), "models")
-
-
 def main() -> None:
     """Keep the results of the given runs, and update the tables."""
     parser = Parser(
-        prog="kept_result",
+        prog="bench.results",
         usage="python -m bench.results [RUN ...]",
         description="Keep the test results of runs in figure/results/, and show them in the READMEs.",
         epilog="""examples:
@@ -263,4 +174,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run_command("kept_result", main)
+    run_command("bench.results", main)

@@ -12,12 +12,12 @@ import statistics
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
-from typing import Never
+from typing import NamedTuple, Never
 
 import httpx
 import torch
@@ -25,7 +25,7 @@ from tqdm import tqdm
 
 from bench.measure import add_json_option, publish
 from const.path import ROOT
-from utils.command import Parser, run_command
+from utils.command import Parser, aligned, run_command
 from utils.dataset.corpus import prepare_to_score
 from utils.dataset.text import read_parallel
 from utils.run import Run, build_translator, find_run, load_run
@@ -34,55 +34,31 @@ from utils.search.translator import Translator
 PATIENCE = 60.0  # seconds to wait for an answer, and for the server to end
 
 
-@dataclass(frozen=True)
-class Answer:
-    """An answer to a client.
+class Answer(NamedTuple):
+    """An answer to a client."""
 
-    Args:
-        text: text of the request.
-        translation: translation in the answer; None: an error.
-        seconds: waiting time.
-    """
-
-    text: str
-    translation: str | None
-    seconds: float
+    text: str  # of the request
+    translation: str | None  # None: an error
+    seconds: float  # waiting time
 
 
-@dataclass(frozen=True)
-class Measurement:
-    """The results for a number of clients.
-
-    Args:
-        clients: number of concurrent clients.
-        answers: number of answers with a translation.
-        errors: number of requests without one.
-        mixed_up: answers with the translation of another text.
-        differing: other answers that match neither the offline translation nor that of the text alone.
-        ties: answers that match the translation of the text alone, but not the one found offline in a batch.
-        sentences_per_s: sentences translated per second.
-        p50_ms: median waiting time.
-        p99_ms: 99th percentile of waiting times.
-    """
+class Measurement(NamedTuple):
+    """The results for a number of clients."""
 
     clients: int
-    answers: int
-    errors: int
-    mixed_up: int
-    differing: int
-    ties: int
+    answers: int  # with a translation
+    errors: int  # requests without one
+    mixed_up: int  # answers with the translation of another text
+    differing: int  # other answers that match neither the offline translation nor that of the text alone
+    ties: int  # answers that match the translation of the text alone, but not the one found offline in a batch
     sentences_per_s: float
-    p50_ms: float
+    p50_ms: float  # of the waiting times
     p99_ms: float
 
 
 @contextmanager
 def served(run: Path, *options: str) -> Iterator[str]:
-    """Yield the address of a server in a separate process, which is stopped at the end of the block.
-
-    Raises:
-        ValueError: the server does not start, or ends with an error.
-    """
+    """Yield the address of a server in a separate process, which is stopped at the end of the block."""
     command = [sys.executable, "serve.py", "--run", str(run.resolve()), "--port", "0", *options]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, encoding="utf-8") as process:
         try:
@@ -138,43 +114,35 @@ async def besiege(
         return [answer for of_client in found for answer in of_client], time.perf_counter() - begin
 
 
-def judged(
+def checked(
     answers: Sequence[Answer], elapsed: float, clients: int, offline: Mapping[str, str], alone: Translator
 ) -> Measurement:
     """Compare every answer with the offline translation of the same text.
 
     Matrix products of different batches are not bit-identical, so that two hypotheses with nearly equal scores may
     swap places. Only if an answer differs, the text is translated again, alone: with the rounding of a batch of one.
-
-    Args:
-        answers: answers to all clients.
-        elapsed: seconds that it took.
-        clients: number of clients.
-        offline: text -> translation.
-        alone: translator for single texts, offline.
-
-    Raises:
-        ValueError: there is no answer at all.
     """
-    said = [answer for answer in answers if answer.translation is not None]
-    if not said:
+    translated = [answer for answer in answers if answer.translation is not None]
+    if not translated:
         raise ValueError(f"none of {len(answers)} requests was answered: see the server's messages above")
     others = set(offline.values())
-    wrong = [answer for answer in said if answer.translation != offline[answer.text]]
+    wrong = [answer for answer in translated if answer.translation != offline[answer.text]]
     singly = {text: alone.translate([text])[0].text for text in dict.fromkeys(answer.text for answer in wrong)}
-    ties = [answer for answer in wrong if answer.translation == singly[answer.text]]
-    mixed_up = [answer for answer in wrong if answer not in ties and answer.translation in others]
-    waits = sorted(1000 * answer.seconds for answer in said)
+    faults = Counter(
+        "ties" if answer.translation == singly[answer.text] else "mixed_up" if answer.translation in others else "other"
+        for answer in wrong
+    )
+    waits = sorted(1000 * answer.seconds for answer in translated)
     return Measurement(
         clients,
-        len(said),
-        len(answers) - len(said),
-        len(mixed_up),
-        len(wrong) - len(ties) - len(mixed_up),
-        len(ties),
-        len(said) / elapsed,
-        statistics.median(waits),
-        waits[min(len(waits) - 1, int(0.99 * len(waits)))],
+        answers=len(translated),
+        errors=len(answers) - len(translated),
+        mixed_up=faults["mixed_up"],
+        differing=faults["other"],
+        ties=faults["ties"],
+        sentences_per_s=len(translated) / elapsed,
+        p50_ms=statistics.median(waits),
+        p99_ms=waits[min(len(waits) - 1, int(0.99 * len(waits)))],
     )
 
 
@@ -194,39 +162,30 @@ def measure(
         for n in clients:
             bar.set_postfix_str(f"{n} clients")
             answers, elapsed = asyncio.run(besiege(url, direction, texts, n, seconds, bar))
-            measurements.append(judged(answers, elapsed, n, offline, translator))
+            measurements.append(checked(answers, elapsed, n, offline, translator))
     return measurements
 
 
 def table(measurements: Sequence[Measurement]) -> str:
     """Return a table with a line for each number of clients."""
-    lines = [
-        f"{'clients':>7} {'sentences/s':>12} {'p50 ms':>8} {'p99 ms':>8} {'answers':>8} {'errors':>7} "
-        f"{'mixed up':>9} {'differing':>10} {'ties':>5}"
-    ]
-    lines += [
-        f"{m.clients:>7} {m.sentences_per_s:>12.1f} {m.p50_ms:>8.0f} {m.p99_ms:>8.0f} {m.answers:>8} {m.errors:>7} "
-        f"{m.mixed_up:>9} {m.differing:>10} {m.ties:>5}"
-        for m in measurements
-    ]
-    return "\n".join(lines)
+    head = ("clients", "answers", "errors", "mixed up", "differing", "ties", "sentences/s", "p50 ms", "p99 ms")
+    rows = [[*map(str, m[:6]), f"{m.sentences_per_s:.1f}", f"{m.p50_ms:.0f}", f"{m.p99_ms:.0f}"] for m in measurements]
+    return "\n".join(aligned([head, *rows], "r" * len(head), indent=""))
 
 
 def figures(measurements: Sequence[Measurement]) -> dict[str, float]:
     """Return the figures of one client and of many."""
     one, many = measurements
-    faults = {
-        name: float(sum(getattr(m, name) for m in measurements)) for name in ("errors", "mixed_up", "differing", "ties")
-    }
-    return {
-        "together_x": many.sentences_per_s / one.sentences_per_s,
-        "sentences_per_s": many.sentences_per_s,
-        "p50_ms": many.p50_ms,
-        "p99_ms": many.p99_ms,
-        "one_sentences_per_s": one.sentences_per_s,
-        "one_p50_ms": one.p50_ms,
-        "one_p99_ms": one.p99_ms,
-    } | faults
+    speed = ("sentences_per_s", "p50_ms", "p99_ms")
+    return (
+        {"together_x": many.sentences_per_s / one.sentences_per_s}
+        | {name: getattr(many, name) for name in speed}
+        | {f"one_{name}": getattr(one, name) for name in speed}
+        | {
+            name: float(getattr(one, name) + getattr(many, name))
+            for name in ("errors", "mixed_up", "differing", "ties")
+        }
+    )
 
 
 def build_parser() -> Parser:
@@ -279,7 +238,7 @@ def main() -> None:
         "seconds": arguments.seconds,
         "precision": arguments.precision,
         "threads": torch.get_num_threads(),
-        "measurements": [asdict(measurement) for measurement in measurements],
+        "measurements": [measurement._asdict() for measurement in measurements],
     }
     publish(found, about, arguments.json)
 

@@ -34,7 +34,7 @@ from tqdm import tqdm
 from bench.measure import add_json_option, product_peak, publish, training_flops
 from const.token import BOS, EOS, PAD, PAD_ID, UNK
 from models.transformer import Transformer, TransformerConfig
-from train import Trainer
+from train import Trainer, compile_blocks
 from utils.command import Parser, print_above_bars, run_command
 from utils.dataset.batch import Batch, BucketSampler, prefetched
 from utils.dataset.corpus import DataConfig, cached_tokenizers, cached_tokens, prepare_corpus
@@ -43,12 +43,10 @@ from utils.dataset.text import ParallelText
 from utils.device import Precision, keep_compiled_kernels, keep_freed_memory, pick_device, synchronize
 from utils.file import write_lines
 from utils.text.tokenizer import Tokenizer, TokenizerConfig
-from utils.training.compiled import compile_blocks
-from utils.training.device_memory import peak_memory
 from utils.training.loss import TranslationObjective
-from utils.training.optimizer import GuardedOptimizer
+from utils.training.optimizer import Optimizer
 from utils.training.plan import OptimizerConfig, TrainingConfig
-from utils.training.rehearsal import RANGES
+from utils.training.rehearsal import RANGES, peak_memory
 
 # A well-written plain training loop around `torch.nn.Transformer`, for bench.train.
 
@@ -353,7 +351,7 @@ def our_step(setting: Setting, job: Job) -> Step:
     precision: Precision = "bf16" if setting.precision == "bf16" else "fp32"
     if setting.compiled:
         compile_blocks(model)
-    optimizer = GuardedOptimizer(model, OptimizerConfig(), job.model.d_model, precision)
+    optimizer = Optimizer(model, OptimizerConfig(), precision)
     trainer = Trainer(model, TranslationObjective(SMOOTHING), optimizer, TrainingConfig(precision=precision))
     return lambda batch: trainer.train_step([batch])
 

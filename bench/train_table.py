@@ -1,9 +1,9 @@
-"""The training-speed table of the READMEs, made from the files in figure/bench: `python -m bench.train_table`."""
+"""The training-speed table of docs/speed.md, made from the files in figure/bench: `python -m bench.train_table`."""
 
 from pathlib import Path
 from typing import Any
 
-from bench.results import rewrite_readmes
+from bench.results import rewrite_pages
 from bench.train import OURS
 from const.path import FIGURE
 from utils.file import read_json
@@ -53,4 +53,4 @@ def _row(result: dict[str, Any], found: dict[str, Any], ours: dict[str, float]) 
 
 
 if __name__ == "__main__":
-    rewrite_readmes(train_table(FOLDER), "training")
+    rewrite_pages(train_table(FOLDER), "training")

@@ -3,34 +3,9 @@ r"""The published corpora that the project knows by name: where they come from, 
 A file is identified by its git blob hash (SHA-1 of `blob <size>\0` + content), which `git hash-object FILE` prints.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-# The version of Miyako.
-
-VERSION = "0.1.0"  # must match pyproject.toml
-
-
-Blobs = Mapping[str, tuple[str, ...]]  # language -> the git blob hashes accepted for its file
-
-
-@dataclass(frozen=True)
-class SplitSpec:
-    """One split of a corpus: one file per language, aligned line by line.
-
-    Attributes:
-        pattern: path inside the archive, below its top-level folders, with `{lang}` for the language
-        lines: number of lines (= sentence pairs) of each file
-        blobs: the accepted git blob hashes of each language's file
-    """
-
-    pattern: str
-    lines: int
-    blobs: Blobs
-
-    def path(self, lang: str) -> str:
-        """Return the path of a language's file, in the archive as well as in the installed corpus."""
-        return self.pattern.format(lang=lang)
+VERSION = "0.1.0"  # of Miyako; must match pyproject.toml
 
 
 @dataclass(frozen=True)
@@ -43,10 +18,9 @@ class CorpusSpec:
         url: address of its archive, or, with `{file}` in it, of each individual file
         download_mb: approximate size of the download in megabytes
         licence: its licence
-        train: training pairs
-        dev: development pairs, used to choose models
-        test: test pairs
-        extra: further splits, kept when the archive has them
+        languages: of each split
+        splits: paths of train, dev and test, with `{lang}` for the language, below the archive's top-level folders
+        hashes: lines of a path and the hashes that are accepted for it; files of no split may be absent
         pre_tokenized: words are already separated by spaces: BLEU takes them as they are (`tokenize none`)
     """
 
@@ -55,76 +29,50 @@ class CorpusSpec:
     url: str
     download_mb: float
     licence: str
-    train: SplitSpec
-    dev: SplitSpec
-    test: SplitSpec
-    extra: tuple[SplitSpec, ...] = ()
+    languages: tuple[str, str]
+    splits: tuple[str, str, str]
+    hashes: str
     pre_tokenized: bool = False
 
     @property
-    def languages(self) -> tuple[str, ...]:
-        """The languages that every split has."""
-        return tuple(self.train.blobs)
+    def blobs(self) -> dict[str, list[str]]:
+        """The accepted hashes of each file."""
+        found: dict[str, list[str]] = {}
+        for path, *accepted in map(str.split, self.hashes.strip().splitlines()):
+            found.setdefault(path, []).extend(accepted)
+        return found
 
     @property
-    def splits(self) -> tuple[SplitSpec, ...]:
-        """The splits that the corpus must have to be complete."""
-        return (self.train, self.dev, self.test)
+    def needed(self) -> list[str]:
+        """The files that the corpus must have to be complete."""
+        return [split.format(lang=lang) for split in self.splits for lang in self.languages]
 
 
-# The two hashes of the published training text. Which of them belongs to which language is not certain, so either is
-# accepted for either.
-_KFTT_TRAIN = ("334a63dca6f430d34028fec7a9f55ba6b977f6a5", "5693e32a2eb93d6256335cbc7f7ee8de80d06f3c")
-# The same lines in the same order, extracted again from the corpus that KFTT is based on (NICT's Kyoto articles 2.01):
-# a few characters differ from the published files.
-_KFTT_TRAIN_REBUILT_JA = "89ae7dc16797826cafa6f15385e819549f56ffb5"
-_KFTT_TRAIN_REBUILT_EN = "1386b6f605f752cfc1d20e3b77d8c5eda560032a"
-
+# Of KFTT's published training text two hashes are known, not which is whose, so either is accepted for either language.
+# The third is of the same lines in the same order, extracted again from the corpus that KFTT is based on (NICT's Kyoto
+# articles 2.01): a few characters differ from the published files.
 _KFTT = CorpusSpec(
     name="kftt",
     homepage="http://www.phontron.com/kftt",
     url="http://www.phontron.com/kftt/download/kftt-data-1.0.tar.gz",
     download_mb=99,
     licence="CC BY-SA 3.0",
-    train=SplitSpec(
-        "orig/kyoto-train.{lang}",
-        440_288,
-        {"ja": (*_KFTT_TRAIN, _KFTT_TRAIN_REBUILT_JA), "en": (*_KFTT_TRAIN, _KFTT_TRAIN_REBUILT_EN)},
-    ),
-    dev=SplitSpec(
-        "orig/kyoto-dev.{lang}",
-        1_166,
-        {
-            "ja": ("7b6d63e245fc8076614f0f88d5bbd91c073f0e29",),
-            "en": ("855e6ba9b3da2fb4eb37fa19cbfd16cfc5d358b0",),
-        },
-    ),
-    test=SplitSpec(
-        "orig/kyoto-test.{lang}",
-        1_160,
-        {
-            "ja": ("1ae56a0b65f8ff7d4a1d916d3057590147ce6aa3",),
-            "en": ("303139a56869ea54e3885ca52171ffb303278bfb",),
-        },
-    ),
-    extra=(
-        SplitSpec(
-            "tok/kyoto-dev.{lang}",
-            1_166,
-            {
-                "ja": ("b18c424d0def52050cc73d1c01aa8f404294b819",),
-                "en": ("9a0c385b9de7731ef8784b26d92f713ba4ca019a",),
-            },
-        ),
-        SplitSpec(
-            "tok/kyoto-test.{lang}",
-            1_160,
-            {
-                "ja": ("423e277c222bbfa53c2961d06d239d569fef3c3f",),
-                "en": ("58783eebbb417202ed7733201a9158aacd5203df",),
-            },
-        ),
-    ),
+    languages=("ja", "en"),
+    splits=("orig/kyoto-train.{lang}", "orig/kyoto-dev.{lang}", "orig/kyoto-test.{lang}"),
+    hashes="""
+        orig/kyoto-train.ja 334a63dca6f430d34028fec7a9f55ba6b977f6a5 5693e32a2eb93d6256335cbc7f7ee8de80d06f3c
+        orig/kyoto-train.ja 89ae7dc16797826cafa6f15385e819549f56ffb5
+        orig/kyoto-train.en 334a63dca6f430d34028fec7a9f55ba6b977f6a5 5693e32a2eb93d6256335cbc7f7ee8de80d06f3c
+        orig/kyoto-train.en 1386b6f605f752cfc1d20e3b77d8c5eda560032a
+        orig/kyoto-dev.ja 7b6d63e245fc8076614f0f88d5bbd91c073f0e29
+        orig/kyoto-dev.en 855e6ba9b3da2fb4eb37fa19cbfd16cfc5d358b0
+        orig/kyoto-test.ja 1ae56a0b65f8ff7d4a1d916d3057590147ce6aa3
+        orig/kyoto-test.en 303139a56869ea54e3885ca52171ffb303278bfb
+        tok/kyoto-dev.ja b18c424d0def52050cc73d1c01aa8f404294b819
+        tok/kyoto-dev.en 9a0c385b9de7731ef8784b26d92f713ba4ca019a
+        tok/kyoto-test.ja 423e277c222bbfa53c2961d06d239d569fef3c3f
+        tok/kyoto-test.en 58783eebbb417202ed7733201a9158aacd5203df
+    """,
 )
 
 _TANAKA = CorpusSpec(
@@ -133,30 +81,16 @@ _TANAKA = CorpusSpec(
     url="https://github.com/odashi/small_parallel_enja/archive/refs/heads/master.tar.gz",
     download_mb=3,
     licence="CC BY 2.0 FR (the Tanaka Corpus, via Tatoeba)",
-    train=SplitSpec(
-        "train.{lang}",
-        50_000,
-        {
-            "ja": ("cf8b41970a97540aa9f7a2864283ab83349c63f4",),
-            "en": ("a9d0b8f999f9598e4dbfd252c30f9b373e9726c2",),
-        },
-    ),
-    dev=SplitSpec(
-        "dev.{lang}",
-        500,
-        {
-            "ja": ("caf9f24c9b7c862b65402ab631f11f3d706c0fa8",),
-            "en": ("b7ad37dbc7cf7e4cbe737d999f1a57f0a65c3ea6",),
-        },
-    ),
-    test=SplitSpec(
-        "test.{lang}",
-        500,
-        {
-            "ja": ("42810f895885ddd53f3f6444582c173669dd516d",),
-            "en": ("e77e504ddf37a6f4ec6682bff24f9d7e2c02c559",),
-        },
-    ),
+    languages=("ja", "en"),
+    splits=("train.{lang}", "dev.{lang}", "test.{lang}"),
+    hashes="""
+        train.ja cf8b41970a97540aa9f7a2864283ab83349c63f4
+        train.en a9d0b8f999f9598e4dbfd252c30f9b373e9726c2
+        dev.ja caf9f24c9b7c862b65402ab631f11f3d706c0fa8
+        dev.en b7ad37dbc7cf7e4cbe737d999f1a57f0a65c3ea6
+        test.ja 42810f895885ddd53f3f6444582c173669dd516d
+        test.en e77e504ddf37a6f4ec6682bff24f9d7e2c02c559
+    """,
     pre_tokenized=True,
 )
 
@@ -166,62 +100,35 @@ _MULTI30K = CorpusSpec(
     url="https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/{file}.gz",
     download_mb=1.3,
     licence="CC BY-NC-SA 4.0",
-    train=SplitSpec(
-        "raw/train.{lang}",
-        29_000,
-        {
-            "de": ("7d02bf503b2532d44dc9cc363e8dfe2abb68979b",),
-            "en": ("22df3557dd2c5c1de872aee912091f5b60d29a18",),
-        },
-    ),
-    dev=SplitSpec(
-        "raw/val.{lang}",
-        1_014,
-        {
-            "de": ("47c32b692235ca8b73846ca8f28a391e72d1def2",),
-            "en": ("f94fad7adf84a7fa3a7c7763ad84fc85867515b2",),
-        },
-    ),
-    test=SplitSpec(
-        "raw/test_2016_flickr.{lang}",
-        1_000,
-        {
-            "de": ("d88e9b9ac4ef987880b96a68230f6157d74753e4",),
-            "en": ("db68ab5b12b4b74fa08a3eea8e618b3f427732c6",),
-        },
-    ),
+    languages=("de", "en"),
+    splits=("raw/train.{lang}", "raw/val.{lang}", "raw/test_2016_flickr.{lang}"),
+    hashes="""
+        raw/train.de 7d02bf503b2532d44dc9cc363e8dfe2abb68979b
+        raw/train.en 22df3557dd2c5c1de872aee912091f5b60d29a18
+        raw/val.de 47c32b692235ca8b73846ca8f28a391e72d1def2
+        raw/val.en f94fad7adf84a7fa3a7c7763ad84fc85867515b2
+        raw/test_2016_flickr.de d88e9b9ac4ef987880b96a68230f6157d74753e4
+        raw/test_2016_flickr.en db68ab5b12b4b74fa08a3eea8e618b3f427732c6
+    """,
 )
 
-_MULTI30K_TOK = CorpusSpec(  # lower-cased, punctuation normalised, tokenised by Moses
+# lower-cased, punctuation normalised, tokenised by Moses
+_MULTI30K_TOK = CorpusSpec(
     name="multi30k_tok",
     homepage="https://github.com/multi30k/dataset",
     url="https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/{file}",
     download_mb=4.3,
     licence="CC BY-NC-SA 4.0",
-    train=SplitSpec(
-        "tok/train.lc.norm.tok.{lang}",
-        29_000,
-        {
-            "de": ("11b78d683a4b828112b7669db5cadad3fb4e85db",),
-            "en": ("c32171861a73baa8e03addf4ce68a171e5accb8e",),
-        },
-    ),
-    dev=SplitSpec(
-        "tok/val.lc.norm.tok.{lang}",
-        1_014,
-        {
-            "de": ("c6857bc2d0677816724f2b1824716561680a04b2",),
-            "en": ("92e57fca89d138f53e63344e060b1537447ee0c2",),
-        },
-    ),
-    test=SplitSpec(
-        "tok/test_2016_flickr.lc.norm.tok.{lang}",
-        1_000,
-        {
-            "de": ("d21afb3363f4d61e9fc5ef3044c903b44935d241",),
-            "en": ("3cfeb6d491272cda612d6c22ff4ca428ba2bdd40",),
-        },
-    ),
+    languages=("de", "en"),
+    splits=("tok/train.lc.norm.tok.{lang}", "tok/val.lc.norm.tok.{lang}", "tok/test_2016_flickr.lc.norm.tok.{lang}"),
+    hashes="""
+        tok/train.lc.norm.tok.de 11b78d683a4b828112b7669db5cadad3fb4e85db
+        tok/train.lc.norm.tok.en c32171861a73baa8e03addf4ce68a171e5accb8e
+        tok/val.lc.norm.tok.de c6857bc2d0677816724f2b1824716561680a04b2
+        tok/val.lc.norm.tok.en 92e57fca89d138f53e63344e060b1537447ee0c2
+        tok/test_2016_flickr.lc.norm.tok.de d21afb3363f4d61e9fc5ef3044c903b44935d241
+        tok/test_2016_flickr.lc.norm.tok.en 3cfeb6d491272cda612d6c22ff4ca428ba2bdd40
+    """,
     pre_tokenized=True,
 )
 

@@ -19,7 +19,7 @@ class Outcome:
         """The one line that a mistake is answered with."""
         assert self.status == 2
         assert not self.out
-        assert re.fullmatch(r"[a-z]+\.py( [a-z]+)?: error: [^\n]+\n", self.err)
+        assert re.fullmatch(r"[a-z]+\.py( [a-z-]+)?: error: [^\n]+\n", self.err)
         return self.err
 
 

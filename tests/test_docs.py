@@ -1,9 +1,9 @@
-"""The guide holds: its code runs and prints what it says, its commands are understood, its links lead somewhere."""
+"""The pages hold: their code runs, their commands are understood, links lead somewhere, both languages say the same."""
 
 import io
 import posixpath
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import redirect_stdout
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
@@ -11,13 +11,21 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
+from bench import decode_table, train_table
+from bench.results import PAGES as SHOWN
+from bench.results import RESULTS, other_table, published_table, result_table, with_table
 from const.path import ROOT
 from tests.checkout import tracked
-from tests.test_surface import spoken, understand
+from tests.test_surface import prose, spoken, understand
 
 _NUMBERED = sorted(f"docs/{page.name}" for page in (ROOT / "docs").glob("[0-9]-*.md"))
 GUIDE = ["docs/README.md", *_NUMBERED, "docs/nlp100.md"]
-PAGES = [*sorted(page.name for page in ROOT.glob("README*.md")), *GUIDE]
+ENGLISH = {"README.ja.md": "README.md"} | {
+    f"docs/ja/{page.name}": f"docs/{page.name}"
+    for page in sorted((ROOT / "docs").glob("*.md"))
+    if f"docs/{page.name}" not in GUIDE
+}
+PAGES = [*ENGLISH, *ENGLISH.values(), *GUIDE, "bench/README.md", "corpus/README.md", "pickles/README.md"]
 
 
 def text_of(page: str) -> str:
@@ -40,10 +48,14 @@ def blocks(text: str) -> Iterator[Block]:
         end = found.end()
 
 
-def run_page(text: str, page: str) -> None:
-    """Run the blocks of Python, one after the other; what one prints must stand in the block of text behind it."""
+@pytest.mark.parametrize("page", GUIDE)
+def test_the_code_of_a_page_runs_and_prints_what_it_says(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks share their names; what one prints stands in the block of text behind it."""
+    monkeypatch.chdir(tmp_path)
     namespace: dict[str, Any] = {"__name__": "page"}
-    shown = list(blocks(text))
+    shown = list(blocks(text_of(page)))
     for block, behind in zip(shown, [*shown[1:], None], strict=True):
         if block.language != "python":
             continue
@@ -53,6 +65,18 @@ def run_page(text: str, page: str) -> None:
             exec(code, namespace)
         expected = behind.body if behind and behind.follows and behind.language == "text" else ""
         assert printed.getvalue() == expected, f"{page}, line {block.line}"
+
+
+@pytest.mark.parametrize("page", _NUMBERED)
+def test_each_page_of_the_guide_has_code_a_formula_and_a_picture(page: str) -> None:
+    text = text_of(page)
+    assert "```python\n" in text
+    assert text.count("$$") >= 2
+    assert re.search(r"^!\[[^]]+\]\(\.\./figure/\w+\.png\)$", text, re.M)
+    assert "\n**日本語** — " in text
+    assert re.search(r"^## Exercises\n\n1\. ", text, re.M)
+    python = [block.body for block in blocks(text) if block.language == "python"]
+    assert max(len(line) for body in python for line in body.split("\n")) < 121
 
 
 def unrolled(text: str) -> str:
@@ -65,138 +89,84 @@ def unrolled(text: str) -> str:
     return re.sub(r"^for (\w+) in ([^;]+); do (.+); done$", unroll, text, flags=re.M)
 
 
-def targets(text: str, page: str) -> list[str]:
-    """Files of the project that a page links to or shows, from the project's folder."""
-    prose = re.sub(r"^```.*?^```$", "", text, flags=re.S | re.M)
-    found = re.findall(r"\]\((?!\w+:|#)([^)#\s]+)", prose)
-    return [posixpath.normpath(posixpath.join(PurePosixPath(page).parent, target)) for target in found]
+SPOKEN = sorted({tuple(words) for page in PAGES for words in spoken(unrolled(text_of(page)))})
 
 
-def dead(text: str, page: str, files: Collection[str]) -> list[str]:
-    """Those that are not there."""
-    folders = {str(folder) for file in files for folder in PurePosixPath(file).parents}
-    return [target for target in targets(text, page) if target not in files and target not in folders]
-
-
-def unchained(texts: Sequence[str], names: Sequence[str]) -> list[str]:
-    """Pages whose last line does not lead to their neighbours; the first, the index, lists all others in order."""
-    wrong = []
-    listed = [name for name in re.findall(r"\[[^]]+\]\(([\w-]+\.md)\)", texts[0].split("Next: ")[0]) if name in names]
-    if listed != list(names[1:]):
-        wrong.append(names[0])
-    for i, (text, name) in enumerate(zip(texts, names, strict=True)):
-        *_, last = text.rstrip().splitlines()
-        before = names[i - 1] if i > 1 else None  # the first page has the index above it
-        after = names[i + 1] if i + 1 < len(names) else None
-        expected = [*([names[0]] if i else []), *([before] if before else []), *([after] if after else [])]
-        if re.findall(r"\]\(([^)]+)\)", last) != expected and name not in wrong:
-            wrong.append(name)
-    return wrong
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_the_code_of_a_page_runs_and_prints_what_it_says(
-    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    run_page(text_of(page), page)
-
-
-@pytest.mark.parametrize("page", _NUMBERED)
-def test_each_page_of_the_guide_has_code_a_formula_and_a_picture(page: str) -> None:
-    text = text_of(page)
-    assert "```python\n" in text
-    assert text.count("$$") >= 2
-    assert re.search(r"^!\[[^]]+\]\(\.\./figure/\w+\.png\)$", text, re.M)
-    assert "\n**日本語** — " in text
-    assert re.search(r"^## Exercises\n\n1\. ", text, re.M)
-    assert (
-        max(len(line) for block in blocks(text) if block.language == "python" for line in block.body.split("\n")) < 121
-    )
-
-
-# those of README.md are in test_surface.py
-@pytest.mark.parametrize(
-    "words", [words for page in PAGES if page != "README.md" for words in spoken(unrolled(text_of(page)))], ids=" ".join
-)
-def test_a_command_of_the_guide_is_understood(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("words", SPOKEN, ids=" ".join)
+def test_a_command_of_the_pages_is_understood(words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     understand(words)
 
 
+def test_commands_are_found() -> None:
+    assert len(SPOKEN) > 80
+    assert {("make", "demo"), ("python", "train.py"), ("python", "translate.py")} <= set(SPOKEN)
+
+
+def headings(page: str) -> set[str]:
+    """What a link may name after #, as GitHub writes it."""
+    titles = re.findall(r"^#+ (.+)$", prose(text_of(page)), re.M)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
 @pytest.mark.parametrize("page", PAGES)
-def test_what_a_page_links_to_is_in_the_repository(page: str) -> None:
-    assert dead(text_of(page), page, tracked()) == []
-    assert targets(text_of(page), page)
+def test_what_a_page_links_to_or_names_is_in_the_repository(page: str) -> None:
+    files, text = tracked(), prose(text_of(page))
+    known = {*files, *(str(folder) for file in files for folder in PurePosixPath(file).parents)}
+    for target, _, heading in (link.partition("#") for link in re.findall(r"\]\((?!\w+:)([^)\s]+)", text)):
+        found = posixpath.normpath(posixpath.join(PurePosixPath(page).parent, target)) if target else page
+        assert found in known, target
+        assert not heading or not found.endswith(".md") or heading in headings(found), f"{target}#{heading}"
+    named = re.findall(r"`((?:bench|const|docs|figure|layers|models|tests|utils)/[\w./-]*)`", text)
+    assert {name for name in named if name.rstrip("/") not in known} == set()
 
 
 def test_pages_lead_from_one_to_the_next() -> None:
-    assert unchained([text_of(page) for page in GUIDE], [PurePosixPath(page).name for page in GUIDE]) == []
+    """The first, the index, lists all others in order; the last line of each links to its neighbours."""
+    names = [PurePosixPath(page).name for page in GUIDE]
+    listed = re.findall(r"\[[^]]+\]\(([\w-]+\.md)\)", text_of(GUIDE[0]).split("Next: ")[0])
+    assert [name for name in listed if name in names] == names[1:]
+    for i, page in enumerate(GUIDE):
+        neighbours = [*names[:1][:i], *names[1:i][-1:], *names[i + 1 : i + 2]]
+        assert re.findall(r"\]\(([^)]+)\)", text_of(page).rstrip().splitlines()[-1]) == neighbours, page
 
 
-# what the tests above would find
+def skeleton(text: str) -> dict[str, list[str]]:
+    """What two languages of a page have in common."""
+    shell = [line for block in blocks(text) if block.language == "sh" for line in block.body.splitlines()]
+    return {
+        "commands": [line.split(" #")[0].rstrip() for line in shell],
+        "pictures": [PurePosixPath(picture).name for picture in re.findall(r"!\[[^\]]+\]\(([^)]+)\)", text)],
+        "decimals": sorted(set(re.findall(r"\d+\.\d+", prose(text)))),
+    }
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "```python\nassert 1 == 2\n```\n",
-        "```python\nprint(1)\n```\n",
-        "```python\nprint(1)\n```\n\n```text\n2\n```\n",
-        "```python\nprint(1)\n```\n\nIt prints:\n\n```text\n1\n```\n",
-        "```python\nx = 1\n```\n\n```text\n1\n```\n",
-    ],
-    ids=["fails", "prints", "prints something else", "prints far away", "prints nothing"],
-)
-def test_code_that_does_not_do_what_it_says_is_found(text: str) -> None:
-    with pytest.raises(AssertionError):
-        run_page(text, "page.md")
+@pytest.mark.parametrize("page", ENGLISH)
+def test_both_languages_have_the_same_commands_pictures_and_figures(page: str) -> None:
+    assert skeleton(text_of(page)) == skeleton(text_of(ENGLISH[page]))
 
 
-def test_blocks_of_a_page_share_their_names() -> None:
-    run_page("```python\nx = 1\n```\n\nand\n\n```python\nprint(x)\n```\n\n```text\n1\n```\n", "page.md")
+@pytest.mark.parametrize("page", ENGLISH)
+def test_each_language_links_to_the_other(page: str) -> None:
+    for here, there in ((page, ENGLISH[page]), (ENGLISH[page], page)):
+        assert f"]({posixpath.relpath(there, PurePosixPath(here).parent)})" in text_of(here)
 
 
-def test_an_error_names_the_line_of_the_page() -> None:
-    with pytest.raises(ZeroDivisionError) as caught:
-        run_page("# Page\n\n```python\nx = 0\n1 / x\n```\n", "page.md")
-    assert caught.traceback[-1].lineno == 4  # from 0
+def test_the_readme_is_short() -> None:
+    assert len(text_of("README.md").encode()) <= 15_000
 
 
-def test_a_loop_is_as_many_commands() -> None:
-    text = "```sh\nfor x in 1 2; do make $x; python train.py --name a_$x; done\nmake test\n```\n"
-    found = spoken(unrolled(text))
-    assert [" ".join(words) for words in found] == [
-        "make 1", "python train.py --name a_1", "make 2", "python train.py --name a_2", "make test"
-    ]  # fmt: skip
+TABLES = {
+    "results": lambda: result_table(RESULTS),
+    "published": lambda: published_table(RESULTS),
+    "models": lambda: other_table(RESULTS),
+    "decoding": lambda: decode_table.decode_table(decode_table.FOLDER),
+    "training": lambda: train_table.train_table(train_table.FOLDER),
+}
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("see [a](../layers/mask.py#L3), ![b](x.png) and [c](https://example.org/no.md)", ["docs/x.png"]),
-        ("[folder](../layers), [gone](../layers/gone.py), [here](#title)", ["layers/gone.py"]),
-        ("[out](../../secret.md)", ["../secret.md"]),
-    ],
-)
-def test_a_dead_link_is_found(text: str, expected: list[str]) -> None:
-    assert dead(text, "docs/page.md", ["layers/mask.py", "docs/page.md"]) == expected
-
-
-INDEX = "[1](1-a.md) [2](2-b.md)\n\nNext: [1](1-a.md)"
-FIRST = "[Contents](README.md) · Next: [2](2-b.md)"
-LAST = "[Contents](README.md) · Before: [1](1-a.md)"
-
-
-@pytest.mark.parametrize(
-    ("texts", "expected"),
-    [
-        ((INDEX, FIRST, LAST), []),
-        ((INDEX.replace("[2](2-b.md)", ""), FIRST, LAST), ["README.md"]),
-        ((INDEX.replace("Next: [1](1-a.md)", "Next: [2](2-b.md)"), FIRST, LAST), ["README.md"]),
-        ((INDEX, FIRST.replace("2-b", "1-a"), LAST), ["1-a.md"]),
-        ((INDEX, FIRST, FIRST), ["2-b.md"]),
-    ],
-)
-def test_a_broken_chain_is_found(texts: Sequence[str], expected: list[str]) -> None:
-    assert unchained(texts, ["README.md", "1-a.md", "2-b.md"]) == expected
+@pytest.mark.parametrize("name", TABLES)
+def test_pages_show_what_was_measured(name: str) -> None:
+    for page in SHOWN[name]:
+        text = page.read_text(encoding="utf-8")
+        assert with_table(text, TABLES[name](), name) == text

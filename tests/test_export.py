@@ -1,49 +1,713 @@
-"""export.py in this process on untrained runs, and translate.py with the exported runs."""
+"""Exports and imports: CTranslate2 and Hugging Face as oracles, safetensors bit for bit, and export.py itself."""
 
 import contextlib
 import io
 import json
+import random
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
+from typing import Any, Literal, cast
 
+import ctranslate2
 import pytest
 import torch
-from safetensors.torch import load_file
+import transformers
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from torch.nn import functional as F
 
 import export
 import translate
+from const.token import BOS, EOS_ID, PAD, PAD_ID, SPECIAL_TOKENS, UNK, UNK_ID
+from layers.decoder_block import DecoderBlock
+from models.bert import BertClassifier, BertConfig, BertForPreTraining, ClassifierConfig
+from models.transformer import Transformer, TransformerConfig
+from models.transformer_xl import TransformerXL
+from tests import hugging_face
+from tests.hugging_face import VOCAB
 from tests.outcome import Outcome, outcome
-from tests.tiny import MODEL, TEXT, run, tokenizers
-from tests.utils.export.learned import learned_run
-from tests.utils.task.tiny_run import bert_run, classifier_run, language_run
-from utils.export.safetensors import load_safetensors
-from utils.run import WEIGHTS, find_run, load_run
-from utils.text.tokenizer import TokenizerConfig, TokenizerPair, WordTokenizer, train_tokenizers
+from tests.tiny import MODEL, TEXT, lively, run, sources, tokenizers, translating
+from tests.utils.task import tiny_run
+from utils.dataset.batch import padded
+from utils.export.ctranslate2 import (
+    QUANTIZATIONS,
+    CTranslate2Inspector,
+    CTranslate2Model,
+    CTranslate2Translator,
+    load_exported,
+    to_ctranslate2,
+)
+from utils.export.hugging_face import WordPieceTokenizer, load_hugging_face_bert, load_weights
+from utils.export.safetensors import CONFIG, WEIGHTS, Network, load_safetensors, write_safetensors
+from utils.export.translator_settings import SETTINGS, TranslatorSettings
+from utils.run import find_run, load_run
+from utils.search.beam import beam_search
+from utils.search.constraint import Bounds, Hypothesis, SearchConfig
+from utils.search.inspection import Inspector, token_log_probs
+from utils.search.sampling import greedy_search
+from utils.text.tokenizer import Tokenizer, TokenizerConfig, TokenizerPair, WordTokenizer, train_tokenizers
+from utils.training.checkpoint import write_weights
 
 CPU = torch.device("cpu")
-ENGINE = ("--engine", "ctranslate2", "--run")
-LINES = [TEXT.src[0], "", TEXT.src[77], "寺", "  "]
+GREEDY = SearchConfig(beam_size=1)
+SOURCES = tokenizers().src.encode(TEXT.src)
+Penalty = tuple[float, Literal["gnmt", "length"]]
 
 
-Command = Callable[..., Outcome]
+@cache
+def learned(config: TransformerConfig = MODEL) -> Transformer:
+    """Trained for a second on half of the sentences: what it says is varied, confident, and ends."""
+    src = padded(tokenizers().src.encode(TEXT.src[::2]))
+    tgt = padded(tokenizers().tgt.encode(TEXT.tgt[::2]), bos=True)
+    torch.manual_seed(1)
+    model = Transformer(config, len(tokenizers().src), len(tokenizers().tgt))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for _ in range(40):
+        logits = model(src, tgt[:, :-1])
+        loss = F.cross_entropy(logits.flatten(0, 1), tgt[:, 1:].flatten(), ignore_index=PAD_ID)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return model.eval()
+
+
+def learned_run(root: Path) -> Path:
+    folder = run(root)
+    write_weights(learned().state_dict(), folder / WEIGHTS, 0.0)
+    return folder
+
+
+# ---- the network in CTranslate2
+
+
+def attentive(config: TransformerConfig) -> Transformer:
+    """What it says depends on the source more than on what it has said."""
+    model = translating(config, seed=2)
+    for block in cast(Sequence[DecoderBlock], model.decoder):
+        for linear in (block.cross_attention.key_value, block.cross_attention.output):
+            linear.weight.data *= 3
+    return model
+
+
+def converted(
+    model: Transformer, folder: Path, pair: TokenizerPair | None = None, quantization: str | None = None
+) -> ctranslate2.Translator:
+    to_ctranslate2(model, pair or tokenizers(), folder, quantization)
+    return ctranslate2.Translator(str(folder), device="cpu", intra_threads=1)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"norm_first": False},
+        {"tie": "none"},
+        {"tie": "all"},
+        {"norm_first": False, "positions": "learned", "tie": "none"},
+        {"positions": "learned", "tie": "none", "activation": "gelu"},
+        {"positions": "rotary", "n_encoder_layers": 2},
+        {"activation": "swish", "n_encoder_layers": 2},
+    ],
+    ids=str,
+)
+def test_ctranslate2_says_the_same_and_finds_it_as_likely(changes: dict[str, Any], tmp_path: Path) -> None:
+    config = replace(MODEL, **changes)
+    one = tokenizers().src
+    src, tgt = pair = TokenizerPair(one, one) if config.tie == "all" else tokenizers()
+    model = lively(config, len(src), len(tgt)) if config.tie == "all" else attentive(config)
+    theirs, draw = converted(model, tmp_path, pair), random.Random(1)
+    ids = range(len(SPECIAL_TOKENS), len(src))
+    # sentences, and any pieces in any order
+    texts = SOURCES[::2] + [[draw.choice(ids) for _ in range(draw.randint(1, 30))] for _ in range(120)]
+    bounds, once = [Bounds(0, 13)] * len(texts), SearchConfig(beam_size=1, no_repeat_ngram=1)
+    ours = [tgt.tokens(found.ids) for found in greedy_search(model, padded(texts), bounds, once)]
+    found = theirs.translate_batch(
+        [src.tokens(ids) for ids in texts],
+        beam_size=1,
+        min_decoding_length=0,
+        max_decoding_length=12,
+        no_repeat_ngram_size=1,
+        suppress_sequences=[[token] for token in (PAD, UNK, BOS)],
+    )
+    assert [translation.hypotheses[0] for translation in found] == ours
+    assert len({tuple(tokens) for tokens in ours}) > 20
+
+    targets = tgt.encode(TEXT.tgt[::2])
+    given, texts = padded(targets, bos=True), texts[: len(targets)]
+    log_probs = model(padded(texts), given[:, :-1]).log_softmax(-1).gather(-1, given[:, 1:, None])[..., 0].tolist()
+    scored = theirs.score_batch([src.tokens(ids) for ids in texts], [tgt.tokens(ids) for ids in targets])
+    for ids_, row, score in zip(targets, log_probs, scored, strict=True):
+        assert score.log_probs == pytest.approx(row[: len(ids_) + 1], abs=1e-3)
+
+
+@pytest.mark.parametrize("quantization", QUANTIZATIONS)
+def test_smaller_numbers_say_almost_the_same(quantization: str, tmp_path: Path) -> None:
+    model = attentive(replace(MODEL, norm_first=False))  # whose numbers stay small
+    whole, small = converted(model, tmp_path / "a"), converted(model, tmp_path / "b", quantization=quantization)
+    targets = [tokenizers().tgt.tokens(ids) for ids in tokenizers().tgt.encode(TEXT.tgt[::10])]
+    texts = [tokenizers().src.tokens(ids) for ids in SOURCES[::10]]
+    pairs = zip(small.score_batch(texts, targets), whole.score_batch(texts, targets), strict=True)
+    far = [abs(a - b) for ours, theirs in pairs for a, b in zip(ours.log_probs, theirs.log_probs, strict=True)]
+    # AVX2 has no arithmetic for int16, which is computed as int8 there, and int8's sums saturate
+    is_old = torch.backends.cpu.get_cpu_capability() == "AVX2"
+    tolerance = 0.1 if not quantization.startswith("int" if is_old else "int8") else 1.0 if is_old else 0.5
+    assert sum(far) / len(far) < tolerance
+    sizes = [(tmp_path / folder / "model.bin").stat().st_size for folder in "ba"]
+    assert (sizes[0] < 0.8 * sizes[1]) == (quantization != "float32")
+
+
+def test_what_ctranslate2_cannot_hold_is_named(tmp_path: Path) -> None:
+    bert = BertConfig(d_model=16, n_heads=2, d_ff=32, n_layers=1, max_length=48)
+    for config, quantization, message in (
+        (replace(MODEL, activation="mish"), None, "no activation mish, only relu, gelu, swish: export to safetensors"),
+        (replace(MODEL, bert=bert), None, "does not support a BERT as encoder: export to safetensors"),
+        (MODEL, "int4", "quantization=int4: CTranslate2 supports int8, "),
+    ):
+        with pytest.raises(ValueError, match=message):
+            to_ctranslate2(translating(config), tokenizers(), tmp_path / "model", quantization)
+    assert not any(tmp_path.iterdir())
+
+
+# ---- its search, beside ours
+
+
+DRAW = random.Random(2)
+BOUNDS = [Bounds(least, least + DRAW.randint(1, 11)) for least in (DRAW.choice((0, 0, 3, 24)) for _ in SOURCES)]
+PIECES = range(len(SPECIAL_TOKENS), len(tokenizers().tgt))
+STARTS: list[list[int]] = [[], [], *([DRAW.choice(PIECES) for _ in range(n)] for n in (1, 2, 5))]
+
+
+def tempted(bias: float) -> Transformer:
+    """As much more as the bias says to say <pad>, <unk> and <s>; by much less than 0: sober, as the well-trained."""
+    model = deepcopy(learned(replace(MODEL, tie="none")))
+    with torch.no_grad():
+        model.output.bias[:EOS_ID] = bias
+    return model
+
+
+def exported(model: Transformer, folder: Path) -> CTranslate2Model:
+    to_ctranslate2(model, tokenizers(), folder)
+    return CTranslate2Model(folder, tokenizers(), CPU)
+
+
+def best(found: Sequence[Sequence[Hypothesis]]) -> list[list[int]]:
+    return [hypotheses[0].ids for hypotheses in found]
+
+
+@pytest.mark.parametrize("config", [MODEL, replace(MODEL, norm_first=False, positions="learned")], ids=["", "other"])
+def test_greedy_translations_are_ours(config: TransformerConfig, tmp_path: Path) -> None:
+    model = learned(config)
+    theirs = exported(model, tmp_path)
+    for search in (GREEDY, replace(GREEDY, no_repeat_ngram=2)):
+        for choices in (STARTS[:1], STARTS):
+            prefixes = [DRAW.choice(choices) for _ in SOURCES]
+            ours = [found.ids for found in greedy_search(model, padded(SOURCES), BOUNDS, search, prefixes)]
+            assert best(theirs.search(SOURCES, BOUNDS, search, prefixes)) == ours
+    for ids, bound, prefix in zip(ours, BOUNDS, prefixes, strict=True):
+        assert bound.least <= len(ids) < max(bound.most, len(prefix) + 1) or ids == prefix
+        assert ids[: len(prefix)] == prefix
+    assert len({len(ids) for ids in ours}) > 5
+
+
+@pytest.mark.parametrize("penalty", [(0.6, "gnmt"), (1.0, "length"), (-1.0, "gnmt")])
+@pytest.mark.parametrize("width", [1, 2, 5])
+def test_scores_are_log_probabilities_over_our_penalty(width: int, penalty: Penalty, tmp_path: Path) -> None:
+    model, search = tempted(-50.0), SearchConfig(width, *penalty)
+    theirs = exported(model, tmp_path)
+    texts, bounds = SOURCES[::3], [Bounds(0, bound.most - bound.least) for bound in BOUNDS[::3]]
+    for prefixes in (None, [DRAW.choice(STARTS) for _ in texts]):
+        found = theirs.search(texts, bounds, search, prefixes)
+        for source, bound, hypotheses in zip(texts, bounds, found, strict=True):
+            log_probs = token_log_probs(model, [source] * len(hypotheses), [one.ids for one in hypotheses])
+            expected = [sum(each) / search.penalty(len(each)) for each in log_probs]
+            scores = [one.score for one in hypotheses]
+            assert scores == pytest.approx(expected, abs=1e-3)
+            assert scores == sorted(scores, reverse=True)
+            assert len({tuple(one.ids) for one in hypotheses}) == len(hypotheses) <= width
+            assert prefixes or all(len(one.ids) < bound.most for one in hypotheses)
+        assert sum(map(len, found)) > 0.4 * width * len(texts)
+
+
+@pytest.mark.parametrize("penalty", [(0.6, "gnmt"), (1.0, "length"), (0.0, "gnmt")])
+def test_a_beam_finds_what_ours_finds(penalty: Penalty, tmp_path: Path) -> None:
+    model, search = learned(), SearchConfig(4, *penalty)
+    bounds = [Bounds(0, 40)] * len(SOURCES)
+    ours = beam_search(model, padded(SOURCES), bounds, search, n_best=1)
+    found = exported(model, tmp_path).search(SOURCES, bounds, search)
+    assert sum(a == b for a, b in zip(best(ours), best(found), strict=True)) > 0.95 * len(SOURCES)
+    lost = [a[0].score - b[0].score for a, b in zip(ours, found, strict=True)]
+    assert sum(lost) / len(lost) < 0.05
+
+
+def test_it_looks_on_when_enough_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs, search, bounds = exported(learned(), tmp_path), SearchConfig(4, 2.0, "length"), [Bounds(0, 40)]
+    far = [found[0].score for found in theirs.search(SOURCES, bounds * len(SOURCES), search)]
+    monkeypatch.setattr("utils.export.ctranslate2._PATIENCE", 1)
+    near = [found[0].score for found in theirs.search(SOURCES, bounds * len(SOURCES), search)]
+    assert sum(far) > sum(near) + 0.01
+
+
+def test_what_may_not_be_said_shares_out_its_probability(tmp_path: Path) -> None:
+    model, bounds = tempted(10.0), [Bounds(0, 20)] * len(SOURCES)
+    ours = greedy_search(model, padded(SOURCES), bounds, GREEDY)
+    found = exported(model, tmp_path).search(SOURCES, bounds, GREEDY)
+    assert best(found) == [one.ids for one in ours]
+    assert all(a.score < b.score for a, (b,) in zip(ours, found, strict=True) if len(b.ids) < 19)
+
+
+def test_given_translations_are_as_likely_and_steps_are_refused(tmp_path: Path) -> None:
+    model = translating()
+    theirs, targets = exported(model, tmp_path), [[], *tokenizers().tgt.encode(TEXT.tgt)[1:-1], [UNK_ID]]
+    for ours, row in zip(token_log_probs(model, SOURCES, targets), theirs.log_probs(SOURCES, targets), strict=True):
+        assert row == pytest.approx(ours, abs=1e-3)
+    (found,) = theirs.search(SOURCES[:1], [Bounds(0, 1)], SearchConfig(2))
+    assert [one.ids for one in found] == [[]]
+    with pytest.raises(ValueError, match="no single steps"):
+        theirs.step(None, None)
+
+
+def test_what_cannot_be_loaded_is_named(tmp_path: Path) -> None:
+    to_ctranslate2(translating(), tokenizers(), tmp_path)
+    with pytest.raises(ValueError, match="float16"):
+        CTranslate2Model(tmp_path, tokenizers(), CPU, "fp16")
+    (tmp_path / "model.bin").write_bytes(b"no model")
+    with pytest.raises(ValueError, match=r"CTranslate2 cannot load .* \(.*\): export the run again"):
+        CTranslate2Model(tmp_path, tokenizers(), CPU)
+
+
+# ---- whole texts
+
+
+TEXTS = ["", "".join(TEXT.src[:8]), "寺", "😀", "  ", "京都に古い寺" * 20, *TEXT.src]
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return learned_run(tmp_path_factory.mktemp("pickles"))
+def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A run, and its export."""
+    root = tmp_path_factory.mktemp("pickles")
+    folder = learned_run(root)
+    export.export_ctranslate2(folder, root / "exported", None)
+    return folder, root / "exported"
+
+
+def test_texts_are_cut_prefixed_and_scored_as_ours(folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    own = load_run(folders[0], CPU)
+    ours, theirs = own.translator(GREEDY), load_exported(folders[1], CPU, GREEDY)
+    expected, found = ours.translate(TEXTS), theirs.translate(TEXTS)
+    for a, b in zip(expected, found, strict=True):
+        tokens = [[candidate.tokens for candidate in one.candidates] for one in (a, b)]
+        assert tokens[0] == tokens[1]
+        assert (a.text, *a[1:]) == (b.text, *b[1:])
+    assert {a.n_pieces for a in found} >= {0, 1}
+    prefixes = [("There", "old temple")[i % 2] for i in range(len(TEXTS))]
+    begun = [[one.text for one in each.translate(TEXTS, prefixes=prefixes)] for each in (ours, theirs)]
+    assert begun[0] == begun[1]
+    inspectors = Inspector(ours, [own.model]), CTranslate2Inspector(theirs)
+    of_own = [inspector.log_probs(TEXTS, expected) for inspector in inspectors]
+    for row, other in zip(*of_own, strict=True):
+        assert other == (row and pytest.approx(row, abs=1e-3))
+    given = [*TEXT.tgt[:20], "", "寺"]
+    judged = [inspector.judge([*TEXT.src[:20], "", "寺"], given) for inspector in inspectors]
+    for one, two in zip(*judged, strict=True):
+        assert (one.tokens, one.lost_tokens, one.n_unknown) == (two.tokens, two.lost_tokens, two.n_unknown)
+        assert two.log_probs == pytest.approx(one.log_probs, abs=1e-3)
+    wide = load_exported(folders[1], CPU)
+    assert wide.search == own.config.search
+    said = [one.text for one in wide.translate(TEXTS)]
+    monkeypatch.setattr(CTranslate2Translator, "tokens_per_batch", 100)
+    assert [one.text for one in wide.translate(TEXTS)] == said != [one.text for one in found]
+    shortest = load_exported(folders[1], CPU, replace(GREEDY, max_length=3)).translate(TEXT.src[:9])
+    assert max(len(one.candidates[0].tokens) for one in shortest) == 3
+    search = SearchConfig(beam_size=6)
+    by_score, by_risk = (load_exported(folders[1], CPU, search, None, risk) for risk in (False, True))
+    assert [t.text for t in by_risk.translate(TEXT.src)] != [t.text for t in by_score.translate(TEXT.src)]
+
+
+MINE = TranslatorSettings("京都-20260101-120000", "ja", "en", 30, 48, SearchConfig(3, 1.5, "length", max_ratio=9.0))
+
+
+def test_settings_are_read_as_they_were_written(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"is not an exported translator: `python export\.py"):
+        TranslatorSettings.load(tmp_path)
+    MINE.save(tmp_path)
+    assert TranslatorSettings.load(tmp_path) == MINE
+    found = json.loads((tmp_path / SETTINGS).read_text(encoding="utf-8"))
+    found["search"]["coverage_penalty"] = 0.2  # a setting that was removed since
+    (tmp_path / SETTINGS).write_text(json.dumps(found), encoding="utf-8")
+    assert TranslatorSettings.load(tmp_path) == MINE
+    for change in (
+        {"search": {"beam_size": 0}},
+        {"search": {"beams": 2}},
+        {"search": None},
+        {"more": 1},
+        {"window": ""},
+    ):
+        (tmp_path / SETTINGS).write_text(json.dumps(found | change), encoding="utf-8")
+        with pytest.raises(ValueError, match=f"{SETTINGS} cannot be read .*: export the run again"):
+            TranslatorSettings.load(tmp_path)
+
+
+# ---- safetensors
+
+
+BERT = BertConfig(d_model=16, n_heads=2, d_ff=24, n_layers=2, max_length=12, activation="mish", n_segments=3)
+N_PIECES = len(tokenizers().tgt)
+READER = TransformerConfig(
+    d_model=16,
+    n_heads=2,
+    d_ff=16,
+    n_encoder_layers=0,
+    n_decoder_layers=1,
+    tie="target",
+    bert=BERT,
+    init_encoder=Path("x"),
+)
+
+
+def written(net: Network, folder: Path) -> dict[str, Any]:
+    both = TokenizerPair(tokenizers().tgt, tokenizers().tgt)
+    write_safetensors(net.eval(), both, {"name": "京都"}, 12.5, folder)
+    return cast(dict[str, Any], json.loads((folder / CONFIG).read_text(encoding="utf-8")))
+
+
+def xl_logits(net: Network, ids: Tensor) -> Tensor:
+    assert isinstance(net, TransformerXL)
+    return net.project(net(ids, net.start(len(ids), ids.device))[0])
+
+
+UNTIED = replace(MODEL, tie="none", positions="learned", norm_first=False)
+NETWORKS: dict[str, tuple[Callable[[], Network], Callable[[Network, Tensor], Tensor]]] = {
+    "tied": (lambda: lively(replace(MODEL, tie="all"), N_PIECES, N_PIECES), lambda net, ids: net(ids, ids)),
+    "untied": (lambda: lively(UNTIED, N_PIECES, N_PIECES), lambda net, ids: net(ids, ids)),
+    "behind a BERT": (lambda: lively(READER, N_PIECES, N_PIECES), lambda net, ids: net(ids, ids)),
+    "BERT": (lambda: BertForPreTraining(BERT, N_PIECES), lambda net, ids: net(ids, ids % 3).tokens),
+    "classifier": (
+        lambda: BertClassifier(ClassifierConfig(16, 2, 24, 1, max_length=12), N_PIECES, 5),
+        lambda net, ids: net(ids),
+    ),
+    "Transformer-XL": (lambda: TransformerXL(tiny_run.XL, N_PIECES), xl_logits),
+}
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("make", "logits"), NETWORKS.values(), ids=NETWORKS)
+def test_safetensors_say_the_same(
+    make: Callable[[], Network], logits: Callable[[Network, Tensor], Tensor], tmp_path: Path
+) -> None:
+    net = make()
+    tiny_run.lively(net)
+    facts = written(net, tmp_path)
+    loaded = load_safetensors(tmp_path)
+    assert type(loaded.net) is type(net)
+    assert not loaded.net.training
+    ids = sources(3, 7)
+    assert logits(net, ids).std() > 0.01
+    assert logits(loaded.net, ids).equal(logits(net, ids))
+    assert loaded.net.state_dict().keys() == net.state_dict().keys()
+    assert len({p.data_ptr() for p in loaded.net.parameters()}) == len({p.data_ptr() for p in net.parameters()})
+    tokenizer = loaded.tokenizers.src
+    assert tokenizer.tokens(range(len(tokenizer))) == tokenizers().tgt.tokens(range(N_PIECES))
+    assert (facts["architecture"], facts["name"], facts["d_model"]) == (type(net).__name__, "京都", net.config.d_model)
+    assert (facts["pad_id"], facts["unk_id"], facts["bos_id"], facts["eos_id"]) == (0, 1, 2, 3)
+    assert "init_encoder" not in facts
+
+
+def test_files_that_do_not_fit_or_are_damaged_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=f"{CONFIG} does not describe one of our networks"):
+        load_safetensors(tmp_path)
+    facts = written(translating(), tmp_path)
+    for change, message in (
+        ({"architecture": "Perceptron"}, f"{CONFIG} does not describe .*architecture=Perceptron is not one of"),
+        ({"n_heads": 3}, f"{CONFIG} does not describe .*d_model=16 does not split"),
+        ({"tgt_vocab": 40}, f"{WEIGHTS} does not fit {CONFIG}: .*tgt_embedding"),
+        ({"n_decoder_layers": 3}, f"{WEIGHTS} does not fit {CONFIG}: .*decoder.2"),
+    ):
+        (tmp_path / CONFIG).write_text(json.dumps(facts | change), encoding="utf-8")
+        with pytest.raises(ValueError, match=message) as caught:
+            load_safetensors(tmp_path)
+        assert "\n" not in str(caught.value)
+    (tmp_path / CONFIG).write_text(json.dumps(facts), encoding="utf-8")
+    (tmp_path / WEIGHTS).write_bytes(b"")
+    with pytest.raises(ValueError, match=f"{WEIGHTS} cannot be read"):
+        load_safetensors(tmp_path)
+
+
+# ---- BERT from Hugging Face
+
+
+VOCABULARY = [
+    "[PAD]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "[MASK]",
+    "old",
+    "capital",
+    "cap",
+    "##ital",
+    "京",
+    "都",
+    "Old",
+    "é",
+    "e",
+]
+VOCABULARY += [f"##{letter}" for letter in "abcdefghi"]
+
+
+def write(folder: Path, model: transformers.PreTrainedModel, pieces: list[str] = VOCABULARY) -> Path:
+    """In single precision, as models are published."""
+    model.type(torch.float32).save_pretrained(folder)
+    (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces), encoding="utf-8")
+    return folder
+
+
+def rewrite(folder: Path, changes: dict[str, Tensor | None]) -> Path:
+    """Replace these tensors of a folder; None removes one."""
+    tensors = load_file(folder / WEIGHTS) | changes
+    kept = {name: tensor.contiguous() for name, tensor in tensors.items() if tensor is not None}
+    save_file(kept, folder / WEIGHTS, {"format": "pt"})
+    return folder
+
+
+def reconfigure(folder: Path, file: str = CONFIG, **changes: Any) -> Path:
+    path = folder / file
+    found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    path.write_text(json.dumps(found | changes), encoding="utf-8")
+    return folder
 
 
 @pytest.fixture
-def command(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+def bert(tmp_path: Path) -> Path:
+    return write(tmp_path / "bert", hugging_face.lively(transformers.BertForPreTraining, hugging_face.config()))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("kind", "missing"),
+    [
+        (transformers.BertForPreTraining, ()),
+        (transformers.BertForMaskedLM, ("pooler", "next_sentence")),
+        (transformers.BertModel, ("head", "next_sentence")),
+    ],
+)
+def test_a_bert_says_the_same(
+    kind: type[transformers.PreTrainedModel], missing: tuple[str, ...], tmp_path: Path
+) -> None:
+    folder = write(tmp_path, hugging_face.lively(kind, hugging_face.config()))
+    loaded = load_hugging_face_bert(folder)
+    model, t = loaded.model, loaded.tokenizer
+    assert loaded.missing == missing
+    assert not model.training
+    theirs = transformers.BertTokenizer.from_pretrained(folder)
+    read = theirs(["old capital 京都", "old"], ["caphital é", "e"], return_tensors="pt", padding=True)
+    ids, segments = read["input_ids"], read["token_type_ids"]
+    first, second = t.encode(["old capital 京都", "caphital é"])
+    assert ids[0].tolist() == [t.cls_id, *first, t.sep_id, *second, t.sep_id]
+    oracle = kind.from_pretrained(folder)(**read)
+    x = model.bert(ids, segments)
+    found = {
+        "prediction_logits": model(ids, segments).tokens,
+        "logits": model(ids, segments).tokens,
+        "seq_relationship_logits": model(ids, segments)[1].flip(-1),
+        "last_hidden_state": x,
+        "pooler_output": model.pooler(x),
+    }
+    assert len(oracle) > 0
+    for name, expected in oracle.items():
+        where = (slice(None),) if expected.dim() < 3 else (ids != 0,)
+        torch.testing.assert_close(found[name][where], expected[where], atol=1e-5, rtol=1e-5)
+    assert model.head.output.weight is model.bert.embedding.weight
+    assert all(parameter.isfinite().all() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ({"hidden_act": "relu", "layer_norm_eps": 1e-5}, {"activation": "relu", "norm_eps": 1e-5}),
+        ({"hidden_act": "silu", "type_vocab_size": 3}, {"activation": "swish", "n_segments": 3}),
+        ({"num_attention_heads": 4, "num_hidden_layers": 3}, {"n_heads": 4, "n_layers": 3}),
+        ({"hidden_size": 8, "intermediate_size": 12}, {"d_model": 8, "d_ff": 12}),
+        (
+            {"hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0.3, "max_position_embeddings": 20},
+            {"dropout": 0.0, "attention_dropout": 0.3, "max_length": 20},
+        ),
+    ],
+)
+def test_the_settings_are_those_of_its_config(tmp_path: Path, theirs: dict[str, Any], ours: dict[str, Any]) -> None:
+    folder = write(tmp_path, hugging_face.lively(transformers.BertModel, hugging_face.config(**theirs)))
+    expected = {"d_model": 16, "n_heads": 2, "d_ff": 24, "n_layers": 2, "max_length": 12} | ours
+    assert load_hugging_face_bert(folder).model.config == BertConfig(**expected)
+
+
+def test_names_of_old_and_doubled_tensors_are_known(bert: Path) -> None:
+    expected = load_hugging_face_bert(bert).model.state_dict()
+    tensors = load_file(bert / WEIGHTS)
+    changes: dict[str, Tensor | None] = {
+        "bert.embeddings.position_ids": torch.arange(12)[None],
+        "cls.predictions.decoder.weight": tensors["bert.embeddings.word_embeddings.weight"].clone(),
+        "cls.predictions.decoder.bias": tensors["cls.predictions.bias"].clone(),
+    }
+    for name, tensor in tensors.items():
+        if "LayerNorm" in name:
+            changes[name] = None
+            changes[name.replace("Norm.weight", "Norm.gamma").replace("Norm.bias", "Norm.beta")] = tensor
+    loaded = load_hugging_face_bert(rewrite(bert, changes))
+    assert loaded.missing == ()
+    assert all(loaded.model.state_dict()[name].equal(expected[name]) for name in expected)
+    body = {name: tensor for name, tensor in tensors.items() if name.startswith("bert.")}
+    classifier = BertClassifier(loaded.model.config, VOCAB, 3)
+    before = classifier.classifier.weight.detach().clone()
+    assert load_weights(classifier, body) == ("classifier",)
+    assert classifier.classifier.weight.equal(before)
+    assert classifier.pooler.dense.weight.equal(tensors["bert.pooler.dense.weight"])
+
+
+def test_half_precision_becomes_single_and_padding_stands_where_it_stands(tmp_path: Path) -> None:
+    pieces = [*VOCABULARY[1:5], VOCABULARY[0], *VOCABULARY[5:]]
+    folder = write(tmp_path, hugging_face.lively(transformers.BertModel, hugging_face.config(pad_token_id=4)), pieces)
+    halves = {name: tensor.half() for name, tensor in load_file(folder / WEIGHTS).items()}
+    loaded = load_hugging_face_bert(rewrite(folder, dict(halves)))
+    word = loaded.model.bert.embedding.weight
+    assert word.dtype == torch.float32
+    assert word.equal(halves["embeddings.word_embeddings.weight"].float())
+    assert loaded.tokenizer.pad_id == loaded.model.bert.pad_id == 4
+
+
+@pytest.mark.parametrize(
+    ("settings", "lowercase", "expected"),
+    [
+        ({}, None, "old e"),
+        ({"do_lower_case": True}, None, "old e"),
+        ({"do_lower_case": False}, None, "Old é"),
+        ({"do_lower_case": True}, False, "Old é"),
+        ({"do_lower_case": False}, True, "old e"),
+        ({"do_lower_case": False, "strip_accents": None, "tokenizer_class": "BertTokenizerFast"}, None, "Old é"),
+        ({"strip_accents": False}, None, "old é"),
+    ],
+)
+def test_case_is_what_the_tokenizers_settings_say(
+    bert: Path, settings: dict[str, Any], lowercase: bool | None, expected: str
+) -> None:
+    if settings:
+        reconfigure(bert, "tokenizer_config.json", **settings)
+    tokenizer = load_hugging_face_bert(bert, lowercase).tokenizer
+    assert tokenizer.decode(tokenizer.encode(["Old é"])) == [expected]
+
+
+def test_settings_that_hugging_faces_tokenizer_saves_itself_are_read(bert: Path) -> None:
+    theirs = transformers.BertTokenizer({piece: i for i, piece in enumerate(VOCABULARY)}, do_lower_case=False)
+    theirs.save_pretrained(bert)
+    tokenizer = load_hugging_face_bert(bert).tokenizer
+    assert tokenizer.encode(["Old é old"]) == [theirs("Old é old", add_special_tokens=False)["input_ids"]]
+
+
+_QUERY = "bert.encoder.layer.1.attention.self.query.weight"
+_VALUE = "bert.encoder.layer.0.attention.self.value.weight"
+
+
+@pytest.mark.parametrize(
+    ("file", "changes", "message"),
+    [
+        (CONFIG, {"model_type": "roberta"}, "model_type=roberta: only bert"),
+        (CONFIG, {"hidden_act": "gelu_new"}, "hidden_act=gelu_new: only gelu, relu"),
+        (CONFIG, {"position_embedding_type": "relative_key"}, "position_embedding_type=relative_key: only absolute"),
+        (CONFIG, {"is_decoder": True}, "is_decoder=True"),
+        (CONFIG, {"hidden_size": "16"}, "hidden_size=16: it must be a number"),
+        (CONFIG, {"num_attention_heads": 0}, "n_heads=0: give at least 1"),
+        (CONFIG, {"num_attention_heads": 3}, "d_model=16 does not split into n_heads=3"),
+        (CONFIG, {"num_hidden_layers": 1}, r"encoder.layer.1.attention.* is not a weight of this model \(16"),
+        (CONFIG, {"num_hidden_layers": 3}, "encoder.layer.2.attention.self.query.weight is missing"),
+        (CONFIG, {"intermediate_size": 20}, r"intermediate.dense.weight has shape \(24, 16\), but \(20, 16\)"),
+        (CONFIG, {"max_position_embeddings": 14}, r"position_embeddings.weight has shape \(12, 16\)"),
+        ("tokenizer_config.json", {"tokenizer_class": "BertJapaneseTokenizer"}, "class=BertJapaneseTokenizer"),
+        ("tokenizer_config.json", {"do_basic_tokenize": False}, "do_basic_tokenize=False: only True"),
+        (WEIGHTS, {"bert.a": torch.ones(1), "bert.b": torch.ones(1)}, r"a is not a weight of this model \(2 "),
+        (WEIGHTS, {"classifier.weight": torch.ones(2, 16)}, "classifier.weight is not a weight"),
+        (WEIGHTS, {_QUERY: None}, "encoder.layer.1.attention.self.query.weight is missing"),
+        (WEIGHTS, {"cls.predictions.bias": None}, "cls.predictions.decoder.bias is missing"),
+        (WEIGHTS, {_VALUE: torch.ones(16, 8)}, r"self.value.weight has shape \(16, 8\), but \(16, 16\) is"),
+        (WEIGHTS, {_VALUE: torch.ones(())}, r"self.value.weight has shape \(\), but \(16, 16\)"),
+        (WEIGHTS, {"cls.predictions.decoder.weight": torch.ones(VOCAB, 16)}, "is not the word embedding"),
+    ],
+)
+def test_another_model_is_refused(bert: Path, file: str, changes: dict[str, Any], message: str) -> None:
+    if file == WEIGHTS:
+        rewrite(bert, changes)
+    else:
+        reconfigure(bert, file, **changes)
+    with pytest.raises(ValueError, match=message) as refused:
+        load_hugging_face_bert(bert)
+    assert "\n" not in str(refused.value)
+
+
+def test_missing_and_damaged_files_are_named(bert: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, content, message in (
+        (WEIGHTS, (bert / WEIGHTS).read_bytes()[:-100], "cannot be read"),
+        ("vocab.txt", b"\xff\n", "is not UTF-8"),
+        (
+            "vocab.txt",
+            "".join(f"{piece}\n" for piece in VOCABULARY[:-1]).encode(),
+            "has 22 pieces but the embedding 23",
+        ),
+        ("vocab.txt", b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n", r"\[MASK\] is not among the 4 pieces"),
+        (CONFIG, b"{", CONFIG),
+        (CONFIG, b"[]", CONFIG),
+        (CONFIG, None, f"has no {CONFIG}: a BERT is read from"),
+    ):
+        whole = (bert / name).read_bytes()
+        if content is None:
+            (bert / name).unlink()
+        else:
+            (bert / name).write_bytes(content)
+        with pytest.raises(ValueError, match=message):
+            load_hugging_face_bert(bert)
+        (bert / name).write_bytes(whole)
+    monkeypatch.setitem(sys.modules, "tokenizers", None)  # its import fails
+    with pytest.raises(ValueError, match="`poetry install --with hugging_face`"):
+        load_hugging_face_bert(bert)
+
+
+# not in the usual order, and with pieces that begin like each other
+WORD_PIECES = ["the", "[MASK]", "un", "##aff", "##able", "##affable", "[PAD]", "una", "a", "##a", "ab", "##ab", "##abc"]
+WORD_PIECES += ["c", "[UNK]", "[SEP]", "[CLS]", "京", "都", "と", "##う", "é", "##e"]
+WORD_PIECES += [*".,!$", "\u2028", "\x85", "a b", "", "##", "ab"]
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_word_pieces_are_those_of_hugging_face_but_for_special_tokens(lowercase: bool, tmp_path: Path) -> None:
+    theirs = transformers.BertTokenizer({p: i for i, p in enumerate(WORD_PIECES)}, do_lower_case=lowercase)
+    t: Tokenizer = WordPieceTokenizer(WORD_PIECES, lowercase)
+    texts = ["", "unaffable UNAFFABLE unable. a$a", "École é É", "京都と京都とうと", "a\u200ba\u3000a", "a" * 101, "☃"]
+    assert t.encode(texts) == [theirs(text, add_special_tokens=False)["input_ids"] for text in texts]
+    unknown = WORD_PIECES.index("[UNK]")
+    assert set(t.encode(["[CLS] [MASK][SEP][PAD]"])[0]) == {unknown}
+    assert t.decode([[16, 0, 2, 5, 1, unknown, 15, 6], []]) == ["the unaffable [MASK] [UNK]", ""]
+    with pytest.raises(ValueError, match=r"tokenizer\.sampling=0\.1"):
+        t.sample(["the"], 0.1, 1)
+    t.save(tmp_path / "vocab")
+    assert (tmp_path / "vocab.txt").read_bytes().decode() == "".join(f"{piece}\n" for piece in WORD_PIECES)
+
+
+# ---- export.py, and translate.py with what it wrote
+
+
+Command = Callable[..., Outcome]
+ENGINE = ("--engine", "ctranslate2", "--run")
+AS_CTRANSLATE2 = ("--normalization", "length", "--max_ratio", "99")  # its own penalty, and no limit
+
+
+@pytest.fixture
+def command(folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
     """Runs export.py or translate.py; the tiny run is the only one."""
 
     def run_it(program: str, *arguments: str | Path, stdin: str = "") -> Outcome:
         verb = {"export.py": export, "translate.py": translate}[program]
-        monkeypatch.setattr(verb, "find_run", partial(find_run, root=folder.parent))
+        monkeypatch.setattr(verb, "find_run", partial(find_run, root=folders[0].parent))
         monkeypatch.setattr(sys, "argv", [program, *map(str, arguments)])
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode()), encoding="utf-8"))
         return outcome(program, verb.main, capsys)
@@ -51,32 +715,30 @@ def command(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     return run_it
 
 
-@pytest.fixture
-def exported(command: Command, tmp_path: Path) -> Iterator[Path]:
-    """The tiny run exported for CTranslate2, in a folder of its own."""
-    assert command("export.py", "--to", "ctranslate2", "--output", tmp_path / "made" / "here").status == 0
-    yield tmp_path / "made" / "here"
-    assert [file.name for file in (tmp_path / "made").iterdir()] == ["here"]
-
-
-def test_an_exported_run_translates_as_the_run_does(command: Command, folder: Path, exported: Path) -> None:
-    asked = ("--beam", "1", "--run")
-    text = "".join(f"{line}\n" for line in [*LINES, *TEXT.src])
-    expected = command("translate.py", *asked, folder, stdin=text)
-    found = command("translate.py", "--engine", "ctranslate2", *asked, exported, stdin=text)
+def test_an_exported_run_translates_as_the_run_does(command: Command, tmp_path: Path) -> None:
+    folder, made = learned_run(tmp_path / "pickles"), tmp_path / "made" / "here"
+    assert command("export.py", folder, "--to", "ctranslate2", "--output", made).status == 0
+    assert [file.name for file in made.parent.iterdir()] == ["here"]
+    assert not [file for file in made.iterdir() if str(tmp_path).encode() in file.read_bytes()]
+    lines = "".join(f"{line}\n" for line in ["寺", "", "  ", *TEXT.src])
+    expected = command("translate.py", "--beam", "1", "--run", folder, stdin=lines)
+    folder.rename(tmp_path / "elsewhere")  # the export needs neither the run nor its place
+    moved = made.rename(tmp_path / "moved")
+    found = command("translate.py", *ENGINE, moved, "--beam", "1", stdin=lines)
     assert (found.status, found.out) == (0, expected.out)
     assert len(set(found.out.splitlines())) > 20
 
 
-def test_what_is_shown_of_a_translation_is_the_same(command: Command, folder: Path, exported: Path) -> None:
-    engine = (*ENGINE, exported)
+def test_what_is_shown_of_a_translation_is_the_same(command: Command, folders: tuple[Path, Path]) -> None:
+    text = TEXT.src[0]
     for words in (
-        (LINES[0], "--beam", "1", "--format", "jsonl", "--log_probs"),
-        (LINES[0], "--score", TEXT.tgt[0], "--format", "jsonl"),
-        (LINES[0], "--beam", "1", "--prefix", "There"),
-        (LINES[0], "--beam", "1", "--min_length", "20", "--no_repeat_ngram", "3"),
+        (text, "--beam", "1", "--prefix", "There"),
+        (text, "--beam", "1", "--min_length", "20", "--no_repeat_ngram", "3"),
+        (text, "--beam", "1", "--format", "jsonl", "--log_probs"),
+        (text, "--score", TEXT.tgt[0], "--format", "jsonl"),
     ):
-        ours, theirs = command("translate.py", *words, "--run", folder), command("translate.py", *words, *engine)
+        ours = command("translate.py", *words, "--run", folders[0])
+        theirs = command("translate.py", *words, *ENGINE, folders[1])
         assert theirs.status == 0
         if "jsonl" not in words:
             assert theirs.out == ours.out
@@ -86,88 +748,78 @@ def test_what_is_shown_of_a_translation_is_the_same(command: Command, folder: Pa
         for key, value in a.items():
             close = key in ("log_probs", "log_prob", "perplexity")
             assert key == "score" or b[key] == (pytest.approx(value, abs=2e-3, rel=1e-3) if close else value)
-    best = command("translate.py", LINES[0], "--n_best", "4", *engine).out.splitlines()
+    best = command("translate.py", text, "--n_best", "4", *ENGINE, folders[1]).out.splitlines()
     scores = [float(line.split("\t")[1]) for line in best]
     assert len(scores) == 4
     assert scores == sorted(scores, reverse=True)
 
 
-def said_by_snippet(folder: Path, text: str, capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
-    """Run the Python code of a folder's card on a text; return the code and its output."""
-    card = (folder / "README.md").read_text(encoding="utf-8")
-    (snippet,) = re.findall(r"^```python\n(.*?)^```$", card, re.S | re.M)
-    about_it, n = re.subn(r'"a sentence.*?"', repr(text), snippet)
-    assert n == 1
-    with contextlib.chdir(folder):
-        exec(about_it, {})
-    return snippet, capsys.readouterr().out
+def words(lowercase: bool) -> TokenizerPair:
+    both = WordTokenizer.train(TEXT.tgt, 1, lowercase)
+    return TokenizerPair(both, both)
 
 
-AS_CTRANSLATE2 = ("--normalization", "length", "--max_ratio", "99")  # its own penalty, and no limit
-
-
+@pytest.mark.parametrize(
+    ("pair", "text", "expected"),
+    [
+        (tokenizers, TEXT.src[7], "beam_size=2, length_penalty=0.6"),
+        (lambda: words(True), TEXT.tgt[5], ".lower()"),
+        (lambda: words(False), TEXT.tgt[5], '"a sentence , its words apart".split()'),
+        (
+            lambda: train_tokenizers(TokenizerConfig(vocab_size=90, tag=True), TEXT.src, TEXT.tgt, ("ja", "en")),
+            TEXT.src[5],
+            '["<2en>"] + ',
+        ),
+    ],
+    ids=["pieces", "lower", "words", "tag"],
+)
 def test_the_folder_says_how_it_is_used_elsewhere(
-    command: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    output = tmp_path / "exported"
-    assert command("export.py", learned_run(tmp_path), "--to", "ctranslate2", "--output", output).status == 0
-    snippet, alone = said_by_snippet(output, TEXT.src[7], capsys)
-    assert alone.strip()
-    assert command("translate.py", TEXT.src[7], *ENGINE, output, *AS_CTRANSLATE2).out == alone
-    assert "beam_size=2, length_penalty=0.6" in snippet
-    assert len(snippet.strip().splitlines()) <= 8
-
-
-@pytest.mark.parametrize("lowercase", [True, False])
-def test_a_run_of_words_says_how_it_is_used_elsewhere(
-    lowercase: bool,
+    pair: Callable[[], TokenizerPair],
+    text: str,
+    expected: str,
     command: Command,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    words = WordTokenizer.train(TEXT.tgt, 1, lowercase)
-    monkeypatch.setattr("tests.tiny.tokenizers", lambda: TokenizerPair(words, words))
-    output = tmp_path / "exported"
-    assert command("export.py", run(tmp_path), "--to", "ctranslate2", "--output", output).status == 0
-    snippet, alone = said_by_snippet(output, TEXT.tgt[5], capsys)
-    assert command("translate.py", TEXT.tgt[5], *ENGINE, output, *AS_CTRANSLATE2).out == alone
-    assert (".lower()" in snippet) == lowercase
+    made, output = pair(), tmp_path / "exported"
+    monkeypatch.setattr("tests.tiny.tokenizers", lambda: made)
+    folder = run(tmp_path) if made is not tokenizers() else learned_run(tmp_path)
+    assert command("export.py", folder, "--to", "ctranslate2", "--output", output).status == 0
+    card = (output / "README.md").read_text(encoding="utf-8")
+    (snippet,) = re.findall(r"^```python\n(.*?)^```$", card, re.S | re.M)
+    assert expected in snippet
+    assert len(snippet.strip().splitlines()) <= 8
+    about_it, n = re.subn(r'"a sentence.*?"', repr(text), snippet)
+    assert n == 1
+    with contextlib.chdir(output):
+        exec(about_it, {})
+    alone = capsys.readouterr().out
+    assert alone.strip()
+    assert command("translate.py", text, *ENGINE, output, *AS_CTRANSLATE2).out == alone
 
 
-def test_a_tagged_run_says_how_it_is_used_elsewhere(
-    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_smaller_weights_are_made_and_their_size_is_told(
+    command: Command, folders: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    config = TokenizerConfig(vocab_size=90, tag=True)
-    tagged = train_tokenizers(config, TEXT.src, TEXT.tgt, ("ja", "en"))
-    monkeypatch.setattr("tests.tiny.tokenizers", lambda: tagged)
-    output = tmp_path / "exported"
-    assert command("export.py", run(tmp_path), "--to", "ctranslate2", "--output", output).status == 0
-    snippet, alone = said_by_snippet(output, TEXT.src[5], capsys)
-    assert command("translate.py", TEXT.src[5], *ENGINE, output, *AS_CTRANSLATE2).out == alone
-    assert '["<2en>"] + ' in snippet
-
-
-def test_smaller_weights_are_made_and_their_size_is_told(command: Command, folder: Path, tmp_path: Path) -> None:
-    made = command(
-        "export.py", folder.name, "--to", "ctranslate2", "--output", tmp_path / "x", "--quantization", "int8"
-    )
-    sizes = [f"{(path).stat().st_size / 1e6:.1f} MB" for path in (tmp_path / "x" / "model.bin", folder / WEIGHTS)]
-    assert made.out.splitlines() == [
-        f"{tmp_path / 'x'}: weights {sizes[0]} ({folder.name}: {sizes[1]})",
-        f'to use it: python translate.py "TEXT" --engine ctranslate2 --run {tmp_path / "x"}',
-    ]
-    assert "weights: int8." in (tmp_path / "x" / "README.md").read_text(encoding="utf-8")
-    found = command("translate.py", *TEXT.src[:3], *ENGINE, tmp_path / "x")
+    output, folder = tmp_path / "x", folders[0]
+    made = command("export.py", folder.name, "--to", "ctranslate2", "--output", output, "--quantization", "int8")
+    sizes = [f"{path.stat().st_size / 1e6:.1f} MB" for path in (output / "model.bin", folder / WEIGHTS)]
+    assert all(size in made.out for size in sizes)
+    assert f"--engine ctranslate2 --run {output}\n" in made.out
+    assert "weights: int8." in (output / "README.md").read_text(encoding="utf-8")
+    found = command("translate.py", *TEXT.src[:3], *ENGINE, output)
     assert (found.status, found.out.count("\n")) == (0, 3)
 
 
-def test_a_network_of_any_task_becomes_safetensors(command: Command, folder: Path, tmp_path: Path) -> None:
+def test_a_network_of_any_task_becomes_safetensors(
+    command: Command, folders: tuple[Path, Path], tmp_path: Path
+) -> None:
     runs = {
-        "Transformer": folder,
-        "BertForPreTraining": bert_run(tmp_path),
-        "BertClassifier": classifier_run(tmp_path),
-        "TransformerXL": language_run(tmp_path),
+        "Transformer": folders[0],
+        "BertForPreTraining": tiny_run.bert_run(tmp_path),
+        "BertClassifier": tiny_run.classifier_run(tmp_path),
+        "TransformerXL": tiny_run.language_run(tmp_path),
     }
     for name, own in runs.items():
         output = tmp_path / name
@@ -186,89 +838,48 @@ def test_a_network_of_any_task_becomes_safetensors(command: Command, folder: Pat
     assert loaded.tokenizers.tgt.encode(TEXT.tgt) == tokenizers().tgt.encode(TEXT.tgt)
 
 
-def test_a_folder_that_is_there_stays(command: Command, tmp_path: Path) -> None:
-    for target in ("ctranslate2", "safetensors"):
-        complaint = command("export.py", "--to", target, "--output", tmp_path).complaint
-        assert f"--output {tmp_path} already exists: remove it, or give another name" in complaint
-    assert not any(tmp_path.iterdir())
-
-
-def test_a_failure_leaves_nothing(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
-        raise OSError("no space left")
-
-    monkeypatch.setattr(TokenizerPair, "save", full)
-    for target in ("ctranslate2", "safetensors"):
-        assert "no space left" in command("export.py", "--to", target, "--output", tmp_path / "x").complaint
-    assert not any(tmp_path.iterdir())
-
-
-def test_what_cannot_be_exported_says_why(
-    command: Command, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_what_cannot_be_exported_says_why_and_leaves_nothing(
+    command: Command, folders: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    to = ("--to", "ctranslate2", "--output", tmp_path / "x")
+    language, mish = tiny_run.language_run(tmp_path), run(tmp_path, replace(MODEL, activation="mish"))
+    to, output = ("--to", "ctranslate2", "--output", tmp_path / "x"), ("--output", tmp_path / "x")
 
     def complaint(*words: str | Path) -> str:
         return command("export.py", *words).complaint
 
-    assert "is of task language, but only translators can be exported" in complaint(language_run(tmp_path), *to)
-    assert "no activation mish" in complaint(run(tmp_path, replace(MODEL, activation="mish")), *to)
+    assert "is of task language, but only translators can be exported" in complaint(language, *to)
+    assert "no activation mish" in complaint(mish, *to)
     assert "quantization=int4: CTranslate2 supports int8, " in complaint(*to, "--quantization", "int4")
-    small = ("--to", "safetensors", "--output", tmp_path / "x", "--quantization", "int8")
-    assert "--quantization int8 applies to CTranslate2: add --to ctranslate2" in complaint(*small)
-    assert f"did you mean {folder.name}?" in complaint(folder.name[:-1], *to)
-    assert "onnx" in complaint("--to", "onnx", "--output", tmp_path / "x")
-    assert "to" in complaint("--output", tmp_path / "x")
+    assert "add --to ctranslate2" in complaint("--to", "safetensors", *output, "--quantization", "int8")
+    assert f"did you mean {folders[0].name}?" in complaint(folders[0].name[:-1], *to)
+    assert "onnx" in complaint("--to", "onnx", *output)
+    assert "to" in complaint(*output)
+    for target in ("ctranslate2", "safetensors"):
+        assert f"--output {tmp_path} already exists" in complaint("--to", target, "--output", tmp_path)
+        with monkeypatch.context() as full:
+            full.setattr(TokenizerPair, "save", lambda *_: cast(Any, Path()).joinpath("\0").touch())
+            assert complaint(folders[0], "--to", target, *output)
     monkeypatch.setitem(sys.modules, "ctranslate2", None)  # its import fails
     assert "`poetry install --with export`" in complaint(*to)
     assert "ctranslate2 cannot be loaded (" in command("translate.py", "寺", "--engine", "ctranslate2").complaint
-    assert not (tmp_path / "x").exists()
-
-
-def test_what_was_exported_names_its_engine(command: Command, exported: Path) -> None:
-    complaint = command("translate.py", "寺", "--run", exported).complaint
-    assert f"{exported} was exported for CTranslate2: add --engine ctranslate2" in complaint
-
-
-def test_a_run_that_is_not_exported_yet_says_how_it_is(command: Command, folder: Path) -> None:
-    found = command("translate.py", "寺", "--engine", "ctranslate2").complaint
-    assert f"`python export.py {folder} --to ctranslate2 --output {folder / 'ctranslate2'}`" in found
+    assert set(tmp_path.iterdir()) == {language, mish}
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("options", "message"),
     [
-        (["--sample"], "--engine ctranslate2 and --sample at once: it needs --engine miyako"),
-        (["--alternatives", "2"], "--engine ctranslate2 and --alternatives at once"),
-        (["--alignment", "--format", "jsonl"], "--engine ctranslate2 and --alignment at once"),
-        (["--run", "a", "--run", "b"], "--engine ctranslate2 and 2 runs: an ensemble needs --engine miyako"),
-        (["--temperature", "0.5"], "--temperature 0.5 applies to sampling: add --sample"),
+        ("--sample", "--engine ctranslate2 and --sample at once: it needs --engine miyako"),
+        ("--alternatives 2", "--engine ctranslate2 and --alternatives at once"),
+        ("--alignment --format jsonl", "--engine ctranslate2 and --alignment at once"),
+        ("--run a --run b", "--engine ctranslate2 and 2 runs: an ensemble needs --engine miyako"),
+        ("--temperature 0.5", "--temperature 0.5 applies to sampling: add --sample"),
+        ("--run EXPORTED --precision fp16", "precision=fp16: "),
+        ("--run EXPORTED --engine miyako", "was exported for CTranslate2: add --engine ctranslate2"),
+        ("", "`python export.py "),
     ],
-    ids=lambda words: " ".join(words) if isinstance(words, list) else "",
 )
-def test_what_only_our_search_can_do_is_refused(command: Command, words: list[str], message: str) -> None:
-    assert message in command("translate.py", "寺", "--engine", "ctranslate2", *words).complaint
-
-
-def test_settings_that_cannot_be_kept_are_refused(command: Command, exported: Path) -> None:
-    refused = command("translate.py", "寺", *ENGINE, exported, "--precision", "fp16").complaint
-    assert "precision=fp16: " in refused
-    assert refused.endswith(": give fp32, or leave it out\n")
-
-
-def test_an_exported_run_needs_neither_the_run_nor_its_place(
-    command: Command, folder: Path, tmp_path: Path, exported: Path
+def test_what_the_engine_cannot_do_is_refused(
+    command: Command, folders: tuple[Path, Path], options: str, message: str
 ) -> None:
-    expected = command("translate.py", *TEXT.src[:5], *ENGINE, exported).out
-    moved = exported.rename(tmp_path / "moved")
-    assert not [file for file in moved.iterdir() if str(folder.parent).encode() in file.read_bytes()]
-    assert command("translate.py", *TEXT.src[:5], *ENGINE, moved).out == expected
-    moved.rename(exported)
-
-
-def test_the_exported_is_what_the_run_would_say_in_any_case(folder: Path, exported: Path) -> None:
-    settings = json.loads((exported / "miyako.json").read_text(encoding="utf-8"))
-    own = load_run(folder, CPU)
-    assert settings["window"] == own.window
-    assert settings["longest"] == own.config.model.max_length
-    assert settings["search"]["beam_size"] == own.config.search.beam_size
+    given = [str(folders[1]) if word == "EXPORTED" else word for word in options.split()]
+    assert message in command("translate.py", "寺", "--engine", "ctranslate2", *given).complaint

@@ -8,7 +8,7 @@ import pytest
 
 from tests.checkout import python_sources
 
-VERBS = {"train", "translate", "evaluate", "serve", "export", "study"}
+VERBS = {"train", "translate", "predict", "evaluate", "serve", "export", "study"}
 FLOORS = (
     {"const": 0, "config": 1, "layers": 2, "models": 3, "utils": 4}
     | dict.fromkeys(VERBS, 5)
@@ -31,7 +31,6 @@ ROOMS = {
     "task": 9,
     "evaluation/verbs.py": 10,
     "experiment": 10,
-    "scoring": 11,
 }
 GROUND = 0  # a file that lies in utils and in no room: tools that every room may use, and that use no room
 NAMELESS = {"base", "common", "helper", "helpers", "misc", "shared", "tools", "util"}

@@ -1,124 +1,944 @@
-"""serve.py in this process, on untrained runs: what is served and what is refused."""
+"""The server: batches, limits, LibreTranslate's API and the page's, metrics, shutdown, serve.py and its benchmark."""
 
 import asyncio
+import base64
 import gc
+import hashlib
+import json
 import os
+import random
+import re
+import signal
 import socket
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 import torch
 from fastapi import FastAPI
+from prometheus_client.parser import text_string_to_metric_families
+from starlette.exceptions import HTTPException
+from tqdm import tqdm
 
 import serve
+from bench import serve as bench
+from bench.serve import Answer, Measurement
+from const.token import EOS
+from tests.outcome import Outcome, outcome
+from tests.served import Scribe, ask, eventually, line_translator, route, serving, translator
 from tests.tiny import MODEL, TEXT, lively, run, tokenizers
-from tests.utils.serve.served import asking
 from tests.utils.task.tiny_run import language_run
-from utils.command import run_command
 from utils.config import TranslationConfig
 from utils.run import CONFIG, WEIGHTS, create_run, find_run, load_run
-from utils.serve.service import Limits
+from utils.serve import api, service
+from utils.serve.api import create_app, page
+from utils.serve.batcher import Batcher
+from utils.serve.service import Limits, Options, Route, Server, Service, address, bind
+from utils.text.language import detect, language_name
 from utils.text.tokenizer import TokenizerPair
 from utils.training.checkpoint import write_weights
+from utils.visualize.attention import cross_attention
 
 # An unclosed socket is reported in the test that left it open, not wherever it happens to be collected.
 pytestmark = pytest.mark.filterwarnings("error::ResourceWarning", "error::pytest.PytestUnraisableExceptionWarning")
 
+LONGEST = 200
+LIMITS = Limits(max_chars=LONGEST, max_texts=8, queue_texts=8, batch_texts=4, timeout_s=20)
+JA_EN = {"source": "ja", "target": "en"}
+FORM = {"content-type": "application/x-www-form-urlencoded"}
+
+
+@pytest.fixture
+def scribe() -> Scribe:
+    return Scribe()
+
+
+# ---- texts that share a batch
+
+
+class Copyist:
+    """Converts texts to capitals, when allowed to."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, str]] = []
+        self.sizes: list[int] = []
+        self.threads: set[int] = set()
+        self.may_work = threading.Event()
+        self.may_work.set()
+        self.has_begun = asyncio.Event()
+
+    def write(self, texts: Sequence[str], options: str) -> list[str]:
+        self.calls.append(("".join(texts), options))
+        self.threads.add(threading.get_ident())
+        self.loop.call_soon_threadsafe(self.has_begun.set)
+        assert self.may_work.wait(20)
+        if "!" in texts:
+            raise RuntimeError("no ink")
+        return [text.upper() for text in texts]
+
+    def batcher(self, batch_texts: int = 8, collect_s: float = 0.02, queue_texts: int = 100) -> Batcher[str, str]:
+        self.loop = asyncio.get_running_loop()
+        return Batcher(self.write, batch_texts, collect_s, queue_texts, self.sizes.append)
+
+
+@pytest.mark.parametrize(
+    ("chunks", "settings", "calls"),
+    [
+        ("ab.x c.x", {}, "abc.x"),  # together
+        ("a.x b.x", {"batch_texts": 2, "collect_s": 60}, "ab.x"),  # a full batch waits for nobody
+        ("ab.x cd.x e.x fghi.x", {"batch_texts": 3}, "abe.x cd.x fgh.x i.x"),  # a large request takes several
+        ("a.x b.y c.x d.y", {}, "ac.x bd.y"),  # other options apart, the oldest first
+    ],
+)
+def test_batches_are_made_in_one_other_thread(chunks: str, settings: dict[str, Any], calls: str) -> None:
+    copyist = Copyist()
+    pairs = [chunk.split(".") for chunk in chunks.split()]
+
+    async def question() -> list[list[str]]:
+        async with copyist.batcher(**settings) as batcher:
+            answers = asyncio.gather(*(batcher.enter(list(texts), options) for texts, options in pairs))
+            return await asyncio.wait_for(answers, 20)
+
+    assert asyncio.run(question()) == [list(texts.upper()) for texts, _ in pairs]
+    assert [".".join(call) for call in copyist.calls] == calls.split()
+    assert copyist.sizes == [len(texts) for texts, _ in copyist.calls]
+    assert len(copyist.threads - {threading.get_ident()}) == len(copyist.threads) == 1
+
+
+def test_what_comes_a_little_later_is_waited_for() -> None:
+    copyist = Copyist()
+
+    async def question() -> None:
+        async with copyist.batcher(collect_s=0.5) as batcher:
+            early = batcher.enter(["a"], "x")
+            await asyncio.sleep(0.02)
+            await asyncio.gather(early, batcher.enter(["b"], "x"))
+
+    asyncio.run(question())
+    assert copyist.calls == [("ab", "x")]
+
+
+def test_a_failure_is_the_answer_to_who_caused_it_alone() -> None:
+    copyist = Copyist()
+
+    async def question() -> list[str]:
+        async with copyist.batcher() as batcher:
+            first, spoilt, last = (batcher.enter([text], "x") for text in "a!b")
+            with pytest.raises(RuntimeError, match="no ink"):
+                await spoilt
+            return [*await first, *await last, *await batcher.enter(["c"], "x")]
+
+    assert asyncio.run(question()) == ["A", "B", "C"]
+
+
+def test_the_queue_has_an_end_and_those_who_leave_make_room() -> None:
+    copyist = Copyist()
+
+    async def question() -> None:
+        async with copyist.batcher(batch_texts=1, queue_texts=3) as batcher:
+            copyist.may_work.clear()
+            working = batcher.enter(["w"], "x")
+            await copyist.has_begun.wait()
+            waiting = [batcher.enter(["a", "b"], "x"), batcher.enter(["c"], "x")]
+            assert batcher.n_waiting() == 3
+            with pytest.raises(asyncio.QueueFull):
+                batcher.enter(["d"], "x")
+            waiting[0].cancel()
+            assert batcher.n_waiting() == 1
+            waiting.append(batcher.enter(["e", "f"], "x"))
+            copyist.may_work.set()
+            assert await asyncio.gather(working, *waiting[1:]) == [["W"], ["C"], ["E", "F"]]
+
+    asyncio.run(question())
+    assert [texts for texts, _ in copyist.calls] == ["w", "c", "e", "f"]
+
+
+def test_who_leaves_during_the_work_does_no_harm_and_is_not_worked_for() -> None:
+    copyist = Copyist()
+
+    async def question() -> list[str]:
+        async with copyist.batcher(batch_texts=2) as batcher:
+            copyist.may_work.clear()
+            long = batcher.enter(list("abcde"), "x")
+            await copyist.has_begun.wait()
+            long.cancel()
+            leaves, stays = batcher.enter(["f"], "x"), batcher.enter(["g"], "x")
+            copyist.has_begun.clear()
+            copyist.may_work.set()
+            await copyist.has_begun.wait()
+            leaves.cancel()
+            return await stays
+
+    assert asyncio.run(question()) == ["G"]
+    assert [texts for texts, _ in copyist.calls] == ["ab", "fg"]
+
+
+def test_the_end_finishes_what_is_there_and_takes_nothing_new() -> None:
+    copyist = Copyist()
+
+    async def question() -> list[list[str]]:
+        batcher = copyist.batcher(collect_s=60)
+        await batcher.__aenter__()
+        copyist.may_work.clear()
+        answers = [batcher.enter(["a"], "x"), batcher.enter(["b"], "y")]
+        ending = asyncio.ensure_future(batcher.__aexit__())
+        await copyist.has_begun.wait()
+        with pytest.raises(asyncio.QueueFull):
+            batcher.enter(["c"], "x")
+        copyist.may_work.set()
+        await asyncio.wait_for(ending, 20)
+        return [answer.result() for answer in answers]
+
+    assert asyncio.run(question()) == [["A"], ["B"]]
+
+
+# ---- a translator for many requests
+
+
+LINES = [TEXT.src[0], "", TEXT.src[77], "  ", TEXT.src[40]]
+
+
+@pytest.mark.parametrize(("beam", "n_best", "expected_beam"), [(None, 1, 2), (None, 4, 4), (1, 1, 1), (5, 2, 5)])
+def test_lines_are_translated_as_the_translator_does(beam: int | None, n_best: int, expected_beam: int) -> None:
+    own = line_translator()
+    own.translate(LINES, Options(beam=3))  # earlier requests leave no trace
+    found = own.translate(LINES, Options(beam, n_best))
+    assert [line.translation for line in found] == translator(beam=expected_beam).translate(LINES, n_best=n_best)
+    assert all(not line.attention and not line.source_tokens for line in found)
+
+
+def test_each_candidate_has_its_weights() -> None:
+    found = line_translator().translate(LINES, Options(None, 3, True))
+    assert [line.translation for line in found] == translator(beam=3).translate(LINES, n_best=3)
+    src, tgt = tokenizers()
+    ids = {token: i for i, token in enumerate(tgt.tokens(range(len(tgt))))}
+    explicit = lively(replace(MODEL, fused=False), len(src), len(tgt))
+    for text, line in zip(LINES, found, strict=True):
+        if not text.strip():
+            assert (line.source_tokens, line.attention) == ([], [])
+            continue
+        (source,) = src.encode([text])
+        assert line.source_tokens == [*src.tokens(source), EOS]
+        for candidate, weights in zip(line.translation.candidates, line.attention, strict=True):
+            expected = cross_attention(explicit, source, [ids[token] for token in candidate.tokens])[-1].mean(0)[:-1]
+            torch.testing.assert_close(torch.tensor(weights).view(-1, len(source) + 1), expected, atol=6e-4, rtol=0)
+
+
+def test_a_text_in_pieces_and_too_many_weights_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    (found,) = line_translator().translate(["".join(TEXT.src[:8])], Options(attention=True))
+    assert found.translation.n_pieces > 1
+    assert (found.source_tokens, found.attention) == ([], [])
+    lines = [TEXT.src[0], TEXT.src[77], TEXT.src[40]]
+    whole = line_translator().translate(lines, Options(attention=True))
+    sizes = [len(line.attention[0]) * len(line.source_tokens) for line in whole]
+    monkeypatch.setattr(service, "_MOST_WEIGHTS", sizes[0] + sizes[1])
+    few = line_translator().translate(lines, Options(attention=True))
+    assert few[:2] == whole[:2]
+    assert few[2] == (whole[2].translation, [], [])
+
+
+# ---- the choice of a run
+
+
+SERVICE = Service(
+    [
+        Scribe().route(name, *langs.split())
+        for name, langs in (("one", "ja en"), ("other", "ja en"), ("back", "en ja"), ("german", "de en"))
+    ],
+    Limits(),
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "source", "target", "name", "expected", "language"),
+    [
+        ("駅は", "ja", "en", None, "one", None),
+        ("駅は", "auto", "auto", None, "one", "ja"),
+        ("The", "auto", "auto", None, "back", "en"),
+        ("Der", "auto", "en", None, "german", "de"),
+        ("The", "en", "auto", None, "back", None),
+        ("The", "auto", "auto", "other", "other", None),  # an explicitly named run is used as it is
+        ("", "auto", "ja", None, "back", "en"),
+    ],
+)
+def test_a_run_is_chosen(text: str, source: str, target: str, name: str | None, expected: str, language: str) -> None:
+    found, detected = SERVICE.choose(text, source, target, name)
+    assert (found.name, detected and detected.language) == (expected, language)
+
+
+@pytest.mark.parametrize(
+    ("text", "source", "target", "name", "complaint"),
+    [
+        ("x", "ja", "fr", None, "no run translates ja→fr: choose from ja→en, en→ja, de→en"),
+        ("x", "fr", "auto", None, "no run translates fr→auto"),
+        ("駅は", "auto", "ja", None, "cannot be translated auto→ja: choose from ja→en, en→ja, de→en"),
+        ("x", "auto", "auto", "none", "no run 'none' is served: choose from one, other, back, german"),
+        ("x", "en", "ja", "one", "no run one translates en→ja"),
+    ],
+)
+def test_what_no_run_translates_is_refused(
+    text: str, source: str, target: str, name: str | None, complaint: str
+) -> None:
+    with pytest.raises(HTTPException) as caught:
+        SERVICE.choose(text, source, target, name)
+    assert caught.value.status_code == 400
+    assert complaint in caught.value.detail
+
+
+@pytest.mark.parametrize(
+    ("text", "languages", "expected"),
+    [
+        ("駅はどこですか。", "en ja", ("ja", 100.0)),
+        ("京都", "en ja", ("ja", 100.0)),  # might be Chinese, which is not available
+        ("京都", "ja zh", ("zh", 100.0)),
+        ("Wo ist der Bahnhof?", "en de", ("en", 50.0)),  # letters cannot tell
+        ("寺はtemple", "en ja", ("en", 75.0)),
+        ("寺は庭だzen", "en ja", ("ja", 57.1)),
+        ("トム・クルーズ", "en ja", ("ja", 100.0)),  # the dot is not a letter
+        ("1603 – 1868", "de en", ("de", 0.0)),
+        ("我是学生。", "zh-CN en", ("zh-CN", 100.0)),
+        ("Where?", "zh_CN en-GB", ("en-GB", 100.0)),
+        ("", "ja", ("ja", 0.0)),
+        ("Where?", "ja zh", None),
+        ("どこ", "en de", None),
+    ],
+)
+def test_letters_tell_the_language(text: str, languages: str, expected: tuple[str, float] | None) -> None:
+    assert detect(text, languages.split()) == expected
+    assert (language_name("ja"), language_name("tlh")) == ("Japanese", "tlh")
+
+
+@pytest.mark.parametrize(
+    ("limits", "complaint"),
+    [
+        *(({name: 0}, f"{name}=0 lets nothing through") for name in asdict(Limits()) if name != "collect_ms"),
+        ({"timeout_s": float("nan")}, "timeout_s=nan"),
+        ({"queue_texts": 9, "max_texts": 10}, "queue_texts=9 has no room for the max_texts=10"),
+    ],
+    ids=str,
+)
+def test_limits_that_let_nothing_through_are_refused(limits: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        Limits(**limits)
+
+
+# ---- LibreTranslate's endpoint
+
+
+def post(routes: list[Route], path: str = "/translate", limits: Limits = LIMITS, **how: Any) -> httpx.Response:
+    return ask(create_app(routes, limits), lambda client: client.post(path, **how))
+
+
+def translated(routes: list[Route], q: object, **fields: object) -> Any:
+    answer = post(routes, json={"q": q, **JA_EN, **fields})
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "application/json"
+    return answer.json()
+
+
+def refused(answer: httpx.Response, status: int) -> str:
+    """Return the one-line error of an answer in LibreTranslate's format."""
+    assert answer.status_code == status, answer.text
+    (error,) = answer.json().values()
+    assert list(answer.json()) == ["error"]
+    assert isinstance(error, str)
+    assert "\n" not in error
+    assert len(error) < 300
+    return error
+
+
+def test_texts_lists_and_lines_keep_their_shape(scribe: Scribe) -> None:
+    text = TEXT.src[3]
+    assert translated([route()], text) == {"translatedText": translator().translate([text])[0].text}
+    for q, expected in (
+        (["ab", "", "cd", "ef"], ["ba", "", "dc", "fe"]),
+        ([], []),
+        ("ab\r\n\ncd\n", "ba\n\ndc\n"),
+        ("<script>alert(1)</script>&amp;", "<script>alert(1)</script>&amp;"[::-1]),
+        ("寺" * LONGEST, "寺" * LONGEST),  # just short enough
+        (["\U00010000" * 25] * 8, ["\U00010000" * 25] * 8),
+    ):
+        assert translated([scribe.route()], q) == {"translatedText": expected}
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"data": {"q": "寺、川", **JA_EN, "format": "text", "api_key": ""}},
+        {"content": "q=寺、川&source=ja&target=en".encode(), "headers": {"content-type": f"{FORM['content-type']}; x"}},
+        {"files": {"q": (None, "寺、川"), "source": (None, "ja"), "target": (None, "en")}},
+        {"content": json.dumps({"q": "寺、川", **JA_EN}).encode()},  # of no declared type
+        {"json": {"q": "寺、川", **JA_EN, "api_key": "x", "alternatives": "0"}},
+    ],
+    ids=["urlencoded", "curl", "multipart", "bare", "json"],
+)
+def test_json_and_forms_say_the_same(scribe: Scribe, how: dict[str, Any]) -> None:
+    answer = post([scribe.route()], **how)
+    assert (answer.status_code, answer.json()) == (200, {"translatedText": "川、寺"})
+
+
+def test_a_field_given_twice_is_a_list(scribe: Scribe) -> None:
+    answer = post([scribe.route()], data={"q": ["ab", "cd"], **JA_EN})
+    assert answer.json() == {"translatedText": ["ba", "dc"]}
+
+
+def test_the_language_is_found_text_by_text(scribe: Scribe) -> None:
+    back = Scribe()
+    routes, auto = [scribe.route("there"), back.route("back", "en", "ja")], {"source": "auto", "target": "auto"}
+    found = translated(routes, ["寺は", "temple", "川は"], **auto)
+    assert found["translatedText"] == ["は寺", "elpmet", "は川"]
+    assert [guess["language"] for guess in found["detectedLanguage"]] == ["ja", "en", "ja"]
+    assert (scribe.calls, back.calls) == ([["寺は", "川は"]], [["temple"]])
+    one = translated(routes, "temple", **auto)
+    assert one["detectedLanguage"] == {"language": "en", "confidence": 100.0}
+
+
+def test_alternatives_are_the_next_best() -> None:
+    text = f"{TEXT.src[3]}\n{TEXT.src[50]}"
+    expected = translator(beam=3).translate(text.split("\n"), n_best=3)
+    ranked = ["\n".join(line.candidates[rank].text for line in expected) for rank in range(3)]
+    assert translated([route()], text, alternatives=2) == {"translatedText": ranked[0], "alternatives": ranked[1:]}
+    assert translated([route()], [text, "寺"], alternatives=2)["alternatives"][0] == ranked[1:]
+
+
+SURROGATE = "".join(
+    f'--x\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
+    for name, value in {"q": "\\ud800", **JA_EN}.items()
+)
+
+
+@pytest.mark.parametrize(
+    ("how", "complaint"),
+    [
+        ({"json": {**JA_EN}}, "q: Field required"),
+        ({"json": {"q": 7, **JA_EN}}, "q.str: "),
+        ({"json": {"q": [1] * 5_000, **JA_EN}}, " more"),
+        ({"json": {"q": "x", "source": "ja", "target": "fr"}}, "choose from ja→en"),
+        ({"json": {"q": "x", **JA_EN, "format": "html"}}, "format: "),
+        ({"json": {"q": "x", **JA_EN, "alternatives": 16}}, "alternatives: "),
+        ({"json": {"q": "x", **JA_EN, "alternatives": -1}}, "alternatives: "),
+        ({"json": ["x"]}, "object"),
+        ({"content": b"q=x"}, "JSON"),
+        ({"content": b""}, "JSON"),
+        ({"content": b"\xff\xfe\xfa"}, "JSON"),
+        ({"content": b"[" * 2000}, "JSON"),
+        ({"content": b'{"q": "\\ud800", "source": "ja", "target": "en"}'}, "JSON"),
+        ({"content": b"q=%ff", "headers": FORM}, "cannot be read"),
+        ({"content": b"q=\xff", "headers": FORM}, "cannot be read"),
+        ({"content": "&".join(["q=x"] * 1001).encode(), "headers": FORM}, "cannot be read"),
+        ({"data": {"q": "x"}}, "source: Field required; target: Field required"),
+        ({"files": {"q": ("name", b"x")}}, "files"),
+        ({"content": b"x", "headers": {"content-type": "multipart/form-data"}}, ""),
+        (
+            {
+                "content": f"{SURROGATE}--x--\r\n".encode(),
+                "headers": {"content-type": "multipart/form-data; boundary=x; charset=raw_unicode_escape"},
+            },
+            "",
+        ),
+        ({"json": {"q": "x" * (LONGEST + 1), **JA_EN}}, "201 characters exceed the limit of 200"),
+        ({"json": {"q": ["x" * LONGEST, "y"], **JA_EN}}, "201 characters"),
+        ({"json": {"q": ["x"] * 9, **JA_EN}}, "9 lines exceed the limit of 8"),
+        ({"json": {"q": "\n" * 8, **JA_EN}}, "9 lines"),
+    ],
+)
+def test_a_mistake_is_answered_with_one_line(scribe: Scribe, how: dict[str, Any], complaint: str) -> None:
+    assert complaint in refused(post([scribe.route()], **how), 400)
+    assert scribe.calls == []
+
+
+def test_a_long_body_is_refused_whether_it_says_so_or_not(scribe: Scribe) -> None:
+    body = b" " * (LIMITS.max_bytes + 1)
+    n_read = 0
+
+    async def in_parts() -> Any:
+        nonlocal n_read
+        for i in range(0, 8 * len(body), 1000):
+            n_read = i
+            yield body[:1000]
+
+    assert "longer than" in refused(post([scribe.route()], content=body), 413)
+    assert "longer than" in refused(post([scribe.route()], content=in_parts()), 413)
+    assert n_read < 2 * len(body)
+    assert "longer than" in refused(post([scribe.route()], content=in_parts(), headers=FORM), 413)
+    assert refused(post([scribe.route()], content=body[1:]), 400)
+
+
+def test_the_longest_text_fits_however_it_is_written(scribe: Scribe) -> None:
+    limits = Limits(max_chars=5000)
+    question = {"q": "\U0001f600" * limits.max_chars, **JA_EN}
+    escaped = json.dumps(question).encode()  # twelve bytes per character, as in a form
+    assert len(escaped) > 12 * limits.max_chars
+    for how in ({"content": escaped}, {"data": question}):
+        assert post([scribe.route()], limits=limits, **how).json() == {"translatedText": question["q"]}
+
+
+# ---- the page, and its endpoint
+
+
+def test_the_page_is_told_where_the_model_looked() -> None:
+    text = f"{TEXT.src[3]}\n\n{TEXT.src[50]}"
+    question = {"text": text, "n_best": 3, "attention": True, "beam": 4}
+    answer = post([route()], "/api/translate", json=question).json()
+    assert (answer["run"], answer["source"], answer["target"]) == ("tiny", "ja", "en")
+    expected = line_translator().translate(text.split("\n"), Options(4, 3, True))
+    for found, line in zip(answer["lines"], expected, strict=True):
+        assert found["source_tokens"] == line.source_tokens
+        assert found["pieces"] == line.translation.n_pieces
+        for i, (one, candidate) in enumerate(zip(found["candidates"], line.translation.candidates, strict=True)):
+            assert (one["text"], one["tokens"]) == (candidate.text, candidate.tokens)
+            assert one["attention"] == (line.attention[i] if line.attention else None)
+    assert len(answer["lines"][0]["candidates"]) == 3
+    assert answer["lines"][1]["candidates"] == [{"text": "", "score": 0.0, "tokens": [], "attention": None}]
+    (line,) = post([route()], "/api/translate", json={"text": TEXT.src[3]}).json()["lines"]
+    assert (line["source_tokens"], line["candidates"][0]["attention"]) == ([], None)
+
+
+def test_the_page_chooses_run_and_beam(scribe: Scribe) -> None:
+    other = Scribe()
+    routes = [scribe.route("one"), other.route("other", "en", "ja")]
+    post(routes, "/api/translate", json={"text": "x", "run": "one", "beam": 3, "n_best": 2})
+    post(routes, "/api/translate", json={"text": "寺", "source": "en", "target": "ja"})
+    assert (scribe.options, other.options) == ([Options(3, 2, False)], [Options(None, 1, False)])
+
+
+@pytest.mark.parametrize(
+    ("question", "complaint"),
+    [
+        ({"text": "x", "beem": 3}, "beem: "),
+        ({"text": "x", "beam": 0}, "beam: "),
+        ({"text": "x", "beam": 17}, "beam: "),
+        ({"text": "x", "n_best": 0}, "n_best: "),
+        ({"text": "x", "beam": 2, "n_best": 3}, "beam=2 is less than n_best=3: give beam=3"),
+        ({"text": "x", "run": "none"}, "no run 'none' is served: choose from scribe"),
+        ({"text": ["x"]}, "text: "),
+        ({"text": "x" * (LONGEST + 1)}, "201 characters"),
+    ],
+)
+def test_a_mistake_of_the_page_is_one_line(scribe: Scribe, question: dict[str, Any], complaint: str) -> None:
+    assert complaint in refused(post([scribe.route()], "/api/translate", json=question), 400)
+
+
+HTML = bytes(page().body).decode()
+(SCRIPT,) = re.findall(r"<script>(.*?)</script>", HTML, re.S)
+(STYLE,) = re.findall(r"<style>(.*?)</style>", HTML, re.S)
+
+
+def test_the_page_asks_nobody_else_and_runs_nothing_else() -> None:
+    assert not re.findall(r"(?:src|href)=\"(?!data:|docs|metrics)[^\"]*", HTML)
+    assert set(re.findall(r"https?://[\w./]+", HTML)) == {"http://www.w3.org/2000/svg"}  # the name of a format
+    assert not re.findall(r"@import|url\(", STYLE)
+    assert not re.findall(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function", SCRIPT)
+    assert not re.findall(r"\son\w+=\"|\sstyle=\"", HTML)  # the policy would not run them
+    policy = dict(part.split(" ", 1) for part in page().headers["Content-Security-Policy"].split("; "))
+    for name, body in (("script-src", SCRIPT), ("style-src", STYLE)):
+        assert policy[name] == f"'sha256-{base64.b64encode(hashlib.sha256(body.encode()).digest()).decode()}'"
+    assert policy["default-src"] == policy["base-uri"] == policy["frame-ancestors"] == "'none'"
+    assert policy["connect-src"] == "'self'"
+    assert "unsafe" not in str(policy)
+
+
+def test_every_word_and_element_that_the_script_names_is_there() -> None:
+    blocks = dict(re.findall(r"^  (en|ja): \{\n(.*?)^  \},$", SCRIPT, re.S | re.M))
+    known = {speech: set(re.findall(r"(?:^|, )\s*(\w+): (?=[\"`(s])", block, re.M)) for speech, block in blocks.items()}
+    used = set(re.findall(r"words\(\)\.(\w+)", SCRIPT)) | set(re.findall(r"data-(?:word|label)=\"(\w+)\"", HTML))
+    assert len(used) > 20
+    assert known["en"] == known["ja"] == used
+    there = re.findall(r"\bid=\"([\w-]+)\"", HTML)
+    assert set(re.findall(r"\$\(\"([\w-]+)\"\)", SCRIPT)) <= set(there)
+    assert len(there) == len(set(there))
+
+
+# ---- together, and when it cannot
+
+
+def test_fifty_at_once_are_translated_together_and_never_mixed_up() -> None:
+    texts = random.Random(1).sample(TEXT.src, 50)
+    expected = [found.text for found in translator().translate(texts)]
+    calls: list[int] = []
+    own = line_translator()
+
+    def counted(lines: Any, options: Options) -> Any:
+        calls.append(len(lines))
+        return own.translate(lines, options)
+
+    async def question(client: httpx.AsyncClient) -> list[httpx.Response]:
+        return await asyncio.gather(*(client.post("/translate", json={"q": text, **JA_EN}) for text in texts))
+
+    limits = Limits(batch_texts=25, collect_ms=60_000)  # a full batch waits for nobody
+    answers = ask(create_app([Route("tiny", "ja", "en", 2, counted)], limits), question)
+    assert [answer.json()["translatedText"] for answer in answers] == expected
+    assert calls == [25, 25]
+    assert len(set(expected)) > 25
+
+
+Post = Callable[[str | list[str]], "asyncio.Future[httpx.Response]"]
+
+
+def while_held_up(
+    scribe: Scribe, then: Callable[[httpx.AsyncClient, Post], Awaitable[list[Any]]], limits: Limits = LIMITS
+) -> list[Any]:
+    """Return what is found while the scribe is working on "ab", whose answer comes in front."""
+
+    async def question(client: httpx.AsyncClient) -> list[Any]:
+        def one(q: str | list[str]) -> asyncio.Future[httpx.Response]:
+            return asyncio.ensure_future(client.post("/translate", json={"q": q, **JA_EN}))
+
+        with scribe.held_up():
+            first = one("ab")
+            await asyncio.to_thread(scribe.has_begun.wait, 20)
+            found = await then(client, one)
+        return [await first, *[await one if isinstance(one, asyncio.Future) else one for one in found]]
+
+    return ask(create_app([scribe.route()], limits), question)
+
+
+async def queued(client: httpx.AsyncClient, n: int) -> str:
+    """Wait until so many texts do; the page of figures that says so."""
+    while f'miyako_queue_texts{{run="scribe"}} {n}.0' not in (found := (await client.get("/metrics")).text):
+        await asyncio.sleep(0.01)
+    return found
+
+
+def test_too_many_are_told_to_come_back_and_leave_nothing_behind(scribe: Scribe) -> None:
+    async def then(client: httpx.AsyncClient, one: Post) -> list[Any]:
+        waiting = one(["a"] * 5)
+        await queued(client, 5)
+        return [waiting, await one(["b"] * 8)]
+
+    *answered, full = while_held_up(scribe, then)
+    assert "try again" in refused(full, 503)
+    assert int(full.headers["retry-after"]) >= 1
+    assert [answer.status_code for answer in answered] == [200, 200]
+    assert [text for call in scribe.calls for text in call] == ["ab", *["a"] * 5]
+
+
+def test_what_takes_too_long_is_given_up(scribe: Scribe) -> None:
+    async def then(_: httpx.AsyncClient, one: Post) -> list[Any]:
+        return [await one("c")]
+
+    for late in while_held_up(scribe, then, Limits(timeout_s=1, batch_texts=1)):
+        assert "within 1 seconds" in refused(late, 504)
+    assert scribe.calls == [["ab"]]  # c was not worked on any more
+
+
+def test_a_fault_of_the_model_and_what_is_not_there_are_one_line(scribe: Scribe) -> None:
+    assert "pen" not in refused(post([scribe.route()], json={"q": "!", **JA_EN}), 500)
+    for path, status in (("/nowhere", 404), ("/translate", 405)):
+        assert refused(get(path, [scribe.route()]), status)
+
+
+# ---- about the server
+
+
+def get(path: str, routes: list[Route]) -> httpx.Response:
+    return ask(create_app(routes, LIMITS), lambda client: client.get(path))
+
+
+def test_the_server_describes_itself(scribe: Scribe) -> None:
+    routes = [scribe.route("a"), scribe.route("b"), scribe.route("c", "en", "ja"), scribe.route("d", "ja", "de")]
+    assert get("/health", routes).json() == {"status": "ok"}
+    assert get("/languages", routes).json() == [
+        {"code": "ja", "name": "Japanese", "targets": ["en", "de"]},
+        {"code": "en", "name": "English", "targets": ["ja"]},
+    ]
+    found = get("/api/runs", routes[:1]).json()
+    assert found["runs"] == [{"name": "a", "source": "ja", "target": "en", "beam": 4}]
+    assert (found["max_chars"], found["max_texts"], found["max_beam"]) == (LONGEST, 8, 16)
+    answer = get("/", routes)
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    assert "script-src 'sha256-" in answer.headers["content-security-policy"]
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert "<title>都 Miyako</title>" in answer.text
+
+
+def test_the_documentation_has_both_endpoints_and_needs_no_network(scribe: Scribe) -> None:
+    paths = get("/openapi.json", [scribe.route()]).json()["paths"]
+    content = paths["/translate"]["post"]["requestBody"]["content"]
+    assert set(content) == {"application/json", FORM["content-type"]}
+    assert set(content["application/json"]["schema"]["properties"]) >= {"q", "source", "target", "alternatives"}
+    assert "/api/translate" in paths
+    text = get("/docs", [scribe.route()]).text
+    assert all(f" {path}</code>" in text for path in paths)
+    assert "<td><code>alternatives</code></td>" in text
+    assert "number of alternative translations" in text
+    assert "://" not in text  # it requests nothing from the network
+
+
+def figures(text: str) -> dict[tuple[str, ...], float]:
+    """Each sample of a page for Prometheus, by name and labels."""
+    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    return {(sample.name, *map(str, sample.labels.values())): sample.value for sample in samples}
+
+
+def test_all_is_counted(scribe: Scribe) -> None:
+    name = 'a"b\\c\nd'
+
+    async def question(client: httpx.AsyncClient) -> str:
+        for question in ({"q": "ab", **JA_EN}, {"q": ["cd", "ef"], **JA_EN}, {"q": "!", **JA_EN}, {}):
+            await client.post("/translate", json=question)
+        for path in ("/any/name", "/another"):
+            await client.get(path)
+        return (await client.get("/metrics")).text
+
+    found = figures(ask(create_app([scribe.route(name)], LIMITS), question))
+    assert [found["miyako_requests_total", "/translate", status] for status in ("200", "400", "500")] == [2, 1, 1]
+    assert found["miyako_requests_total", "other", "404"] == 2
+    assert found["miyako_request_seconds_count", "/translate"] == 4
+    assert found["miyako_batch_texts_count", name] == 3
+    assert found["miyako_batch_texts_sum", name] == 4
+    assert found["miyako_queue_texts", name] == 0
+    assert not [labels for labels in found if "created" in labels[0]]
+
+
+def test_who_hangs_up_is_not_worked_for(scribe: Scribe) -> None:
+    """Through a real socket: an abandoned request leaves the queue."""
+    with serving([scribe.route()], LIMITS) as url, httpx.Client(base_url=url, timeout=60) as client:
+
+        def n_waiting() -> float:
+            return figures(client.get("/metrics").text)["miyako_queue_texts", "scribe"]
+
+        async def hang_up() -> None:
+            async with httpx.AsyncClient(base_url=url, timeout=60) as other:
+                first = asyncio.ensure_future(other.post("/translate", json={"q": "ab", **JA_EN}))
+                await asyncio.to_thread(scribe.has_begun.wait, 20)
+                waiting = asyncio.ensure_future(other.post("/translate", json={"q": "gone", **JA_EN}))
+                assert await asyncio.to_thread(eventually, lambda: n_waiting() == 1)
+                waiting.cancel()
+                assert await asyncio.to_thread(eventually, lambda: n_waiting() == 0)
+                scribe.may_work.set()
+                assert (await first).json() == {"translatedText": "ba"}
+
+        with scribe.held_up():
+            asyncio.run(hang_up())
+        assert client.post("/translate", json={"q": "cd", **JA_EN}).status_code == 200
+        assert 'status="499"' in client.get("/metrics").text
+    assert scribe.calls == [["ab"], ["cd"]]
+
+
+def half_a_request(url: str) -> socket.socket:
+    """A client that has announced more than it sends."""
+    host, port = url.removeprefix("http://").split(":")
+    client = socket.create_connection((host, int(port)), 20)
+    head = "POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 50\r\n\r\n"
+    client.sendall(head.encode() + b'{"q": "ab", ')
+    return client
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(scribe: Scribe, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "_READING_S", 0.2)
+    with serving([scribe.route()], LIMITS) as url, half_a_request(url) as client:
+        answer = b"".join(iter(lambda: client.recv(4096), b""))  # to the end: the connection is closed
+    head, _, body = answer.decode().partition("\r\n\r\n")
+    assert head.startswith("HTTP/1.1 408 ")
+    assert list(json.loads(body)) == ["error"]
+    assert scribe.calls == []
+
+
+def test_who_hangs_up_while_asking_is_counted(scribe: Scribe) -> None:
+    with serving([scribe.route()], LIMITS) as url, httpx.Client(base_url=url, timeout=60) as client:
+        half_a_request(url).close()
+        assert eventually(lambda: 'status="499"} 1' in client.get("/metrics").text)
+    assert scribe.calls == []
+
+
+# ---- a socket and signals
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "complaint"),
+    [
+        ("127.0.0.1", 65536, r"port 65536\b"),
+        ("127.0.0.1", -1, r"port -1\b"),
+        ("..", 0, "is not a host name: --host"),
+        ("a" * 70 + ".org", 0, "is not a host name: --host"),
+        ("192.0.2.1", 8077, r"cannot listen on 192.0.2.1, port 8077 \([^()]+\): --host"),
+    ],
+)
+def test_an_address_that_cannot_be_had_is_refused(host: str, port: int, complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        bind(host, port)
+
+
+def test_of_two_that_begin_at_once_one_has_the_port() -> None:
+    with bind("127.0.0.1", 0) as first:
+        port = first.getsockname()[1]
+        assert address(first) == f"http://127.0.0.1:{port}"
+        with pytest.raises(ValueError, match=rf"port {port} \([^()]+\): another program uses it"):
+            bind("127.0.0.1", port)
+
+
+@pytest.fixture(autouse=True)
+def exits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Statuses that the process was to be left with at once: not even a visitor in trouble ends the tests."""
+    exits: list[int] = []
+    monkeypatch.setattr(os, "_exit", exits.append)
+    return exits
+
+
+def is_closed(url: str) -> bool:
+    try:
+        httpx.get(f"{url}/health", timeout=60)
+    except httpx.ConnectError:
+        return True
+    except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
+        pass  # it was closing: look again
+    return False
+
+
+def serve_to(scribe: Scribe, visit: Callable[[str], None]) -> None:
+    """Serve in this thread, which alone receives signals, to a visitor in another one."""
+    trouble: list[BaseException] = []
+
+    def guarded() -> None:
+        try:
+            with scribe.held_up():
+                visit(address(bound))
+        except BaseException as error:
+            trouble.append(error)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    bound, visitor = bind("127.0.0.1", 0), threading.Thread(target=guarded)
+    try:
+        Server(create_app([scribe.route()], Limits(collect_ms=0, batch_texts=1)), visitor.start).serve_until_told(bound)
+    finally:
+        visitor.join(20)
+        assert not trouble
+
+
+def posted(url: str, text: str, answers: list[str]) -> threading.Thread:
+    def post_it() -> None:
+        answers.append(httpx.post(f"{url}/translate", json={"q": text, **JA_EN}, timeout=20).json()["translatedText"])
+
+    thread = threading.Thread(target=post_it)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_what_has_begun_or_waits_is_finished_and_nothing_new_is_taken(scribe: Scribe, number: signal.Signals) -> None:
+    answers: list[str] = []
+
+    def visit(url: str) -> None:
+        first = posted(url, "ab", answers)
+        assert scribe.has_begun.wait(20)
+        second = posted(url, "cd", answers)
+        waiting = 'miyako_queue_texts{run="scribe"} 1.0'
+        assert eventually(lambda: waiting in httpx.get(f"{url}/metrics", timeout=60).text)
+        os.kill(os.getpid(), number)
+        assert eventually(lambda: is_closed(url))
+        threading.Event().wait(0.5)  # time enough to give up
+        assert answers == []
+        scribe.may_work.set()
+        first.join(20)
+        second.join(20)
+
+    before = signal.getsignal(number)
+    if number == signal.SIGINT:
+        with pytest.raises(KeyboardInterrupt):
+            serve_to(scribe, visit)
+    else:
+        serve_to(scribe, visit)
+    assert sorted(answers) == ["ba", "dc"]
+    assert signal.getsignal(number) is before
+
+
+def test_the_second_signal_ends_it_at_once(scribe: Scribe, exits: list[int]) -> None:
+    def visit(url: str) -> None:
+        posted(url, "ab", [])
+        assert scribe.has_begun.wait(20)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert eventually(lambda: is_closed(url))
+        assert exits == []
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert eventually(lambda: exits == [143])
+
+    serve_to(scribe, visit)
+
+
+# ---- serve.py, in this process
+
 
 def run_back(root: Path) -> Path:
     """A run that translates from English to Japanese."""
-    there = run(root / "there")
-    config = TranslationConfig.load(there / CONFIG)
+    config = TranslationConfig.load(run(root / "there") / CONFIG)
     pair = TokenizerPair(tokenizers().tgt, tokenizers().src)
-    folder = create_run(
-        replace(config, name="back", data=replace(config.data, src_lang="en", tgt_lang="ja")), pair, root
-    )
+    data = replace(config.data, src_lang="en", tgt_lang="ja")
+    folder = create_run(replace(config, name="back", data=data), pair, root)
     write_weights(lively(MODEL, len(pair.src), len(pair.tgt)).state_dict(), folder / WEIGHTS, 0.0)
     return folder
 
 
-def touch(folder: Path, time: int) -> None:
+def touch(folder: Path, time: int) -> Path:
     os.utime(folder / WEIGHTS, (time, time))
+    return folder
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """A translator, two that translate back, the newer one first, and one of another task."""
     root = tmp_path_factory.mktemp("pickles")
-    touch(run(root), 2_000_000_000)
-    touch(run_back(root), 1_500_000_000)
-    touch(run_back(root), 1_600_000_000)
-    language_run(root)
-    return root
+    there, older, newer = touch(run(root), 2_000_000_000), run_back(root), run_back(root)
+    return [there, touch(newer, 1_600_000_000), touch(older, 1_500_000_000), language_run(root)]
 
 
-class Served:
-    """What would have been served, and the messages."""
-
-    def __init__(self) -> None:
-        self.apps: list[FastAPI] = []
-        self.status: object = None
-        self.out = self.err = ""
+class Served(list[tuple[FastAPI, Limits]]):
+    """What would have been served."""
 
 
-Command = Callable[..., Served]
+Command = Callable[..., Outcome]
 
 
 @pytest.fixture
-def command(root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+def served() -> Served:
+    return Served()
+
+
+@pytest.fixture
+def command(
+    runs: list[Path], served: Served, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Command:
+    root = runs[0].parent
     monkeypatch.setattr(serve, "PICKLES", root)
     monkeypatch.setattr(serve, "find_run", lambda name, root=root: find_run(name, root=root))
 
-    def run_it(*arguments: str | Path) -> Served:
-        served = Served()
+    class Recorder:
+        def __init__(self, app: tuple[FastAPI, Limits], on_ready: Callable[[], object]) -> None:
+            served.append(app)
+            self._on_ready = on_ready
 
-        class Recorder:
-            def __init__(self, app: FastAPI, on_ready: Callable[[], object]) -> None:
-                served.apps.append(app)
-                self._on_ready = on_ready
+        def serve_until_told(self, bound: socket.socket) -> None:
+            self._on_ready()
+            bound.close()
 
-            def serve_until_told(self, bound: socket.socket) -> None:
-                self._on_ready()
-                bound.close()
+    monkeypatch.setattr(serve, "Server", Recorder)
+    monkeypatch.setattr(serve, "create_app", lambda routes, limits: (create_app(routes, limits), limits))
 
-        monkeypatch.setattr(serve, "Server", Recorder)
+    def run_it(*arguments: object) -> Outcome:
         monkeypatch.setattr(sys, "argv", ["serve.py", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            run_command("serve.py", serve.main)
-        served.status = ended.value.code
-        served.out, served.err = capsys.readouterr()
-        del ended
+        found = outcome("serve.py", serve.main, capsys)
         gc.collect()
-        return served
+        return found
 
     return run_it
 
 
-def complaint(served: Served) -> str:
-    assert served.status == 2
-    assert not served.out
-    assert served.err.startswith("serve.py: error: ")
-    assert served.err.count("\n") == 1
-    return served.err
-
-
-def names(root: Path, name: str) -> list[str]:
-    """Folders of runs, the newest first."""
-    return [folder.name for folder in sorted(root.glob(f"{name}-*"), key=lambda f: -(f / WEIGHTS).stat().st_mtime)]
-
-
-def test_the_newest_run_and_the_newest_back_are_served_in_one_line(command: Command, root: Path) -> None:
+def test_the_newest_run_and_the_newest_back_are_served_in_one_line(command: Command, runs: list[Path]) -> None:
     found = command("--port", "0")
     assert (found.status, found.err) == (0, "")
-    (there,), (back, _) = names(root, "tiny"), names(root, "back")
-    address, said = found.out.split(" serves ")
-    assert address.startswith("http://127.0.0.1:")
-    assert said == f"{there} (ja→en), {back} (en→ja); Ctrl-C quits\n"
+    url, said = found.out.split(" serves ")
+    assert url.startswith("http://127.0.0.1:")
+    assert said == f"{runs[0].name} (ja→en), {runs[1].name} (en→ja); Ctrl-C quits\n"
 
 
 def test_a_run_without_a_way_back_is_served_alone(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="train one first"):
+        serve.default_runs(tmp_path)
     folder = run(tmp_path)
     touch(language_run(tmp_path), 2_100_000_000)
     broken = tmp_path / "broken"
@@ -129,81 +949,114 @@ def test_a_run_without_a_way_back_is_served_alone(tmp_path: Path) -> None:
     assert serve.default_runs(tmp_path) == [folder]
 
 
-def test_each_run_answers_as_translating_with_it_does(command: Command, root: Path) -> None:
-    (there,), (_, older) = names(root, "tiny"), names(root, "back")
-    found = command("--run", there, "--run", root / older, "--port", "0")
+def test_each_run_answers_as_translating_with_it_does(command: Command, served: Served, runs: list[Path]) -> None:
+    command("--run", runs[0].name, "--run", runs[2], "--port", "0")
+    ((app, _),) = served
 
-    async def ask() -> list[str]:
-        async with asking(found.apps[0]) as client:
-            questions = [
-                {"q": TEXT.src[5], "source": "ja", "target": "en"},
-                {"q": TEXT.tgt[5], "source": "auto", "target": "ja"},
-            ]
-            return [(await client.post("/translate", json=q)).json()["translatedText"] for q in questions]
+    async def question(client: httpx.AsyncClient) -> list[str]:
+        questions = ({"q": TEXT.src[5], **JA_EN}, {"q": TEXT.tgt[5], "source": "auto", "target": "ja"})
+        return [(await client.post("/translate", json=one)).json()["translatedText"] for one in questions]
 
     offline = [
-        load_run(root / name, torch.device("cpu")).translator().translate([text])[0].text
-        for name, text in ((there, TEXT.src[5]), (older, TEXT.tgt[5]))
+        load_run(folder, torch.device("cpu")).translator().translate([text])[0].text
+        for folder, text in ((runs[0], TEXT.src[5]), (runs[2], TEXT.tgt[5]))
     ]
-    assert asyncio.run(ask()) == offline
+    assert ask(app, question) == offline
     assert all(offline)
 
 
-def test_limits_are_options(command: Command) -> None:
-    app = command("--port", "0", "--max_chars", "7", "--max_texts", "2").apps[0]
-
-    async def ask() -> list[int]:
-        async with asking(app) as client:
-            return [
-                (await client.post("/translate", json={"q": q, "source": "ja", "target": "en"})).status_code
-                for q in ("x" * 7, "x" * 8, ["x"] * 2, ["x"] * 3)
-            ]
-
-    assert asyncio.run(ask()) == [200, 400, 200, 400]
-
-
-def test_every_limit_and_the_address_are_options(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_limit_and_the_address_are_options(command: Command, served: Served) -> None:
     try:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
     except OSError as error:
         pytest.skip(f"this machine has no IPv6 ({error})")
-    found: list[Limits] = []
-    monkeypatch.setattr(serve, "create_app", lambda _, limits: found.append(limits))
     limits = Limits(7, 2, 3, 4.5, 6, 7.5)
     options = [word for name, value in asdict(limits).items() for word in (f"--{name}", value)]
-    said = command("--host", "::1", "--port", "0", "--device", "cpu", *options).out
-    assert found == [limits]
-    assert said.startswith("http://[::1]:")
-
-
-def test_a_taken_port_is_one_line(command: Command) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        assert (
-            f"port {port} (Address already in use): another program uses it: give another port, or --port 0"
-            in complaint(command("--port", port))
-        )
+    found = command("--host", "::1", "--port", "0", "--device", "cpu", *options)
+    assert [own for _, own in served] == [limits]
+    assert found.out.startswith("http://[::1]:")
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--run", "nowhere"], "no run nowhere"),
-        (["--prot", "0"], "unknown option prot: did you mean --port?"),
-        (["--batch_texts", "0"], "batch_texts=0 lets nothing through"),
-        (["--precision", "fp16"], "precision=fp16 needs CUDA"),
-        (["--port", "70000"], "port 70000"),
+        ("--run nowhere", "no run nowhere"),
+        ("--run tiny --run tiny", "two runs are called tiny"),
+        ("--prot 0", "did you mean --port?"),
+        ("--batch_texts 0", "batch_texts=0 lets nothing through"),
+        ("--precision fp16", "precision=fp16 needs CUDA"),
+        ("--port 70000", "port 70000"),
     ],
 )
-def test_a_mistake_is_one_line(command: Command, arguments: list[str], said: str) -> None:
-    assert said in complaint(command(*arguments, *([] if "--port" in arguments else ["--port", "0"])))
+def test_a_mistake_is_one_line(command: Command, served: Served, arguments: str, said: str) -> None:
+    assert said in command("--port", "0", *arguments.split()).complaint
+    assert not served
 
 
-def test_a_run_given_twice_is_one_line(command: Command, root: Path) -> None:
-    (there,) = names(root, "tiny")
-    assert f"two runs are called {there}" in complaint(command("--run", there, "--run", there, "--port", "0"))
+# ---- the benchmark detects wrong answers; speed is not tested
 
 
-def test_without_any_run_it_is_said_how_to_train_one(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="train one first"):
-        serve.default_runs(tmp_path)
+BENCH_TEXTS = TEXT.src[:40]
+
+
+@pytest.fixture(scope="module")
+def offline() -> dict[str, str]:
+    found = translator().translate(BENCH_TEXTS)
+    return {text: one.text for text, one in zip(BENCH_TEXTS, found, strict=True)}
+
+
+def checked(answers: list[Answer], offline: dict[str, str]) -> Measurement:
+    return bench.checked(answers, 2.0, 4, offline, translator())
+
+
+def test_each_fault_is_called_by_its_name(offline: dict[str, str]) -> None:
+    found = checked([Answer(text, offline[text], 0.001 * (i + 1)) for i, text in enumerate(BENCH_TEXTS)], offline)
+    assert (found.answers, found.errors, found.mixed_up, found.differing, found.ties) == (40, 0, 0, 0, 0)
+    assert (found.sentences_per_s, found.p50_ms, found.p99_ms) == pytest.approx((20, 20.5, 40))
+    first, second, third = BENCH_TEXTS[:3]
+    assert offline[third] != offline[second]
+    said = [(first, offline[first]), (second, offline[third]), (second, "nonsense"), (second, None)]
+    found = checked([Answer(text, translation, 0.1) for text, translation in said], offline)
+    assert (found.answers, found.mixed_up, found.differing, found.errors, found.ties) == (3, 1, 1, 1, 0)
+    found = checked([Answer(second, offline[second], 0.1)], offline | {second: "what a batch has found"})
+    assert (found.ties, found.differing, found.mixed_up) == (1, 0, 0)
+    with pytest.raises(ValueError, match="none of 1 requests was answered"):
+        checked([Answer(first, None, 0.1)], offline)
+
+
+def test_clients_ask_at_once_and_none_the_same(scribe: Scribe) -> None:
+    with serving([scribe.route()], Limits(collect_ms=100)) as url:
+        answers, elapsed = asyncio.run(bench.besiege(url, JA_EN, BENCH_TEXTS, 4, 0.5, tqdm(disable=True)))
+        failed, _ = asyncio.run(bench.besiege(url, JA_EN | {"source": "fr"}, BENCH_TEXTS, 1, 0.5, tqdm(disable=True)))
+    assert elapsed >= 0.5
+    assert {answer.translation == answer.text[::-1] for answer in answers} == {True}
+    assert {answer.translation for answer in failed} == {None}
+    assert max(map(len, scribe.calls)) > 1
+    assert all(len(set(call)) == len(call) <= 4 for call in scribe.calls)
+    assert len(answers) == sum(map(len, scribe.calls))
+
+
+@pytest.mark.slow
+def test_a_server_in_a_process_of_its_own_is_measured(tmp_path: Path) -> None:
+    own = load_run(run(tmp_path), torch.device("cpu"))
+    one, four = bench.measure(own, BENCH_TEXTS, [1, 4], 0.5, "fp32")
+    for found in (one, four):
+        assert found.answers > 0
+        assert (found.errors, found.mixed_up, found.differing) == (0, 0, 0)
+    assert (one.clients, four.clients) == (1, 4)
+    assert bench.figures([one, four])["together_x"] == four.sentences_per_s / one.sentences_per_s
+
+
+@pytest.mark.parametrize(
+    ("script", "complaint"),
+    [("exit 2", r"did not start \(status 2\)"), ("trap '' TERM; echo http://x serves; exit 3", "ended with status 3")],
+)
+def test_a_server_that_fails_is_said_so(
+    script: str, complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    with pytest.raises(ValueError, match=complaint), bench.served(tmp_path) as url:
+        assert url == "http://x"

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
@@ -14,8 +15,14 @@ from pathlib import Path
 from typing import Any
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk is full, or a quota or a limit on file size is reached
-_DRAFT = re.compile(r"\..+\.(\d+)\.part")
+_HOST = re.sub(r"[^\w-]", "-", socket.gethostname())
+_DRAFT = re.compile(r"\..+?\.(?:([\w-]+)@)?(\d+)\.part")
 _ABANDONED = 24 * 3600.0  # seconds after which a draft counts as abandoned, even if a process has its pid
+
+
+def draft_suffix() -> str:
+    """Return what the names of this process's drafts end with, by which `sweep_drafts` recognises leftovers."""
+    return f".{_HOST}@{os.getpid()}.part"
 
 
 def _sync(path: Path) -> None:
@@ -93,10 +100,11 @@ def require_writable(folder: Path, remedy: str) -> None:
 
 
 @contextmanager
-def atomic_file(path: Path) -> Iterator[Path]:
+def atomic_file(path: Path, size: int | None = None) -> Iterator[Path]:
     """Yield a name to write to; what was written there replaces `path` if the block succeeds.
 
-    The permissions of an existing file are kept; a link still points to the same place.
+    The permissions of an existing file are kept; a link still points to the same place. `size` is the number of bytes
+    of the complete file, if known.
 
     Raises:
         ValueError: when `path` exists and is not a file.
@@ -105,7 +113,7 @@ def atomic_file(path: Path) -> Iterator[Path]:
     require_file(path)
     path = path.resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}.part")
+    draft = path.with_name(f".{path.name}{draft_suffix()}")
     try:
         yield draft
         if path.exists():
@@ -115,7 +123,7 @@ def atomic_file(path: Path) -> Iterator[Path]:
         _sync(path.parent)
     except OSError as error:
         if error.errno in FULL:
-            raise no_room(path, draft, None, os.strerror(error.errno)) from error
+            raise no_room(path, draft, size, os.strerror(error.errno)) from error
         raise
     finally:
         draft.unlink(missing_ok=True)
@@ -180,14 +188,18 @@ def read_json(path: Path) -> Any:
 def sweep_drafts(folder: Path) -> list[Path]:
     """Remove what killed processes have left half-written in a folder and below it; return what was removed.
 
-    A draft is removed if no process has its writer's pid, if it is older than a day, or if the pid is our own: this is
-    called before anything is written, and in containers every start gets the same pid.
+    A draft of this host is removed if no process has its writer's pid, or if the pid is our own: this is called before
+    anything is written, and in containers every start gets the same pid. A draft of another host, on a shared disk, is
+    removed when it is older than a day, as is any other.
     """
     swept = []
     for draft in sorted(folder.rglob(".*.part")):
         owner = _DRAFT.fullmatch(draft.name)
         with suppress(FileNotFoundError):  # its writer has just finished
-            if owner and (_is_gone(int(owner[1])) or time.time() - draft.lstat().st_mtime > _ABANDONED):
+            if owner and (
+                (owner[1] in (None, _HOST) and _is_gone(int(owner[2])))
+                or time.time() - draft.lstat().st_mtime > _ABANDONED
+            ):
                 if draft.is_dir():
                     shutil.rmtree(draft, ignore_errors=True)
                 else:
@@ -227,7 +239,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     If `path` exists already (because another process was faster, say), it stays.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=f".{os.getpid()}.part", dir=path.parent))
+    draft = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=draft_suffix(), dir=path.parent))
     try:
         yield draft
         draft.chmod(0o755)  # mkdtemp makes it unreadable to other users

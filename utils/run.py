@@ -76,19 +76,65 @@ class Run(NamedTuple):
 
     @property
     def window(self) -> int:
-        """Maximum number of source tokens to translate at a time: as many as in training, </s> included."""
-        return min(self.config.model.max_length, self.config.batch.max_tokens)
+        """Most source tokens to translate at a time, </s> included."""
+        return own_window(self.config)
 
     @property
     def precision(self) -> Precision:
-        """Precision of its training; for an fp16 run whose model is on a CPU, where fp16 is not supported, auto."""
-        trained = self.config.training.precision
-        on_cpu = next(self.model.parameters()).device.type == "cpu"
-        return "auto" if trained == "fp16" and on_cpu else trained
+        """Precision of its training, where its device supports it."""
+        return own_precision(self.config, next(self.model.parameters()).device)
 
     def translator(self, search: SearchConfig | None = None) -> Translator:
         """Return a translator with the present weights; by default with the run's own search settings."""
-        return build_translator([self], search, precision=self.precision)
+        return translator_of([self.model], self.tokenizers, [self.config], search)
+
+
+def own_window(config: TranslationConfig) -> int:
+    """Return the most source tokens to translate at a time, </s> included: as many as in training."""
+    return min(config.model.max_length, config.batch.max_tokens)
+
+
+def own_precision(config: TranslationConfig, device: torch.device) -> Precision:
+    """Return the precision of the training; auto for fp16 on a CPU, where it is not supported."""
+    precision = config.training.precision
+    return "auto" if precision == "fp16" and device.type == "cpu" else precision
+
+
+def translator_of(
+    nets: Sequence[Transformer],
+    tokenizers: TokenizerPair,
+    configs: Sequence[TranslationConfig],
+    search: SearchConfig | None = None,
+    sampling: SamplingConfig | None = None,
+    minimum_bayes_risk: bool = False,
+    precision: Precision | None = None,
+) -> Translator:
+    """Build a translator from a network, its tokenizers and its settings, or from several networks as an ensemble.
+
+    Args:
+        nets: on one device.
+        tokenizers: which all of them share.
+        configs: of each network.
+        search: the search settings; None: those of the first.
+        sampling: if given, draw translations instead of searching.
+        minimum_bayes_risk: order candidates by how much they agree.
+        precision: of the matrix products; None: that of the first.
+    """
+    first, device = configs[0], next(nets[0].parameters()).device
+    dtype = inference_dtype(device, precision or own_precision(first, device))
+    models = [packed(net, dtype) for net in nets]
+    model: Searchable[Any] = models[0] if len(models) == 1 else Ensemble(models)
+    return Translator(
+        model,
+        tokenizers,
+        first.data.tgt_lang,
+        search or first.search,
+        min(map(own_window, configs)),
+        min(config.model.max_length for config in configs),
+        device,
+        sampling,
+        minimum_bayes_risk,
+    )
 
 
 def build_translator(
@@ -98,18 +144,7 @@ def build_translator(
     minimum_bayes_risk: bool = False,
     precision: Precision = "auto",
 ) -> Translator:
-    """Build a translator from one run, or from several as an ensemble.
-
-    Args:
-        runs: on one device; several are an ensemble.
-        search: the search settings; None: those of the first run.
-        sampling: if given, draw translations instead of searching.
-        minimum_bayes_risk: order candidates by how much they agree.
-        precision: of the matrix products.
-
-    Raises:
-        ValueError: when the runs do not share a vocabulary.
-    """
+    """Build a translator from one run, or from several that share a vocabulary; arguments as for `translator_of`."""
     first = runs[0]
     for other in runs[1:]:
         if not all(
@@ -119,21 +154,8 @@ def build_translator(
             raise ValueError(
                 f"{first.folder} and {other.folder} have different vocabularies: an ensemble needs the same"
             )
-    device = next(first.model.parameters()).device
-    search = search or first.config.search
-    models = [packed(run.model, inference_dtype(device, precision)) for run in runs]
-    model: Searchable[Any] = models[0] if len(models) == 1 else Ensemble(models)
-    return Translator(
-        model,
-        first.tokenizers,
-        first.config.data.tgt_lang,
-        search,
-        min(run.window for run in runs),
-        min(run.config.model.max_length for run in runs),
-        device,
-        sampling,
-        minimum_bayes_risk,
-    )
+    nets, configs = [run.model for run in runs], [run.config for run in runs]
+    return translator_of(nets, first.tokenizers, configs, search, sampling, minimum_bayes_risk, precision)
 
 
 def create_run(config: AnyConfig, vocabulary: Vocabulary, root: Path = PICKLES) -> Path:

@@ -1,12 +1,9 @@
-"""The README shows the benchmark's measurements."""
+"""A page shows the benchmark's measurements."""
 
 import json
 from pathlib import Path
 
-import pytest
-
-from bench.decode_table import FOLDER, decode_table
-from bench.results import READMES, with_table
+from bench.decode_table import decode_table
 
 FOUND = [
     ("CTranslate2", "float32", 1, False, 80.0),
@@ -18,13 +15,6 @@ FOUND = [
     ("miyako", "bf16", 5, True, 300.0),
     ("without caches", "fp32", 5, True, 10.0),
 ]
-
-
-@pytest.mark.parametrize("readme", READMES, ids=lambda readme: readme.name)
-def test_the_readme_shows_the_measurements(readme: Path) -> None:
-    page = readme.read_text(encoding="utf-8")
-    assert with_table(page, decode_table(FOLDER), "decoding") == page
-    assert "| greedy, batched |" in page
 
 
 def test_a_row_compares_what_does_the_same(tmp_path: Path) -> None:

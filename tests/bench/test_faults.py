@@ -79,8 +79,12 @@ def test_zeros_in_place_of_zeros_are_no_damage(tmp_path: Path) -> None:
 def test_an_error_of_another_kind_is_found_out(
     checkpoints: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("utils.training.checkpoint._damage", lambda _: None)
-    monkeypatch.setattr("utils.training.checkpoint.DamagedError", RuntimeError)
+    def broken(path: Path, device: torch.device) -> dict[str, Any]:
+        if path.name == checkpoints[-1].name:
+            raise RuntimeError("the archive is odd")
+        return load_checkpoint(path, device)
+
+    monkeypatch.setattr("utils.training.checkpoint.load_checkpoint", broken)
     with pytest.raises(ValueError, match="was fatal"):
         survive_damage(checkpoints, tmp_path / "damaged", 5, 1)
 

@@ -1,20 +1,9 @@
-"""The README shows the benchmark's measurements."""
+"""A page shows the benchmark's measurements."""
 
 import json
 from pathlib import Path
 
-import pytest
-
-from bench.results import READMES, with_table
-from bench.train_table import FOLDER, train_table
-
-
-@pytest.mark.parametrize("readme", READMES, ids=lambda readme: readme.name)
-def test_the_readme_shows_the_measurements_once_there_are_any(readme: Path) -> None:
-    page = readme.read_text(encoding="utf-8")
-    assert "<!-- training -->" in page
-    if any(FOLDER.glob("train_*.json")):
-        assert with_table(page, train_table(FOLDER), "training") == page
+from bench.train_table import train_table
 
 
 def test_a_row_sets_the_fastest_of_ours_beside_each(tmp_path: Path) -> None:

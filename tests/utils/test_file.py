@@ -14,6 +14,7 @@ import pytest
 from utils.file import (
     atomic_file,
     atomic_folder,
+    draft_suffix,
     from_here,
     locked,
     no_room,
@@ -324,6 +325,16 @@ def test_an_old_draft_goes_whoever_has_its_number_now(tmp_path: Path, stranger: 
         os.utime(draft, (then, then))
     sweep_drafts(tmp_path)
     assert names(tmp_path) == [f".young.{stranger}.part"]
+
+
+def test_a_draft_of_another_host_stays_for_a_day(tmp_path: Path) -> None:
+    """On a shared disk, whoever has its number here."""
+    young, old = (tmp_path / f".{name}.elsewhere@{gone()}.part" for name in ("young", "old"))
+    ours = tmp_path / f".ours{draft_suffix()}"
+    for draft in (young, old, ours):
+        draft.touch()
+    os.utime(old, (time.time() - 90_000,) * 2)
+    assert set(sweep_drafts(tmp_path)) == {old, ours}
 
 
 def test_numbers_that_no_process_can_have_are_of_the_dead(tmp_path: Path) -> None:

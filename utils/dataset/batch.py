@@ -1,9 +1,11 @@
 """Batches of about equal work and little padding: buckets of similar length, epochs drawn by seed, prefetching."""
 
-import queue
-import threading
+from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
@@ -17,7 +19,9 @@ from const.token import BOS_ID, EOS_ID, PAD_ID
 from models.weight import require_at_least
 from utils.dataset.ids import TokenArray, TokenPairs
 
-# Batches of about equal work and little padding: sentences of similar length, within a budget of tokens or pairs.
+EpochT = TypeVar("EpochT", bound="AnyEpoch")
+BatchT = TypeVar("BatchT", bound="AnyBatch")
+X = TypeVar("X")
 
 
 @dataclass(frozen=True)
@@ -61,15 +65,7 @@ class BatchConfig:
         )
 
     def require_positions(self, positions: int, option: str = "model.max_length") -> None:
-        """Refuse settings whose batches may be longer than a learned table of positions.
-
-        Args:
-            positions: rows of the table.
-            option: the option that sets the size of the table.
-
-        Raises:
-            ValueError: a batch may be longer.
-        """
+        """Refuse settings whose batches may be longer than a learned table of positions, whose size `option` sets."""
         longest = -(-self.max_tokens // self.length_multiple) * self.length_multiple
         if longest > positions:
             raise ValueError(
@@ -102,9 +98,7 @@ class Batch(NamedTuple):
 def within_budget(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
     """Yield the places of sequences, batch by batch, longest first, so that running out of memory shows at once.
 
-    Args:
-        lengths: lengths of the sequences.
-        budget: most positions of a batch, padding included; a longer sequence is a batch by itself.
+    A batch has at most `budget` positions, padding included; a longer sequence is a batch by itself.
     """
     order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
     while order:
@@ -124,135 +118,6 @@ def padded(sequences: Sequence[NDArray[np.integer] | Sequence[int]], bos: bool =
         row[int(bos) : end] = sequence
         row[end] = EOS_ID
     return torch.from_numpy(out)
-
-
-# Bucketing of rows of similar length within a budget of positions, and filling of rows with ids.
-
-
-class Buckets:
-    """The rows of each batch of an epoch, and its width; a row has one sequence, or one on either side.
-
-    Rows are sorted by length; of two sides, by the second and, among equals, by the first: ascending for one length of
-    the second, descending for the next, so that no batch has the longest beside the shortest. Rows of equal lengths are
-    in random order. The sequence is cut wherever a bound is reached, and the batches are then shuffled.
-
-    Args:
-        sides: lengths of the sequences of each side, special tokens included.
-        tokens_per_batch: most positions of a batch on either side, padding included; a longer row is a batch by itself.
-        multiple: widths are padded up to a multiple of it, and the rows of a batch are a multiple of it where there
-            are that many.
-        random: generator that decides the order.
-        most: most rows of a batch; None: as many as fit.
-    """
-
-    def __init__(
-        self,
-        sides: Sequence[NDArray[np.integer]],
-        tokens_per_batch: int,
-        multiple: int,
-        random: np.random.Generator,
-        most: int | None = None,
-    ) -> None:
-        n = len(sides[0])
-        wide = [_up(side, multiple) for side in sides]
-        # a stable sort of a random order leaves equals in random order
-        order = random.permutation(np.arange(n, dtype=np.int32))
-        self._order = order[np.argsort(_by_length(*wide)[order], kind="stable")]
-        wide = [side[self._order] for side in wide]
-        self._cuts = cuts(np.maximum.reduce(wide), tokens_per_batch, most or n, multiple)
-        begins = self._cuts[:-1]
-        self._widths = np.stack([np.maximum.reduceat(side, begins) for side in wide], axis=1)
-        self._batches = random.permutation(len(begins))
-        real = sum(int(side.sum(dtype=np.int64)) for side in sides)
-        self.padding = 1 - real / int(self._positions().sum())  # share of all positions, on all sides
-
-    def _positions(self) -> NDArray[np.int64]:
-        """Return the number of positions of each batch, padding included, in order of lengths."""
-        return np.diff(self._cuts) * self._widths.sum(axis=1, dtype=np.int64)
-
-    def __len__(self) -> int:
-        """Number of batches."""
-        return len(self._batches)
-
-    def rows(self, i: int) -> NDArray[np.int32]:
-        """Return the rows of batch i."""
-        if not 0 <= i < len(self):
-            raise IndexError(f"batch {i} of {len(self)}")
-        batch = self._batches[i]
-        return self._order[self._cuts[batch] : self._cuts[batch + 1]]
-
-    def width(self, i: int) -> int:
-        """Return the width of batch i, on its wider side."""
-        return int(self._widths[self._batches[i]].max())
-
-    def largest(self) -> int:
-        """Return the batch with the most positions, which memory must be able to hold."""
-        return int(self._positions()[self._batches].argmax())
-
-
-def _up(lengths: NDArray[np.integer], multiple: int) -> NDArray[np.integer]:
-    """Round lengths up to a multiple."""
-    return lengths if multiple == 1 else -(-lengths // multiple) * multiple
-
-
-def _by_length(first: NDArray[np.integer], second: NDArray[np.integer] | None = None) -> NDArray[np.integer]:
-    """Return sort keys: by the second length, then by the first, ascending and descending in turn."""
-    widest = int(first.max()) + 1
-    if second is None:
-        number, most = first, widest
-    else:
-        rank = (np.bincount(second) > 0).cumsum() - 1  # of each length among those that occur
-        base, sign = rank * widest, np.where(rank % 2, 1, -1)
-        base += np.where(rank % 2, 0, widest - 1)
-        number, most = base[second], len(rank) * widest
-        number += sign[second] * first
-    # two-byte numbers are radix-sorted, ten times as fast as by comparison
-    return number.astype(np.min_scalar_type(most))
-
-
-def cuts(widths: NDArray[np.integer], budget: int, most: int, multiple: int) -> NDArray[np.int64]:
-    """Return where batches begin, and the end: each takes as many consecutive rows as the bounds allow.
-
-    Args:
-        widths: widths of the rows.
-        budget: most positions of a batch, padding included; a wider row is a batch by itself.
-        most: most rows of a batch.
-        multiple: the rows of a batch are a multiple of it where there are that many.
-    """
-    found = [0]
-    while (begin := found[-1]) < len(widths):
-        room = min(most, max(1, budget // int(widths[begin])))
-        widest = np.maximum.accumulate(widths[begin : begin + room])
-        size = max(1, int(np.count_nonzero(widest * np.arange(1, len(widest) + 1) <= budget)))
-        found.append(begin + (size - size % multiple or size))
-    return np.array(found)
-
-
-def fill(
-    out: NDArray[np.int64],
-    begins: NDArray[np.integer] | int,
-    ids: NDArray[np.integer],
-    lengths: NDArray[np.integer],
-    kept: NDArray[np.integer],
-) -> None:
-    """Write sequences into the rows of an array, each truncated to the ids that are kept, and </s> after it.
-
-    Args:
-        out: where to write.
-        begins: the column where each sequence begins.
-        ids: ids of the sequences, concatenated.
-        lengths: lengths of the sequences.
-        kept: how many ids of each are written.
-    """
-    row = np.repeat(np.arange(len(lengths)), lengths)
-    within = np.arange(len(ids)) - (lengths.cumsum() - lengths)[row]
-    stays = within < kept[row]
-    row, within = row[stays], within[stays]
-    out[row, np.broadcast_to(begins, lengths.shape)[row] + within] = ids[stays]
-    out[np.arange(len(lengths)), begins + kept] = EOS_ID
-
-
-# What a Trainer needs from its data, whatever the task.
 
 
 class AnyBatch(Protocol):
@@ -306,11 +171,6 @@ class BatchSettings(Protocol):
         """Return what to change where a batch does not fit in memory."""
 
 
-# Base of what makes the epochs of batches of a text.
-
-EpochT = TypeVar("EpochT", bound=AnyEpoch)
-
-
 class Sampler(Generic[EpochT]):
     """Makes epochs of batches; the last one requested is remembered.
 
@@ -335,23 +195,133 @@ class Sampler(Generic[EpochT]):
         return [epoch[i] for i in range(len(epoch))]
 
 
-# Splits into batches of sentences of similar length, drawn again each epoch as a function of seed and epoch alone.
+class Buckets(ABC, Generic[BatchT]):
+    """The batches of an epoch, in training order, a function of seed and epoch alone; each is made on demand.
 
-
-class Epoch:
-    """The batches of an epoch, in training order (see `Buckets`); each is made on demand.
+    Rows have one sequence, or one on either side. They are sorted by length; of two sides, by the second and, among
+    equals, by the first: ascending for one length of the second, descending for the next, so that no batch has the
+    longest beside the shortest. Rows of equal lengths are in random order. The sequence is cut wherever a bound is
+    reached, and the batches are then shuffled.
 
     Args:
-        pairs: the split.
-        tokens_per_batch: most positions of a batch on either side, padding included; a longer pair is a batch by
-            itself.
-        max_tokens: pairs with a longer side (</s> included), and pairs with an empty one, are left out; None keeps all.
-        multiple: lengths are padded up to a multiple of it, rows are a multiple of it where there are that many.
-        key: seed of the order, and number of the epoch.
-        sentences_per_batch: most pairs of a batch; None: as many as the tokens allow.
+        sides: lengths of the sequences of each side, special tokens included.
+        tokens_per_batch: most positions of a batch on either side, padding included; a longer row is a batch by itself.
+        multiple: widths are padded up to a multiple of it, and the rows of a batch are a multiple of it where there
+            are that many.
+        random: generator that decides the order.
+        sentences_per_batch: most rows of a batch; None: as many as fit.
+    """
 
-    Raises:
-        ValueError: no pair is left.
+    n_dropped = 0  # examples left out for their length
+
+    def __init__(
+        self,
+        sides: Sequence[NDArray[np.integer]],
+        tokens_per_batch: int,
+        multiple: int,
+        random: np.random.Generator,
+        sentences_per_batch: int | None = None,
+    ) -> None:
+        n = len(sides[0])
+        wide = [-(-side // multiple) * multiple for side in sides]
+        # a stable sort of a random order leaves equals in random order
+        order = random.permutation(np.arange(n, dtype=np.int32))
+        self._order = order[np.argsort(_by_length(*wide)[order], kind="stable")]
+        wide = [side[self._order] for side in wide]
+        self._cuts = _cut(np.maximum.reduce(wide), tokens_per_batch, sentences_per_batch or n, multiple)
+        begins = self._cuts[:-1]
+        self._widths = np.stack([np.maximum.reduceat(side, begins) for side in wide], axis=1)
+        self._batches = random.permutation(len(begins))
+        self._positions = np.diff(self._cuts) * self._widths.sum(axis=1, dtype=np.int64)  # in order of lengths
+        real = sum(int(side.sum(dtype=np.int64)) for side in sides)
+        self.padding = 1 - real / int(self._positions.sum())  # share of all positions, on all sides
+
+    def __len__(self) -> int:
+        """Number of batches."""
+        return len(self._batches)
+
+    def __iter__(self) -> Iterator[BatchT]:
+        return (self[i] for i in range(len(self)))
+
+    @abstractmethod
+    def __getitem__(self, i: int) -> BatchT: ...
+
+    @abstractmethod
+    def target_tokens(self, i: int) -> int:
+        """Return the number of tokens that batch i predicts."""
+
+    def bucket(self, i: int) -> NDArray[np.int32]:
+        """Return the rows of batch i."""
+        if not 0 <= i < len(self):
+            raise IndexError(f"batch {i} of {len(self)}")
+        batch = self._batches[i]
+        return self._order[self._cuts[batch] : self._cuts[batch + 1]]
+
+    def width(self, i: int) -> int:
+        """Return the width of batch i, on its wider side."""
+        return int(self._widths[self._batches[i]].max())
+
+    def largest(self) -> int:
+        """Return the batch with the most positions, which memory must be able to hold."""
+        return int(self._positions[self._batches].argmax())
+
+
+def _by_length(first: NDArray[np.integer], second: NDArray[np.integer] | None = None) -> NDArray[np.integer]:
+    """Return sort keys: by the second length, then by the first, ascending and descending in turn."""
+    widest = int(first.max()) + 1
+    if second is None:
+        number, most = first, widest
+    else:
+        rank = (np.bincount(second) > 0).cumsum() - 1  # of each length among those that occur
+        base, sign = rank * widest, np.where(rank % 2, 1, -1)
+        base += np.where(rank % 2, 0, widest - 1)
+        number, most = base[second], len(rank) * widest
+        number += sign[second] * first
+    # two-byte numbers are radix-sorted, ten times as fast as by comparison
+    return number.astype(np.min_scalar_type(most))
+
+
+def _cut(widths: NDArray[np.integer], budget: int, most: int, multiple: int) -> NDArray[np.int64]:
+    """Return where batches begin, and the end: each takes as many consecutive rows as the bounds allow."""
+    found = [0]
+    while (begin := found[-1]) < len(widths):
+        room = min(most, max(1, budget // int(widths[begin])))
+        widest = np.maximum.accumulate(widths[begin : begin + room])
+        size = max(1, int(np.count_nonzero(widest * np.arange(1, len(widest) + 1) <= budget)))
+        found.append(begin + (size - size % multiple or size))
+    return np.array(found)
+
+
+def fill(
+    out: NDArray[np.int64],
+    begins: NDArray[np.integer] | int,
+    ids: NDArray[np.integer],
+    lengths: NDArray[np.integer],
+    kept: NDArray[np.integer],
+) -> None:
+    """Write sequences into the rows of an array, each truncated to the ids that are kept, and </s> after it.
+
+    Args:
+        out: where to write.
+        begins: the column where each sequence begins.
+        ids: ids of the sequences, concatenated.
+        lengths: lengths of the sequences.
+        kept: how many ids of each are written.
+    """
+    row = np.repeat(np.arange(len(lengths)), lengths)
+    within = np.arange(len(ids)) - (lengths.cumsum() - lengths)[row]
+    stays = within < kept[row]
+    row, within = row[stays], within[stays]
+    out[row, np.broadcast_to(begins, lengths.shape)[row] + within] = ids[stays]
+    out[np.arange(len(lengths)), begins + kept] = EOS_ID
+
+
+class Epoch(Buckets[Batch]):
+    """The batches of pairs.
+
+    Args:
+        max_tokens: pairs with a longer side (</s> included), and pairs with an empty one, are left out; None keeps all.
+        key: seed of the order, and number of the epoch.
     """
 
     def __init__(
@@ -371,41 +341,56 @@ class Epoch:
             kept = kept[(src > 1) & (tgt > 1) & (np.maximum(src, tgt) <= max_tokens)]
             src, tgt = src[kept], tgt[kept]
         self._kept, self._tgt_lengths = kept, tgt
-        self.n_dropped = n - len(kept)  # pairs left out for their length
+        self.n_dropped = n - len(kept)
         if not len(kept):
             raise ValueError(f"no pair of {n:,} has at most max_tokens={max_tokens} tokens a side: raise it")
-        random = np.random.default_rng(key)
-        self._buckets = Buckets((src, tgt), tokens_per_batch, multiple, random, sentences_per_batch)
-        self.padding = self._buckets.padding  # share of all positions, both sides
-        self.largest = self._buckets.largest
-
-    def __len__(self) -> int:
-        """Number of batches."""
-        return len(self._buckets)
+        super().__init__((src, tgt), tokens_per_batch, multiple, np.random.default_rng(key), sentences_per_batch)
 
     def rows(self, i: int) -> NDArray[np.int32]:
         """Return the pairs of batch i."""
-        return self._kept[self._buckets.rows(i)]
+        return self._kept[self.bucket(i)]
 
     def target_tokens(self, i: int) -> int:
         """Return the number of tokens that batch i predicts, </s> included, without making the batch."""
-        return int(self._tgt_lengths[self._buckets.rows(i)].sum())
+        return int(self._tgt_lengths[self.bucket(i)].sum())
 
     def __getitem__(self, i: int) -> Batch:
         return batch_of(self._pairs, self.rows(i), self._multiple)
 
-    def __iter__(self) -> Iterator[Batch]:
-        return (self[i] for i in range(len(self)))
+
+def batch_of(pairs: TokenPairs, rows: NDArray[np.integer], multiple: int = 1) -> Batch:
+    """Make tensors of these pairs, lengths padded up to a multiple; <s>, which is not predicted, comes on top."""
+    sides = []
+    for side, begin in zip(pairs, (0, 1), strict=True):
+        ids, lengths = side.gather(rows)
+        width = -(-(int(lengths.max()) + 1) // multiple) * multiple
+        out = np.full((len(rows), begin + width), PAD_ID, np.int64)
+        out[:, :begin] = BOS_ID
+        fill(out, begin, ids, lengths, lengths)
+        sides.append(torch.from_numpy(out))
+    return Batch(*sides)
+
+
+class BucketSampler(Sampler[Epoch]):
+    """Makes epochs of batches of a split; arguments as in `Epoch`, and `pairs` may depend on the epoch."""
+
+    def __init__(
+        self,
+        pairs: TokenPairs | Callable[[int], TokenPairs],
+        tokens_per_batch: int,
+        max_tokens: int | None = None,
+        seed: int = 0,
+        multiple: int = 1,
+        sentences_per_batch: int | None = None,
+    ) -> None:
+        pairs_of = pairs if callable(pairs) else lambda _: pairs
+        super().__init__(
+            lambda n: Epoch(pairs_of(n), tokens_per_batch, max_tokens, multiple, (seed, n), sentences_per_batch)
+        )
 
 
 class BothDirections:
-    """The batches of an epoch of two directions, mixed: each batch is of one direction, an update may have both.
-
-    Args:
-        forward: one direction.
-        backward: the other.
-        key: seed of the order, and number of the epoch.
-    """
+    """The batches of an epoch of two directions, mixed: each batch is of one direction, an update may have both."""
 
     def __init__(self, forward: Epoch, backward: Epoch, key: tuple[int, int]) -> None:
         self._epochs = forward, backward
@@ -441,63 +426,8 @@ class BothDirections:
         )
 
 
-def batch_of(pairs: TokenPairs, rows: NDArray[np.integer], multiple: int = 1) -> Batch:
-    """Make tensors of these pairs, lengths padded up to a multiple; <s>, which is not predicted, comes on top."""
-    (src_ids, src_lengths), (tgt_ids, tgt_lengths) = (side.gather(rows) for side in pairs)
-    src = _filled(src_ids, src_lengths, multiple, 0)
-    tgt = _filled(tgt_ids, tgt_lengths, multiple, 1)
-    tgt[:, 0] = BOS_ID
-    return Batch(torch.from_numpy(src), torch.from_numpy(tgt))
-
-
-def _filled(ids: NDArray[np.integer], lengths: NDArray[np.int64], multiple: int, begin: int) -> NDArray[np.int64]:
-    """Turn concatenated sequences into rows, with `begin` places left free before each and </s> after it."""
-    width = -(-(int(lengths.max()) + 1) // multiple) * multiple
-    out = np.full((len(lengths), begin + width), PAD_ID, np.int64)
-    out[:, begin:][np.arange(width) < lengths[:, None]] = ids
-    out[np.arange(len(lengths)), begin + lengths] = EOS_ID
-    return out
-
-
-class BucketSampler(Sampler[Epoch]):
-    """Makes epochs of batches of a split.
-
-    Args:
-        pairs: the split, or a function that gives it for each epoch.
-        tokens_per_batch: see `Epoch`.
-        max_tokens: see `Epoch`.
-        seed: seed of the order.
-        multiple: see `Epoch`.
-        sentences_per_batch: see `Epoch`.
-    """
-
-    def __init__(
-        self,
-        pairs: TokenPairs | Callable[[int], TokenPairs],
-        tokens_per_batch: int,
-        max_tokens: int | None = None,
-        seed: int = 0,
-        multiple: int = 1,
-        sentences_per_batch: int | None = None,
-    ) -> None:
-        pairs_of = pairs if callable(pairs) else lambda _: pairs
-        super().__init__(
-            lambda n: Epoch(pairs_of(n), tokens_per_batch, max_tokens, multiple, (seed, n), sentences_per_batch)
-        )
-
-
 def require_positions(lines: TokenArray, file: Path, positions: int, option: str) -> None:
-    """Refuse a text with lines longer than a learned table of positions; lines are scored whole.
-
-    Args:
-        lines: ids of the text.
-        file: where it was read from.
-        positions: rows of the table.
-        option: the option that sets the size of the table.
-
-    Raises:
-        ValueError: a line is too long; the longest is named.
-    """
+    """Refuse a text with lines longer than a learned table of positions; lines are scored whole."""
     # a decoder reads <s> and all tokens, which are as many as all tokens and </s>
     lengths = lines.lengths + 1
     if lengths.max(initial=0) > positions:
@@ -508,61 +438,31 @@ def require_positions(lines: TokenArray, file: Path, positions: int, option: str
         )
 
 
-# Preparation of the next batches in a separate thread during an update.
-
-X = TypeVar("X")
-
 _AHEAD = 4
 
 
-class _End:
-    """The mark that the producer is done, or failed."""
-
-    def __init__(self, error: BaseException | None) -> None:
-        self.error = error
-
-
 def prefetched(items: Iterable[X], pin: bool = False) -> Generator[X, None, None]:
-    """Yield the same items in the same order, some of them made ahead.
+    """Yield the same items in the same order, some of them made ahead by a thread during an update.
 
-    The thread ends when the items do, when making one fails (taking the next one then raises the exception), and when
-    the iterator is closed or discarded half-way.
+    The thread ends when the items do, when making one fails (taking it then raises the exception), and when the
+    iterator is closed or discarded half-way.
 
     Args:
-        items: iterated over in the thread.
         pin: put tensors (also in tuples and lists) into pinned memory, from which a GPU copies by itself.
     """
-    ready: queue.Queue[X | _End] = queue.Queue(_AHEAD)
-    abandoned = threading.Event()
+    rest = iter(items)
 
-    def make() -> None:
-        error = None
-        try:
-            for item in items:
-                ready.put(_pinned(item) if pin else item)
-                if abandoned.is_set():
-                    return
-        except BaseException as caught:  # raised again where the items are taken
-            error = caught
-        ready.put(_End(error))
+    def take() -> list[X]:  # one, or none at the end
+        return [_pinned(item) if pin else item for item in islice(rest, 1)]
 
-    thread = threading.Thread(target=make, name="prefetch", daemon=True)
-    thread.start()
+    pool = ThreadPoolExecutor(1, "prefetch")
     try:
-        while not isinstance(item := ready.get(), _End):
-            yield item
-        if item.error is not None:
-            raise item.error
+        pending = deque(pool.submit(take) for _ in range(_AHEAD))
+        while item := pending.popleft().result():
+            pending.append(pool.submit(take))
+            yield item[0]
     finally:
-        abandoned.set()
-        while thread.is_alive():  # it may be waiting for room in the queue
-            _drain(ready)
-            thread.join(0.01)
-
-
-def _drain(items: queue.Queue[Any]) -> None:
-    while not items.empty():
-        items.get_nowait()
+        pool.shutdown(cancel_futures=True)
 
 
 def _pinned(item: Any) -> Any:

@@ -1,47 +1,33 @@
 """Parallel corpora: which one a run uses, how it is prepared, and its token ids."""
 
 import hashlib
-import sys
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from tqdm import tqdm
-
-from const.corpora import CORPORA, CorpusSpec
+from const.corpora import CORPORA
 from const.path import CORPUS
 from utils.dataset.download import install
 from utils.dataset.embedded import write_embedded
-from utils.dataset.ids import (
-    Sampling,
-    TokenPairs,
-    TokenWriter,
-    cache_key,
-    cached_folder,
-    encoded_blocks,
-    file_hash,
-    remove_cached,
-    saved_hashes,
-)
+from utils.dataset.ids import Sampling, TokenPairs, cache_key, cached, file_hash, remove_cached, saved_hashes, write_ids
 from utils.dataset.text import (
-    Block,
+    BLOCK,
     CleanConfig,
     ParallelFiles,
-    TextBlocks,
+    TextLines,
     clean,
     count_shared,
     hold_out,
-    read_blocks,
+    read_pairs,
     write_joined,
     write_split,
 )
 from utils.file import atomic_folder, read_json, write_json
 from utils.text.language import looks_tokenized, looks_untokenized, refuse_other_language, require_language
 from utils.text.tokenizer import TokenizerConfig, TokenizerPair, load_tokenizers, train_tokenizers
-
-# Parallel corpora: which one a run uses, and how it is prepared; published ones, the embedded one, or your own.
 
 Split = Literal["train", "dev", "test"]
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
@@ -72,9 +58,6 @@ class DataConfig:
         both_directions: learn to translate back, too, from the same pairs (needs `tokenizer.tag`); dev and test text
             are of the one direction
         clean: which pairs of the training text are dropped
-
-    Raises:
-        ValueError: a language has no such code
     """
 
     corpus: Literal["kftt", "tanaka", "multi30k", "multi30k_tok", "embedded", "files"] = "kftt"
@@ -147,21 +130,13 @@ class Corpus:
         train, dev, test = (ParallelFiles(*reversed(files)) for files in (self.train, self.dev, self.test))
         return replace(self, src_lang=self.tgt_lang, tgt_lang=self.src_lang, train=train, dev=dev, test=test)
 
-    def fingerprint(self, root: Path = CORPUS) -> str:
-        """Return a hash of the files' contents, in this direction: whatever was derived from other texts is stale.
-
-        Args:
-            root: where the hashes of large files are remembered
-        """
-        return _fingerprint([*self.train, *self.dev, *self.test], root) + (f"-{n}" if (n := self.more.n_pairs) else "")
+    def fingerprint(self) -> str:
+        """Return a hash of the files' contents, in this direction: whatever was derived from other texts is stale."""
+        return _fingerprint([*self.train, *self.dev, *self.test]) + (f"-{n}" if (n := self.more.n_pairs) else "")
 
 
 def prepare_corpus(config: DataConfig, root: Path = CORPUS) -> Corpus:
-    """Prepare the corpus under `root`: fetch, verify and unpack it, or split it, where that is still to be done.
-
-    Raises:
-        ValueError: the corpus is not available; the message says why and what to do, in one line
-    """
+    """Prepare the corpus under `root`: fetch, verify and unpack it, or split it, where that is still to be done."""
     more = _own_pair(config, "more_src", "more_tgt")
     corpus = _without_more(config, root)
     return corpus if more is None else _with_more(corpus, more, root)
@@ -171,9 +146,6 @@ def prepare_to_score(config: DataConfig, root: Path = CORPUS) -> Corpus:
     """Prepare the corpus as far as its dev and test text are concerned; its training text may be incomplete.
 
     Your own training files may be gone, unless lines are held out from them; further training text is not looked at.
-
-    Raises:
-        ValueError: as in `prepare_corpus`
     """
     return _without_more(config, root, to_train=False)
 
@@ -183,38 +155,24 @@ def _without_more(config: DataConfig, root: Path, to_train: bool = True) -> Corp
         return _own_files(config, root, to_train)
     if config.pre_tokenized:
         raise ValueError(f"pre_tokenized=true is for your own texts, and corpus={config.corpus} is none: leave it out")
-    if config.corpus == "embedded":
-        return _embedded(config, root)
-    return _published(CORPORA[config.corpus], config, root)
-
-
-def _published(spec: CorpusSpec, config: DataConfig, root: Path) -> Corpus:
-    src, tgt = _direction(config, spec.languages)
-    folder = root / spec.name
-    install(spec, config.archive, folder)
-    train, dev, test = (ParallelFiles(folder / split.path(src), folder / split.path(tgt)) for split in spec.splits)
-    return Corpus(spec.name, src, tgt, train, dev, test, config.is_tokenized)
-
-
-def _embedded(config: DataConfig, root: Path) -> Corpus:
-    _refuse_archive(config)
-    src, tgt = _direction(config, ("ja", "en"))
-    folder = root / "embedded"
-    write_embedded(folder)
-    train, dev, test = (
-        ParallelFiles(folder / f"kyoto-{split}.{src}", folder / f"kyoto-{split}.{tgt}") for split in SPLITS
-    )
-    return Corpus("embedded", src, tgt, train, dev, test, config.is_tokenized)
-
-
-def _direction(config: DataConfig, languages: tuple[str, ...]) -> tuple[str, str]:
-    if config.src_lang == config.tgt_lang or not {config.src_lang, config.tgt_lang} <= set(languages):
+    spec = CORPORA.get(config.corpus)  # None: the embedded one
+    name, languages = (spec.name, spec.languages) if spec else ("embedded", ("ja", "en"))
+    src, tgt = config.src_lang, config.tgt_lang
+    if src == tgt or not {src, tgt} <= set(languages):
         raise ValueError(
-            f"corpus={config.corpus} has {' and '.join(languages)}, not src_lang={config.src_lang} to "
-            f"tgt_lang={config.tgt_lang}: give --data.src_lang {languages[0]} --data.tgt_lang {languages[1]}, "
-            "or the other way round"
+            f"corpus={config.corpus} has {' and '.join(languages)}, not src_lang={src} to tgt_lang={tgt}: give "
+            f"--data.src_lang {languages[0]} --data.tgt_lang {languages[1]}, or the other way round"
         )
-    return config.src_lang, config.tgt_lang
+    folder = root / name
+    if spec:
+        install(spec, config.archive, folder)
+        patterns = list(spec.splits)
+    else:
+        _refuse_archive(config)
+        write_embedded(folder)
+        patterns = [f"kyoto-{split}.{{lang}}" for split in SPLITS]
+    train, dev, test = (ParallelFiles(*(folder / path.format(lang=lang) for lang in (src, tgt))) for path in patterns)
+    return Corpus(name, src, tgt, train, dev, test, config.is_tokenized)
 
 
 def _refuse_archive(config: DataConfig) -> None:
@@ -258,7 +216,7 @@ def _split(
     """Hold out the splits that are not given; the result is written once for each content, and found again by it."""
     wanted = [name for name, files in (("dev", dev), ("test", test)) if files is None]
     n_dev, n_test = (held_out if name in wanted else 0 for name in ("dev", "test"))
-    folder = root / f"files-{_fingerprint(list(train), root)}-{'-'.join(wanted)}-{held_out}-by-hash"
+    folder = root / f"files-{_fingerprint(train)}-{'-'.join(wanted)}-{held_out}-by-hash"
     if not folder.is_dir():
         if held_out < 1:
             raise ValueError(f"held_out={held_out} leaves no {' and no '.join(wanted)} text: give at least 1")
@@ -271,7 +229,7 @@ def _split(
 
 def _with_more(corpus: Corpus, more: ParallelFiles, root: Path) -> Corpus:
     """Return the corpus with more pairs to train on; they are joined once for each content, and found again by it."""
-    folder = root / f"joined-{_fingerprint([*corpus.train, *corpus.dev, *corpus.test, *more], root)}"
+    folder = root / f"joined-{_fingerprint([*corpus.train, *corpus.dev, *corpus.test, *more])}"
     if not folder.is_dir():
         with atomic_folder(folder) as draft:
             added = write_joined(corpus.train, more, (corpus.dev, corpus.test), _in_folder(draft, "train"))
@@ -283,8 +241,8 @@ def _in_folder(folder: Path, split: str) -> ParallelFiles:
     return ParallelFiles(folder / f"{split}.src", folder / f"{split}.tgt")
 
 
-def _fingerprint(files: list[Path], root: Path) -> str:
-    hashes = "".join(file_hash(path, root) for path in files)
+def _fingerprint(files: Iterable[Path]) -> str:
+    hashes = "".join(file_hash(path) for path in files)
     return hashlib.sha256(bytes.fromhex(hashes)).hexdigest()[:16]
 
 
@@ -294,27 +252,16 @@ def _fingerprint(files: list[Path], root: Path) -> str:
 def cached_tokenizers(
     corpus: Corpus, data: DataConfig, config: TokenizerConfig, say: Callable[[str], None], root: Path = CORPUS
 ) -> TokenizerPair:
-    """Return the tokenizers of a corpus, learned from its cleaned training text at the first call.
-
-    Args:
-        corpus: what to learn from.
-        data: how it is cleaned.
-        config: what to learn.
-        say: called with a message about what takes time.
-        root: where caches are kept.
-
-    Raises:
-        ValueError: the text does not support the requested vocabulary.
-    """
+    """Return the tokenizers of a corpus, learned from its cleaned training text at the first call."""
     learned = {name: value for name, value in asdict(config).items() if name != "sampling"}
-    key = cache_key(corpus.fingerprint(root), asdict(data.clean), learned)
+    key = cache_key(corpus.fingerprint(), asdict(data.clean), learned)
 
     def make(folder: Path) -> None:
-        text = _cleaned(corpus, data, say, root)
-        say(f"Learning the vocabulary ({config.kind}) from {len(text):,} pairs (once; a minute for a large corpus)")
-        train_tokenizers(config, text.src, text.tgt, (corpus.src_lang, corpus.tgt_lang)).save(folder)
+        src, tgt = map(TextLines, _cleaned(corpus, data, say, root))
+        say(f"Learning the vocabulary ({config.kind}) from {len(src):,} pairs (once; a minute for a large corpus)")
+        train_tokenizers(config, src, tgt, (corpus.src_lang, corpus.tgt_lang)).save(folder)
 
-    return load_tokenizers(cached_folder(root / "cache" / f"{corpus.name}-tokenizer-{key}", make, say))
+    return load_tokenizers(cached(root / "cache" / f"{corpus.name}-tokenizer-{key}", make, say))
 
 
 def cached_tokens(
@@ -325,26 +272,18 @@ def cached_tokens(
     say: Callable[[str], None],
     root: Path = CORPUS,
 ) -> TokenPairs:
-    """Return the ids of a split, encoded at the first call; only training text is cleaned.
-
-    Args:
-        corpus: what to encode.
-        split: which part of it.
-        data: how training text is cleaned.
-        tokenizers: what encodes the text.
-        say: called with a message about what takes time.
-        root: where caches are kept.
-    """
+    """Return the ids of a split, encoded at the first call; only training text is cleaned."""
     cleaning = asdict(data.clean) if split == "train" else None
     # a key of all that tokenizers save: with equal pieces they can still segment a text differently
-    key = cache_key(corpus.fingerprint(root), split, cleaning, saved_hashes(tokenizers.save))
+    key = cache_key(corpus.fingerprint(), split, cleaning, saved_hashes(tokenizers.save))
 
     def make(folder: Path) -> None:
-        text = _cleaned(corpus, data, say, root) if split == "train" else TextBlocks.whole(getattr(corpus, split))
-        say(f"Encoding {len(text):,} pairs of {corpus.name} {split} (once)")
-        _encode(text, tokenizers, None, folder)
+        files = _cleaned(corpus, data, say, root) if split == "train" else getattr(corpus, split)
+        n_pairs = len(TextLines(files.src))
+        say(f"Encoding {n_pairs:,} pairs of {corpus.name} {split} (once)")
+        write_ids(files, n_pairs, tokenizers, None, folder)
 
-    return TokenPairs.load(cached_folder(root / "cache" / f"{corpus.name}-{split}-{key}", make, say))
+    return TokenPairs.load(cached(root / "cache" / f"{corpus.name}-{split}-{key}", make, say))
 
 
 def training_tokens(
@@ -362,28 +301,24 @@ def training_tokens(
     epoch are kept until a later epoch is requested, so that an interrupted training finds them again.
 
     Args:
-        corpus: what to encode.
-        data: how it is cleaned.
-        tokenizers: what encodes the text.
         sampling: see `TokenizerConfig.sampling`; 0 gives each line its likeliest segmentation.
         seed: seed of the sampling.
-        say: called with a message about what takes time.
-        root: where caches are kept.
     """
     if not sampling:
         pairs = cached_tokens(corpus, "train", data, tokenizers, say, root)
         return lambda _: pairs
-    text = _cleaned(corpus, data, say, root)
-    key = cache_key(corpus.fingerprint(root), asdict(data.clean), saved_hashes(tokenizers.save), sampling, seed)
+    key = cache_key(corpus.fingerprint(), asdict(data.clean), saved_hashes(tokenizers.save), sampling, seed)
     stem = f"{corpus.name}-sampled-{key}-"
 
     def tokens(epoch: int) -> TokenPairs:
         def make(folder: Path) -> None:
-            say(f"Sampling sub-words of {len(text):,} pairs of {corpus.name} for epoch {epoch + 1}")
-            _encode(text, tokenizers, Sampling(sampling, seed, epoch), folder)
+            files = _cleaned(corpus, data, say, root)
+            n_pairs = len(TextLines(files.src))
+            say(f"Sampling sub-words of {n_pairs:,} pairs of {corpus.name} for epoch {epoch + 1}")
+            write_ids(files, n_pairs, tokenizers, Sampling(sampling, seed, epoch), folder)
 
         while True:
-            folder = cached_folder(root / "cache" / f"{stem}{epoch}", make, say)
+            folder = cached(root / "cache" / f"{stem}{epoch}", make, say)
             try:
                 pairs = TokenPairs.load(folder)
                 break
@@ -399,11 +334,11 @@ def training_tokens(
     return tokens
 
 
-def _cleaned(corpus: Corpus, data: DataConfig, say: Callable[[str], None], root: Path) -> TextBlocks:
+def _cleaned(corpus: Corpus, data: DataConfig, say: Callable[[str], None], root: Path) -> ParallelFiles:
     """Return the training text, cleaned at the first call."""
 
     def make(folder: Path) -> None:
-        text, report = clean(corpus.train, data.clean, corpus.more.n_pairs)
+        report = clean(corpus.train, data.clean, _in_folder(folder, "train"), corpus.more.n_pairs)
         say(f"Cleaning the training text of {corpus.name}:\n{textwrap.indent(str(report), '  ')}")
         if any(corpus.more):
             n_pairs, n_left_out = corpus.more
@@ -411,24 +346,9 @@ def _cleaned(corpus: Corpus, data: DataConfig, say: Callable[[str], None], root:
         for split, held in (("dev", corpus.dev), ("test", corpus.test)):
             if n_shared := count_shared(corpus.train, held):
                 say(f"  {n_shared:,} pairs of the {split} text are in it, too: their scores flatter the model")
-        text.save(folder)
 
-    key = cache_key(corpus.fingerprint(root), asdict(data.clean))
-    return TextBlocks.load(corpus.train, cached_folder(root / "cache" / f"{corpus.name}-clean-{key}", make, say))
-
-
-def _encode(text: TextBlocks, tokenizers: TokenizerPair, sampling: Sampling | None, folder: Path) -> None:
-    """Write both sides, with a progress bar on a terminal."""
-    bar = tqdm(total=len(text), unit=" pairs", leave=False, disable=not sys.stderr.isatty())
-    with (
-        bar,
-        TokenWriter(folder / "src", len(tokenizers.src)) as src,
-        TokenWriter(folder / "tgt", len(tokenizers.tgt)) as tgt,
-    ):
-        for src_block, tgt_block in encoded_blocks(text, tokenizers, sampling):
-            src.write(*src_block)
-            tgt.write(*tgt_block)
-            bar.update(len(src_block.lengths))
+    key = cache_key(corpus.fingerprint(), asdict(data.clean))
+    return _in_folder(cached(root / "cache" / f"{corpus.name}-cleaned-{key}", make, say), "train")
 
 
 # Checks of your own texts before hours go by: are they in their languages, on their sides, tokenized as is said?
@@ -437,19 +357,12 @@ _FIT_BETTER = 2.0  # times as many known words: names and marks are in both lang
 
 
 def refuse_other_languages(data: DataConfig) -> None:
-    """Refuse a text of your own that begins in other languages than those it is said to be in.
-
-    Raises:
-        ValueError: the letters of a side are not those of its language.
-    """
+    """Refuse a text of your own that begins in other languages than those it is said to be in."""
     for kind in ("", "more_", "dev_", "test_"):
-        if (files := _given(data, kind)) is None:
-            continue
-        first = _beginning(files)
-        sides = ("src", first.src, data.src_lang, files.src), ("tgt", first.tgt, data.tgt_lang, files.tgt)
-        for side, lines, language, file in sides:
-            remedy = f"{_are_swapped(kind)}, or is --data.{side}_lang wrong?"
-            refuse_other_language(lines, language, str(file), remedy)
+        if (files := _given(data, kind)) is not None:
+            for side, file, lines in zip(("src", "tgt"), files, _beginning(files), strict=True):
+                remedy = f"{_are_swapped(kind)}, or is --data.{side}_lang wrong?"
+                refuse_other_language(lines, getattr(data, f"{side}_lang"), str(file), remedy)
 
 
 def refuse_swapped(data: DataConfig, corpus: Corpus) -> None:
@@ -457,18 +370,14 @@ def refuse_swapped(data: DataConfig, corpus: Corpus) -> None:
 
     Letters do not tell English from German. Development and test text are compared with the training text, and further
     training text with the development text.
-
-    Raises:
-        ValueError: both sides share at least twice as many words with the opposite side.
     """
     for kind, beside in (("dev_", corpus.train), ("test_", corpus.train), ("more_", corpus.dev)):
         if (files := _given(data, kind)) is None:
             continue
-        text, other = _beginning(files), _beginning(beside)
-        src_words, tgt_words = _words(other.src), _words(other.tgt)
+        sides, (src_words, tgt_words) = _beginning(files), map(_words, _beginning(beside))
         if all(
             _known(lines, opposite) > _FIT_BETTER * _known(lines, own)
-            for lines, own, opposite in ((text.src, src_words, tgt_words), (text.tgt, tgt_words, src_words))
+            for lines, own, opposite in zip(sides, (src_words, tgt_words), (tgt_words, src_words), strict=True)
         ):
             raise ValueError(
                 f"{files.src} has the words of {beside.tgt}, and {files.tgt} those of {beside.src}: "
@@ -478,18 +387,18 @@ def refuse_swapped(data: DataConfig, corpus: Corpus) -> None:
 
 def remark_on_tokens(data: DataConfig, corpus: Corpus, say: Callable[[str], object]) -> None:
     """Remark on spaces between words and marks that are not where the settings or the other texts have them."""
+    dev = _beginning(corpus.dev)
     if data.has_own_text:
-        target, lines = corpus.dev.tgt, _beginning(corpus.dev).tgt
-        if not corpus.pre_tokenized and looks_tokenized(lines):
+        target = corpus.dev.tgt
+        if not corpus.pre_tokenized and looks_tokenized(dev[1]):
             say(
                 f"{target} looks tokenized: give --data.pre_tokenized true if spaces separate all words and marks, "
                 "so that BLEU takes them as they are"
             )
-        if corpus.pre_tokenized and looks_untokenized(lines):
+        if corpus.pre_tokenized and looks_untokenized(dev[1]):
             say(f"{target} does not look tokenized, and BLEU splits it at spaces: is --data.pre_tokenized true right?")
     if (more := _given(data, "more_")) is not None:
-        sides = zip(more, corpus.dev, _beginning(more)[:2], _beginning(corpus.dev)[:2], strict=True)
-        for file, other, lines, others in sides:
+        for file, other, lines, others in zip(more, corpus.dev, _beginning(more), dev, strict=True):
             if looks_untokenized(lines) != looks_untokenized(others):
                 say(f"{file} looks tokenized otherwise than {other}: one kind of text is learned better than two")
 
@@ -500,8 +409,9 @@ def _given(data: DataConfig, kind: str) -> ParallelFiles | None:
     return ParallelFiles(src, tgt) if src and tgt and src.is_file() and tgt.is_file() else None
 
 
-def _beginning(files: ParallelFiles) -> Block:
-    return next(iter(read_blocks(files)))
+def _beginning(files: ParallelFiles) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    src, tgt = zip(*islice(read_pairs(files), BLOCK), strict=True)
+    return src, tgt
 
 
 def _are_swapped(kind: str) -> str:
@@ -512,7 +422,7 @@ def _words(lines: Iterable[str]) -> set[str]:
     return {word for line in lines for word in line.lower().split()}
 
 
-def _known(lines: Sequence[str], words: set[str]) -> float:
+def _known(lines: Iterable[str], words: set[str]) -> float:
     """Return the share of the words that are among others."""
     found = [word in words for line in lines for word in line.lower().split()]
     return sum(found) / max(1, len(found))

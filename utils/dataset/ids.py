@@ -5,31 +5,28 @@ import io
 import json
 import os
 import shutil
-import struct
-import subprocess
+import signal
 import sys
-import time
 import zlib
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from hashlib import blake2b
+from functools import lru_cache
 from itertools import chain, islice
+from multiprocessing import get_context
 from pathlib import Path
-from queue import SimpleQueue
 from tempfile import TemporaryDirectory
-from types import TracebackType
-from typing import IO, Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from const.path import CORPUS, ROOT
-from utils.dataset.text import BLOCK, ParallelFiles, TextBlocks, decoded_lines
-from utils.file import atomic_folder, locked, write_json
+from const.path import CORPUS
+from utils.dataset.text import Pair, ParallelFiles, TextLines, in_blocks, read_pairs
+from utils.file import atomic_folder, locked
 from utils.text.tokenizer import (
     Tokenizer,
     TokenizerConfig,
@@ -39,58 +36,30 @@ from utils.text.tokenizer import (
     train_tokenizer,
 )
 
-# File hashes; that of a large file is remembered until the file changes.
+# What is made once: named by a hash of all that it was made from, and checked at each use.
 
-_LARGE = 2**24  # bytes: below it, hashing is faster than looking up
-# Seconds within which two changes may get the same time stamp. A file hashed so soon after a change might change once
-# more unnoticed, so hashing waits until this much time has passed.
-_RESOLUTION = 2.0
+_FORMAT = 2  # raised when the format of the cache changes; labelled texts are known by it in checkpoints
+_LARGE = 2**24  # bytes: a larger file is hashed once a process
+_SUMS = "checksums.json"
 
 
-def file_hash(path: Path, root: Path) -> str:
-    """Return the SHA-256 of a file's content, in hexadecimal.
-
-    Args:
-        path: the file.
-        root: where corpora and caches are kept, known hashes among them.
-    """
-    memory = root / "cache" / "hashes.json"
-    before = path.stat()
-    if before.st_size < _LARGE:
-        return _hash(path)
-    name = str(path.resolve())
+def file_hash(path: Path) -> str:
+    """Return the SHA-256 of a file's content, in hexadecimal."""
+    stat = path.stat()
+    if stat.st_size < _LARGE:
+        return _sha256(path)
     # every write sets the inode's change time, and nobody can set it to a value of their choice
-    stamp = [before.st_size, before.st_mtime_ns, before.st_ctime_ns, before.st_ino]
-    match _remembered_hashes(memory).get(name):
-        case [*known, str(digest)] if known == stamp and len(digest) == 64:
-            return digest
-    changed = max(before.st_mtime, before.st_ctime)
-    time.sleep(min(max(0.0, changed + _RESOLUTION - time.time()), _RESOLUTION))
-    settled = time.time() >= changed + _RESOLUTION
-    found = _hash(path)
-    after = path.stat()
-    if settled and stamp == [after.st_size, after.st_mtime_ns, after.st_ctime_ns, after.st_ino]:
-        write_json(memory, {**_remembered_hashes(memory), name: [*stamp, found]})
-    return found
+    return _remembered(path, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino)
 
 
-def _hash(path: Path) -> str:
+def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _remembered_hashes(memory: Path) -> dict[str, Any]:
-    """Return the known hashes; none where the file is missing or damaged."""
-    try:
-        known = json.loads(memory.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return known if isinstance(known, dict) else {}
-
-
-# Names of cache entries: a hash of everything that they were made from.
-
-_FORMAT = 2  # raised when the format of the cache changes
+@lru_cache
+def _remembered(path: Path, *_: int) -> str:
+    return _sha256(path)
 
 
 def cache_key(*parts: object) -> str:
@@ -106,22 +75,12 @@ def saved_hashes(save: Callable[[Path], None]) -> dict[str, str]:
         return {file.name: hashlib.blake2b(file.read_bytes()).hexdigest() for file in Path(folder).iterdir()}
 
 
-# Folders that are made once and checked at each use, by checksums stored with their files.
-
-_SUMS = "checksums.json"
-
-
-def cached_folder(path: Path, make: Callable[[Path], None], say: Callable[[str], None]) -> Path:
+def cached(path: Path, make: Callable[[Path], None], say: Callable[[str], None]) -> Path:
     """Return a folder that `make` fills at the first call; it is rebuilt where a file is no longer as it was written.
 
     Processes that need it at the same time wait for the first of them.
-
-    Args:
-        path: the folder.
-        make: fills an empty folder.
-        say: called with a message about damage.
     """
-    with _alone(path):
+    with locked(_lock(path)):
         if path.exists() and (fault := _fault(path)):
             say(f"{path} is damaged ({fault}): rebuilding it")
             shutil.rmtree(path)
@@ -134,29 +93,23 @@ def cached_folder(path: Path, make: Callable[[Path], None], say: Callable[[str],
 
 
 def remove_cached(path: Path) -> None:
-    """Remove a folder that `cached_folder` has made, once no process is making or checking it."""
-    with _alone(path):
+    """Remove a folder that `cached` has made, once no process is making or checking it."""
+    with locked(_lock(path)):
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _alone(path: Path) -> AbstractContextManager[None]:
-    return locked(path.parent / ".locks" / path.name)
+def _lock(path: Path) -> Path:
+    return path.parent / ".locks" / path.name
 
 
 def _fault(folder: Path) -> str | None:
-    """Return what is wrong with a folder, None if nothing is."""
     try:
         sums = json.loads((folder / _SUMS).read_text(encoding="utf-8"))
-        for name, (size, checksum) in sums.items():
-            found = (folder / name).stat().st_size
-            if found != size:
-                return f"{name} has {found:,} bytes, not {size:,}"
-            if _checksum(folder / name) != checksum:
+        for name, written in sums.items():
+            if [(folder / name).stat().st_size, _checksum(folder / name)] != written:
                 return f"{name} differs from what was written"
-    except FileNotFoundError as error:
-        return f"{Path(error.filename).name} is missing"
-    except (OSError, ValueError, TypeError, AttributeError) as error:
-        return f"{_SUMS} cannot be read: {error}"
+    except (OSError, ValueError, AttributeError) as error:
+        return str(error)
     return None
 
 
@@ -169,7 +122,7 @@ def _checksum(path: Path) -> int:
     return checksum
 
 
-# Many sequences of token ids in one flat array, memory-mapped where they come from a file.
+# Many sequences of token ids in one flat array.
 
 
 class TokenArray:
@@ -186,20 +139,17 @@ class TokenArray:
 
     @classmethod
     def of(cls, sequences: Sequence[Sequence[int]], vocab_size: int) -> "TokenArray":
-        """Pack sequences; ids take two bytes each where the vocabulary allows it."""
-        lengths = np.fromiter((len(sequence) for sequence in sequences), np.int64, len(sequences))
-        offsets = np.concatenate([np.zeros(1, np.int64), lengths.cumsum()])
-        ids = np.fromiter((i for sequence in sequences for i in sequence), np.int32, int(offsets[-1]))
-        return cls(ids.astype(np.uint16) if vocab_size <= 2**16 else ids, offsets)
+        """Pack sequences."""
+        ids, lengths = _flat(sequences, vocab_size)
+        return cls(ids, _offsets([lengths]))
 
     @classmethod
     def load(cls, stem: Path) -> "TokenArray":
-        """Memory-map what a `TokenWriter` wrote; nothing is read until it is used."""
+        """Memory-map what a `token_writer` wrote; nothing is read until it is used."""
         ids, offsets = (np.load(stem.with_suffix(f".{part}.npy"), mmap_mode="r") for part in ("ids", "offsets"))
         return cls(ids, offsets)
 
     def __len__(self) -> int:
-        """Number of sequences."""
         return len(self._offsets) - 1
 
     def __getitem__(self, i: int) -> NDArray[np.uint16 | np.int32]:
@@ -219,38 +169,35 @@ class TokenArray:
         return self._ids[places], lengths
 
 
-class TokenWriter:
-    """Writes sequences to two .npy files, part by part, for `TokenArray.load`; they are complete on exit.
+def _flat(sequences: Sequence[Sequence[int]], vocab_size: int) -> tuple[NDArray[Any], NDArray[np.int32]]:
+    """Concatenate sequences; ids take two bytes each where the vocabulary allows it."""
+    lengths = np.fromiter(map(len, sequences), np.int32, len(sequences))
+    dtype = np.uint16 if vocab_size <= 2**16 else np.int32
+    return np.fromiter(chain.from_iterable(sequences), dtype, int(lengths.sum())), lengths
 
-    Args:
-        stem: path of the files without their suffix.
-        vocab_size: size of the vocabulary; ids take two bytes each where it allows that.
-    """
 
-    def __init__(self, stem: Path, vocab_size: int) -> None:
-        self._stem = stem
-        self._dtype: np.dtype[Any] = np.dtype(np.uint16 if vocab_size <= 2**16 else np.int32)
-        self._lengths: list[NDArray[np.int32]] = []
+def _offsets(lengths: list[NDArray[np.int32]]) -> NDArray[np.int64]:
+    return np.concatenate([np.zeros(1, np.int32), *lengths]).cumsum(dtype=np.int64)
 
-    def __enter__(self) -> "TokenWriter":
-        self._file = self._stem.with_suffix(".ids.npy").open("wb")
-        self._file.write(_header(self._dtype, 0))
-        return self
 
-    def write(self, ids: NDArray[np.integer], lengths: NDArray[np.int32]) -> None:
-        """Add sequences, given concatenated."""
-        self._file.write(ids.astype(self._dtype).tobytes())
-        self._lengths.append(lengths)
+@contextmanager
+def token_writer(stem: Path, vocab_size: int) -> Iterator[Callable[[Sequence[Sequence[int]]], None]]:
+    """Yield a function that adds sequences to two .npy files, for `TokenArray.load`; they are complete on exit."""
+    lengths: list[NDArray[np.int32]] = []
+    dtype = _flat([], vocab_size)[0].dtype
+    with stem.with_suffix(".ids.npy").open("wb") as file:
+        file.write(_header(dtype, 0))
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        offsets = np.zeros(1 + sum(map(len, self._lengths)), np.int64)
-        np.cumsum(np.concatenate([np.empty(0, np.int32), *self._lengths]), out=offsets[1:])
-        self._file.seek(0)
-        self._file.write(_header(self._dtype, int(offsets[-1])))
-        self._file.close()
-        np.save(self._stem.with_suffix(".offsets.npy"), offsets)
+        def write(sequences: Sequence[Sequence[int]]) -> None:
+            ids, sizes = _flat(sequences, vocab_size)
+            file.write(ids.tobytes())
+            lengths.append(sizes)
+
+        yield write
+        offsets = _offsets(lengths)
+        file.seek(0)
+        file.write(_header(dtype, int(offsets[-1])))
+    np.save(stem.with_suffix(".offsets.npy"), offsets)
 
 
 def _header(dtype: np.dtype[Any], n: int) -> bytes:
@@ -273,11 +220,12 @@ class TokenPairs(NamedTuple):
         return cls(TokenArray.load(folder / "src"), TokenArray.load(folder / "tgt"))
 
 
-# Encoding of text to ids, block by block, with one process per processor.
+# Encoding, block by block.
 
-_WORTH_PROCESSES = 50_000  # pairs; fewer are encoded before processes would have started
-_SIZES = struct.Struct("<qq")
-_JOB = "job.json"
+_WORTH_PROCESSES = 50_000  # pairs; fewer are sampled before processes would have started
+_AT_ONCE = 4  # blocks for each process before the next are read
+
+Encoded = tuple[list[list[int]], list[list[int]]]
 
 
 @dataclass(frozen=True)
@@ -297,243 +245,120 @@ class Sampling:
     def block_seed(self, block: int, side: int) -> int:
         """Return a seed for a side of a block, so that its segmentation depends on no other block or process."""
         numbers = f"{self.seed} {self.epoch} {block} {side}".encode()
-        return int.from_bytes(blake2b(numbers, digest_size=4).digest(), "little")
+        return int.from_bytes(hashlib.blake2b(numbers, digest_size=4).digest(), "little")
 
 
-class Ids(NamedTuple):
-    """Ids of some lines, concatenated, and how many each line has."""
-
-    ids: NDArray[np.int32]
-    lengths: NDArray[np.int32]
-
-    @classmethod
-    def of(cls, sequences: Sequence[Sequence[int]]) -> "Ids":
-        """Concatenate the ids of each line."""
-        lengths = np.fromiter(map(len, sequences), np.int32, len(sequences))
-        return cls(np.fromiter(chain.from_iterable(sequences), np.int32, int(lengths.sum())), lengths)
-
-
-def encode_block(text: TextBlocks, i: int, tokenizers: TokenizerPair, sampling: Sampling | None) -> tuple[Ids, Ids]:
-    """Return source and target ids of a block."""
-    block, found = text.block(i), []
-    for side, (tokenizer, lines) in enumerate(zip(tokenizers, (block.src, block.tgt), strict=True)):
-        if sampling is None:
-            sequences = tokenizer.encode(lines)
-        else:
-            sequences = tokenizer.sample(lines, sampling.rate, sampling.block_seed(i, side))
-        found.append(Ids.of(sequences))
-    return found[0], found[1]
-
-
-def encoded_blocks(
-    text: TextBlocks, tokenizers: TokenizerPair, sampling: Sampling | None = None
-) -> Iterator[tuple[Ids, Ids]]:
-    """Yield source and target ids, block by block in the order of the text.
-
-    Raises:
-        ValueError: an encoding process was killed.
-    """
-    if len(text) < _WORTH_PROCESSES:
-        yield from (encode_block(text, i, tokenizers, sampling) for i in range(text.n_blocks))
-        return
-    n_workers = min(_n_cores(), text.n_blocks)
-    idle: SimpleQueue[_Worker] = SimpleQueue()
-
-    def encode(i: int) -> tuple[Ids, Ids]:
-        worker = idle.get()
-        try:
-            return worker.encode(i)
-        finally:
-            idle.put(worker)
-
-    with ExitStack() as stack:
-        job = Path(stack.enter_context(TemporaryDirectory(prefix="miyako-")))
-        _write_job(job, text, tokenizers, sampling)
-        # on exit the order is reversed: workers end first, so that no thread waits for one
-        threads = stack.enter_context(ThreadPoolExecutor(n_workers))
-        for _ in range(n_workers):
-            idle.put(stack.enter_context(_Worker(job)))
-        pending: deque[Future[tuple[Ids, Ids]]] = deque()
-        stack.callback(lambda: [future.cancel() for future in pending])
-        for i in range(text.n_blocks):
-            pending.append(threads.submit(encode, i))
-            if len(pending) > 2 * n_workers:
-                yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()
-
-
-def _n_cores() -> int:
-    """Return the number of cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):  # not on macOS
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def _write_job(folder: Path, text: TextBlocks, tokenizers: TokenizerPair, sampling: Sampling | None) -> None:
-    text.save(folder)
-    tokenizers.save(folder)
-    job = {
-        "files": [str(path.resolve()) for path in text.files],
-        "sampling": None if sampling is None else asdict(sampling),
-    }
-    (folder / _JOB).write_text(json.dumps(job), encoding="utf-8")
-
-
-class _Worker:
-    """A process that encodes one block after another; it ends with its standard input, and so with this process.
-
-    It is a fresh process that imports only what encoding needs, neither torch nor the running command: a fork of a
-    process with threads may hang, and a full import takes 300 MB.
-    """
-
-    def __init__(self, job: Path) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "utils.dataset.encoding_worker", str(job)],
-            cwd=ROOT,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+def write_ids(
+    files: ParallelFiles, n_pairs: int, tokenizers: TokenizerPair, sampling: Sampling | None, folder: Path
+) -> None:
+    """Write the ids of both sides into a folder, with a progress bar on a terminal."""
+    bar = tqdm(total=n_pairs, unit=" pairs", leave=False, disable=not sys.stderr.isatty())
+    blocks = enumerate(in_blocks(read_pairs(files)))
+    if sampling is None:
+        encoded: Iterator[Encoded] = (
+            (tokenizers.src.encode([src for src, _ in block]), tokenizers.tgt.encode([tgt for _, tgt in block]))
+            for _, block in blocks
         )
-        self._asked, self._answers = cast(IO[bytes], self._process.stdin), cast(IO[bytes], self._process.stdout)
+    elif n_pairs < _WORTH_PROCESSES:
+        encoded = (_sampled(tokenizers, sampling, i, block) for i, block in blocks)
+    else:
+        encoded = _sampled_by_processes(tokenizers, sampling, blocks)
+    with (
+        bar,
+        token_writer(folder / "src", len(tokenizers.src)) as write_src,
+        token_writer(folder / "tgt", len(tokenizers.tgt)) as write_tgt,
+    ):
+        for src, tgt in encoded:
+            write_src(src)
+            write_tgt(tgt)
+            bar.update(len(src))
 
-    def __enter__(self) -> "_Worker":
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._process.kill()  # it has no state to lose
-        self._process.wait()
+def _sampled(tokenizers: TokenizerPair, sampling: Sampling, i: int, block: Sequence[Pair]) -> Encoded:
+    src, tgt = (
+        tokenizer.sample([pair[side] for pair in block], sampling.rate, sampling.block_seed(i, side))
+        for side, tokenizer in enumerate(tokenizers)
+    )
+    return src, tgt
 
-    def encode(self, i: int) -> tuple[Ids, Ids]:
+
+def _sampled_by_processes(
+    tokenizers: TokenizerPair, sampling: Sampling, blocks: Iterator[tuple[int, list[Pair]]]
+) -> Iterator[Encoded]:
+    # a fork of a process with threads may hang, so processes are forked from one that has only imported modules
+    context = get_context("forkserver")
+    context.set_forkserver_preload(["utils.dataset.batch"])
+    n = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1  # not on macOS
+    with TemporaryDirectory(prefix="miyako-") as folder:
+        tokenizers.save(Path(folder))
+        pool = ProcessPoolExecutor(n, context, _start_process, (Path(folder), sampling))
         try:
-            self._asked.write(f"{i}\n".encode())
-            self._asked.flush()
-            return _read_answer(self._answers), _read_answer(self._answers)
-        except (BrokenPipeError, EOFError):
-            status = self._process.wait()
+            while some := list(islice(blocks, _AT_ONCE * n)):
+                yield from pool.map(_sampled_here, some)
+        except BrokenProcessPool:
             raise ValueError(
-                f"a process that encodes text ended with status {status}: is there enough memory for "
-                f"{_n_cores()} of them? On Linux, taskset -c 0 starts only one"
+                f"a process that encodes text was killed: is there enough memory for {n} of them? "
+                "On Linux, taskset -c 0 starts only one"
             ) from None
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
-def serve_blocks(job: Path, asked: IO[bytes], answers: IO[bytes]) -> None:
-    """Encode, in a worker, each block whose number is read, and write its ids, until the requests end."""
-    settings = json.loads((job / _JOB).read_text(encoding="utf-8"))
-    src, tgt = map(Path, settings["files"])
-    text, tokenizers = TextBlocks.load(ParallelFiles(src, tgt), job), load_tokenizers(job)
-    sampling = None if settings["sampling"] is None else Sampling(**settings["sampling"])
-    for line in asked:
-        for side in encode_block(text, int(line), tokenizers, sampling):
-            answers.write(_SIZES.pack(len(side.ids), len(side.lengths)))
-            answers.write(side.ids.tobytes())
-            answers.write(side.lengths.tobytes())
-        answers.flush()
+_here: tuple[TokenizerPair, Sampling]  # of a process that samples
 
 
-def _read_answer(stream: IO[bytes]) -> Ids:
-    n_ids, n_lines = _SIZES.unpack(_exactly(stream, _SIZES.size))
-    return Ids(*(np.frombuffer(_exactly(stream, 4 * n), np.int32) for n in (n_ids, n_lines)))
+def _start_process(folder: Path, sampling: Sampling) -> None:
+    global _here
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent process
+    _here = load_tokenizers(folder), sampling
 
 
-def _exactly(stream: IO[bytes], size: int) -> bytes:
-    found = stream.read(size)
-    if len(found) < size:
-        raise EOFError
-    return found
+def _sampled_here(numbered: tuple[int, list[Pair]]) -> Encoded:
+    return _sampled(*_here, *numbered)
 
 
-# Tokenizer and token ids of one text, made once and reused until the text changes.
-
-
-class TextLines:
-    """The lines of a UTF-8 file, which may be iterated over repeatedly and are not kept in memory.
-
-    Args:
-        path: the file.
-
-    Raises:
-        ValueError: no such file, invalid UTF-8, or no text in it.
-    """
-
-    def __init__(self, path: Path) -> None:
-        if not path.is_file():
-            raise ValueError(f"no such file: {path}")
-        self._path = path
-        self._n_lines, has_text = 0, False
-        for line in self:
-            self._n_lines += 1
-            has_text = has_text or bool(line.strip())
-        if not has_text:
-            raise ValueError(f"{path} holds no text")
-
-    def __len__(self) -> int:
-        """Number of lines."""
-        return self._n_lines
-
-    def __iter__(self) -> Iterator[str]:
-        with self._path.open("rb") as file:
-            yield from decoded_lines(file, str(self._path))
+# Tokenizer and ids of one text.
 
 
 def cached_tokenizer(
     name: str, text: Path, config: TokenizerConfig, say: Callable[[str], None], root: Path = CORPUS
 ) -> Tokenizer:
-    """Return the tokenizer of a text, learned from it at the first call.
+    """Return the tokenizer of a text, learned from it at the first call; `joint` is ignored.
 
     Args:
         name: name of the text, for people who look into the cache.
         text: what to learn from.
-        config: what to learn; `joint` is ignored.
+        config: what to learn.
         say: called with a message about what takes time.
         root: where caches are kept.
-
-    Raises:
-        ValueError: the text does not support the requested vocabulary, or sub-word sampling is requested.
     """
     if config.sampling:
         raise ValueError(f"sampling={config.sampling} is for pairs of texts: set tokenizer.sampling to 0")
     learned = {field: value for field, value in asdict(config).items() if field not in ("sampling", "joint")}
-    key = cache_key("lines", file_hash(text, root), learned)
+    key = cache_key("lines", file_hash(text), learned)
 
     def make(folder: Path) -> None:
         lines = TextLines(text)
         say(f"Learning the vocabulary ({config.kind}) from {len(lines):,} lines (once; a minute for a large text)")
         train_tokenizer(config, lines).save(folder / "tokenizer")
 
-    return load_tokenizer(cached_folder(root / "cache" / f"{name}-tokenizer-{key}", make, say))
+    return load_tokenizer(cached(root / "cache" / f"{name}-tokenizer-{key}", make, say))
 
 
 def cached_lines(
     name: str, text: Path, tokenizer: Tokenizer, say: Callable[[str], None], root: Path = CORPUS
 ) -> TokenArray:
-    """Return the ids of a text line by line, encoded at the first call.
-
-    Args:
-        name: name of the text, for people who look into the cache.
-        text: what to encode.
-        tokenizer: what encodes the text.
-        say: called with a message about what takes time.
-        root: where caches are kept.
-    """
+    """Return the ids of a text line by line, encoded at the first call; arguments as in `cached_tokenizer`."""
     written = saved_hashes(lambda folder: tokenizer.save(folder / "tokenizer"))
-    key = cache_key("lines", file_hash(text, root), written)
+    key = cache_key("lines", file_hash(text), written)
 
     def make(folder: Path) -> None:
         lines = TextLines(text)
         say(f"Encoding {len(lines):,} lines of {name} (once)")
-        _encode(lines, tokenizer, folder / "lines")
+        bar = tqdm(total=len(lines), unit=" lines", leave=False, disable=not sys.stderr.isatty())
+        with bar, token_writer(folder / "lines", len(tokenizer)) as write:
+            for block in in_blocks(lines):
+                write(tokenizer.encode(block))
+                bar.update(len(block))
 
-    return TokenArray.load(cached_folder(root / "cache" / f"{name}-{key}", make, say) / "lines")
-
-
-def _encode(lines: TextLines, tokenizer: Tokenizer, stem: Path) -> None:
-    """Write the ids, with a progress bar on a terminal; one process encodes a million lines in seconds."""
-    bar = tqdm(total=len(lines), unit=" lines", leave=False, disable=not sys.stderr.isatty())
-    rest = iter(lines)
-    with bar, TokenWriter(stem, len(tokenizer)) as writer:
-        while block := list(islice(rest, BLOCK)):
-            writer.write(*Ids.of(tokenizer.encode(block)))
-            bar.update(len(block))
+    return TokenArray.load(cached(root / "cache" / f"{name}-{key}", make, say) / "lines")

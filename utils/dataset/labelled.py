@@ -4,7 +4,6 @@ import json
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -22,12 +21,11 @@ from const.token import BOS_ID, PAD_ID
 from utils.command import Parser, run_command
 from utils.dataset.batch import Buckets, Sampler, fill
 from utils.dataset.corpus import SPLITS, Split
-from utils.dataset.ids import TextLines, TokenArray, cache_key, cached_lines, file_hash
+from utils.dataset.ids import TokenArray, cache_key, cached_lines, file_hash
 from utils.dataset.monolingual import Document, MonolingualConfig, prepare_monolingual
-from utils.file import atomic_file, read_json, write_text
+from utils.dataset.text import lines_of
+from utils.file import read_json, write_lines, write_text
 from utils.text.tokenizer import Tokenizer
-
-# Labelled texts for sentence classification.
 
 _SHOWN = 20  # labels in an error
 
@@ -53,11 +51,7 @@ class LabelledConfig:
     test_labels: Path
 
     def pairs(self) -> tuple[tuple[Path, Path], ...]:
-        """Return text and labels of train, dev and test.
-
-        Raises:
-            ValueError: a file is missing.
-        """
+        """Return text and labels of train, dev and test."""
         pairs = (self.text, self.labels), (self.dev_text, self.dev_labels), (self.test_text, self.test_labels)
         for path in chain.from_iterable(pairs):
             if not path.is_file():
@@ -67,13 +61,9 @@ class LabelledConfig:
                 )
         return pairs
 
-    def fingerprint(self, root: Path = CORPUS) -> str:
-        """Return a hash of the files' contents.
-
-        Args:
-            root: where the hashes of large files are remembered
-        """
-        return cache_key([file_hash(path, root) for path in chain.from_iterable(self.pairs())])
+    def fingerprint(self) -> str:
+        """Return a hash of the files' contents."""
+        return cache_key([file_hash(path) for path in chain.from_iterable(self.pairs())])
 
 
 class LabelNames(tuple[str, ...]):
@@ -81,11 +71,7 @@ class LabelNames(tuple[str, ...]):
 
     @classmethod
     def of(cls, path: Path) -> "LabelNames":
-        """Collect all labels of a file.
-
-        Raises:
-            ValueError: no such file, a line without a label, or fewer than two different labels.
-        """
+        """Collect all labels of a file."""
         names = cls(sorted(set(_labels(path))))
         if len(names) < 2:
             raise ValueError(f"{path} has only one label, {names[0]!r}: give at least two")
@@ -101,11 +87,7 @@ class LabelNames(tuple[str, ...]):
         write_text(path, json.dumps(self, ensure_ascii=False, indent=0) + "\n")
 
     def numbers(self, path: Path) -> NDArray[np.int64]:
-        """Return the number of each line's label.
-
-        Raises:
-            ValueError: no such file, a line without a label, or an unknown label.
-        """
+        """Return the number of each line's label."""
         number = {name: i for i, name in enumerate(self)}
 
         def numbered() -> Iterator[int]:
@@ -119,7 +101,7 @@ class LabelNames(tuple[str, ...]):
 
 
 def _labels(path: Path) -> Iterator[str]:
-    for number, line in enumerate(TextLines(path), start=1):
+    for number, line in enumerate(lines_of(path), start=1):
         if not (label := line.strip()):
             raise ValueError(f"{path}, line {number} has no label: each line of the text needs one")
         yield label
@@ -141,19 +123,7 @@ class LabelledText(NamedTuple):
         say: Callable[[str], None],
         root: Path = CORPUS,
     ) -> "LabelledText":
-        """Read two files; the text is encoded at the first call and cached.
-
-        Args:
-            text: one text per line; an empty line is a text too.
-            labels: the label of each line.
-            names: the known labels.
-            tokenizer: what encodes the text.
-            say: called with a message about what takes time.
-            root: where caches are kept.
-
-        Raises:
-            ValueError: as in `LabelNames.numbers`, or the files have different numbers of lines.
-        """
+        """Read two files; the text is encoded at the first call and cached; an empty line is a text too."""
         found = cls(cached_lines(f"labelled-{text.stem}", text, tokenizer, say, root), names.numbers(labels))
         if len(found.lines) != len(found.labels):
             raise ValueError(
@@ -179,22 +149,13 @@ class LabelledBatch(NamedTuple):
         return LabelledBatch(*(part.to(device, non_blocking=True) for part in self))
 
 
-class LabelledEpoch:
-    """The batches of an epoch, in training order; each is made on demand.
+class LabelledEpoch(Buckets[LabelledBatch]):
+    """The batches of labelled texts.
 
     Args:
-        text: the texts.
-        tokens_per_batch: most positions of a batch, padding included; a longer text is a batch by itself.
         max_tokens: longer texts, <s> and </s> included, are truncated; None: none are.
-        multiple: lengths are padded up to a multiple of it.
         key: seed and number of the epoch.
-        sentences_per_batch: most examples of a batch; None: as many as fit.
-
-    Raises:
-        ValueError: `max_tokens` has no room for a text.
     """
-
-    n_dropped = 0  # overlong texts are truncated
 
     def __init__(
         self,
@@ -211,42 +172,23 @@ class LabelledEpoch:
         lengths = text.lines.lengths.astype(np.int64)
         self._lengths = lengths if max_tokens is None else np.minimum(lengths, max_tokens - 2)
         random = np.random.default_rng(key)
-        self._buckets = Buckets([self._lengths + 2], tokens_per_batch, multiple, random, sentences_per_batch)
-        self.padding = self._buckets.padding  # share of all positions
-        self.rows = self._buckets.rows  # the texts of batch i
-        self.largest = self._buckets.largest
-
-    def __len__(self) -> int:
-        """Number of batches."""
-        return len(self._buckets)
+        super().__init__([self._lengths + 2], tokens_per_batch, multiple, random, sentences_per_batch)
 
     def target_tokens(self, i: int) -> int:
         """Return the number of labels that batch i predicts, without making the batch."""
-        return len(self.rows(i))
+        return len(self.bucket(i))
 
     def __getitem__(self, i: int) -> LabelledBatch:
-        rows = self.rows(i)
+        rows = self.bucket(i)
         lengths = self._lengths[rows]
-        ids = np.full((len(rows), self._buckets.width(i)), PAD_ID, np.int64)
+        ids = np.full((len(rows), self.width(i)), PAD_ID, np.int64)
         ids[:, 0] = BOS_ID
         fill(ids, 1, *self._text.lines.gather(rows), lengths)
         return LabelledBatch(torch.from_numpy(ids), torch.from_numpy(self._text.labels[rows]))
 
-    def __iter__(self) -> Iterator[LabelledBatch]:
-        return (self[i] for i in range(len(self)))
-
 
 class LabelledSampler(Sampler[LabelledEpoch]):
-    """Makes epochs of labelled texts.
-
-    Args:
-        text: see `LabelledEpoch`.
-        tokens_per_batch: see `LabelledEpoch`.
-        max_tokens: see `LabelledEpoch`.
-        seed: seed of the order.
-        multiple: see `LabelledEpoch`.
-        sentences_per_batch: see `LabelledEpoch`.
-    """
+    """Makes epochs of labelled texts; arguments as in `LabelledEpoch`."""
 
     def __init__(
         self,
@@ -268,19 +210,15 @@ class LabelledSampler(Sampler[LabelledEpoch]):
 # article has sentences in two splits, since neighbouring sentences give each other away.
 
 _SEED = 20110101
-_N_LETTERS = 3
 
 
 def category(document: Document) -> str:
-    """Return the category of a document: the first letters of its name."""
-    return document.name[:_N_LETTERS]
+    """Return the category of a document: the first three letters of its name."""
+    return document.name[:3]
 
 
 def split_articles(documents: Sequence[Document], share: float) -> list[Split]:
-    """Choose a split for each article at random: about this share of each category's lines goes to dev, and to test.
-
-    A category with few articles, or with one that is larger than all the rest together, may have none there.
-    """
+    """Choose a split for each article at random: about this share of each category's lines goes to dev, and to test."""
     of_category: dict[str, list[int]] = defaultdict(list)
     for i, document in enumerate(documents):
         of_category[category(document)].append(i)
@@ -300,45 +238,28 @@ def split_articles(documents: Sequence[Document], share: float) -> list[Split]:
 def write_categories(
     text: Path, documents: Sequence[Document], share: float, folder: Path
 ) -> dict[Split, Counter[str]]:
-    """Write `train.text`, `train.labels` and so on into a folder; empty lines are left out.
+    """Write `train.text`, `train.labels` and so on into a folder; count the sentences of each category in each split.
 
-    Args:
-        text: the lines of the documents.
-        documents: the documents, in the order of the text.
-        share: share of each category's sentences for dev, and for test.
-        folder: where to write.
-
-    Returns:
-        how many sentences each category has in each split
-
-    Raises:
-        ValueError: the share is out of range, or a split would have no text.
+    Empty lines are left out; `share` of each category's sentences goes to dev, and to test.
     """
     if not 0 < share < 0.25:
         raise ValueError(f"share={share}: give dev, and test, more than 0 and less than 0.25 of the sentences")
-    counts: dict[Split, Counter[str]] = {split: Counter() for split in SPLITS}
-    lines = iter(TextLines(text))
-    with ExitStack() as stack:
-        outs = {
-            split: [
-                stack.enter_context(
-                    stack.enter_context(atomic_file(folder / f"{split}.{part}")).open("w", encoding="utf-8")
-                )
-                for part in ("text", "labels")
-            ]
-            for split in SPLITS
-        }
-        for document, split in zip(documents, split_articles(documents, share), strict=True):
-            sentences = [line for line in islice(lines, document.n_lines) if line.strip()]
-            counts[split][category(document)] += len(sentences)
-            for out, written in zip(outs[split], (sentences, [category(document)] * len(sentences)), strict=True):
-                out.writelines(line + "\n" for line in written)
-        for split in SPLITS:
-            if not counts[split].total():
-                raise ValueError(
-                    f"{len(documents):,} documents leave {split} no text: give more documents, or a larger share"
-                )
-    return counts
+    sentences: dict[Split, list[str]] = {split: [] for split in SPLITS}
+    labels: dict[Split, list[str]] = {split: [] for split in SPLITS}
+    lines = lines_of(text)
+    for document, split in zip(documents, split_articles(documents, share), strict=True):
+        found = [line for line in islice(lines, document.n_lines) if line.strip()]
+        sentences[split] += found
+        labels[split] += [category(document)] * len(found)
+    for split in SPLITS:
+        if not labels[split]:
+            raise ValueError(
+                f"{len(documents):,} documents leave {split} no text: give more documents, or a larger share"
+            )
+    for split in SPLITS:
+        write_lines(folder / f"{split}.text", sentences[split])
+        write_lines(folder / f"{split}.labels", labels[split])
+    return {split: Counter(labels[split]) for split in SPLITS}
 
 
 def build_parser() -> Parser:
@@ -358,11 +279,7 @@ def build_parser() -> Parser:
 
 
 def main() -> None:
-    """Write the files and show how many sentences each category has.
-
-    Raises:
-        ValueError: no such corpus or documents.
-    """
+    """Write the files and show how many sentences each category has."""
     arguments = build_parser().parse_args()
     config = MonolingualConfig(arguments.corpus, arguments.language, arguments.archive, documents=arguments.documents)
     corpus = prepare_monolingual(config, CORPUS)

@@ -1,7 +1,6 @@
 """Examples for masked-language models with next-sentence prediction (Devlin et al. 2019, 3.1)."""
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import NamedTuple
@@ -57,9 +56,6 @@ class WholeWords:
     """Finds words among ids: words begin at a ▁; special tokens and pieces of unspaced scripts are words by themselves.
 
     Where no piece of the vocabulary has a ▁, the tokens are already words.
-
-    Args:
-        tokenizer: the tokenizer of the ids.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -90,9 +86,6 @@ class MaskingConfig:
         whole_words: all pieces of a word are hidden together: with SentencePiece those up to the next ▁, in scripts
             without spaces each piece by itself.
         next_sentence: examples are two sentences, of which the second follows the first or comes from elsewhere.
-
-    Raises:
-        ValueError: the rate is not between 0 and 1.
     """
 
     rate: float = 0.15
@@ -138,12 +131,11 @@ class _Partners(NamedTuple):
 
     def of(self, rows: NDArray[np.integer]) -> "_Partners":
         """Return the partners of some examples."""
-        first, second, n_first, n_second, follows = self
-        return _Partners(first[rows], second[rows], n_first[rows], n_second[rows], follows[rows])
+        return _Partners(*(part[rows] for part in self))
 
 
-class MaskedEpoch:
-    """The batches of an epoch, in training order; each is made on demand.
+class MaskedEpoch(Buckets[MaskedBatch]):
+    """The batches of masked examples.
 
     Each sentence that has a successor in its document is an A once; without next-sentence prediction, every sentence.
     A wrong B is from another document or, where there is only one, any sentence but A and its successor.
@@ -153,18 +145,10 @@ class MaskedEpoch:
         text: the sentences.
         tokenizer: the tokenizer that made their ids; its length is the id of the mask.
         config: what is hidden.
-        tokens_per_batch: most positions of a batch, padding included; a longer example is a batch by itself.
         max_tokens: longer examples, special tokens included, are truncated at the end of their longer sentence; None:
             none are.
-        multiple: lengths are padded up to a multiple of it.
         key: seed and number of the epoch.
-        sentences_per_batch: most examples of a batch; None: as many as fit.
-
-    Raises:
-        ValueError: the text has no example, or `max_tokens` has no room for one.
     """
-
-    n_dropped = 0  # overlong examples are truncated
 
     def __init__(
         self,
@@ -197,23 +181,17 @@ class MaskedEpoch:
             n_first = np.minimum(n_first, room - n_second)
         self._partners = _Partners(first, second, n_first, n_second, follows)
         lengths = n_first + n_second + self._n_special
-        self._buckets = Buckets([lengths], tokens_per_batch, multiple, random, sentences_per_batch)
-        self.padding = self._buckets.padding  # share of all positions
-        self.largest = self._buckets.largest
-
-    def __len__(self) -> int:
-        """Number of batches."""
-        return len(self._buckets)
+        super().__init__([lengths], tokens_per_batch, multiple, random, sentences_per_batch)
 
     def rows(self, i: int) -> NDArray[np.int64]:
         """Return the sentences that are the A of batch i."""
-        return self._partners.first[self._buckets.rows(i)]
+        return self._partners.first[self.bucket(i)]
 
     def target_tokens(self, i: int) -> int:
         """Return the number of tokens that batch i predicts; the batch is made only where whole words decide it."""
         if self._words is not None:
             return self[i].target_tokens
-        partners = self._partners.of(self._buckets.rows(i))
+        partners = self._partners.of(self.bucket(i))
         return int(self._n_predicted(partners.n_first + partners.n_second).sum())
 
     def _n_predicted(self, n_tokens: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -221,9 +199,9 @@ class MaskedEpoch:
         return np.maximum(np.rint(self._config.rate * n_tokens).astype(np.int64), 1)
 
     def __getitem__(self, i: int) -> MaskedBatch:
-        partners = self._partners.of(self._buckets.rows(i))
+        partners = self._partners.of(self.bucket(i))
         first, second, n_first, n_second, follows = partners
-        ids = np.full((len(first), self._buckets.width(i)), PAD_ID, np.int64)
+        ids = np.full((len(first), self.width(i)), PAD_ID, np.int64)
         column = np.arange(ids.shape[1])
         ids[:, 0] = BOS_ID
         fill(ids, 1, *self._text.gather(first), n_first)
@@ -235,9 +213,6 @@ class MaskedEpoch:
         read, target = self._hidden(ids, first, n_first, n_second)
         label = torch.from_numpy(follows.astype(np.int64) if self._config.next_sentence else np.empty(0, np.int64))
         return MaskedBatch(torch.from_numpy(read), torch.from_numpy(segments), torch.from_numpy(target), label)
-
-    def __iter__(self) -> Iterator[MaskedBatch]:
-        return (self[i] for i in range(len(self)))
 
     def _hidden(
         self,
@@ -273,15 +248,7 @@ class MaskedEpoch:
         place: NDArray[np.int64],
         n_tokens: NDArray[np.int64],
     ) -> NDArray[np.bool_]:
-        """Choose the tokens to predict: words in random order while they fit, and at least one in each row.
-
-        Args:
-            word: number of each token's word, ascending.
-            row: row of each token.
-            example: example of each row.
-            place: column of each token.
-            n_tokens: number of tokens of each row.
-        """
+        """Choose the tokens to predict: words in random order while they fit, and at least one in each row."""
         _, begins, of_token, sizes = np.unique(word, return_index=True, return_inverse=True, return_counts=True)
         chance = uniform((*self._key, "which"), example[row[begins]], place[begins])
         order = np.lexsort((chance, row[begins]))
@@ -327,18 +294,7 @@ def _next_sentences(
 
 
 class MaskedSampler(Sampler[MaskedEpoch]):
-    """Makes epochs of masked examples; partners and masks of an epoch never change.
-
-    Args:
-        text: see `MaskedEpoch`.
-        tokenizer: see `MaskedEpoch`.
-        config: see `MaskedEpoch`.
-        tokens_per_batch: see `MaskedEpoch`.
-        max_tokens: see `MaskedEpoch`.
-        seed: seed of partners, masks and order.
-        multiple: see `MaskedEpoch`.
-        sentences_per_batch: see `MaskedEpoch`.
-    """
+    """Makes epochs of masked examples; arguments as in `MaskedEpoch`."""
 
     def __init__(
         self,

@@ -13,13 +13,11 @@ from numpy.typing import NDArray
 from const.corpora import CORPORA
 from const.path import CORPUS
 from utils.dataset.corpus import SPLITS, DataConfig, Split, prepare_corpus
-from utils.dataset.ids import TextLines, TokenArray, cached_lines, cached_tokenizer, file_hash
-from utils.dataset.text import read_lines
+from utils.dataset.ids import TokenArray, cached_lines, cached_tokenizer, file_hash
+from utils.dataset.text import TextLines, read_lines
 from utils.file import atomic_folder
 from utils.text.language import require_language
 from utils.text.tokenizer import Tokenizer, TokenizerConfig
-
-# Monolingual texts as documents: sentences that belong together, in reading order.
 
 
 class Document(NamedTuple):
@@ -30,11 +28,7 @@ class Document(NamedTuple):
 
 
 def read_documents(path: Path) -> tuple[Document, ...]:
-    """Read the documents of a text, in order, from a file with a name and a number of lines on each line.
-
-    Raises:
-        ValueError: no such file, or a line of another form.
-    """
+    """Read the documents of a text, in order, from a file with a name and a number of lines on each line."""
     documents = []
     for number, line in enumerate(read_lines(path), start=1):
         match line.rsplit(maxsplit=1):
@@ -87,9 +81,6 @@ class DocumentTokens(NamedTuple):
         return self.lines.gather(self.rows[sentences])
 
 
-# Monolingual texts in document order: which one a run uses, and how it is prepared; published ones or your own.
-
-
 @dataclass(frozen=True)
 class MonolingualConfig:
     """Which monolingual text to use.
@@ -106,9 +97,6 @@ class MonolingualConfig:
             the name and the number of lines of one document per line; without it, all is one document
         held_out: how many lines of your own training text go to dev, and as many to test, where these are not given;
             with documents, whole documents of at least that many lines
-
-    Raises:
-        ValueError: the language has no such code
     """
 
     corpus: Literal["kftt", "tanaka", "multi30k", "multi30k_tok", "embedded", "files"] = "kftt"
@@ -146,13 +134,9 @@ class MonolingualCorpus:
     documents: tuple[Document, ...]
     pre_tokenized: bool
 
-    def fingerprint(self, root: Path = CORPUS) -> str:
-        """Return a hash of the files' contents and of where documents end.
-
-        Args:
-            root: where the hashes of large files are remembered
-        """
-        return _fingerprint([self.train, self.dev, self.test], self.documents, root)
+    def fingerprint(self) -> str:
+        """Return a hash of the files' contents and of where documents end."""
+        return _fingerprint([self.train, self.dev, self.test], self.documents)
 
     def tokenizer(self, config: TokenizerConfig, say: Callable[[str], None], root: Path = CORPUS) -> Tokenizer:
         """Return a tokenizer, learned from the training text at the first call; see `cached_tokenizer`."""
@@ -161,25 +145,14 @@ class MonolingualCorpus:
     def tokens(
         self, split: Split, tokenizer: Tokenizer, say: Callable[[str], None], root: Path = CORPUS
     ) -> DocumentTokens:
-        """Return the ids of a split, encoded at the first call.
-
-        Args:
-            split: train, dev or test
-            tokenizer: what encodes the text
-            say: called with a message about what takes time
-            root: where caches are kept
-        """
+        """Return the ids of a split, encoded at the first call."""
         name = f"{self.name}-{self.language}-{split}"
         lines = cached_lines(name, getattr(self, split), tokenizer, say, root)
         return DocumentTokens.of(lines, self.documents if split == "train" else [Document(split, len(lines))])
 
 
 def prepare_monolingual(config: MonolingualConfig, root: Path = CORPUS) -> MonolingualCorpus:
-    """Prepare the text under `root`: fetch, verify and unpack it, or split it, where that is still to be done.
-
-    Raises:
-        ValueError: the text is not available, or its documents do not match it; one line says what to do
-    """
+    """Prepare the text under `root`: fetch, verify and unpack it, or split it, where that is still to be done."""
     if config.corpus == "files" or config.text or config.dev_text or config.test_text:
         return _own_text(config, root)
     languages = ("ja", "en") if config.corpus == "embedded" else CORPORA[config.corpus].languages
@@ -250,7 +223,7 @@ def _parts(
 def _split(text: Path, names: Sequence[str], sizes: Sequence[int], root: Path) -> Path:
     """Split a text into files, once for each content; return their folder."""
     parts = [Document(name, size) for name, size in zip(names, sizes, strict=True)]
-    folder = root / f"text-{_fingerprint([text], parts, root)}"
+    folder = root / f"text-{_fingerprint([text], parts)}"
     if not folder.is_dir():
         lines = iter(TextLines(text))
         with atomic_folder(folder) as draft:
@@ -260,6 +233,6 @@ def _split(text: Path, names: Sequence[str], sizes: Sequence[int], root: Path) -
     return folder
 
 
-def _fingerprint(files: Sequence[Path], documents: Sequence[Document], root: Path) -> str:
-    hashes = [file_hash(path, root) for path in files]
+def _fingerprint(files: Sequence[Path], documents: Sequence[Document]) -> str:
+    hashes = [file_hash(path) for path in files]
     return hashlib.sha256(repr((hashes, [tuple(document) for document in documents])).encode()).hexdigest()[:16]

@@ -165,13 +165,7 @@ class StreamEpoch:
 
 
 def _pieces(bounds: NDArray[np.int64], ends: NDArray[np.int64], most: float) -> NDArray[np.int64]:
-    """Return the bounds of documents, those of more than `most` tokens being split into parts of similar length.
-
-    Args:
-        bounds: the first sentence of each document, and the number of sentences.
-        ends: number of tokens up to the end of each sentence.
-        most: most tokens of a document.
-    """
+    """Return the bounds of documents, those of more than `most` tokens being split into parts of similar length."""
     tokens = np.concatenate([np.zeros(1, np.int64), ends])
     begin, lengths = tokens[bounds[:-1]], np.diff(tokens[bounds])
     n_parts = np.ceil(lengths / most).astype(np.int64)
@@ -196,13 +190,7 @@ def _dealt(lengths: NDArray[np.int64], n_streams: int, random: np.random.Generat
 
 
 class StreamSampler(Sampler[StreamEpoch]):
-    """Makes epochs of segments.
-
-    Args:
-        text: the documents.
-        config: number of streams, and length of a segment.
-        seed: seed of the order of the documents.
-    """
+    """Makes epochs of segments, their documents in an order by `seed`."""
 
     def __init__(self, text: DocumentTokens, config: StreamConfig, seed: int = 0) -> None:
         super().__init__(lambda n: StreamEpoch(text, config, (seed, n)))

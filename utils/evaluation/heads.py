@@ -10,9 +10,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from matplotlib.axes import Axes
-from matplotlib.image import AxesImage
-from numpy.typing import NDArray
 from sacrebleu.metrics.base import Metric
 from torch import Tensor
 
@@ -31,27 +28,19 @@ from utils.training.loss import token_loss
 from utils.visualize.curve import drawing
 
 _TOKENS_PER_BATCH = 4096
+_CELL = 0.55  # inches
 
 
 @dataclass(frozen=True)
 class Head:
-    """The importance of one head.
-
-    Args:
-        kind: kind of attention.
-        layer: layer, counted from 1 at the bottom.
-        head: head, counted from 1.
-        loss_rise: rise of the loss without the head, in nats per target token.
-        entropy: mean entropy of its weights over all query positions, in nats.
-        bleu_change: BLEU without the head minus BLEU with it; None: not requested.
-    """
+    """The importance of one head; layers and heads are counted from 1, layers from the bottom."""
 
     kind: Kind
     layer: int
     head: int
-    loss_rise: float
-    entropy: float
-    bleu_change: float | None = None
+    loss_rise: float  # without the head, in nats per target token
+    entropy: float  # of its weights, the mean over all query positions, in nats
+    bleu_change: float | None = None  # BLEU without the head minus BLEU with it; None: not requested
 
 
 class Importance(NamedTuple):
@@ -79,20 +68,14 @@ def text_batches(pairs: ParallelText, tokenizers: TokenizerPair, device: torch.d
 
 def count_heads(model: Transformer) -> int:
     """Count the heads of all layers and kinds."""
-    return sum(attention.n_heads for layers in attentions(model).values() for attention in layers)
+    return sum(1 for _ in _heads(model))
 
 
 @torch.inference_mode()
 def head_importance(
     model: Transformer, batches: Sequence[Batch], on_progress: Callable[[int], object] = lambda _: None
 ) -> Importance:
-    """Switch off the heads one at a time.
-
-    Args:
-        model: model in eval mode.
-        batches: batches of the text.
-        on_progress: called with the number of newly finished heads.
-    """
+    """Switch off the heads of a model in eval mode one at a time; `on_progress` is called with 1 for each."""
     memories = [model.encode(batch.src) for batch in batches]
     loss, entropies = _loss(model, batches, memories), _entropies(model, batches)
     heads = []
@@ -107,29 +90,18 @@ def head_importance(
 
 
 def bleu_without(
-    translator: Translator,
-    pairs: ParallelText,
-    bleu: Metric,
-    on_progress: Callable[[int], object] = lambda _: None,
+    translator: Translator, pairs: ParallelText, bleu: Metric, on_progress: Callable[[int], object] = lambda _: None
 ) -> tuple[float, list[float]]:
-    """Return BLEU of a text with all heads, and without each head, in the order of `head_importance`.
-
-    Args:
-        translator: translator of a single run.
-        pairs: the text.
-        bleu: sacreBLEU's metric, with the tokenizer of the language.
-        on_progress: called with the number of newly finished heads.
-
-    Raises:
-        ValueError: the translator is an ensemble.
-    """
+    """Return BLEU of a text with all heads, and without each head, in the order of `head_importance`."""
+    model = translator.model  # a packed copy of the run's own
+    if not isinstance(model, Transformer):
+        raise ValueError("only the heads of a single run can be switched off, not those of an ensemble: give one run")
 
     def score() -> float:
-        translations = [found.text for found in translator.translate(pairs.src)]
-        return bleu.corpus_score(translations, [pairs.tgt]).score
+        return bleu.corpus_score([found.text for found in translator.translate(pairs.src)], [pairs.tgt]).score
 
     whole, without = score(), []
-    for _, _, head, attention in _heads(_searched(translator)):
+    for _, _, head, attention in _heads(model):
         with silenced_head(attention, head):
             without.append(score())
         on_progress(1)
@@ -142,14 +114,6 @@ def _heads(model: Transformer) -> Iterator[tuple[Kind, int, int, MultiHeadAttent
         for layer, attention in enumerate(layers):
             for head in range(attention.n_heads):
                 yield kind, layer, head, attention
-
-
-def _searched(translator: Translator) -> Transformer:
-    """Return the network that is searched: a packed copy of the run's own."""
-    model = translator.model
-    if not isinstance(model, Transformer):
-        raise ValueError("only the heads of a single run can be switched off, not those of an ensemble: give one run")
-    return model
 
 
 def _loss(model: Transformer, batches: Sequence[Batch], memories: Sequence[Tensor]) -> float:
@@ -177,76 +141,47 @@ def _entropies(model: Transformer, batches: Sequence[Batch]) -> list[float]:
     return [nats for kind, layers in sums.items() for layer in layers for nats in (layer / counts[kind]).tolist()]
 
 
-# The importance of each attention head of a translator, as a table and as a picture.
-
-_CELL = 0.55  # inches
-
-
 def importance_table(found: Importance) -> list[str]:
     """Return the scores with all heads, and a line for each head with the change without it."""
-    has_bleu = found.bleu is not None
-    rows = [["attention", "layer", "head", "loss", *["BLEU"] * has_bleu, "entropy"]]
-    rows += [
-        [
-            KINDS[one.kind],
-            str(one.layer),
-            str(one.head),
-            f"{one.loss_rise:+.4f}",
-            *([] if one.bleu_change is None else [f"{one.bleu_change:+.2f}"]),
-            f"{one.entropy:.3f}",
-        ]
-        for one in found.heads
-    ]
+    with_bleu = found.bleu is not None
+    rows = [["attention", "layer", "head", "loss", *["BLEU"] * with_bleu, "entropy"]]
+    for one in found.heads:
+        changes = [f"{one.loss_rise:+.4f}", *([] if one.bleu_change is None else [f"{one.bleu_change:+.2f}"])]
+        rows.append([KINDS[one.kind], str(one.layer), str(one.head), *changes, f"{one.entropy:.3f}"])
     whole = f"with all heads: loss {found.loss:.4f} nats per target token"
-    whole += f", BLEU {found.bleu:.2f}" if has_bleu else ""
+    whole += f", BLEU {found.bleu:.2f}" if with_bleu else ""
     change = "change without each head, and the mean entropy of its weights in nats"
-    return [whole, "", change, *aligned(rows, "lrrrr" + "r" * has_bleu)]
+    return [whole, "", change, *aligned(rows, "lrrrr" + "r" * with_bleu)]
 
 
 def draw_head_importance(found: Importance, title: str, picture: Path) -> None:
-    """Draw the heads by kind and layer as a PNG: above, the rise of the loss without each; below, its entropy.
-
-    Args:
-        found: importance of the heads.
-        title: title with the run and the text.
-        picture: file to write.
-    """
+    """Draw the heads by kind and layer as a PNG: above, the rise of the loss without each; below, its entropy."""
     kinds = list(dict.fromkeys(head.kind for head in found.heads))
-    grids = {kind: [_grid(found, kind, field) for field in ("loss_rise", "entropy")] for kind in kinds}
-    widths, depth = [grid.shape[1] for grid, _ in grids.values()], max(len(grid) for grid, _ in grids.values())
+    of = {kind: [head for head in found.heads if head.kind == kind] for kind in kinds}
+    widths = [max(head.head for head in heads) for heads in of.values()]
+    depth = max(head.layer for head in found.heads)
     size = (2.2 + _CELL * sum(widths) + 0.6 * len(kinds), 2.4 + 2 * _CELL * depth)
-    most_rise = max(abs(head.loss_rise) for head in found.heads) or 1.0
-    most_entropy = max(head.entropy for head in found.heads) or 1.0
+    rows = (
+        ("loss_rise", "RdBu_r", -1, "{:+.3f}", "rise of the loss without it\n(nats per target token)"),
+        ("entropy", "Greens", 0, "{:.2f}", "entropy (nats)"),
+    )
     with drawing(picture, size, dpi=120) as figure:
         axes = figure.subplots(2, len(kinds), squeeze=False, width_ratios=widths)
-        for column, (kind, (rise, entropy)) in enumerate(grids.items()):
-            above = _heat_map(axes[0, column], rise, ("RdBu_r", -most_rise, most_rise), "{:+.3f}")
-            below = _heat_map(axes[1, column], entropy, ("Greens", 0.0, most_entropy), "{:.2f}")
-            axes[0, column].set_title(KINDS[kind], fontsize=10)
-        figure.colorbar(above, ax=axes[0], label="rise of the loss without it\n(nats per target token)", pad=0.01)
-        figure.colorbar(below, ax=axes[1], label="entropy (nats)", pad=0.01)
+        for row, (field, colours, least, number, label) in zip(axes, rows, strict=True):
+            most = max(abs(getattr(head, field)) for head in found.heads) or 1.0
+            for ax, heads in zip(row, of.values(), strict=True):
+                shape = max(head.layer for head in heads), max(head.head for head in heads)
+                grid = np.full(shape, np.nan)  # NaN where a layer has fewer heads than another
+                for head in heads:
+                    value = grid[head.layer - 1, head.head - 1] = getattr(head, field)
+                    place, color = (head.head - 1, head.layer - 1), "w" if abs(value) > 0.6 * most else "k"
+                    ax.text(*place, number.format(value), ha="center", va="center", fontsize=7, color=color)
+                image = ax.imshow(grid, cmap=colours, vmin=least * most, vmax=most)
+                for axis, length, name in ((ax.xaxis, shape[1], "head"), (ax.yaxis, shape[0], "layer")):
+                    axis.set_ticks(range(length), [str(i + 1) for i in range(length)], fontsize=8)
+                    axis.set_label_text(name, fontsize=8)
+                ax.tick_params(length=0)
+            figure.colorbar(image, ax=row, label=label, pad=0.01)
+        for ax, kind in zip(axes[0], kinds, strict=True):
+            ax.set_title(KINDS[kind], fontsize=10)
         figure.suptitle(title, fontsize=11)
-
-
-def _grid(found: Importance, kind: Kind, field: str) -> NDArray[np.float64]:
-    """Return values with layers down and heads across; NaN where a layer has fewer heads than another."""
-    heads: list[Head] = [head for head in found.heads if head.kind == kind]
-    grid = np.full((max(head.layer for head in heads), max(head.head for head in heads)), np.nan)
-    for head in heads:
-        grid[head.layer - 1, head.head - 1] = getattr(head, field)
-    return grid
-
-
-def _heat_map(ax: Axes, values: NDArray[np.float64], colours: tuple[str, float, float], number: str) -> AxesImage:
-    name, least, most = colours
-    image = ax.imshow(values, cmap=name, vmin=least, vmax=most)
-    for (layer, head), value in np.ndenumerate(values):
-        if not np.isnan(value):
-            is_dark = abs(value) > 0.6 * most
-            ax.text(head, layer, number.format(value), ha="center", va="center", fontsize=7, color="wk"[not is_dark])
-    ax.set_xticks(range(values.shape[1]), [str(i + 1) for i in range(values.shape[1])], fontsize=8)
-    ax.set_yticks(range(values.shape[0]), [str(i + 1) for i in range(values.shape[0])], fontsize=8)
-    ax.set_xlabel("head", fontsize=8)
-    ax.set_ylabel("layer", fontsize=8)
-    ax.tick_params(length=0)
-    return image

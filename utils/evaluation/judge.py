@@ -9,20 +9,19 @@ from torch import Tensor
 from const.token import PAD_ID
 from models.bert import BertClassifier, BertForPreTraining
 from utils.dataset.corpus import Corpus, Split
-from utils.dataset.ids import TextLines
 from utils.dataset.labelled import LabelledBatch
 from utils.dataset.masked import MaskedBatch
 from utils.dataset.monolingual import MonolingualCorpus
 from utils.dataset.stream import SegmentBatch
-from utils.dataset.text import ParallelText
+from utils.dataset.text import ParallelText, TextLines
 from utils.evaluation.metric import bleu_tokenizer, corpus_metrics, measure
 from utils.search.translator import Translator
 from utils.text.tokenizer import Tokenizer
 from utils.training.report import Sample, Validation, perplexity
 
-# Validation of a translator on held-out text.
-
 SCORED = {"bleu": "BLEU", "chrf": "chrF2"}  # name in logs and settings -> name in `build_metrics`
+
+_LONGEST_SAMPLE = 40  # tokens
 
 
 class Validator:
@@ -30,18 +29,12 @@ class Validator:
 
     Args:
         translator: returns a translator with the network's current weights.
-        text: sentences to translate, with references.
-        corpus: corpus of the text, with its languages and tokenization.
-        n_samples: number of sample translations.
     """
 
     def __init__(
         self, translator: Callable[[], Translator], text: ParallelText, corpus: Corpus, n_samples: int
     ) -> None:
-        self._translator = translator
-        self._text = text
-        self._corpus = corpus
-        self._n_samples = n_samples
+        self._translator, self._text, self._corpus, self._n_samples = translator, text, corpus, n_samples
         self.translations: Sequence[str] = []
 
     def __call__(self, loss: float) -> Validation:
@@ -60,20 +53,8 @@ class Validator:
         return Validation(loss, scores, signatures, samples[: self._n_samples])
 
 
-# Accuracy: how often a network's first guess is right.
-
-_LONGEST_SAMPLE = 40  # tokens
-
-
 class MaskedAccuracy:
-    """Accuracy on masked tokens and next sentences, in percent, with sample sentences filled in by the network.
-
-    Args:
-        net: network, in eval mode when it is called.
-        batches: text to predict.
-        tokenizer: tokenizer of the batches.
-        n_samples: number of sample sentences.
-    """
+    """Accuracy on masked tokens and next sentences, in percent, with sentences that the network fills in."""
 
     def __init__(
         self, net: BertForPreTraining, batches: Sequence[MaskedBatch], tokenizer: Tokenizer, n_samples: int = 3
@@ -112,12 +93,7 @@ class MaskedAccuracy:
 
 
 class ClassAccuracy:
-    """Accuracy of classification, in percent.
-
-    Args:
-        net: network, in eval mode when it is called.
-        batches: texts to classify.
-    """
+    """Accuracy of classification, in percent, by a network in eval mode."""
 
     def __init__(self, net: BertClassifier, batches: Sequence[LabelledBatch]) -> None:
         self._net, self._batches = net, batches
@@ -133,9 +109,6 @@ class ClassAccuracy:
         return Validation(loss, {"accuracy": 100 * right / texts})
 
 
-# Perplexity of a language model per word, which is comparable between vocabularies.
-
-
 def n_words(lines: Iterable[str], language: str, pre_tokenized: bool) -> int:
     """Count the words of a text as BLEU does, plus one for the end of each non-blank line."""
     tokenize = BLEU(tokenize=bleu_tokenizer(language, pre_tokenized), force=True).tokenizer
@@ -143,12 +116,10 @@ def n_words(lines: Iterable[str], language: str, pre_tokenized: bool) -> int:
 
 
 class WordPerplexity:
-    """exp(nats of the whole text / words), ends of sentences counted as words.
+    """exp(nats of the whole text / words), comparable between vocabularies; ends of sentences count as words.
 
     Args:
-        corpus: corpus, whose language decides what a word is.
-        split: split of the corpus.
-        batches: all batches that the network predicts in it.
+        batches: all batches that the network predicts in the split.
     """
 
     def __init__(self, corpus: MonolingualCorpus, split: Split, batches: Iterable[SegmentBatch]) -> None:

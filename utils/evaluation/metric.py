@@ -19,129 +19,47 @@ from sacrebleu.significance import PairedTest, Result
 from utils.dataset.corpus import Corpus
 from utils.text.language import primary_language
 
-# Results of an evaluation as plain values: `dataclasses.asdict` of each is ready for JSON.
-
-
-@dataclass(frozen=True)
-class Metric:
-    """The score of a whole text, with its confidence interval.
-
-    Args:
-        name: BLEU, chrF2 or TER.
-        score: 0 to 100; for TER, lower is better, and it may exceed 100.
-        low: lower end of the 95 % interval, by bootstrap over sentences (Koehn 2004).
-        high: upper end of the interval.
-        signature: sacreBLEU's signature, with all that is needed to reproduce the score.
-    """
-
-    name: str
-    score: float
-    low: float
-    high: float
-    signature: str
-
-
-@dataclass(frozen=True)
-class Group:
-    """The score of a part of the text, or of a part of its words.
-
-    Args:
-        label: name of the part, such as "11-20 tokens".
-        count: number of its sentences (or reference words).
-        score: BLEU or F1, 0 to 100.
-    """
-
-    label: str
-    count: int
-    score: float
-
-
-@dataclass(frozen=True)
-class SentenceScore:
-    """One sentence, with its line number (from 1) and its chrF2."""
-
-    line: int
-    source: str
-    translation: str
-    reference: str
-    chrf: float
-
-
-@dataclass(frozen=True)
-class Analysis:
-    """An analysis of where translations are good or bad.
-
-    Args:
-        bleu_by_length: BLEU by length of the source.
-        f1_by_frequency: F1 of words by their frequency in the training set; empty without training set.
-        repetition_rate: share of sentences, in percent, that repeat something that the reference does not repeat.
-        under_translation_rate: share of sentences, in percent, that are much shorter than the reference.
-        length_ratio: words of the translation over words of the reference.
-        best: sentences with the highest chrF2, best first.
-        worst: sentences with the lowest chrF2, worst first.
-    """
-
-    bleu_by_length: list[Group]
-    f1_by_frequency: list[Group]
-    repetition_rate: float
-    under_translation_rate: float
-    length_ratio: float
-    best: list[SentenceScore]
-    worst: list[SentenceScore]
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """One system on one text.
-
-    Args:
-        system: name of the system: a run or a file.
-        text: name of the translated text.
-        tgt_lang: language code of the target.
-        n_sentences: number of sentences.
-        metrics: BLEU, chrF2, TER.
-        analysis: detailed analysis.
-    """
-
-    system: str
-    text: str
-    tgt_lang: str
-    n_sentences: int
-    metrics: list[Metric]
-    analysis: Analysis
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """The significance test of a system against a baseline on the same text.
-
-    Args:
-        system: name of the system.
-        baseline: name of the baseline.
-        metric: name of the metric.
-        difference: score of the system minus score of the baseline.
-        p_value: probability that chance alone gives a difference this large.
-        method: paired bootstrap or approximate randomisation, with its number of samples.
-        signature: sacreBLEU's signature.
-    """
-
-    system: str
-    baseline: str
-    metric: str
-    difference: float
-    p_value: float
-    method: str
-    signature: str
-
-
 OWN_TOKENIZER = {"ja": "ja-mecab", "zh": "zh", "ko": "ko-mecab"}  # for languages that 13a cannot split into words
 NEED_SPACES = ("13a", "intl", "none")
 NEED_NOTHING = ("char", "spm", "flores101", "flores200", "spBLEU-1K")
 TOKENIZERS = (*NEED_SPACES, *OWN_TOKENIZER.values(), *NEED_NOTHING)
 
+Test = Literal["bootstrap", "randomization"]
+
 _KANJI_TO_CHARACTERS = ("ja", "zh")
 _MOST_DRAWN = 50_000_000  # lines x resamples: sacreBLEU keeps all of them in memory, 80 bytes each
 _FEWEST_RESAMPLES = 100
+
+
+@dataclass(frozen=True)
+class Metric:
+    """The score of a whole text, 0 to 100 (TER may exceed it, and is better when lower), with its 95 % interval."""
+
+    name: str
+    score: float
+    low: float
+    high: float
+    signature: str  # sacreBLEU's, with all that is needed to reproduce the score
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The significance test of a system against a baseline on the same text."""
+
+    system: str
+    baseline: str
+    metric: str
+    difference: float  # score of the system minus score of the baseline
+    p_value: float
+    method: str
+    signature: str
+
+
+class System(NamedTuple):
+    """A system's name and translations."""
+
+    name: str
+    translations: Sequence[str]
 
 
 def bleu_tokenizer(tgt_lang: str, pre_tokenized: bool) -> str:
@@ -152,11 +70,7 @@ def bleu_tokenizer(tgt_lang: str, pre_tokenized: bool) -> str:
 
 
 def fitting_tokenizer(tgt_lang: str, pre_tokenized: bool, wanted: str | None = None, force: bool = False) -> str:
-    """Return the tokenizer for BLEU: the wanted one if it fits the language, or the language's own.
-
-    Raises:
-        ValueError: the wanted one does not fit, and `force` is not set.
-    """
+    """Return the tokenizer for BLEU: the wanted one if it fits the language, or the language's own."""
     own = bleu_tokenizer(tgt_lang, pre_tokenized)
     if wanted is None or force:
         return wanted or own
@@ -185,20 +99,13 @@ def build_metrics(tgt_lang: str, tokenize: str) -> dict[str, base.Metric]:
     TER counts words between spaces. Japanese and Chinese have no spaces: each sentence would be one word, and TER the
     share of sentences that differ at all. Tercom's solution is used for them (`sacrebleu --ter-normalized
     --ter-asian-support`; norm:yes and asian:yes in the signature): every kanji is a word, and so is anything between
-    kanji and punctuation.
-
-    Args:
-        tgt_lang: language code.
-        tokenize: sacreBLEU's name of BLEU's tokenizer; `none`: spaces separate the words, for TER as well.
-
-    Raises:
-        ValueError: a dependency of the tokenizer is not installed.
+    kanji and punctuation. With the tokenizer `none`, spaces separate the words for TER as well.
     """
     split = primary_language(tgt_lang) in _KANJI_TO_CHARACTERS and tokenize != "none"
     try:
         # force: the caller warns of tokenized text, once instead of in three log lines
         bleu = BLEU(tokenize=tokenize, force=True)
-    except RuntimeError as error:
+    except RuntimeError as error:  # a package that the tokenizer needs is not installed
         raise ValueError(f"BLEU cannot tokenize {tgt_lang} with {tokenize}: {error}") from error
     return {"BLEU": bleu, "chrF2": CHRF(), "TER": TER(normalized=split, asian_support=split)}
 
@@ -206,22 +113,15 @@ def build_metrics(tgt_lang: str, tokenize: str) -> dict[str, base.Metric]:
 def measure(
     translations: Sequence[str],
     references: Sequence[str],
-    metrics: dict[str, base.Metric],
+    metrics: Mapping[str, base.Metric],
     n_bootstrap: int = 0,
     on_progress: Callable[[int], object] = lambda _: None,
 ) -> list[Metric]:
     """Score translations against one reference each by every metric; sacreBLEU gets both unchanged.
 
     Args:
-        translations: one per line.
-        references: one for each translation.
-        metrics: as returned by `build_metrics`.
-        n_bootstrap: resamples for the intervals; 0: each interval is the score itself.
+        n_bootstrap: resamples of the sentences for the intervals (Koehn 2004); 0: each interval is the score itself.
         on_progress: called with 1 for each finished metric.
-
-    Raises:
-        ValueError: there is not one reference for each translation, or there are none; there are too few resamples or
-            more than fit into memory; or nearly all lines are empty, so that there is no interval.
     """
     if len(translations) != len(references) or not references:
         raise ValueError(f"{len(translations)} translations against {len(references)} references: give one for each")
@@ -251,11 +151,7 @@ def with_interval(name: str, score: float, mean: float, half: float, signature: 
 
 
 def refuse_samples(n_samples: int, n_lines: int, option: str) -> None:
-    """Refuse a number of samples that is meaningless or exceeds memory.
-
-    Raises:
-        ValueError: there are too few for a reliable interval, or more than fit into memory.
-    """
+    """Refuse a number of samples that is too small for a reliable interval, or exceeds memory."""
     if n_samples < 0 or 0 < n_samples < _FEWEST_RESAMPLES:
         raise ValueError(f"{option} {n_samples}: give {_FEWEST_RESAMPLES} or more (sacreBLEU's default: 1000), or 0")
     if n_samples * n_lines > _MOST_DRAWN:
@@ -267,14 +163,11 @@ def refuse_samples(n_samples: int, n_lines: int, option: str) -> None:
 
 @contextmanager
 def sampling_seed(seed: int | None) -> Iterator[None]:
-    """Within the block, sacreBLEU uses this seed; None: SACREBLEU_SEED, or its default 12345.
-
-    Raises:
-        ValueError: sacreBLEU does not accept the seed; its paired tests treat 0 as no seed.
-    """
+    """Within the block, sacreBLEU uses this seed; None: SACREBLEU_SEED, or its default 12345."""
     name = "SACREBLEU_SEED"
     before = os.environ.get(name)
     wanted = before if seed is None else str(seed)
+    # sacreBLEU's paired tests treat 0 as no seed
     if wanted is not None and wanted.lower() != "none" and not (wanted.isdecimal() and int(wanted) > 0):
         raise ValueError(f"seed {wanted}: give 1 or more (--seed, or the environment's {name})")
     try:
@@ -288,6 +181,75 @@ def sampling_seed(seed: int | None) -> Iterator[None]:
             os.environ[name] = before
 
 
+# Significance of differences: sacreBLEU's paired tests, on the same sentences. Paired bootstrap (Koehn 2004) resamples
+# the sentences; approximate randomisation (Riezler & Maxwell 2005) swaps the two systems' translations of each sentence
+# with probability 1/2.
+
+# sacreBLEU's name of the test, its default number of samples, and the method as a report names it
+_TESTS: Mapping[Test, tuple[str, int, str]] = {
+    "bootstrap": ("bs", 1000, "paired bootstrap, {:,} resamples"),
+    "randomization": ("ar", 10_000, "approximate randomization, {:,} trials"),
+}
+
+
+def compare(
+    systems: Sequence[System],
+    references: Sequence[str],
+    metrics: Mapping[str, base.Metric],
+    test: Test,
+    n_samples: int | None = None,
+    n_bootstrap: int = 0,
+    on_progress: Callable[[int], object] = lambda _: None,
+) -> tuple[list[list[Metric]], list[Comparison]]:
+    """Return the metrics of each system, and the test of each of the others against the first by each metric.
+
+    Args:
+        n_samples: resamples or trials of the test; None: sacreBLEU's default.
+        n_bootstrap: resamples for the intervals of the scores; a bootstrap test uses its own instead.
+        on_progress: called with 1 for each finished metric.
+    """
+    code, default, method = _TESTS[test]
+    if n_samples == 0:
+        raise ValueError("--samples 0: a test needs samples; leave the option out for sacreBLEU's default")
+    n_samples = n_samples or default
+    refuse_samples(n_samples, len(references), "--samples")
+    refuse_samples(n_bootstrap, len(references), "--bootstrap")
+    # sacreBLEU's confidence samples are for randomisation only: with a bootstrap they would falsify the signature
+    n_confidence = n_bootstrap if n_bootstrap and test == "randomization" else -1
+    baseline, *others = systems
+    scores: list[list[Metric]] = [[] for _ in systems]
+    comparisons = []
+    for name, metric in metrics.items():
+        paired = PairedTest(list(systems), {name: metric}, [list(references)], code, n_samples, n_confidence)
+        signatures, results = paired()
+        ((key, signature),) = signatures.items()
+        found = [result for result in results[key] if isinstance(result, Result)]
+        for of_system, result in zip(scores, found, strict=True):
+            mean, half = (result.score, 0.0) if result.mean is None else (result.mean, result.ci or 0.0)
+            of_system.append(with_interval(name, result.score, mean, half, str(signature)))
+        for system, result in zip(others, found[1:], strict=True):
+            difference = result.score - found[0].score
+            pairs = zip(system.translations, baseline.translations, strict=True)
+            p_value = _p_value(result, difference, test, sum(ours != theirs for ours, theirs in pairs))
+            told = name, difference, p_value, method.format(n_samples), str(signature)
+            comparisons.append(Comparison(system.name, baseline.name, *told))
+        on_progress(1)
+    return scores, comparisons
+
+
+def _p_value(result: Result, difference: float, test: Test, n_different: int) -> float:
+    """Return sacreBLEU's p-value, corrected where it treats ties as differences.
+
+    Chance always gives a difference of at least 0, but sacreBLEU reports 1/(n+1), as if a tie were significant. And if
+    k lines differ, 2 of the 2^k ways to swap them give at least the observed difference: no number of trials can push
+    the p-value of randomisation below that.
+    """
+    if difference == 0:
+        return 1.0
+    surest = 2.0 ** (1 - n_different) if test == "randomization" else 0.0
+    return max(float(result.p_value or 0.0), surest)
+
+
 # The protocol of github.com/nymwa/kftt_jaen_example: KFTT's `tok` references, lower case, Moses' multi-bleu.perl.
 
 TEST_LINES, TEST_WORDS = 1160, 26_734  # size of KFTT's tok/kyoto-test.en
@@ -296,12 +258,7 @@ _SPACE_TO_PYTHON_ALONE = re.compile(r"[^\S \t\n\r\f\v]")
 
 
 def multi_bleu(translations: Sequence[str], references: Sequence[str]) -> str:
-    """Return the line that `multi-bleu.perl` prints for lower-cased text: BLEU-4 of words between spaces, unsmoothed.
-
-    Args:
-        translations: tokenized, one per line.
-        references: tokenized, one for each translation.
-    """
+    """Return what `multi-bleu.perl` prints for lower-cased text: BLEU-4 of words between spaces, unsmoothed."""
     bleu = BLEU(tokenize="none", lowercase=True, smooth_method="none", force=True)
     # Perl reads bytes: to it, an ideographic or a no-break space is part of a word
     ours, theirs = ([_SPACE_TO_PYTHON_ALONE.sub("␣", line) for line in side] for side in (translations, references))
@@ -328,110 +285,3 @@ def moses_words(lines: Sequence[str]) -> list[str]:
 def is_published_test(references: Sequence[str]) -> bool:
     """Return whether these may be the references of the published score (22.29, fairseq, 20 epochs)."""
     return (len(references), sum(len(line.split()) for line in references)) == (TEST_LINES, TEST_WORDS)
-
-
-# Significance of the difference between a system and a baseline: sacreBLEU's paired tests, on the same sentences.
-#
-# Paired bootstrap (Koehn 2004) resamples the sentences; approximate randomisation (Riezler & Maxwell 2005) swaps the
-# two systems' translations of each sentence with probability 1/2.
-
-Test = Literal["bootstrap", "randomization"]
-
-DEFAULT_SAMPLES: Mapping[Test, int] = {"bootstrap": 1000, "randomization": 10_000}  # sacreBLEU's
-_CODE: Mapping[Test, str] = {"bootstrap": "bs", "randomization": "ar"}
-_METHOD: Mapping[Test, str] = {
-    "bootstrap": "paired bootstrap, {:,} resamples",
-    "randomization": "approximate randomization, {:,} trials",
-}
-
-
-class System(NamedTuple):
-    """A system's name and translations."""
-
-    name: str
-    translations: Sequence[str]
-
-
-def compare(
-    systems: Sequence[System],
-    references: Sequence[str],
-    metrics: Mapping[str, base.Metric],
-    test: Test,
-    n_samples: int | None = None,
-    n_bootstrap: int = 0,
-    on_progress: Callable[[int], object] = lambda _: None,
-) -> tuple[list[list[Metric]], list[Comparison]]:
-    """Score all systems, and test each of the others against the first.
-
-    Args:
-        systems: the baseline, followed by the other systems.
-        references: one for each translation.
-        metrics: as returned by `build_metrics`.
-        test: significance test.
-        n_samples: resamples or trials of the test; None: sacreBLEU's default.
-        n_bootstrap: resamples for the intervals of the scores; a bootstrap test uses its own instead.
-        on_progress: called with 1 for each finished metric.
-
-    Returns:
-        The metrics of each system, and a comparison for each metric and each system but the baseline.
-
-    Raises:
-        ValueError: there are too few samples, or more than fit into memory.
-    """
-    n_samples = _samples_of(test, n_samples, len(references))
-    refuse_samples(n_bootstrap, len(references), "--bootstrap")
-    # sacreBLEU's confidence samples are for randomisation only: with a bootstrap they would falsify the signature
-    n_confidence = n_bootstrap if n_bootstrap and test == "randomization" else -1
-    scores: list[list[Metric]] = [[] for _ in systems]
-    comparisons = []
-    for name, metric in metrics.items():
-        paired = PairedTest(list(systems), {name: metric}, [list(references)], _CODE[test], n_samples, n_confidence)
-        signatures, results = paired()
-        ((key, signature),) = signatures.items()
-        found = [result for result in results[key] if isinstance(result, Result)]
-        for of_system, result in zip(scores, found, strict=True):
-            mean, half = (result.score, 0.0) if result.mean is None else (result.mean, result.ci or 0.0)
-            of_system.append(with_interval(name, result.score, mean, half, str(signature)))
-        for system, result in zip(systems[1:], found[1:], strict=True):
-            difference = result.score - found[0].score
-            pairs = zip(system.translations, systems[0].translations, strict=True)
-            n_different = sum(ours != theirs for ours, theirs in pairs)
-            comparisons.append(
-                Comparison(
-                    system.name,
-                    systems[0].name,
-                    name,
-                    difference,
-                    _p_value(result, difference, test, n_different),
-                    _METHOD[test].format(n_samples),
-                    str(signature),
-                )
-            )
-        on_progress(1)
-    return scores, comparisons
-
-
-def _samples_of(test: Test, asked: int | None, n_lines: int) -> int:
-    """Return the number of samples of a test: the requested number, or sacreBLEU's default.
-
-    Raises:
-        ValueError: there are too few, or more than fit into memory.
-    """
-    if asked == 0:
-        raise ValueError("--samples 0: a test needs samples; leave the option out for sacreBLEU's default")
-    n_samples = DEFAULT_SAMPLES[test] if asked is None else asked
-    refuse_samples(n_samples, n_lines, "--samples")
-    return n_samples
-
-
-def _p_value(result: Result, difference: float, test: Test, n_different: int) -> float:
-    """Return sacreBLEU's p-value, corrected where it treats ties as differences.
-
-    Chance always gives a difference of at least 0, but sacreBLEU reports 1/(n+1), as if a tie were significant. And if
-    k lines differ, 2 of the 2^k ways to swap them give at least the observed difference: no number of trials can push
-    the p-value of randomisation below that.
-    """
-    if difference == 0:
-        return 1.0
-    surest = 2.0 ** (1 - n_different) if test == "randomization" else 0.0
-    return max(float(result.p_value or 0.0), surest)

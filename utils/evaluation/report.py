@@ -11,11 +11,14 @@ from string import ascii_uppercase
 from typing import Any, NamedTuple
 
 from utils.command import aligned, bar, page_template, wrapped
-from utils.evaluation.metric import Comparison, Evaluation, Group, Metric, SentenceScore
+from utils.evaluation.analysis import Evaluation, Group, SentenceScore
+from utils.evaluation.metric import Comparison, Metric
 from utils.file import write_text
 from utils.text.language import unspaced_language
 
-# The words of a sentence that another sentence does not have in that place (difflib: Ratcliff & Obershelp 1988).
+SIGNIFICANT = 0.05
+_LESS_IS_BETTER = ("TER",)
+_WIDTH, _N_SENTENCES = 100, 3  # for plain text
 
 _HIRAGANA, _KATAKANA, _KANJI = "\u3041-\u309f", "\u30a0-\u30ff", "\u3005\u3400-\u4dbf\u4e00-\u9fff"
 # Without spaces, a run of one script counts as a word: good enough to show what differs, in any language.
@@ -23,7 +26,7 @@ _WORD = re.compile(rf"[{_HIRAGANA}]+|[{_KATAKANA}]+|[{_KANJI}]+|(?:[\w'’](?<![
 
 
 def word_difference(text: str, other: str) -> list[tuple[str, bool]]:
-    """Split the text into pieces, each with whether it differs from the other text; joined, they give the text."""
+    """Split the text into pieces, each with whether the other text lacks it there (Ratcliff & Obershelp 1988)."""
     pieces, others = _WORD.findall(text), [piece for piece in _WORD.findall(other) if not piece.isspace()]
     words = [place for place, piece in enumerate(pieces) if not piece.isspace()]
     matcher = SequenceMatcher(None, [pieces[place] for place in words], others, autojunk=False)
@@ -38,29 +41,15 @@ def word_difference(text: str, other: str) -> list[tuple[str, bool]]:
     return [("".join(piece for piece, _ in run), differing) for differing, run in marked]
 
 
-SIGNIFICANT = 0.05
-_LESS_IS_BETTER = ("TER",)
-_WIDTH, _N_SENTENCES = 100, 3  # for plain text
-
-
 class Chart(NamedTuple):
-    """Scores of systems on parts of a text: sentences by length, or words by frequency.
-
-    Args:
-        title: title of the chart.
-        parts: property by which the text is divided.
-        counted: unit that is counted in each part.
-        measure: name of the score.
-        end: end of the scale, which starts at 0.
-        rows: label of a part -> index and score of each system that has it.
-    """
+    """Scores of systems on parts of a text: sentences by length, or words by frequency."""
 
     title: str
-    parts: str
-    counted: str
+    parts: str  # property by which the text is divided
+    counted: str  # unit that is counted in each part
     measure: str
-    end: float
-    rows: dict[str, list[tuple[int, Group]]]
+    end: float  # of the scale, which starts at 0
+    rows: dict[str, list[tuple[int, Group]]]  # label of a part -> index and score of each system that has it
 
 
 def as_dict(evaluations: Sequence[Evaluation], comparisons: Sequence[Comparison] = ()) -> dict[str, Any]:
@@ -130,19 +119,34 @@ def by_metric(evaluations: Sequence[Evaluation]) -> dict[str, list[tuple[int, Me
 
 def charts(evaluations: Sequence[Evaluation]) -> list[Chart]:
     """Return the charts that have data of any system."""
-    bleu = _scale_and_rows([e.analysis.bleu_by_length for e in evaluations])
-    f1 = _scale_and_rows([e.analysis.f1_by_frequency for e in evaluations])
-    found = [
-        Chart("BLEU by length", "Length", "sentences", "BLEU", *bleu),
-        Chart("F1 of words by frequency in the training text", "Frequency", "words", "F1", *f1),
-    ]
-    return [chart for chart in found if chart.rows]
+    analyses = [evaluation.analysis for evaluation in evaluations]
+    found = []
+    for title, parts, counted, measure, groups in (
+        ("BLEU by length", "Length", "sentences", "BLEU", [a.bleu_by_length for a in analyses]),
+        (
+            "F1 of words by frequency in the training text",
+            "Frequency",
+            "words",
+            "F1",
+            [a.f1_by_frequency for a in analyses],
+        ),
+    ):
+        rows: dict[str, list[tuple[int, Group]]] = {}
+        for place, of_system in enumerate(groups):
+            for group in of_system:
+                rows.setdefault(group.label, []).append((place, group))
+        # by their leading number ("11-20 source tokens"), those without one first
+        labels = sorted(rows, key=lambda label: int(next(iter(re.findall(r"^\d+", label)), -1)))
+        end = end_of_scale([group.score for of_system in groups for group in of_system])
+        if rows:
+            found.append(Chart(title, parts, counted, measure, end, {label: rows[label] for label in labels}))
+    return found
 
 
 def signatures(evaluations: Sequence[Evaluation], comparisons: Sequence[Comparison]) -> list[tuple[str, str]]:
     """Return each distinct pair of metric and signature."""
     scores = [(metric.name, metric.signature) for evaluation in evaluations for metric in evaluation.metrics]
-    return list(dict.fromkeys([*scores, *((comparison.metric, comparison.signature) for comparison in comparisons)]))
+    return list(dict.fromkeys(scores + [(comparison.metric, comparison.signature) for comparison in comparisons]))
 
 
 def verdict(comparison: Comparison) -> str:
@@ -159,20 +163,6 @@ def end_of_scale(values: Sequence[float]) -> float:
         return 1
     power = 10.0 ** math.floor(math.log10(most))
     return next(step * power for step in (1, 1.5, 2, 3, 4, 5, 6, 8, 10) if most <= step * power * (1 + 1e-9))
-
-
-def _scale_and_rows(groups: Sequence[Sequence[Group]]) -> tuple[float, dict[str, list[tuple[int, Group]]]]:
-    """Return the end of the scale for all systems' groups, and the groups by label.
-
-    Labels are sorted by their leading number ("11-20 source tokens"), those without one first.
-    """
-    rows: dict[str, list[tuple[int, Group]]] = {}
-    for place, of_system in enumerate(groups):
-        for group in of_system:
-            rows.setdefault(group.label, []).append((place, group))
-    number = {label: int(found[0]) if (found := re.match(r"\d+", label)) else -1 for label in rows}
-    end = end_of_scale([group.score for of_system in groups for group in of_system])
-    return end, {label: rows[label] for label in sorted(rows, key=lambda label: number[label])}
 
 
 def _scores(evaluations: Sequence[Evaluation]) -> Iterator[str]:

@@ -1,22 +1,20 @@
-"""The verbs of evaluate.py: score a run or files, tune the search, weigh heads, score as other projects do."""
+"""The verbs of evaluate.py: score a run or files, compare, tune the search, weigh heads, draw curves."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import NamedTuple, get_args
 
 from jsonargparse import Namespace
-from matplotlib.ticker import NullFormatter, NullLocator, ScalarFormatter
-from sacrebleu.metrics.base import Metric
 from tqdm import tqdm
 
 from utils.command import Parser, print_above_bars, require_options_at_least
 from utils.dataset.corpus import Corpus, prepare_corpus, prepare_to_score
 from utils.dataset.text import ParallelText, read_lines, read_parallel
 from utils.device import Device, pick_device
-from utils.evaluation.analysis import ReferenceText
+from utils.evaluation.analysis import Evaluation, ReferenceText
 from utils.evaluation.heads import (
     bleu_without,
     count_heads,
@@ -30,7 +28,6 @@ from utils.evaluation.metric import (
     TEST_WORDS,
     TOKENIZERS,
     Comparison,
-    Evaluation,
     System,
     Test,
     bleu_tokenizer,
@@ -46,142 +43,26 @@ from utils.evaluation.metric import (
 from utils.evaluation.report import as_dict, as_text, write_html
 from utils.file import require_file, write_json, write_lines
 from utils.run import CONFIG, TRANSLATIONS, Run, find_run, load_run
-from utils.search.constraint import SearchConfig
 from utils.search.translator import Translation, Translator
 from utils.terminal.option import changed_by
 from utils.text.language import looks_tokenized, refuse_other_language, refuse_same, require_language
-from utils.visualize.curve import sheet
+from utils.visualize.curve import draw_runs, sheet
 
-# The beam size and length penalty that translate a dev set best.
-
-
-@dataclass(frozen=True)
-class Trial:
-    """The result of one setting.
-
-    Args:
-        beam_size: beam size.
-        length_penalty: α of the length penalty.
-        bleu: BLEU of the text.
-        length_ratio: tokens of the translations over tokens of the references, as BLEU counts them.
-    """
-
-    beam_size: int
-    length_penalty: float
-    bleu: float
-    length_ratio: float
-
-
-def try_settings(
-    translate: Callable[[SearchConfig], Sequence[str]],
-    references: Sequence[str],
-    search: SearchConfig,
-    beam_sizes: Sequence[int],
-    length_penalties: Sequence[float],
-    bleu: Metric,
-    on_trial: Callable[[Trial], object] = lambda _: None,
-) -> list[Trial]:
-    """Translate and score with each beam size and length penalty.
-
-    Args:
-        translate: translates the whole text with the given settings.
-        references: one per sentence.
-        search: all other settings.
-        beam_sizes: beam sizes to try.
-        length_penalties: length penalties to try; they do not change greedy search, which runs once.
-        bleu: sacreBLEU's metric, with the tokenizer of the language.
-        on_trial: called with each trial when it is done.
-    """
-    trials = []
-    for beam_size in beam_sizes:
-        greedy: Trial | None = None
-        for length_penalty in length_penalties:
-            if beam_size == 1 and greedy is not None:
-                trial = replace(greedy, length_penalty=length_penalty)
-            else:
-                found = translate(replace(search, beam_size=beam_size, length_penalty=length_penalty))
-                score = bleu.corpus_score(list(found), [list(references)])
-                trial = greedy = Trial(beam_size, length_penalty, score.score, score.ratio)
-            trials.append(trial)
-            on_trial(trial)
-    return trials
-
-
-def count_searches(beam_sizes: Sequence[int], length_penalties: Sequence[float]) -> int:
-    """Return how often `try_settings` translates the text."""
-    return sum(1 if beam_size == 1 else len(length_penalties) for beam_size in beam_sizes)
-
-
-def best_trial(trials: Sequence[Trial]) -> Trial:
-    """Return the trial with the highest BLEU; in a tie, the one with the smallest beam."""
-    return max(trials, key=lambda trial: (trial.bleu, -trial.beam_size))
-
-
-# BLEU and length of translations against beam size.
-
-
-def draw_beam_width(trials: Sequence[Trial], text: str, picture: Path) -> None:
-    """Draw BLEU and length against beam size, with a line for each length penalty, as a PNG.
-
-    Args:
-        trials: trials to draw.
-        text: name of the translated text.
-        picture: file to write.
-    """
-    with sheet(picture, (10, 4), columns=2, dpi=120) as (quality, length):
-        widths = sorted({trial.beam_size for trial in trials})
-        for penalty in sorted({trial.length_penalty for trial in trials}):
-            line = sorted((t for t in trials if t.length_penalty == penalty), key=lambda trial: trial.beam_size)
-            for axes, heights in ((quality, [t.bleu for t in line]), (length, [t.length_ratio for t in line])):
-                axes.plot([t.beam_size for t in line], heights, "o-", ms=3, label=f"length penalty {penalty:g}")
-        quality.set(title=f"BLEU of {text}", ylabel="BLEU")
-        length.set(title="Length", ylabel="length of translations / of references")
-        length.axhline(1, color="black", lw=0.8, ls=":")
-        for axes in (quality, length):
-            axes.set_xscale("log")
-            axes.set(xlabel="beam width")
-            axes.xaxis.set_major_formatter(ScalarFormatter())
-            axes.xaxis.set_minor_formatter(NullFormatter())
-            axes.xaxis.set_minor_locator(NullLocator())
-            axes.set_xticks(legible(widths))
-            axes.grid(alpha=0.3)
-        quality.legend(frameon=False)
-
-
-def legible(widths: Sequence[int]) -> list[int]:
-    """Return the widths that fit as labels on a logarithmic axis: each at least a quarter above the last."""
-    shown: list[int] = []
-    for width in sorted(widths):
-        if not shown or width >= 1.25 * shown[-1]:
-            shown.append(width)
-    return shown
-
-
-# The verbs of evaluate.py, and what they share.
+N_BOOTSTRAP = 1000  # as in sacreBLEU's command line
 
 
 class Verb(NamedTuple):
-    """A sub-command: its usage, one-line help, options and action."""
+    """A sub-command: its usage, options and action, whose docstring is its help."""
 
     usage: str
-    help: str
     add_options: Callable[[Parser], None]
     act: Callable[[Namespace], None]
 
-
-def run_text_options(parser: Parser, act: str, split: str | None = None) -> None:
-    """Add the options that choose the run, the text of its corpus, and the device.
-
-    Args:
-        parser: parser of the verb.
-        act: what the verb does with the sentences, for the help text.
-        split: default split; None: the verb chooses its texts itself.
-    """
-    parser.add_argument("run", nargs="?", type=Path, help="folder of a run (default: the one trained last)")
-    if split is not None:
-        parser.add_argument("--split", choices=["dev", "test"], default=split, help="text of the run's corpus")
-    parser.add_argument("--limit", type=int, metavar="N", help=f"{act} only the first N sentences")
-    parser.add_argument("--device", type=Device, default="auto", help="cpu, cuda, or auto: cuda if available")
+    @property
+    def help(self) -> str:
+        """One line for the list of verbs."""
+        text = (self.act.__doc__ or "").rstrip(".")
+        return text[0].lower() + text[1:]
 
 
 def warn(message: str) -> None:
@@ -189,24 +70,11 @@ def warn(message: str) -> None:
     print(f"evaluate.py: warning: {message}", file=sys.stderr)
 
 
-# Texts of a run's corpus, and their translation by the run.
-
-
-def _split_name(corpus: Corpus, split: str, n_first: int | None) -> str:
-    """Describe what was translated, for titles."""
-    part = f", first {n_first} sentences" if n_first else ""
-    return f"{corpus.name} {split}, {corpus.src_lang}-{corpus.tgt_lang}{part}"
+# What the verbs share: the text of a run's corpus, and reports
 
 
 class RunText(NamedTuple):
-    """A text of the corpus that a run was trained on.
-
-    Args:
-        corpus: the corpus that the text belongs to.
-        pairs: sources and references.
-        name: description of the text, for titles.
-        tokenize: tokenizer for BLEU.
-    """
+    """A text of the corpus that a run was trained on, with its description and its tokenizer for BLEU."""
 
     corpus: Corpus
     pairs: ParallelText
@@ -214,51 +82,29 @@ class RunText(NamedTuple):
     tokenize: str
 
 
+def _run_text_options(parser: Parser, act: str, split: str) -> None:
+    parser.add_argument("run", nargs="?", type=Path, help="folder of a run (default: the one trained last)")
+    parser.add_argument("--split", choices=["dev", "test"], default=split, help="text of the run's corpus")
+    parser.add_argument("--limit", type=int, metavar="N", help=f"{act} only the first N sentences")
+    parser.add_argument("--device", type=Device, default="auto", help="cpu, cuda, or auto: cuda if available")
+
+
 def read_run_text(run: Run, split: str, limit: int | None) -> RunText:
     """Read the dev or test set of a run's corpus, or its first `limit` sentences."""
     corpus = prepare_to_score(run.config.data)
     pairs = read_parallel(getattr(corpus, split))[:limit]
-    name = _split_name(corpus, split, limit and len(pairs))
+    part = f", first {len(pairs)} sentences" if limit else ""
+    name = f"{corpus.name} {split}, {corpus.src_lang}-{corpus.tgt_lang}{part}"
     return RunText(corpus, pairs, name, bleu_tokenizer(corpus.tgt_lang, corpus.pre_tokenized))
 
 
-def training_text(run: Run) -> Path | None:
-    """Return the target side of the text that a run was trained on, or None, with a warning, where it is gone."""
-    try:
-        return prepare_corpus(run.config.data).train.tgt
-    except ValueError as problem:
-        warn(f"no F1 by word frequency, which needs the training text: {problem}")
-        return None
-
-
-def n_best(translator: Translator, sources: Sequence[str], n: int) -> list[Translation]:
-    """Return the n best translations of each source; warn of sources that could not be translated completely."""
-    with tqdm(total=len(sources), desc="translating", unit="sentence", disable=None, leave=False) as bar:
-        found = translator.translate(sources, bar.update, n)
-    for n_affected, what in (
-        (sum(translation.lost_tokens > 0 for translation in found), "longer than the model's window and were cut off"),
-        (sum(translation.unknown for translation in found), "entirely outside the vocabulary and were left unchanged"),
-    ):
-        if n_affected:
-            warn(f"{n_affected} of {len(found)} sources are {what}")
-    return found
-
-
-# Scores of systems: printed, and written to files on request.
-
-N_BOOTSTRAP = 1000  # as in sacreBLEU's command line
-
-
-def report_options(parser: Parser) -> None:
-    """Add the options that all reports share."""
+def _report_options(parser: Parser) -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the report to this file as JSON")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write the report to this file as an HTML page")
     parser.add_argument(
         "--bootstrap", type=int, metavar="N", default=N_BOOTSTRAP, help="resamples for 95 %% intervals; 0: no intervals"
     )
-    parser.add_argument(
-        "--seed", type=int, metavar="N", help="random seed of the samples (default: SACREBLEU_SEED, or sacreBLEU's own)"
-    )
+    parser.add_argument("--seed", type=int, metavar="N", help="of the samples (default: SACREBLEU_SEED or sacreBLEU's)")
 
 
 def evaluate(system: System, text: ReferenceText, n_bootstrap: int) -> Evaluation:
@@ -278,21 +124,15 @@ def report(evaluations: Sequence[Evaluation], comparisons: Sequence[Comparison],
         write_html(evaluations, comparisons, arguments.html)
 
 
-# evaluate.py run: scores of a run on a text of its own corpus.
+# run: scores of a run on a text of its own corpus
 
 
-def run_options(parser: Parser) -> None:
-    """Add the options of `run`."""
-    run_text_options(parser, "score", "test")
+def _run_options(parser: Parser) -> None:
+    _run_text_options(parser, "score", "test")
     parser.add_argument("--beam", type=int, metavar="N", help="beam size; 1 is greedy search (default: the run's)")
-    parser.add_argument(
-        "--length_penalty",
-        type=float,
-        metavar="A",
-        help="larger values favour longer translations (default: the run's)",
-    )
+    parser.add_argument("--length_penalty", type=float, metavar="A", help="larger favours longer (default: the run's)")
     parser.add_argument("--translations", type=Path, metavar="FILE", help="also write the translations to this file")
-    report_options(parser)
+    _report_options(parser)
 
 
 def evaluate_run(arguments: Namespace) -> None:
@@ -303,7 +143,7 @@ def evaluate_run(arguments: Namespace) -> None:
     search = changed_by(run.config.search, {"beam": "beam_size", "length_penalty": "length_penalty"}, arguments)
     corpus, pairs, name, tokenize = read_run_text(run, arguments.split, arguments.limit)
     refuse_samples(arguments.bootstrap, len(pairs), "--bootstrap")
-    translations = [translation.text for translation in n_best(run.translator(search), pairs.src, 1)]
+    translations = [translation.text for translation in translate(run.translator(search), pairs.src)]
     if arguments.translations:
         write_lines(arguments.translations, translations)
     text = ReferenceText(name, corpus.tgt_lang, tokenize, pairs.src, pairs.tgt, training_text(run))
@@ -311,23 +151,45 @@ def evaluate_run(arguments: Namespace) -> None:
     report([evaluate(System(system, translations), text, arguments.bootstrap)], [], arguments)
 
 
-RUN = Verb(
-    "[RUN] [--split dev|test] [--beam N] [--limit N] [--translations FILE]",
-    "translate the test set of a run's corpus with the run, and score the translations",
-    run_options,
-    evaluate_run,
-)
+def translate(translator: Translator, sources: Sequence[str]) -> list[Translation]:
+    """Translate each source; warn of those that could not be translated completely."""
+    with tqdm(total=len(sources), desc="translating", unit="sentence", disable=None, leave=False) as bar:
+        found = translator.translate(sources, bar.update)
+    for n_affected, what in (
+        (sum(translation.lost_tokens > 0 for translation in found), "longer than the model's window and were cut off"),
+        (sum(translation.unknown for translation in found), "entirely outside the vocabulary and were left unchanged"),
+    ):
+        if n_affected:
+            warn(f"{n_affected} of {len(found)} sources are {what}")
+    return found
 
 
-# evaluate.py file and compare: scores of translations from any system against references.
+def training_text(run: Run) -> Path | None:
+    """Return the target side of the text that a run was trained on, or None, with a warning, where it is gone."""
+    try:
+        return prepare_corpus(run.config.data).train.tgt
+    except ValueError as problem:
+        warn(f"no F1 by word frequency, which needs the training text: {problem}")
+        return None
 
 
-def file_options(parser: Parser) -> None:
-    """Add the options of `file`."""
+# file and compare: scores of translations from any system against references
+
+
+def _text_options(parser: Parser) -> None:
+    parser.add_argument("--tgt_lang", metavar="CODE", help="language of the translations: en, ja, ...; required")
+    parser.add_argument("--sources", type=Path, metavar="FILE", help="source sentences, shown in the report")
+    parser.add_argument("--training_text", type=Path, metavar="FILE", help="target side, for F1 by word frequency")
+    parser.add_argument("--pre_tokenized", action="store_true", help="words are separated by spaces in both files")
+    parser.add_argument("--tokenize", metavar="NAME", choices=list(TOKENIZERS), help="default: that of the language")
+    parser.add_argument("--force", action="store_true", help="score even if the texts look wrong")
+
+
+def _file_options(parser: Parser) -> None:
     parser.add_argument("translations", type=Path, help="translations, one per line, UTF-8; or the folder of a run")
     parser.add_argument("references", type=Path, help="reference translations, one per line")
-    text_options(parser)
-    report_options(parser)
+    _text_options(parser)
+    _report_options(parser)
 
 
 def evaluate_file(arguments: Namespace) -> None:
@@ -336,25 +198,19 @@ def evaluate_file(arguments: Namespace) -> None:
     report([evaluate(system, text, arguments.bootstrap)], [], arguments)
 
 
-def compare_options(parser: Parser) -> None:
-    """Add the options of `compare`."""
+def _compare_options(parser: Parser) -> None:
     parser.add_argument("references", type=Path, help="reference translations, one per line, UTF-8")
     parser.add_argument("baseline", type=Path, help="translations of the baseline system, or its run's folder")
     parser.add_argument("systems", type=Path, nargs="+", help="those of the other systems, one file or folder each")
     parser.add_argument("--test", type=str, choices=list(get_args(Test)), default="bootstrap", help="significance test")
-    parser.add_argument(
-        "--samples",
-        type=int,
-        metavar="N",
-        help="samples of the test (default: 1000 for bootstrap, 10000 for randomization)",
-    )
-    text_options(parser)
-    report_options(parser)
+    parser.add_argument("--samples", type=int, metavar="N", help="default: 1000 for bootstrap, 10000 for randomization")
+    _text_options(parser)
+    _report_options(parser)
     parser.set_defaults(bootstrap=None)  # the default test's own samples give the intervals
 
 
 def compare_files(arguments: Namespace) -> None:
-    """Score files of translations, and test whether they differ significantly from the baseline."""
+    """Score files of translations, and test whether they differ significantly from a baseline."""
     if arguments.test == "bootstrap" and arguments.bootstrap is not None:
         raise ValueError(
             f"--bootstrap {arguments.bootstrap} and --test bootstrap at once: the intervals come from the samples "
@@ -365,30 +221,10 @@ def compare_files(arguments: Namespace) -> None:
     text, systems = read_text(arguments, files)
     metrics = build_metrics(text.tgt_lang, text.tokenize)
     with tqdm(total=len(metrics), desc="comparing", unit="metric", disable=None, leave=False) as bar:
-        scores, comparisons = compare(
-            systems, text.references, metrics, arguments.test, arguments.samples, n_bootstrap, bar.update
-        )
+        samples = arguments.test, arguments.samples, n_bootstrap
+        scores, comparisons = compare(systems, text.references, metrics, *samples, bar.update)
     evaluations = [text.evaluation(system, found) for system, found in zip(systems, scores, strict=True)]
     report(evaluations, comparisons, arguments)
-
-
-def text_options(parser: Parser) -> None:
-    """Add the options that describe texts given as files."""
-    parser.add_argument(
-        "--tgt_lang", type=str, metavar="CODE", help="language of the translations: en, ja, ...; required"
-    )
-    parser.add_argument("--sources", type=Path, metavar="FILE", help="source sentences, shown in the report")
-    parser.add_argument(
-        "--training_text", type=Path, metavar="FILE", help="target side of the training set, for F1 by word frequency"
-    )
-    parser.add_argument("--pre_tokenized", action="store_true", help="words are separated by spaces in both files")
-    parser.add_argument(
-        "--tokenize",
-        metavar="NAME",
-        choices=list(TOKENIZERS),
-        help="tokenizer for BLEU (default: that of the language)",
-    )
-    parser.add_argument("--force", action="store_true", help="score even if the texts look wrong")
 
 
 def read_text(arguments: Namespace, files: dict[str, Path]) -> tuple[ReferenceText, list[System]]:
@@ -406,43 +242,31 @@ def read_text(arguments: Namespace, files: dict[str, Path]) -> tuple[ReferenceTe
             remedy = "wrong file, or wrong --tgt_lang? (--force scores it anyway)"
             refuse_other_language(lines[role], arguments.tgt_lang, f"{role} {given[role]}", remedy)
     tokenize = fitting_tokenizer(arguments.tgt_lang, arguments.pre_tokenized, arguments.tokenize, arguments.force)
-    if tokenize != "none":
-        for role in given:
-            if role != "--sources" and looks_tokenized(lines[role]):
-                warn(f"{given[role]} looks tokenized: give --pre_tokenized if spaces separate all words and marks")
-    if arguments.training_text and not arguments.training_text.is_file():
-        raise ValueError(f"no such file: {arguments.training_text}")
-    text = ReferenceText(
-        str(arguments.references),
-        arguments.tgt_lang,
-        tokenize,
-        lines.get("--sources", []),
-        lines["REFERENCES"],
-        arguments.training_text,
-    )
+    for role in ("REFERENCES", *files):
+        if tokenize != "none" and looks_tokenized(lines[role]):
+            warn(f"{given[role]} looks tokenized: give --pre_tokenized if spaces separate all words and marks")
+    training = arguments.training_text
+    if training and not training.is_file():
+        raise ValueError(f"no such file: {training}")
+    texts = lines.get("--sources", []), lines["REFERENCES"], training
+    text = ReferenceText(str(arguments.references), arguments.tgt_lang, tokenize, *texts)
     return text, [System(str(path), lines[role]) for role, path in files.items()]
 
 
 def found_translations(path: Path) -> Path:
-    """Return a file of translations: the path itself, or what a run in that folder made of its corpus's test text.
-
-    Raises:
-        ValueError: the folder has no such file.
-    """
-    if path.is_dir() and not (path / TRANSLATIONS).is_file():
+    """Return a file of translations: the path itself, or what a run in that folder made of its corpus's test text."""
+    if not path.is_dir():
+        return path
+    if not (path / TRANSLATIONS).is_file():
         raise ValueError(
             f"{path} has no {TRANSLATIONS}, which a finished training leaves: give a file of translations; "
             f"`python evaluate.py run {path} --translations FILE` writes one"
         )
-    return path / TRANSLATIONS if path.is_dir() else path
+    return path / TRANSLATIONS
 
 
 def read_aligned(files: Sequence[Path]) -> list[list[str]]:
-    """Read texts that correspond line by line.
-
-    Raises:
-        ValueError: a file is missing, empty or not UTF-8, or the line counts differ.
-    """
+    """Read texts that correspond line by line."""
     texts = [read_lines(file) for file in files]
     for file, lines in zip(files, texts, strict=True):
         if len(lines) != len(texts[0]):
@@ -453,74 +277,58 @@ def read_aligned(files: Sequence[Path]) -> list[list[str]]:
     return texts
 
 
-FILE = Verb(
-    "TRANSLATIONS REFERENCES --tgt_lang CODE [--sources FILE] [--pre_tokenized]",
-    "score a file of translations",
-    file_options,
-    evaluate_file,
-)
+# tune: the beam size and length penalty that translate best
 
 
-COMPARE = Verb(
-    "REFERENCES BASELINE SYSTEM [SYSTEM ...] --tgt_lang CODE [--test bootstrap|randomization]",
-    "score files, and test whether they differ significantly from a baseline",
-    compare_options,
-    compare_files,
-)
+@dataclass(frozen=True)
+class Trial:
+    """The result of one setting."""
+
+    beam_size: int
+    length_penalty: float
+    bleu: float
+    length_ratio: float  # tokens of the translations over tokens of the references, as BLEU counts them
 
 
-# evaluate.py tune: the beam size and length penalty that translate best.
-
-
-def tune_options(parser: Parser) -> None:
-    """Add the options of `tune`."""
-    run_text_options(parser, "translate", "dev")
-    parser.add_argument(
-        "--beams", type=int, nargs="+", metavar="N", default=[1, 2, 4, 8], help="beam sizes to try (default: 1 2 4 8)"
-    )
-    parser.add_argument(
-        "--length_penalties",
-        type=float,
-        nargs="+",
-        metavar="A",
-        default=[0.0, 0.6, 1.0, 1.4],
-        help="length penalties to try (default: 0 0.6 1 1.4)",
-    )
+def _tune_options(parser: Parser) -> None:
+    _run_text_options(parser, "translate", "dev")
+    for option, kind, tried in (("beams", int, [1, 2, 4, 8]), ("length_penalties", float, [0.0, 0.6, 1.0, 1.4])):
+        text = f"to try (default: {' '.join(f'{value:g}' for value in tried)})"
+        parser.add_argument(f"--{option}", type=kind, nargs="+", metavar="N", default=tried, help=text)
     parser.add_argument("--save", action="store_true", help="save the best values as the run's own settings")
     parser.add_argument("--picture", type=Path, metavar="FILE", help="plot BLEU against beam size to this PNG file")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all trials to this file")
 
 
 def tune(arguments: Namespace) -> None:
-    """Translate the dev set with each beam size and length penalty, and report the best."""
+    """Find the beam size and length penalty that translate the dev set best."""
     require_options_at_least(arguments, limit=1)
     run = load_run(find_run(arguments.run), pick_device(arguments.device))
     options = {"beams": "beam_size", "length_penalties": "length_penalty"}
-    for tried in product(*(arguments[option] for option in options)):
-        changed_by(run.config.search, options, dict(zip(options, tried, strict=True)))  # refuses values out of range
+    tried = [dict(zip(options, values, strict=True)) for values in product(*(arguments[option] for option in options))]
+    searches = [changed_by(run.config.search, options, values) for values in tried]  # refuses values out of range
     corpus, pairs, name, tokenize = read_run_text(run, arguments.split, arguments.limit)
     translator = run.translator()
     bleu = build_metrics(corpus.tgt_lang, tokenize)["BLEU"]
-    n_searches = count_searches(arguments.beams, arguments.length_penalties)
+    # no length penalty changes greedy search, which runs once
+    keys = [(search.beam_size, search.length_penalty if search.beam_size > 1 else None) for search in searches]
+    scores, trials = dict[tuple[int, float | None], tuple[float, float]](), list[Trial]()
     print(f"{run.folder.resolve().name}, {name}\n\n  beam  length penalty   BLEU  length ratio")
-    with tqdm(total=n_searches * len(pairs), unit="sentence", disable=None, leave=False) as bar:
-
-        def translate_with(search: SearchConfig) -> list[str]:
-            translator.search = search
-            return [translation.text for translation in translator.translate(pairs.src, bar.update)]
-
-        def show(trial: Trial) -> None:
-            scores = f"{trial.bleu:>5.2f}  {trial.length_ratio:>12.3f}"
-            print_above_bars(f"{trial.beam_size:>6}  {trial.length_penalty:>14g}  {scores}")
-
-        trials = try_settings(
-            translate_with, pairs.tgt, run.config.search, arguments.beams, arguments.length_penalties, bleu, show
-        )
+    with tqdm(total=len(set(keys)) * len(pairs), unit="sentence", disable=None, leave=False) as bar:
+        for search, key in zip(searches, keys, strict=True):
+            if key not in scores:
+                translator.search = search
+                found = [translation.text for translation in translator.translate(pairs.src, bar.update)]
+                score = bleu.corpus_score(found, [pairs.tgt])
+                scores[key] = score.score, score.ratio
+            trials.append(trial := Trial(search.beam_size, search.length_penalty, *scores[key]))
+            shown = f"{trial.bleu:>5.2f}  {trial.length_ratio:>12.3f}"
+            print_above_bars(f"{trial.beam_size:>6}  {trial.length_penalty:>14g}  {shown}")
     best = best_trial(trials)
     print(f"\nbest: --beam {best.beam_size} --length_penalty {best.length_penalty:g}   {bleu.get_signature()}")
     if arguments.json:
-        found = {"run": run.folder.resolve().name, "text": name, "signature": str(bleu.get_signature())}
-        write_json(arguments.json, {**found, "trials": [asdict(trial) for trial in trials]})
+        about = {"run": run.folder.resolve().name, "text": name, "signature": str(bleu.get_signature())}
+        write_json(arguments.json, {**about, "trials": [asdict(trial) for trial in trials]})
     if arguments.picture:
         draw_beam_width(trials, name, arguments.picture)
     if arguments.save:
@@ -529,28 +337,50 @@ def tune(arguments: Namespace) -> None:
         print(f"saved in {run.folder / CONFIG}")
 
 
-TUNE = Verb(
-    "[RUN] [--beams N ...] [--length_penalties A ...] [--save] [--picture FILE]",
-    "find the beam size and length penalty that translate the dev set best",
-    tune_options,
-    tune,
-)
+def best_trial(trials: Sequence[Trial]) -> Trial:
+    """Return the trial with the highest BLEU; in a tie, the one with the smallest beam."""
+    return max(trials, key=lambda trial: (trial.bleu, -trial.beam_size))
 
 
-# evaluate.py heads: the importance of each attention head.
+def draw_beam_width(trials: Sequence[Trial], text: str, picture: Path) -> None:
+    """Draw BLEU and length of a text against beam size, with a line for each length penalty, as a PNG."""
+    from matplotlib.ticker import NullFormatter, NullLocator, ScalarFormatter
+
+    with sheet(picture, (10, 4), columns=2, dpi=120) as (quality, length):
+        for penalty in sorted({trial.length_penalty for trial in trials}):
+            line = sorted((t for t in trials if t.length_penalty == penalty), key=lambda trial: trial.beam_size)
+            for axes, heights in ((quality, [t.bleu for t in line]), (length, [t.length_ratio for t in line])):
+                axes.plot([t.beam_size for t in line], heights, "o-", ms=3, label=f"length penalty {penalty:g}")
+        quality.set(title=f"BLEU of {text}", ylabel="BLEU")
+        length.set(title="Length", ylabel="length of translations / of references")
+        length.axhline(1, color="black", lw=0.8, ls=":")
+        for axes in (quality, length):
+            axes.set_xscale("log")
+            axes.set(xlabel="beam width")
+            axes.xaxis.set_major_formatter(ScalarFormatter())
+            axes.xaxis.set_minor_formatter(NullFormatter())
+            axes.xaxis.set_minor_locator(NullLocator())
+            axes.set_xticks(legible({trial.beam_size for trial in trials}))
+            axes.grid(alpha=0.3)
+        quality.legend(frameon=False)
 
 
-def heads_options(parser: Parser) -> None:
-    """Add the options of `heads`."""
-    run_text_options(parser, "read", "dev")
-    parser.add_argument(
-        "--bleu",
-        action="store_true",
-        help="also translate without each head, which takes many times longer than computing the loss",
-    )
-    parser.add_argument(
-        "--beam", type=int, metavar="N", help="with --bleu: beam size; 1 is greedy search (default: the run's)"
-    )
+def legible(widths: Iterable[int]) -> list[int]:
+    """Return the widths that fit as labels on a logarithmic axis: each at least a quarter above the last."""
+    shown: list[int] = []
+    for width in sorted(widths):
+        if not shown or width >= 1.25 * shown[-1]:
+            shown.append(width)
+    return shown
+
+
+# heads: the importance of each attention head
+
+
+def _heads_options(parser: Parser) -> None:
+    _run_text_options(parser, "read", "dev")
+    parser.add_argument("--bleu", action="store_true", help="also translate without each head: many times slower")
+    parser.add_argument("--beam", type=int, metavar="N", help="with --bleu: beam size (default: the run's)")
     parser.add_argument("--picture", type=Path, metavar="FILE", help="draw all heads to this PNG file")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all results to this file")
 
@@ -564,8 +394,8 @@ def weigh_heads(arguments: Namespace) -> None:
     run = load_run(find_run(arguments.run), device)
     search = changed_by(run.config.search, {"beam": "beam_size"}, arguments)
     corpus, pairs, name, tokenize = read_run_text(run, arguments.split, arguments.limit)
-    title, n_heads, signature = f"{run.folder.resolve().name}, {name}", count_heads(run.model), None
-    with tqdm(total=n_heads * (1 + arguments.bleu), unit="head", disable=None, leave=False) as bar:
+    title, signature = f"{run.folder.resolve().name}, {name}", None
+    with tqdm(total=count_heads(run.model) * (1 + arguments.bleu), unit="head", disable=None, leave=False) as bar:
         found = head_importance(run.model, text_batches(pairs, run.tokenizers, device), bar.update)
         if arguments.bleu:
             bleu = build_metrics(corpus.tgt_lang, tokenize)["BLEU"]
@@ -580,54 +410,60 @@ def weigh_heads(arguments: Namespace) -> None:
         write_json(arguments.json, {**about, "signature": signature, "heads": heads})
 
 
-HEADS = Verb(
-    "[RUN] [--split dev|test] [--limit N] [--bleu] [--picture FILE] [--json FILE]",
-    "switch off each attention head to measure its importance",
-    heads_options,
-    weigh_heads,
-)
+# curves: what the logs of trainings say
 
 
-# evaluate.py nymwa: scores by the protocol of nymwa/kftt_jaen_example.
+def _curves_options(parser: Parser) -> None:
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folder of a run")
+    parser.add_argument("--picture", type=Path, required=True, metavar="FILE", help="PNG file to write")
 
 
-def nymwa_options(parser: Parser) -> None:
-    """Add the options of `nymwa`."""
+def draw_curves_of_runs(arguments: Namespace) -> None:
+    """Draw loss, dev scores, learning rate and gradient norm of one run, or of several overlaid."""
+    draw_runs(arguments.runs, arguments.picture)
+
+
+# nymwa: scores by the protocol of nymwa/kftt_jaen_example
+
+
+def _nymwa_options(parser: Parser) -> None:
     parser.add_argument("translations", type=Path, help="translations of KFTT's test set, UTF-8")
     parser.add_argument("references", type=Path, help="tok/kyoto-test.en of KFTT")
-    parser.add_argument(
-        "--plain",
-        action="store_true",
-        help="the translations are plain text: tokenize them like the references, with Moses",
-    )
+    parser.add_argument("--plain", action="store_true", help="tokenize the translations first, as Moses does")
     parser.add_argument("--force", action="store_true", help="score even if the texts look wrong")
 
 
 def score_as_nymwa(arguments: Namespace) -> None:
-    """Print the score in the format of multi-bleu.perl."""
-    translations, references = read_aligned([arguments.translations, arguments.references])
+    """Score as nymwa/kftt_jaen_example does: multi-bleu.perl of lower-cased tokens."""
+    ours, theirs = arguments.translations, arguments.references
+    translations, references = read_aligned([ours, theirs])
     if not arguments.force:
-        refuse_same(
-            {f"TRANSLATIONS {arguments.translations}": translations, f"REFERENCES {arguments.references}": references}
-        )
+        refuse_same({f"TRANSLATIONS {ours}": translations, f"REFERENCES {theirs}": references})
     if not is_published_test(references):
         warn(
-            f"{arguments.references} is not tok/kyoto-test.en of KFTT ({TEST_LINES:,} lines, {TEST_WORDS:,} words): "
+            f"{theirs} is not tok/kyoto-test.en of KFTT ({TEST_LINES:,} lines, {TEST_WORDS:,} words): "
             "the score is not comparable with scores on the test set"
         )
     if arguments.plain:
         translations = moses_words(translations)
     elif looks_tokenized(references) and not looks_tokenized(translations):
         warn(
-            f"{arguments.translations} is not tokenized, but {arguments.references} is: "
+            f"{ours} is not tokenized, but {theirs} is: "
             "every word before a full stop or comma counts as wrong; give --plain to tokenize it"
         )
     print(multi_bleu(translations, references))
 
 
-NYMWA = Verb(
-    "TRANSLATIONS REFERENCES [--plain]",
-    "score as nymwa/kftt_jaen_example does: multi-bleu.perl of lower-cased tokens",
-    nymwa_options,
-    score_as_nymwa,
-)
+VERBS = {
+    "run": Verb("[RUN] [--split dev|test] [--beam N] [--limit N] [--translations FILE]", _run_options, evaluate_run),
+    "tune": Verb("[RUN] [--beams N ...] [--length_penalties A ...] [--save] [--picture FILE]", _tune_options, tune),
+    "heads": Verb("[RUN] [--split dev|test] [--limit N] [--bleu] [--picture FILE]", _heads_options, weigh_heads),
+    "file": Verb("TRANSLATIONS REFERENCES --tgt_lang CODE [--sources FILE]", _file_options, evaluate_file),
+    "compare": Verb(
+        "REFERENCES BASELINE SYSTEM [SYSTEM ...] --tgt_lang CODE [--test bootstrap|randomization]",
+        _compare_options,
+        compare_files,
+    ),
+    "nymwa": Verb("TRANSLATIONS REFERENCES [--plain]", _nymwa_options, score_as_nymwa),
+    "curves": Verb("RUN [RUN ...] --picture FILE", _curves_options, draw_curves_of_runs),
+}

@@ -1,6 +1,6 @@
 """Export of a run to CTranslate2, and translation with what was exported."""
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, NoReturn, TypeVar, cast
 
@@ -23,226 +23,10 @@ from layers.token_embedding import TokenEmbedding
 from models.transformer import Transformer
 from utils.device import Precision
 from utils.export.translator_settings import TranslatorSettings
-from utils.file import atomic_folder
 from utils.search.constraint import Bounds, Hypothesis, SearchConfig
 from utils.search.inspection import Inspector
-from utils.search.translator import Translation, Translator
+from utils.search.translator import Translator
 from utils.text.tokenizer import TokenizerPair, every_token, load_tokenizers
-
-# A network run by CTranslate2 (utils/export/ctranslate2.py): ids in, hypotheses or log-probabilities out.
-
-_COMPUTE_TYPE: dict[Precision | None, str] = {
-    None: "default",
-    "auto": "default",
-    "fp32": "float32",
-    "bf16": "bfloat16",
-    "fp16": "float16",
-}
-_NEVER_SAID = [[token] for token in (PAD, UNK, BOS)]
-_PATIENCE = 2  # finished translations before its beam search stops, per beam slot: with 1 it often stops too soon
-_TOKENS_PER_BATCH = 4096  # positions scored at a time
-
-KeyT = TypeVar("KeyT", bound=Hashable)
-
-
-class _Ask(NamedTuple):
-    """One sentence to translate."""
-
-    source: Sequence[int]
-    prefix: Sequence[int]
-    bounds: Bounds
-
-
-class _Said(NamedTuple):
-    """A translation by CTranslate2, prefix included; it has not ended with </s> if it reached the length limit."""
-
-    ids: list[int]
-    log_prob: float
-    has_ended: bool
-
-    @property
-    def n_steps(self) -> int:
-        """Number of generated tokens, </s> included."""
-        return len(self.ids) + self.has_ended
-
-
-class CTranslate2Model:
-    """The network of an exported folder.
-
-    CTranslate2 redistributes the probability of ruled-out tokens (<unk>, and </s> before the shortest length) among
-    the rest, whereas our search drops it. The scores of its hypotheses are therefore a little higher than ours.
-
-    Args:
-        folder: folder written by `to_ctranslate2`.
-        tokenizers: the tokenizers the network was trained with.
-        device: device to compute on.
-        precision: precision of matrix products; None and auto: that of the exported weights, or the nearest that the
-            device supports.
-
-    Raises:
-        ValueError: CTranslate2 cannot read the folder, or does not support the precision on this device.
-    """
-
-    def __init__(
-        self, folder: Path, tokenizers: TokenizerPair, device: torch.device, precision: Precision | None = None
-    ) -> None:
-        try:
-            self._translator = ctranslate2.Translator(
-                str(folder),
-                device=device.type,
-                device_index=device.index or 0,
-                compute_type=_COMPUTE_TYPE[precision],
-                intra_threads=torch.get_num_threads(),
-            )
-        except RuntimeError as error:
-            remedy = "give --device cpu" if device.type == "cuda" else "export the run again"
-            raise ValueError(f"CTranslate2 cannot load {folder} ({error}): {remedy}") from error
-        except ValueError as error:
-            raise ValueError(f"precision={precision}: {error}: give fp32, or leave it out") from error
-        self._src, self._tgt = (every_token(tokenizer) for tokenizer in tokenizers)
-        self._ids = {token: i for i, token in enumerate(self._tgt)}
-
-    def start(self, _src: object) -> NoReturn:
-        """Refuse single steps: CTranslate2 does the whole search itself.
-
-        Raises:
-            ValueError: always.
-        """
-        raise ValueError("CTranslate2 searches by itself and offers no single steps: use the run and our own search")
-
-    def step(self, _tokens: object, _state: object) -> NoReturn:
-        """Refuse single steps, like `start`."""
-        self.start(None)
-
-    def search(
-        self,
-        sources: Sequence[Sequence[int]],
-        bounds: Sequence[Bounds],
-        config: SearchConfig,
-        prefixes: Sequence[Sequence[int]] | None = None,
-    ) -> list[list[Hypothesis]]:
-        """Translate a batch like `beam_search`.
-
-        Its beam search stops by another rule than ours, after enough finished translations, which are then ranked by
-        our penalty.
-
-        Args:
-            sources: source ids, without </s>.
-            bounds: length bounds of each translation.
-            config: beam size, penalty, and n-grams that must not repeat.
-            prefixes: ids that each translation starts with; a prefix longer than the bounds extends them.
-
-        Returns:
-            For each source, in order, at most `beam_size` hypotheses, best first.
-        """
-        asks = []
-        for i, (source, bound) in enumerate(zip(sources, bounds, strict=True)):
-            prefix = prefixes[i] if prefixes is not None else []
-            asks.append(_Ask(source, prefix, bound._replace(most=max(bound.most, len(prefix) + 1))))
-        found: dict[int, list[_Said]] = {}
-        for least, rows in _grouped(range(len(asks)), lambda i: asks[i].bounds.least):
-            widest = Bounds(least, max(asks[i].bounds.most for i in rows))
-            found |= self._translate(rows, asks, widest, config)
-        # It has one length limit per batch: what exceeds its own limit is translated again, grouped by equal bounds.
-        beyond = [i for i, ask in enumerate(asks) if any(said.n_steps > ask.bounds.most for said in found[i])]
-        for own, rows in _grouped(beyond, lambda i: asks[i].bounds):
-            found |= self._translate(rows, asks, own, config)
-        return self._hypotheses(asks, [found[i] for i in range(len(asks))], config)
-
-    def _translate(
-        self, rows: Sequence[int], asks: Sequence[_Ask], bounds: Bounds, config: SearchConfig
-    ) -> dict[int, list[_Said]]:
-        """Translate some rows of a batch under the same bounds."""
-        n_candidates = _PATIENCE * config.beam_size if config.beam_size > 1 else 1
-        results = self._translator.translate_batch(
-            [[self._src[i] for i in asks[row].source] for row in rows],
-            [[self._tgt[i] for i in asks[row].prefix] for row in rows],
-            beam_size=config.beam_size,
-            num_hypotheses=n_candidates,
-            patience=_PATIENCE,
-            length_penalty=config.length_penalty,
-            no_repeat_ngram_size=config.no_repeat_ngram,
-            min_decoding_length=bounds.least,
-            max_decoding_length=bounds.most,
-            max_input_length=0,
-            suppress_sequences=_NEVER_SAID,
-            return_end_token=True,
-            return_scores=True,
-        )
-        return {
-            row: [
-                self._said(tokens, score * len(tokens) ** config.length_penalty)
-                for tokens, score in zip(result.hypotheses, result.scores, strict=True)
-            ]
-            for row, result in zip(rows, results, strict=True)
-        }
-
-    def _said(self, tokens: Sequence[str], log_prob: float) -> _Said:
-        ended = tokens[-1] == EOS
-        return _Said([self._ids[token] for token in (tokens[:-1] if ended else tokens)], log_prob, ended)
-
-    def _hypotheses(
-        self, asks: Sequence[_Ask], found: Sequence[Sequence[_Said]], config: SearchConfig
-    ) -> list[list[Hypothesis]]:
-        """Return the hypotheses with our length penalty, ordered by it.
-
-        A translation that reached the limit gets </s> in place of its last token and is scored again; so is one with a
-        prefix, whose probability CTranslate2 leaves out.
-        """
-        kept = [_finished(candidates, ask.bounds.most - 1) for ask, candidates in zip(asks, found, strict=True)]
-        unsure = [
-            (row, place)
-            for row, candidates in enumerate(kept)
-            for place, said in enumerate(candidates)
-            if asks[row].prefix or not said.has_ended
-        ]
-        scored = self.log_probs(
-            [asks[row].source for row, _ in unsure], [kept[row][place].ids for row, place in unsure]
-        )
-        for (row, place), log_probs in zip(unsure, scored, strict=True):
-            kept[row][place] = kept[row][place]._replace(log_prob=sum(log_probs))
-        return [
-            sorted(
-                (Hypothesis(said.ids, said.log_prob / config.penalty(len(said.ids) + 1)) for said in candidates),
-                key=lambda hypothesis: -hypothesis.score,
-            )[: config.beam_size]
-            for candidates in kept
-        ]
-
-    def log_probs(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
-        """Return the log-probability of each token of given translations, the final </s> included.
-
-        Args:
-            sources: source ids, without </s>.
-            targets: target ids, without <s> and </s>.
-        """
-        found = self._translator.score_batch(
-            [[self._src[i] for i in source] for source in sources],
-            [[self._tgt[i] for i in target] for target in targets],
-            max_batch_size=_TOKENS_PER_BATCH,
-            batch_type="tokens",
-            max_input_length=0,
-        )
-        return [scored.log_probs for scored in found]
-
-
-def _finished(candidates: Sequence[_Said], longest: int) -> list[_Said]:
-    """Cut candidates at the limit and drop duplicates, preferring those that ended by themselves."""
-    found: dict[tuple[int, ...], _Said] = {}
-    for said in sorted(candidates, key=lambda said: not said.has_ended):
-        found.setdefault(tuple(said.ids[:longest]), said._replace(ids=said.ids[:longest]))
-    return list(found.values())
-
-
-def _grouped(rows: Iterable[int], key: Callable[[int], KeyT]) -> list[tuple[KeyT, list[int]]]:
-    """Group rows by key, in order of each key's first row."""
-    groups: dict[KeyT, list[int]] = {}
-    for row in rows:
-        groups.setdefault(key(row), []).append(row)
-    return list(groups.items())
-
-
-# Conversion of a network to CTranslate2 (Klein et al. 2020), a decoder in C++: weights under its names.
 
 QUANTIZATIONS: tuple[str, ...] = model_spec.ACCEPTED_MODEL_TYPES  # int8, float16 ...; float32 leaves weights unchanged
 _ACTIVATION = {
@@ -255,30 +39,13 @@ _ACTIVATION = {
 def to_ctranslate2(
     model: Transformer, tokenizers: TokenizerPair, folder: Path, quantization: str | None = None
 ) -> None:
-    """Write a model for `ctranslate2.Translator`, which takes and returns pieces, not text.
+    """Write a model for `ctranslate2.Translator`, which takes and returns pieces, not text, into a folder.
 
     Args:
         model: any of our models that CTranslate2 supports.
         tokenizers: the tokenizers it was trained with.
-        folder: folder to create.
+        folder: created unless it exists.
         quantization: one of `QUANTIZATIONS`; None: single precision.
-
-    Raises:
-        ValueError: the folder already exists, or as for `write_ctranslate2`.
-    """
-    if folder.exists():
-        raise ValueError(f"{folder} already exists: remove it, or give another name")
-    with atomic_folder(folder) as draft:
-        write_ctranslate2(model, tokenizers, draft, quantization)
-
-
-def write_ctranslate2(
-    model: Transformer, tokenizers: TokenizerPair, folder: Path, quantization: str | None = None
-) -> None:
-    """Write a model like `to_ctranslate2`, with the same arguments, into an existing empty folder.
-
-    Raises:
-        ValueError: CTranslate2 lacks a layer, the quantization, or a BERT as encoder.
     """
     require_quantization(quantization)
     spec = _specification(model)
@@ -286,15 +53,12 @@ def write_ctranslate2(
     spec.register_target_vocabulary(every_token(tokenizers.tgt))
     spec.validate()
     spec.optimize(quantization=quantization)
+    folder.mkdir(exist_ok=True)
     spec.save(str(folder))
 
 
 def require_quantization(quantization: str | None) -> None:
-    """Refuse a quantization that CTranslate2 does not support.
-
-    Raises:
-        ValueError: it is not supported.
-    """
+    """Refuse a quantization that CTranslate2 does not support."""
     if quantization is not None and quantization not in QUANTIZATIONS:
         raise ValueError(f"quantization={quantization}: CTranslate2 supports {', '.join(QUANTIZATIONS)}")
 
@@ -328,11 +92,12 @@ def _specification(model: Transformer) -> transformer_spec.TransformerSpec:
         (spec.encoder, spec.encoder.embeddings[0], src_embedding, model.src_positions, model.encoder_norm),
         (spec.decoder, spec.decoder.embeddings, model.tgt_embedding, model.tgt_positions, model.decoder_norm),
     )
-    for side, embedding, table, positions, norm in sides:
-        embedding.weight = _array(table.weight)
+    for side, embedding, tokens, positions, norm in sides:
+        embedding.weight = _array(tokens.weight)
         embedding.multiply_by_sqrt_depth = True
         if rotary_dim is None:
-            side.position_encodings.encodings = _array(_table(positions))
+            table = positions.table.weight if isinstance(positions, LearnedPositionalEncoding) else positions.table
+            side.position_encodings.encodings = _array(cast(Tensor, table))
         if isinstance(norm, nn.LayerNorm):
             _set_norm(side.layer_norm, norm)
     encoder, decoder = cast(Sequence[EncoderBlock], model.encoder), cast(Sequence[DecoderBlock], model.decoder)
@@ -352,12 +117,6 @@ def _specification(model: Transformer) -> transformer_spec.TransformerSpec:
 def _array(*tensors: Tensor) -> NDArray[np.float32]:
     """Concatenate tensors along their rows."""
     return np.concatenate([tensor.detach().float().cpu().numpy() for tensor in tensors])
-
-
-def _table(positions: nn.Module) -> Tensor:
-    if isinstance(positions, LearnedPositionalEncoding):
-        return positions.table.weight
-    return cast(Tensor, positions.table)
 
 
 def _set_norm(theirs: common_spec.LayerNormSpec, ours: nn.LayerNorm) -> None:
@@ -387,43 +146,195 @@ def _set_feed_forward(theirs: transformer_spec.FeedForwardSpec, ours: FeedForwar
     _set_norm(theirs.layer_norm, around.norm)
 
 
-# Translation with an exported run: texts are split, batched and joined as usual, the search is CTranslate2's.
+# Translation: ids in, hypotheses or log-probabilities out.
+
+_COMPUTE_TYPE: dict[Precision | None, str] = {
+    None: "default",
+    "auto": "default",
+    "fp32": "float32",
+    "bf16": "bfloat16",
+    "fp16": "float16",
+}
+_NEVER_PRODUCED = [[token] for token in (PAD, UNK, BOS)]
+_PATIENCE = 2  # finished translations before its beam search stops, per beam slot: with 1 it often stops too soon
+_TOKENS_PER_BATCH = 4096  # positions scored at a time
+
+KeyT = TypeVar("KeyT", bound=Hashable)
+
+
+class _Request(NamedTuple):
+    """One sentence to translate."""
+
+    source: Sequence[int]
+    prefix: Sequence[int]
+    bounds: Bounds
+
+
+class _Found(NamedTuple):
+    """A translation, prefix included; it has not ended with </s> if it reached the length limit."""
+
+    ids: list[int]
+    log_prob: float
+    has_ended: bool
+
+
+class CTranslate2Model:
+    """The network of an exported folder.
+
+    CTranslate2 redistributes the probability of ruled-out tokens (<unk>, and </s> before the shortest length) among
+    the rest, whereas our search drops it. The scores of its hypotheses are therefore a little higher than ours.
+
+    Args:
+        folder: folder written by `to_ctranslate2`.
+        tokenizers: the tokenizers the network was trained with.
+        device: device to compute on.
+        precision: precision of matrix products; None and auto: that of the exported weights, or the nearest that the
+            device supports.
+    """
+
+    def __init__(
+        self, folder: Path, tokenizers: TokenizerPair, device: torch.device, precision: Precision | None = None
+    ) -> None:
+        try:
+            self._translator = ctranslate2.Translator(
+                str(folder),
+                device=device.type,
+                device_index=device.index or 0,
+                compute_type=_COMPUTE_TYPE[precision],
+                intra_threads=torch.get_num_threads(),
+            )
+        except RuntimeError as error:
+            remedy = "give --device cpu" if device.type == "cuda" else "export the run again"
+            raise ValueError(f"CTranslate2 cannot load {folder} ({error}): {remedy}") from error
+        except ValueError as error:
+            raise ValueError(f"precision={precision}: {error}: give fp32, or leave it out") from error
+        self._src, self._tgt = (every_token(tokenizer) for tokenizer in tokenizers)
+        self._ids = {token: i for i, token in enumerate(self._tgt)}
+
+    def start(self, _src: object) -> NoReturn:
+        """Refuse single steps: CTranslate2 does the whole search itself."""
+        raise ValueError("CTranslate2 searches by itself and offers no single steps: use the run and our own search")
+
+    def step(self, _tokens: object, _state: object) -> NoReturn:
+        """Refuse single steps, like `start`."""
+        self.start(None)
+
+    def search(
+        self,
+        sources: Sequence[Sequence[int]],
+        bounds: Sequence[Bounds],
+        config: SearchConfig,
+        prefixes: Sequence[Sequence[int]] | None = None,
+    ) -> list[list[Hypothesis]]:
+        """Translate a batch like `beam_search`.
+
+        Its beam search stops by another rule than ours, after enough finished translations, which are then ranked by
+        our penalty.
+
+        Args:
+            sources: source ids, without </s>.
+            bounds: length bounds of each translation.
+            config: beam size, penalty, and n-grams that must not repeat.
+            prefixes: ids that each translation starts with; a prefix longer than the bounds extends them.
+
+        Returns:
+            For each source, in order, at most `beam_size` hypotheses, best first.
+        """
+        requests = [
+            _Request(source, prefix, bound._replace(most=max(bound.most, len(prefix) + 1)))
+            for source, bound, prefix in zip(sources, bounds, prefixes or [[]] * len(sources), strict=True)
+        ]
+        found: dict[int, list[_Found]] = {}
+        for least, rows in _grouped(range(len(requests)), lambda i: requests[i].bounds.least):
+            widest = Bounds(least, max(requests[i].bounds.most for i in rows))
+            found |= self._translate(rows, requests, widest, config)
+        # It has one length limit per batch: what exceeds its own limit is translated again, grouped by equal bounds.
+        beyond = [
+            i
+            for i, request in enumerate(requests)
+            if any(len(one.ids) + one.has_ended > request.bounds.most for one in found[i])
+        ]
+        for own, rows in _grouped(beyond, lambda i: requests[i].bounds):
+            found |= self._translate(rows, requests, own, config)
+        return self._hypotheses(requests, found, config)
+
+    def _translate(
+        self, rows: Sequence[int], requests: Sequence[_Request], bounds: Bounds, config: SearchConfig
+    ) -> dict[int, list[_Found]]:
+        """Translate some rows of a batch under the same bounds."""
+        results = self._translator.translate_batch(
+            [[self._src[i] for i in requests[row].source] for row in rows],
+            [[self._tgt[i] for i in requests[row].prefix] for row in rows],
+            beam_size=config.beam_size,
+            num_hypotheses=_PATIENCE * config.beam_size if config.beam_size > 1 else 1,
+            patience=_PATIENCE,
+            length_penalty=config.length_penalty,
+            no_repeat_ngram_size=config.no_repeat_ngram,
+            min_decoding_length=bounds.least,
+            max_decoding_length=bounds.most,
+            max_input_length=0,
+            suppress_sequences=_NEVER_PRODUCED,
+            return_end_token=True,
+            return_scores=True,
+        )
+        found: dict[int, list[_Found]] = {row: [] for row in rows}
+        for row, result in zip(rows, results, strict=True):
+            for tokens, score in zip(result.hypotheses, result.scores, strict=True):
+                has_ended = tokens[-1] == EOS
+                ids = [self._ids[token] for token in (tokens[:-1] if has_ended else tokens)]
+                found[row].append(_Found(ids, score * len(tokens) ** config.length_penalty, has_ended))
+        return found
+
+    def _hypotheses(
+        self, requests: Sequence[_Request], found: Mapping[int, Sequence[_Found]], config: SearchConfig
+    ) -> list[list[Hypothesis]]:
+        """Return the hypotheses with our length penalty, ordered by it.
+
+        A translation that reached the limit gets </s> in place of its last token and is scored again; so is one with a
+        prefix, whose probability CTranslate2 leaves out.
+        """
+        log_probs: dict[tuple[int, tuple[int, ...]], float | None] = {}
+        for row, request in enumerate(requests):
+            longest = request.bounds.most - 1
+            for one in sorted(found[row], key=lambda one: not one.has_ended):  # of equal ones, what ended by itself
+                is_sure = one.has_ended and not request.prefix
+                log_probs.setdefault((row, tuple(one.ids[:longest])), one.log_prob if is_sure else None)
+        unsure = [key for key, log_prob in log_probs.items() if log_prob is None]
+        scored = self.log_probs([requests[row].source for row, _ in unsure], [ids for _, ids in unsure])
+        hypotheses: list[list[Hypothesis]] = [[] for _ in requests]
+        for (row, ids), log_prob in (log_probs | dict(zip(unsure, map(sum, scored), strict=True))).items():
+            hypotheses[row].append(Hypothesis([*ids], (log_prob or 0.0) / config.penalty(len(ids) + 1)))
+        return [sorted(each, key=lambda one: -one.score)[: config.beam_size] for each in hypotheses]
+
+    def log_probs(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
+        """Return the log-probability of each token of given translations, the final </s> included.
+
+        Args:
+            sources: source ids, without </s>.
+            targets: target ids, without <s> and </s>.
+        """
+        found = self._translator.score_batch(
+            [[self._src[i] for i in source] for source in sources],
+            [[self._tgt[i] for i in target] for target in targets],
+            max_batch_size=_TOKENS_PER_BATCH,
+            batch_type="tokens",
+            max_input_length=0,
+        )
+        return [scored.log_probs for scored in found]
+
+
+def _grouped(rows: Iterable[int], key: Callable[[int], KeyT]) -> list[tuple[KeyT, list[int]]]:
+    """Group rows by key, in order of each key's first row."""
+    groups: dict[KeyT, list[int]] = {}
+    for row in rows:
+        groups.setdefault(key(row), []).append(row)
+    return list(groups.items())
 
 
 class CTranslate2Translator(Translator):
-    """Translates with an exported model, without sampling or attention.
-
-    Args:
-        exported: the model to search.
-        tokenizers: the tokenizers it was trained with.
-        settings: settings of the exported translator.
-        search: beam, penalties and limits; None: those of `settings`.
-        device: device of the model.
-        minimum_bayes_risk: rank candidates by how much they agree with the rest, not by score.
-    """
+    """Translates with an exported model, without sampling or attention: only the search is CTranslate2's."""
 
     tokens_per_batch = 8192
-
-    def __init__(
-        self,
-        exported: CTranslate2Model,
-        tokenizers: TokenizerPair,
-        settings: TranslatorSettings,
-        search: SearchConfig | None,
-        device: torch.device,
-        minimum_bayes_risk: bool = False,
-    ) -> None:
-        super().__init__(
-            exported,
-            tokenizers,
-            settings.tgt_lang,
-            search or settings.search,
-            settings.window,
-            settings.longest,
-            device,
-            minimum_bayes_risk=minimum_bayes_risk,
-        )
-        self.exported = exported
 
     def _search(
         self,
@@ -434,30 +345,17 @@ class CTranslate2Translator(Translator):
         numbers: Sequence[int],  # noqa: ARG002
     ) -> list[list[Hypothesis]]:
         """Search a batch; return all hypotheses that the beam has found, without sampling."""
-        return self.exported.search(sources, bounds, self.search, starts)
+        return cast(CTranslate2Model, self.model).search(sources, bounds, self.search, starts)
 
 
 class CTranslate2Inspector(Inspector):
-    """Queries an exported model.
-
-    Args:
-        translator: the exported translator.
-    """
+    """Tells how likely an exported model finds translations; it has no attention weights."""
 
     def __init__(self, translator: CTranslate2Translator) -> None:
         super().__init__(translator, ())
-        self._exported = translator.exported
-
-    def alignments(self, texts: Sequence[str], translations: Sequence[Translation]) -> NoReturn:  # noqa: ARG002
-        """Refuse: CTranslate2 does not give attention weights.
-
-        Raises:
-            ValueError: always.
-        """
-        raise ValueError("CTranslate2 gives no attention weights: use the run itself for an alignment")
 
     def _log_probs(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
-        return self._exported.log_probs(sources, targets)
+        return cast(CTranslate2Model, self.translator.model).log_probs(sources, targets)
 
 
 def load_exported(
@@ -467,18 +365,16 @@ def load_exported(
     precision: Precision | None = None,
     minimum_bayes_risk: bool = False,
 ) -> CTranslate2Translator:
-    """Read what `export_ctranslate2` wrote.
-
-    Args:
-        folder: folder of the exported translator.
-        device: device to compute on.
-        search: search settings; None: those of the exported run.
-        precision: precision of matrix products; None and auto: as exported.
-        minimum_bayes_risk: rank candidates by how much they agree with the rest.
-
-    Raises:
-        ValueError: the folder is not an exported translator or cannot be read, or does not support the options.
-    """
+    """Read an exported translator; search settings and precision are its own if not given."""
     settings, tokenizers = TranslatorSettings.load(folder), load_tokenizers(folder)
-    exported = CTranslate2Model(folder, tokenizers, device, precision)
-    return CTranslate2Translator(exported, tokenizers, settings, search, device, minimum_bayes_risk)
+    model = CTranslate2Model(folder, tokenizers, device, precision)
+    return CTranslate2Translator(
+        model,
+        tokenizers,
+        settings.tgt_lang,
+        search or settings.search,
+        settings.window,
+        settings.longest,
+        device,
+        minimum_bayes_risk=minimum_bayes_risk,
+    )

@@ -1,15 +1,22 @@
-"""Settings of an exported translator, in a file beside its weights: languages, limits and search settings."""
+"""What can be known of an exported translator without CTranslate2: its settings, and whether it is installed."""
 
-import json
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import cast
 
-from utils.file import write_json
+from utils.file import read_json, write_json
 from utils.removed_setting import without_removed
 from utils.search.constraint import SearchConfig
 
 SETTINGS = "miyako.json"
+
+
+def require_ctranslate2() -> None:
+    """Refuse to go on where CTranslate2 cannot be imported; call this before importing any module that needs it."""
+    try:
+        import ctranslate2  # noqa: F401
+    except ImportError as error:  # also of its shared library
+        raise ValueError(f"ctranslate2 cannot be loaded ({error}): `poetry install --with export`") from error
 
 
 @dataclass(frozen=True)
@@ -43,25 +50,18 @@ class TranslatorSettings:
 
     @classmethod
     def load(cls, folder: Path) -> "TranslatorSettings":
-        """Read what `save` wrote.
-
-        Raises:
-            ValueError: the folder is not an exported translator, or the file is damaged.
-        """
-        path = folder / SETTINGS
+        """Read what `save` wrote."""
         if not cls.are_in(folder):
             raise ValueError(
                 f"{folder} is not an exported translator: "
                 f"`python export.py {folder} --to ctranslate2 --output {folder / 'ctranslate2'}` exports a run"
             )
         try:
-            found = without_removed(json.loads(path.read_text(encoding="utf-8")))
-            search = SearchConfig(**found.pop("search"))
-            settings = cls(search=search, **found)
+            found = without_removed(read_json(folder / SETTINGS))
+            settings = cls(**found | {"search": SearchConfig(**found["search"])})
             for leaf in fields(cls):
                 if not isinstance(value := getattr(settings, leaf.name), cast(type, leaf.type)):
                     raise TypeError(f"{leaf.name} is {value!r}")
             return settings
         except (ValueError, TypeError, AttributeError, KeyError) as error:
-            known = ", ".join(leaf.name for leaf in fields(cls))
-            raise ValueError(f"{path} does not hold {known} ({error}): export the run again") from error
+            raise ValueError(f"{folder / SETTINGS} cannot be read ({error}): export the run again") from error

@@ -1,4 +1,4 @@
-"""Beam search: the W best partial translations of each sentence are extended in parallel."""
+"""Beam search: the W best prefixes of each sentence, one token longer at each step (Sutskever et al. 2014)."""
 
 from collections.abc import Sequence
 
@@ -20,85 +20,8 @@ from utils.search.constraint import (
     next_log_probs,
 )
 
-# The k largest of many numbers, for small k.
-
 _CHUNK = 64
 _FEW = 2**17  # numbers; for fewer, topk is faster than any detour
-
-
-def largest(values: Float[Tensor, "N C"], k: int) -> tuple[Float[Tensor, "N k"], Int[Tensor, "N k"]]:
-    """Return the k largest values of each row and their places, largest first, as `values.topk(k)` does.
-
-    torch's topk sorts its way through all of them, which on a CPU takes as long as the layers of a small decoder.
-    The k largest are in the k chunks with the largest maxima, and maxima are found quickly.
-    """
-    width = values.size(1)
-    whole = width // _CHUNK * _CHUNK
-    if values.device.type != "cpu" or values.numel() < _FEW or whole // _CHUNK <= 2 * k:
-        return values.topk(k)
-    chunks = values[:, :whole].unflatten(1, (-1, _CHUNK))
-    places = chunks.amax(-1).topk(k).indices
-    candidates = chunks.gather(1, places[..., None].expand(-1, -1, _CHUNK)).flatten(1)
-    best, within = candidates.topk(k)
-    found = places.gather(1, within // _CHUNK) * _CHUNK + within % _CHUNK
-    if whole == width:
-        return best, found
-    # the last, incomplete chunk is merged in afterwards
-    rest, rest_places = values[:, whole:].topk(min(k, width - whole))
-    best, order = torch.cat([best, rest], 1).topk(k)
-    return best, torch.cat([found, rest_places + whole], 1).gather(1, order)
-
-
-# Which sentences of a batch to keep when some of them are done.
-
-
-def who_stays(over: Bool[Tensor, " N"]) -> Int[Tensor, " M"] | None:
-    """Return the sentences to keep, in their order; None: all of them.
-
-    A CPU's kernels are compiled for each batch height that they meet, which takes as long as a step. So a batch
-    shrinks through a few fixed heights, and some finished sentences stay in it until it can shrink to the next.
-    """
-    n_alive = int((~over).sum())
-    height = batch_height(n_alive)
-    if height >= len(over):
-        return None
-    return over.int().argsort(stable=True)[:height].sort().values
-
-
-def batch_height(n: int) -> int:
-    """Return the next of a few heights, at least n: 1 to 8, 10, 12, 14, 16, 20, ..., each at most a quarter larger."""
-    step = 2 ** max(0, n.bit_length() - 3)
-    return -(-n // step) * step
-
-
-# Beam search: the W best prefixes, one token longer at each step (Sutskever et al. 2014), for many sentences.
-
-
-class _Finished:
-    """The W best finished translations of each of N sentences, best first; places not yet taken score -inf."""
-
-    def __init__(self, n: int, width: int, longest: int, device: torch.device) -> None:
-        self.scores = torch.full((n, width), NEVER, device=device)
-        self.ids = torch.full((n, width, longest), PAD_ID, device=device)
-
-    def add(self, scores: Float[Tensor, "N R"], ids: Int[Tensor, "N R L"]) -> None:
-        """Keep the best of these and of those already held."""
-        width = self.scores.size(1)
-        self.scores, places = torch.cat([self.scores, scores], 1).topk(width)
-        both = torch.cat([self.ids, ids], 1)
-        self.ids = both.gather(1, places[..., None].expand(-1, -1, both.size(-1)))
-
-    def select(self, sentences: Int[Tensor, " N"]) -> None:
-        """Keep these sentences."""
-        self.scores, self.ids = self.scores[sentences], self.ids[sentences]
-
-    def hypotheses(self, sentences: Int[Tensor, " N"]) -> list[list[Hypothesis]]:
-        """Return the finished hypotheses of some sentences, best first."""
-        ids, scores = self.ids[sentences].tolist(), self.scores[sentences].tolist()
-        return [
-            [Hypothesis(row[: row.index(EOS_ID)], score) for row, score in zip(*sentence, strict=True) if score > NEVER]
-            for sentence in zip(ids, scores, strict=True)
-        ]
 
 
 @torch.inference_mode()
@@ -110,7 +33,7 @@ def beam_search(
     prefixes: Sequence[Sequence[int]] | None = None,
     n_best: int | None = None,
 ) -> list[list[Hypothesis]]:
-    """Translate N sources.
+    """Return up to W hypotheses for each of N sources, in order, best first.
 
     A prefix ends where </s> is at least as likely as the W-th best of all other continuations. A sentence is done when
     no prefix can still overtake its best finished translations: a log-probability only falls, so a prefix never
@@ -124,12 +47,6 @@ def beam_search(
         prefixes: tokens that each translation must begin with.
         n_best: how many of the hypotheses must be the best that this beam can find; the fewer, the sooner a
             sentence is done. None: all W.
-
-    Returns:
-        For each source, in order, up to W hypotheses, best first.
-
-    Raises:
-        ValueError: the model's probabilities are not finite numbers.
     """
     device, width = src.device, config.beam_size
     n_wanted = width if n_best is None else min(n_best, width)
@@ -172,7 +89,7 @@ def beam_search(
             over = over | done
             if over.all():
                 break
-            if (stay := who_stays(over)) is not None:
+            if (stay := drop_finished(over)) is not None:
                 alive, over, scores, ids = alive[stay], over[stay], scores[stay], ids[stay]
                 rows, chosen = rows[stay], chosen[stay]
                 constraint.select(stay)
@@ -184,8 +101,77 @@ def beam_search(
     return found
 
 
+class _Finished:
+    """The W best finished translations of each of N sentences, best first; places not yet taken score -inf."""
+
+    def __init__(self, n: int, width: int, longest: int, device: torch.device) -> None:
+        self.scores = torch.full((n, width), NEVER, device=device)
+        self.ids = torch.full((n, width, longest), PAD_ID, device=device)
+
+    def add(self, scores: Float[Tensor, "N R"], ids: Int[Tensor, "N R L"]) -> None:
+        """Keep the best of these and of those already held."""
+        width = self.scores.size(1)
+        self.scores, places = torch.cat([self.scores, scores], 1).topk(width)
+        both = torch.cat([self.ids, ids], 1)
+        self.ids = both.gather(1, places[..., None].expand(-1, -1, both.size(-1)))
+
+    def select(self, sentences: Int[Tensor, " N"]) -> None:
+        """Keep these sentences."""
+        self.scores, self.ids = self.scores[sentences], self.ids[sentences]
+
+    def hypotheses(self, sentences: Int[Tensor, " N"]) -> list[list[Hypothesis]]:
+        """Return the finished hypotheses of some sentences, best first."""
+        ids, scores = self.ids[sentences].tolist(), self.scores[sentences].tolist()
+        return [
+            [Hypothesis(row[: row.index(EOS_ID)], score) for row, score in zip(*sentence, strict=True) if score > NEVER]
+            for sentence in zip(ids, scores, strict=True)
+        ]
+
+
 def _best(totals: Float[Tensor, "N C"], width: int) -> tuple[Float[Tensor, "N W"], Int[Tensor, "N W"]]:
     """Return the W largest and their places; where there are fewer, the rest are fillers that can never win."""
     scores, places = largest(totals, min(width, totals.size(1)))
     missing = (0, width - scores.size(1))
     return torch.nn.functional.pad(scores, missing, value=NEVER), torch.nn.functional.pad(places, missing)
+
+
+def largest(values: Float[Tensor, "N C"], k: int) -> tuple[Float[Tensor, "N k"], Int[Tensor, "N k"]]:
+    """Return the k largest values of each row and their places, largest first, as `values.topk(k)` does.
+
+    torch's topk sorts its way through all of them, which on a CPU takes as long as the layers of a small decoder.
+    The k largest are in the k chunks with the largest maxima, and maxima are found quickly.
+    """
+    width = values.size(1)
+    whole = width // _CHUNK * _CHUNK
+    if values.device.type != "cpu" or values.numel() < _FEW or whole // _CHUNK <= 2 * k:
+        return values.topk(k)
+    chunks = values[:, :whole].unflatten(1, (-1, _CHUNK))
+    places = chunks.amax(-1).topk(k).indices
+    candidates = chunks.gather(1, places[..., None].expand(-1, -1, _CHUNK)).flatten(1)
+    best, within = candidates.topk(k)
+    found = places.gather(1, within // _CHUNK) * _CHUNK + within % _CHUNK
+    if whole == width:
+        return best, found
+    # the last, incomplete chunk is merged in afterwards
+    rest, rest_places = values[:, whole:].topk(min(k, width - whole))
+    best, order = torch.cat([best, rest], 1).topk(k)
+    return best, torch.cat([found, rest_places + whole], 1).gather(1, order)
+
+
+def drop_finished(over: Bool[Tensor, " N"]) -> Int[Tensor, " M"] | None:
+    """Return the sentences of a batch to keep, in their order; None: all of them.
+
+    A CPU's kernels are compiled for each batch height that they meet, which takes as long as a step. So a batch
+    shrinks through a few fixed heights, and some finished sentences stay in it until it can shrink to the next.
+    """
+    n_alive = int((~over).sum())
+    height = batch_height(n_alive)
+    if height >= len(over):
+        return None
+    return over.int().argsort(stable=True)[:height].sort().values
+
+
+def batch_height(n: int) -> int:
+    """Return the next of a few heights, at least n: 1 to 8, 10, 12, 14, 16, 20, ..., each at most a quarter larger."""
+    step = 2 ** max(0, n.bit_length() - 3)
+    return -(-n // step) * step

@@ -1,4 +1,4 @@
-"""The vocabulary of search: what it searches, its settings, what it returns, and which tokens may come next."""
+"""What search is made of: its settings, what can be searched, what is found, and which tokens may come next."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,8 +9,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from const.token import BOS_ID, EOS_ID, PAD_ID
-
-# The vocabulary of search: what it searches, its settings, and what it returns.
 
 SPARE_TOKENS = 10  # a short source may need a translation much longer than itself
 _WIDEST_BEAM = 1000  # more helps nobody, and a typing error could take up all memory
@@ -37,9 +35,6 @@ class SearchConfig:
         max_length: most tokens of a translation.
         max_ratio: most tokens for each token of the source, plus ten.
         no_repeat_ngram: no n-gram of this many tokens occurs twice in a translation; 0 allows all.
-
-    Raises:
-        ValueError: a setting is out of range.
     """
 
     beam_size: int = 4
@@ -102,13 +97,14 @@ class Hypothesis(NamedTuple):
     score: float
 
 
+NEVER = float("-inf")
 NO_NUMBERS = "the network's probabilities are not finite numbers: use precision fp32, or train the model again"
 
 
 def next_log_probs(logits: Float[Tensor, "R V"]) -> Float[Tensor, "R V"]:
     """Return log-probabilities of the next token in single precision; tokens that no translation has are ruled out."""
     log_probs = logits.float().log_softmax(-1)
-    log_probs[:, :EOS_ID] = float("-inf")  # <pad>, <unk> and <s> come first
+    log_probs[:, :EOS_ID] = NEVER  # <pad>, <unk> and <s> come first
     return log_probs
 
 
@@ -117,13 +113,8 @@ def bos_rows(n: int, device: torch.device) -> Int[Tensor, " N"]:
     return torch.full((n,), BOS_ID, device=device)
 
 
-# Which tokens may come next, however likely they are: length limits, forced prefixes, no repeated n-grams.
-
-NEVER = float("-inf")
-
-
 class Constraint:
-    """The rules for N sentences; the W rows of a sentence share them.
+    """Length limits, forced prefixes and no repeated n-grams of N sentences; the W rows of a sentence share them.
 
     Args:
         bounds: shortest and longest translation of each sentence.
@@ -158,16 +149,16 @@ class Constraint:
         self.most, self._least = self.most[sentences], self._least[sentences]
         self._forced, self._prefix = self._forced[sentences], self._prefix[sentences]
 
-    def apply(self, log_probs: Float[Tensor, "N W V"], said: Int[Tensor, "N W t"]) -> None:
+    def apply(self, log_probs: Float[Tensor, "N W V"], so_far: Int[Tensor, "N W t"]) -> None:
         """Rule out, in place, what may not follow the t tokens that each row has so far."""
-        t = said.size(-1)
+        t = so_far.size(-1)
         end = log_probs[..., EOS_ID].clone()
         if t < self._last_forced:
             forced = (self._forced > t).nonzero()[:, 0]
-            token = self._prefix[forced, t][:, None, None].expand(-1, said.size(1), 1)
+            token = self._prefix[forced, t][:, None, None].expand(-1, so_far.size(1), 1)
             likely = log_probs[forced].gather(-1, token)
         if self._ngram and t >= self._ngram:
-            self._forbid_repeats(log_probs, said)
+            self._forbid_repeats(log_probs, so_far)
         if t < self._last_least:
             log_probs[..., EOS_ID].masked_fill_((self._least > t)[:, None], NEVER)
         if self._ngram:
@@ -180,9 +171,9 @@ class Constraint:
             log_probs.masked_fill_(last[..., None], NEVER)
             log_probs[..., EOS_ID] = torch.where(last, end, log_probs[..., EOS_ID])
 
-    def _forbid_repeats(self, log_probs: Tensor, said: Tensor) -> None:
+    def _forbid_repeats(self, log_probs: Tensor, so_far: Tensor) -> None:
         """Rule out every token that would complete an n-gram that the row already contains."""
-        n, t = self._ngram, said.size(-1)
-        seen = said.unfold(-1, n, 1)
-        again = (seen[..., :-1] == said[..., None, t - n + 1 :]).all(-1)
+        n, t = self._ngram, so_far.size(-1)
+        seen = so_far.unfold(-1, n, 1)
+        again = (seen[..., :-1] == so_far[..., None, t - n + 1 :]).all(-1)
         log_probs.scatter_(-1, torch.where(again, seen[..., -1], PAD_ID), NEVER)

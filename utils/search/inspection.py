@@ -1,7 +1,7 @@
-"""What models make of translations, their own and given ones: probabilities, alignments, attention."""
+"""What models make of translations, their own and given ones: probabilities, alternatives, alignments, attention."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Literal, NamedTuple, cast
 
@@ -20,7 +20,7 @@ from utils.dataset.batch import padded, within_budget
 from utils.dataset.masked import WholeWords
 from utils.search.constraint import NEVER, Searchable, StateT, next_log_probs
 from utils.search.translator import Translation, Translator
-from utils.text.tokenizer import Tokenizer, TokenizerPair, id_of_each
+from utils.text.tokenizer import TokenizerPair, id_of_each
 
 # Forced decoding: the log-probabilities of given translations, and of the alternatives at each position.
 
@@ -88,7 +88,7 @@ def _log_probs(model: Transformer, x: Float[Tensor, "P D"], said: Int[Tensor, " 
     return torch.cat([model.project(x).float().log_softmax(-1).gather(-1, said)[:, 0] for x, said in parts])
 
 
-# The attention weights of a translator's layers and heads, given a source text and its translation.
+# Attention: what every layer and head looks at, given a source text and its translation.
 
 Kind = Literal["encoder", "decoder", "cross"]
 KINDS: dict[Kind, str] = {
@@ -157,12 +157,7 @@ def row_entropy(weights: Float[Tensor, "... T S"]) -> Float[Tensor, "... T"]:
 def attention_entropy(
     weights: Float[Tensor, "... T S"], real: Bool[Tensor, " T"] | None = None
 ) -> Float[Tensor, "..."]:
-    """Return the mean entropy of the rows in nats: how widely a head spreads its attention.
-
-    Args:
-        weights: weights of heads and layers, such as (L, H, T, S).
-        real: which rows count; None: all.
-    """
+    """Return the mean entropy of the rows (or of those that are real) in nats: how widely a head spreads itself."""
     rows = row_entropy(weights)
     return rows.mean(-1) if real is None else rows[..., real].mean(-1)
 
@@ -173,8 +168,6 @@ def largest_entropy(kind: Kind, n_rows: int, n_columns: int) -> float:
         return torch.arange(1, n_rows + 1).log().mean().item()
     return torch.tensor(n_columns).log().item()
 
-
-# Alignment: which source token each target token comes from, as far as the decoder's attention shows it.
 
 _TOKENS_PER_BATCH = 8192  # positions of the longer side, padding included
 
@@ -187,15 +180,7 @@ def align(
     """Link each target token to the source token that the decoder's last layer attends to most when predicting it.
 
     Attention is not alignment, but its mean over the heads of a layer can come close. The </s> of the source, where
-    heads that have nothing to look for rest, is never chosen.
-
-    Args:
-        models: in eval mode; the weights of several are averaged.
-        sources: ids without </s>.
-        targets: their translations, without <s> and </s>.
-
-    Returns:
-        For each pair, one link per target token, in order; none where the source is empty.
+    heads that have nothing to look for rest, is never chosen. An empty source has no links.
     """
     weights = mean_cross_attention(models, sources, targets)
     return [most_attended(found[:, :-1]) if source else [] for source, found in zip(sources, weights, strict=True)]
@@ -244,9 +229,6 @@ def _last_weights(model: Transformer, src: Tensor, tgt: Tensor) -> Tensor:
     return weights[0].mean(1).float().cpu()
 
 
-# Word alignment: which source word each word of a translation comes from, from links between tokens.
-
-
 class WordAlignment(NamedTuple):
     """The words of a pair, and links between them: (source, target) places, counted from 0."""
 
@@ -266,34 +248,30 @@ class WordAligner:
     """
 
     def __init__(self, tokenizers: TokenizerPair) -> None:
-        self._source, self._target = (_Words(tokenizer) for tokenizer in tokenizers)
+        self._source, self._target = ((WholeWords(side), id_of_each(side)) for side in tokenizers)
 
     def join(self, source: Sequence[str], target: Sequence[str], links: Links) -> WordAlignment:
         """Link two words where any of their tokens are linked; sorted by target word, then by source word."""
-        (of_source, source_words), (of_target, target_words) = self._source.find(source), self._target.find(target)
+        of_source, source_words = _words(source, *self._source)
+        of_target, target_words = _words(target, *self._target)
         pairs = {(of_source[i], of_target[j]) for i, j in links}
         linked = [(i, j) for i, j in pairs if i is not None and j is not None]
         return WordAlignment(source_words, target_words, sorted(linked, key=lambda link: (link[1], link[0])))
 
 
-class _Words:
-    """Finds the words of one language."""
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._whole_words = WholeWords(tokenizer)
-        self._ids = id_of_each(tokenizer)
-
-    def find(self, tokens: Sequence[str]) -> tuple[list[int | None], list[str]]:
-        """Return the place of the word that each token belongs to, None for a lone space; and the words."""
-        numbers = self._whole_words.numbers(np.array([self._ids[token] for token in tokens], np.int64)).tolist()
-        words = [""] * (max(numbers, default=-1) + 1)
-        for number, token in zip(numbers, tokens, strict=True):
-            words[number] += "".join(token.replace("▁", "").split())  # an ideographic space is a token, not a word
-        places = {number: place for place, number in enumerate(n for n, word in enumerate(words) if word)}
-        return [places.get(number) for number in numbers], [word for word in words if word]
+def _words(
+    tokens: Sequence[str], whole_words: WholeWords, ids: Mapping[str, int]
+) -> tuple[list[int | None], list[str]]:
+    """Return the place of the word that each token belongs to, None for a lone space; and the words."""
+    numbers = whole_words.numbers(np.array([ids[token] for token in tokens], np.int64)).tolist()
+    words = [""] * (max(numbers, default=-1) + 1)
+    for number, token in zip(numbers, tokens, strict=True):
+        words[number] += "".join(token.replace("▁", "").split())  # an ideographic space is a token, not a word
+    places = {number: place for place, number in enumerate(n for n, word in enumerate(words) if word)}
+    return [places.get(number) for number in numbers], [word for word in words if word]
 
 
-# What models make of translations, their own and given ones: probabilities, alignments, alternatives.
+# All of these for the texts of a translator.
 
 
 class Judgement(NamedTuple):
@@ -374,11 +352,7 @@ class Inspector:
         ]
 
     def positions(self, text: str, translation: Translation, k: int, prefix: str = "") -> list[Position]:
-        """Return the k likeliest tokens at each position of a translation, or only at the one after a prefix.
-
-        Raises:
-            ValueError: the text was translated in pieces, or not at all.
-        """
+        """Return the k likeliest tokens at each position of a translation, or only at the one after a prefix."""
         if translation.n_pieces != 1:
             raise ValueError(f"translated in {translation.n_pieces} pieces: give one sentence to see its alternatives")
         (source,) = self._source_ids([text])

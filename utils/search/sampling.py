@@ -11,7 +11,7 @@ from torch import Tensor
 
 from const.token import EOS_ID, PAD_ID
 from utils.dataset import masked
-from utils.search.beam import largest, who_stays
+from utils.search.beam import drop_finished, largest
 from utils.search.constraint import (
     NEVER,
     NO_NUMBERS,
@@ -25,14 +25,12 @@ from utils.search.constraint import (
     next_log_probs,
 )
 
-# Decoding one token at a time without ever looking back: what greedy search and sampling share.
-
 # log-probabilities (N, W, V), the numbers of these sentences (N,), and the number of tokens so far -> tokens (N, W)
 Choice = Callable[[Tensor, Tensor, int], Tensor]
 
 
 @torch.inference_mode()
-def walk(
+def decode(
     model: Searchable[StateT],
     src: Int[Tensor, "N S"],
     bounds: Sequence[Bounds],
@@ -47,16 +45,10 @@ def walk(
         model: in eval mode.
         src: source ids, each sequence followed by </s>, then padding.
         bounds: length limits of each translation.
-        config: the length penalty and what may not be repeated.
+        config: the length penalty (which only affects the score) and what may not be repeated.
         choose: picks the next tokens among those that are allowed.
-        width: translations per source.
+        width: translations per source, returned in the order of their rows.
         prefixes: tokens that each translation must begin with.
-
-    Returns:
-        For each source, in order, its hypotheses in the order of their rows.
-
-    Raises:
-        ValueError: the model's probabilities are not finite numbers.
     """
     device = src.device
     n = len(src)
@@ -69,10 +61,10 @@ def walk(
     for t in range(constraint.longest):
         logits, state = model.step(tokens, state)
         log_probs = next_log_probs(logits).unflatten(0, (-1, width))
-        said = ids[alive, :, :t]
-        constraint.apply(log_probs, said)
+        so_far = ids[alive, :, :t]
+        constraint.apply(log_probs, so_far)
         # a row that has ended waits for its siblings
-        over = (said == EOS_ID).any(-1)
+        over = (so_far == EOS_ID).any(-1)
         chosen = choose(log_probs, alive, t).masked_fill(over, PAD_ID)
         gained = log_probs.gather(-1, chosen[..., None])[..., 0].masked_fill(over, 0.0)
         ids[alive, :, t] = chosen
@@ -80,7 +72,7 @@ def walk(
         ended = (over | (chosen == EOS_ID)).all(-1)
         if ended.all():
             break
-        if (stay := who_stays(ended)) is not None:
+        if (stay := drop_finished(ended)) is not None:
             alive, chosen = alive[stay], chosen[stay]
             constraint.select(stay)
             state = state.select(stay[:, None] * width + torch.arange(width, device=device))
@@ -98,9 +90,6 @@ def _hypothesis(ids: list[int], log_prob: float, config: SearchConfig) -> Hypoth
     return Hypothesis(ids[:end], log_prob / config.penalty(end + 1))
 
 
-# Greedy search: the likeliest next token at every step.
-
-
 def greedy_search(
     model: Searchable[StateT],
     src: Int[Tensor, "N S"],
@@ -108,26 +97,13 @@ def greedy_search(
     config: SearchConfig,
     prefixes: Sequence[Sequence[int]] | None = None,
 ) -> list[Hypothesis]:
-    """Translate N sources.
-
-    Args:
-        model: in eval mode.
-        src: source ids, each sequence followed by </s>, then padding.
-        bounds: length limits of each translation.
-        config: the length penalty (which only affects the score) and what may not be repeated.
-        prefixes: tokens that each translation must begin with.
-
-    Returns:
-        One hypothesis per source, in order.
-    """
+    """Translate N sources by the likeliest next token at every step; arguments as for `decode`."""
 
     def likeliest(log_probs: Float[Tensor, "N 1 V"], _sentences: Tensor, _t: int) -> Int[Tensor, "N 1"]:
         return largest(log_probs[:, 0], 1)[1]
 
-    return [found for (found,) in walk(model, src, bounds, config, likeliest, prefixes=prefixes)]
+    return [found for (found,) in decode(model, src, bounds, config, likeliest, prefixes=prefixes)]
 
-
-# Sampling: translations drawn at random according to their probability.
 
 _MOST_SAMPLES = 10_000  # per sentence; a typing error could take up all memory
 _LEAST_TEMPERATURE = 1e-5  # draws the likeliest token; much less, and the divided log-probabilities overflow
@@ -145,9 +121,6 @@ class SamplingConfig:
         top_p: nucleus sampling: draw among the likeliest tokens that together have this probability (Holtzman et al.
             2020), after temperature and top_k.
         seed: the same seed draws the same translations, whatever else a sentence is batched with.
-
-    Raises:
-        ValueError: a setting is out of range.
     """
 
     n_samples: int = 1
@@ -180,18 +153,13 @@ def sample(
     numbers: Sequence[int],
     prefixes: Sequence[Sequence[int]] | None = None,
 ) -> list[list[Hypothesis]]:
-    """Draw translations of N sources.
+    """Draw translations of N sources; arguments as for `decode`.
 
     Each draw depends only on the seed, the number of the sentence, the number of the sample and the step.
 
     Args:
-        model: in eval mode.
-        src: source ids, each sequence followed by </s>, then padding.
-        bounds: length limits of each translation.
-        config: the length penalty (which only affects the score) and what may not be repeated.
         sampling: how many translations to draw, and how.
         numbers: a number for each source, which makes its draws differ from those of the rest.
-        prefixes: tokens that each translation must begin with.
 
     Returns:
         For each source, in order, its translations, best score first; scores are by the model's own probabilities,
@@ -205,7 +173,7 @@ def sample(
         places = inverse_cdf(likely.softmax(-1), draws[sentences, :, t].flatten())
         return tokens.gather(-1, places[:, None]).view(log_probs.shape[:-1])
 
-    found = walk(model, src, bounds, config, drawn, sampling.n_samples, prefixes)
+    found = decode(model, src, bounds, config, drawn, sampling.n_samples, prefixes)
     return [sorted(samples, key=lambda hypothesis: -hypothesis.score) for samples in found]
 
 

@@ -16,60 +16,6 @@ from utils.search.sampling import SamplingConfig, greedy_search, sample
 from utils.text.language import join_sentences, split_sentences
 from utils.text.tokenizer import TokenizerPair
 
-# Minimum Bayes risk: the candidate that agrees most with all others, argmax_h Σ_r u(h, r), Eikema & Aziz 2022.
-
-_ORDER = 6  # the longest character n-grams
-_BETA = 2  # recall counts twice as much as precision
-
-
-def by_expected_chrf(candidates: Sequence[str]) -> list[int]:
-    """Return the candidates' places, ordered by mean chrF2 against all others, highest first.
-
-    A candidate that was found twice has two votes. Ties keep their order.
-    """
-    votes = Counter(candidates)
-    utility = pairwise_chrf(list(votes))
-    totals = utility @ np.array(list(votes.values()), float) - utility.diagonal()  # without its own vote
-    # sums of the same numbers in another order differ in their last digits, which must not decide
-    expected = dict(zip(votes, totals.round(9).tolist(), strict=True))
-    return sorted(range(len(candidates)), key=lambda i: -expected[candidates[i]])
-
-
-def pairwise_chrf(texts: Sequence[str]) -> NDArray[np.float64]:
-    """Return chrF2 (0 to 100) of each text (row) against each as the reference (column), as sacreBLEU computes it."""
-    n = len(texts)
-    characters = ["".join(text.split()) for text in texts]
-    precision, recall, effective = np.zeros((n, n)), np.zeros((n, n)), np.zeros((n, n))
-    for order in range(1, _ORDER + 1):
-        matches = _matches([[text[i : i + order] for i in range(len(text) - order + 1)] for text in characters])
-        counts = matches.diagonal()
-        both = (counts[:, None] > 0) & (counts > 0)
-        precision += matches / np.maximum(counts, 1)[:, None] * both
-        recall += matches / np.maximum(counts, 1) * both
-        effective += both
-    precision, recall = precision / np.maximum(effective, 1), recall / np.maximum(effective, 1)
-    return 100 * (1 + _BETA**2) * precision * recall / np.maximum(_BETA**2 * precision + recall, 1e-16)
-
-
-def _matches(sequences: Sequence[Sequence[str]]) -> NDArray[np.float64]:
-    """Count the elements that any two sequences share; the diagonal has the length of each.
-
-    The second "a" of a sequence counts as a different element from its first, so that what two sequences share is
-    the product of two rows of zeros and ones.
-    """
-    columns: dict[tuple[str, int], int] = {}
-    rows: list[int] = []
-    places: list[int] = []
-    for row, sequence in enumerate(sequences):
-        for element, count in Counter(sequence).items():
-            for again in range(count):
-                places.append(columns.setdefault((element, again), len(columns)))
-                rows.append(row)
-    members = np.zeros((len(sequences), len(columns)), np.float32)
-    members[rows, places] = 1
-    return (members @ members.T).astype(np.float64)
-
-
 _MOST_PIECES = 2**20  # no text is split into more
 
 
@@ -106,13 +52,6 @@ class _Piece(NamedTuple):
 
     text: str
     ids: list[int]  # as many as fit the window; none where the vocabulary has nothing of it: it stays as it is
-
-
-class _Cut(NamedTuple):
-    """A text in pieces."""
-
-    pieces: list[_Piece]  # none where the vocabulary has nothing of the text
-    lost_tokens: int
 
 
 class Translator:
@@ -172,14 +111,11 @@ class Translator:
             n_best: most candidates per text.
             prefixes: what each translation (of a long text, its first piece) must begin with.
             first: number of the first text, where the texts are part of a longer input; sampling depends on it.
-
-        Raises:
-            ValueError: a prefix has characters outside the vocabulary, or is longer than the model can hold.
         """
         forced = self._encode_prefixes(prefixes) if prefixes is not None else [[] for _ in texts]
         encoded = self.tokenizers.src.encode(texts)
-        cuts = [self._cut(ids, text) for ids, text in zip(encoded, texts, strict=True)]
-        known = [[piece.ids for piece in cut.pieces if piece.ids] for cut in cuts]
+        split = [self._pieces(ids, text) for ids, text in zip(encoded, texts, strict=True)]
+        known = [[piece.ids for piece in pieces if piece.ids] for pieces, _ in split]
         sources = [ids for of_text in known for ids in of_text]
         starts = [[] if i else start for of_text, start in zip(known, forced, strict=True) for i in range(len(of_text))]
         numbers = [line * _MOST_PIECES + i for line, of_text in enumerate(known, first) for i in range(len(of_text))]
@@ -196,15 +132,15 @@ class Translator:
         candidates = iter(self._decode(found, n_best))
         return [
             Translation(
-                self._join([next(candidates) if piece.ids else _unchanged(piece.text) for piece in cut.pieces])
-                if cut.pieces
+                self._join([next(candidates) if piece.ids else _unchanged(piece.text) for piece in pieces])
+                if pieces
                 else _unchanged(text.strip() and text),
-                len(cut.pieces),
-                cut.lost_tokens,
-                unknown=not cut.pieces and bool(text.strip()),
+                len(pieces),
+                lost_tokens,
+                unknown=not pieces and bool(text.strip()),
                 n_unknown=ids.count(UNK_ID) if text.strip() else 0,
             )
-            for text, ids, cut in zip(texts, encoded, cuts, strict=True)
+            for text, ids, (pieces, lost_tokens) in zip(texts, encoded, split, strict=True)
         ]
 
     def search_ids(
@@ -222,7 +158,7 @@ class Translator:
             prefixes: ids that each translation must begin with.
             on_progress: called with the places of the sources that have just been finished.
             n_best: as in `beam_search`.
-            numbers: as in `sample`; the places of the sources when not given.
+            numbers: as in `sample`; by default the places of the sources.
         """
         found: list[list[Hypothesis]] = [[] for _ in sources]
         width = self.sampling.n_samples if self.sampling else self.search.beam_size
@@ -293,18 +229,70 @@ class Translator:
             for i, token in zip(ids, self.tokenizers.src.tokens(ids), strict=True)
         )
 
-    def _cut(self, ids: list[int], text: str) -> _Cut:
-        """Return a text whole if it fits the window, or else its sentences, since models learn from sentences."""
+    def _pieces(self, ids: list[int], text: str) -> tuple[list[_Piece], int]:
+        """Return a text whole if it fits the window, or else its sentences; and the number of tokens beyond a window.
+
+        Sentences, since that is what models learn from. No pieces where the vocabulary has nothing of the text.
+        """
         room = self.window - 1
         if not self._is_known(ids):
-            return _Cut([], 0)
+            return [], 0
         if len(ids) <= room:
-            return _Cut([_Piece(text, ids)], 0)
+            return [_Piece(text, ids)], 0
         sentences = split_sentences(text)
         encoded = [ids if self._is_known(ids) else [] for ids in self.tokenizers.src.encode(sentences)]
         lost = sum(max(0, len(ids) - room) for ids in encoded)
-        return _Cut([_Piece(said, ids[:room]) for said, ids in zip(sentences, encoded, strict=True)], lost)
+        return [_Piece(sentence, ids[:room]) for sentence, ids in zip(sentences, encoded, strict=True)], lost
 
 
 def _unchanged(text: str) -> list[Candidate]:
     return [Candidate(text, 0.0, [])]
+
+
+# Minimum Bayes risk: the candidate that agrees most with all others, argmax_h Σ_r u(h, r), Eikema & Aziz 2022.
+
+_ORDER = 6  # the longest character n-grams
+_BETA = 2  # recall counts twice as much as precision
+
+
+def by_expected_chrf(candidates: Sequence[str]) -> list[int]:
+    """Return the candidates' places, ordered by mean chrF2 against all others, highest first.
+
+    A candidate that was found twice has two votes. Ties keep their order.
+    """
+    votes = Counter(candidates)
+    utility = pairwise_chrf(list(votes))
+    totals = utility @ np.array(list(votes.values()), float) - utility.diagonal()  # without its own vote
+    # sums of the same numbers in another order differ in their last digits, which must not decide
+    expected = dict(zip(votes, totals.round(9).tolist(), strict=True))
+    return sorted(range(len(candidates)), key=lambda i: -expected[candidates[i]])
+
+
+def pairwise_chrf(texts: Sequence[str]) -> NDArray[np.float64]:
+    """Return chrF2 (0 to 100) of each text (row) against each as the reference (column), as sacreBLEU computes it."""
+    n = len(texts)
+    characters = ["".join(text.split()) for text in texts]
+    precision, recall, effective = np.zeros((n, n)), np.zeros((n, n)), np.zeros((n, n))
+    for order in range(1, _ORDER + 1):
+        matches = _matches([[text[i : i + order] for i in range(len(text) - order + 1)] for text in characters])
+        counts = matches.diagonal()
+        both = (counts[:, None] > 0) & (counts > 0)
+        precision += matches / np.maximum(counts, 1)[:, None] * both
+        recall += matches / np.maximum(counts, 1) * both
+        effective += both
+    precision, recall = precision / np.maximum(effective, 1), recall / np.maximum(effective, 1)
+    return 100 * (1 + _BETA**2) * precision * recall / np.maximum(_BETA**2 * precision + recall, 1e-16)
+
+
+def _matches(sequences: Sequence[Sequence[str]]) -> NDArray[np.float64]:
+    """Count the elements that any two sequences share; the diagonal has the length of each.
+
+    The second "a" of a sequence counts as a different element from its first, so that what two sequences share is
+    the product of two rows of zeros and ones.
+    """
+    numbered = [{(x, i) for x, n in Counter(sequence).items() for i in range(n)} for sequence in sequences]
+    columns = {element: place for place, element in enumerate(set[tuple[str, int]]().union(*numbered))}
+    members = np.zeros((len(sequences), len(columns)), np.float32)
+    for row, elements in zip(members, numbered, strict=True):
+        row[[columns[element] for element in elements]] = 1
+    return (members @ members.T).astype(np.float64)

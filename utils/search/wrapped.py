@@ -1,4 +1,4 @@
-"""Models wrapped as one that is searched: ensembles, and the coverage penalty."""
+"""Several models searched as one: ensembles."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -21,11 +21,7 @@ class EnsembleState(NamedTuple):
 
 
 class Ensemble:
-    """A searchable model whose probabilities are the mean of its models' probabilities.
-
-    Args:
-        models: models that share one vocabulary.
-    """
+    """A searchable model: the mean of the probabilities of models that share one vocabulary."""
 
     def __init__(self, models: Sequence[Searchable[Any]]) -> None:
         self.models = models

@@ -5,82 +5,31 @@ import base64
 import hashlib
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
-from functools import cache
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
-from urllib.parse import parse_qs
+from typing import Any, Literal, TypeVar
+from urllib.parse import parse_qsl
 
-from fastapi import FastAPI, HTTPException, Request
-from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from fastapi import FastAPI, Request
+from fastapi.responses import HTMLResponse, JSONResponse, Response
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from starlette.exceptions import HTTPException as StarletteHTTPException
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from const.corpora import VERSION
 from utils.command import page_template
-from utils.search.translator import Candidate
-from utils.serve.service import AUTO, CONTENT_TYPE, MOST_BEAM, Asked, Limits, Line, Route, Service
+from utils.serve.service import AUTO, MOST_BEAM, Limits, Line, Metrics, Options, Route, Service
 from utils.text.language import language_name
 
-# The API documentation as a page that, unlike FastAPI's own, loads no scripts from the network.
-
-
-def documentation(schema: Mapping[str, Any]) -> str:
-    """Render an OpenAPI schema as a page: each endpoint with the fields that it takes."""
-    return page_template(Path(__file__).with_name("documentation.html")).render(schema=schema)
-
-
-# The web page: a single file that contacts only the server it came from.
-
-_FILE = Path(__file__).with_name("page.html")
-
-
-class Page(NamedTuple):
-    """The page as sent to a browser."""
-
-    html: str
-    headers: dict[str, str]
-
-
-@cache
-def page() -> Page:
-    """Return the page, with a policy that lets the browser run only its own script and style."""
-    html = _FILE.read_text(encoding="utf-8")
-    policy = {
-        "default-src": "'none'",
-        "script-src": _hashes("script", html),
-        "style-src": _hashes("style", html),
-        "img-src": "data:",
-        "connect-src": "'self'",
-        "base-uri": "'none'",
-        "form-action": "'none'",
-        "frame-ancestors": "'none'",
-    }
-    headers = {
-        "Content-Security-Policy": "; ".join(f"{name} {value}" for name, value in policy.items()),
-        "X-Content-Type-Options": "nosniff",
-        "Referrer-Policy": "no-referrer",
-        "Cache-Control": "no-cache",  # an old page might not fit an updated server
-    }
-    return Page(html, headers)
-
-
-def _hashes(tag: str, html: str) -> str:
-    bodies = re.findall(f"<{tag}>(.*?)</{tag}>", html, re.S)
-    digests = [base64.b64encode(hashlib.sha256(body.encode()).digest()).decode() for body in bodies]
-    return " ".join(f"'sha256-{digest}'" for digest in digests)
-
-
-# Requests, read from JSON or a form; each error is a single line.
-
-_URLENCODED, _MULTIPART = "application/x-www-form-urlencoded", "multipart/form-data"
+_JSON, _URLENCODED, _MULTIPART = "application/json", "application/x-www-form-urlencoded", "multipart/form-data"
 _MOST_FIELDS = 1000
 _READING_S = 10.0  # time limit for reading a body of some kilobytes
 _FAULTS_SHOWN = 3  # a list may have one per element
 _NOBODY_WAITS = 499  # nginx's status for it; appears only in the metrics
+_DIGITS = 4  # digits of a score
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 AnswerT = TypeVar("AnswerT")
@@ -112,102 +61,43 @@ class PageRequest(BaseModel):
     attention: bool = Field(False, description="return attention weights")
 
 
-class BodyLimit:
-    """Middleware that refuses bodies over the limit with status 413, whether or not they announce their length.
-
-    Args:
-        app: application to protect.
-        max_bytes: most bytes of a body.
-    """
-
-    def __init__(self, app: ASGIApp, max_bytes: int) -> None:
-        self._app = app
-        self._max_bytes = max_bytes
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, unless its body is too long."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        announced = int(dict(scope["headers"]).get(b"content-length", b"0"))
-        n_bytes = 0
-
-        async def counted() -> Message:
-            nonlocal n_bytes
-            message = await receive()
-            n_bytes += len(message.get("body", b""))
-            if max(announced, n_bytes) > self._max_bytes:
-                raise HTTPException(413, f"the request is longer than {self._max_bytes:,} bytes: send it in parts")
-            return message
-
-        await self._app(scope, counted, send)
-
-
 async def read(request: Request, model: type[ModelT]) -> ModelT:
-    """Read and validate the body of a request.
-
-    Raises:
-        HTTPException: it is invalid (400), did not arrive in time (408), or the client has gone (499).
-    """
+    """Read and validate the body of a request, JSON or a form; a mistake is answered with one line."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     try:
         async with asyncio.timeout(_READING_S):
             if kind == _MULTIPART:
-                return model.model_validate(await _multipart(request))
-            if kind == _URLENCODED:
-                return model.model_validate(_urlencoded(await request.body()))
-            return model.model_validate_json(await request.body())
+                async with request.form(max_files=0, max_fields=_MOST_FIELDS) as form:
+                    return model.model_validate(_fields(form.multi_items()))
+            body = await request.body()
+        if kind == _URLENCODED:  # not by request.form(), which takes the UTF-8 of `curl -d` for Latin-1
+            fields = parse_qsl(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS)
+            return model.model_validate(_fields(fields))
+        return model.model_validate_json(body)
     except TimeoutError:
         raise HTTPException(408, "the request did not arrive in time", {"Connection": "close"}) from None
     except ClientDisconnect:
         raise HTTPException(_NOBODY_WAITS, "the client has gone") from None
     except ValidationError as error:
-        raise HTTPException(400, _in_one_line(error)) from None
+        faults = error.errors(include_url=False, include_input=False, include_context=False)
+        lines = [": ".join(filter(None, (".".join(map(str, fault["loc"])), fault["msg"]))) for fault in faults]
+        more = [f"and {len(lines) - _FAULTS_SHOWN} more"] if len(lines) > _FAULTS_SHOWN else []
+        raise HTTPException(400, "; ".join(lines[:_FAULTS_SHOWN] + more)) from None
     except ValueError:
         raise HTTPException(400, "the form cannot be read: send it in UTF-8, or send JSON") from None
 
 
-async def _multipart(request: Request) -> dict[str, Any]:
-    async with request.form(max_files=0, max_fields=_MOST_FIELDS) as form:
-        return _fields({name: form.getlist(name) for name in form})
-
-
-def _urlencoded(body: bytes) -> dict[str, Any]:
-    """Parse a form as browsers or `curl -d` send it: UTF-8, with or without escapes."""
-    return _fields(parse_qs(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS))
-
-
-def _fields(given: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
-    """Return the fields; one that is given several times becomes a list.
-
-    Raises:
-        ValueError: a field has a lone surrogate, which some charsets allow but no tokenizer can read.
-    """
-    for text in (text for name, values in given.items() for text in (name, *values)):
-        text.encode()
-    return {name: values if len(values) > 1 else values[0] for name, values in given.items()}
-
-
-def _in_one_line(error: ValidationError) -> str:
-    faults = error.errors(include_url=False, include_input=False, include_context=False)
-    lines = [
-        ": ".join(part for part in (".".join(map(str, fault["loc"])), fault["msg"]) if part)
-        for fault in faults[:_FAULTS_SHOWN]
-    ]
-    return "; ".join(lines + [f"and {len(faults) - _FAULTS_SHOWN} more"] * (len(faults) > _FAULTS_SHOWN))
+def _fields(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the fields of a form; one that is given several times becomes a list."""
+    fields: dict[str, list[Any]] = {}
+    for name, value in pairs:
+        f"{name}{value}".encode()  # refuses a lone surrogate, which some charsets allow but no tokenizer can read
+        fields.setdefault(name, []).append(value)
+    return {name: values if len(values) > 1 else values[0] for name, values in fields.items()}
 
 
 async def while_awaited(request: Request, answer: Awaitable[AnswerT], seconds: float) -> AnswerT:
-    """Await an answer, and cancel it if it takes too long or the client goes away.
-
-    Args:
-        request: the request, whose body has been read.
-        answer: the answer to wait for.
-        seconds: time limit.
-
-    Raises:
-        HTTPException: it took too long (504), or the client has gone (499).
-    """
+    """Await an answer, and cancel it if it takes too long (504) or the client goes away (499)."""
     work, gone = asyncio.ensure_future(answer), asyncio.ensure_future(request.receive())
     try:
         await asyncio.wait((work, gone), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -221,24 +111,18 @@ async def while_awaited(request: Request, answer: Awaitable[AnswerT], seconds: f
         gone.cancel()
 
 
-# The HTTP endpoints: LibreTranslate's, the page and its own endpoint, health and metrics.
-
-_DIGITS = 4  # digits of a score
-
-
-class Counted:
-    """Middleware that counts every request.
+class Gate:
+    """Middleware that counts every request, and refuses bodies over the limit whether or not they announce it.
 
     Args:
         app: application to wrap.
-        answered: called with path, status and seconds of each request.
+        metrics: where requests are counted.
         paths: paths to count separately; the rest count as one, since anybody could fill the memory with names.
+        max_bytes: most bytes of a body.
     """
 
-    def __init__(self, app: ASGIApp, answered: Callable[[str, int, float], None], paths: Sequence[str]) -> None:
-        self._app = app
-        self._answered = answered
-        self._paths = paths
+    def __init__(self, app: ASGIApp, metrics: Metrics, paths: Sequence[str], max_bytes: int) -> None:
+        self._app, self._metrics, self._paths, self._max_bytes = app, metrics, paths, max_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request and count it."""
@@ -246,6 +130,15 @@ class Counted:
             await self._app(scope, receive, send)
             return
         begin, status = time.perf_counter(), 500
+        announced, n_bytes = int(dict(scope["headers"]).get(b"content-length", b"0")), 0
+
+        async def limited() -> Message:
+            nonlocal n_bytes
+            message = await receive()
+            n_bytes += len(message.get("body", b""))
+            if max(announced, n_bytes) > self._max_bytes:
+                raise HTTPException(413, f"the request is longer than {self._max_bytes:,} bytes: send it in parts")
+            return message
 
         async def noting(message: Message) -> None:
             nonlocal status
@@ -253,85 +146,110 @@ class Counted:
             await send(message)
 
         try:
-            await self._app(scope, receive, noting)
+            await self._app(scope, limited, noting)
         finally:
             path = scope["path"] if scope["path"] in self._paths else "other"
-            self._answered(path, status, time.perf_counter() - begin)
+            self._metrics.requests.labels(path, status).inc()
+            self._metrics.seconds.labels(path).observe(time.perf_counter() - begin)
+
+
+def page() -> HTMLResponse:
+    """Return the page, with a policy that lets the browser run only its own script and style."""
+    html = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
+    headers = {
+        "Content-Security-Policy": f"default-src 'none'; script-src {_hash('script', html)}; style-src "
+        f"{_hash('style', html)}; img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'none'",
+        "X-Content-Type-Options": "nosniff",
+        "Referrer-Policy": "no-referrer",
+        "Cache-Control": "no-cache",  # an old page might not fit an updated server
+    }
+    return HTMLResponse(html, headers=headers)
+
+
+def _hash(tag: str, html: str) -> str:
+    (body,) = re.findall(f"<{tag}>(.*?)</{tag}>", html, re.S)
+    return f"'sha256-{base64.b64encode(hashlib.sha256(body.encode()).digest()).decode()}'"
 
 
 def create_app(routes: Sequence[Route], limits: Limits) -> FastAPI:
-    """Create the application that serves the given runs.
-
-    Raises:
-        ValueError: two runs have the same name.
-    """
+    """Create the application that serves the given runs."""
     service = Service(routes, limits)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        async with service:
+        async with AsyncExitStack() as stack:
+            for batcher in service.batchers.values():
+                await stack.enter_async_context(batcher)
             yield
 
+    # docs_url: FastAPI's own documentation loads scripts from the network
     app = FastAPI(title="Miyako", version=VERSION, docs_url=None, redoc_url=None, lifespan=lifespan)
     _add_endpoints(app, service)
     paths = [path for route in app.routes if (path := getattr(route, "path", None))]
-    app.add_middleware(BodyLimit, max_bytes=limits.max_bytes)
-    app.add_middleware(Counted, answered=service.metrics.answered, paths=paths)
-    app.add_exception_handler(StarletteHTTPException, _refusal)
-    app.add_exception_handler(Exception, _failure)
+    app.add_middleware(Gate, metrics=service.metrics, paths=paths, max_bytes=limits.max_bytes)
+
+    @app.exception_handler(HTTPException)
+    async def refuse(_: Request, error: HTTPException) -> Response:
+        return JSONResponse({"error": str(error.detail)}, error.status_code, error.headers)
+
+    @app.exception_handler(Exception)
+    async def fail(_: Request, __: Exception) -> Response:
+        return JSONResponse({"error": "internal server error: see the server's log"}, 500)
+
     return app
 
 
 def _add_endpoints(app: FastAPI, service: Service) -> None:
-    limits = service.limits
+    limits, shown = service.limits, page()
 
     @app.get("/", response_class=HTMLResponse)
     async def show_page() -> HTMLResponse:
         """The web page."""
-        return HTMLResponse(page().html, headers=page().headers)
+        return shown
 
     @app.get("/docs", response_class=HTMLResponse)
     async def show_documentation() -> HTMLResponse:
         """This page."""
-        return HTMLResponse(documentation(app.openapi()))
+        template = page_template(Path(__file__).with_name("documentation.html"))
+        return HTMLResponse(template.render(schema=app.openapi()))
 
     @app.get("/health")
     async def health() -> dict[str, str]:
         """Health check, as in LibreTranslate."""
         return {"status": "ok"}
 
-    @app.get("/metrics", response_class=PlainTextResponse)
-    async def metrics() -> PlainTextResponse:
+    @app.get("/metrics")
+    async def metrics() -> Response:
         """Metrics for Prometheus."""
-        return PlainTextResponse(service.metrics.page(service.waiting), media_type=CONTENT_TYPE)
+        return Response(generate_latest(service.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
     @app.get("/languages")
     async def languages() -> list[dict[str, Any]]:
         """Source languages with their target languages, as in LibreTranslate."""
-        targets: dict[str, list[str]] = {}
+        targets: dict[str, dict[str, None]] = {}  # the inner ones are ordered sets
         for route in service.routes:
-            known = targets.setdefault(route.src_lang, [])
-            known += [route.tgt_lang] if route.tgt_lang not in known else []
-        return [{"code": code, "name": language_name(code), "targets": known} for code, known in targets.items()]
+            targets.setdefault(route.src_lang, {})[route.tgt_lang] = None
+        return [{"code": code, "name": language_name(code), "targets": list(known)} for code, known in targets.items()]
 
     @app.get("/api/runs")
     async def runs() -> dict[str, Any]:
         """Runs and limits, for the page."""
-        shown = [
+        served = [
             {"name": route.name, "source": route.src_lang, "target": route.tgt_lang, "beam": route.beam}
             for route in service.routes
         ]
-        return {"runs": shown, "max_chars": limits.max_chars, "max_texts": limits.max_texts, "max_beam": MOST_BEAM}
+        return {"runs": served, "max_chars": limits.max_chars, "max_texts": limits.max_texts, "max_beam": MOST_BEAM}
 
-    @app.post("/translate", openapi_extra=_takes(LibreTranslateRequest, form=True))
+    @app.post("/translate", openapi_extra=_takes(LibreTranslateRequest, _JSON, _URLENCODED))
     async def translate(request: Request) -> JSONResponse:
         """Translate a text, or a list of texts, as in LibreTranslate."""
         asked = await read(request, LibreTranslateRequest)
         texts = [asked.q] if isinstance(asked.q, str) else asked.q
         service.refuse_too_much(texts)
         chosen = [service.choose(text, asked.source, asked.target) for text in texts]
-        wanted = [(route, text) for (route, _), text in zip(chosen, texts, strict=True)]
-        answer = service.translate(wanted, Asked(n_best=1 + asked.alternatives))
+        pairs = [(route, text) for (route, _), text in zip(chosen, texts, strict=True)]
+        answer = service.translate(pairs, Options(n_best=1 + asked.alternatives))
         found = [_joined(lines) for lines in await while_awaited(request, answer, limits.timeout_s)]
         fields: dict[str, list[Any]] = {"translatedText": [best for best, *_ in found]}
         if asked.alternatives:
@@ -341,28 +259,20 @@ def _add_endpoints(app: FastAPI, service: Service) -> None:
         one = isinstance(asked.q, str)
         return JSONResponse({name: values[0] if one else values for name, values in fields.items()})
 
-    @app.post("/api/translate", openapi_extra=_takes(PageRequest))
+    @app.post("/api/translate", openapi_extra=_takes(PageRequest, _JSON))
     async def translate_for_page(request: Request) -> JSONResponse:
         """Translate for the web page: candidates line by line, with attention weights."""
         asked = await read(request, PageRequest)
         if asked.beam is not None and asked.n_best > asked.beam:
-            raise StarletteHTTPException(
-                400, f"beam={asked.beam} is less than n_best={asked.n_best}: give beam={asked.n_best}"
-            )
+            raise HTTPException(400, f"beam={asked.beam} is less than n_best={asked.n_best}: give beam={asked.n_best}")
         service.refuse_too_much([asked.text])
         route, _ = service.choose(asked.text, asked.source, asked.target, asked.run)
         begin = time.perf_counter()
-        answer = service.translate([(route, asked.text)], Asked(asked.beam, asked.n_best, asked.attention))
+        answer = service.translate([(route, asked.text)], Options(asked.beam, asked.n_best, asked.attention))
         (lines,) = await while_awaited(request, answer, limits.timeout_s)
-        return JSONResponse(
-            {
-                "run": route.name,
-                "source": route.src_lang,
-                "target": route.tgt_lang,
-                "seconds": round(time.perf_counter() - begin, _DIGITS),
-                "lines": [_line_fields(line) for line in lines],
-            }
-        )
+        seconds = round(time.perf_counter() - begin, _DIGITS)
+        fields = {"run": route.name, "source": route.src_lang, "target": route.tgt_lang, "seconds": seconds}
+        return JSONResponse(fields | {"lines": [_line_fields(line) for line in lines]})
 
 
 def _joined(lines: Sequence[Line]) -> list[str]:
@@ -379,7 +289,12 @@ def _line_fields(line: Line) -> dict[str, Any]:
     return {
         "source_tokens": line.source_tokens,
         "candidates": [
-            _candidate_fields(candidate, line.attention[i] if line.attention else None)
+            {
+                "text": candidate.text,
+                "score": round(candidate.score, _DIGITS),
+                "tokens": candidate.tokens,
+                "attention": line.attention[i] if line.attention else None,
+            }
             for i, candidate in enumerate(translation.candidates)
         ],
         "pieces": translation.n_pieces,
@@ -389,28 +304,7 @@ def _line_fields(line: Line) -> dict[str, Any]:
     }
 
 
-def _candidate_fields(candidate: Candidate, attention: list[list[float]] | None) -> dict[str, Any]:
-    return {
-        "text": candidate.text,
-        "score": round(candidate.score, _DIGITS),
-        "tokens": candidate.tokens,
-        "attention": attention,
-    }
-
-
-def _takes(model: type[BaseModel], form: bool = False) -> dict[str, Any]:
+def _takes(model: type[BaseModel], *kinds: str) -> dict[str, Any]:
     """Describe the body of a request in OpenAPI terms."""
-    kinds = ["application/json", *(["application/x-www-form-urlencoded"] if form else [])]
     schema = model.model_json_schema()
     return {"requestBody": {"required": True, "content": {kind: {"schema": schema} for kind in kinds}}}
-
-
-async def _refusal(_: Request, error: Exception) -> Response:
-    """Answer an error in LibreTranslate's format."""
-    if not isinstance(error, StarletteHTTPException):
-        raise error
-    return JSONResponse({"error": str(error.detail)}, error.status_code, error.headers)
-
-
-async def _failure(_: Request, error: Exception) -> Response:  # noqa: ARG001 (the server logs it)
-    return JSONResponse({"error": "internal server error: see the server's log"}, 500)

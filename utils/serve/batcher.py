@@ -5,30 +5,20 @@ from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import islice
-from types import TracebackType
 from typing import Generic, NamedTuple, Self, TypeVar
 
-AskedT = TypeVar("AskedT", bound=Hashable)
+OptionsT = TypeVar("OptionsT", bound=Hashable)
 FoundT = TypeVar("FoundT")
 
 
-class QueueFullError(Exception):
-    """The queue has no room at present."""
-
-
-class _Job(NamedTuple, Generic[AskedT, FoundT]):
+class _Job(NamedTuple, Generic[OptionsT, FoundT]):
     texts: Sequence[str]
-    asked: AskedT
-    found: asyncio.Future[list[FoundT]]
+    options: OptionsT
+    found: asyncio.Future[list[FoundT]]  # done when nobody waits for it any more
     since: float  # arrival time, by the clock of the event loop
 
-    @property
-    def is_wanted(self) -> bool:
-        """Whether somebody still waits for the result."""
-        return not self.found.done()
 
-
-class Batcher(Generic[AskedT, FoundT]):
+class Batcher(Generic[OptionsT, FoundT]):
     """Collects texts from many requests; use it in an `async with` block, which finishes queued texts on exit.
 
     Args:
@@ -41,7 +31,7 @@ class Batcher(Generic[AskedT, FoundT]):
 
     def __init__(
         self,
-        work: Callable[[Sequence[str], AskedT], Sequence[FoundT]],
+        work: Callable[[Sequence[str], OptionsT], Sequence[FoundT]],
         batch_texts: int,
         collect_s: float,
         queue_texts: int,
@@ -52,7 +42,7 @@ class Batcher(Generic[AskedT, FoundT]):
         self._collect_s = collect_s
         self._queue_texts = queue_texts
         self._on_batch = on_batch
-        self._waiting: list[_Job[AskedT, FoundT]] = []
+        self._jobs: list[_Job[OptionsT, FoundT]] = []
         self._changed = asyncio.Event()
         self._is_closing = False
 
@@ -61,88 +51,84 @@ class Batcher(Generic[AskedT, FoundT]):
         self._task = asyncio.create_task(self._work_through())
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._is_closing = True
         self._changed.set()
         await self._task
         self._thread.shutdown()
 
-    @property
     def n_waiting(self) -> int:
         """Number of texts in the queue."""
-        return sum(len(job.texts) for job in self._wanted())
+        return sum(len(job.texts) for job in self._waiting())
 
-    def enter(self, texts: Sequence[str], asked: AskedT) -> asyncio.Future[list[FoundT]]:
+    def enter(self, texts: Sequence[str], options: OptionsT) -> asyncio.Future[list[FoundT]]:
         """Queue the texts of a request; cancelling the future takes them out again.
 
         Raises:
-            QueueFullError: too many texts are waiting, or the batcher is closing.
+            asyncio.QueueFull: too many texts are waiting, or the batcher is closing.
         """
+        if self._is_closing or self.n_waiting() + len(texts) > self._queue_texts:
+            raise asyncio.QueueFull
         loop = asyncio.get_running_loop()
-        if self._is_closing or self.n_waiting + len(texts) > self._queue_texts:
-            raise QueueFullError
-        job = _Job(texts, asked, loop.create_future(), loop.time())
-        self._waiting.append(job)
+        job = _Job[OptionsT, FoundT](texts, options, loop.create_future(), loop.time())
+        self._jobs.append(job)
         self._changed.set()
         return job.found
 
-    def _wanted(self) -> list[_Job[AskedT, FoundT]]:
-        self._waiting = [job for job in self._waiting if job.is_wanted]
-        return self._waiting
+    def _waiting(self) -> list[_Job[OptionsT, FoundT]]:
+        self._jobs = [job for job in self._jobs if not job.found.done()]
+        return self._jobs
 
     async def _work_through(self) -> None:
         while jobs := await self._next_batch():
-            await self._do(jobs)
+            await self._translate(jobs)
 
-    async def _next_batch(self) -> list[_Job[AskedT, FoundT]]:
+    async def _next_batch(self) -> list[_Job[OptionsT, FoundT]]:
         """Wait for jobs with the same options as the oldest; none once the batcher is closing and empty."""
         loop = asyncio.get_running_loop()
         while True:
-            waiting = self._wanted()
+            waiting = self._waiting()
             if not waiting and self._is_closing:
                 return []
             patience = waiting[0].since + self._collect_s - loop.time() if waiting else None
-            if patience is not None and (patience <= 0 or self._is_closing or self.n_waiting >= self._batch_texts):
+            if patience is not None and (patience <= 0 or self._is_closing or self.n_waiting() >= self._batch_texts):
                 return self._take(waiting)
             self._changed.clear()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), patience)
 
-    def _take(self, waiting: list[_Job[AskedT, FoundT]]) -> list[_Job[AskedT, FoundT]]:
-        taken: list[_Job[AskedT, FoundT]] = []
-        left: list[_Job[AskedT, FoundT]] = []
+    def _take(self, waiting: list[_Job[OptionsT, FoundT]]) -> list[_Job[OptionsT, FoundT]]:
+        taken: list[_Job[OptionsT, FoundT]] = []
+        self._jobs = []
         room = self._batch_texts
         for job in waiting:
-            if job.asked == waiting[0].asked and (not taken or len(job.texts) <= room):
+            if job.options == waiting[0].options and (not taken or len(job.texts) <= room):
                 room -= len(job.texts)
                 taken.append(job)
             else:
-                left.append(job)
-        self._waiting = left
+                self._jobs.append(job)
         return taken
 
-    async def _do(self, jobs: Sequence[_Job[AskedT, FoundT]]) -> None:
+    async def _translate(self, jobs: Sequence[_Job[OptionsT, FoundT]]) -> None:
         texts = [text for job in jobs for text in job.texts]
-        loop = asyncio.get_running_loop()
-        done: list[FoundT] = []
+        found: list[FoundT] = []
         try:
             for begin in range(0, len(texts), self._batch_texts):  # a request may exceed a batch
-                if not any(job.is_wanted for job in jobs):
+                if all(job.found.done() for job in jobs):
                     return
                 part = texts[begin : begin + self._batch_texts]
                 self._on_batch(len(part))
-                done += await loop.run_in_executor(self._thread, self._work, part, jobs[0].asked)
+                loop = asyncio.get_running_loop()
+                found += await loop.run_in_executor(self._thread, self._work, part, jobs[0].options)
         except Exception as error:  # whatever it is, only the request that caused it gets it as its answer
             if len(jobs) > 1:
                 for job in jobs:
-                    await self._do([job])
-            elif jobs[0].is_wanted:
+                    await self._translate([job])
+            elif not jobs[0].found.done():
                 jobs[0].found.set_exception(error)
             return
-        found = iter(done)
+        each = iter(found)
         for job in jobs:
-            own = list(islice(found, len(job.texts)))
-            if job.is_wanted:
+            own = list(islice(each, len(job.texts)))
+            if not job.found.done():
                 job.found.set_result(own)

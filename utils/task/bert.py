@@ -1,8 +1,6 @@
-"""Masked-language modelling: texts, a BERT, its two losses, accuracy; `python -m utils.task.bert` fills in [MASK]s."""
+"""Masked-language modelling: texts in document order, a BERT, its two losses, accuracy; filling in [MASK]s."""
 
-import argparse
-import sys
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,21 +8,17 @@ import torch
 
 from const.token import BOS_ID, EOS_ID, SPECIAL_TOKENS, UNK_ID
 from models.bert import BertForPreTraining
-from utils.command import Parser, aligned, require_options_at_least, run_command
+from utils.command import aligned
 from utils.config import MaskedLanguageConfig
 from utils.dataset.masked import MaskedBatch, MaskedSampler
 from utils.dataset.monolingual import prepare_monolingual
-from utils.device import pick_device
 from utils.evaluation.judge import MaskedAccuracy
 from utils.export.hugging_face import load_hugging_face_bert
-from utils.run import find_run, load_bert
+from utils.run import load_bert
 from utils.task.task import Say, Trained, score_best
-from utils.terminal.given_text import given_texts
 from utils.text.tokenizer import SentencePieceTokenizer, Tokenizer, TokenizerPair, load_tokenizers
 from utils.training.loss import MaskedLanguageObjective
-from utils.training.report import Judge
-
-# Masked-language modelling: texts in document order, a BERT, its two losses, prediction accuracy.
+from utils.training.report import Validate
 
 # For masks and sentence pairs of dev and test text, so that runs with different seeds see the same examples.
 _HELD_OUT_SEED = 1
@@ -78,23 +72,23 @@ class MaskedLanguageTask:
         """Build a BERT with both heads; its one token beyond the vocabulary is the mask."""
         return BertForPreTraining(self.config.model, len(self.vocabulary.src) + 1)
 
-    def validation(self, net: BertForPreTraining) -> tuple[Sequence[MaskedBatch], Judge]:
+    def validation(self, net: BertForPreTraining) -> tuple[Sequence[MaskedBatch], Validate]:
         """Return the dev text, and what scores a network on its masked tokens and next sentences."""
         dev = self._dev.all()
         return dev, MaskedAccuracy(net, dev, self.vocabulary.src)
 
-    def conclude(self, trained: Trained, folder: Path, say: Say) -> None:
+    def test_and_save(self, trained: Trained, folder: Path, say: Say) -> None:
         """Score the best weights on the test text, and show some sentences as the network fills them in."""
         test = self._test.all()
-        judge = MaskedAccuracy(trained.net, test, self.vocabulary.src, n_samples=5)
+        validate = MaskedAccuracy(trained.net, test, self.vocabulary.src, n_samples=5)
         text = f"{self.corpus.name} {self.corpus.language}"
         about = {"task": self.config.task, "text": text}
-        for sample in score_best(trained, folder, self.config, about, test, judge, say).samples:
+        for sample in score_best(trained, folder, self.config, about, test, validate, say).samples:
             say("".join(f"\n  {line}" for line in sample.lines()))
-        say(f'\nFill in with it: python -m utils.task.bert --run {folder} "TEXT WITH A [MASK]"')
+        say(f'\nFill in with it: python predict.py fill-mask --run {folder} "TEXT WITH A [MASK]"')
 
 
-# Have a BERT fill in the [MASK]s of a text: `python -m utils.task.bert "TEXT WITH A [MASK]" ...`.
+# A BERT fills in the [MASK]s of a text.
 
 MASK = "[MASK]"
 _SPACE = "▁"  # the piece that consists of it alone
@@ -108,7 +102,7 @@ class Candidate(NamedTuple):
     probability: float
 
 
-class Reader(NamedTuple):
+class MaskFiller(NamedTuple):
     """A BERT, and how to encode text for it."""
 
     net: BertForPreTraining  # in eval mode
@@ -121,12 +115,8 @@ class Reader(NamedTuple):
     space: int | None = None  # the piece that only marks the beginning of a word, if there is one
 
     @classmethod
-    def of_run(cls, folder: Path, device: torch.device | None = None) -> "Reader":
-        """Read a BERT from one of our runs.
-
-        Raises:
-            ValueError: when there is no such run, it is of another task, or it has no weights yet.
-        """
+    def of_run(cls, folder: Path, device: torch.device | None = None) -> "MaskFiller":
+        """Read a BERT from one of our runs."""
         config, tokenizer, net = load_bert(folder, device)
         mask = len(tokenizer)
         pieces = tokenizer.tokens(range(mask))
@@ -136,12 +126,8 @@ class Reader(NamedTuple):
         return cls(net, tokenizer, BOS_ID, EOS_ID, mask, window, silent, space)
 
     @classmethod
-    def of_hugging_face(cls, folder: Path, device: torch.device | None = None) -> "Reader":
-        """Read a BERT from a folder in Hugging Face's format.
-
-        Raises:
-            ValueError: when it cannot be read, or has no masked-language head.
-        """
+    def of_hugging_face(cls, folder: Path, device: torch.device | None = None) -> "MaskFiller":
+        """Read a BERT from a folder in Hugging Face's format."""
         net, tokenizer, missing = load_hugging_face_bert(folder)
         if "head" in missing:
             raise ValueError(f"{folder} has no masked-language head: give a folder that BertForMaskedLM was saved to")
@@ -150,11 +136,7 @@ class Reader(NamedTuple):
         return cls(net.to(device), t, t.cls_id, t.sep_id, t.mask_id, net.config.max_length, special)
 
     def ids(self, text: str) -> list[int]:
-        """Encode a text as the network reads it.
-
-        Raises:
-            ValueError: when nothing is masked, or the text is too long.
-        """
+        """Encode a text as the network reads it."""
         if MASK not in text:
             raise ValueError(f"{text!r} has no {MASK}: write it where something is to be filled in")
         first, *others = text.split(MASK)
@@ -201,11 +183,7 @@ class Reader(NamedTuple):
         return self.tokenizer.tokens([token])[0]
 
     def answer(self, text: str, top: int) -> str:
-        """Return the text with its masks filled in, followed by the candidates.
-
-        Raises:
-            ValueError: when nothing is masked, or the text is too long.
-        """
+        """Return the text with its masks filled in, followed by the candidates."""
         ids = self.spaced(self.ids(text))
         candidates = fill_in(self.net, ids, self.mask, top, self.silent)
         return "\n".join([self.filled(ids, candidates), *self.table(candidates)])
@@ -250,72 +228,3 @@ def fill_in(
         [Candidate(token, p) for token, p in zip(tokens, row, strict=True)]
         for tokens, row in zip(found.indices.tolist(), found.values.tolist(), strict=True)
     ]
-
-
-def build_parser() -> Parser:
-    """Build the parser: texts, and the BERT."""
-    parser = Parser(
-        prog="utils.task.bert",
-        usage="python -m utils.task.bert [TEXT ...] [--run RUN | --hugging_face FOLDER] [--top N]",
-        description="Fill in the [MASK]s of texts, or of lines of standard input; a mask is one token.",
-        epilog="""examples:
-  python -m utils.task.bert "京都は[MASK]の古都である。"
-  python -m utils.task.bert "[MASK]時代の[MASK]。" --top 10 --run pickles/RUN
-  python -m utils.task.bert --hugging_face bert-base-uncased "Kyoto was the [MASK] of Japan."
-
-▁ marks a token that begins a word.""",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("texts", nargs="*", type=str, default=[], metavar="TEXT", help="text with one or more [MASK]s")
-    parser.add_argument("--run", type=Path, help="run of a BERT (default: the one trained last)")
-    parser.add_argument(
-        "--hugging_face", type=Path, metavar="FOLDER", help="folder with config.json, vocab.txt and model.safetensors"
-    )
-    parser.add_argument("--top", type=int, default=5, metavar="N", help="number of candidates for each mask")
-    return parser
-
-
-def main() -> None:
-    """Fill in the masks of texts.
-
-    Raises:
-        ValueError: when there is no such network, or it cannot fill in a text.
-    """
-    arguments = build_parser().parse_args()
-    require_options_at_least(arguments, top=1)
-    if arguments.run and arguments.hugging_face:
-        raise ValueError(
-            f"--run {arguments.run} and --hugging_face {arguments.hugging_face} cannot be combined: give one of them"
-        )
-    device = pick_device("auto")
-    if arguments.hugging_face:
-        reader = Reader.of_hugging_face(arguments.hugging_face, device)
-    else:
-        reader = Reader.of_run(find_run(arguments.run, MaskedLanguageConfig), device)
-    if arguments.texts:
-        for text in arguments.texts:
-            print(reader.answer(text, arguments.top), flush=True)
-    elif n_failed := answer_lines(reader, given_texts([]), arguments.top):
-        raise ValueError(f"{n_failed} of the lines could not be filled in: see above")
-
-
-def answer_lines(reader: Reader, lines: Iterable[str], top: int) -> int:
-    """Answer line by line, and report why a line cannot be filled in; blank lines are skipped.
-
-    Returns:
-        The number of lines that could not be filled in.
-    """
-    n_failed = 0
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            print(reader.answer(line, top), flush=True)
-        except ValueError as error:
-            print(f"line {number}: {error}", file=sys.stderr)
-            n_failed += 1
-    return n_failed
-
-
-if __name__ == "__main__":
-    run_command("fill_in", main)

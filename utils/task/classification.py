@@ -1,6 +1,5 @@
-"""Classification of texts by a BERT; `python -m utils.task.classification` classifies texts, or scores a classifier."""
+"""Classification: texts with labels, a BERT with a classification head, cross-entropy of the class, accuracy."""
 
-import argparse
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,21 +11,16 @@ from torch import Tensor
 
 from const.token import BOS_ID, EOS_ID
 from models.bert import BertClassifier
-from utils.command import Parser, aligned, require_options_at_least, run_command
 from utils.config import ClassificationConfig
 from utils.dataset.ids import TokenArray, cached_tokenizer
 from utils.dataset.labelled import LabelledBatch, LabelledSampler, LabelledText, LabelNames
 from utils.dataset.text import read_lines
-from utils.device import pick_device
 from utils.evaluation.judge import ClassAccuracy
-from utils.run import Labelling, TrainedClassifier, find_run, load_bert, load_classifier, pretrained_shape
+from utils.run import Labelling, TrainedClassifier, load_bert, pretrained_shape
 from utils.task.task import Say, Trained, score_best
-from utils.terminal.given_text import given_texts
 from utils.text.tokenizer import load_tokenizers
 from utils.training.loss import ClassificationObjective
-from utils.training.report import Judge
-
-# Classification: texts with labels, a BERT with a classification head, cross-entropy of the class, accuracy.
+from utils.training.report import Validate
 
 
 def _vocabulary_of(config: ClassificationConfig, say: Say) -> Labelling:
@@ -86,21 +80,21 @@ class ClassificationTask:
             net.pooler.load_state_dict(pretrained.pooler.state_dict())
         return net
 
-    def validation(self, net: BertClassifier) -> tuple[Sequence[LabelledBatch], Judge]:
+    def validation(self, net: BertClassifier) -> tuple[Sequence[LabelledBatch], Validate]:
         """Return the dev text, and what scores a network on it by accuracy."""
         dev = self._dev.all()
         return dev, ClassAccuracy(net, dev)
 
-    def conclude(self, trained: Trained, folder: Path, say: Say) -> None:
+    def test_and_save(self, trained: Trained, folder: Path, say: Say) -> None:
         """Score the best weights on the test text by accuracy."""
         test = self._test.all()
         text = f"{self.config.data.text.parent.name}, {len(self.vocabulary.labels)} labels"
         about = {"task": self.config.task, "text": text}
         score_best(trained, folder, self.config, about, test, ClassAccuracy(trained.net, test), say)
-        say(f'\nClassify with it: python -m utils.task.classification --run {folder} "TEXT"')
+        say(f'\nClassify with it: python predict.py classify --run {folder} "TEXT"')
 
 
-# Classify texts: `python -m utils.task.classification "TEXT" ...`; or score a classifier on a file.
+# What a classifier says of texts, and how often it is right.
 
 _CONFUSIONS = 5  # number to show
 
@@ -123,11 +117,7 @@ def classify(classifier: TrainedClassifier, text: str, top: int) -> list[Guess]:
 
 
 def labelled_batches(classifier: TrainedClassifier, texts: Path, labels: Path) -> list[LabelledBatch]:
-    """Read texts and their labels from two files, as batches of similar length.
-
-    Raises:
-        ValueError: as `LabelNames.numbers`, or when the files have different numbers of lines.
-    """
+    """Read texts and their labels from two files, as batches of similar length."""
     config, (tokenizer, names), _ = classifier
     lines, numbers = read_lines(texts), names.numbers(labels)
     if len(lines) != len(numbers):
@@ -158,52 +148,3 @@ def summary(taken: Int[Tensor, "C C"], labels: Sequence[str]) -> list[str]:
         if count
     ]
     return [*lines, f"most often confused: {', '.join(most)}"] if most else lines
-
-
-def build_parser() -> Parser:
-    """Build the parser: texts, and the classifier."""
-    parser = Parser(
-        prog="utils.task.classification",
-        usage="python -m utils.task.classification [TEXT ...] [--texts FILE --labels FILE] [--run RUN] [--top N]",
-        description="Classify texts, or lines of standard input; or score a classifier on a file with known labels.",
-        epilog="""examples:
-  python -m utils.task.classification "法隆寺は聖徳太子が建てた寺である。"
-  cat sentences.ja | python -m utils.task.classification --top 1 --run pickles/RUN
-  python -m utils.task.classification --texts test.text --labels test.labels""",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    # named differently from the option --texts
-    parser.add_argument("given", nargs="*", type=str, default=[], metavar="TEXT", help="what to classify")
-    parser.add_argument("--texts", type=Path, metavar="FILE", help="file with one text per line")
-    parser.add_argument("--labels", type=Path, metavar="FILE", help="file with the label of each text, one per line")
-    parser.add_argument("--run", type=Path, help="run of a classifier (default: the one trained last)")
-    parser.add_argument("--top", type=int, default=3, metavar="N", help="number of labels to show for each text")
-    return parser
-
-
-def main() -> None:
-    """Classify texts, or score a classifier.
-
-    Raises:
-        ValueError: when there is no such run, or the files do not fit it or each other.
-    """
-    arguments = build_parser().parse_args()
-    require_options_at_least(arguments, top=1)
-    if (arguments.texts is None) != (arguments.labels is None):
-        raise ValueError("--texts and --labels belong together: give both")
-    if arguments.given and arguments.texts:
-        raise ValueError(f"texts and --texts {arguments.texts} cannot be combined: give one of them")
-    folder = find_run(arguments.run, ClassificationConfig)
-    classifier = load_classifier(folder, pick_device("auto"))
-    if arguments.texts:
-        batches = labelled_batches(classifier, arguments.texts, arguments.labels)
-        names = classifier.vocabulary.labels
-        print("\n".join(summary(confusion(classifier.net, batches, len(names)), names)))
-        return
-    for text in given_texts(arguments.given):
-        rows = [(guess.label, f"{guess.probability:.1%}") for guess in classify(classifier, text, arguments.top)]
-        print("\n".join([text, *aligned(rows, "lr")]), flush=True)
-
-
-if __name__ == "__main__":
-    run_command("classify", main)

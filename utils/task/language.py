@@ -1,34 +1,32 @@
-"""Language modelling with a Transformer-XL; `python -m utils.task.language` continues a text."""
+"""Language modelling: a Transformer-XL, word perplexity; what it generates, and what its memory is worth."""
 
-import argparse
-import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
-from jsonargparse import Namespace
 from torch import Tensor
+from tqdm import tqdm
 
+from const.path import CORPUS
 from const.token import BOS_ID, EOS_ID
-from models.transformer_xl import TransformerXL
-from utils.command import Parser, require_options_at_least, run_command
+from models.transformer_xl import Memory, TransformerXL
 from utils.config import LanguageConfig
 from utils.dataset.corpus import Split
 from utils.dataset.monolingual import prepare_monolingual
-from utils.dataset.stream import SegmentBatch, StreamSampler
-from utils.device import pick_device
+from utils.dataset.stream import SegmentBatch, StreamConfig, StreamSampler
+from utils.device import autocast
 from utils.evaluation.judge import WordPerplexity
-from utils.run import TrainedLanguageModel, find_run, load_language_model
+from utils.run import TrainedLanguageModel
 from utils.search.constraint import next_log_probs
 from utils.search.sampling import SamplingConfig, candidates, inverse_cdf, uniform
 from utils.task.task import Say, Trained, score_best
-from utils.terminal.option import SAMPLING, add_sampling_options, changed_by
 from utils.text.tokenizer import TokenizerPair, load_tokenizers
-from utils.training.loss import RecurrentObjective
-from utils.training.report import Judge
-
-# Language modelling: documents as streams, a Transformer-XL, next-token prediction, word perplexity.
+from utils.training.loss import Loss, RecurrentObjective, mean_loss
+from utils.training.report import Validate, perplexity
+from utils.visualize.curve import sheet
+from utils.visualize.run_title import titles
 
 
 class LanguageTask:
@@ -60,24 +58,24 @@ class LanguageTask:
         """Build a Transformer-XL."""
         return TransformerXL(self.config.model, len(self.vocabulary.src))
 
-    def _judged(self, split: Split, sampler: StreamSampler) -> tuple[Sequence[SegmentBatch], Judge]:
+    def _validation(self, split: Split, sampler: StreamSampler) -> tuple[Sequence[SegmentBatch], Validate]:
         batches = sampler.all()
         return batches, WordPerplexity(self.corpus, split, batches)
 
-    def validation(self, net: TransformerXL) -> tuple[Sequence[SegmentBatch], Judge]:  # noqa: ARG002 (the loss suffices)
+    def validation(self, net: TransformerXL) -> tuple[Sequence[SegmentBatch], Validate]:  # noqa: ARG002 (the loss suffices)
         """Return the dev text, and what computes its word perplexity from the loss."""
-        return self._judged("dev", self._dev)
+        return self._validation("dev", self._dev)
 
-    def conclude(self, trained: Trained, folder: Path, say: Say) -> None:
+    def test_and_save(self, trained: Trained, folder: Path, say: Say) -> None:
         """Score the best weights on the test text by word perplexity."""
-        test, judge = self._judged("test", self._test)
+        test, validate = self._validation("test", self._test)
         text = f"{self.corpus.name} {self.corpus.language}"
         about = {"task": self.config.task, "text": text}
-        score_best(trained, folder, self.config, about, test, judge, say)
-        say(f'\nContinue a text with it: python -m utils.task.language --run {folder} "TEXT"')
+        score_best(trained, folder, self.config, about, test, validate, say)
+        say(f'\nContinue a text with it: python predict.py generate --run {folder} "TEXT"')
 
 
-# Text generation: a language model continues a prompt, one token at a time.
+# A language model continues a prompt, one token at a time.
 
 _TEXT = 1  # the number of the only text; `sample` has one for each source
 
@@ -91,21 +89,15 @@ def generate(
     sampling: SamplingConfig | None = None,
     memory_length: int | None = None,
 ) -> list[list[int]]:
-    """Continue a prompt, which is read once for all continuations.
+    """Return the tokens of each continuation of a prompt, which is read once for all of them.
 
     Args:
         model: in eval mode.
         prompt: token ids, preceded by <s> where a document begins.
-        most: most tokens of a continuation.
-        sentences: a continuation ends after this many </s>.
+        most: most tokens of a continuation; one that does not end with </s> reached it.
+        sentences: a continuation ends after this many </s>, which belong to it.
         sampling: how many continuations, and how they are drawn; None: one, by greedy search.
         memory_length: positions that are remembered; None: as many as in training.
-
-    Returns:
-        The tokens of each continuation, every </s> included; one that does not end with </s> reached `most`.
-
-    Raises:
-        ValueError: the prompt is empty, or `sentences` is less than 1.
     """
     if not prompt:
         raise ValueError("the prompt is empty: begin it with <s>")
@@ -114,7 +106,7 @@ def generate(
     device = next(model.parameters()).device
     n = 1 if sampling is None else sampling.n_samples
     draws = None if sampling is None else uniform(sampling, [_TEXT], most)[0].to(device)
-    said: list[list[int]] = [[] for _ in range(n)]
+    found: list[list[int]] = [[] for _ in range(n)]
     hidden, memory = model(torch.tensor([prompt], device=device), model.start(1, device), memory_length=memory_length)
     logits = model.project(hidden[:, -1]).expand(n, -1)
     alive, memory = list(range(n)), memory.select(torch.zeros(n, dtype=torch.long, device=device))
@@ -125,24 +117,21 @@ def generate(
         else:
             tokens = _drawn(log_probs, sampling, draws[alive, t])
         for row, token in zip(alive, tokens.tolist(), strict=True):
-            said[row].append(token)
-        stay = [place for place, row in enumerate(alive) if said[row].count(EOS_ID) < sentences]
+            found[row].append(token)
+        stay = [place for place, row in enumerate(alive) if found[row].count(EOS_ID) < sentences]
         if not stay or t + 1 == most:
             break
         if len(stay) < len(alive):
             alive, rows = [alive[place] for place in stay], torch.tensor(stay, device=device)
             tokens, memory = tokens[rows], memory.select(rows)
         logits, memory = model.step(tokens, memory, memory_length)
-    return said
+    return found
 
 
 def _drawn(log_probs: Float[Tensor, "R V"], sampling: SamplingConfig, draws: Float[Tensor, " R"]) -> Int[Tensor, " R"]:
     """Return the tokens that the uniform numbers select."""
     likely, tokens = candidates(log_probs, sampling)
     return tokens.gather(-1, inverse_cdf(likely.softmax(-1), draws)[:, None])[:, 0]
-
-
-# Have a language model continue a text: `python -m utils.task.language "PROMPT" [--run RUN]`.
 
 
 def continuations(
@@ -158,77 +147,63 @@ def continuations(
     Args:
         trained: in eval mode.
         prompt: the beginning of a document, which may end in the middle of a sentence; may be empty.
-        most: maximum number of tokens after the prompt.
+        most: most tokens after the prompt.
         sentences: number of sentence ends to stop at, that of the prompt's last sentence included.
         sampling: how to draw tokens, and how many continuations; None: always the likeliest token, once.
         memory_length: positions that are remembered; None: the most that a token had before it in training.
-
-    Raises:
-        ValueError: when `sentences` is less than 1.
     """
     config, tokenizer, net = trained
     if memory_length is None:
         memory_length = config.model.memory_length + config.batch.segment_length - 1
     ids = [BOS_ID, *tokenizer.encode([prompt])[0]]
-    return tokenizer.decode([[*ids, *said] for said in generate(net, ids, most, sentences, sampling, memory_length)])
+    found = generate(net, ids, most, sentences, sampling, memory_length)
+    return tokenizer.decode([[*ids, *more] for more in found])
 
 
-def build_parser() -> Parser:
-    """Build the parser: a prompt, and how to continue it."""
-    parser = Parser(
-        prog="utils.task.language",
-        usage="python -m utils.task.language [PROMPT] [--run RUN] [--tokens N] [--sentences N] [options]",
-        description="Continue a text with a language model; without a text, begin a document.",
-        epilog="""examples:
-  python -m utils.task.language "Kyoto is"
-  python -m utils.task.language "The temple was built in" --sentences 3 --samples 5 --top_p 0.9
-  python -m utils.task.language "Kyoto is" --greedy --memory_length 256 --run pickles/RUN""",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("prompt", nargs="?", type=str, default="", metavar="PROMPT", help="how the text begins")
-    parser.add_argument("--run", type=Path, help="run of a language model (default: the one trained last)")
-    parser.add_argument("--tokens", type=int, default=60, metavar="N", help="maximum number of tokens after the prompt")
-    parser.add_argument("--sentences", type=int, default=1, metavar="N", help="stop after this many sentence ends")
-    add_sampling_options(parser, "number of continuations, one per line (default: 1)")
-    parser.add_argument("--greedy", action="store_true", help="do not sample: always generate the likeliest token")
-    parser.add_argument(
-        "--memory_length",
-        type=int,
-        metavar="M",
-        help="positions to remember (default: as far back as in training)",
-    )
-    return parser
+# What a language model's memory is worth: perplexity of a text by the length of the memory.
 
 
-def sampling_of(given: Namespace) -> SamplingConfig | None:
-    """Return how to sample; None with --greedy.
+class Remembered(NamedTuple):
+    """How well a text is predicted with a memory of some length."""
 
-    Raises:
-        ValueError: when a setting is out of range, or is given together with --greedy.
-    """
-    if not given.greedy:
-        if given.temperature is not None and not 0 < given.temperature < math.inf:
-            raise ValueError(f"--temperature {given.temperature}: give more than 0, or use --greedy instead")
-        return changed_by(SamplingConfig(), SAMPLING, given)
-    for option in SAMPLING:
-        if given[option] is not None:
-            raise ValueError(f"--greedy and --{option} {given[option]} cannot be combined: leave one out")
-    return None
+    memory_length: int
+    perplexity: float  # per token
+    word_ppl: float
 
 
-def main() -> None:
-    """Continue a prompt.
+@torch.inference_mode()
+def text_loss(model: TrainedLanguageModel, batches: Sequence[SegmentBatch], memory_length: int) -> float:
+    """Return the nats per token of a text that is read segment by segment."""
+    device, objective = next(model.net.parameters()).device, RecurrentObjective(memory_length)
 
-    Raises:
-        ValueError: when there is no such run, or a setting is out of range.
-    """
-    given = build_parser().parse_args()
-    require_options_at_least(given, tokens=1, sentences=1, memory_length=0)
-    sampling = sampling_of(given)
-    trained = load_language_model(find_run(given.run, LanguageConfig), pick_device("auto"))
-    for text in continuations(trained, given.prompt, given.tokens, given.sentences, sampling, given.memory_length):
-        print(text)
+    def loss_of(batch: SegmentBatch, memory: Memory | None) -> Loss:
+        with autocast(device, model.config.training.precision):
+            return objective(model.net, batch.to(device), memory)
+
+    bar = tqdm(batches, desc=f"memory {memory_length}", unit=" segments", disable=None, leave=False)
+    return mean_loss(loss_of, bar)
 
 
-if __name__ == "__main__":
-    run_command("generate", main)
+def perplexity_by_memory(
+    model: TrainedLanguageModel, split: Split, segment_length: int, memory_lengths: Sequence[int], root: Path = CORPUS
+) -> Iterator[Remembered]:
+    """Predict a split of the model's corpus, read `segment_length` tokens at a time, with memories of these lengths."""
+    corpus = prepare_monolingual(model.config.data, root)
+    tokens = corpus.tokens(split, model.tokenizer, print, root)
+    batches = StreamSampler(tokens, StreamConfig(1, segment_length)).all()
+    by_word = WordPerplexity(corpus, split, batches)
+    for memory_length in memory_lengths:
+        loss = text_loss(model, batches, memory_length)
+        yield Remembered(memory_length, perplexity(loss), by_word(loss).scores["word_ppl"])
+
+
+def draw_memory(found: Mapping[str, Sequence[Remembered]], picture: Path) -> None:
+    """Draw word perplexity against memory length, one line per model, as a PNG."""
+    with sheet(picture, (7, 4.5), dpi=120) as (axes,):
+        for title, points in zip(titles(list(found)), found.values(), strict=True):
+            axes.plot([p.memory_length for p in points], [p.word_ppl for p in points], marker="o", label=title)
+        axes.set_xscale("symlog", base=2, linthresh=8)
+        axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
+        axes.set(xlabel="memory length (positions)", ylabel="word perplexity")
+        axes.grid(alpha=0.3)
+        axes.legend(frameon=False)

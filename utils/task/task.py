@@ -2,28 +2,52 @@
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
 
+import torch
 from torch import nn
 
 from const.token import EOS
 from utils.command import typed_command
-from utils.config import AnyConfig
-from utils.dataset.batch import AnyBatch, Sampler
+from utils.config import AnyConfig, ClassificationConfig, LanguageConfig, MaskedLanguageConfig, TranslationConfig
+from utils.dataset.batch import AnyBatch, AnyEpoch, Sampler
 from utils.dataset.corpus import Corpus
 from utils.dataset.text import read_parallel
+from utils.device import product_dtype
 from utils.evaluation.judge import Validator
 from utils.file import write_json, write_lines
-from utils.run import ATTENTION, CURVE, TEST, TRANSLATIONS, WEIGHTS, Run, load_weights, portable, provenance
+from utils.run import (
+    ATTENTION,
+    CURVE,
+    TEST,
+    TRANSLATIONS,
+    WEIGHTS,
+    Run,
+    load_weights,
+    portable,
+    provenance,
+    read_config,
+)
 from utils.text.tokenizer import Vocabulary
-from utils.training.checkpoint import WeightStore, average, read_n_averaged, read_score, write_weights
+from utils.training.checkpoint import (
+    FORMAT,
+    WeightStore,
+    average,
+    difference,
+    read_n_averaged,
+    read_score,
+    write_weights,
+)
 from utils.training.loss import Objective
 from utils.training.plan import Progress
-from utils.training.report import Judge, Sample, Validation
+from utils.training.report import Sample, Validate, Validation
 from utils.visualize.attention import cross_attention, draw_cross_attention
 
-# What is done at the end of a training: an average of the weights is tried, and the best weights are tested.
+Say = Callable[[str], None]
+
+LARGE_FOR_A_CPU = 20_000_000  # parameters
 
 
 class Trained(Protocol):
@@ -32,8 +56,17 @@ class Trained(Protocol):
     net: Any  # of the task's own class
     progress: Progress
 
-    def test(self, batches: Sequence[AnyBatch], judge: Judge) -> Validation:
+    def test(self, batches: Sequence[AnyBatch], validate: Validate) -> Validation:
         """Return the loss and scores of a text."""
+
+
+def init_from(net: nn.Module, source: Path, config: AnyConfig, log: Callable[[str], None]) -> None:
+    """Initialise a network with the best weights of a run of the same task."""
+    theirs = read_config(source, type(config)).model.architecture()
+    if differs := difference({"model": theirs}, {"model": config.model.architecture()}):
+        raise ValueError(f"cannot initialise from the weights of {source}: {differs}")
+    load_weights(net, source)
+    log(f"Initialised from the weights of {source}")
 
 
 def try_average(
@@ -42,37 +75,29 @@ def try_average(
     folder: Path,
     select_by: str,
     dev: Sequence[AnyBatch],
-    judge: Judge,
-    say: Callable[[str], None],
+    validate: Validate,
+    log: Say,
 ) -> None:
     """Average the weights of the last validations; if they score no worse on dev than the best, they replace them.
 
-    The best weights may be an average, too: that of a training that had ended and was resumed.
-
-    Args:
-        trained: its network is left with the average.
-        store: of the weights.
-        folder: of the run, whose best weights may be replaced.
-        select_by: the score that decides which are better.
-        dev: text to score on.
-        judge: translates and scores it.
-        say: called with the outcome.
+    The best weights may be an average, too: that of a training that had ended and was resumed. The network is left with
+    the average.
     """
     paths = store.last()
     if not paths:
         return
     try:
-        mean = average(paths, say)
-        trained.net.load_state_dict(mean.weights)
+        mean, n = average(paths, log)
+        trained.net.load_state_dict(mean)
     except ValueError as error:  # hours of training are not lost for that: the best weights are still tested
-        say(f"\nNo average of weights: {error}")
+        log(f"\nNo average of weights: {error}")
         return
-    score, best = trained.test(dev, judge).score(select_by), read_score(folder / WEIGHTS)
+    score, best = trained.test(dev, validate).score(select_by), read_score(folder / WEIGHTS)
     good, sign = score >= best, -1 if select_by == "loss" else 1
     if good:
-        write_weights(trained.net.state_dict(), folder / WEIGHTS, score, mean.n)
-    say(
-        f"\nAverage of the weights of the last {mean.n} validations: dev {select_by} {sign * score:.2f} against "
+        write_weights(trained.net.state_dict(), folder / WEIGHTS, score, n)
+    log(
+        f"\nAverage of the weights of the last {n} validations: dev {select_by} {sign * score:.2f} against "
         f"{sign * best:.2f} for the best weights: {'used' if good else 'not used'}"
     )
 
@@ -83,68 +108,62 @@ def score_best(
     config: AnyConfig,
     about: Mapping[str, object],
     test: Sequence[AnyBatch],
-    judge: Judge,
-    say: Callable[[str], None],
+    validate: Validate,
+    log: Say,
 ) -> Validation:
-    """Score the best weights on the test set.
+    """Load the best weights of a run into its network, and score them on the test set.
 
-    Args:
-        trained: the best weights are loaded into its network.
-        folder: of the run, which has the weights and receives the result.
-        config: of the run; the result includes its name and seed.
-        about: further entries of the result.
-        test: the test set.
-        judge: scores the network on it.
-        say: called with the scores.
+    The result is written to the folder, with further entries `about` it, and its scores are returned.
     """
     load_weights(trained.net, folder)
-    scores = trained.test(test, judge)
+    scores, progress = trained.test(test, validate), trained.progress
+    signatures = {f"{name}_signature": signature for name, signature in scores.signatures.items()}
     result = {
         "name": config.name,
         "seed": config.training.seed,
         **about,
-        **_result(trained, scores),
+        "parameters": sum(p.numel() for p in trained.net.parameters()),
+        "best_step": progress.best_step,
+        "steps": progress.step,
+        "target_tokens": progress.target_tokens,
+        "minutes": round(progress.seconds / 60, 1),
+        "perplexity": scores.perplexity,
+        **scores.scores,
+        **signatures,
         "averaged": read_n_averaged(folder / WEIGHTS),
         **provenance(next(trained.net.parameters()).device),
         "config": config.plain(portable),
     }
     write_json(folder / TEST, result)
-    say("\n".join([f"test  {scores}", *(f"      {signature}" for signature in scores.signatures.values())]))
+    log("\n".join([f"test  {scores}", *(f"      {signature}" for signature in signatures.values())]))
     return scores
 
 
-def score_translator(
-    trained: Trained, run: Run, corpus: Corpus, test: Sequence[AnyBatch], say: Callable[[str], None]
-) -> None:
+def score_translator(trained: Trained, run: Run, corpus: Corpus, test: Sequence[AnyBatch], log: Say) -> None:
     """Score the best weights of a translator, show some translations, and draw what the decoder attended to.
 
-    Args:
-        trained: the best weights are loaded into its network.
-        run: its folder has the weights, and receives the results.
-        corpus: what it was trained on.
-        test: the test set.
-        say: called with the scores.
+    The network of `run`, in whose folder the weights are and the results go, is that of `trained`.
     """
     folder, config = run.folder, run.config
-    say(f"\nTesting the best weights, beam size {config.search.beam_size}")
+    log(f"\nTesting the best weights, beam size {config.search.beam_size}")
     validator = Validator(run.translator, read_parallel(corpus.test), corpus, n_samples=5)
     about = {
         "corpus": corpus.name,
         "direction": f"{corpus.src_lang}-{corpus.tgt_lang}",
         "beam": config.search.beam_size,
     }
-    scores = score_best(trained, folder, config, about, test, validator, say)
+    scores = score_best(trained, folder, config, about, test, validator, log)
     write_lines(folder / TRANSLATIONS, validator.translations)
-    say("")
+    log("")
     for sample in scores.samples:
-        say(f"  {sample.source}\n  → {sample.translation}\n    ({sample.reference})\n")
+        log(f"  {sample.source}\n  → {sample.translation}\n    ({sample.reference})\n")
     # a correct translation of a length that is easy to read, if there is one
     sample = min(scores.samples, key=lambda s: (s.translation != s.reference, abs(len(s.translation) - 60)))
     _draw(run, sample)
     for name in (TRANSLATIONS, TEST, CURVE, ATTENTION):
-        say(f"  {folder / name}")
+        log(f"  {folder / name}")
     for line in what_next(folder, sample.source):
-        say(line)
+        log(line)
 
 
 def what_next(folder: Path, sentence: str) -> list[str]:
@@ -163,20 +182,6 @@ def what_next(folder: Path, sentence: str) -> list[str]:
     return ["\nWhat next?", *(f"  {wish}:\n    {command}" for wish, command in wishes)]
 
 
-def _result(trained: Trained, scores: Validation) -> dict[str, object]:
-    progress = trained.progress
-    return {
-        "parameters": sum(p.numel() for p in trained.net.parameters()),
-        "best_step": progress.best_step,
-        "steps": progress.step,
-        "target_tokens": progress.target_tokens,
-        "minutes": round(progress.seconds / 60, 1),
-        "perplexity": scores.perplexity,
-        **scores.scores,
-        **{f"{name}_signature": signature for name, signature in scores.signatures.items()},
-    }
-
-
 def _draw(run: Run, sample: Sample) -> None:
     """Draw the cross-attention of a translation."""
     src, tgt = run.tokenizers
@@ -185,14 +190,6 @@ def _draw(run: Run, sample: Sample) -> None:
     )
     weights = cross_attention(run.model, src_ids, tgt_ids)
     draw_cross_attention(weights, [*src.tokens(src_ids), EOS], [*tgt.tokens(tgt_ids), EOS], run.folder / ATTENTION)
-
-
-# What train.py needs to know about a task.
-#
-# The tasks are modules next to this one: translation, masked_language, language, classification. So are the commands
-# that use the models of the last three.
-
-Say = Callable[[str], None]
 
 
 class Task(Protocol):
@@ -229,8 +226,61 @@ class Task(Protocol):
     def build(self) -> nn.Module:
         """Build the network, initialised with torch's random number generator."""
 
-    def validation(self, net: Any) -> tuple[Sequence[AnyBatch], Judge]:
+    def validation(self, net: Any) -> tuple[Sequence[AnyBatch], Validate]:
         """Return the dev text, and what scores the network on it, given its loss."""
 
-    def conclude(self, trained: Trained, folder: Path, say: Say) -> None:
+    def test_and_save(self, trained: Trained, folder: Path, say: Say) -> None:
         """Test the best weights, and write the results to the folder."""
+
+
+def prepare(config: AnyConfig, source: Path | None, log: Say) -> Task:
+    """Prepare the task that the settings describe, with the vocabulary of a run if there is one to start from."""
+    match config:  # the tasks are imported here: they import this module
+        case TranslationConfig():
+            from utils.task.translation import TranslationTask
+
+            return TranslationTask(config, source, log)
+        case MaskedLanguageConfig():
+            from utils.task.bert import MaskedLanguageTask
+
+            return MaskedLanguageTask(config, source, log)
+        case LanguageConfig():
+            from utils.task.language import LanguageTask
+
+            return LanguageTask(config, source, log)
+        case ClassificationConfig():
+            from utils.task.classification import ClassificationTask
+
+            return ClassificationTask(config, source, log)
+
+
+def architecture(task: Task) -> dict[str, Any]:
+    """Return what a checkpoint must contain to fit the network of a task, and how the text was split into streams."""
+    config = task.config
+    streams = {"batch": asdict(config.batch), "seed": config.training.seed, "text": task.fingerprint}
+    model = config.model.architecture()
+    return {"format": FORMAT, "task": config.task, "model": model, "vocabulary": task.sizes, "streams": streams}
+
+
+def describe(task: Task, net: nn.Module, epoch: AnyEpoch, n_updates: int, n_processes: int) -> str:
+    """Describe what is about to be trained, and on what."""
+    config, sizes, n_parameters = task.config, task.sizes, sum(p.numel() for p in net.parameters())
+    device = next(net.parameters()).device
+    dtype = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
+    together = f" by {n_processes} processes" if n_processes > 1 else ""
+    vocabulary = f"a vocabulary of {sizes['source']:,} tokens"
+    if isinstance(config, TranslationConfig) and not config.tokenizer.joint:
+        vocabulary = f"vocabularies of {sizes['source']:,} source and {sizes['target']:,} target tokens"
+    text = (
+        f"{n_parameters:,} parameters on {device}{together} in "
+        f"{dtype[product_dtype(device, config.training.precision)]}; {vocabulary}; "
+        f"{n_updates:,} updates per epoch, padding {epoch.padding:.1%}"
+    )
+    if isinstance(config, TranslationConfig):
+        text += f", {epoch.n_dropped:,} pairs longer than {config.batch.max_tokens} tokens left out"
+    if device.type == "cpu" and n_parameters > LARGE_FOR_A_CPU:
+        text += (
+            "\nNo CUDA here: a model of this size takes days on a CPU. Presets made for CPUs: "
+            "--config kftt_ja_en_small (hours) and --config demo (minutes)."
+        )
+    return text

@@ -21,19 +21,16 @@ from utils.dataset.corpus import (
 )
 from utils.dataset.text import read_parallel
 from utils.evaluation.judge import Validator
-from utils.run import Run, load_bert, load_run, pretrained_shape
+from utils.run import Run, load_bert, pretrained_shape, translator_of
+from utils.search.translator import Translator
 from utils.task.task import Say, Trained, score_translator
 from utils.text.tokenizer import TokenizerPair, load_tokenizers
 from utils.training.loss import build_objective
-from utils.training.report import Judge
+from utils.training.report import Validate
 
 
 def with_pretrained_encoder(config: TranslationConfig, bert_run: Path) -> TranslationConfig:
-    """Return the settings with the architecture of the BERT that the encoder is initialised from.
-
-    Raises:
-        ValueError: when there is no such run, or the vocabulary is joint, which that of a BERT is not.
-    """
+    """Return the settings with the architecture of the BERT that the encoder is initialised from."""
     if config.tokenizer.joint:
         raise ValueError(f"init_encoder={bert_run} has a vocabulary of the source only: give --tokenizer.joint false")
     bert = BertConfig(**pretrained_shape(bert_run, config.model, config.data.src_lang))
@@ -101,16 +98,15 @@ class TranslationTask:
             backward = sampler(self.corpus.reversed(), self.vocabulary.into(config.data.src_lang))
             self.sampler = Sampler(lambda n: BothDirections(forward.epoch(n), backward.epoch(n), (plan.seed, n)))
         dev, test = (cached_tokens(self.corpus, split, config.data, self.vocabulary, say) for split in ("dev", "test"))
-        for pairs, files in ((dev, self.corpus.dev), (test, self.corpus.test)):
-            if model.positions == "learned":
-                require_positions(pairs.src, files.src, model.max_length, "model.max_length")
-                require_positions(pairs.tgt, files.tgt, model.max_length, "model.max_length")
-            if model.bert is not None:
-                require_positions(pairs.src, files.src, model.bert.max_length, "model.bert.max_length")
-        if model.positions == "learned":
-            batch.require_positions(model.max_length, "model.max_length")
+        learned = {"model.max_length": model.max_length} if model.positions == "learned" else {}
         if model.bert is not None:
-            batch.require_positions(model.bert.max_length, "model.bert.max_length")
+            learned["model.bert.max_length"] = model.bert.max_length
+        for option, n_positions in learned.items():
+            for pairs, files in ((dev, self.corpus.dev), (test, self.corpus.test)):
+                require_positions(pairs.src, files.src, n_positions, option)
+                if option == "model.max_length":  # a BERT reads the source only
+                    require_positions(pairs.tgt, files.tgt, n_positions, option)
+            batch.require_positions(n_positions, option)
         self._dev, self._test = (BucketSampler(pairs, batch.tokens_per_batch) for pairs in (dev, test))
 
     def build(self) -> Transformer:
@@ -121,16 +117,18 @@ class TranslationTask:
             net.src_embedding.load_state_dict(load_bert(self._pretrained).net.bert.state_dict())
         return net
 
-    def validation(self, net: Transformer) -> tuple[Sequence[Batch], Judge]:
+    def validation(self, net: Transformer) -> tuple[Sequence[Batch], Validate]:
         """Return the dev text, and what scores greedy translations of its first sentences."""
         plan = self.config.training
-        run = Run(Path(), self.config, self.vocabulary, net)
         greedy = replace(self.config.search, beam_size=1)
         text = read_parallel(self.corpus.dev)[: plan.bleu_sentences]
-        judge = Validator(lambda: run.translator(greedy), text, self.corpus, plan.n_samples)
-        return self._dev.all(), judge
 
-    def conclude(self, trained: Trained, folder: Path, say: Say) -> None:
+        def translator() -> Translator:
+            return translator_of([net], self.vocabulary, [self.config], greedy)
+
+        return self._dev.all(), Validator(translator, text, self.corpus, plan.n_samples)
+
+    def test_and_save(self, trained: Trained, folder: Path, say: Say) -> None:
         """Score the best weights on the test set, show some translations, and draw what the decoder attended to."""
-        best = load_run(folder, next(trained.net.parameters()).device)
+        best = Run(folder, self.config, self.vocabulary, trained.net)
         score_translator(trained, best, self.corpus, self._test.all(), say)

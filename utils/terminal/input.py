@@ -13,17 +13,11 @@ from pathlib import Path
 from utils.search.translator import Translator
 from utils.terminal.output import notices, ranked_lines
 
-# The lines of a stream: one by one while they arrive slowly, many at a time if many are available.
-
 _CHUNK = 2**16  # bytes read at a time: as much as a pipe holds
 
 
 class LineStream:
-    r"""The lines of a binary stream, as they arrive; only "\n" ends a line.
-
-    Args:
-        file: a file, a pipe, or bytes in memory.
-    """
+    r"""The lines of a binary stream (a file, a pipe, bytes in memory), as they arrive; only "\n" ends a line."""
 
     def __init__(self, file: BufferedIOBase) -> None:
         self._file = file
@@ -73,10 +67,7 @@ class LineStream:
 
 
 def in_chunks(lines: Iterator[str], is_ready: Callable[[], bool], most: int) -> Iterator[list[str]]:
-    """Yield lines as they arrive, at least one and at most `most` at a time.
-
-    An invalid line raises its error only after the lines before it have been yielded.
-    """
+    """Yield lines as they arrive, at least one and at most `most` at a time; those before an invalid line first."""
     for first in lines:
         chunk = [first]
         try:
@@ -103,11 +94,7 @@ def count_lines(path: Path) -> int | None:
 def paired(
     chunks: Iterable[list[str]], others: Iterator[str], names: tuple[str, str]
 ) -> Iterator[list[tuple[str, str]]]:
-    """Pair each line of the chunks with the corresponding line of another stream.
-
-    Raises:
-        ValueError: one stream ends before the other.
-    """
+    """Pair each line of the chunks with the corresponding line of another stream; both must end together."""
     n_lines = 0
     for chunk in chunks:
         found = list(zip(chunk, others, strict=False))
@@ -117,6 +104,12 @@ def paired(
             raise ValueError(f"{names[1]} ends after {n_lines:,} lines, {names[0]} has more: give one line per line")
     if next(others, None) is not None:
         raise ValueError(f"{names[0]} ends after {n_lines:,} lines, {names[1]} has more: give one line per line")
+
+
+def ask_for_lines() -> None:
+    """Tell the user that input is expected, if standard input is a terminal."""
+    if sys.stdin.isatty():
+        print("type lines; Ctrl-D ends the input", file=sys.stderr)
 
 
 # A prompt at the terminal, with a history that is kept between sessions.
@@ -158,17 +151,12 @@ def kept_history(file: Path | None) -> Iterator[None]:
 
 def typed_lines(prompt: str = "> ") -> Iterator[str]:
     """Yield typed lines until Ctrl-D, skipping blank ones."""
-    while True:
-        try:
-            line = input(prompt)
-        except EOFError:
-            print(file=sys.stderr)  # the shell's own prompt starts on a new line
-            return
-        if line.strip():
-            yield line
+    with suppress(EOFError):
+        while True:
+            if (line := input(prompt)).strip():
+                yield line
+    print(file=sys.stderr)  # the shell's own prompt starts on a new line
 
-
-# The answers of a prompt: translations, and commands that change the search.
 
 HELP = """\
   :n N                 show the N best translations
@@ -180,10 +168,10 @@ HELP = """\
 
 
 class Conversation:
-    """Answers lines one by one.
+    """Answers lines one by one; commands change the translator's search settings.
 
     Args:
-        translator: translates; commands change its search settings.
+        translator: translates.
         n_best: number of translations to show.
         prefix: text that each translation starts with.
     """
@@ -195,11 +183,7 @@ class Conversation:
         self.is_over = False
 
     def answer(self, line: str) -> list[str]:
-        """Return the lines to show.
-
-        Raises:
-            ValueError: the command is unknown, or does not take the value.
-        """
+        """Return the lines to show."""
         if line.startswith(":"):
             name, _, value = line[1:].strip().partition(" ")
             return self._obey(name, value.strip())
@@ -249,12 +233,6 @@ class Conversation:
 
 
 def _number(name: str, value: str) -> int:
-    """Parse a whole number above 0.
-
-    Raises:
-        ValueError: the value is not one.
-    """
     if not value.isdecimal() or int(value) < 1:
-        asked = f":{name} {value}".rstrip()
-        raise ValueError(f"{asked}: give a whole number of at least 1, such as :{name} 4")
+        raise ValueError(f"{f':{name} {value}'.rstrip()}: give a whole number of at least 1, such as :{name} 4")
     return int(value)

@@ -1,4 +1,4 @@
-"""Command-line options for search, sampling and rescoring, and which of them contradict each other."""
+"""Options for search and sampling, and which options of translate.py contradict each other."""
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
@@ -11,15 +11,18 @@ from utils.command import require_options_at_least
 from utils.search.constraint import SearchConfig
 from utils.search.sampling import SamplingConfig
 
-# Command-line options for search and sampling.
-
 ConfigT = TypeVar("ConfigT", SearchConfig, SamplingConfig)
 
+PICTURES = (".html", ".png")  # the formats attention can be drawn in
 _RISK_SAMPLES = 32  # fewest candidates for a choice by risk, unless the user gives a number
-# option -> field of `SearchConfig`
-_SEARCH = {{"beam_size": "beam"}.get(field.name, field.name): field.name for field in fields(SearchConfig)}
-# option -> field of `SamplingConfig`
-SAMPLING = {"samples": "n_samples", "temperature": "temperature", "top_k": "top_k", "top_p": "top_p", "seed": "seed"}
+_OTHER_NAMES = {"beam_size": "beam", "n_samples": "samples"}  # options that are not named like their field
+
+
+def _options(config_type: type[SearchConfig] | type[SamplingConfig]) -> dict[str, str]:
+    return {_OTHER_NAMES.get(field.name, field.name): field.name for field in fields(config_type)}
+
+
+SEARCH, SAMPLING = _options(SearchConfig), _options(SamplingConfig)  # option -> field
 
 
 def add_search_options(parser: ArgumentParser) -> None:
@@ -63,13 +66,21 @@ def add_sampling_options(group: Any, samples_help: str) -> None:
     group.add_argument("--seed", type=int, metavar="N", help="random seed (default: 1)")
 
 
-def search_config(own: SearchConfig, arguments: Namespace, n_best: int = 1) -> SearchConfig:
-    """Return a run's search settings with the given options applied and a beam of at least `n_best`.
+def changed_by(config: ConfigT, options: Mapping[str, str], arguments: Namespace | Mapping[str, Any]) -> ConfigT:
+    """Return the config with the given ones (not None) of these options (option -> field) applied."""
+    given = {field: arguments.get(option) for option, field in options.items()}
+    try:
+        return replace(config, **{field: value for field, value in given.items() if value is not None})
+    except ValueError as error:  # it speaks of fields, and the user gave options
+        message = str(error)
+        for option, field in (*options.items(), *SEARCH.items(), *SAMPLING.items()):
+            message = message.replace(f"{field}=", f"--{option} ")
+        raise ValueError(message) from None
 
-    Raises:
-        ValueError: a setting is out of range, or the given beam is too small.
-    """
-    changed = changed_by(own, _SEARCH, arguments)
+
+def search_config(own: SearchConfig, arguments: Namespace, n_best: int = 1) -> SearchConfig:
+    """Return a run's search settings with the given options applied and a beam of at least `n_best`."""
+    changed = changed_by(own, SEARCH, arguments)
     if arguments.sample:
         return changed
     if n_best > changed.beam_size:
@@ -82,18 +93,9 @@ def search_config(own: SearchConfig, arguments: Namespace, n_best: int = 1) -> S
 
 
 def sampling_config(arguments: Namespace, n_best: int = 1) -> SamplingConfig | None:
-    """Return how to sample at least `n_best` translations; None without --sample.
-
-    Raises:
-        ValueError: a setting is out of range, a sampling option is given without --sample, or a beam with it.
-    """
+    """Return how to sample at least `n_best` translations; None without --sample."""
     if not arguments.sample:
-        for option in SAMPLING:
-            if arguments[option] is not None:
-                raise ValueError(f"--{option} {arguments[option]} applies to sampling: add --sample")
         return None
-    if arguments.beam is not None:
-        raise ValueError(f"--sample and --beam {arguments.beam} at once: samples are drawn without a search; give one")
     n_samples = max(n_best, _RISK_SAMPLES) if arguments.minimum_bayes_risk else n_best
     sampling = changed_by(SamplingConfig(n_samples), SAMPLING, arguments)
     if sampling.n_samples < n_best:
@@ -101,68 +103,72 @@ def sampling_config(arguments: Namespace, n_best: int = 1) -> SamplingConfig | N
     return sampling
 
 
-def changed_by(config: ConfigT, fields: Mapping[str, str], arguments: Namespace | Mapping[str, Any]) -> ConfigT:
-    """Return the config with the given options applied; error messages name options in place of fields.
-
-    Args:
-        config: the settings to start from.
-        fields: option -> the field it changes.
-        arguments: value of each option; None: not given.
-
-    Raises:
-        ValueError: a setting is out of range.
-    """
-    given: dict[str, Any] = {
-        field: arguments[option] for option, field in fields.items() if arguments[option] is not None
-    }
-    try:
-        return replace(config, **given)
-    except ValueError as error:
-        message = str(error)
-        for option, field in (*fields.items(), *_SEARCH.items(), *SAMPLING.items()):
-            message = message.replace(f"{field}=", f"--{option} ")
-        raise ValueError(message) from None
-
-
-# Options of translate.py that contradict each other.
-
-PICTURES = (".html", ".png")  # the formats attention can be drawn in
+# What cannot be given at once, and what to do about it.
+_CONTRADICTIONS = (
+    ("texts", "--input", "give one of them"),
+    ("--log_probs", "--format text", "give --format jsonl"),
+    ("--log_probs", "--format pharaoh", "give --format jsonl"),
+    ("--alignment", "--format text", "give --format jsonl"),
+    ("--alignment", "--format pharaoh", "give --format jsonl"),
+    ("--format pharaoh", "--alternatives", "give one of them"),
+    ("--format pharaoh", "--score", "give one of them"),
+    ("--format pharaoh", "--n_best", "it is a line per text; give one of them"),
+    ("--attention", "--input", "give one text"),
+    ("--attention", "no text", "give one text"),
+    ("--attention", "several texts", "give one text"),
+    ("--attention", "several runs", "give one --run"),
+    ("--alternatives", "no text", "give one text"),
+    ("--alternatives", "several texts", "give one text"),
+    ("--score", "several texts", "give one text, or two files as --input FILE --score FILE"),
+    ("--score", "--alternatives", "give one of them"),
+    ("--score", "--prefix", "give one of them"),
+    ("--sample", "--beam", "samples are drawn without a search; give one"),
+    *((f"--{option}", "a search", "add --sample") for option in SAMPLING),
+    ("--engine ctranslate2", "several runs", "an ensemble needs --engine miyako; give one --run"),
+    *(
+        ("--engine ctranslate2", option, "it needs --engine miyako; leave one out")
+        for option in ("--sample", "--alternatives", "--alignment", "--attention", "--format pharaoh")
+    ),
+)
 
 
 def refuse_contradictions(arguments: Namespace) -> None:
-    """Refuse options that make no sense together, before anything is loaded.
-
-    Raises:
-        ValueError: some options do not fit together; the message says what to change.
-    """
-    texts, file = arguments.texts, arguments.input
-    if texts and file:
-        raise ValueError(f"texts and --input {file} at once: give one of them")
-    if file:
-        _require_readable(file)
+    """Refuse options that make no sense together, before anything is loaded."""
+    if arguments.input:
+        _require_readable(arguments.input)
     require_options_at_least(arguments, n_best=1, alternatives=1)
-    for option in ("log_probs", "alignment"):
-        if arguments[option] and arguments.format != "jsonl":
-            raise ValueError(f"--{option} does not fit in lines of text: add --format jsonl")
-    if arguments.format == "pharaoh":
-        _beside_links(arguments)
+    given = _given(arguments)
+    for option, other, remedy in _CONTRADICTIONS:
+        if option in given and other in given:
+            raise ValueError(f"{given[option]} and {given[other]} at once: {remedy}")
     if arguments.attention is not None:
-        _beside_attention(arguments)
-    if arguments.alternatives and len(texts) != 1:
-        raise ValueError(f"--alternatives takes one text, but {len(texts)} are given: give one")
-    if arguments.score is not None:
-        if len(texts) > 1:
-            raise ValueError(f"--score and {len(texts)} texts: give one, or two files as --input FILE --score FILE")
-        if not texts:
-            _require_readable(Path(arguments.score), " (without a text, --score takes a file of translations)")
-        for option in ("alternatives", "prefix"):
-            if arguments[option]:
-                raise ValueError(f"--score and --{option} at once: give one of them")
+        refuse_other_pictures(arguments.attention)
+    if arguments.score is not None and not arguments.texts:
+        _require_readable(Path(arguments.score), " (without a text, --score takes a file of translations)")
     for option in ("input", "score"):
         if arguments.output and _is_same_file(arguments.output, arguments[option]):
             raise ValueError(f"--output {arguments.output} is the file of --{option}: give another name")
-    if arguments.engine == "ctranslate2":
-        _beyond_ctranslate2(arguments)
+
+
+def _given(arguments: Namespace) -> dict[str, str]:
+    """Return what is given, by its name in the table of contradictions, and how to show it."""
+    n_texts, n_runs = len(arguments.texts), len(arguments.run or [])
+    found = {
+        f"--{option}": f"--{option}" if value is True else f"--{option} {value}"
+        for option, value in vars(arguments).items()
+        if value is not None and value is not False and (option, value) != ("n_best", 1)
+    }
+    for option in ("format", "engine"):
+        found[f"--{option} {arguments[option]}"] = f"--{option} {arguments[option]}"
+    circumstances = {
+        "texts": n_texts > 0,
+        "no text": n_texts == 0,
+        "several texts": n_texts > 1,
+        "several runs": n_runs > 1,
+        "a search": not arguments.sample,
+    }
+    counted = {"several texts": f"{n_texts} texts", "several runs": f"{n_runs} runs"}
+    return found | {name: counted.get(name, name) for name, holds in circumstances.items() if holds}
 
 
 def _is_same_file(output: Path, other: Path | str | None) -> bool:
@@ -175,40 +181,6 @@ def _require_readable(file: Path, hint: str = "") -> None:
         raise ValueError(f"{file} is a folder: give a file{hint}")
     if not file.exists():
         raise ValueError(f"no such file: {file}{hint}")
-
-
-def _beside_links(arguments: Namespace) -> None:
-    """Refuse what does not fit alignment links, which are those of the best translation of each line."""
-    for option in ("alternatives", "score"):
-        if arguments[option] is not None:
-            raise ValueError(f"--format pharaoh and --{option} at once: give one of them")
-    if arguments.n_best > 1:
-        raise ValueError(f"--format pharaoh is a line per text, --n_best {arguments.n_best} several: give one of them")
-
-
-def _beside_attention(arguments: Namespace) -> None:
-    """Refuse what does not fit a picture of attention: one model, one text and one translation."""
-    refuse_other_pictures(arguments.attention)
-    if arguments.input:
-        raise ValueError(f"--attention takes one text: give the text in place of --input {arguments.input}")
-    if len(arguments.texts) != 1:
-        raise ValueError(f"--attention takes one text, but {len(arguments.texts)} are given: give one")
-    if len(arguments.run or []) > 1:
-        raise ValueError(f"--attention takes one run, but {len(arguments.run)} are given: give one --run")
-
-
-def _beyond_ctranslate2(arguments: Namespace) -> None:
-    """Refuse what only our own search can do."""
-    runs = arguments.run or []
-    if len(runs) > 1:
-        raise ValueError(
-            f"--engine ctranslate2 and {len(runs)} runs: an ensemble needs --engine miyako; give one --run"
-        )
-    given = [option for option in ("sample", "alternatives", "alignment", "attention") if arguments[option]]
-    given += ["format pharaoh"] if arguments.format == "pharaoh" else []
-    if given:
-        raise ValueError(f"--engine ctranslate2 and --{given[0]} at once: it needs --engine miyako; leave one out")
-    sampling_config(arguments)  # refuses sampling options
 
 
 def refuse_other_pictures(path: Path) -> None:

@@ -8,22 +8,13 @@ from functools import cached_property
 from typing import NamedTuple
 
 from utils.command import aligned
-from utils.search.inspection import (
-    Inspector,
-    Judgement,
-    Links,
-    Position,
-    WordAligner,
-    WordAlignment,
-    perplexity,
-    pharaoh,
-)
+from utils.search.inspection import Inspector, Judgement, Position, WordAligner, perplexity, pharaoh
 from utils.search.translator import Candidate, Translation
 from utils.text.language import looks_untokenized
 
-# What a reader should know about lines: the first few of a kind one by one, the rest as a number.
-
-_SHOWN = 10  # of a kind; a large file of another sort of text has one for every line
+DIGITS = 4  # more are noise
+_SHOWN = 10  # notices of a kind; a large file of another sort of text has one for every line
+_UNKNOWN, _CUT = "tokens not in the vocabulary", "cut off"  # kinds of notices
 
 
 class Notice(NamedTuple):
@@ -34,23 +25,14 @@ class Notice(NamedTuple):
 
 
 class NoticeBoard:
-    """Says notices as they come, but only the first of each kind.
-
-    Args:
-        say: called with what is to be said, without line feed.
-    """
+    """Calls `say` with notices as they come, but only with the first of each kind."""
 
     def __init__(self, say: Callable[[str], object]) -> None:
         self._say = say
         self._counts: Counter[str] = Counter()
 
     def post(self, number: int, notices: Iterable[Notice]) -> None:
-        """Say the notices about a line.
-
-        Args:
-            number: of the line.
-            notices: what to say about it.
-        """
+        """Say the notices about the line of this number."""
         for notice in notices:
             self._counts[notice.kind] += 1
             if self._counts[notice.kind] <= _SHOWN:
@@ -62,22 +44,6 @@ class NoticeBoard:
             if count > _SHOWN:
                 left_out = "1 more line" if count == _SHOWN + 1 else f"{count - _SHOWN:,} more lines"
                 self._say(f"{left_out}: {kind}; --format jsonl tells which")
-
-
-# Formatting of translations: lines for people and for common MT tools, JSON for programs.
-
-DIGITS = 4  # more are noise
-_UNKNOWN, _CUT = "tokens not in the vocabulary", "cut off"  # kinds of notices
-
-
-def n_best_lines(label: str | int, translation: Translation) -> list[str]:
-    """Return `label <tab> score <tab> text` for each candidate; with line numbers as labels, this is an n-best list."""
-    return [f"{label}\t{candidate.score:.{DIGITS}f}\t{candidate.text}" for candidate in translation.candidates]
-
-
-def ranked_lines(translation: Translation) -> list[str]:
-    """Return the candidates of one text as a numbered list."""
-    return [f"{i:2}  {one.score:9.{DIGITS}f}  {one.text}" for i, one in enumerate(translation.candidates, 1)]
 
 
 def notices(translation: Translation) -> list[Notice]:
@@ -95,43 +61,20 @@ def notices(translation: Translation) -> list[Notice]:
     return found
 
 
-def record(source: str, translation: Translation, n_best: int = 1) -> dict[str, object]:
-    """Return the JSON fields of a translation."""
-    best = translation.candidates[0]
-    found: dict[str, object] = {
-        "source": source,
-        **_candidate(best),
-        "pieces": translation.n_pieces,
-        "lost_tokens": translation.lost_tokens,
-        "unknown": translation.unknown,
-        "unknown_tokens": translation.n_unknown,
-    }
-    if n_best > 1:
-        found["n_best"] = [_candidate(candidate) for candidate in translation.candidates]
+def judgement_notices(judgement: Judgement) -> list[Notice]:
+    """Return notices about a scored translation for the reader."""
+    found = []
+    if lost := judgement.lost_tokens:
+        found.append(Notice(_CUT, f"longer than the model's window; {lost} tokens were ignored"))
+    if unknown := judgement.n_unknown:
+        text = f"{unknown} tokens of the translation are not in the vocabulary: scored as <unk>"
+        found.append(Notice(_UNKNOWN, text))
     return found
 
 
-def alignment_fields(source_tokens: Sequence[str], links: Links | None) -> dict[str, object]:
-    """Return the JSON fields of an alignment; null if the text was translated in pieces."""
-    return {
-        "source_tokens": source_tokens if links is not None else None,
-        "alignment": pharaoh(links) if links is not None else None,
-    }
-
-
-def linked_line(alignment: WordAlignment) -> str:
-    """Return `source words <tab> target words <tab> links`, the links in the format of word aligners."""
-    return "\t".join([" ".join(alignment.source), " ".join(alignment.target), pharaoh(alignment.links)])
-
-
-def unlinked_line(source: str, target: str) -> str:
-    """Return the line of a text that was not translated in one piece: without links."""
-    return "\t".join([" ".join(source.split()), " ".join(target.split()), ""])
-
-
-def rounded(log_probs: Sequence[float] | None) -> list[float] | None:
-    """Round log-probabilities to a readable number of digits."""
-    return None if log_probs is None else [round(log_prob, DIGITS) for log_prob in log_probs]
+def ranked_lines(translation: Translation) -> list[str]:
+    """Return the candidates of one text as a numbered list."""
+    return [f"{i:2}  {one.score:9.{DIGITS}f}  {one.text}" for i, one in enumerate(translation.candidates, 1)]
 
 
 def json_line(fields: dict[str, object]) -> str:
@@ -147,37 +90,17 @@ def judgement_record(source: str, given: str, judgement: Judgement) -> dict[str,
         "log_prob": round(judgement.log_prob, DIGITS),
         "perplexity": round(judgement.perplexity, DIGITS),
         "tokens": judgement.tokens,
-        "log_probs": rounded(judgement.log_probs),
+        "log_probs": _rounded(judgement.log_probs),
         "lost_tokens": judgement.lost_tokens,
         "unknown_tokens": judgement.n_unknown,
     }
 
 
-def judgement_line(judgement: Judgement) -> str:
-    """Return `log-probability <tab> number of tokens, </s> included <tab> perplexity`."""
-    return f"{judgement.log_prob:.{DIGITS}f}\t{len(judgement.tokens)}\t{judgement.perplexity:.{DIGITS}f}"
-
-
 def judgement_table(judgement: Judgement) -> list[str]:
     """Return a line for each token, and one for the whole translation."""
     rows = [[token, _percent(log_prob)] for token, log_prob in zip(judgement.tokens, judgement.log_probs, strict=True)]
-    n_tokens = len(judgement.tokens)
-    return [
-        *aligned(rows, "lr", indent=""),
-        "",
-        f"log-probability {judgement.log_prob:.{DIGITS}f}, {n_tokens} tokens, perplexity {judgement.perplexity:.2f}",
-    ]
-
-
-def judgement_notices(judgement: Judgement) -> list[Notice]:
-    """Return notices about a scored translation for the reader."""
-    found = []
-    if lost := judgement.lost_tokens:
-        found.append(Notice(_CUT, f"longer than the model's window; {lost} tokens were ignored"))
-    if unknown := judgement.n_unknown:
-        text = f"{unknown} tokens of the translation are not in the vocabulary: scored as <unk>"
-        found.append(Notice(_UNKNOWN, text))
-    return found
+    total = f"{len(judgement.tokens)} tokens, perplexity {judgement.perplexity:.2f}"
+    return [*aligned(rows, "lr", indent=""), "", f"log-probability {judgement.log_prob:.{DIGITS}f}, {total}"]
 
 
 def alternatives_table(positions: Sequence[Position]) -> list[str]:
@@ -191,18 +114,9 @@ def alternatives_table(positions: Sequence[Position]) -> list[str]:
     return aligned(filled, "rll" + "lr" * ((n_columns - 3) // 2), indent="")
 
 
-def alternatives_record(positions: Sequence[Position]) -> list[dict[str, object]]:
-    """Return the JSON fields of alternatives, an entry for each position."""
-    return [
-        {
-            "position": position.number,
-            "token": position.token,
-            "likeliest": [
-                {"token": token, "log_prob": round(log_prob, DIGITS)} for token, log_prob in position.likeliest
-            ],
-        }
-        for position in positions
-    ]
+def _alternatives_record(position: Position) -> dict[str, object]:
+    likeliest = [{"token": token, "log_prob": round(log_prob, DIGITS)} for token, log_prob in position.likeliest]
+    return {"position": position.number, "token": position.token, "likeliest": likeliest}
 
 
 def _candidate(candidate: Candidate) -> dict[str, object]:
@@ -213,12 +127,13 @@ def _candidate(candidate: Candidate) -> dict[str, object]:
     }
 
 
+def _rounded(log_probs: Sequence[float] | None) -> list[float] | None:
+    return None if log_probs is None else [round(log_prob, DIGITS) for log_prob in log_probs]
+
+
 def _percent(log_prob: float) -> str:
     percent = 100 * math.exp(log_prob)
     return f"{percent:.1f} %" if percent >= 0.1 else "<0.1 %"
-
-
-# Output lines for input lines: translations, alternatives, or scores of given translations.
 
 
 class Shown(NamedTuple):
@@ -233,7 +148,7 @@ class Shown(NamedTuple):
 
 
 class Presenter:
-    """Formats output for chunks of lines.
+    """Formats output for chunks of lines: translations, alternatives, or scores of given translations.
 
     Args:
         inspector: queries the models.
@@ -275,9 +190,10 @@ class Presenter:
             yield from self._linked(texts, found)
         elif self.shown.n_best == 1:
             yield from (translation.text for translation in found)
-        else:
+        else:  # an n-best list, as Moses writes it
             for number, translation in enumerate(found, first):
-                yield from n_best_lines(number, translation)
+                for one in translation.candidates:
+                    yield f"{number}\t{one.score:.{DIGITS}f}\t{one.text}"
 
     def alternatives(self, text: str, k: int) -> Iterator[str]:
         """Yield the translation of a text and the k likeliest tokens at each position, or only after the prefix."""
@@ -285,7 +201,9 @@ class Presenter:
         positions = self.inspector.positions(text, found[0], k, self.shown.prefix)
         self.notices.post(1, notices(found[0]))
         if self.shown.as_json:
-            yield json_line({**self._records([text], found)[0], "alternatives": alternatives_record(positions)})
+            yield json_line(
+                {**self._records([text], found)[0], "alternatives": [*map(_alternatives_record, positions)]}
+            )
         else:
             yield from (found[0].text, "", *alternatives_table(positions))
 
@@ -301,7 +219,7 @@ class Presenter:
             elif by_token:
                 yield from judgement_table(judgement)
             else:
-                yield judgement_line(judgement)
+                yield f"{judgement.log_prob:.{DIGITS}f}\t{len(judgement.tokens)}\t{judgement.perplexity:.{DIGITS}f}"
         self._n_judged += len(pairs)
 
     def total(self) -> str:
@@ -312,13 +230,14 @@ class Presenter:
         return f"{self._n_judged:,} lines, {self._n_tokens:,} tokens with </s>, perplexity {value:.2f}"
 
     def _linked(self, texts: Sequence[str], found: Sequence[Translation]) -> Iterator[str]:
-        """Yield the words of each text and of its translation, and the links between them."""
+        """Yield `source words <tab> target words <tab> links`; no links for what was not translated in one piece."""
         tokens, alignments = self.inspector.source_tokens(texts), self.inspector.alignments(texts, found)
         for text, translation, source, links in zip(texts, found, tokens, alignments, strict=True):
             if links is None:
-                yield unlinked_line(text, translation.text)
+                yield "\t".join([" ".join(text.split()), " ".join(translation.text.split()), ""])
             else:
-                yield linked_line(self._aligner.join(source, translation.candidates[0].tokens, links))
+                words = self._aligner.join(source, translation.candidates[0].tokens, links)
+                yield "\t".join([" ".join(words.source), " ".join(words.target), pharaoh(words.links)])
 
     @cached_property
     def _aligner(self) -> WordAligner:
@@ -328,22 +247,31 @@ class Presenter:
     def _translate(
         self, texts: Sequence[str], on_progress: Callable[[int], object] = lambda _: None, first: int = 1
     ) -> list[Translation]:
-        translator = self.inspector.translator
-        return translator.translate(texts, on_progress, self.shown.n_best, self._prefixes(texts), first)
-
-    def _prefixes(self, texts: Sequence[str]) -> list[str] | None:
-        """Return the prefix of each translation; None without one."""
-        return [self.shown.prefix] * len(texts) if self.shown.prefix else None
+        prefixes = [self.shown.prefix] * len(texts) if self.shown.prefix else None
+        return self.inspector.translator.translate(texts, on_progress, self.shown.n_best, prefixes, first)
 
     def _records(self, texts: Sequence[str], found: Sequence[Translation]) -> list[dict[str, object]]:
         """Return the JSON fields of each translation; costly ones only on request."""
-        shown = self.shown
-        fields = [record(text, translation, shown.n_best) for text, translation in zip(texts, found, strict=True)]
-        if shown.log_probs:
+        fields: list[dict[str, object]] = [
+            {
+                "source": text,
+                **_candidate(one.candidates[0]),
+                "pieces": one.n_pieces,
+                "lost_tokens": one.lost_tokens,
+                "unknown": one.unknown,
+                "unknown_tokens": one.n_unknown,
+            }
+            for text, one in zip(texts, found, strict=True)
+        ]
+        if self.shown.n_best > 1:
+            for row, one in zip(fields, found, strict=True):
+                row["n_best"] = [_candidate(candidate) for candidate in one.candidates]
+        if self.shown.log_probs:
             for row, log_probs in zip(fields, self.inspector.log_probs(texts, found), strict=True):
-                row["log_probs"] = rounded(log_probs)
-        if shown.alignment:
+                row["log_probs"] = _rounded(log_probs)
+        if self.shown.alignment:  # null for a text that was translated in pieces
             tokens = self.inspector.source_tokens(texts)
             for row, source, links in zip(fields, tokens, self.inspector.alignments(texts, found), strict=True):
-                row.update(alignment_fields(source, links))
+                row["source_tokens"] = None if links is None else source
+                row["alignment"] = None if links is None else pharaoh(links)
         return fields

@@ -83,6 +83,7 @@ SENTENCEPIECE_SUFFIX = ".model"
 _WORD = re.compile("▁?[^▁]+|▁")  # pieces have a ▁ only at their beginning
 # More characters change the pieces little, but take minutes, and 25 bytes of memory each: all 77 million of KFTT, 2 GB.
 _MOST_TRAINING_CHARACTERS = 30_000_000
+_WORTH_THREADS = 1000  # texts
 
 
 class SentencePieceTokenizer:
@@ -167,13 +168,13 @@ class SentencePieceTokenizer:
         return int(self._processor.get_piece_size())
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the ids of each text, using one core: large texts are divided among processes.
+        """Return the ids of each text, using all cores for many texts.
 
         Raises:
             ValueError: a text was read from bytes that are not UTF-8.
         """
         try:
-            return self._processor.encode(list(texts), num_threads=1)
+            return self._processor.encode(list(texts), num_threads=-1 if len(texts) > _WORTH_THREADS else 1)
         except TypeError:  # raised, without a reason, for the surrogates that Python substitutes for such bytes
             for text in texts:
                 if not _is_unicode(text):

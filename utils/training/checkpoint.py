@@ -12,19 +12,40 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Final, NamedTuple, cast
+from typing import Any, Final
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from utils.device import is_out_of_memory
-from utils.file import FULL, atomic_file, no_room, sweep_drafts
+from utils.file import atomic_file, sweep_drafts
 from utils.training.plan import Progress
 from utils.training.report import Observer, Validation
 
-# Which settings differ between two trees of settings, in types that JSON has.
+
+@dataclass(frozen=True)
+class CheckpointConfig:
+    """What a training leaves on disk.
+
+    Args:
+        keep_last: number of newest checkpoints to keep; if the newest is damaged, the one before it is used.
+        keep_best: number of validations, the best by dev score, whose weights are kept in weights/.
+        average_last: number of last validations whose weights are averaged at the end; the average is used if it
+            scores no worse on the dev set. 0: no averaging.
+    """
+
+    keep_last: int = 2
+    keep_best: int = 1
+    average_last: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse values that would leave nothing to resume from."""
+        for name, least in (("keep_last", 1), ("keep_best", 0), ("average_last", 0)):
+            if getattr(self, name) < least:
+                raise ValueError(f"checkpoint.{name}={getattr(self, name)}: give at least {least}")
+
 
 ABSENT: Final = object()  # stands for a value that one side does not have
 
@@ -48,156 +69,8 @@ def flat(settings: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     return found
 
 
-# Files named after a step of the training: their names, how to find them, and their order.
-
-_NAME = re.compile(r"step-(\d+)")
-
-
-def step_file(folder: Path, step: int, suffix: str) -> Path:
-    """Return the path of the file of a step."""
-    return folder / f"step-{step:08d}{suffix}"
-
-
-def step_files(folder: Path, suffix: str) -> list[Path]:
-    """Return the existing files, ordered by step."""
-    return sorted((path for path in folder.glob(f"step-*{suffix}") if _NAME.fullmatch(path.stem)), key=step_of)
-
-
-def step_of(path: Path) -> int:
-    """Return the step in the name of such a file."""
-    return int(path.stem.removeprefix("step-"))
-
-
-# The state of a training in a file: tensors and plain values only, so that reading it never runs code.
-#
-# The file is the zip archive of `torch.save`; the archive's comment, its last bytes, is the SHA-256 of everything
-# before it. Torch does not check the archive's own checksums, and those leave out names, lengths and the directory; a
-# digest in a separate file could be older or newer than what it vouches for. This one covers every byte and is
-# written together with them; `torch.load` and `unzip` read the file as usual.
-
-FORMAT = 3  # version of the state: the names and meanings of its parts
-
-_MARK = b"miyako sha256 "
-_SEAL_SIZE = 2 + len(_MARK) + 64  # length of the comment, mark, digest
-_CHUNK = 1 << 20
-_LOST = {errno.ENOENT, errno.EIO}  # the disk no longer has the file, or its contents
-
-
-class DamagedError(ValueError):
-    """A checkpoint that cannot be relied on."""
-
-
-class _Sealing:
-    """A file for `torch.save` that hashes what is written and holds back a disk error until the end.
-
-    Raised inside torch's C++ writer, the error would come out as one that does not mention the disk.
-    """
-
-    def __init__(self, file: io.FileIO) -> None:
-        self.hash = hashlib.sha256()
-        self.size = 0
-        self.error: OSError | None = None
-        self._file = file
-
-    def write(self, data: memoryview | bytes) -> int:
-        self.size += len(data)
-        self.hash.update(data)
-        rest = memoryview(data)
-        try:
-            while rest and self.error is None:
-                rest = rest[self._file.write(rest) :]
-        except OSError as error:
-            self.error = error
-        return len(data)
-
-    def flush(self) -> None:
-        """Do nothing: writes are not buffered."""
-
-    def seal(self) -> None:
-        """Write the comment over the archive's last two bytes, which say "no comment"."""
-        seal = _seal(self.hash)
-        if self.error is None:
-            self._file.seek(-2, os.SEEK_END)
-        self.write(seal)
-
-
-def _seal(digest: "hashlib._Hash") -> bytes:
-    comment = _MARK + digest.hexdigest().encode()
-    return struct.pack("<H", len(comment)) + comment
-
-
-def save_checkpoint(state: Mapping[str, Any], path: Path) -> None:
-    """Write a state; a previous file at this path stays until the new one is complete.
-
-    Raises:
-        OSError: when writing fails, for example because the disk is full.
-        TypeError: when the state holds more than tensors and plain values, and so could not be read back.
-    """
-    with atomic_file(path) as draft:
-        with io.FileIO(draft, "w") as file:
-            sealing = _Sealing(file)
-            torch.save(state, cast(IO[bytes], sealing))
-            sealing.seal()
-        if sealing.error is not None:
-            if sealing.error.errno in FULL:
-                raise no_room(path, draft, sealing.size, os.strerror(sealing.error.errno)) from sealing.error
-            raise sealing.error
-        try:  # takes milliseconds: tensors are mapped, not read
-            torch.load(draft, map_location="cpu", weights_only=True, mmap=True)
-        except pickle.UnpicklingError as error:
-            raise TypeError("a checkpoint holds tensors and plain values only") from error
-
-
-def load_checkpoint(path: Path, device: torch.device) -> dict[str, Any]:
-    """Read a state; a damaged file never reaches torch.
-
-    Raises:
-        DamagedError: when the file is not what was written, or holds more than tensors and plain values.
-        OSError, RuntimeError: when an intact file cannot be read now, for example because memory has run out.
-    """
-    try:
-        reason = _damage(path)
-    except OSError as error:
-        if error.errno not in _LOST:
-            raise
-        reason = os.strerror(error.errno)
-    if reason is not None:
-        raise DamagedError(f"{path.name} is damaged: {reason}")
-    try:
-        state = torch.load(path, map_location=device, weights_only=True)
-    except pickle.UnpicklingError as error:  # torch's own message explains how to run it anyway
-        message = f"{path.name} is refused: it holds more than tensors and plain values; none of it was run"
-        raise DamagedError(message) from error
-    if not isinstance(state, dict):
-        raise DamagedError(f"{path.name} is refused: it does not hold a state")
-    return state
-
-
-def _damage(path: Path) -> str | None:
-    """Return what is wrong with a file, or None."""
-    with path.open("rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        if size <= _SEAL_SIZE:
-            return f"truncated at {size} bytes"
-        digest = hashlib.sha256()
-        left = size - _SEAL_SIZE
-        while chunk := file.read(min(left, _CHUNK)):
-            digest.update(chunk)
-            left -= len(chunk)
-        seal = file.read()
-    digest.update(b"\0\0")  # "no comment", as torch wrote it
-    if _MARK not in seal:
-        return "no checksum at its end (truncated, or not written by this project)"
-    return None if seal == _seal(digest) else "its checksum is wrong"
-
-
 def difference(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> str | None:
-    """Describe the first setting in which a checkpoint differs from what is wanted; None: it fits.
-
-    Args:
-        saved: the checkpoint; anything else it holds is ignored.
-        wanted: what it must contain, as nested groups of settings.
-    """
+    """Describe the first setting in which a checkpoint differs from what it must contain; None: it fits."""
     if saved.get("format") != wanted.get("format"):
         return (
             f"the checkpoint has format {saved.get('format')} and this version reads {wanted.get('format')}: "
@@ -224,10 +97,136 @@ def first_difference(error: RuntimeError) -> str:
     return (rest or head).splitlines()[0].strip()[:200]
 
 
-# Weights of past validations, as safetensors with a checksum: the best, the last, and their average.
-
+SUFFIX = ".pt"
 _WEIGHTS_SUFFIX = ".safetensors"
-_CHECKSUM, _SCORE, _AVERAGED = "sha256", "score", "averaged"  # entries of the metadata; the rest name tied weights
+_NAME = re.compile(r"step-(\d+)")
+
+
+def step_file(folder: Path, step: int, suffix: str) -> Path:
+    """Return the path of the file of a step."""
+    return folder / f"step-{step:08d}{suffix}"
+
+
+def step_files(folder: Path, suffix: str) -> list[Path]:
+    """Return the existing files, ordered by step."""
+    return sorted((path for path in folder.glob(f"step-*{suffix}") if _NAME.fullmatch(path.stem)), key=step_of)
+
+
+def step_of(path: Path) -> int:
+    """Return the step in the name of such a file."""
+    return int(path.stem.removeprefix("step-"))
+
+
+# The state of a training is the zip archive of `torch.save`, with tensors and plain values only, so that reading it
+# never runs code. The archive's comment, its last bytes, is the SHA-256 of everything before it: torch does not check
+# the archive's own checksums, which leave out names, lengths and the directory, and a digest in a file beside it could
+# be older or newer than what it vouches for. `torch.load` and `unzip` read the file as usual.
+
+FORMAT = 3  # version of the state: the names and meanings of its parts
+
+_MARK = b"miyako sha256 "
+_SEAL_SIZE = 2 + len(_MARK) + 64  # length of the comment, mark, digest
+_LOST = {errno.ENOENT, errno.EIO}  # the disk no longer has the file, or its contents
+
+
+class DamagedError(ValueError):
+    """A checkpoint that cannot be relied on."""
+
+
+def _seal(archive: memoryview) -> bytes:
+    """Return what replaces the last two bytes of an archive, which say "no comment"."""
+    digest = hashlib.sha256(archive[:-2])
+    digest.update(b"\0\0")
+    comment = _MARK + digest.hexdigest().encode()
+    return struct.pack("<H", len(comment)) + comment
+
+
+def save_checkpoint(state: Mapping[str, Any], path: Path) -> None:
+    """Write a state; a previous file at this path stays until the new one is complete."""
+    buffer = io.BytesIO()  # not the file: torch's writer would hide why a disk refuses it
+    torch.save(state, buffer)
+    seal = _seal(buffer.getbuffer())
+    buffer.seek(-2, os.SEEK_END)
+    buffer.write(seal)
+    _write(path, buffer.getbuffer())
+
+
+def _write(path: Path, data: memoryview | bytes) -> None:
+    with atomic_file(path, len(data)) as draft:
+        draft.write_bytes(data)
+
+
+def load_checkpoint(path: Path, device: torch.device) -> dict[str, Any]:
+    """Read a state; a damaged file never reaches torch. Other errors, such as too little memory, are left as they are.
+
+    Raises:
+        DamagedError: when the file is not what was written, or holds more than tensors and plain values.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        if error.errno not in _LOST:
+            raise
+        raise DamagedError(f"{path.name} is damaged: {os.strerror(error.errno)}") from error
+    begin = len(data) - _SEAL_SIZE
+    if begin <= 0:
+        raise DamagedError(f"{path.name} is damaged: truncated at {len(data)} bytes")
+    if _MARK not in data[begin:]:
+        reason = "no checksum at its end (truncated, or not written by this project)"
+        raise DamagedError(f"{path.name} is damaged: {reason}")
+    if data[begin:] != _seal(memoryview(data)[: begin + 2]):
+        raise DamagedError(f"{path.name} is damaged: its checksum is wrong")
+    try:
+        state = torch.load(io.BytesIO(data), map_location=device, weights_only=True)
+    except pickle.UnpicklingError as error:  # torch's own message explains how to run it anyway
+        message = f"{path.name} is refused: it holds more than tensors and plain values; none of it was run"
+        raise DamagedError(message) from error
+    if not isinstance(state, dict):
+        raise DamagedError(f"{path.name} is refused: it does not hold a state")
+    return state
+
+
+class CheckpointStore:
+    """A folder of checkpoints named by step, of which the newest `keep_last` are kept."""
+
+    def __init__(self, folder: Path, keep_last: int) -> None:
+        self._folder = folder
+        self._keep_last = keep_last
+        self._damaged: set[Path] = set()
+
+    def save(self, state: Mapping[str, Any], step: int) -> None:
+        """Write a checkpoint, and only then delete old ones; those that `load` found damaged do not count as kept."""
+        path = step_file(self._folder, step, SUFFIX)
+        save_checkpoint(state, path)
+        self._damaged.discard(path)
+        good = [other for other in step_files(self._folder, SUFFIX) if other not in self._damaged]
+        for old in {*good[: -self._keep_last], *self._damaged} - {path}:
+            old.unlink(missing_ok=True)
+        self._damaged.clear()
+
+    def load(self, device: torch.device, log: Callable[[str], None]) -> dict[str, Any]:
+        """Read the newest intact checkpoint; `log` gets a line about each damaged one that is skipped."""
+        found: dict[Path, DamagedError] = {}
+        for path in reversed(step_files(self._folder, SUFFIX)):
+            try:
+                state = load_checkpoint(path, device)
+            except DamagedError as error:
+                found[path] = error
+                continue
+            for complaint in found.values():
+                log(f"Checkpoint {complaint}; resuming from {path.name} instead")
+            self._damaged = set(found)
+            return state
+        if found:
+            raise ValueError(
+                f"no checkpoint in {self._folder} is intact ({'; '.join(map(str, found.values()))}): train from scratch"
+            )
+        raise ValueError(f"no checkpoint in {self._folder}: the run has not saved one yet; start it again")
+
+
+# Weights of past validations are safetensors, whose metadata hold a digest, the dev score, and names of tied weights.
+
+_CHECKSUM, _SCORE, _AVERAGED = "sha256", "score", "averaged"  # the rest of the metadata name tied weights
 
 
 def write_weights(weights: Mapping[str, Tensor], path: Path, score: float, n_averaged: int = 1) -> None:
@@ -240,9 +239,6 @@ def write_weights(weights: Mapping[str, Tensor], path: Path, score: float, n_ave
         path: where to write.
         score: their dev score, of which more is better.
         n_averaged: the number of validations that they are the mean of.
-
-    Raises:
-        OSError: when writing fails, for example because the disk is full.
     """
     tensors: dict[str, Tensor] = {}
     names: dict[tuple[object, ...], str] = {}
@@ -254,26 +250,11 @@ def write_weights(weights: Mapping[str, Tensor], path: Path, score: float, n_ave
         else:
             facts[name] = kept
     facts[_CHECKSUM] = _digest(tensors, facts)
-    with atomic_file(path) as draft:
-        try:
-            save_file(tensors, draft, metadata=facts)
-        except SafetensorError as error:
-            if (found := re.search(r"os error (\d+)", str(error))) is None:
-                raise
-            number, size = int(found[1]), sum(tensor.nbytes for tensor in tensors.values())
-            if number in FULL:
-                raise no_room(path, draft, size, os.strerror(number)) from error
-            raise OSError(number, os.strerror(number), str(path)) from error
-        draft.chmod(0o644)  # safetensors makes it unreadable to other users
+    _write(path, save(tensors, metadata=facts))
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """Read what `write_weights` wrote, under all names. Files from elsewhere have no checksum, and are trusted.
-
-    Raises:
-        ValueError: when the file is missing or damaged.
-        RuntimeError: when memory runs out.
-    """
+    """Read what `write_weights` wrote, under all names. Files from elsewhere have no checksum, and are trusted."""
     try:
         with safe_open(path, "pt") as file:
             facts = file.metadata() or {}
@@ -317,20 +298,10 @@ def _digest(tensors: Mapping[str, Tensor], facts: Mapping[str, str]) -> str:
     return digest.hexdigest()
 
 
-class Average(NamedTuple):
-    """The mean of several weights, and of how many."""
-
-    weights: dict[str, Tensor]
-    n: int
-
-
-def average(paths: Sequence[Path], say: Callable[[str], None]) -> Average:
+def average(paths: Sequence[Path], log: Callable[[str], None]) -> tuple[dict[str, Tensor], int]:
     """Average the weights in several files (checkpoint averaging, Vaswani et al. 2017, §6.1), under all names.
 
-    The sum is in double precision. A damaged file is left out and reported.
-
-    Raises:
-        ValueError: when no file can be read, or they are of different networks.
+    The sum is in double precision. A damaged file is left out and reported. Also return of how many this is the mean.
     """
     sums: dict[str, Tensor] = {}
     latest: dict[str, Tensor] = {}
@@ -339,7 +310,7 @@ def average(paths: Sequence[Path], say: Callable[[str], None]) -> Average:
         try:
             latest = read_weights(path)
         except ValueError as error:
-            say(f"Left out of the average: {error}")
+            log(f"Left out of the average: {error}")
             continue
         n += 1
         sums = sums or {name: torch.zeros_like(tensor, dtype=torch.float64) for name, tensor in latest.items()}
@@ -350,9 +321,7 @@ def average(paths: Sequence[Path], say: Callable[[str], None]) -> Average:
     if not n:
         raise ValueError(f"no weights to average: none of {len(paths)} files can be read")
     means: dict[int, Tensor] = {}  # tied weights are one tensor here, too
-    return Average(
-        {name: means.setdefault(id(tensor), (sums[name] / n).to(tensor.dtype)) for name, tensor in latest.items()}, n
-    )
+    return {name: means.setdefault(id(t), (sums[name] / n).to(t.dtype)) for name, t in latest.items()}, n
 
 
 class WeightStore:
@@ -374,7 +343,6 @@ class WeightStore:
                 path.unlink()
 
     def _paths(self) -> list[Path]:
-        """Return all files, ordered by step."""
         return step_files(self._folder, _WEIGHTS_SUFFIX)
 
     def best(self) -> list[Path]:
@@ -395,96 +363,6 @@ class WeightStore:
         for path in self._paths():
             if path not in kept:
                 path.unlink()
-
-
-# The newest checkpoints of a training, so that it can be resumed even if one of them is damaged.
-
-SUFFIX = ".pt"
-
-
-@dataclass(frozen=True)
-class CheckpointConfig:
-    """What a training leaves on disk.
-
-    Args:
-        keep_last: number of newest checkpoints to keep; if the newest is damaged, the one before it is used.
-        keep_best: number of validations, the best by dev score, whose weights are kept in weights/.
-        average_last: number of last validations whose weights are averaged at the end; the average is used if it
-            scores no worse on the dev set. 0: no averaging.
-    """
-
-    keep_last: int = 2
-    keep_best: int = 1
-    average_last: int = 0
-
-    def __post_init__(self) -> None:
-        """Refuse values that would leave nothing to resume from."""
-        for name, least in (("keep_last", 1), ("keep_best", 0), ("average_last", 0)):
-            if getattr(self, name) < least:
-                raise ValueError(f"checkpoint.{name}={getattr(self, name)}: give at least {least}")
-
-
-class CheckpointStore:
-    """A folder of checkpoints named by step, of which the newest are kept.
-
-    Args:
-        folder: where the files are.
-        keep_last: number of checkpoints to keep.
-    """
-
-    def __init__(self, folder: Path, keep_last: int) -> None:
-        self._folder = folder
-        self._keep_last = keep_last
-        self._damaged: set[Path] = set()
-
-    def _paths(self) -> list[Path]:
-        """Return all checkpoints, newest first."""
-        return step_files(self._folder, SUFFIX)[::-1]
-
-    def save(self, state: Mapping[str, Any], step: int) -> None:
-        """Write a checkpoint, and only then delete old ones; those that `load` found damaged do not count as kept.
-
-        Raises:
-            OSError: when writing fails, for example because the disk is full; earlier checkpoints stay.
-            TypeError: when the state holds more than tensors and plain values.
-        """
-        path = step_file(self._folder, step, SUFFIX)
-        save_checkpoint(state, path)
-        self._damaged.discard(path)
-        good = [other for other in self._paths() if other not in self._damaged]
-        for old in {*good[self._keep_last :], *self._damaged} - {path}:
-            old.unlink(missing_ok=True)
-        self._damaged.clear()
-
-    def load(self, device: torch.device, say: Callable[[str], None]) -> dict[str, Any]:
-        """Read the newest intact checkpoint.
-
-        Args:
-            device: where to put its tensors.
-            say: called with a line about each damaged checkpoint that is skipped.
-
-        Raises:
-            ValueError: when there is none.
-        """
-        found: dict[Path, DamagedError] = {}
-        for path in self._paths():
-            try:
-                state = load_checkpoint(path, device)
-            except DamagedError as error:
-                found[path] = error
-                continue
-            for complaint in found.values():
-                say(f"Checkpoint {complaint}; resuming from {path.name} instead")
-            self._damaged = set(found)
-            return state
-        if found:
-            raise ValueError(
-                f"no checkpoint in {self._folder} is intact ({'; '.join(map(str, found.values()))}): train from scratch"
-            )
-        raise ValueError(f"no checkpoint in {self._folder}: the run has not saved one yet; start it again")
-
-
-# Saving the training at each validation.
 
 
 class CheckpointKeeper(Observer):
@@ -511,12 +389,8 @@ class CheckpointKeeper(Observer):
         learned: Callable[[], Mapping[str, Tensor]],
         select_by: str = "bleu",
     ) -> None:
-        self._checkpoints = checkpoints
-        self._weights = weights
-        self._best = best
-        self._state = state
-        self._learned = learned
-        self._select_by = select_by
+        self._checkpoints, self._weights, self._best = checkpoints, weights, best
+        self._state, self._learned, self._select_by = state, learned, select_by
         sweep_drafts(best.parent)
 
     def on_validation(self, progress: Progress, validation: Validation) -> None:

@@ -1,9 +1,11 @@
-"""Several processes, started by `torchrun`, that train one network together: each takes some of the batches."""
+"""Processes that train one network together, each some of the batches; and the signals that ask them to stop."""
 
 import os
+import signal
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from types import FrameType
 from typing import Any
 
 import torch
@@ -16,9 +18,7 @@ _PATIENCE = timedelta(days=2)  # the other processes wait while the first one pr
 class Processes:
     """This process among those that train together; a single process has rank 0 of 1.
 
-    Args:
-        rank: from 0; only the first process validates, prints and writes.
-        size: number of processes.
+    All processes must call each of its methods at the same point, and wait there for one another.
     """
 
     def __init__(self, rank: int = 0, size: int = 1) -> None:
@@ -40,15 +40,15 @@ class Processes:
         torch._foreach_copy_(list(tensors), [p.view_as(t) for p, t in zip(parts, tensors, strict=True)])
 
     def any(self, *flags: bool) -> list[bool]:
-        """Return for each flag whether it is set in any process; all processes must call this at the same point."""
+        """Return for each flag whether it is set in any process."""
         if self.size == 1:
             return list(flags)
-        said = torch.tensor(flags, dtype=torch.uint8)
-        dist.all_reduce(said, dist.ReduceOp.MAX)
-        return [bool(flag) for flag in said.tolist()]
+        found = torch.tensor(flags, dtype=torch.uint8)
+        dist.all_reduce(found, dist.ReduceOp.MAX)
+        return [bool(flag) for flag in found.tolist()]
 
     def broadcast(self, value: Any) -> Any:
-        """Return the value of the first process; all processes must call this at the same point, and wait for it."""
+        """Return the value of the first process."""
         if self.size == 1:
             return value
         values = [value]
@@ -56,7 +56,7 @@ class Processes:
         return values[0]
 
     def gather(self, places: Mapping[int, Any]) -> dict[int, Any]:
-        """Return the entries of all processes at the first, none at the rest; all must call this at the same point."""
+        """Return the entries of all processes at the first, none at the rest."""
         if self.size == 1:
             return {}
         gathered: list[Any] | None = [None] * self.size if self.is_first else None
@@ -93,3 +93,31 @@ def joined_processes(device: torch.device) -> Iterator[Processes]:
         yield Processes(dist.get_rank(), size)
     finally:
         dist.destroy_process_group()
+
+
+class Interrupt:
+    """Whether a stop was requested."""
+
+    asked = False
+
+
+@contextmanager
+def graceful_interrupt() -> Iterator[Interrupt]:
+    """Within the block, the first SIGINT or SIGTERM only sets `asked`; the second acts as usual."""
+    interrupt = Interrupt()
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    def note(_number: int, _frame: FrameType | None) -> None:
+        interrupt.asked = True
+        restore()
+
+    for number in before:
+        signal.signal(number, note)
+    try:
+        yield interrupt
+    finally:
+        restore()

@@ -1,4 +1,10 @@
-"""What training minimises, as sums over tokens: means would depend on how the tokens were batched."""
+"""What training minimises, as sums over tokens: means would depend on how the tokens were batched.
+
+The logits of a whole batch are by far the largest tensors of a training step: at 2,000 positions and 8,000 tokens,
+64 MB each for logits, log-probabilities and gradients. Here they are computed a slice of the positions at a time, each
+with its gradient at once, so that neither forward nor backward ever holds more. On a CPU a slice is large enough for
+matrix products at full speed, while element-wise operations run on smaller pieces that stay in a core's own cache.
+"""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,75 +24,72 @@ from utils.dataset.labelled import LabelledBatch
 from utils.dataset.masked import MaskedBatch
 from utils.dataset.stream import SegmentBatch
 
-# Projection to the vocabulary and a loss in one, a slice of the positions at a time, with the gradient by hand.
-#
-# The logits of a whole batch are by far the largest tensors of a training step: at 2,000 positions and 8,000 tokens,
-# 64 MB each for logits, log-probabilities and gradients. Here they are computed a slice at a time, each with its
-# gradient at once, so that neither forward nor backward ever holds more. On a CPU a slice is large enough for matrix
-# products at full speed, while element-wise operations run on smaller pieces that stay in a core's own cache.
-
 _SLICE = {"cpu": 2**23, "cuda": 2**27}  # logits per matrix product
 _PIECE = {"cpu": 2**19, "cuda": 2**27}  # logits per element-wise operation
 
-# gives the summed nats of the positions in a slice, from their logits, and the gradient with respect to these
-LogitLoss = Callable[[Float[Tensor, "P n V"], slice], tuple[Float[Tensor, ""], Float[Tensor, "P n V"]]]
+# from the logits of a slice of the positions, P passes over each: their summed nats, and what gives the gradient
+LogitLoss = Callable[[Float[Tensor, "P n V"], slice], tuple[Float[Tensor, ""], Callable[[], Float[Tensor, "P n V"]]]]
 
 
-class ProjectedLoss(torch.autograd.Function):
-    """A loss of (hidden, weight, bias, and three arguments without gradient) whose `forward` saves all gradients."""
+class _Projected(torch.autograd.Function):
+    """Σ loss_of(hidden Wᵀ + b) over all positions; `forward` saves the gradients that `backward` returns.
+
+    Matrix products run in the precision of the surrounding autocast, everything else in single precision or better.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: Float[Tensor, "P N D"],
+        weight: Float[Tensor, "V D"],
+        bias: Float[Tensor, " V"] | None,
+        loss_of: LogitLoss,
+    ) -> Float[Tensor, ""]:
+        device, passes, vocab = hidden.device.type, len(hidden), len(weight)
+        precision = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
+        summing = torch.promote_types(precision, torch.float32)
+        hidden_low, weight_low = hidden.to(precision), weight.to(precision)
+        needed = any(ctx.needs_input_grad)
+        if needed:
+            hidden_grad, weight_grad = torch.empty_like(hidden), torch.zeros_like(weight)
+            bias_grad = None if bias is None else torch.zeros_like(bias)
+        nats = torch.zeros((), device=hidden.device, dtype=summing)
+        for part in _slices(hidden.size(1), passes * vocab, _SLICE[device]):
+            rows = hidden_low[:, part].flatten(0, 1)
+            logits = (rows @ weight_low.t()).unflatten(0, (passes, -1))
+            for piece in _slices(logits.size(1), passes * vocab, _PIECE[device]):
+                exact = logits[:, piece].to(summing)
+                if bias is not None:
+                    exact += bias
+                loss, gradient = loss_of(exact, slice(part.start + piece.start, part.start + piece.stop))
+                nats += loss
+                if needed:
+                    logits[:, piece] = logits_grad = gradient()
+                    if bias_grad is not None:
+                        bias_grad += logits_grad.sum((0, 1))
+            if needed:
+                flat = logits.flatten(0, 1)
+                hidden_grad[:, part] = (flat @ weight_low).unflatten(0, (passes, -1))
+                weight_grad += flat.t() @ rows
+        if needed:
+            ctx.save_for_backward(hidden_grad, weight_grad, bias_grad)
+        return nats
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the saved gradients, times the gradient of the loss."""
-        scaled = (saved * grads[0] if saved is not None else None for saved in ctx.saved_tensors)
-        return *scaled, None, None, None
+        return *(saved * grads[0] if saved is not None else None for saved in ctx.saved_tensors), None
 
 
-def loss_with_gradients(
-    ctx: Any,
-    hidden: Float[Tensor, "P N D"],
-    weight: Float[Tensor, "V D"],
-    bias: Float[Tensor, " V"] | None,
-    loss_of: LogitLoss,
-) -> Float[Tensor, ""]:
-    """Return Σ loss_of(hidden Wᵀ + b) over all positions, and save its gradients in `ctx`, if any are needed.
-
-    Matrix products run in the precision of the surrounding autocast, everything else in single precision or better.
-
-    Args:
-        ctx: of the `forward` of a `ProjectedLoss`.
-        hidden: what is projected: N positions, each of which has been through the network P times.
-        weight: of the output layer.
-        bias: of the output layer.
-        loss_of: the loss of some of the positions.
-    """
-    device, passes, vocab = hidden.device.type, len(hidden), len(weight)
-    precision = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
-    summing = torch.promote_types(precision, torch.float32)
-    hidden_low, weight_low = hidden.to(precision), weight.to(precision)
-    needed = any(ctx.needs_input_grad)
-    hidden_grad, weight_grad = torch.empty_like(hidden), torch.zeros_like(weight)
-    bias_grad = None if bias is None else torch.zeros_like(bias)
-    nats = torch.zeros((), device=hidden.device, dtype=summing)
-    for part in _cut(hidden.size(1), passes * vocab, _SLICE[device]):
-        rows = hidden_low[:, part].flatten(0, 1)
-        logits = (rows @ weight_low.t()).unflatten(0, (passes, -1))
-        for piece in _cut(logits.size(1), passes * vocab, _PIECE[device]):
-            exact = logits[:, piece].to(summing)
-            if bias is not None:
-                exact += bias
-            loss, logits_grad = loss_of(exact, slice(part.start + piece.start, part.start + piece.stop))
-            nats += loss
-            logits[:, piece] = logits_grad
-            if bias_grad is not None:
-                bias_grad += logits_grad.sum((0, 1))
-        if needed:
-            gradient = logits.flatten(0, 1)
-            hidden_grad[:, part] = (gradient @ weight_low).unflatten(0, (passes, -1))
-            weight_grad += gradient.t() @ rows
-    if needed:
-        ctx.save_for_backward(hidden_grad, weight_grad, bias_grad)
+def _projected(hidden: Tensor, weight: Tensor, bias: Tensor | None, loss_of: LogitLoss) -> Tensor:
+    if not torch.is_grad_enabled():  # a Function is not told that, and would compute gradients that nobody asks for
+        hidden, weight, bias = hidden.detach(), weight.detach(), None if bias is None else bias.detach()
+    nats: Tensor = _Projected.apply(hidden, weight, bias, loss_of)
     return nats
+
+
+def _slices(n_positions: int, width: int, most: int) -> Iterator[slice]:
+    step = max(1, most // width)
+    return (slice(begin, min(begin + step, n_positions)) for begin in range(0, n_positions, step))
 
 
 def cross_entropy(
@@ -107,36 +110,6 @@ def subtract_target(
     return p.scatter_add_(2, target, torch.full_like(target, share * (smoothing - 1), dtype=p.dtype))
 
 
-def _cut(n_positions: int, width: int, most: int) -> Iterator[slice]:
-    step = max(1, most // width)
-    return (slice(begin, min(begin + step, n_positions)) for begin in range(0, n_positions, step))
-
-
-# Cross-entropy with label smoothing and the projection to the vocabulary in one: see `projected_loss`.
-
-
-class _ProjectedCrossEntropy(ProjectedLoss):
-    @staticmethod
-    def forward(
-        ctx: Any,
-        hidden: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        target: Tensor,
-        smoothing: float,
-        counted: Tensor | None,
-    ) -> Tensor:
-        def loss_of(logits: Tensor, positions: slice) -> tuple[Tensor, Tensor]:
-            right = target[None, positions, None]
-            p, nats = cross_entropy(logits, right, smoothing)
-            logits_grad = subtract_target(p, right, smoothing)
-            if counted is not None:
-                nats, logits_grad = nats * counted[positions], logits_grad.mul_(counted[positions, None])
-            return nats.sum(), logits_grad
-
-        return loss_with_gradients(ctx, hidden, weight, bias, loss_of)
-
-
 def projected_cross_entropy(
     hidden: Float[Tensor, "N D"],
     weight: Float[Tensor, "V D"],
@@ -147,8 +120,6 @@ def projected_cross_entropy(
 ) -> Float[Tensor, ""]:
     """Σ H(q, softmax(hidden Wᵀ + b)) in nats, q = (1 - ε) one-hot(target) + ε / V (Szegedy et al. 2016, sec. 7).
 
-    Matrix products run in the precision of the surrounding autocast, everything else in single precision.
-
     Args:
         hidden: what is projected.
         weight: of the output layer.
@@ -157,32 +128,16 @@ def projected_cross_entropy(
         smoothing: ε.
         counted: positions whose loss counts; None: all.
     """
-    nats: Tensor = _ProjectedCrossEntropy.apply(hidden[None], weight, bias, target, smoothing, counted)
-    return nats
 
+    def loss_of(logits: Tensor, positions: slice) -> tuple[Tensor, Callable[[], Tensor]]:
+        right = target[None, positions, None]
+        p, nats = cross_entropy(logits, right, smoothing)
+        if counted is None:
+            return nats.sum(), lambda: subtract_target(p, right, smoothing)
+        mask = counted[positions]
+        return (nats * mask).sum(), lambda: subtract_target(p, right, smoothing).mul_(mask[:, None])
 
-# The loss of R-Drop and the projection to the vocabulary in one: see `projected_loss`.
-
-
-class _ProjectedRDrop(ProjectedLoss):
-    @staticmethod
-    def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, smoothing: float, alpha: float
-    ) -> Tensor:
-        def loss_of(logits: Tensor, positions: slice) -> tuple[Tensor, Tensor]:
-            right = target[None, positions, None].expand(2, -1, 1)
-            p, cross = cross_entropy(logits, right, smoothing)
-            # z₁ - z₂ and z₂ - z₁, times α / 4: they differ from log(p₁ / p₂) and log(p₂ / p₁) by a constant
-            apart = (logits - logits.flip(0)).mul_(alpha / 4)
-            # KL(p₁‖p₂) + KL(p₂‖p₁) = Σ (p₁ - p₂) log(p₁ / p₂), in which a constant would cancel
-            expected = (p * apart).sum(-1, keepdim=True)
-            nats = cross.sum() / 2 + expected.sum()
-            # ½ (p₁ - q) + α/4 (p₁ - p₂ + p₁ (z₁ - z₂ - its mean under p₁)), and with 1 and 2 exchanged
-            logits_grad = apart.sub_(expected - (alpha / 4 + 0.5)).mul_(p).sub_(p.flip(0), alpha=alpha / 4)
-            subtract_target(logits_grad, right, smoothing, 0.5)
-            return nats, logits_grad
-
-        return loss_with_gradients(ctx, hidden, weight, bias, loss_of)
+    return _projected(hidden[None], weight, bias, loss_of)
 
 
 def projected_r_drop(
@@ -196,8 +151,7 @@ def projected_r_drop(
     """Σ ½ (H(q, p₁) + H(q, p₂)) + α/4 (KL(p₁‖p₂) + KL(p₂‖p₁)) in nats: half of Liang et al. 2021, eq. 4.
 
     p₁ and p₂ are softmax(hidden Wᵀ + b) of the two passes over a position, and q is the smoothed target as in
-    `projected_cross_entropy`; without dropout the loss equals that one. Matrix products run in the precision of the
-    surrounding autocast, everything else in single precision or better.
+    `projected_cross_entropy`; without dropout the loss equals that one.
 
     Args:
         hidden: what is projected, the same positions twice.
@@ -207,8 +161,23 @@ def projected_r_drop(
         smoothing: ε.
         alpha: α, weight of the divergence.
     """
-    nats: Tensor = _ProjectedRDrop.apply(hidden, weight, bias, target, smoothing, alpha)
-    return nats
+
+    def loss_of(logits: Tensor, positions: slice) -> tuple[Tensor, Callable[[], Tensor]]:
+        right = target[None, positions, None].expand(2, -1, 1)
+        p, cross = cross_entropy(logits, right, smoothing)
+        # z₁ - z₂ and z₂ - z₁, times α / 4: they differ from log(p₁ / p₂) and log(p₂ / p₁) by a constant
+        apart = (logits - logits.flip(0)).mul_(alpha / 4)
+        # KL(p₁‖p₂) + KL(p₂‖p₁) = Σ (p₁ - p₂) log(p₁ / p₂), in which a constant would cancel
+        expected = (p * apart).sum(-1, keepdim=True)
+
+        def gradient() -> Tensor:
+            # ½ (p₁ - q) + α/4 (p₁ - p₂ + p₁ (z₁ - z₂ - its mean under p₁)), and with 1 and 2 exchanged
+            logits_grad = apart.sub_(expected - (alpha / 4 + 0.5)).mul_(p).sub_(p.flip(0), alpha=alpha / 4)
+            return subtract_target(logits_grad, right, smoothing, 0.5)
+
+        return cross.sum() / 2 + expected.sum(), gradient
+
+    return _projected(hidden, weight, bias, loss_of)
 
 
 class Loss(NamedTuple):
@@ -240,14 +209,7 @@ def mean_loss(loss_of: Callable[[Any, Any], Loss], batches: Iterable[Any]) -> fl
 def token_loss(
     hidden: Float[Tensor, "B T D"], output: nn.Linear, target: Int[Tensor, "B T"], smoothing: float = 0.0
 ) -> Loss:
-    """Return the loss of the correct tokens; where `target` is padding, nothing counts.
-
-    Args:
-        hidden: the decoder's (or encoder's) output, to be projected.
-        output: the projection to the vocabulary.
-        target: the correct tokens, PAD_ID where there is none.
-        smoothing: ε of label smoothing.
-    """
+    """Return the loss of the correct tokens, `hidden` projected by `output`; where `target` is padding, none counts."""
     real = target != PAD_ID
     if target.device.type == "cpu":
         nats = projected_cross_entropy(hidden[real], output.weight, output.bias, target[real], smoothing)
@@ -268,7 +230,7 @@ class TranslationObjective:
         self.smoothing = smoothing
 
     def __call__(self, net: Transformer, batch: Batch, _memory: None = None) -> Loss:
-        """Return the summed loss in nats and the number of target tokens, padding not counted."""
+        """Return the summed loss in nats and the number of target tokens."""
         hidden = net.hidden(batch.src, batch.tgt[:, :-1])
         return token_loss(hidden, net.output, batch.tgt[:, 1:], self.smoothing if net.training else 0.0)
 
@@ -288,7 +250,7 @@ class RDropObjective:
         self.alpha = alpha
 
     def __call__(self, net: Transformer, batch: Batch, _memory: None = None) -> Loss:
-        """Return the summed loss in nats and the number of target tokens, each counted once, padding not counted."""
+        """Return the summed loss in nats and the number of target tokens, each counted once."""
         if not net.training:
             return TranslationObjective()(net, batch)
         src, tgt = batch.src.repeat(2, 1), batch.tgt.repeat(2, 1)
@@ -302,15 +264,7 @@ class RDropObjective:
 
 
 def build_objective(label_smoothing: float = 0.0, r_drop: float = 0.0) -> Objective:
-    """Build the objective of a translator from its settings.
-
-    Args:
-        label_smoothing: ε of label smoothing.
-        r_drop: α of R-Drop; 0: a single pass.
-
-    Raises:
-        ValueError: when a value is out of range.
-    """
+    """Build the objective of a translator from its settings."""
     if not 0 <= label_smoothing < 1:
         raise ValueError(f"label_smoothing={label_smoothing}: give at least 0 (none) and below 1, such as 0.1")
     if not 0 <= r_drop < math.inf:
@@ -318,11 +272,8 @@ def build_objective(label_smoothing: float = 0.0, r_drop: float = 0.0) -> Object
     return RDropObjective(label_smoothing, r_drop) if r_drop else TranslationObjective(label_smoothing)
 
 
-# What a BERT minimises (Devlin et al. 2019, 3.1): the loss of masked tokens and of next-sentence prediction.
-
-
 class MaskedLanguageObjective:
-    """Cross-entropy of masked tokens and, in training mode, of next sentences; in eval mode, of tokens alone.
+    """Cross-entropy of masked tokens and, in training mode, of next sentences (Devlin et al. 2019, 3.1).
 
     An example's next-sentence loss is weighted by its number of masked tokens, so that the sum does not depend on how
     examples were batched.
@@ -343,9 +294,6 @@ class MaskedLanguageObjective:
         return loss._replace(nats=loss.nats + (apart * hidden.sum(1)).sum())
 
 
-# What a classifier minimises: the cross-entropy of the right class.
-
-
 class ClassificationObjective:
     """Cross-entropy of the class of each text; every text counts the same, however long it is."""
 
@@ -355,11 +303,8 @@ class ClassificationObjective:
         return Loss(nats, torch.tensor(len(batch.label), device=nats.device))
 
 
-# What a Transformer-XL minimises (Dai et al. 2019, 3.2): the loss of the next token, given earlier segments.
-
-
 class RecurrentObjective:
-    """Cross-entropy of the next token, padding not counted; each batch passes its memory to the one that continues it.
+    """Cross-entropy of the next token, given earlier segments (Dai et al. 2019, 3.2); the memory is passed on.
 
     Args:
         memory_length: positions that a network in eval mode remembers; None: as many as in training.
@@ -369,13 +314,7 @@ class RecurrentObjective:
         self.memory_length = memory_length
 
     def __call__(self, net: TransformerXL, batch: SegmentBatch, memory: Sequence[Any] | None = None) -> Loss:
-        """Return the summed loss in nats, the number of tokens, and the memory.
-
-        Args:
-            net: the network.
-            batch: the segments.
-            memory: of the batch before, as returned or as read from a checkpoint; None: there was none.
-        """
+        """Return the summed loss in nats, the number of tokens, and the memory, given that of the batch before."""
         before = net.start(len(batch.ids), batch.ids.device) if memory is None else Memory(*memory)
         kept = None if net.training else self.memory_length
         hidden, after = net(batch.ids, before, batch.document, memory_length=kept)

@@ -9,12 +9,10 @@ and applying a few of them in turn, with matrix products alone, brings all singu
 import math
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
@@ -22,7 +20,6 @@ from layers.decoder_block import DecoderBlock
 from layers.encoder_block import EncoderBlock
 from layers.multi_head_attention import MultiHeadAttention
 from layers.relative_position_bias import RelativePositionBias
-from utils.training.distributed import Processes
 
 # a, b, c of x ← a x + b x³ + c x⁵: the best polynomials for singular values down to 1/1000 of the whole, Amsel et al.
 # 2025 ("The Polar Express"), section 3.3
@@ -92,66 +89,25 @@ def hidden_matrices(net: nn.Module) -> dict[Tensor, Cut]:
     return cuts
 
 
-@dataclass
-class _Alike:
-    """Matrices of one shape, which are made orthogonal together.
-
-    Args:
-        parameters: the parameters that they are views of, each with its splitting function.
-        momentum: running mean of their gradients.
-    """
-
-    parameters: list[tuple[Tensor, Cut]]
-    momentum: Float[Tensor, "N R C"]
-
-    def gradient(self) -> Float[Tensor, "N R C"]:
-        """Return the gradients of all the matrices; zero where there is none."""
-        return torch.cat([cut(torch.zeros_like(p) if p.grad is None else p.grad) for p, cut in self.parameters])
-
-    def move(self, step: Float[Tensor, "N R C"]) -> None:
-        """Add a step to all the matrices."""
-        begin = 0
-        for parameter, cut in self.parameters:
-            weight = cut(parameter)
-            weight.add_(step[begin : begin + len(weight)])
-            begin += len(weight)
-
-    def shrink(self, share: Tensor) -> None:
-        """Shrink all the matrices by this share."""
-        for parameter, _ in self.parameters:
-            parameter.mul_(1 - share)
-
-
 class Muon:
     """Optimizer that moves matrices by orthogonal steps, with Nesterov momentum.
 
     Args:
-        matrices: the parameters, each with its splitting function.
+        matrices: the parameters, each with its splitting function. Those of one shape are made orthogonal together.
         momentum: share of the mean gradient that is kept at each update.
         weight_decay: each update shrinks each matrix by this share times the learning rate.
         dtype: of the products.
-        processes: those that train together with the same gradients: each makes some of the matrices orthogonal.
     """
 
-    def __init__(
-        self,
-        matrices: dict[Tensor, Cut],
-        momentum: float,
-        weight_decay: float,
-        dtype: torch.dtype,
-        processes: Processes | None = None,
-    ) -> None:
+    def __init__(self, matrices: dict[Tensor, Cut], momentum: float, weight_decay: float, dtype: torch.dtype) -> None:
         self.momentum = momentum
         self.weight_decay = weight_decay
         self.dtype = dtype
-        self.processes = processes or Processes()
         by_shape: dict[torch.Size, list[tuple[Tensor, Cut]]] = defaultdict(list)
         for parameter, cut in matrices.items():
             by_shape[cut(parameter).shape[1:]].append((parameter, cut))
-        self._alike = [
-            _Alike(alike, torch.cat([torch.zeros_like(cut(parameter)) for parameter, cut in alike]))
-            for alike in by_shape.values()
-        ]
+        self._groups = list(by_shape.values())
+        self._means = [torch.cat([torch.zeros_like(cut(p)) for p, cut in group]) for group in self._groups]
 
     @torch.no_grad()
     def step(self, learning_rate: float, divisor: Tensor, finite: Bool[Tensor, ""]) -> None:
@@ -163,29 +119,24 @@ class Muon:
             finite: whether the gradients are finite; if not, nothing changes.
         """
         keeps, rate = (1 - self.momentum) * finite, learning_rate * finite
-        directions = []
-        for alike in self._alike:
-            gradient = alike.gradient().div_(divisor).masked_fill_(~finite, 0)
-            alike.momentum.lerp_(gradient, keeps)
-            directions.append(self._orthogonal_together(gradient.lerp_(alike.momentum, self.momentum)))
-        self.processes.all_reduce(directions)
-        for alike, direction in zip(self._alike, directions, strict=True):
+        for group, mean in zip(self._groups, self._means, strict=True):
+            gradient = torch.cat([cut(torch.zeros_like(p) if p.grad is None else p.grad) for p, cut in group])
+            gradient = gradient.div_(divisor).masked_fill_(~finite, 0)
+            mean.lerp_(gradient, keeps)
+            direction = orthogonal(gradient.lerp_(mean, self.momentum), self.dtype)
             size = _SIZE * math.sqrt(direction.size(2))
-            if self.weight_decay:
-                alike.shrink(rate * self.weight_decay)
-            alike.move(direction * (-rate * size).to(self.dtype))
-
-    def _orthogonal_together(self, x: Float[Tensor, "N R C"]) -> Float[Tensor, "N R C"]:
-        """Orthogonalise this process's share of the matrices, with zeros in place of the other processes' shares."""
-        rank, size = self.processes.rank, self.processes.size
-        begin, end = len(x) * rank // size, len(x) * (rank + 1) // size
-        return F.pad(orthogonal(x[begin:end], self.dtype), (0, 0, 0, 0, begin, len(x) - end))
+            steps = direction * (-rate * size).to(self.dtype)
+            parts = steps.split([len(cut(p)) for p, cut in group])
+            for (parameter, cut), part in zip(group, parts, strict=True):
+                if self.weight_decay:
+                    parameter.mul_(1 - rate * self.weight_decay)
+                cut(parameter).add_(part)
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything needed to resume from here."""
-        return {"momentum": [alike.momentum for alike in self._alike]}
+        return {"momentum": self._means}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume from the `state_dict` of an optimizer of the same network."""
-        for alike, momentum in zip(self._alike, state["momentum"], strict=True):
-            alike.momentum.copy_(momentum)
+        for mean, saved in zip(self._means, state["momentum"], strict=True):
+            mean.copy_(saved)

@@ -1,6 +1,6 @@
-"""From a summed gradient to new weights: mean, clipping, step, moving average; non-finite gradients are skipped."""
+"""From a summed gradient to new weights: mean, clipping, AdamW or Muon, moving average."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -8,22 +8,15 @@ import torch
 from torch import Tensor, nn
 
 from utils.device import Precision, product_dtype
-from utils.training.distributed import Processes
 from utils.training.muon import Muon, hidden_matrices
-from utils.training.plan import OptimizerConfig, build_adam, learning_rate
-
-# Moving average of the weights (Polyak & Juditsky 1992): it translates better than the latest weights.
+from utils.training.plan import OptimizerConfig, learning_rate
 
 
 class MovingAverage:
-    """x̄ ← d x̄ + (1 - d) x after each update.
+    """x̄ ← d x̄ + (1 - d) x after each update (Polyak & Juditsky 1992): it translates better than the latest weights.
 
     d is min(decay, (1 + n) / (10 + n)) after n updates, so that the initial weights are soon forgotten; skipped updates
-    count as well.
-
-    Args:
-        net: its parameters are averaged, tied ones once; its buffers are not.
-        decay: share of the average that is kept at each update.
+    count as well. The parameters are averaged, tied ones once; buffers are not.
     """
 
     def __init__(self, net: nn.Module, decay: float) -> None:
@@ -38,11 +31,7 @@ class MovingAverage:
 
     @torch.no_grad()
     def update(self, moved: Tensor) -> None:
-        """Average in the weights after an update, without waiting for the device.
-
-        Args:
-            moved: whether the weights were updated; if not, the average stays.
-        """
+        """Average in the weights after an update, without waiting for the device; if none has moved, do nothing."""
         decay = min(self.decay, (1 + self.n_updates) / (10 + self.n_updates))
         self.n_updates += 1
         averages, share = list(self._average.values()), (1 - decay) * moved
@@ -61,7 +50,7 @@ class MovingAverage:
         finally:
             self._point_at(own)
 
-    def _point_at(self, tensors: dict[str, torch.Tensor]) -> None:
+    def _point_at(self, tensors: dict[str, Tensor]) -> None:
         for name, weight in self._weights.items():
             weight.data = tensors[name]
 
@@ -76,45 +65,50 @@ class MovingAverage:
             average.copy_(state["average"][name])
 
 
+def build_adam(parameters: Iterable[nn.Parameter], config: OptimizerConfig) -> torch.optim.Adam:
+    """Build Adam (Kingma & Ba 2015; Loshchilov & Hutter 2019) in one fused kernel; each step sets its learning rate.
+
+    Without weight decay there is a single group; with it, matrices are the first group and the rest the second.
+    """
+    parameters = list(parameters)
+    groups = [{"params": parameters, "weight_decay": 0.0}]
+    if config.weight_decay:
+        groups = [
+            {"params": [p for p in parameters if p.dim() > 1], "weight_decay": config.weight_decay},
+            {"params": [p for p in parameters if p.dim() <= 1], "weight_decay": 0.0},
+        ]
+    return torch.optim.AdamW(groups, lr=config.peak_lr, betas=config.betas, eps=config.eps, fused=True)
+
+
 # Micikevicius et al. 2018, 3.2; lower than is usual because losses are summed over tokens, not averaged
 _FIRST_SCALE = 2.0**8
 _GROW_AFTER = 2000  # updates with a finite gradient
 
 
-class GuardedOptimizer:
-    """Adam, with or without Muon, for gradients of summed losses. It never waits for the device.
+class Optimizer:
+    """Adam, with or without Muon, for gradients of summed losses; skips non-finite ones. It never waits for the device.
 
     Division by the number of tokens, clipping and the loss scale are one factor, which Adam's fused kernel applies
-    itself; the kernel also skips an update whose gradient is not finite, which is then counted.
+    itself (which is why `torch.amp.GradScaler`, with a kernel of its own for each of them, is not used); the kernel
+    also skips an update whose gradient is not finite, which is then counted.
 
     Args:
         net: the network whose parameters are trained.
         config: the settings.
-        d_model: width of the network, needed by Noam's schedule.
         precision: of the matrix products of training, and of Muon's. With fp16, losses are scaled up before the
             backward pass, so that gradients in half precision do not vanish.
-        processes: those that train together with the same gradients, and share the work of Muon.
     """
 
-    def __init__(
-        self,
-        net: nn.Module,
-        config: OptimizerConfig,
-        d_model: int,
-        precision: Precision = "auto",
-        processes: Processes | None = None,
-    ) -> None:
+    def __init__(self, net: nn.Module, config: OptimizerConfig, precision: Precision = "auto") -> None:
         self.config = config
         self._parameters = list(net.parameters())
         device = self._parameters[0].device
         self.muon: Muon | None = None
         matrices = hidden_matrices(net) if config.kind == "muon" else {}
         if matrices:
-            dtype = product_dtype(device, precision)
-            self.muon = Muon(matrices, config.momentum, config.weight_decay, dtype, processes)
+            self.muon = Muon(matrices, config.momentum, config.weight_decay, product_dtype(device, precision))
         self.adam = build_adam([p for p in self._parameters if p not in matrices], config)
         self.average = None if config.ema_decay is None else MovingAverage(net, config.ema_decay)
-        self._d_model = d_model
         self._half = precision == "fp16"
         self.loss_scale = torch.full((), _FIRST_SCALE if self._half else 1.0, device=device)
         self.skipped = torch.zeros((), dtype=torch.int64, device=device)  # updates so far
@@ -142,14 +136,11 @@ class GuardedOptimizer:
                 parameter.grad = torch.zeros_like(parameter)
 
     def step(self, step: int, tokens: Tensor) -> Tensor:
-        """Update the weights.
+        """Make the update of this number, from 1, and return the norm of the mean gradient before clipping.
 
         Args:
-            step: number of this update, from 1.
+            step: number of the update.
             tokens: number of tokens that the loss was summed over.
-
-        Returns:
-            The norm of the mean gradient before clipping.
         """
         divisor = tokens * self.loss_scale
         norm = nn.utils.get_total_norm(self.gradients()) / divisor
@@ -160,7 +151,7 @@ class GuardedOptimizer:
         self.adam.grad_scale = divisor  # type: ignore[attr-defined]
         self.adam.found_inf = (~finite).float()  # type: ignore[attr-defined]
         for group in self.adam.param_groups:
-            group["lr"] = learning_rate(step, self.config, self._d_model)
+            group["lr"] = learning_rate(step, self.config)
         self.adam.step()
         if self.muon is not None:
             self.muon.step(self.learning_rate, divisor, finite)
@@ -198,11 +189,7 @@ class GuardedOptimizer:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Resume from a `state_dict`; if it has no moving average, one starts from the present weights.
-
-        Raises:
-            ValueError: when it is of another kind of optimizer, or only one of the two has weight decay.
-        """
+        """Resume from a `state_dict`; if it has no moving average, one starts from the present weights."""
         was = "adam" if state.get("muon") is None else "muon"  # states from before Muon do not have it
         if was != (now := "adam" if self.muon is None else "muon"):
             raise ValueError(

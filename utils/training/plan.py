@@ -1,16 +1,10 @@
 """How long to train, at which learning rate, with which optimizer settings, and how far a training has come."""
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
-import torch
-from torch import nn
-
 from utils.device import Device, Precision
-
-# Adam (Kingma & Ba 2015) with decoupled weight decay (Loshchilov & Hutter 2019), and the optimizer settings.
 
 OptimizerKind = Literal["adam", "muon"]
 
@@ -23,13 +17,12 @@ class OptimizerConfig:
         kind: adam, for all weights; or muon, for the matrices of hidden layers (each update then learns more and takes
             longer), with adam for embeddings, output, biases and norms at the same learning rate.
         schedule: course of the learning rate after the linear warm-up: inverse_sqrt, falling with the inverse square
-            root of the step; noam, the same by the formula of Vaswani et al. (its peak follows from d_model and
-            warmup_steps); cosine, half a cosine down to final_lr; trapezoid, staying at the peak and falling to
-            final_lr over the last updates, of which a training without an end has none (see `train.py --branch`);
-            constant, staying at the peak.
-        peak_lr: learning rate at the end of the warm-up (not used by noam).
+            root of the step (Vaswani et al. 2017, eq. 3, is the same with peak_lr = (d_model · warmup_steps)^-½);
+            cosine, half a cosine down to final_lr; trapezoid, staying at the peak and falling to final_lr over the
+            last updates, of which a training without an end has none (see `train.py --branch`); constant, staying
+            at the peak.
+        peak_lr: learning rate at the end of the warm-up.
         warmup_steps: updates of linear warm-up; 0: start at the peak.
-        noam_factor: factor by which the learning rate of the paper is multiplied (noam only).
         decay_steps: updates over which the rate falls to final_lr. cosine: from the end of the warm-up; null: until
             training.max_steps. trapezoid: the last ones before training.max_steps; null: a fifth of them.
         decay_from: update after which a trapezoid falls; null: decay_steps before training.max_steps.
@@ -45,10 +38,9 @@ class OptimizerConfig:
     """
 
     kind: OptimizerKind = "adam"
-    schedule: Literal["inverse_sqrt", "noam", "cosine", "trapezoid", "constant"] = "inverse_sqrt"
+    schedule: Literal["inverse_sqrt", "cosine", "trapezoid", "constant"] = "inverse_sqrt"
     peak_lr: float = 7e-4
     warmup_steps: int = 4000
-    noam_factor: float = 1.0
     decay_steps: int | None = None
     decay_from: int | None = None
     final_lr: float = 0.0
@@ -61,7 +53,7 @@ class OptimizerConfig:
 
     def __post_init__(self) -> None:
         """Refuse values that make no sense."""
-        positive = ("peak_lr", "noam_factor", "eps", *(["clip_norm"] if self.clip_norm is not None else []))
+        positive = ("peak_lr", "eps", *(["clip_norm"] if self.clip_norm is not None else []))
         for name in positive:
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name}={getattr(self, name)}: give a number above 0")
@@ -86,14 +78,7 @@ class OptimizerConfig:
                 raise ValueError(f"final_lr={self.final_lr} is above peak_lr={self.peak_lr}: give at most that")
 
     def ending_at(self, max_steps: int | None) -> Self:
-        """Return the settings with the place of the decay filled in, so that it ends with the training.
-
-        Args:
-            max_steps: number of updates of the training, if known.
-
-        Raises:
-            ValueError: when a cosine needs max_steps and it is unknown, or the warm-up takes all of them.
-        """
+        """Return the settings with the place of the decay filled in, so that it ends with the training."""
         if self.schedule == "trapezoid" and max_steps is not None and self.decay_from is None:
             decay_steps = self.decay_steps or max(1, max_steps // 5)
             return replace(self, decay_steps=decay_steps, decay_from=max(0, max_steps - decay_steps))
@@ -112,61 +97,31 @@ class OptimizerConfig:
         return replace(self, decay_steps=max_steps - self.warmup_steps)
 
 
-def build_adam(parameters: Iterable[nn.Parameter], config: OptimizerConfig) -> torch.optim.Adam:
-    """Build Adam for some parameters, in one fused kernel; the learning rate of its groups is set before each step.
+def learning_rate(step: int, config: OptimizerConfig) -> float:
+    """Learning rate of an update, numbered from 1: a function of the step alone, so that resuming needs no state.
 
-    Without weight decay there is a single group; with it, matrices are the first group and the rest the second.
-    """
-    parameters = list(parameters)
-    groups = [{"params": parameters, "weight_decay": 0.0}]
-    if config.weight_decay:
-        groups = [
-            {"params": [p for p in parameters if p.dim() > 1], "weight_decay": config.weight_decay},
-            {"params": [p for p in parameters if p.dim() <= 1], "weight_decay": 0.0},
-        ]
-    return torch.optim.AdamW(groups, lr=config.peak_lr, betas=config.betas, eps=config.eps, fused=True)
-
-
-# The learning rate as a function of the step alone, so that resuming needs no saved state.
-
-
-def learning_rate(step: int, config: OptimizerConfig, d_model: int) -> float:
-    """Learning rate of an update: a linear warm-up to the peak, and then one of
+    It is a linear warm-up to the peak, and then one of
 
     - inverse_sqrt: peak · √(warmup / step);
-    - noam: factor · D^-½ · min(step^-½, step · warmup^-3/2), Vaswani et al. 2017, eq. 3 (the same with another peak);
     - cosine: final + ½ (peak - final) (1 + cos(π · (step - warmup) / decay)), Loshchilov & Hutter 2017, eq. 5,
       without restarts: afterwards it stays at `final`;
     - trapezoid: the peak until `from`, then final + (peak - final) (1 - √((step - from) / decay)), Hägele et al. 2024,
       eq. 2: a training that need not know its end, since any of its checkpoints can be given a decay of its own;
     - constant: the peak.
-
-    Args:
-        step: number of the update that is about to be made, from 1.
-        config: the schedule and its settings.
-        d_model: D, width of the network (noam).
-
-    Raises:
-        ValueError: when the length of a cosine is not set, see `OptimizerConfig.ending_at`.
     """
-    warmup = max(1, config.warmup_steps)
-    peak = config.peak_lr
-    if config.schedule == "noam":
-        peak = config.noam_factor * (d_model * warmup) ** -0.5
+    warmup, peak, final = max(1, config.warmup_steps), config.peak_lr, config.final_lr
     if step <= warmup:
         return peak * (step / warmup)
     if config.schedule == "cosine":
         if config.decay_steps is None:
             raise ValueError("schedule=cosine without decay_steps: give the number of updates after the warm-up")
         done = min(1.0, (step - warmup) / config.decay_steps)
-        return config.final_lr + (peak - config.final_lr) * (1 + math.cos(math.pi * done)) / 2
+        return final + (peak - final) * (1 + math.cos(math.pi * done)) / 2
     if config.schedule == "trapezoid" and config.decay_from is not None and config.decay_steps is not None:
         done = min(1.0, max(0, step - config.decay_from) / config.decay_steps)
-        return config.final_lr + (peak - config.final_lr) * (1 - math.sqrt(done))
-    return peak * math.sqrt(warmup / step) if config.schedule in ("inverse_sqrt", "noam") else peak
+        return final + (peak - final) * (1 - math.sqrt(done))
+    return peak * math.sqrt(warmup / step) if config.schedule == "inverse_sqrt" else peak
 
-
-# How long to train, and how often to validate and report.
 
 Criterion = Literal["bleu", "chrf", "loss", "accuracy"]  # decides which weights are the best
 
@@ -221,14 +176,7 @@ class TrainingConfig:
             raise ValueError(f"seed={self.seed}: give 0 or more")
 
     def require_score(self, *known: str) -> None:
-        """Refuse to select weights by a score that the task does not have.
-
-        Args:
-            known: the task's scores besides the loss.
-
-        Raises:
-            ValueError: when select_by is another score.
-        """
+        """Refuse to select weights by another score than the loss and those `known` to the task."""
         if self.select_by not in ("loss", *known):
             raise ValueError(
                 f"select_by={self.select_by} is not scored by this task: give {', '.join((*known, 'loss'))}"
@@ -261,9 +209,6 @@ class TranslationTrainingConfig(TrainingConfig):
             raise ValueError(f"bleu_sentences={self.bleu_sentences}: give at least 1, or null for all")
         if self.n_samples < 0:
             raise ValueError(f"n_samples={self.n_samples}: give 0 or more")
-
-
-# How far a training has come.
 
 
 @dataclass

@@ -2,72 +2,81 @@
 
 import gzip
 import os
+import re
+import resource
 import shutil
 import statistics
+import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile, schedule
 
 from utils.command import duration
-from utils.dataset.batch import AnyBatch, AnyEpoch, filling, size
-from utils.device import synchronize
+from utils.dataset.batch import AnyBatch, AnyEpoch, BatchSettings, filling, size
+from utils.device import is_out_of_memory, synchronize
 from utils.file import atomic_file
-from utils.training.device_memory import forget_peak, peak_memory, total_memory
 from utils.training.report import Observer
-
-# What a training will take in parameters, shapes, memory and time, measured by a few updates that are discarded.
 
 LOOKED_AT = 200  # batches, to find the smallest and the median
 TIMED = 3  # updates
 MIB = 2**20
+_PEAK = re.compile(r"VmHWM:\s+(\d+) kB")
 
 
-class Learner(Protocol):
-    """The part of a Trainer that is needed here."""
-
-    net: nn.Module
-    device: torch.device
-
-    def train_step(self, micro_batches: Iterable[AnyBatch]) -> object:
-        """Make one update."""
-
-
-def rehearse(
-    trainer: Learner, epoch: AnyEpoch, accumulate: int, say: Callable[[str], None], n_processes: int = 1
+def dry_run(
+    net: nn.Module,
+    train_step: Callable[[list[AnyBatch]], object],
+    epoch: AnyEpoch,
+    accumulate: int,
+    log: Callable[[str], None],
+    n_processes: int = 1,
 ) -> None:
     """Report what the training will take. This changes the weights; no file is written.
 
     Args:
-        trainer: makes a few updates.
+        net: what is trained.
+        train_step: makes an update from some batches.
         epoch: a pass over the training text.
         accumulate: batches per update.
-        say: called with the report.
+        log: called with the report.
         n_processes: number of processes that share the batches.
     """
-    n_updates = -(-len(epoch) // accumulate)
+    device, n_updates, own = next(net.parameters()).device, -(-len(epoch) // accumulate), accumulate // n_processes
     smallest, median = _smallest_and_median(epoch)
     largest = epoch[epoch.largest()]
-    say(parameter_table(trainer.net))
+    log(parameter_table(net))
     of = f" of {accumulate}" if accumulate > 1 else ""
-    say(
+    log(
         f"an epoch: {len(epoch):,} batches, {n_updates:,} updates{of}, padding {epoch.padding:.1%}\n"
         f"  smallest batch  {size(smallest)}\n"
         f"  median batch    {size(median)}\n"
         f"  largest batch   {size(largest)}"
     )
-    forget_peak(trainer.device)
-    own = accumulate // n_processes
-    slowest = _seconds(trainer, [largest] * own, 1)
-    usual = _seconds(trainer, [median] * own, TIMED)
-    peak, total = (n / MIB for n in (peak_memory(trainer.device), total_memory(trainer.device)))
-    say(
+    forget_peak(device)
+
+    def seconds(batch: AnyBatch, n: int) -> float:
+        """Return the median time of n updates, after one that allocates buffers and compiles."""
+        train_step([batch] * own)
+        times = []
+        for _ in range(n):
+            synchronize(device)
+            begin = time.perf_counter()
+            train_step([batch] * own)
+            synchronize(device)
+            times.append(time.perf_counter() - begin)
+        return statistics.median(times)
+
+    slowest, usual = seconds(largest, 1), seconds(median, TIMED)
+    peak, total = (n / MIB for n in (peak_memory(device), total_memory(device)))
+    log(
         f"an update: {usual:.3g} s at the median batch, {slowest:.3g} s at the largest\n"
         f"  memory          {peak:,.0f} MiB at most, of {total:,.0f} MiB\n"
         f"  an epoch takes  {duration(n_updates * usual)}, validations not included"
@@ -96,20 +105,43 @@ def _smallest_and_median(epoch: AnyEpoch) -> tuple[AnyBatch, AnyBatch]:
     return epoch[by_size[0]], epoch[by_size[len(by_size) // 2]]
 
 
-def _seconds(trainer: Learner, micro_batches: list[AnyBatch], n: int) -> float:
-    """Return the median time of n updates from these batches, after one that allocates buffers and compiles."""
-    trainer.train_step(micro_batches)
-    times = []
-    for _ in range(n):
-        synchronize(trainer.device)
-        begin = time.perf_counter()
-        trainer.train_step(micro_batches)
-        synchronize(trainer.device)
-        times.append(time.perf_counter() - begin)
-    return statistics.median(times)
+@contextmanager
+def explained_out_of_memory(micro_batches: Sequence[AnyBatch], config: BatchSettings) -> Iterator[None]:
+    """Within the block, which makes an update, running out of memory is an error that names batch and remedy."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not (micro_batches and is_out_of_memory(error)):  # a process among several may have no batch
+            raise
+        largest = max(micro_batches, key=lambda batch: filling(batch)[1])
+        raise ValueError(f"out of memory at a batch of {size(largest)}: {config.remedy()}") from error
 
 
-# Where the time of a training goes: some updates, recorded operation by operation.
+def forget_peak(device: torch.device) -> None:
+    """Reset what `peak_memory` measures, where the system can."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        return
+    with suppress(OSError):  # Linux only
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def peak_memory(device: torch.device) -> int:
+    """Return the peak memory in bytes since `forget_peak`: of tensors on a GPU, of the whole process on a CPU."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    with suppress(OSError, TypeError):  # Linux only; there, getrusage's peak includes the parent process's
+        return 1024 * int(_PEAK.search(Path("/proc/self/status").read_text())[1])  # type: ignore[index]
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak
+
+
+def total_memory(device: torch.device) -> int:
+    """Return the memory of the device in bytes."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_properties(device).total_memory
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
 
 RANGES = ("data", "forward", "backward", "optimizer")  # the names that the Trainer gives its parts for the profiler
 SKIPPED, RECORDED = 3, 5  # updates; the first ones also allocate buffers and compile
@@ -125,13 +157,13 @@ class Tracer(Observer):
     Args:
         path: where to write the trace, in the format of Chrome and Perfetto, compressed.
         device: where the training runs.
-        say: called with a summary of what takes most of the time.
+        log: called with a summary of what takes most of the time.
     """
 
-    def __init__(self, path: Path, device: torch.device, say: Callable[[str], None]) -> None:
+    def __init__(self, path: Path, device: torch.device, log: Callable[[str], None]) -> None:
         self._path = path
         self._device = device.type
-        self._say = say
+        self._log = log
         activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (device.type == "cuda")
         course = schedule(wait=SKIPPED - 1, warmup=1, active=RECORDED)
         self._profile = profile(activities=activities, schedule=course, on_trace_ready=self._write)
@@ -151,7 +183,7 @@ class Tracer(Observer):
         if self._steps < SKIPPED + RECORDED:
             self._profile.stop()
         if self._steps <= SKIPPED:
-            self._say(f"No trace: the training ended before update {SKIPPED + 1}, the first to be recorded")
+            self._log(f"No trace: the training ended before update {SKIPPED + 1}, the first to be recorded")
 
     def _write(self, recorded: Any) -> None:  # torch's profile is untyped
         n_updates = self._steps - SKIPPED
@@ -162,18 +194,12 @@ class Tracer(Observer):
             recorded.export_chrome_trace(str(plain))
             with plain.open("rb") as source, gzip.open(draft, "wb") as packed:
                 shutil.copyfileobj(source, packed)
-        self._say(_summary(recorded.key_averages(), n_updates, self._device))
-        self._say(f"Trace: {self._path}; open it at https://ui.perfetto.dev or, in Chrome, at chrome://tracing")
+        self._log(_summary(recorded.key_averages(), n_updates, self._device))
+        self._log(f"Trace: {self._path}; open it at https://ui.perfetto.dev or, in Chrome, at chrome://tracing")
 
 
 def _summary(averages: Any, n_updates: int, device: str) -> str:
-    """Return the time of each part of an update, and the operations that take most of its time themselves.
-
-    Args:
-        averages: the profiler's sums by operation.
-        n_updates: number of updates recorded.
-        device: the device whose time counts.
-    """
+    """Return the time of each part of an update, and the operations that take most of its time themselves."""
     measure = "self_device_time_total" if device == "cuda" else "self_cpu_time_total"
     parts = {event.key: event.cpu_time_total / 1e3 / n_updates for event in averages if event.key in RANGES}
     operations = [event for event in averages if not event.is_user_annotation]

@@ -7,6 +7,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,10 +18,8 @@ from tqdm import tqdm
 from utils.command import duration, print_above_bars
 from utils.dataset.batch import AnyBatch, filling
 from utils.file import write_text
-from utils.training.optimizer import GuardedOptimizer
+from utils.training.optimizer import Optimizer
 from utils.training.plan import Progress, TrainingConfig
-
-# Result of a validation: loss on held-out text, scores, and sample translations.
 
 # names in logs and settings, and names to show
 SCORES = {
@@ -72,10 +71,7 @@ class Validation(NamedTuple):
         return "  ".join([f"PPL {self.perplexity:.2f}", *scores])
 
 
-Judge = Callable[[float], Validation]  # gives the scores of the network as it is now, told its loss
-
-
-# Observers are notified of what happens during training: terminal, logs, checkpoints, a picture, a trace.
+Validate = Callable[[float], Validation]  # gives the scores of the network as it is now, told its loss
 
 
 class StepReport(NamedTuple):
@@ -91,7 +87,7 @@ class StepReport(NamedTuple):
 
 
 class Observer:
-    """Base of the observers, which override what they want to know."""
+    """Base of those that are notified of what happens during training, which override what they want to know."""
 
     def on_update(self) -> None:
         """Handle an update."""
@@ -106,15 +102,47 @@ class Observer:
         """Handle the end of the training, interrupted or not."""
 
 
-# Sums over the updates between two reports, read from the device only when a report is due.
+class Decoration(Observer):
+    """An observer that a training can do without: if it fails, a line says so, and it is not called again."""
+
+    def __init__(self, make: Callable[[], Observer]) -> None:
+        self._observer: Observer | None = None
+        with self._guarded():
+            self._observer = make()
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            name = "an observer" if self._observer is None else type(self._observer).__name__
+            self._observer = None
+            reason = next(iter(str(error).splitlines()), type(error).__name__)
+            print_above_bars(f"The training continues without {name}: {reason}")
+
+    def on_update(self) -> None:
+        """Pass it on."""
+        with self._guarded():
+            (self._observer or Observer()).on_update()
+
+    def on_step(self, progress: Progress, report: StepReport) -> None:
+        """Pass it on."""
+        with self._guarded():
+            (self._observer or Observer()).on_step(progress, report)
+
+    def on_validation(self, progress: Progress, validation: Validation) -> None:
+        """Pass it on."""
+        with self._guarded():
+            (self._observer or Observer()).on_validation(progress, validation)
+
+    def close(self) -> None:
+        """Pass it on."""
+        with self._guarded():
+            (self._observer or Observer()).close()
 
 
 class Meter:
-    """Counts updates into a Progress and collects the figures of a report.
-
-    Args:
-        progress: advanced by each update.
-    """
+    """Counts updates into a Progress and sums up the figures of a report, read from the device only when it is due."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
@@ -134,15 +162,7 @@ class Meter:
     def count(
         self, target_tokens: int, micro_batches: Sequence[AnyBatch], nats: Tensor, tokens: Tensor, norm: Tensor
     ) -> None:
-        """Count an update.
-
-        Args:
-            target_tokens: number of target tokens in the update, over all processes.
-            micro_batches: the batches of this process, whose padding is counted.
-            nats: loss summed over the update.
-            tokens: number of tokens that it was summed over.
-            norm: of the gradient; if it is not finite, the update was skipped.
-        """
+        """Count an update of all processes; `micro_batches`, whose padding is counted, are those of this process."""
         now = time.monotonic()
         self._seconds += now - self._clock
         self._progress.seconds += now - self._clock
@@ -159,7 +179,7 @@ class Meter:
             real, padded = filling(batch)
             self._real, self._padded = self._real + real, self._padded + padded
 
-    def report(self, optimizer: GuardedOptimizer) -> StepReport:
+    def report(self, optimizer: Optimizer) -> StepReport:
         """Return the figures since the last report, and start over."""
         report = StepReport(
             loss=(self._nats / self._tokens).item(),
@@ -184,17 +204,10 @@ class Meter:
             setattr(self, f"_{name}", value)
 
 
-# Output of a training on the terminal.
-
-
 class Terminal(Observer):
     """A progress bar on a terminal, or a line now and then in a log file; each validation as a small block of text.
 
-    Args:
-        plan: limits of the training.
-        steps_per_epoch: updates in a pass over the training text.
-        unit: name of what is predicted.
-        skipped: updates that were skipped before a resume, and reported then.
+    `skipped` updates were skipped, and reported, before a resume; `unit` is the name of what is predicted.
     """
 
     REPORTS_PER_LINE = 5  # where standard error is not a terminal
@@ -300,8 +313,6 @@ def terminal_columns() -> int:
         return 80
 
 
-# A training's log, in JSON Lines.
-
 LOG = "log.jsonl"  # in a run folder
 
 
@@ -325,11 +336,9 @@ def read_log(path: Path) -> list[tuple[str, dict[str, Any]]]:
 
 
 class JsonlLog(Observer):
-    """A line of JSON for every reported update and every validation; a resumed run continues the log.
+    """A line of JSON for every reported update and every validation.
 
-    Args:
-        path: of the file.
-        step: of the checkpoint that the run resumes from; later lines belong to lost updates, and are removed.
+    A run that is resumed from a step continues the log; later lines belong to lost updates, and are removed.
     """
 
     def __init__(self, path: Path, step: int) -> None:
@@ -369,17 +378,8 @@ def _finite(fields: Mapping[str, object]) -> dict[str, object]:
     }
 
 
-# Training curves for TensorBoard.
-
-
 class TensorBoardLog(Observer):
-    """Curves and texts for `tensorboard --logdir pickles`.
-
-    Args:
-        folder: where the event files go.
-        step: of the checkpoint that the run resumes from.
-        settings: the run's settings, as text.
-    """
+    """Curves and texts for `tensorboard --logdir pickles`, purged of what is later than the step resumed from."""
 
     def __init__(self, folder: Path, step: int, settings: str = "") -> None:
         # slow to import, and not needed for translating

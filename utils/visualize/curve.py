@@ -1,25 +1,21 @@
-"""Training curves of one or several runs, from their logs: `python -m utils.visualize.curve RUN RUN ...`."""
+"""Training curves of one or several runs, and the figure that every picture of the project is drawn on."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import cycle
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-import matplotlib.pyplot as plt
-import matplotlib_fontja
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
-from utils.command import Parser, run_command
-from utils.file import atomic_file, require_file
+from utils.file import atomic_file
 from utils.training.plan import Progress
-from utils.training.report import LOG, SCORES, Observer, StepReport, Validation, read_log
+from utils.training.report import LOG, SCORES, Observer, Validation, read_log
 from utils.visualize.run_title import distinct_names, titles
 
-# Figures with fonts and sizes that are independent of earlier pictures; equal data give equal files.
+if TYPE_CHECKING:  # Matplotlib is slow to import: only where a picture is drawn
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _DPI = 100
 
@@ -30,17 +26,17 @@ def drawing(
     inches: tuple[float, float],
     dpi: float = _DPI,
     layout: Literal["constrained"] | None = "constrained",
-) -> Iterator[Figure]:
-    """Yield a figure, which is saved as PNG if the block ends without an error.
+) -> Iterator["Figure"]:
+    """Yield a figure, which is saved as PNG if the block ends without an error; equal data give equal files.
 
-    Its fonts have glyphs for Japanese, and for SentencePiece's ▁.
+    Fonts and sizes are independent of earlier pictures, and have glyphs for Japanese and for SentencePiece's ▁.
 
     Args:
-        picture: file to write.
-        inches: width and height.
-        dpi: pixels per inch.
         layout: constrained: Matplotlib places axes and labels; None: the block does.
     """
+    import matplotlib.pyplot as plt
+    import matplotlib_fontja
+
     with plt.rc_context():
         plt.rcdefaults()
         matplotlib_fontja.japanize()
@@ -62,17 +58,8 @@ def sheet(
     columns: int = 1,
     widths: Sequence[float] | None = None,
     dpi: float = _DPI,
-) -> Iterator[list[Axes]]:
-    """Yield the axes of a drawing, row by row.
-
-    Args:
-        picture: file to write.
-        inches: width and height of the sheet.
-        rows: number of rows of axes.
-        columns: number of columns of axes.
-        widths: relative widths of the columns; None: all equal.
-        dpi: pixels per inch.
-    """
+) -> Iterator[list["Axes"]]:
+    """Yield the axes of a drawing, row by row, with columns of these relative widths."""
     with drawing(picture, inches, dpi) as figure:
         yield list(figure.subplots(rows, columns, squeeze=False, width_ratios=widths).flat)
 
@@ -111,6 +98,8 @@ def draw_curves(logs: Mapping[str, Path], picture: Path) -> None:
         logs: name of each run -> its log; several are overlaid, one colour each.
         picture: file to write.
     """
+    from matplotlib.lines import Line2D
+
     runs = [[record for _, record in read_log(log)] for log in logs.values()]
     logged = {name for records in runs for record in records for name in record}
     with drawing(picture, (11, 7), dpi=120) as figure:
@@ -140,58 +129,23 @@ def draw_curves(logs: Mapping[str, Path], picture: Path) -> None:
             figure.legend(frameon=False, handles=handles, loc="outside upper center", ncols=abreast)
 
 
-class CurvePicture(Observer):
-    """Redraws the curves at each validation.
+def draw_runs(folders: Sequence[Path], picture: Path) -> None:
+    """Draw the curves of runs by the names of their folders."""
+    names = distinct_names(folders)
+    if len(names) > _MOST_RUNS:
+        raise ValueError(f"{len(names)} runs: give at most {_MOST_RUNS}, more colours cannot be told apart")
+    for folder in folders:
+        if not (folder / LOG).is_file():
+            raise ValueError(f"no {LOG} in {folder}: give the folder of a run, such as one under pickles/")
+    draw_curves({title: folder / LOG for title, folder in zip(titles(names), folders, strict=True)}, picture)
 
-    Args:
-        log: JSON Lines log of the run; its observer must come before this one.
-        picture: file to write.
-    """
+
+class CurvePicture(Observer):
+    """Redraws the curves at each validation, from the log that an earlier observer writes."""
 
     def __init__(self, log: Path, picture: Path) -> None:
-        self._log = log
-        self._picture = picture
-
-    def on_step(self, progress: Progress, report: StepReport) -> None:
-        """Do nothing: drawing takes a second."""
+        self._log, self._picture = log, picture
 
     def on_validation(self, progress: Progress, validation: Validation) -> None:  # noqa: ARG002
         """Redraw the curves."""
         draw_curves({"": self._log}, self._picture)
-
-    def close(self) -> None:
-        """Do nothing: no file is open."""
-
-
-def build_parser() -> Parser:
-    """Build the parser: runs, and the picture to write."""
-    parser = Parser(
-        prog="utils.visualize.curve",
-        usage="python -m utils.visualize.curve RUN [RUN ...] --picture FILE",
-        description="Draw the training curves of one run, or of several overlaid.",
-    )
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folder of a run")
-    parser.add_argument("--picture", type=Path, required=True, metavar="FILE", help="PNG file to write")
-    return parser
-
-
-def main() -> None:
-    """Read the arguments and draw.
-
-    Raises:
-        ValueError: a run has no log, two have the same name, or there are too many.
-    """
-    arguments = build_parser().parse_args()
-    require_file(arguments.picture)
-    names = distinct_names(arguments.runs)
-    if len(names) > _MOST_RUNS:
-        raise ValueError(f"{len(names)} runs: give at most {_MOST_RUNS}, more colours cannot be told apart")
-    logs = {title: run / LOG for title, run in zip(titles(names), arguments.runs, strict=True)}
-    for log in logs.values():
-        if not log.is_file():
-            raise ValueError(f"no {LOG} in {log.parent}: give the folder of a run, such as one under pickles/")
-    draw_curves(logs, arguments.picture)
-
-
-if __name__ == "__main__":
-    run_command("curve", main)

@@ -38,7 +38,7 @@ def test_it_steps_as_torch_adam_does_by_default(config: TranslationConfig) -> No
     default = torch.optim.Adam([torch.zeros(1)]).defaults
     assert (config.optimizer.betas, config.optimizer.eps) == (default["betas"], default["eps"])
     assert config.optimizer.weight_decay == 0
-    assert {learning_rate(step, config.optimizer, config.model.d_model) for step in (1, 2, 227, 2270)} == {0.0005}
+    assert {learning_rate(step, config.optimizer) for step in (1, 2, 227, 2270)} == {0.0005}
 
 
 def test_no_training_batch_is_longer_than_the_table(config: TranslationConfig) -> None:

@@ -207,7 +207,7 @@ def test_a_cosine_comes_down_where_the_training_ends(home: Path) -> None:
     rates = {record["step"]: record["learning_rate"] for _, record in log if record["kind"] == "train"}
     ends = dict.fromkeys(range(1, 5), 4) | dict.fromkeys((5, 6), 6)
     config = OptimizerConfig(schedule="cosine", warmup_steps=1)
-    expected = {step: learning_rate(step, config.ending_at(end), 16) for step, end in ends.items()}
+    expected = {step: learning_rate(step, config.ending_at(end)) for step, end in ends.items()}
     assert rates == pytest.approx(expected)
     assert expected[4] == expected[6] == 0 < expected[5]
 

@@ -1,0 +1,238 @@
+"""Use what was trained besides translators: `python predict.py fill-mask | classify | generate | perplexity`."""
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jsonargparse import Namespace
+
+from const.corpora import VERSION
+from utils.command import Parser, aligned, require_options_at_least, run_command
+from utils.config import ClassificationConfig, LanguageConfig, MaskedLanguageConfig
+from utils.dataset.text import decoded_lines
+from utils.device import keep_freed_memory, pick_device
+from utils.file import require_file, write_json
+from utils.run import find_run, load_classifier, load_language_model
+from utils.search.sampling import SamplingConfig
+from utils.task.bert import MaskFiller
+from utils.task.classification import classify, confusion, labelled_batches, summary
+from utils.task.language import Remembered, continuations, draw_memory, perplexity_by_memory
+from utils.terminal.input import ask_for_lines
+from utils.terminal.option import SAMPLING, add_sampling_options, changed_by
+from utils.visualize.run_title import distinct_names
+
+
+class Verb(NamedTuple):
+    """A verb of the command."""
+
+    help: str
+    usage: str
+    add_options: Callable[[Parser], None]
+    act: Callable[[Namespace], None]
+
+
+def build_parser() -> Parser:
+    """Build the parser with all verbs and their options."""
+    parser = Parser(
+        prog="predict.py",
+        version=VERSION,
+        usage="python predict.py VERB ... (python predict.py VERB --help shows its options)",
+        description="Use what was trained besides translators: a BERT, a classifier, a language model.",
+        epilog="""examples:
+  python predict.py fill-mask "京都は[MASK]の古都である。"
+  python predict.py fill-mask "[MASK]時代の[MASK]。" --top 10 --run pickles/RUN
+  python predict.py fill-mask --hugging_face bert-base-uncased "Kyoto was the [MASK] of Japan."
+  python predict.py classify "法隆寺は聖徳太子が建てた寺である。"
+  python predict.py classify --texts test.text --labels test.labels
+  python predict.py generate "The temple was built in" --sentences 3 --samples 5 --top_p 0.9
+  python predict.py generate "Kyoto is" --greedy --memory_length 256 --run pickles/RUN
+  python predict.py perplexity --memory_lengths 0 16 64 256
+  python predict.py perplexity --run pickles/XL pickles/NO_MEMORY --picture memory.png --json memory.json""",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    verbs = parser.add_subcommands(dest="verb", title="verbs", metavar="VERB", description=argparse.SUPPRESS)
+    for name, verb in VERBS.items():
+        verb_parser = Parser(usage=f"python predict.py {name} {verb.usage}", description=verb.act.__doc__)
+        verb.add_options(verb_parser)
+        verbs.add_subcommand(name, verb_parser, help=verb.help)
+        verb_parser.prog = f"predict.py {name}"  # jsonargparse puts the usage there, which would precede errors
+    return parser
+
+
+def add_fill_mask_options(parser: Parser) -> None:
+    """Add the texts, and the BERT."""
+    parser.add_argument("texts", nargs="*", type=str, default=[], metavar="TEXT", help="text with one or more [MASK]s")
+    parser.add_argument("--run", type=Path, help="run of a BERT (default: the one trained last)")
+    parser.add_argument(
+        "--hugging_face", type=Path, metavar="FOLDER", help="folder with config.json, vocab.txt and model.safetensors"
+    )
+    parser.add_argument("--top", type=int, default=5, metavar="N", help="number of candidates for each mask")
+
+
+def fill_mask(arguments: Namespace) -> None:
+    """Fill in the [MASK]s of texts, or of lines of standard input; a mask is one token, ▁ marks where a word begins."""
+    require_options_at_least(arguments, top=1)
+    if arguments.run and arguments.hugging_face:
+        raise ValueError(f"--run {arguments.run} and --hugging_face {arguments.hugging_face} at once: give one of them")
+    device = pick_device("auto")
+    if arguments.hugging_face:
+        filler = MaskFiller.of_hugging_face(arguments.hugging_face, device)
+    else:
+        filler = MaskFiller.of_run(find_run(arguments.run, MaskedLanguageConfig), device)
+    n_failed = 0
+    for number, text in enumerate(given_texts(arguments.texts), 1):
+        if not arguments.texts and not text.strip():
+            continue
+        try:
+            print(filler.answer(text, arguments.top), flush=True)
+        except ValueError as error:
+            if arguments.texts:
+                raise
+            print(f"line {number}: {error}", file=sys.stderr)  # the lines to come may be better
+            n_failed += 1
+    if n_failed:
+        raise ValueError(f"{n_failed} of the lines could not be filled in: see above")
+
+
+def add_classify_options(parser: Parser) -> None:
+    """Add the texts, and the classifier."""
+    # named differently from the option --texts
+    parser.add_argument("given", nargs="*", type=str, default=[], metavar="TEXT", help="what to classify")
+    parser.add_argument("--texts", type=Path, metavar="FILE", help="file with one text per line")
+    parser.add_argument("--labels", type=Path, metavar="FILE", help="file with the label of each text, one per line")
+    parser.add_argument("--run", type=Path, help="run of a classifier (default: the one trained last)")
+    parser.add_argument("--top", type=int, default=3, metavar="N", help="number of labels to show for each text")
+
+
+def classify_texts(arguments: Namespace) -> None:
+    """Classify texts, or lines of standard input; or score a classifier on a file with known labels."""
+    require_options_at_least(arguments, top=1)
+    if (arguments.texts is None) != (arguments.labels is None):
+        raise ValueError("--texts and --labels belong together: give both")
+    if arguments.given and arguments.texts:
+        raise ValueError(f"texts and --texts {arguments.texts} at once: give one of them")
+    classifier = load_classifier(find_run(arguments.run, ClassificationConfig), pick_device("auto"))
+    if arguments.texts:
+        batches = labelled_batches(classifier, arguments.texts, arguments.labels)
+        names = classifier.vocabulary.labels
+        print("\n".join(summary(confusion(classifier.net, batches, len(names)), names)))
+        return
+    for text in given_texts(arguments.given):
+        rows = [(guess.label, f"{guess.probability:.1%}") for guess in classify(classifier, text, arguments.top)]
+        print("\n".join([text, *aligned(rows, "lr")]), flush=True)
+
+
+def add_generate_options(parser: Parser) -> None:
+    """Add a prompt, and how to continue it."""
+    parser.add_argument("prompt", nargs="?", type=str, default="", metavar="PROMPT", help="how the text begins")
+    parser.add_argument("--run", type=Path, help="run of a language model (default: the one trained last)")
+    parser.add_argument("--tokens", type=int, default=60, metavar="N", help="most tokens after the prompt")
+    parser.add_argument("--sentences", type=int, default=1, metavar="N", help="stop after this many sentence ends")
+    add_sampling_options(parser, "number of continuations, one per line (default: 1)")
+    parser.add_argument("--greedy", action="store_true", help="do not sample: always generate the likeliest token")
+    parser.add_argument(
+        "--memory_length", type=int, metavar="M", help="positions to remember (default: as far back as in training)"
+    )
+
+
+def generate(arguments: Namespace) -> None:
+    """Continue a text with a language model; without a text, begin a document."""
+    require_options_at_least(arguments, tokens=1, sentences=1, memory_length=0)
+    given = [f"--{option} {arguments[option]}" for option in SAMPLING if arguments[option] is not None]
+    if arguments.greedy and given:
+        raise ValueError(f"--greedy and {given[0]} at once: leave one out")
+    sampling = None if arguments.greedy else changed_by(SamplingConfig(), SAMPLING, arguments)
+    model = load_language_model(find_run(arguments.run, LanguageConfig), pick_device("auto"))
+    how = arguments.tokens, arguments.sentences, sampling, arguments.memory_length
+    for text in continuations(model, arguments.prompt, *how):
+        print(text)
+
+
+def add_perplexity_options(parser: Parser) -> None:
+    """Add runs, text, memory lengths, and where to write."""
+    parser.add_argument("--run", type=Path, nargs="+", metavar="RUN", help="folders of runs (default: the newest one)")
+    parser.add_argument(
+        "--memory_lengths",
+        type=int,
+        nargs="+",
+        metavar="M",
+        default=[0, 16, 32, 64, 128, 256],
+        help="positions to remember (default: 0 16 32 64 128 256)",
+    )
+    parser.add_argument("--split", choices=["dev", "test"], default="test", help="the text to predict (default: test)")
+    parser.add_argument(
+        "--segment_length", type=int, metavar="T", help="tokens read at a time (default: as in training)"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results as JSON")
+    parser.add_argument("--picture", type=Path, metavar="FILE", help="draw the results as PNG")
+
+
+def perplexity(arguments: Namespace) -> None:
+    """Report how well language models predict a text that they remember more or less of."""
+    require_file(arguments.json, arguments.picture)
+    require_options_at_least(arguments, memory_lengths=0, segment_length=1)
+    folders = [find_run(name, LanguageConfig) for name in arguments.run or [None]]
+    device, found = pick_device("auto"), dict[str, list[Remembered]]()
+    for name, folder in zip(distinct_names(folders), folders, strict=True):
+        model = load_language_model(folder, device)
+        segment_length = arguments.segment_length or model.config.batch.segment_length
+        print(f"{name}, {arguments.split}, segments of {segment_length}\n  memory       PPL  PPL by word")
+        found[name] = []
+        for point in perplexity_by_memory(model, arguments.split, segment_length, arguments.memory_lengths):
+            print(f"{point.memory_length:>8}  {point.perplexity:>8.2f}  {point.word_ppl:>11.2f}", flush=True)
+            found[name].append(point)
+    if arguments.json:
+        table: dict[str, Any] = {name: [point._asdict() for point in points] for name, points in found.items()}
+        write_json(arguments.json, table)
+    if arguments.picture:
+        draw_memory(found, arguments.picture)
+
+
+def given_texts(texts: Sequence[str]) -> Iterator[str]:
+    """Yield these texts or, if there are none, each line of standard input as it arrives."""
+    if texts:
+        yield from texts
+        return
+    ask_for_lines()
+    yield from decoded_lines(sys.stdin.buffer, "standard input")
+
+
+VERBS = {
+    "fill-mask": Verb(
+        "fill in the [MASK]s of texts",
+        "[TEXT ...] [--run RUN | --hugging_face FOLDER] [--top N]",
+        add_fill_mask_options,
+        fill_mask,
+    ),
+    "classify": Verb(
+        "classify texts, or score a classifier",
+        "[TEXT ...] [--texts FILE --labels FILE] [--run RUN] [--top N]",
+        add_classify_options,
+        classify_texts,
+    ),
+    "generate": Verb(
+        "continue a text with a language model",
+        "[PROMPT] [--run RUN] [--tokens N] [--sentences N] [options]",
+        add_generate_options,
+        generate,
+    ),
+    "perplexity": Verb(
+        "predict a text with more or less memory",
+        "[--run RUN ...] [--memory_lengths M ...] [--split dev|test] [options]",
+        add_perplexity_options,
+        perplexity,
+    ),
+}
+
+
+def main() -> None:
+    """Read the arguments and run the verb."""
+    arguments = build_parser().parse_args()
+    VERBS[arguments.verb].act(arguments[arguments.verb])
+
+
+if __name__ == "__main__":
+    keep_freed_memory()
+    run_command("predict.py", main)

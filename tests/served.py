@@ -1,0 +1,118 @@
+"""Runs to serve that are made in an instant, and ways to query them, with or without a socket."""
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from typing import TypeVar
+
+import httpx
+import torch
+from fastapi import FastAPI
+
+from tests.tiny import MODEL, lively, tokenizers
+from utils.search.constraint import SearchConfig
+from utils.search.translator import Candidate, Translation, Translator
+from utils.serve.api import create_app
+from utils.serve.service import Limits, Line, LineTranslator, Options, Route, Server, address, bind
+from utils.text.tokenizer import TokenizerPair
+
+ResultT = TypeVar("ResultT")
+
+
+def translator(back: bool = False, beam: int = 2) -> Translator:
+    """From Japanese to English, or back."""
+    both = tokenizers()
+    pair = TokenizerPair(both.tgt, both.src) if back else both
+    model = lively(MODEL, len(pair.src), len(pair.tgt))
+    search = SearchConfig(beam_size=beam, max_ratio=1.0)
+    return Translator(model, pair, "ja" if back else "en", search, 32, 48, torch.device("cpu"))
+
+
+def line_translator(back: bool = False) -> LineTranslator:
+    own = translator(back)
+    return LineTranslator(own, lively(MODEL, len(own.tokenizers.src), len(own.tokenizers.tgt)))
+
+
+def route(name: str = "tiny", back: bool = False) -> Route:
+    """A route with a real network."""
+    return Route(name, *(("en", "ja") if back else ("ja", "en")), 2, line_translator(back).translate)
+
+
+class Scribe:
+    """Reverses texts instead of translating; works only while it is allowed to."""
+
+    def __init__(self) -> None:
+        self.calls: list[list[str]] = []
+        self.options: list[Options] = []
+        self.may_work = threading.Event()
+        self.may_work.set()
+        self.has_begun = threading.Event()
+
+    def translate(self, lines: Sequence[str], options: Options) -> list[Line]:
+        self.calls.append(list(lines))
+        self.options.append(options)
+        self.has_begun.set()
+        assert self.may_work.wait(60)
+        if "!" in lines:
+            raise RuntimeError("a pen has broken")
+        return [Line(Translation([Candidate(text[::-1], 0.0, [text])], 1, 0, False), [], []) for text in lines]
+
+    @contextmanager
+    def held_up(self) -> Iterator[None]:
+        self.has_begun.clear()
+        self.may_work.clear()
+        try:
+            yield
+        finally:
+            self.may_work.set()
+
+    def route(self, name: str = "scribe", src: str = "ja", tgt: str = "en") -> Route:
+        return Route(name, src, tgt, 4, self.translate)
+
+
+@asynccontextmanager
+async def client_of(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of an application in this process."""
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url="http://miyako") as client,
+    ):
+        yield client
+
+
+def ask(app: FastAPI, question: Callable[[httpx.AsyncClient], Awaitable[ResultT]]) -> ResultT:
+    """Return the result of requests to an application."""
+
+    async def whole() -> ResultT:
+        async with client_of(app) as client:
+            return await question(client)
+
+    return asyncio.run(whole())
+
+
+@contextmanager
+def serving(routes: Sequence[Route], limits: Limits | None = None) -> Iterator[str]:
+    """Yield the address of a server that stops at the end of the block."""
+    bound, ready = bind("127.0.0.1", 0), threading.Event()
+    server = Server(create_app(routes, limits or Limits()), ready.set)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})
+    url = address(bound)
+    thread.start()
+    try:
+        assert ready.wait(60)
+        yield url
+    finally:
+        server.should_exit = True
+        thread.join(60)
+        assert not thread.is_alive()
+
+
+def eventually(holds: Callable[[], bool]) -> bool:
+    """Return whether a condition becomes true within a minute."""
+    end = time.monotonic() + 60
+    while not holds() and time.monotonic() < end:
+        time.sleep(0.01)
+    return holds()

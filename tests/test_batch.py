@@ -1,0 +1,853 @@
+"""From token ids to batches: buckets and their bounds, epochs as a function of seed and number, four kinds of batch."""
+
+import gc
+import hashlib
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, pairwise
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from const.token import BOS_ID, EOS_ID, PAD_ID, SPECIAL_TOKENS, UNK_ID
+from models.transformer import Transformer, TransformerConfig
+from utils.dataset.batch import (
+    AnyEpoch,
+    Batch,
+    BatchConfig,
+    BothDirections,
+    Buckets,
+    BucketSampler,
+    Epoch,
+    Sampler,
+    batch_of,
+    fill,
+    filling,
+    padded,
+    prefetched,
+    require_positions,
+    within_budget,
+)
+from utils.dataset.ids import TokenArray, TokenPairs
+from utils.dataset.labelled import LabelledBatch, LabelledSampler, LabelledText
+from utils.dataset.masked import MaskedBatch, MaskedEpoch, MaskedSampler, MaskingConfig, WholeWords, uniform
+from utils.dataset.monolingual import Document, DocumentTokens
+from utils.dataset.stream import NO_DOCUMENT, SegmentBatch, StreamConfig, StreamSampler
+from utils.text.tokenizer import SentencePieceTokenizer, Tokenizer, WordTokenizer
+
+Lengths = list[tuple[int, int]]
+multiples = st.sampled_from([1, 2, 8])
+bounds = st.none() | st.integers(1, 50)  # of sentences
+
+# Batches of an epoch are what they were, bit for bit: an interrupted training goes on as if it had not been.
+
+
+def drawn(n: int, seed: int) -> TokenArray:
+    draw = np.random.default_rng(seed)
+    return TokenArray.of([draw.integers(4, 60, size).tolist() for size in draw.integers(0, 30, n)], 60)
+
+
+WORDS = WordTokenizer([f"{'▁' * (i % 3 == 0)}{'w寺'[i % 7 == 0]}{i}" for i in range(56)], lowercase=False)
+PAIRS = TokenPairs(drawn(300, 1), drawn(300, 2))
+DOCUMENTS = DocumentTokens.of(drawn(200, 3), [Document("a", 50), Document("b", 1), Document("c", 149)])
+LABELLED = LabelledText(drawn(150, 4), np.arange(150) % 7)
+RARE = MaskingConfig(0.3, whole_words=True, next_sentence=False)
+
+
+def both_directions(n: int) -> BothDirections:
+    forward, backward = BucketSampler(PAIRS, 200, 24, 5), BucketSampler(TokenPairs(PAIRS.tgt, PAIRS.src), 200, 24, 5)
+    return BothDirections(forward.epoch(n), backward.epoch(n), (5, n))
+
+
+GOLDEN: list[tuple[Callable[[int], Any], str, str]] = [  # epochs 0 and 3
+    (BucketSampler(PAIRS, 200, 24, 5).epoch, "5037782de9d82a03", "59798013d1638453"),
+    (BucketSampler(PAIRS, 200).epoch, "4bc79f429860be67", "034591afe6e7ec8d"),
+    (BucketSampler(PAIRS, 200, 24, 5, 8).epoch, "260914f8cb37d522", "81b5584781289703"),
+    (BucketSampler(PAIRS, 200, 24, 5, 4, 7).epoch, "d312cd63dd7ff9bd", "f08b2b7ed52c01c0"),
+    (both_directions, "88c0faa2269c3ed0", "c94e8308d9590577"),
+    (MaskedSampler(DOCUMENTS, WORDS, MaskingConfig(), 200, 40, 5).epoch, "16444a6a41d14091", "48fa30352b96300f"),
+    (MaskedSampler(DOCUMENTS, WORDS, RARE, 200, None, 5, 8).epoch, "a994753820186dfe", "abcf1de547a6d32f"),
+    (MaskedSampler(DOCUMENTS, WORDS, MaskingConfig(), 200, 30, 5, 1, 3).epoch, "c14b5ebab60794a8", "002ca423f039cad5"),
+    (LabelledSampler(LABELLED, 100, 20, 5, 4, 6).epoch, "d1163122feae7de9", "a898a1709a5e795a"),
+    (StreamSampler(DOCUMENTS, StreamConfig(3, 7, 2), 5).epoch, "d25b0d68b236be6e", "cf9128c3af79f50e"),
+]
+
+
+def digest(epoch: AnyEpoch) -> str:
+    found = hashlib.sha256(f"{len(epoch)} {epoch.n_dropped} {epoch.padding:.6f} {epoch.largest()}".encode())
+    for i in range(len(epoch)):
+        found.update(str(epoch.target_tokens(i)).encode())
+        for part in epoch[i]:  # type: ignore[attr-defined]
+            found.update(part.numpy().tobytes())
+    return found.hexdigest()[:16]
+
+
+@pytest.mark.parametrize(("epoch", "first", "fourth"), GOLDEN)
+def test_batches_are_the_same_function_of_lengths_seed_and_epoch_as_ever(
+    epoch: Callable[[int], Any], first: str, fourth: str
+) -> None:
+    assert [digest(epoch(n)) for n in (0, 3, 0)] == [first, fourth, first]
+
+
+# what holds for every kind of batch
+
+
+def told(epoch: Any, budget: int, multiple: int = 1) -> None:
+    """What an epoch says of itself is what its tensors hold, and its batches keep their bounds."""
+    batches = [epoch[i] for i in range(len(epoch))]
+    positions = [filling(batch)[1] for batch in batches]
+    assert epoch.padding == pytest.approx(1 - sum(filling(batch)[0] for batch in batches) / sum(positions))
+    assert positions[epoch.largest()] == max(positions)
+    for i, batch in enumerate(batches):
+        assert epoch.target_tokens(i) == getattr(batch, "target_tokens", len(batch[0]))
+        for ids in batch.sides.values():
+            assert len(ids) == 1 or ids.numel() <= budget
+            assert ids.shape[1] % multiple == 0
+    for i in (-1, len(epoch)):
+        with pytest.raises(IndexError, match=f"^batch {i} of {len(epoch)}$"):
+            epoch[i]
+
+
+def depends_on_seed_and_epoch_alone(make: Callable[[int], Sampler[Any]], rows: Callable[[Any], Any]) -> None:
+    sampler = make(1)
+    sampler.epoch(3)
+    first = rows(sampler.epoch(0))
+    assert rows(make(1).epoch(0)) == first
+    for other in (make(1).epoch(1), make(2).epoch(0)):
+        assert rows(other) != first
+        assert {frozenset(batch) for batch in rows(other)} != {
+            frozenset(batch) for batch in first
+        }  # not only the order
+
+
+BATCHES: list[Any] = [
+    Batch(padded([[5], [6, 7]]), padded([[7, 8, 9], []], bos=True)),
+    *(kind(*[padded([[5], [6, 7]])] * n) for kind, n in ((MaskedBatch, 4), (SegmentBatch, 3), (LabelledBatch, 2))),
+]
+
+
+@pytest.mark.parametrize("batch", BATCHES, ids=lambda batch: type(batch).__name__)
+def test_a_batch_goes_to_a_device_whole_and_padding_fills_nothing(batch: Any) -> None:
+    assert {part.device.type for part in batch.to(torch.device("meta"))} == {"meta"}
+    assert all(part.equal(moved) for part, moved in zip(batch, batch.to(torch.device("cpu")), strict=True))
+    assert filling(batch) == ((2 + 3 + 4 + 1, 6 + 8) if isinstance(batch, Batch) else (5, 6))
+
+
+# settings
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        *((BatchConfig, name) for name in ("tokens_per_batch", "accumulate", "max_tokens", "length_multiple")),
+        (BatchConfig, "sentences_per_batch"),
+        *((StreamConfig, name) for name in ("n_streams", "segment_length", "accumulate")),
+    ],
+)
+def test_a_batch_of_nothing_is_refused(make: Callable[..., object], name: str) -> None:
+    with pytest.raises(ValueError, match=f"^{name}=0: give at least 1"):
+        make(**{name: 0})
+
+
+@pytest.mark.parametrize("rate", [0.0, 1.0, -0.1, float("nan")])
+def test_a_rate_that_is_no_share_is_refused(rate: float) -> None:
+    with pytest.raises(ValueError, match=rf"^rate={rate} is not a share"):
+        MaskingConfig(rate)
+
+
+@pytest.mark.parametrize(
+    ("config", "remedy"),
+    [
+        (BatchConfig(4096, 2, 128, sentences_per_batch=64), "say --batch.sentences_per_batch 32 --batch.accumulate 4"),
+        (BatchConfig(4096, 2, 128, sentences_per_batch=1), "say --batch.tokens_per_batch 2048 --batch.accumulate 4"),
+        (BatchConfig(129, 2, 128), "say --batch.tokens_per_batch 64 --batch.accumulate 4"),
+        (BatchConfig(128, 2, 128), "a single pair fills it, so lower --batch.max_tokens (now 128)"),
+        (StreamConfig(16, 64, 3), "say --batch.n_streams 8 --batch.accumulate 6"),
+        (StreamConfig(1, 64), "a single stream fills it, so lower --batch.segment_length (now 64)"),
+    ],
+)
+def test_the_remedy_is_half_a_batch_at_once_or_shorter_rows(config: Any, remedy: str) -> None:
+    assert config.remedy().endswith(remedy)
+
+
+@pytest.mark.parametrize(("max_tokens", "multiple", "longest"), [(100, 1, 100), (97, 8, 104), (104, 8, 104)])
+def test_a_learned_table_must_number_the_longest_sentence_and_its_padding(
+    max_tokens: int, multiple: int, longest: int
+) -> None:
+    config = BatchConfig(max_tokens=max_tokens, length_multiple=multiple)
+    config.require_positions(longest)
+    with pytest.raises(ValueError, match=rf"^max_tokens={max_tokens} .*: give --model.max_length {longest}, or lower"):
+        config.require_positions(longest - 1)
+
+
+@pytest.mark.parametrize("pair", [(9, 1), (1, 9)])
+def test_what_is_refused_is_what_a_network_cannot_read(pair: tuple[int, int]) -> None:
+    (batch,) = BucketSampler(pairs_of([pair]), 99).all()
+    for positions in (10, 9):
+        net = Transformer(TransformerConfig(8, 1, 8, 1, 1, positions="learned", max_length=positions, tie="none"), 5, 5)
+
+        def check(positions: int = positions) -> None:
+            for side in pairs_of([(3, 3), pair]):
+                require_positions(side, Path("dev.de"), positions, "model.max_length")
+
+        if positions == 10:
+            net(batch.src, batch.tgt[:, :-1])
+            check()
+        else:
+            with pytest.raises(ValueError, match="learned"):
+                net(batch.src, batch.tgt[:, :-1])
+            with pytest.raises(
+                ValueError, match=r"^dev\.de, line 2 takes 10 positions.*: give --model\.max_length 10,"
+            ):
+                check()
+
+
+# padding
+
+
+def test_sequences_of_any_kind_become_one_tensor() -> None:
+    assert padded([[5, 6], np.array([7], np.uint16), []]).tolist() == [[5, 6, 3], [7, 3, 0], [3, 0, 0]]
+    assert padded([[5, 6], []], bos=True).tolist() == [[2, 5, 6, 3], [2, 3, 0, 0]]
+    out = np.zeros((3, 7), np.int64)
+    fill(out, np.array([0, 2, 1]), np.array([4, 5, 6, 7, 8, 9]), np.array([3, 2, 1]), np.array([2, 2, 0]))
+    assert out.tolist() == [[4, 5, EOS_ID, 0, 0, 0, 0], [0, 0, 7, 8, EOS_ID, 0, 0], [0, EOS_ID, 0, 0, 0, 0, 0]]
+    fill(out, 5, np.array([7, 8]), np.array([1, 0, 1]), np.array([1, 0, 1]))
+    assert out[:, 5:].tolist() == [[7, EOS_ID], [EOS_ID, 0], [8, EOS_ID]]
+
+
+@given(st.lists(st.integers(1, 40), max_size=30), st.integers(1, 100))
+def test_batches_within_a_budget_hold_each_sequence_once_longest_first(lengths: list[int], budget: int) -> None:
+    batches = list(within_budget(lengths, budget))
+    assert sorted(i for rows in batches for i in rows) == list(range(len(lengths)))
+    assert all(len(rows) == 1 or len(rows) * max(lengths[i] for i in rows) <= budget for rows in batches)
+    found = [lengths[i] for rows in batches for i in rows]
+    assert found == sorted(found, reverse=True)
+
+
+# pairs
+
+lengths = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), min_size=1, max_size=40)
+
+
+def pairs_of(lengths: Sequence[tuple[int, int]]) -> TokenPairs:
+    """Pair i consists of the number 4 + i, as often as its lengths say."""
+    src, tgt = ([[4 + i] * pair[side] for i, pair in enumerate(lengths)] for side in (0, 1))
+    return TokenPairs(TokenArray.of(src, 2**16), TokenArray.of(tgt, 2**16))
+
+
+def rows_of(epoch: Epoch) -> list[list[int]]:
+    return [epoch.rows(i).tolist() for i in range(len(epoch))]
+
+
+def width(lengths: Lengths, rows: Sequence[int], multiple: int = 1) -> int:
+    return max(-(-(n + 1) // multiple) * multiple for i in rows for n in lengths[i])
+
+
+@given(lengths=lengths, budget=st.integers(1, 60), multiple=multiples, most=bounds, seed=st.integers(0, 5))
+def test_an_epoch_has_each_pair_once_within_the_bounds(
+    lengths: Lengths, budget: int, multiple: int, most: int | None, seed: int
+) -> None:
+    epoch = BucketSampler(pairs_of(lengths), budget, None, seed, multiple, most).epoch(seed)
+    batches = rows_of(epoch)
+    assert sorted(i for rows in batches for i in rows) == list(range(len(lengths)))
+    assert most is None or max(map(len, batches)) <= most
+    assert epoch.n_dropped == 0
+    told(epoch, budget, 1)
+    for rows, batch in zip(batches, epoch, strict=True):
+        assert batch.src.dtype == batch.tgt.dtype == torch.int64
+        for i, src, tgt in zip(rows, batch.src.tolist(), batch.tgt.tolist(), strict=True):
+            n_src, n_tgt = lengths[i]
+            assert src == [4 + i] * n_src + [EOS_ID] + [PAD_ID] * (len(src) - n_src - 1)
+            assert tgt == [BOS_ID] + [4 + i] * n_tgt + [EOS_ID] + [PAD_ID] * (len(tgt) - n_tgt - 2)
+        assert batch.src.shape[1] % multiple == (batch.tgt.shape[1] - 1) % multiple == 0
+        assert (batch.src[:, -multiple:] != PAD_ID).any()  # and no more of it than needed
+        assert (batch.tgt[:, -multiple:] != PAD_ID).any()
+
+
+@given(lengths=lengths, budget=st.integers(1, 60), max_tokens=st.integers(1, 14))
+def test_overlong_and_empty_pairs_are_left_out_and_counted(lengths: Lengths, budget: int, max_tokens: int) -> None:
+    kept = [i for i, (src, tgt) in enumerate(lengths) if src and tgt and max(src, tgt) + 1 <= max_tokens]
+    sampler = BucketSampler(pairs_of(lengths), budget, max_tokens)
+    assert sum(len(batch.src) for batch in BucketSampler(pairs_of(lengths), budget).all()) == len(lengths)
+    if not kept:
+        with pytest.raises(ValueError, match=rf"^no pair of {len(lengths)} has at most max_tokens={max_tokens} tokens"):
+            sampler.epoch(0)
+        return
+    assert sorted(i for rows in rows_of(sampler.epoch(0)) for i in rows) == kept
+    assert sampler.epoch(0).n_dropped == len(lengths) - len(kept)
+
+
+@given(lengths=lengths, budget=st.integers(8, 200), multiple=multiples, most=bounds)
+def test_few_batches_are_not_full(lengths: Lengths, budget: int, multiple: int, most: int | None) -> None:
+    """Room for one more of the longest: only where that would not be a multiple, or nothing is left."""
+    batches = rows_of(BucketSampler(pairs_of(lengths), budget, multiple=multiple, sentences_per_batch=most).epoch(0))
+    room = min(most or len(lengths), budget // width(lengths, range(len(lengths)), multiple))
+    loose = [rows for rows in batches if len(rows) + multiple <= room]
+    assert len(loose) <= (1 if multiple == 1 else 2)  # the end, which may be a multiple and a rest
+
+
+def test_pairs_of_like_length_stand_together_short_and_long_in_turn() -> None:
+    rng = np.random.default_rng(0)
+    equal: Lengths = [(n, n) for n in rng.integers(1, 100, 2000).tolist()]
+    batches = rows_of(BucketSampler(pairs_of(equal), 500).epoch(0))
+    longest = [max(equal[i][1] for i in rows) for rows in batches]
+    assert all(most - min(equal[i][1] for i in rows) <= 4 for most, rows in zip(longest, batches, strict=True))
+    assert 0.3 < np.mean([longer > shorter for shorter, longer in pairwise(longest)]) < 0.7
+    unequal: Lengths = [(a, b) for a, b in rng.integers(1, 30, (2000, 2)).tolist()]
+    epoch = BucketSampler(pairs_of(unequal), 1000, multiple=8).epoch(0)
+    assert sum(len(rows) % 8 != 0 for rows in rows_of(epoch)) <= 1  # what is left at the end
+    assert len({(tuple(batch.src.shape), tuple(batch.tgt.shape)) for batch in epoch}) < 30  # 4 x 4 lengths
+    depends_on_seed_and_epoch_alone(lambda seed: BucketSampler(pairs_of(unequal), 60, 50, seed), rows_of)
+    by_length = sorted(
+        rows_of(BucketSampler(pairs_of(unequal), 50 * 31, sentences_per_batch=7).epoch(0)),
+        key=lambda rows: sorted(unequal[i][1] for i in rows),
+    )
+    assert sorted(map(len, by_length)) == [2000 % 7] + [7] * (2000 // 7)
+    targets = [sorted(unequal[i][1] for i in rows) for rows in by_length]
+    assert all(shorter[-1] <= longer[0] for shorter, longer in pairwise(targets))
+
+
+def test_padding_is_little_on_lengths_as_they_are() -> None:
+    """KFTT's lengths in tokens are about log-normal, and so are the ratios of source to target."""
+    rng = np.random.default_rng(0)
+    log_tgt = rng.normal(3.4, 0.74, 200_000)
+    log_src = log_tgt + rng.normal(-0.28, 0.34, 200_000)
+    offsets = [np.concatenate([[0], np.exp(side).astype(np.int64).cumsum()]) for side in (log_src, log_tgt)]
+    pairs = TokenPairs(*(TokenArray(np.empty(0, np.uint16), ends) for ends in offsets))
+    for budget, most in (2048, 0.015), (4096, 0.03), (8192, 0.05):
+        assert 0 < BucketSampler(pairs, budget, 128).epoch(0).padding < most
+
+
+def test_any_rows_make_a_batch() -> None:
+    batch = batch_of(pairs_of([(1, 2), (0, 0), (3, 1)]), np.array([2, 1, 0]))
+    assert batch.src.tolist() == [[6, 6, 6, 3], [3, 0, 0, 0], [4, 3, 0, 0]]
+    assert batch.tgt.tolist() == [[2, 6, 3, 0], [2, 3, 0, 0], [2, 4, 4, 3]]
+    assert batch.target_tokens == 2 + 1 + 3
+
+
+def test_each_epoch_may_have_other_ids_and_the_last_is_remembered() -> None:
+    made = []
+
+    def ids(epoch: int) -> TokenPairs:
+        made.append(epoch)
+        return pairs_of([(epoch + 1, 2)])
+
+    sampler = BucketSampler(ids, 20, 10)
+    assert [sampler.epoch(n)[0].src.shape[1] for n in (0, 0, 3, 3, 0)] == [2, 2, 5, 5, 2]
+    assert made == [0, 3, 0]
+
+
+def test_both_directions_are_all_batches_of_each_mixed_by_seed_and_epoch() -> None:
+    forward = BucketSampler(pairs_of([(n % 7 + 1, n % 5 + 1) for n in range(40)]), 30).epoch(0)
+    backward = BucketSampler(pairs_of([(n % 5 + 1, n % 9 + 1) for n in range(30)]), 30).epoch(0)
+    both, other = (BothDirections(forward, backward, (1, n)) for n in (0, 1))
+    tensors = [batch.src.tolist() for batch in (*forward, *backward)]
+    mixed = [both[i].src.tolist() for i in range(len(both))]
+    assert sorted(mixed) == sorted(tensors)
+    assert mixed != tensors
+    assert mixed != [other[i].src.tolist() for i in range(len(other))]
+    assert [both.target_tokens(i) for i in range(len(both))] == [both[i].target_tokens for i in range(len(both))]
+    positions = [filling(both[i])[1] for i in range(len(both))]
+    assert positions[both.largest()] == max(positions)
+
+
+# masked examples
+
+Documents = list[list[int]]
+documents = st.lists(st.lists(st.integers(0, 8), min_size=1, max_size=5), min_size=2, max_size=8)
+VOCAB = 2000
+MASK_ID = VOCAB
+TOKENIZER = WordTokenizer([str(i) for i in range(4, VOCAB)], lowercase=False)
+SINGLE = MaskingConfig(next_sentence=False)
+
+
+def text_of(lengths: Documents) -> DocumentTokens:
+    """Sentence k, counted through the text with empty ones, begins with the number 4 + 10 k and goes on from there."""
+    flat = [n for document in lengths for n in document]
+    array = TokenArray.of([[4 + 10 * k + i for i in range(n)] for k, n in enumerate(flat)], 2**16)
+    return DocumentTokens.of(array, [Document("x", len(document)) for document in lengths])
+
+
+def sentences(text: DocumentTokens) -> list[list[int]]:
+    return [text.lines[int(row)].tolist() for row in text.rows]
+
+
+def examples(epoch: MaskedEpoch) -> list[tuple[int, list[list[int]], int]]:
+    """Number of A, sentences and label of all examples, unmasked."""
+    found = []
+    for i, batch in enumerate(epoch):
+        ids = torch.where(batch.target == PAD_ID, batch.ids, batch.target)
+        labels = batch.follows.tolist() or [-1] * len(ids)
+        for number, row, label in zip(epoch.rows(i).tolist(), ids.tolist(), labels, strict=True):
+            row = [i for i in row if i != PAD_ID]
+            assert (row[0], row[-1]) == (BOS_ID, EOS_ID)
+            end = row.index(EOS_ID)
+            found.append((number, [row[1:end], *([row[end + 1 : -1]] if end < len(row) - 1 else [])], label))
+    return found
+
+
+@settings(max_examples=40)
+@given(lengths=documents, budget=st.integers(1, 80), epoch=st.integers(0, 3))
+def test_each_sentence_with_a_successor_is_once_an_a_and_labels_are_right(
+    lengths: Documents, budget: int, epoch: int
+) -> None:
+    text = text_of([[1], *lengths, [1]])
+    every, document = sentences(text), text.document.tolist()
+    single = MaskedSampler(text, TOKENIZER, SINGLE, budget).epoch(epoch)
+    assert sorted(examples(single)) == [(k, [sentence], -1) for k, sentence in enumerate(every)]
+    assert all(batch.follows.shape == (0,) and not batch.segments.any() for batch in single)
+    sampler = MaskedSampler(text, TOKENIZER, MaskingConfig(), budget, seed=budget)
+    expected = [k for k in range(len(every) - 1) if document[k] == document[k + 1]]
+    if not expected:
+        with pytest.raises(ValueError, match=r"^\d+ sentences in \d+ documents cannot give both pairs that follow"):
+            sampler.epoch(epoch)
+        return
+    seen = []
+    for number, (first, second), follows in examples(sampler.epoch(epoch)):
+        assert first == every[number]
+        other = every.index(second)
+        assert (other == number + 1) == bool(follows)
+        assert follows or document[other] != document[number]
+        seen.append(number)
+    assert sorted(seen) == expected
+
+
+@settings(max_examples=40)
+@given(
+    lengths=documents,
+    budget=st.integers(1, 80),
+    multiple=st.sampled_from([1, 8]),
+    config=st.builds(MaskingConfig, st.floats(0.01, 0.99), st.booleans(), st.booleans()),
+    max_tokens=st.one_of(st.none(), st.integers(5, 15)),
+)
+def test_masked_examples_hide_their_share_of_the_text_and_nothing_else(
+    lengths: Documents, budget: int, multiple: int, config: MaskingConfig, max_tokens: int | None
+) -> None:
+    text = text_of([[3, 4], [2], *lengths])
+    epoch = MaskedSampler(text, TOKENIZER, config, budget, max_tokens, multiple=multiple).epoch(1)
+    told(epoch, budget, multiple)
+    assert epoch.n_dropped == 0
+    for batch in epoch:
+        parts = (batch.ids.tolist(), batch.segments.tolist(), batch.target.tolist())
+        for row, segment, target in zip(*parts, strict=True):
+            n = sum(i != PAD_ID for i in row)
+            assert max_tokens is None or n <= max_tokens
+            assert row[n:] == segment[n:] == target[n:] == [PAD_ID] * (len(row) - n)
+            end = row.index(EOS_ID)
+            assert segment[:n] == [0] * (end + 1) + [1] * (n - end - 1)
+            hidden = [(i, right) for i, right in zip(row, target, strict=True) if right != PAD_ID]
+            assert all(right not in (BOS_ID, EOS_ID) and i > EOS_ID for i, right in hidden)
+            assert len(hidden) == max(1, round(config.rate * (n - row.count(EOS_ID) - 1)))
+
+
+def test_long_examples_are_truncated_at_the_end_of_their_longer_sentence() -> None:
+    text = text_of([[9, 3], [2, 9], [9, 9], [1]])
+    every = sentences(text)
+    for max_tokens, expected in ((11, [(5, 3), (2, 6), (4, 4)]), (10, [(4, 3), (2, 5), (4, 3)]), (5, [(1, 1)] * 3)):
+        found = {}
+        sampler = MaskedSampler(text, TOKENIZER, MaskingConfig(), 99, max_tokens)
+        for number, pair, follows in chain.from_iterable(examples(sampler.epoch(n)) for n in range(30)):
+            assert all(any(whole[: len(part)] == part for whole in every) for part in pair)
+            if follows:
+                found[number] = len(pair[0]), len(pair[1])
+        assert [found[number] for number in (0, 2, 4)] == expected
+    ((_, single, _),) = examples(MaskedSampler(text_of([[9]]), TOKENIZER, SINGLE, 99, 6).epoch(0))
+    assert single == [[4, 5, 6, 7]]
+    for config, least in ((MaskingConfig(), 5), (SINGLE, 3)):
+        with pytest.raises(ValueError, match=rf"^max_tokens={least - 1} leaves no room .*: give at least {least}$"):
+            MaskedSampler(text, TOKENIZER, config, 99, least - 1).epoch(0)
+
+
+def table(epoch: MaskedEpoch) -> dict[int, Any]:
+    """Of each A, what is read and predicted without padding, and what follows."""
+    found = {}
+    for i, batch in enumerate(epoch):
+        rows = (epoch.rows(i).tolist(), batch.ids.tolist(), batch.target.tolist(), batch.follows.tolist())
+        for number, ids, target, follows in zip(*rows, strict=True):
+            n = sum(i != PAD_ID for i in ids)
+            found[number] = ids[:n], target[:n], follows
+    return found
+
+
+@pytest.mark.parametrize("whole_words", [False, True])
+def test_an_example_is_a_function_of_seed_and_epoch_whatever_stands_beside_it(whole_words: bool) -> None:
+    text, config = text_of([[5, 8, 7, 9], [9, 6, 8, 9, 9]]), MaskingConfig(0.3, whole_words)
+    sampler = MaskedSampler(text, TOKENIZER, config, 60, seed=1)
+    expected = table(sampler.epoch(2))
+    for budget, multiple in ((1, 1), (1000, 8)):
+        assert table(MaskedSampler(text, TOKENIZER, config, budget, seed=1, multiple=multiple).epoch(2)) == expected
+    for other in (sampler.epoch(1), MaskedSampler(text, TOKENIZER, config, 60, seed=2).epoch(2)):
+        assert all(row != expected[number] for number, row in table(other).items())
+
+
+def near(share: float, expected: float, n: int) -> bool:
+    """Within four standard deviations."""
+    return abs(share - expected) < 4 * (expected * (1 - expected) / n) ** 0.5
+
+
+def large() -> DocumentTokens:
+    """6,000 sentences of 20 tokens, all of the first 500 numbers, and 60 documents."""
+    ids = np.random.default_rng(0).integers(4, 500, 120_000).astype(np.uint16)
+    return DocumentTokens.of(TokenArray(ids, np.arange(6001) * 20), [Document("x", 100)] * 60)
+
+
+def test_shares_are_those_of_the_paper_at_every_place_and_anew_each_epoch() -> None:
+    epoch = MaskedSampler(large(), TOKENIZER, MaskingConfig(), 4000).epoch(0)
+    ids, target = (torch.cat([getattr(batch, part).flatten() for batch in epoch]) for part in ("ids", "target"))
+    hidden = target != PAD_ID
+    read, right = ids[hidden], target[hidden]
+    n = len(right)
+    assert n == 5940 * 6  # 15 % of 40
+    assert near(float((read == MASK_ID).float().mean()), 0.8, n)
+    assert near(float((read == right).float().mean()), 0.1, n)
+    replaced = read[(read != MASK_ID) & (read != right)]
+    assert near(len(replaced) / n, 0.1, n)
+    assert (int(replaced.min()), int(replaced.max())) == (UNK_ID + 3, VOCAB - 1)  # any token but the special ones
+    counts = np.histogram(replaced.numpy(), bins=10, range=(4, VOCAB))[0]
+    assert all(near(count / len(replaced), 0.1, len(replaced)) for count in counts)
+    assert (ids[~hidden] != MASK_ID).all()
+    follows = torch.cat([batch.follows for batch in epoch]).float()
+    assert near(float(follows.mean()), 0.5, len(follows))
+
+    sampler, places = MaskedSampler(large(), TOKENIZER, SINGLE, 4400), []
+    for number in (0, 1):
+        epoch = sampler.epoch(number)
+        rows = np.concatenate([epoch.rows(i) for i in range(len(epoch))])
+        places.append(torch.cat([batch.target[:, 1:21] != PAD_ID for batch in epoch])[np.argsort(rows)])
+    assert all(near(float(share), 0.15, 6000) for share in places[0].float().mean(0))
+    assert near(float((places[0] & places[1]).sum() / places[0].sum()), 0.15, 3 * 6000)
+
+
+def test_a_wrong_successor_is_of_another_document_or_any_sentence_of_the_only_one() -> None:
+    def wrong(text: DocumentTokens, n_epochs: int) -> Counter[tuple[int, int]]:
+        every, sampler = sentences(text), MaskedSampler(text, TOKENIZER, MaskingConfig(), 999)
+        found = chain.from_iterable(examples(sampler.epoch(n)) for n in range(n_epochs))
+        return Counter((number, every.index(pair[1])) for number, pair, follows in found if not follows)
+
+    found = wrong(text_of([[1, 2], [3, 4, 5], [6, 7]]), 400)
+    others = {0: (2, 3, 4, 5, 6), 2: (0, 1, 5, 6), 3: (0, 1, 5, 6), 5: (0, 1, 2, 3, 4)}
+    assert set(found) == {(a, k) for a, after in others.items() for k in after}
+    assert all(near(found[0, k] / 200, 0.2, 200) for k in others[0])
+    assert set(wrong(text_of([[1, 2, 3, 4]]), 60)) == {(0, 2), (0, 3), (1, 0), (1, 3), (2, 0), (2, 1)}
+    with pytest.raises(
+        ValueError, match=r"^2 sentences in 1 documents cannot give both pairs .*next_sentence to false"
+    ):
+        wrong(text_of([[1, 2]]), 1)
+
+
+class Pieces:
+    """A tokenizer of which nothing but the pieces is known."""
+
+    def __init__(self, pieces: list[str]) -> None:
+        self.pieces = [*SPECIAL_TOKENS, *pieces]
+
+    def __len__(self) -> int:
+        return len(self.pieces)
+
+    def tokens(self, ids: Sequence[int]) -> list[str]:
+        return [self.pieces[i] for i in ids]
+
+
+# every fourth token begins a word
+FOURS = cast(Tokenizer, Pieces([f"▁{i}" if i % 4 == 0 else str(i) for i in range(4, VOCAB)]))
+
+
+def test_whole_words_are_hidden_together_or_not_at_all() -> None:
+    rng = np.random.default_rng(0)
+    lines = [list(range(4, 4 + int(n))) for n in rng.integers(24, 48, 400)]  # words of four pieces, the last shorter
+    text = DocumentTokens.of(TokenArray.of(lines, VOCAB), [Document("x", 400)])
+    for next_sentence in (False, True):
+        config = MaskingConfig(0.2, whole_words=True, next_sentence=next_sentence)
+        epoch = MaskedSampler(text, FOURS, config, 600).epoch(0)
+        n_hidden = n_tokens = 0
+        told(epoch, 600)
+        for batch in epoch:
+            ids = torch.where(batch.target == PAD_ID, batch.ids, batch.target)
+            for row, target in zip(ids.tolist(), batch.target.tolist(), strict=True):
+                words: list[list[bool]] = []
+                for token, right in zip(row[1:], target[1:], strict=True):
+                    if token % 4 == 0 or token == EOS_ID:
+                        words.append([])
+                    words[-1].append(right != PAD_ID)
+                assert all(len(set(word)) == 1 for word in words)
+                n = sum(token > EOS_ID for token in row)
+                assert 0 < sum(map(sum, words)) <= max(4, round(0.2 * n))
+                n_hidden, n_tokens = n_hidden + sum(map(sum, words)), n_tokens + n
+        assert 0.16 < n_hidden / n_tokens <= 0.2
+    # a word that is too long for its share is hidden where there is no other
+    text = DocumentTokens.of(TokenArray.of([[4, 5, 6, 7]], VOCAB), [Document("x", 1)])
+    (batch,) = MaskedSampler(text, FOURS, MaskingConfig(0.15, True, False), 99).all()
+    assert batch.target.tolist() == [[0, 4, 5, 6, 7, 0]]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "▁The | ▁re vol ution ary | ▁painter .",
+        "vol ution | ▁end",  # cut from the middle of a word
+        "▁雪 | 舟 | は | 画家",
+        "▁in | 京都 | s | ▁old",
+        "▁ 14 20 | 年 | （ | 応永 | 27 | 年 | ） | 、 | 19 8 | 、 | a b",
+        "<s> | ▁The | </s> | ▁re vol | </s>",
+        "<s> | vol | <unk> | ution | </s>",
+        "カタ | ｶﾅ | ▁ー",
+    ],
+)
+def test_words_end_where_the_next_begins(words: str) -> None:
+    pieces = words.replace("|", "").split()
+    tokenizer = Pieces([*sorted(set(pieces) - set(SPECIAL_TOKENS)), "▁some"])
+    ids = np.array([tokenizer.pieces.index(piece) for piece in pieces])
+    numbers = WholeWords(cast(Tokenizer, tokenizer)).numbers(ids)
+    found = [" ".join(np.array(pieces)[numbers == n]) for n in range(numbers[-1] + 1)]
+    assert " | ".join(found) == words
+
+
+def test_words_of_a_real_model_and_of_a_vocabulary_of_words() -> None:
+    lines = ["the old capital and the capitals of the old provinces"] * 9
+    tokenizer = SentencePieceTokenizer.train(lines, "bpe", 30, 1.0, "identity")
+    ids = np.array(tokenizer.encode(lines[:1])[0])
+    numbers = WholeWords(tokenizer).numbers(ids)
+    assert [tokenizer.decode([ids[numbers == n].tolist()])[0] for n in range(numbers[-1] + 1)] == lines[0].split()
+    words = WholeWords(WordTokenizer(["old", "capital", "."], lowercase=False))
+    assert words.numbers(np.array([4, 5, 6, 1, 5])).tolist() == [0, 1, 2, 3, 4]
+    assert words.numbers(np.array([], np.int64)).tolist() == []
+
+
+def test_counted_random_numbers_are_uniform_and_depend_on_key_and_counters_alone() -> None:
+    rows, columns = np.arange(1000)[:, None], np.arange(1000)
+    numbers = uniform((1, 2, "x"), rows, columns)
+    assert np.array_equal(uniform((1, 2, "x"), rows[::-1].astype(np.int32), columns), numbers[::-1])
+    assert uniform((1, 2, "x"), np.array([7]), np.array([9])) == numbers[7, 9]
+    others = [uniform(key, rows[:50], columns[:40]) for key in ((1, 3, "x"), (2, 2, "x"), (1, 2, "y"), (12, "x"))]
+    together = np.stack([numbers[:50, :40], *others])
+    assert len(np.unique(together)) == together.size
+    assert 0 <= numbers.min() < numbers.max() < 1
+    counts, _ = np.histogram(numbers, bins=100, range=(0, 1))
+    assert ((counts - 10_000) ** 2 / 10_000).sum() < 160  # chi squared of 99 degrees: more in one of 10,000 draws
+    for one, other in ((numbers[1:], numbers[:-1]), (numbers[:, 1:], numbers[:, :-1]), (numbers, numbers.T)):
+        off = one != other
+        assert np.corrcoef(one[off], other[off])[0, 1] == pytest.approx(0, abs=0.004)
+
+
+# segments
+
+configs = st.builds(StreamConfig, st.integers(1, 4), st.integers(1, 9), st.integers(1, 3))
+
+
+def joined(parts: list[list[int]]) -> list[int]:
+    return list(chain.from_iterable(parts))
+
+
+def whole(text: DocumentTokens) -> list[list[int]]:
+    """The tokens of each document with </s>, documents without any left out."""
+    every = [[*sentence, EOS_ID] for sentence in sentences(text)]
+    return [joined(every[begin:end]) for begin, end in pairwise(text.bounds.tolist())]
+
+
+def rows_read(batches: list[SegmentBatch], n_groups: int) -> list[list[tuple[int, int, int]]]:
+    """Token, next token and document, as each stream has them; padding must follow its end."""
+    streams = []
+    for group in range(n_groups):
+        parts = [torch.cat([batch[k] for batch in batches[group::n_groups]], 1).tolist() for k in range(3)]
+        for row in zip(*parts, strict=True):
+            places = list(zip(*row, strict=True))
+            n = sum(place != (PAD_ID, PAD_ID, NO_DOCUMENT) for place in places)
+            assert all(place == (PAD_ID, PAD_ID, NO_DOCUMENT) for place in places[n:])
+            assert all(PAD_ID not in place[:2] and place[2] >= 0 for place in places[:n])
+            streams.append(places[:n])
+    return streams
+
+
+def documents_read(stream: list[tuple[int, int, int]]) -> list[list[int]]:
+    """The documents of a stream, one after the other: each begins with <s>, and what is predicted is read next."""
+    found: list[list[int]] = []
+    last = None
+    for token, following, number in stream:
+        if number != last:
+            assert token == BOS_ID
+            found.append([])
+        else:
+            assert token == found[-1][-1]
+        found[-1].append(following)
+        last = number
+    assert len({number for _, _, number in stream}) == len(found)  # none comes back
+    return found
+
+
+@settings(max_examples=40)
+@given(lengths=documents, config=configs, number=st.integers(0, 2))
+def test_the_segments_of_a_row_give_whole_documents_back_and_every_token_once(
+    lengths: Documents, config: StreamConfig, number: int
+) -> None:
+    text = text_of([[2], *lengths])
+    sampler = StreamSampler(text, config)
+    epoch = sampler.epoch(number)
+    told(epoch, config.n_streams * config.segment_length)
+    batches = list(epoch)
+    assert {batch.ids.shape for batch in batches} == {(config.n_streams, config.segment_length)}
+    assert any(batch.target_tokens for batch in batches[-config.accumulate :])  # no segment too many
+    streams = rows_read(batches, config.accumulate)
+    assert len(streams) == config.n_streams * config.accumulate
+    parts = [document for stream in streams for document in documents_read(stream)]
+    everything = whole(text)
+    # put together in the order of the text, the parts of overlong documents are whole again
+    assert joined(sorted(parts)) == joined(everything)
+    fair = sum(map(len, everything)) / len(streams)
+    assert all(document in parts for document in everything if len(document) <= fair)
+    assert all(part[-1] == EOS_ID for part in parts)
+    starts = {sum(map(len, everything[:i])) for i in range(len(everything))}
+    assert starts <= {0, *np.cumsum([len(part) for part in sorted(parts)]).tolist()}  # none reaches into the next
+    numbers = [{number for _, _, number in stream} for stream in streams]
+    assert len(set[int]().union(*numbers)) == sum(map(len, numbers))  # nor do two streams share one
+    (stream,) = rows_read(sampler.all(), 1)
+    assert documents_read(stream) == everything  # for scoring, in its order
+
+
+def test_documents_meet_others_each_epoch_in_streams_of_about_equal_length() -> None:
+    rng = np.random.default_rng(0)
+    text = text_of([rng.integers(1, 7, n).tolist() for n in (1 + rng.pareto(1.2, 400)).astype(int)])
+
+    def streams(epoch: Any) -> list[tuple[int, ...]]:
+        return [tuple(joined(documents_read(stream))) for stream in rows_read(list(epoch), 2)]
+
+    depends_on_seed_and_epoch_alone(lambda seed: StreamSampler(text, StreamConfig(4, 16, 2), seed), streams)
+    epoch = StreamSampler(text, StreamConfig(4, 16, 2)).epoch(0)
+    lengths = list(map(len, streams(epoch)))
+    assert max(lengths) - min(lengths) <= 7  # a sentence
+    assert epoch.padding < 0.02
+    one = text_of([[5, 1, 3, 4, 6, 2, 2, 5, 3, 4, 1, 1]])  # 49 tokens with </s>
+    sizes = sorted(map(len, streams(StreamSampler(one, StreamConfig(2, 8, 2)).epoch(0))))
+    assert sum(sizes) == 49
+    assert sizes[-1] <= 49 / 4 + 7  # a fair share and a sentence
+
+
+def test_a_batch_looks_at_its_own_sentences_alone() -> None:
+    class Watched(TokenArray):
+        most = 0
+
+        def gather(self, rows):  # type: ignore[no-untyped-def]
+            ids, lengths = super().gather(rows)
+            Watched.most = max(Watched.most, len(ids))
+            return ids, lengths
+
+    ids, offsets = np.full(400_000, 9, np.uint16), np.arange(40_001) * 10
+    text = DocumentTokens.of(Watched(ids, offsets), [Document("x", 40)] * 1000)
+    epoch = StreamSampler(text, StreamConfig(4, 16)).epoch(0)
+    for i in (0, 5, len(epoch) - 1):
+        assert torch.isin(epoch[i].target, torch.tensor([9, EOS_ID, PAD_ID])).all()
+    assert 0 < Watched.most <= 4 * 4 * 10
+
+
+# labelled texts
+
+
+@given(
+    lengths=st.lists(st.integers(0, 9), min_size=1, max_size=30),
+    budget=st.integers(1, 60),
+    multiple=st.sampled_from([1, 8]),
+    max_tokens=st.one_of(st.none(), st.integers(3, 12)),
+)
+def test_an_epoch_has_each_text_once_with_its_label(
+    lengths: list[int], budget: int, multiple: int, max_tokens: int | None
+) -> None:
+    """Text i consists of the number 4 + i, as often as its length says, and has the label i."""
+    text = LabelledText(pairs_of([(n, 0) for n in lengths]).src, np.arange(len(lengths)))
+    epoch = LabelledSampler(text, budget, max_tokens, multiple=multiple).epoch(budget)
+    told(epoch, budget, multiple)
+    seen = []
+    for batch in epoch:
+        for row, label in zip(batch.ids.tolist(), batch.label.tolist(), strict=True):
+            n = min(lengths[label], 99 if max_tokens is None else max_tokens - 2)
+            assert row == [BOS_ID, *[4 + label] * n, EOS_ID, *[PAD_ID] * (len(row) - n - 2)]
+        seen += batch.label.tolist()
+    assert sorted(seen) == list(range(len(lengths)))
+    with pytest.raises(ValueError, match=r"^max_tokens=2 leaves no room for a text: give at least 3$"):
+        LabelledSampler(text, 9, 2).epoch(0)
+
+
+def test_the_order_of_labelled_texts_depends_on_seed_and_epoch_alone() -> None:
+    text = LabelledText(LABELLED.lines, np.arange(150))
+
+    def labels(epoch: Buckets[LabelledBatch]) -> list[list[int]]:
+        return [batch.label.tolist() for batch in epoch]
+
+    depends_on_seed_and_epoch_alone(lambda seed: LabelledSampler(text, 30, seed=seed), labels)
+
+
+# prefetching
+
+
+def threads() -> int:
+    return sum(thread.name.startswith("prefetch") for thread in threading.enumerate())
+
+
+class Counting:
+    """Counts up, and how far it was asked to, and by whom."""
+
+    def __init__(self, end: int) -> None:
+        self.made, self.end, self.makers = 0, end, set[threading.Thread]()
+
+    def __iter__(self) -> Iterator[int]:
+        while self.made < self.end:
+            self.made += 1
+            self.makers.add(threading.current_thread())
+            yield self.made - 1
+
+
+@given(st.lists(st.integers(), max_size=30))
+def test_the_items_stay_what_they_are_and_as_they_come(items: list[int]) -> None:
+    assert list(prefetched(items)) == items
+    assert threads() == 0
+
+
+@pytest.mark.parametrize("taken", [1, 3])
+def test_items_are_made_by_another_thread_ahead_but_not_far_until_they_are_abandoned(taken: int) -> None:
+    counting = Counting(10**9)
+    items = prefetched(counting)
+    assert [next(items) for _ in range(taken)] == list(range(taken))
+    end = time.monotonic() + 60
+    while counting.made < taken + 4 and time.monotonic() < end:
+        time.sleep(0.001)
+    time.sleep(0.05)
+    assert taken + 4 <= counting.made <= taken + 7
+    assert threading.current_thread() not in counting.makers
+    del items
+    gc.collect()
+    assert threads() == 0
+    made = counting.made
+    time.sleep(0.02)
+    assert counting.made == made < 20
+
+
+def test_a_failure_comes_after_the_items_before_it() -> None:
+    def failing() -> Iterator[int]:
+        yield 1
+        yield 2
+        raise OSError("the disk is gone")
+
+    items = prefetched(failing())
+    assert [next(items), next(items)] == [1, 2]
+    with pytest.raises(OSError, match="the disk is gone") as caught:
+        next(items)
+    assert "failing" in {entry.name for entry in caught.traceback}
+    assert threads() == 0
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("pin", [True, False])
+def test_pinned_batches_are_the_same_in_memory_that_a_gpu_can_fetch(pin: bool) -> None:
+    batch = Batch(padded([[5, 6]]), padded([[7]], bos=True))
+    ((update, number),) = prefetched(cast(Any, [[[batch, batch], 3]]), pin)
+    assert number == 3
+    for got in update:
+        assert isinstance(got, Batch)
+        assert [side.is_pinned() for side in got] == [pin, pin]
+        assert all(ours.equal(theirs) for ours, theirs in zip(got, batch, strict=True))
+        assert torch.equal(got.to(torch.device("cuda")).src.cpu(), batch.src)

@@ -1,0 +1,514 @@
+"""The page of the server and the page of attention in a headless Chromium that may ask nobody but this machine.
+
+`python -m tests.test_browser RUN SENTENCE FILE` draws the page as shown in the READMEs.
+"""
+
+import json
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect, sync_playwright
+
+from bench.serve import served
+from const.token import EOS
+from tests.served import Scribe, line_translator, route, serving, translator
+from tests.tiny import TEXT
+from tests.utils.visualize.recorded import HOSTILE, HOSTILE_PAIR, PAIR, recorded
+from utils.command import run_command
+from utils.run import find_run
+from utils.search.inspection import AttentionMap
+from utils.search.translator import Translation
+from utils.serve.service import Limits, Options
+from utils.visualize.attention import Pair, write_attention_page
+
+pytestmark = pytest.mark.browser
+
+Open = Callable[..., Page]
+TEXT_JA = TEXT.src[3]
+
+
+@cache
+def best() -> Translation:
+    return translator(beam=4).translate([TEXT_JA], n_best=4)[0]
+
+
+def chromium() -> str | None:
+    """The browser of the system."""
+    return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """The one of the system; without it the test is skipped."""
+    if chromium() is None:
+        pytest.skip("no chromium, chromium-browser or google-chrome on the path: install one to test the page")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox", "--disable-gpu"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_page(browser: Browser) -> Iterator[Open]:
+    """Opens a page; any error that it logs fails the test."""
+    complaints: list[str] = []
+    contexts = []
+
+    def open_it(url: str, allowed: str = "", **options: Any) -> Page:
+        context = browser.new_context(**{"locale": "en-GB"} | options)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(10_000)
+
+        def note_message(message: ConsoleMessage) -> None:
+            if message.type in ("error", "warning") and not (allowed and allowed in message.text):
+                complaints.append(message.text)
+
+        def note_request(request: Request) -> None:
+            if not request.url.startswith((url, "data:")):
+                complaints.append(f"asked {request.url}")
+
+        page.on("console", note_message)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("request", note_request)
+        page.goto(url)
+        page.wait_for_selector("#direction option", state="attached")
+        return page
+
+    yield open_it
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+# ---- the page of the server, served by untrained runs
+
+
+@pytest.fixture(scope="module")
+def both() -> Iterator[str]:
+    """A server of a run for each direction."""
+    with serving([route("there"), route("back", back=True)]) as url:
+        yield url
+
+
+@pytest.fixture
+def scribe() -> Scribe:
+    return Scribe()
+
+
+def translation(page: Page, expected: str) -> None:
+    expect(page.locator("#translation")).to_have_text(expected, use_inner_text=True)
+
+
+def type_text(page: Page, text: str) -> None:
+    page.get_by_role("textbox").press_sequentially(text)
+
+
+def test_the_translation_appears_as_one_stops_typing(both: str, open_page: Open) -> None:
+    page = open_page(both)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.post_data or "") if "translate" in request.url else None)
+    page.get_by_role("textbox").press_sequentially(TEXT_JA, delay=40)
+    expect(page.locator("#translation p")).to_have_text(best().text)
+    assert json.loads(asked[-1])["text"] == TEXT_JA
+    assert len(asked) < len(TEXT_JA) / 2
+    expect(page.locator("#source-name")).to_have_text("Japanese")
+    expect(page.locator("#target-name")).to_have_text("English")
+    assert page.locator("#translation").get_attribute("aria-live") == "polite"
+    page.get_by_role("button", name="Clear").click()
+    expect(page.locator("#translation")).to_be_empty()
+    expect(page.locator("#attention")).to_be_hidden()
+
+
+def test_an_older_answer_never_takes_the_place_of_a_newer_one(scribe: Scribe, open_page: Open) -> None:
+    with serving([scribe.route()], Limits(batch_texts=1)) as url:
+        page = open_page(url)
+        # the first answer arrives long after the second one, and the page cannot stop it
+        page.evaluate("() => { AbortController.prototype.abort = () => {}; }")
+        held = []
+        page.route(
+            "**/api/translate", lambda r: held.append(r) if r.request.post_data_json["text"] == "京" else r.continue_()
+        )
+        type_text(page, "京")
+        assert eventually(page, lambda: len(held) == 1)
+        type_text(page, "都の駅")
+        translation(page, "駅の都京")
+        held[0].fulfill(json={"run": "scribe", "source": "ja", "target": "en", "seconds": 0, "lines": []})
+        page.wait_for_timeout(300)
+        translation(page, "駅の都京")
+
+
+def eventually(page: Page, holds: Callable[[], bool]) -> bool:
+    """Return whether a condition becomes true while the browser keeps running."""
+    for _ in range(200):
+        if holds():
+            return True
+        page.wait_for_timeout(20)
+    return False
+
+
+def test_what_is_being_typed_is_no_longer_asked_for(scribe: Scribe, open_page: Open) -> None:
+    """The browser disconnects, and the server drops the text."""
+    with serving([scribe.route()], Limits(batch_texts=1)) as url:
+        page = open_page(url)
+        with scribe.held_up():
+            for text in ("a", "b", "c"):
+                type_text(page, text)
+                page.wait_for_timeout(500)
+        translation(page, "cba")
+    assert scribe.calls == [["a"], ["abc"]]
+
+
+def test_pointing_at_a_word_shows_where_it_came_from(both: str, open_page: Open) -> None:
+    page = open_page(both)
+    type_text(page, TEXT_JA)
+    page.wait_for_selector("#into button")
+    (line,) = line_translator().translate([TEXT_JA], Options(None, 4, True))
+    weights = line.attention[0]
+    assert page.locator("#from button").count() == len(line.source_tokens)
+    assert page.locator("#into button").count() == len(line.translation.candidates[0].tokens)
+
+    def shown(row: str) -> list[float]:
+        return [
+            float(button.evaluate("b => b.style.getPropertyValue('--weight')") or 0)
+            for button in page.locator(f"#{row} button").all()
+        ]
+
+    page.locator("#into button").nth(2).hover()
+    assert shown("from") == pytest.approx(weights[2])
+    assert "chosen" in str(page.locator("#into button").nth(2).get_attribute("class"))
+    strongest = max(range(len(weights[2])), key=weights[2].__getitem__)
+    expect(page.locator("#telling")).to_contain_text(f"{round(100 * weights[2][strongest])} %")
+    expect(page.locator("#telling")).to_contain_text(line.source_tokens[strongest].lstrip("▁"))
+    assert page.locator("#woven path").count() > 0
+
+    page.locator("#from button").nth(1).hover()
+    assert shown("into") == pytest.approx([row[1] for row in weights])
+    assert shown("from") == [0.0] * len(line.source_tokens)
+    page.mouse.move(0, 0)
+    assert shown("into") == [0.0] * len(weights)
+
+
+def test_the_threads_are_reached_by_keys_and_by_touch(both: str, open_page: Open) -> None:
+    page = open_page(both, has_touch=True)
+    type_text(page, TEXT_JA)
+    page.wait_for_selector("#into button")
+    page.locator("#from button").first.focus()
+    expect(page.locator("#from button").first).to_have_class("chosen")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("#from button").nth(1)).to_be_focused()
+    page.keyboard.press("ArrowDown")
+    assert page.evaluate("document.activeElement.parentElement.id") == "into"
+    page.keyboard.press("ArrowUp")
+    assert page.evaluate("document.activeElement.parentElement.id") == "from"
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("textbox")).to_be_focused()
+    page.locator("#into button").nth(1).tap()
+    expect(page.locator("#into button").nth(1)).to_have_class("chosen")
+    # one Tab stop per row, not one per word
+    assert page.locator("#from button[tabindex='0']").count() == page.locator("#into button[tabindex='0']").count() == 1
+
+
+def test_other_translations_take_the_place_of_the_best(both: str, open_page: Open) -> None:
+    page = open_page(both)
+    type_text(page, TEXT_JA)
+    expect(page.locator("#others .said")).to_have_text([candidate.text for candidate in best().candidates])
+    page.locator("#others button").nth(2).click()
+    expect(page.locator("#translation p")).to_have_text(best().candidates[2].text)
+    expect(page.locator("#others button").nth(2)).to_have_attribute("aria-pressed", "true")
+    expect(page.locator("#others button").nth(2)).to_be_focused()
+    assert page.locator("#into button").count() == len(best().candidates[2].tokens)
+
+
+def test_the_direction_is_turned_round(both: str, open_page: Open) -> None:
+    page = open_page(both)
+    type_text(page, TEXT_JA)
+    expect(page.locator("#translation p")).to_have_text(best().text)
+    page.get_by_role("button", name="Translate the other way round").click()
+    expect(page.get_by_role("textbox")).to_have_value(best().text)
+    back = translator(back=True, beam=4).translate([best().text], n_best=4)[0].text
+    expect(page.locator("#translation p")).to_have_text(back)
+    expect(page.locator("#source-name")).to_have_text("English")
+    expect(page.locator("#direction")).to_have_value("en→ja")
+
+
+def test_run_and_beam_are_chosen(scribe: Scribe, open_page: Open) -> None:
+    with serving([scribe.route("one"), scribe.route("two"), scribe.route("three", "en", "ja")]) as url:
+        page = open_page(url)
+        type_text(page, "ab")
+        translation(page, "ba")
+        expect(page.locator("#time")).to_contain_text("three")
+        page.get_by_label("Direction").select_option("Japanese → English")
+        expect(page.locator("#time")).to_contain_text("one")
+        assert page.locator("#run option").all_inner_texts() == ["The first that fits", "one", "two"]
+        page.get_by_label("Run").select_option("two")
+        expect(page.locator("#time")).to_contain_text("two")
+        page.get_by_label("Beam").select_option("2")
+        assert eventually(page, lambda: scribe.options[-1] == Options(2, 2, True))
+
+
+def test_each_line_has_its_own_threads(both: str, open_page: Open) -> None:
+    page = open_page(both)
+    text = page.get_by_role("textbox")
+    text.fill(f"{TEXT.src[3]}\n\n{TEXT.src[50]}")
+    found = line_translator().translate([TEXT.src[3], TEXT.src[50]], Options(None, 4, True))
+    expect(page.locator("#translation p")).to_have_text([found[0].translation.text, "", found[1].translation.text])
+    n_tokens = [len(line.source_tokens) for line in found]
+    expect(page.locator("#from button")).to_have_count(n_tokens[1])
+    text.press("Control+Home")
+    expect(page.locator("#from button")).to_have_count(n_tokens[0])
+
+
+def test_markup_stays_text(scribe: Scribe, open_page: Open) -> None:
+    text = "<img src=x onerror=document.title=1><script>document.title=2</script>"
+    with serving([scribe.route()]) as url:
+        page = open_page(url)
+        page.get_by_role("textbox").fill(text[::-1])  # which the scribe turns round
+        page.get_by_label("Direction")
+        translation(page, text)
+        expect(page.locator("#into button")).to_have_count(0)
+        assert page.locator("#translation img, #translation script").count() == 0
+        assert page.title() == "都 Miyako"
+
+
+@pytest.mark.parametrize("width", [320, 390, 768, 1280])
+def test_nothing_is_wider_than_the_window(both: str, open_page: Open, width: int) -> None:
+    page = open_page(both, viewport={"width": width, "height": 800})
+    page.get_by_role("textbox").fill(f"{'寺' * 60}{TEXT_JA}\n{TEXT_JA}\n{'W' * 120}")
+    page.wait_for_selector("#translation p")
+    page.wait_for_timeout(200)
+    page.locator("details").click()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    cut_off = page.locator("#text, #translation, #others .said, .tokens").evaluate_all(
+        "all => all.filter(e => e.scrollWidth > e.clientWidth + 1).map(e => e.id || e.className)"
+    )
+    assert cut_off == []
+    small = page.locator("button:visible, select:visible").evaluate_all(
+        "all => all.filter(e => e.getBoundingClientRect().height < 32).map(e => e.id || e.textContent)"
+    )
+    assert small == []
+
+
+def test_it_speaks_the_readers_language_and_the_other(both: str, open_page: Open) -> None:
+    page = open_page(both, locale="ja-JP")
+    expect(page.get_by_label("ビーム幅")).to_be_visible()
+    assert page.locator("html").get_attribute("lang") == "ja"
+    assert page.locator("#direction option").all_inner_texts() == ["言語を検出", "日本語 → 英語", "英語 → 日本語"]
+    page.get_by_role("button", name="English").click()
+    expect(page.get_by_label("Beam")).to_be_visible()
+    page.reload()
+    expect(page.get_by_label("Beam")).to_be_visible()  # remembered
+
+
+def test_it_is_dark_where_the_reader_likes_it_dark(both: str, open_page: Open) -> None:
+    def brightness(scheme: str) -> int:
+        page = open_page(both, color_scheme=scheme)
+        colour = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
+        return sum(int(part) for part in colour.strip("rgb()").split(","))
+
+    assert brightness("light") > 600
+    assert brightness("dark") < 150
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (503, "server is busy"),
+        (504, "took too long"),
+        (500, "Something went wrong"),
+        (400, "a line of the server"),
+    ],
+)
+def test_a_trouble_is_told_and_passes(both: str, open_page: Open, status: int, said: str) -> None:
+    page = open_page(both, allowed="Failed to load resource")
+    page.route("**/api/translate", lambda r: r.fulfill(status=status, json={"error": "a line of the server"}))
+    type_text(page, TEXT_JA)
+    expect(page.get_by_role("alert")).to_contain_text(said)
+    page.unroute("**/api/translate")
+    if status != 503:  # then the page asks again by itself
+        page.get_by_label("Beam").select_option("4")
+    expect(page.locator("#translation p")).to_have_text(best().text)
+    expect(page.locator("#trouble")).to_be_empty()
+
+
+def test_a_server_that_is_gone_is_asked_again(scribe: Scribe, open_page: Open) -> None:
+    with serving([scribe.route()]) as url:
+        page = open_page(url, allowed="Failed to load resource")
+    type_text(page, "ab")
+    expect(page.get_by_role("alert")).to_contain_text("does not answer")
+    assert scribe.calls == []
+
+
+def test_too_long_a_text_is_not_even_sent(scribe: Scribe, open_page: Open) -> None:
+    with serving([scribe.route()], Limits(max_chars=5)) as url:
+        page = open_page(url)
+        type_text(page, "123456")
+        expect(page.get_by_role("alert")).to_contain_text("6 characters exceed the limit of 5")
+        assert scribe.calls == []
+        page.keyboard.press("Backspace")
+        translation(page, "54321")
+        page.get_by_role("textbox").fill("12\n345")  # line ends do not count as characters
+        translation(page, "21\n\n543")
+
+
+def test_too_many_lines_are_not_even_sent_and_what_was_said_before_looks_old(scribe: Scribe, open_page: Open) -> None:
+    with serving([scribe.route()], Limits(max_texts=2)) as url:
+        page = open_page(url, locale="ja-JP")
+        type_text(page, "ab")
+        translation(page, "ba")
+        page.get_by_role("textbox").fill("a\nb\nc")
+        expect(page.get_by_role("alert")).to_contain_text("3 行あります。一度に訳せるのは 2 行までです。")
+        assert len(scribe.calls) == 1
+        expect(page.locator("#translation")).to_have_class("stale")
+
+
+def test_an_empty_page_offers_sentences(both: str, open_page: Open) -> None:
+    page = open_page(both)
+    page.locator("#tries button").first.click()
+    assert page.get_by_role("textbox").input_value()
+    page.wait_for_selector("#translation p")
+    expect(page.locator("#tries")).to_be_hidden()
+
+
+# ---- the page of attention
+
+
+@pytest.fixture
+def opened(browser: Browser, tmp_path: Path) -> Iterator[Open]:
+    """Writes a page and opens it; any error that it logs or request that it makes fails the test."""
+    complaints: list[str] = []
+    pages: list[Page] = []
+    path = tmp_path / "page.html"
+
+    def open_it(found: AttentionMap, pair: Pair = PAIR, locale: str = "en-GB", width: int = 1200) -> Page:
+        write_attention_page(found, pair, path)
+        page = browser.new_page(locale=locale, viewport={"width": width, "height": 900})
+        pages.append(page)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("request", lambda request: complaints.append(request.url))
+        page.goto(path.as_uri())
+        complaints.remove(path.as_uri())
+        return page
+
+    yield open_it
+    for page in pages:
+        page.close()
+    assert complaints == []
+
+
+def listed(page: Page) -> float:
+    """Return the largest weight listed, in percent."""
+    return float(page.locator("#readout tr").first.locator("td").nth(1).inner_text().removesuffix(" %"))
+
+
+def test_a_token_shows_what_it_looks_at(opened: Open) -> None:
+    found = recorded()
+    page = opened(found)
+    assert page.locator("#map-title").inner_text() == "Cross, layer 2, mean"
+    page.locator("#rows button").nth(3).hover()
+    mean = found.weights["cross"][1].mean(0)
+    top = int(mean[3].argmax())
+    assert page.locator("#readout p").inner_text() == "“temple” attends most to"
+    assert listed(page) == pytest.approx(100 * float(mean[3, top]), abs=0.11)
+    alpha = [
+        float(colour.split("/")[1].strip(" )")) if "/" in colour else float(colour.split(",")[3].strip(" )"))
+        for colour in page.locator("#columns button").evaluate_all("all => all.map((one) => one.style.background)")
+    ]
+    assert alpha.index(max(alpha)) == top
+    page.locator("#columns button").nth(1).click()
+    page.locator("#rows button").nth(0).hover()
+    page.mouse.move(0, 0)
+    assert page.locator("#readout p").inner_text() == "“京都” is attended to most by"  # held
+    assert listed(page) == pytest.approx(100 * float(mean[:, 1].max()), abs=0.11)
+    page.keyboard.press("Escape")
+    assert page.locator("#readout").inner_text() == ""
+
+
+def test_kind_layer_head_and_tokens_are_chosen_by_keys(opened: Open) -> None:
+    page = opened(recorded())
+    title, pressed = page.locator("#map-title"), page.keyboard.press
+    pressed("Tab")
+    pressed("ArrowLeft")
+    assert title.inner_text() == "Decoder self, layer 2, mean"
+    pressed("ArrowLeft")
+    assert page.locator("#layers input").count() == 3
+    pressed("Tab")
+    pressed("ArrowRight")
+    assert title.inner_text() == "Encoder self, layer 3, mean"
+    pressed("Tab")
+    pressed("ArrowRight")
+    assert title.inner_text() == "Encoder self, layer 3, head 1"
+    pressed("Tab")
+    pressed("ArrowRight")
+    assert page.locator("#readout p").inner_text() == "“京都” attends most to"
+    assert page.locator("#rows .chosen").inner_text() == "京都"
+    assert page.locator("#all button[aria-pressed=true]").get_attribute("data-place") == "2 0"
+    page.locator("#all button").nth(1).click()
+    assert title.inner_text() == "Encoder self, layer 1, head 2"
+
+
+def test_the_map_is_painted_as_the_weights_are(opened: Open) -> None:
+    """One pixel per weight, stronger in colour where the weight is larger, for the chosen head only."""
+    found = recorded()
+    page = opened(found)
+    page.locator("#all button").nth(3).click()
+    alphas = page.locator("#plot canvas").evaluate(
+        "(one) => [...one.getContext('2d').getImageData(0, 0, one.width, one.height).data].filter((_, i) => i % 4 == 3)"
+    )
+    weights = found.weights["cross"][1][1].flatten()
+    assert alphas == pytest.approx([255 * float(weight) ** 0.6 for weight in weights], abs=1)
+
+
+def test_each_target_token_has_a_line_to_its_source_token(opened: Open) -> None:
+    page = opened(recorded())
+    assert page.locator("#links path").count() == 5
+    page.locator("#links ol:last-child li").nth(3).hover()
+    assert page.locator("#links path.lit").count() == 1
+    assert page.locator("#links li.lit").count() == 2
+
+
+def test_hostile_tokens_run_nothing(opened: Open) -> None:
+    page = opened(recorded([HOSTILE, EOS], [HOSTILE, EOS]), HOSTILE_PAIR)
+    assert page.title() == f"Attention: {HOSTILE}"
+    assert page.locator("#rows button").first.inner_text() == HOSTILE
+
+
+@pytest.mark.parametrize("width", [320, 390, 1200])
+def test_nothing_is_wider_than_the_screen(opened: Open, width: int) -> None:
+    many = [*(f"▁token{i}" for i in range(60)), EOS]
+    page = opened(recorded(many, many), width=width)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    labels = page.locator("#plot .across")
+    assert labels.evaluate("(one) => one.offsetHeight") < 120  # letters are side by side, not stacked
+
+
+def test_a_japanese_reader_is_spoken_to_in_japanese(opened: Open) -> None:
+    page = opened(recorded(), locale="ja-JP")
+    assert page.locator("html").get_attribute("lang") == "ja"
+    assert page.locator("h1").inner_text() == "翻訳器が見ているもの"
+    assert page.locator("#map-title").inner_text() == "交差注意、第2層、平均"
+
+
+def draw_page() -> None:
+    """Have a sentence translated on the page, point at the second token of the translation, and photograph it."""
+    if len(sys.argv) != 4:
+        raise ValueError("give a run, a sentence and a file: python -m tests.test_browser RUN SENTENCE FILE")
+    with served(find_run(Path(sys.argv[1]))) as url, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox", "--disable-gpu"])
+        page = browser.new_page(viewport={"width": 1000, "height": 600}, locale="en-GB")
+        page.goto(url)
+        page.get_by_role("textbox").fill(sys.argv[2])
+        page.locator("#into > *").nth(1).hover()
+        page.wait_for_timeout(500)  # of animation
+        page.screenshot(path=sys.argv[3], full_page=True)
+        browser.close()
+
+
+if __name__ == "__main__":
+    run_command("draw_page", draw_page)

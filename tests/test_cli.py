@@ -1,0 +1,287 @@
+"""The commands, as typed: what works, on one tiny run a task; and what is refused in one line, with nothing touched."""
+
+import io
+import json
+import re
+import shlex
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from PIL import Image
+
+import predict
+import translate
+from const.token import EOS_ID, UNK_ID
+from tests.outcome import Outcome, outcome
+from tests.tiny import TEXT, run
+from tests.utils.task.tiny_run import JAPANESE, LABELS, bert_run, classifier_run, english, language_run
+from utils.config import LanguageConfig
+from utils.dataset.monolingual import MonolingualConfig
+from utils.run import CONFIG, find_run
+from utils.task.language import perplexity_by_memory
+
+COMMANDS: dict[str, ModuleType] = {"translate.py": translate, "predict.py": predict}
+LONG = "".join(TEXT.src[:8])
+
+# command | standard input | pattern of the output; a run that is not named is the newest of its task
+WORKS = r"""
+translate.py 寺                                               |          | .+\n
+translate.py 寺 橋 --run TRANSLATOR                           |          | .+\n.+\n
+translate.py -- '-5 寺'                                       |          | .+\n
+translate.py                                                  | 寺\n\n橋 | .+\n\n.+\n
+translate.py                                                  |          |
+translate.py --input in.ja                                    |          | (.+\n){3}
+translate.py --input in.ja --output out.en                    |          |
+translate.py 寺 --n_best 2                                    |          | (1\t-[\d.]+\t.+\n){2}
+translate.py --n_best 2 --format jsonl                        | 寺\n     | \{.*"n_best": \[.*\}\n
+translate.py 寺 --format jsonl --log_probs --alignment        |          | \{.*"log_probs": \[-.*"alignment": "\d-0 .*\}\n
+translate.py 寺 --format pharaoh                              |          | 寺\t.+\t0-0.*\n
+translate.py 寺 --prefix 'There is'                           |          | There is.*\n
+translate.py 寺 --alternatives 3 --max_length 9 --beam 1      |          | .+\n\n( *\d+ +\S+ +│( +\S+ +<?[\d.]+ %){3}\n)+
+translate.py 寺 --score temple                                |          | (\S+ +<?[\d.]+ %\n)+\nlog-probability -[\d.]+, .*\n
+translate.py --input in.ja --score in.en                      |          | (-[\d.]+\t\d+\t[\d.]+\n){3}
+translate.py 寺 --score temple --format jsonl                 |          | \{.*"log_prob": -.*"perplexity": .*\}\n
+translate.py 寺 --sample --n_best 3 --seed 0                  |          | (1\t-[\d.]+\t.+\n){3}
+translate.py 寺 --sample --minimum_bayes_risk                 |          | .+\n
+translate.py 寺 --beam 3 --minimum_bayes_risk                 |          | .+\n
+translate.py 寺 --length-penalty=-3 --normalization length    |          | .+\n
+translate.py 寺 --run TRANSLATOR --run TRANSLATOR             |          | .+\n
+translate.py 寺 --precision bf16                              |          | .+\n
+translate.py 寺 --attention a.png                             |          | .+\n
+predict.py fill-mask 京都に[MASK]と[MASK]。 [MASK] --top 2    |          | FILLED\n  橋  32.5%  橋  32.5%\n  川  12.5%  川  12.5%\n橋\n(.+\n){2}
+predict.py fill-mask --top 1 --run BERT                       | \n[MASK] | 橋\n  橋  32.5%\n
+predict.py classify 寺 橋がある --top 2                       |          | 寺\nANSWER橋がある\nANSWER
+predict.py classify --top 2 --run CLASSIFIER                  | 寺\n\n   | 寺\nANSWER\nANSWER
+predict.py classify --texts in.ja --labels labels             |          | accuracy 33.33 % of 3 texts\nmost .*: bridge .* river \(1\), .*\n
+predict.py generate 'There is' --greedy --tokens 4            |          | There is\.{4}\n
+predict.py generate 'There is' --samples 9 --seed 7           |          | (There is\.*\n){9}
+predict.py generate --samples 2 --run LANGUAGE_MODEL          |          | (\.*\n){2}
+predict.py perplexity --run LIVELY --memory_lengths 0 8       |          | .*, test, segments of 5\n(.*\n){1,2}( +\d+ +[\d.]+ +[\d.]+\n){2}
+"""  # noqa: E501
+
+# command | standard input | words of the one line on standard error
+REFUSED = r"""
+translate.py 寺 --beem 3                                      |          | unknown option beem: did you mean --beam?
+translate.py -5度です                                         |          | put -- before a text that begins with -
+translate.py 寺 --format xml                                  |          | xml
+translate.py 寺 --input in.ja                                 |          | texts and --input in.ja at once: give one of them
+translate.py --input nowhere --output out                     |          | no such file: nowhere
+translate.py --input .                                        |          | . is a folder: give a file
+translate.py --input in.ja --output in.ja                     |          | --output in.ja is the file of --input: give another
+translate.py 寺 --n_best 0                                    |          | --n_best 0: give 1 or more
+translate.py 寺 --n_best 3 --beam 2                           |          | --beam 2 is less than --n_best 3: give --beam 3
+translate.py 寺 --n_best 5 --sample --samples 4               |          | --samples 4 is less than --n_best 5: give --samples 5
+translate.py 寺 --beam 0                                      |          | --beam 0: give 1 (greedy) to 1000
+translate.py 寺 --beam 2000                                   |          | --beam 2000: give 1 (greedy) to 1000
+translate.py 寺 --min_length 5 --max_length 3                 |          | --min_length 5: give 0 to --max_length 3
+translate.py 寺 --max_ratio -1                                |          | --min_ratio 0.0: give 0 to --max_ratio -1.0
+translate.py 寺 --beam 1 --minimum_bayes_risk                 |          | nothing to choose from: give e.g. --beam 8, or --sample
+translate.py 寺 --sample --beam 4                             |          | --sample and --beam 4 at once: samples are drawn
+translate.py 寺 --temperature 0.5                             |          | --temperature 0.5 and a search at once: add --sample
+translate.py 寺 --seed 0                                      |          | --seed 0 and a search at once: add --sample
+translate.py 寺 --sample --temperature 0                      |          | --temperature 0.0: give 1e-05 or more, or use greedy
+translate.py 寺 --sample --samples 20000                      |          | --samples 20000: give 1 to 10000
+translate.py 寺 --alternatives 0                              |          | --alternatives 0: give 1 or more
+translate.py 寺 橋 --alternatives 2                           |          | --alternatives 2 and 2 texts at once: give one text
+translate.py --alternatives 2                                 |          | --alternatives 2 and no text
+translate.py LONG --alternatives 3                            |          | give one sentence
+translate.py 寺 --log_probs                                   |          | --log_probs and --format text at once: give --format jsonl
+translate.py 寺 --alignment --format pharaoh                  |          | --alignment and --format pharaoh at once
+translate.py 寺 橋 --score temple                             |          | give one text, or two files
+translate.py --score nowhere.en                               |          | no such file: nowhere.en (without a text, --score takes
+translate.py 寺 --score temple --prefix T                     |          | --score temple and --prefix T at once: give one of them
+translate.py 寺 --score temple --alternatives 2               |          | --score temple and --alternatives 2 at once
+translate.py 寺 --prefix 😀                                   |          | '😀' has characters outside the vocabulary
+translate.py 寺 --format pharaoh --score a                    |          | --format pharaoh and --score a at once: give one of them
+translate.py 寺 --format pharaoh --alternatives 2             |          | --format pharaoh and --alternatives 2 at once
+translate.py 寺 --format pharaoh --n_best 2                   |          | --n_best 2 at once: it is a line per text
+translate.py 寺 --attention a.svg                             |          | a.svg is neither .html nor .png
+translate.py 寺 橋 --attention a.png                          |          | --attention a.png and 2 texts at once: give one text
+translate.py --attention a.png                                |          | --attention a.png and no text at once: give one text
+translate.py --input in.ja --attention a.png                  |          | --input in.ja at once: give one text
+translate.py 寺 --run x --run y --attention a.png             |          | --attention a.png and 2 runs at once: give one --run
+translate.py '' --attention a.html                            |          | '' has no token: give a sentence
+translate.py LONG --attention a.html                          |          | are more than the 32 that
+translate.py 😀 --attention a.html                            |          | no part of '😀' is in the vocabulary
+translate.py 寺 --score '' --attention a.html                 |          | '' has no token: give a translation
+translate.py 寺 --engine ctranslate2 --sample                 |          | --sample at once: it needs --engine miyako; leave one out
+translate.py 寺 --engine ctranslate2 --format pharaoh         |          | --format pharaoh at once: it needs --engine miyako
+translate.py 寺 --engine ctranslate2 --run x --run y          |          | 2 runs at once: an ensemble needs --engine miyako
+translate.py 寺 --engine ctranslate2 --seed 3                 |          | add --sample
+translate.py 寺 --run x                                       |          | no run x: give a folder under
+translate.py 寺 --run BERT                                    |          | is of task masked_language, but translation is needed
+translate.py --output out                                     | \udcff   | standard input, line 1: byte 0xff is not UTF-8
+translate.py --input euc.ja --output out                      |          | euc.ja, line 2: byte 0x
+translate.py \udcff                                           |          | '\udcff' is not UTF-8: give the text in UTF-8
+predict.py fill-mask 京都                                     |          | '京都' has no [MASK]: write it where
+predict.py fill-mask 寺寺寺寺寺寺寺寺寺[MASK]                 |          | are more than the 12 that the network reads: shorten
+predict.py fill-mask [MASK] --top 0                           |          | --top 0: give 1 or more
+predict.py fill-mask [MASK] --run x --hugging_face y          |          | --run x and --hugging_face y at once: give one of them
+predict.py fill-mask [MASK] --run CLASSIFIER                  |          | is of task classification, but masked_language is needed
+predict.py classify 寺 --top 0                                |          | --top 0: give 1 or more
+predict.py classify --texts in.ja                             |          | --texts and --labels belong together: give both
+predict.py classify 寺 --labels labels                        |          | --texts and --labels belong together: give both
+predict.py classify 寺 --texts in.ja --labels labels          |          | texts and --texts in.ja at once: give one of them
+predict.py classify --texts in.ja --labels few                |          | in.ja has 3 lines but few has 2: give a label for each
+predict.py classify --texts in.ja --labels wrong              |          | line 2: label 'harbour' is not among
+predict.py classify 寺 --run BERT                             |          | is of task masked_language, but classification is needed
+predict.py generate a --tokens 0                              |          | --tokens 0: give 1 or more
+predict.py generate a --sentences 0                           |          | --sentences 0: give 1 or more
+predict.py generate a --samples 0                             |          | --samples 0: give 1 to 10000
+predict.py generate a --temperature 0                         |          | --temperature 0.0: give 1e-05 or more
+predict.py generate a --memory_length -1                      |          | --memory_length -1: give 0 or more
+predict.py generate a --top_p 1.5                             |          | --top_p 1.5: give more than 0 and at most 1
+predict.py generate a --greedy --top_k 0                      |          | --greedy and --top_k 0 at once: leave one out
+predict.py generate a --greedy --seed 2                       |          | --greedy and --seed 2 at once: leave one out
+predict.py generate a --run BERT                              |          | is of task masked_language, but language is needed here
+predict.py perplexity --memory_lengths -1                     |          | --memory_lengths -1: give 0 or more
+predict.py perplexity --segment_length 0                      |          | --segment_length 0: give 1 or more
+predict.py perplexity --run LANGUAGE_MODEL LANGUAGE_MODEL     |          | two runs are named
+predict.py perplexity --json .                                |          | exists and is not a file
+"""  # noqa: E501
+
+
+def rows(table: str) -> list[tuple[str, bytes, str]]:
+    """The rows of a table; what stands for bytes is written as in a string."""
+    found = []
+    for line in table.strip().splitlines():
+        command, stdin, expected = (cell.strip() for cell in line.split("|", 2))
+        unescaped = stdin.replace(r"\n", "\n").encode() if stdin != r"\udcff" else b"\xff"
+        found.append((command.replace(r"\udcff", "\udcff"), unescaped, expected))
+    return found
+
+
+class Cli:
+    """A folder with files, and tiny runs of all tasks."""
+
+    def __init__(self, folder: Path, start: Callable[[list[str], bytes], Outcome], names: dict[str, str]) -> None:
+        self._folder, self._start, self._names = folder, start, names
+
+    def __call__(self, line: str, stdin: bytes = b"") -> Outcome:
+        return self._start([self._names.get(word, word) for word in shlex.split(line)], stdin)
+
+    def files(self) -> dict[str, bytes]:
+        return {str(file): file.read_bytes() for file in self._folder.rglob("*") if file.is_file()}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Those of the other tasks say the same whatever they read; but for a livelier, older language model."""
+    root = tmp_path_factory.mktemp("pickles")
+    filling = [0.0] * (len(JAPANESE) + 1)
+    pieces = JAPANESE.tokens(range(len(JAPANESE)))
+    filling[UNK_ID], filling[pieces.index("橋")], filling[pieces.index("川")] = 0.55, 0.325, 0.125  # never UNK
+    speaking = [0.0] * len(english())
+    speaking[english().encode(["."])[0][-1]], speaking[EOS_ID] = 0.75, 0.25
+    found = {
+        "LIVELY": language_run(root),
+        "TRANSLATOR": run(root),
+        "BERT": bert_run(root, filling),
+        "CLASSIFIER": classifier_run(root, [0.125, 0.25, 0.625]),
+        "LANGUAGE_MODEL": language_run(root, speaking),
+    }
+    text = root.parent / "my.en"
+    text.write_text("".join(f"{line}\n" for line in TEXT.tgt), encoding="utf-8")
+    config = LanguageConfig.load(found["LIVELY"] / CONFIG)
+    training = replace(config.training, precision="fp32", device="cpu")
+    data = MonolingualConfig(text=text, language="en", held_out=6)
+    replace(config, data=data, training=training).save(found["LIVELY"] / CONFIG)
+    return found
+
+
+@pytest.fixture
+def cli(
+    runs: dict[str, Path],
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Cli:
+    for name, lines in {
+        "in.ja": TEXT.src[:3],
+        "in.en": TEXT.tgt[:3],
+        "labels": LABELS,
+        "few": LABELS[:2],
+        "wrong": ["river", "harbour", "river"],
+    }.items():
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    (tmp_path / "euc.ja").write_bytes("寺\n".encode() + "京都\n".encode("euc-jp"))
+    monkeypatch.chdir(tmp_path)
+    root = runs["TRANSLATOR"].parent
+    for command in COMMANDS.values():
+        monkeypatch.setattr(command, "find_run", partial(find_run, root=root))
+    caches = tmp_path_factory.getbasetemp() / "caches"
+    monkeypatch.setattr(predict, "perplexity_by_memory", partial(perplexity_by_memory, root=caches))
+
+    def start(words: list[str], stdin: bytes) -> Outcome:
+        monkeypatch.setattr(sys, "argv", words)
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8"))
+        return outcome(words[0], COMMANDS[words[0]].main, capsys)
+
+    return Cli(tmp_path, start, {name: str(folder) for name, folder in runs.items()} | {"LONG": LONG})
+
+
+@pytest.mark.parametrize(("line", "stdin", "pattern"), rows(WORKS))
+def test_a_command_works(cli: Cli, line: str, stdin: bytes, pattern: str) -> None:
+    filled = re.escape(JAPANESE.decode(JAPANESE.encode(["京都に橋と橋。"]))[0])
+    pattern = pattern.replace("FILLED", filled).replace("ANSWER", r"  river   62\.5%\n  garden  25\.0%\n")
+    found = cli(line, stdin)
+    assert found.status == 0, found.err
+    assert re.fullmatch(pattern, found.out), found.out
+
+
+@pytest.mark.parametrize(("line", "stdin", "words"), rows(REFUSED))
+def test_a_mistake_is_one_line_and_touches_nothing(cli: Cli, line: str, stdin: bytes, words: str) -> None:
+    before = cli.files()
+    assert words in cli(line, stdin).complaint
+    assert cli.files() == before
+
+
+def test_files_are_those_that_were_asked_for(cli: Cli) -> None:
+    before = cli.files().keys()
+    expected = cli("translate.py --input in.ja").out
+    cli("translate.py --input in.ja --output new.en")
+    cli("translate.py 寺 --attention new/a.html")
+    cli("predict.py perplexity --run LIVELY --memory_lengths 0 8 --json m.json --picture m.png")
+    new = {Path(name).name: content for name, content in cli.files().items() if name not in before}
+    assert set(new) == {"new.en", "a.html", "m.json", "m.png"}
+    assert new["new.en"].decode() == expected
+    (points,) = json.loads(new["m.json"]).values()
+    assert [point["memory_length"] for point in points] == [0, 8]
+    with Image.open(io.BytesIO(new["m.png"])) as image:
+        assert image.format == "PNG"
+
+
+def test_a_line_that_cannot_be_filled_in_does_not_end_the_others(cli: Cli) -> None:
+    found = cli("predict.py fill-mask --top 1", "京都\n[MASK]\n\n寺寺寺寺寺寺寺寺寺[MASK]\n  \n[MASK]".encode())
+    assert found.status == 2
+    assert found.out == "橋\n  橋  32.5%\n" * 2
+    first, second, last = found.err.splitlines()
+    assert first.startswith("line 1: '京都' has no [MASK]")
+    assert second.startswith("line 4: ")
+    assert last == "predict.py: error: 2 of the lines could not be filled in: see above"
+
+
+def test_every_option_of_sampling_changes_what_is_generated(cli: Cli) -> None:
+    options = ["--samples 3", "--temperature 0.7", "--top_k 11", "--top_p 0.9", "--seed 5", "--memory_length 1"]
+
+    def generated(given: list[str]) -> str:
+        return cli(f"predict.py generate 'There is' --tokens 12 --run LIVELY {' '.join(given)}").out
+
+    found = generated(options)
+    assert found == generated(options)
+    for option in options:
+        assert generated([other for other in options if other != option]) != found, option
+
+
+def test_verbs_are_shown_and_a_wrong_one_is_refused(cli: Cli) -> None:
+    assert "invalid choice: 'fil-mask'" in cli("predict.py fil-mask").complaint
+    shown = predict.build_parser().format_help()
+    for name, verb in predict.VERBS.items():
+        assert name in shown
+        assert verb.help in shown

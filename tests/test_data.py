@@ -1,0 +1,1581 @@
+"""From files to token ids: reading, cleaning, holding out, published corpora, caches, sampling of sub-words."""
+
+import bz2
+import codecs
+import gzip
+import io
+import json
+import lzma
+import os
+import re
+import socket
+import subprocess
+import sys
+import tarfile
+import threading
+import zipfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from functools import partial
+from hashlib import sha1
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, NoReturn, cast
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from bench import data as bench
+from const.corpora import CORPORA, CorpusSpec
+from utils.dataset import download, ids, labelled
+from utils.dataset import text as text_module
+from utils.dataset.corpus import (
+    SPLITS,
+    Corpus,
+    DataConfig,
+    MoreText,
+    cached_tokenizers,
+    cached_tokens,
+    prepare_corpus,
+    prepare_to_score,
+    refuse_swapped,
+    remark_on_tokens,
+    training_tokens,
+)
+from utils.dataset.download import blob_hash, install, take
+from utils.dataset.ids import (
+    Sampling,
+    TokenArray,
+    TokenPairs,
+    cached,
+    cached_lines,
+    cached_tokenizer,
+    file_hash,
+    remove_cached,
+    token_writer,
+    write_ids,
+)
+from utils.dataset.labelled import LabelledConfig, LabelledText, LabelNames, category, split_articles, write_categories
+from utils.dataset.monolingual import (
+    Document,
+    DocumentTokens,
+    MonolingualConfig,
+    MonolingualCorpus,
+    prepare_monolingual,
+    read_documents,
+)
+from utils.dataset.text import (
+    CleanConfig,
+    CleanReport,
+    ParallelFiles,
+    ParallelText,
+    TextLines,
+    clean,
+    count_shared,
+    hold_out,
+    pair_hash,
+    read_lines,
+    read_pairs,
+    read_parallel,
+    repeated,
+    write_joined,
+    write_split,
+)
+from utils.file import sweep_drafts
+from utils.text.tokenizer import (
+    SentencePieceTokenizer,
+    Tokenizer,
+    TokenizerConfig,
+    TokenizerPair,
+    WordTokenizer,
+    train_tokenizer,
+)
+
+Pairs = list[tuple[str, str]]
+Files = dict[str, bytes]
+Folders = pytest.TempPathFactory
+
+
+def quiet(_: str) -> None: ...
+
+
+def write(path: Path, *lines: str) -> Path:
+    path.write_text("".join(line + "\n" for line in lines), encoding="utf-8", newline="\n")
+    return path
+
+
+def written(folder: Path, pairs: Sequence[tuple[str, str]], name: str = "text") -> ParallelFiles:
+    src, tgt = zip(*pairs, strict=True)
+    return ParallelFiles(write(folder / f"{name}.src", *src), write(folder / f"{name}.tgt", *tgt))
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").split("\n")[:-1]
+
+
+def pairs_of(files: ParallelFiles) -> Pairs:
+    return list(zip(*map(lines, files), strict=True))
+
+
+def stripped(files: ParallelFiles) -> Pairs:
+    return [(src.strip(), tgt.strip()) for src, tgt in pairs_of(files)]
+
+
+def ids_of(array: TokenArray) -> list[list[int]]:
+    return [array[i].tolist() for i in range(len(array))]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "corpus"
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_module, "BLOCK", 16)
+
+
+# reading
+
+
+@pytest.mark.parametrize(
+    ("src", "expected"),
+    [
+        *((f"古い{odd}都\n橋\n", [f"古い{odd}都", "橋"]) for odd in "\u2028\u2029\x85\x0b\x0c\x1c\x1d\x1e\r"),
+        ("\ufeff都\r\n橋\r\n", ["都", "橋"]),
+        ("都\n橋", ["都", "橋"]),
+        ("\n橋\n", ["", "橋"]),
+        ("BZh\nPK\x03\x04\n", ["BZh", "PK\x03\x04"]),
+    ],
+)
+def test_only_a_newline_ends_a_line(src: str, expected: list[str], tmp_path: Path) -> None:
+    files = written(tmp_path, [("", "a"), ("", "b")])
+    files.src.write_bytes(src.encode())
+    assert read_parallel(files) == ParallelText(expected, ["a", "b"])
+    again = TextLines(files.src)
+    assert (len(again), list(again), list(again)) == (2, expected, expected)
+
+
+def zipped() -> bytes:
+    with zipfile.ZipFile(file := io.BytesIO(), "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("text.en", "都は古い\n" * 9)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("data", "fault"),
+    [
+        (b"one\ntwo\n\xff\n", ", line 3: byte 0xff is not UTF-8"),
+        (codecs.BOM_UTF8 + b"\x80\n", ", line 1: byte 0x80"),
+        ("一\n二\n三".encode() + b"\xe4\xb8", ", line 3: byte 0xe4"),  # cut within a character
+        ("一\n二\n".encode("euc_jp"), ", line 1: byte 0xb0"),
+        (gzip.compress("都\n".encode(), mtime=0), " is compressed (gzip): unpack it first"),
+        (lzma.compress("都\n".encode()), " is compressed (xz)"),
+        (bz2.compress("都\n".encode()), " is compressed (bzip2)"),
+        ("都\n".encode("utf-16"), " is UTF-16: save it as UTF-8"),
+        (codecs.BOM_UTF16_BE + "都\n".encode("utf-16-be"), " is UTF-16"),
+        (zipped(), " is a zip archive"),
+        *((nothing, " holds no text") for nothing in (b"", b"\n", b" \n\t\n", codecs.BOM_UTF8)),
+        (b"1\n2\n3\n4\n", " has 4: line i of one must translate line i of the other"),
+        (b"1\n2\n", " has 2: line i"),
+        (None, "no such file: "),
+    ],
+)
+def test_what_is_no_parallel_text_is_refused_in_one_line(data: bytes | None, fault: str, tmp_path: Path) -> None:
+    files = written(tmp_path, [("1", "1"), ("2", "2"), ("3", "3")])
+    if data is None:
+        files.tgt.unlink()
+    else:
+        files.tgt.write_bytes(data)
+    for read in (read_parallel, lambda files: [len(pair) for pair in read_pairs(files)]):
+        with pytest.raises(ValueError, match=r"^[^\n]*$") as caught:
+            read(files)
+        assert fault in str(caught.value)
+        assert str(files.tgt) in str(caught.value)
+    with pytest.raises(ValueError, match="2 source lines but 1 target lines"):
+        ParallelText(["都", "橋"], ["capital"])
+
+
+sentences = st.text(st.characters(codec="utf-8", exclude_characters="\n\r\ufeff"))
+
+
+@given(pairs=st.lists(st.tuples(sentences, sentences)))
+def test_what_was_written_is_read(pairs: Pairs, tmp_path_factory: Folders) -> None:
+    pairs.append(("都", "capital"))
+    files = written(tmp_path_factory.mktemp("text"), pairs)
+    assert list(read_pairs(files)) == pairs
+    assert read_lines(files.src) == [src for src, _ in pairs]
+
+
+def test_what_occurs_earlier_among_those_that_count_is_repeated() -> None:
+    draw = np.random.default_rng(0)
+    numbers, among = draw.integers(0, 300, 2000), draw.random(2000) < 0.8
+    seen: set[int] = set()
+    expected = []
+    for number, counts in zip(numbers.tolist(), among.tolist(), strict=True):
+        expected.append(counts and number in seen)
+        seen |= {number} if counts else set()
+    assert repeated(numbers.astype(np.uint64), among).tolist() == expected
+    assert len({pair_hash(*pair) for pair in (("ab", "c"), ("a", "bc"), ("", "abc"), ("c", "ab"), ("ab", "c "))}) == 5
+
+
+# cleaning
+
+OFF = CleanConfig(max_chars=None, max_length_ratio=None, drop_duplicates=False)
+some_text = st.text("都京 a\u3000", max_size=12)
+texts = st.lists(st.tuples(some_text, some_text), min_size=1, max_size=40).map(lambda p: [*p, ("都", "the capital")])
+configs = st.builds(
+    CleanConfig,
+    max_chars=st.none() | st.integers(11, 20),
+    max_length_ratio=st.none() | st.floats(1, 20),
+    drop_duplicates=st.booleans(),
+)
+
+
+def cleaned(folder: Path, pairs: Pairs, config: CleanConfig, n_more: int = 0) -> tuple[Pairs, CleanReport]:
+    into = ParallelFiles(folder / "kept.src", folder / "kept.tgt")
+    report = clean(written(folder, pairs), config, into, n_more)
+    return pairs_of(into), report
+
+
+@given(pairs=texts, config=configs)
+@example(pairs=[("aaa", "a"), ("aaa", "a"), ("a" * 12, "a" * 9), ("都", "the capital")], config=CleanConfig(None, 1.5))
+def test_what_is_kept_are_clean_pairs_in_their_order_in_both_directions(
+    pairs: Pairs, config: CleanConfig, tmp_path_factory: Folders
+) -> None:
+    folder = tmp_path_factory.mktemp("text")
+    try:
+        kept, report = cleaned(folder, pairs, config)
+    except ValueError as error:
+        assert "leaves none" in str(error)  # noqa: PT017
+        return
+    left = iter(pairs)
+    assert all(pair in left for pair in kept)  # a subsequence: pairs and order are kept
+    assert (report.kept, report.total) == (len(kept), len(pairs))
+    assert all(src.strip() and tgt.strip() for src, tgt in kept)
+    assert config.max_chars is None or max(len(side) for pair in kept for side in pair) <= config.max_chars
+    assert not config.drop_duplicates or len(set(kept)) == len(kept)
+    back, _ = cleaned(folder, [(tgt, src) for src, tgt in pairs], config)
+    assert [(tgt, src) for src, tgt in back] == kept
+
+
+def test_each_rule_drops_what_it_names_and_is_reported(tmp_path: Path) -> None:
+    good = [("京の都である", "it is the capital Kyo"), ("古い橋がある", "there is an old bridge")] * 3
+    bad = [("", "nothing"), ("都", " \t"), ("都" * 40, "capital " * 20), ("京の都である橋がある", "OK")]
+    kept, report = cleaned(tmp_path, [*good, *bad], CleanConfig(max_chars=100, max_length_ratio=4.0))
+    assert kept == good[:2]
+    assert report.dropped == {"empty": 2, "too long": 1, "length ratio": 1, "duplicate": 4}
+    assert str(report).splitlines()[0] == "empty                  2   20.00%"
+    assert str(report).splitlines()[-1] == "kept                   2   20.00% of 10"
+    assert cleaned(tmp_path, [*good, *bad], OFF)[0] == [*good, *bad[2:]]
+    exact = [("都" * 5, "x" * 9), ("都" * 5, "y" * 10)]
+    assert cleaned(tmp_path, exact, CleanConfig(9, None))[0] == exact[:1]
+    with pytest.raises(ValueError, match=r"^cleaning leaves none of 2 pairs \(empty 1, too long 1\): loosen "):
+        cleaned(tmp_path, [("", "capital"), ("古い都", "an old capital")], CleanConfig(5, None, drop_duplicates=False))
+
+
+def test_the_ratio_is_measured_against_the_usual_one_of_pairs_that_count(tmp_path: Path) -> None:
+    usual = [("都" * 10, "x" * 35)] * 6 + [("都" * 10, "x" * 139)] * 3  # an average would lie above
+    odd = [("橋" * 10, "x" * 8), ("橋" * 10, "y" * 9), ("橋" * 10, "y" * 139), ("橋" * 10, "z" * 141)]
+    kept, _ = cleaned(tmp_path, usual + odd, CleanConfig(max_length_ratio=4.0, drop_duplicates=False))
+    assert [len(tgt) for _, tgt in kept[9:]] == [9, 139]  # within 35 / 4 .. 35 * 4
+    pairs = [("都" * 10, "x" * 20)] * 2 + [("都" * 10, "y" * 90)] * 3
+    kept, report = cleaned(tmp_path, pairs, CleanConfig(max_chars=50, max_length_ratio=2.0, drop_duplicates=False))
+    assert report.dropped == {"empty": 0, "too long": 3, "length ratio": 0}
+    assert len(kept) == 2
+
+
+def test_of_what_is_left_the_first_pairs_can_be_kept_alone(tmp_path: Path) -> None:
+    pairs = [("", "capital"), *((f"都{i}", f"capital {i}") for i in range(5))]
+    for n_more, expected in ((0, [0, 1]), (1, [0, 1, 4])):
+        kept, report = cleaned(tmp_path, pairs, CleanConfig(max_pairs=2), n_more)
+        assert kept == [pairs[1 + i] for i in expected]
+        assert report.dropped["over max_pairs"] == 5 - len(expected)
+
+
+@pytest.mark.parametrize("bound", [{"max_chars": 0}, {"max_pairs": 0}, {"max_length_ratio": float("nan")}])
+def test_a_bound_that_no_pair_meets_is_refused(bound: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"^max_\w+=\w+ drops every pair"):
+        CleanConfig(**bound)
+
+
+# holding out
+
+short = st.text("都京 ", max_size=3)
+some_pairs = st.lists(st.tuples(short, short), max_size=60).map(lambda drawn: [*drawn, ("都", "京")])
+
+
+@given(pairs=some_pairs, n_dev=st.integers(0, 3), n_test=st.integers(0, 3))
+def test_no_held_out_pair_is_trained_on_and_none_is_lost(
+    pairs: Pairs, n_dev: int, n_test: int, tmp_path_factory: Folders
+) -> None:
+    folder = tmp_path_factory.mktemp("text")
+    files = written(folder, pairs)
+    distinct = {frozenset(pair) for pair in stripped(files) if all(pair)}
+    if len(distinct) <= 2 * (n_dev + n_test):
+        with pytest.raises(ValueError, match=f"^held_out={max(n_dev, n_test)} is too many of {len(distinct)} distinct"):
+            hold_out(files, n_dev, n_test)
+        return
+    into = [ParallelFiles(folder / f"{i}.src", folder / f"{i}.tgt") for i in range(3)]
+    chosen, *rows = hold_out(files, n_dev, n_test)
+    write_split(files, chosen, rows, into)
+    rest, *held = map(stripped, into)
+    assert [len(one) for one in held] == [n_dev, n_test]
+    held_sets = {frozenset(pair) for one in held for pair in one}
+    assert len(held_sets) == n_dev + n_test  # neither twice nor in dev and test both, nor the other way round
+    assert all(src and tgt for one in held for src, tgt in one)
+    assert rest == [pair for pair in stripped(files) if frozenset(pair) not in held_sets]
+
+
+def test_the_choice_is_as_good_as_random_and_always_the_same(tmp_path: Path) -> None:
+    files = written(tmp_path, [(f"都{i}", f"capital {i}") for i in range(100)])
+    rest, dev, test = hold_out(files, 20, 20)
+    assert hold_out(ParallelFiles(files.tgt, files.src), 20, 20)[1:] == (dev, test)  # in both directions
+    rows = dev + test
+    assert min(rows) < 20
+    assert max(rows) > 80
+    assert rows != sorted(rows)
+    assert (len(set(rows)), rest.sum()) == (40, 60)
+    assert hold_out(files, 20, 0)[1:] == (dev, [])
+    assert hold_out(files, 0, 20)[1:] == ([], test)
+    # golden: runs from before are compared on these sentences, which are as they were
+    files = written(tmp_path, [(f" 都{i}", f"capital {i} ") for i in range(12)])
+    into = [ParallelFiles(tmp_path / f"{name}.a", tmp_path / f"{name}.b") for name in ("train", "dev")]
+    rest, dev, _ = hold_out(files, 3, 0)
+    write_split(files, rest, [dev], into)
+    assert pairs_of(into[1]) == [(" 都10", "capital 10 "), (" 都7", "capital 7 "), (" 都9", "capital 9 ")]
+
+
+@given(old=some_pairs, new=some_pairs, n=st.integers(1, 3))
+def test_what_was_trained_on_is_never_held_out_when_the_text_grows(
+    old: Pairs, new: Pairs, n: int, tmp_path_factory: Folders
+) -> None:
+    """A run is resumed, or fine-tuned, after lines were added anywhere."""
+    old = [*old, *((f"都 {i}", f"京 {i}") for i in range(13))]
+    splits = []
+    for pairs in (old, new[: len(new) // 2] + old + new[len(new) // 2 :]):
+        files = written(tmp_path_factory.mktemp("text"), pairs)
+        text = stripped(files)
+        rest, *held = hold_out(files, n, n)
+        splits.append([{text[i] for i in rows} for rows in (rest.nonzero()[0].tolist(), *held)])
+    (trained, dev, test), (_, later_dev, later_test) = splits
+    assert not trained & (later_dev | later_test)
+    assert not dev & later_test
+    assert not test & later_dev
+
+
+@given(train=some_pairs, more=some_pairs, dev=some_pairs, test=some_pairs)
+def test_more_text_is_added_without_what_is_scored_on(
+    train: Pairs, more: Pairs, dev: Pairs, test: Pairs, tmp_path_factory: Folders
+) -> None:
+    folder = tmp_path_factory.mktemp("text")
+    named = {"train": train, "more": more, "dev": dev, "test": test}
+    files, further, *held = (written(folder, pairs, name) for name, pairs in named.items())
+    into = ParallelFiles(folder / "src", folder / "tgt")
+    found = write_joined(files, further, held, into)
+    scored = {line for one in held for pair in stripped(one) for line in pair if line}
+    added = [pair for pair in stripped(further) if not scored & {*pair}]
+    assert stripped(into) == stripped(files) + added
+    assert found == (len(added), len(more) - len(added))
+    learned = set(stripped(files))
+    assert count_shared(files, held[0]) == sum(pair in learned for pair in stripped(held[0]))
+
+
+# published corpora
+
+TOY: Files = {
+    "orig/toy-train.ja": "都\n京の都\n古い都\n".encode(),
+    "orig/toy-train.en": b"capital\nthe capital Kyo\nan old capital\n",
+    "orig/toy-dev.ja": "寺\n".encode(),
+    "orig/toy-dev.en": b"temple\n",
+    "orig/toy-test.ja": "橋\n川\n".encode(),
+    "orig/toy-test.en": b"bridge\nriver\n",
+    "tok/toy-test.ja": "橋\n川 。\n".encode(),
+    "tok/toy-test.en": b"bridge\nriver .\n",
+}
+
+
+def git_hash(data: bytes) -> str:
+    return sha1(b"blob %d\0%b" % (len(data), data)).hexdigest()
+
+
+@pytest.fixture
+def toy(monkeypatch: pytest.MonkeyPatch) -> CorpusSpec:
+    """A corpus of a few lines, made like the published ones; it stands for "tanaka" while the test runs."""
+    spec = CorpusSpec(
+        name="toy",
+        homepage="http://toy.example",
+        url="http://127.0.0.1:9/toy-1.0.tar.gz",
+        download_mb=0.1,
+        licence="CC0",
+        languages=("ja", "en"),
+        splits=("orig/toy-train.{lang}", "orig/toy-dev.{lang}", "orig/toy-test.{lang}"),
+        hashes="".join(f"{path} {git_hash(data)}\n" for path, data in TOY.items()),
+    )
+    monkeypatch.setitem(CORPORA, "tanaka", spec)
+    return spec
+
+
+def write_tree(folder: Path, files: Files) -> Path:
+    for path, content in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(content)
+    return folder
+
+
+def write_tar(archive: Path, files: Files) -> Path:
+    """Below top folders, as the published ones have."""
+    folder = write_tree(archive.with_name(f"{archive.name}-content"), files)
+    with tarfile.open(archive, f"w:{archive.suffix[1:]}" if archive.suffix != ".tar" else "w") as tar:  # type: ignore[call-overload]
+        tar.add(folder, "toy-1.0/data")
+    return archive
+
+
+def files_in(folder: Path) -> Files:
+    """All but the stamp."""
+    paths = [path for path in folder.rglob("*") if path.is_file() and path.name != ".verified.json"]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    return tmp_path / "corpus" / "toy"
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    return write_tar(tmp_path / "toy-1.0.tar.xz", TOY | {"README": b"read me"})
+
+
+def nothing_left(place: Path) -> bool:
+    return not place.parent.exists() or not list(place.parent.iterdir())
+
+
+def test_every_file_of_a_published_corpus_has_its_own_place_and_hash() -> None:
+    for spec in CORPORA.values():
+        assert set(spec.needed) <= spec.blobs.keys()
+        assert len(set(spec.needed)) == 6
+        accepted = {path: set(hashes) for path, hashes in spec.blobs.items()}
+        assert all(re.fullmatch("[0-9a-f]{40}", blob) for hashes in accepted.values() for blob in hashes)
+        for lang in spec.languages:
+            of_language = [hashes for path, hashes in accepted.items() if path.endswith(f".{lang}")]
+            assert sum(map(len, of_language)) == len(set().union(*of_language))
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "src"),
+    [
+        ("kftt", "kftt-data-1.0.tar.xz", "ja"),
+        ("tanaka", "small_parallel_enja.tar.xz", "ja"),
+        ("multi30k", "multi30k.tar.xz", "de"),
+        ("multi30k_tok", "multi30k.tar.xz", "de"),
+    ],
+)
+def test_the_real_archives_are_the_published_corpora(
+    name: Any, source: str, src: str, root: Path, shared_data: Path
+) -> None:
+    config = DataConfig(corpus=name, src_lang=src, archive=shared_data / source)
+    corpus = prepare_corpus(config, root)
+    sizes = {"kftt": (440_288, 1166, 1160), "tanaka": (50_000, 500, 500)}.get(name, (29_000, 1014, 1000))
+    assert tuple(len(read_parallel(files)) for files in (corpus.train, corpus.dev, corpus.test)) == sizes
+    assert all((root / name / path).is_file() for path in CORPORA[name].blobs)
+    assert prepare_corpus(replace(config, archive=None), root) == corpus
+
+
+def test_blob_hash_is_gits(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(os.urandom(3_000_000))
+    assert blob_hash(path) == subprocess.check_output(["git", "hash-object", path], text=True).strip()
+
+
+@pytest.mark.parametrize("name", ["toy.tar", "toy.tar.gz", "toy.tar.xz", "toy.tar.bz2", ".", "data", "toy-1.0/data"])
+@pytest.mark.parametrize("ending", ["", ".gz"])
+def test_archives_and_folders_give_the_same_corpus(
+    name: str, ending: str, toy: CorpusSpec, tmp_path: Path, place: Path
+) -> None:
+    files = {path + ending: gzip.compress(data) if ending else data for path, data in TOY.items()}
+    files |= {"README": b"read me", "orig/my-toy-train.ja": b"1", "orig/toy-train.ja.000": b"2"}
+    source = tmp_path / "given"
+    if ".tar" in name:
+        source.mkdir()
+        write_tar(source := source / name, files)
+    else:
+        write_tree(source / name, files)
+    install(toy, source, place)
+    assert files_in(place) == TOY
+    assert [path.name for path in place.parent.iterdir()] == ["toy"]
+
+
+def test_the_nearest_and_plain_file_of_a_folder_is_taken(tmp_path: Path) -> None:
+    files = {"data/old/a": b"3", "old/a": b"2", "a": b"1", "a.gz": gzip.compress(b"4")}
+    (tmp_path / "into").mkdir()
+    take(write_tree(tmp_path / "given", files), ["a"], tmp_path / "into")
+    assert files_in(tmp_path / "into") == {"a": b"1"}
+
+
+def test_files_of_no_split_may_be_absent(toy: CorpusSpec, tmp_path: Path, place: Path) -> None:
+    needed = {path: content for path, content in TOY.items() if path.startswith("orig/")}
+    install(toy, write_tar(tmp_path / "orig.tar.gz", needed), place)
+    assert files_in(place) == needed
+
+
+@pytest.mark.parametrize("path", ["orig/toy-train.en", "orig/toy-test.ja", "tok/toy-test.en"])
+def test_another_text_is_refused_and_leaves_nothing(path: str, toy: CorpusSpec, tmp_path: Path, place: Path) -> None:
+    other = TOY[path].replace(b"i", b"I").replace("川".encode(), "河".encode())
+    source = write_tar(tmp_path / "toy.tar.gz", TOY | {path: other})
+    message = f"toy: {path} has git blob hash {git_hash(other)}, expected {git_hash(TOY[path])}: {source} is not toy as"
+    with pytest.raises(ValueError, match=f"^{message}"):
+        install(toy, source, place)
+    assert nothing_left(place)
+
+
+def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname, info.size = kind, link, 1 if kind == tarfile.REGTYPE else 0
+    return info
+
+
+def tar_of(path: Path, *members: tarfile.TarInfo) -> Path:
+    with tarfile.open(path, "w:gz") as tar:
+        for one in members:
+            tar.addfile(one, io.BytesIO(b"x" * one.size))
+    return path
+
+
+@pytest.mark.parametrize(
+    "evil",
+    [
+        member("../a"),
+        member("toy/../../a"),
+        member("toy/device", tarfile.CHRTYPE),
+        member("toy/link", tarfile.SYMTYPE, "../../../etc/passwd"),
+        member("toy/link", tarfile.SYMTYPE, "/etc/passwd"),
+        member("toy/link", tarfile.LNKTYPE, "../../etc/passwd"),
+        member("toy/a", tarfile.SYMTYPE, "secret"),
+        member("toy/a", tarfile.LNKTYPE, "secret"),
+        member("toy/a", tarfile.DIRTYPE),
+    ],
+    ids=lambda info: f"{info.name} {info.linkname}".strip(),
+)
+def test_an_archive_with_an_unsafe_member_is_refused(evil: tarfile.TarInfo, tmp_path: Path) -> None:
+    source = tar_of(tmp_path / "toy.tar.gz", member("toy/secret"), evil, member("toy/a"))
+    (tmp_path / "into").mkdir()
+    before = files_in(tmp_path)
+    with pytest.raises(ValueError, match=r"toy\.tar\.gz is unsafe: its member '.*'"):
+        take(source, ["a"], tmp_path / "into")
+    assert files_in(tmp_path) == before
+
+
+def test_an_absolute_path_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "into").mkdir()
+    take(tar_of(tmp_path / "toy.tar.gz", member(str(tmp_path / "outside" / "a"))), ["a"], tmp_path / "into")
+    assert files_in(tmp_path / "into") == {"a": b"x"}
+    assert not (tmp_path / "outside").exists()
+
+
+def test_what_is_no_whole_archive_is_refused_in_one_line(toy: CorpusSpec, tmp_path: Path, place: Path) -> None:
+    noise = {"orig/a": Path(__file__).read_bytes(), "orig/b": bytes(range(256)) * 64}
+    given = []
+    for suffix in (".tar.gz", ".tar.xz"):
+        whole = write_tar(tmp_path / f"toy{suffix}", noise).read_bytes()
+        for share in (0.05, 0.5, 0.95):
+            given.append(tmp_path / f"{share}{suffix}")
+            given[-1].write_bytes(whole[: int(share * len(whole))])
+    given.append(write(tmp_path / "page.html", "<html>404</html>"))
+    given.append(write_tree(tmp_path / "given", {"orig/toy-train.ja.gz": b"\n"}))
+    for source in given:
+        with pytest.raises(ValueError, match=rf"^{source} is truncated, damaged or not a tar archive; get it again$"):
+            install(toy, source, place)
+    with pytest.raises(ValueError, match=r"^no such archive or folder: .*nowhere\.tar\.gz$"):
+        install(toy, tmp_path / "nowhere.tar.gz", place)
+    with pytest.raises(ValueError, match=r"^toy: orig/toy-train\.ja is missing: .* is not toy as published"):
+        install(toy, write_tar(tmp_path / "other.tar.gz", {"orig/other-train.ja": b"1\n"}), place)
+    assert nothing_left(place)
+
+
+def test_a_verified_corpus_is_kept_while_nobody_changes_it(
+    toy: CorpusSpec, place: Path, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(toy, archive, place)
+    os.utime(place / "orig/toy-test.en", (1, 1))
+    install(toy, None, place)  # hashed again, and stamped anew
+    archive.unlink()
+    with monkeypatch.context() as patched:
+        patched.setattr(download, "blob_hash", lambda path: pytest.fail(f"{path} hashed again"))
+        install(toy, None, place)
+    for path in ("orig/toy-test.en", "tok/toy-test.en"):
+        (place / path).write_bytes(b"brigde\nriver\n")
+        with pytest.raises(ValueError, match=rf"^toy: {path} has git .*: delete {place} to have it fetched again$"):
+            install(toy, archive, place)
+        (place / path).write_bytes(TOY[path])
+    (place / "orig/toy-test.en").unlink()
+    with pytest.raises(ValueError, match=r"^toy: orig/toy-test\.en is missing: delete"):
+        install(toy, archive, place)
+
+
+def test_a_folder_of_ones_own_is_neither_taken_for_the_corpus_nor_touched(
+    toy: CorpusSpec, place: Path, archive: Path
+) -> None:
+    theirs = {"orig/toy-train.ja": TOY["orig/toy-train.ja"], "mine": b"1"}
+    write_tree(place, theirs)
+    with pytest.raises(ValueError, match=rf"^{place} was not installed by this command: move it elsewhere"):
+        install(toy, archive, place)
+    assert files_in(place) == theirs
+
+
+def test_what_a_killed_process_left_is_swept(
+    toy: CorpusSpec, place: Path, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[bool] = []
+
+    def killed(*_: object) -> None:
+        (left,) = place.parent.iterdir()
+        copy = place.parent / "copies" / left.name
+        copy.mkdir(parents=True)
+        found.append(sweep_drafts(copy.parent) == [copy])
+
+    monkeypatch.setattr(download, "take", killed)
+    with pytest.raises(ValueError, match="is missing"):
+        install(toy, archive, place)
+    assert found == [True]
+
+
+def test_processes_that_install_at_once_all_end_with_a_whole_corpus(
+    toy: CorpusSpec, place: Path, archive: Path
+) -> None:
+    with ProcessPoolExecutor(3, mp_context=get_context("spawn")) as pool:
+        for future in [pool.submit(install, toy, archive, place) for _ in range(9)]:
+            future.result(timeout=120)
+    assert files_in(place) == TOY
+    assert [path.name for path in place.parent.iterdir()] == ["toy"]
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Serves tmp_path/served; its address. Retries follow at once, and no proxy is asked for 127.0.0.1."""
+    monkeypatch.setattr("pooch.core.time.sleep", lambda _: None)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    (tmp_path / "served").mkdir()
+    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path / "served"))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as http:
+        thread = threading.Thread(target=http.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{http.server_port}"
+        http.shutdown()
+        thread.join()
+
+
+def test_a_corpus_is_downloaded_and_verified(toy: CorpusSpec, tmp_path: Path, place: Path, server: str) -> None:
+    served = tmp_path / "served"
+    write_tar(served / "toy.tar.gz", TOY)
+    install(replace(toy, url=f"{server}/toy.tar.gz"), None, place)
+    assert files_in(place) == TOY
+    for ending in ("", ".gz"):  # one by one
+        write_tree(served, {path + ending: gzip.compress(data) if ending else data for path, data in TOY.items()})
+        install(replace(toy, url=f"{server}/{{file}}{ending}"), None, place.with_name(f"single{ending}"))
+        assert files_in(place.with_name(f"single{ending}")) == {p: d for p, d in TOY.items() if p.startswith("orig/")}
+    write_tar(served / "other.tar.gz", TOY | {"orig/toy-dev.en": b"shrine\n"})
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))  # bound, but nobody listens
+        nobody = f"http://127.0.0.1:{unused.getsockname()[1]}"
+        for url, fault in (
+            (f"{server}/other.tar.gz", rf"^toy: orig/toy-dev\.en has git .*: {server}/other\.tar\.gz is not toy"),
+            (f"{server}/gone.tar.gz", r"^could not fetch toy from http://127.*/gone\.tar\.gz \(404 Client Error"),
+            (
+                f"{nobody}/x.tar.gz",
+                r"^could not fetch toy .* refused\): give --data\.archive PATH [^\n]*--config demo$",
+            ),
+        ):
+            with pytest.raises(ValueError, match=fault):
+                install(replace(toy, url=url), None, place.with_name("another"))
+    assert len(list(place.parent.iterdir())) == 3
+
+
+# which corpus a run uses
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> ParallelFiles:
+    """Twenty sentences of your own."""
+    return written(tmp_path, [(f"都{i}\u2028\r", f"capital {i}") for i in range(20)], "own")
+
+
+def sizes(corpus: Corpus) -> list[int]:
+    return [len(read_parallel(files)) for files in (corpus.train, corpus.dev, corpus.test)]
+
+
+@pytest.mark.usefixtures("toy")
+def test_a_known_corpus_is_read_in_either_direction(root: Path, archive: Path) -> None:
+    config = DataConfig(corpus="tanaka", archive=archive)
+    corpus = prepare_corpus(config, root)
+    assert read_parallel(corpus.test) == ParallelText(["橋", "川"], ["bridge", "river"])
+    assert read_parallel(corpus.dev) == ParallelText(["寺"], ["temple"])
+    back = prepare_corpus(replace(config, src_lang="en", tgt_lang="ja"), root)
+    assert back == corpus.reversed()
+    assert back.train == ParallelFiles(corpus.train.tgt, corpus.train.src)
+    embedded = prepare_corpus(DataConfig(corpus="embedded", src_lang="en", tgt_lang="ja"), root)
+    assert sizes(embedded)[0] > sizes(embedded)[1] > 0 < sizes(embedded)[2]
+    assert all(line.isascii() for line in read_parallel(embedded.test).src)
+    for name, src, tgt in (("multi30k", "ja", "de"), ("kftt", "en", "en"), ("embedded", "fr", "en")):
+        with pytest.raises(ValueError, match=rf"^corpus={name} has .*, not src_lang={src} to tgt_lang={tgt}: give"):
+            prepare_corpus(DataConfig(corpus=name, src_lang=src, tgt_lang=tgt), root)  # type: ignore[arg-type]
+
+
+def test_of_own_files_some_lines_are_held_out_once_for_each_content(own: ParallelFiles, root: Path) -> None:
+    config = DataConfig(src=own.src, tgt=own.tgt, held_out=3)
+    corpus = prepare_corpus(config, root)
+    assert (corpus.name, sizes(corpus)) == ("files", [14, 3, 3])
+    held = [line for files in (corpus.train, corpus.dev, corpus.test) for line in read_parallel(files).src]
+    assert sorted(held) == sorted(read_parallel(own).src)
+    assert prepare_corpus(config, root) == corpus
+    assert sizes(prepare_corpus(replace(config, held_out=4), root)) == [12, 4, 4]
+    assert sizes(prepare_corpus(replace(config, dev_src=own.src, dev_tgt=own.tgt), root)) == [17, 20, 3]
+    own.tgt.write_text(own.tgt.read_text().replace("capital", "city"))
+    after = prepare_corpus(config, root)
+    assert after.fingerprint() != corpus.fingerprint()
+    assert all("city" in line for line in read_parallel(after.test).tgt)
+
+
+def test_to_score_own_training_files_may_be_gone(own: ParallelFiles, root: Path) -> None:
+    given = {"src": Path("gone.ja"), "tgt": Path("gone.en"), "dev_src": own.src, "dev_tgt": own.tgt}
+    config = DataConfig(**given, test_src=own.src, test_tgt=own.tgt, more_src=Path("x"), more_tgt=Path("y"))  # type: ignore[arg-type]
+    assert prepare_to_score(config, root).test == own
+    with pytest.raises(ValueError, match=r"^more_src=x: no such file$"):
+        prepare_corpus(config, root)
+    with pytest.raises(ValueError, match=r"^src=gone\.ja: no such file$"):
+        prepare_to_score(replace(config, dev_src=None, dev_tgt=None), root)
+
+
+def test_the_fingerprint_is_of_content_and_direction(own: ParallelFiles, root: Path, tmp_path: Path) -> None:
+    config = DataConfig(src=own.src, tgt=own.tgt, held_out=3)
+    corpus, elsewhere = prepare_corpus(config, root), prepare_corpus(config, tmp_path / "elsewhere")
+    expected = corpus.fingerprint()
+    assert elsewhere.fingerprint() == expected != corpus.reversed().fingerprint()
+    assert expected == "159ccf955c32cf9b"  # golden: checkpoints have it
+    for path in (*corpus.train, *corpus.dev, *corpus.test):
+        content = path.read_bytes()
+        path.write_bytes(content + b"1")
+        assert corpus.fingerprint() != expected
+        path.write_bytes(content)
+    assert corpus.fingerprint() == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"tgt": None}, r"^src=.*own\.src is missing its counterpart: also give --data\.tgt FILE$"),
+        ({"src": None}, r"^tgt=.*own\.tgt is missing its counterpart: also give --data\.src FILE$"),
+        ({"dev_tgt": Path("x")}, r"^dev_tgt=x is missing its counterpart: also give --data\.dev_src FILE$"),
+        ({"more_src": Path("x")}, r"^more_src=x is missing its counterpart: also give --data\.more_tgt FILE$"),
+        ({"src": Path("nowhere.ja")}, r"^src=nowhere\.ja: no such file$"),
+        ({"src": None, "tgt": None}, r"^your own texts need both sides"),
+        ({"corpus": "kftt", "src": None, "tgt": None, "test_src": Path("x")}, r"^your own texts need both sides"),
+        ({"archive": Path("a.tar")}, r"^archive=a\.tar is for published corpora \(kftt, .*\): leave it out$"),
+        ({"held_out": 0}, r"^held_out=0 leaves no dev and no test text: give at least 1$"),
+        ({"held_out": 5}, r"^held_out=5 is too many of 20 distinct pairs, .*: lower --data\.held_out or give --data"),
+    ],
+)
+def test_own_files_that_do_not_do_are_refused(
+    changes: dict[str, Any], message: str, own: ParallelFiles, root: Path
+) -> None:
+    config = replace(DataConfig(corpus="files", src=own.src, tgt=own.tgt), **changes)
+    with pytest.raises(ValueError, match=message):
+        prepare_corpus(config, root)
+    assert not root.exists()
+
+
+def test_more_text_joins_any_training_text_but_not_what_is_scored_on(
+    own: ParallelFiles, root: Path, tmp_path: Path
+) -> None:
+    more = written(tmp_path, [*((tgt, src) for src, tgt in pairs_of(own)), ("橋", "bridge")], "more")
+    for config in (DataConfig(corpus="embedded"), DataConfig(src=own.src, tgt=own.tgt, held_out=3)):
+        without = prepare_corpus(config, root)
+        config = replace(config, more_src=more.src, more_tgt=more.tgt)
+        corpus = prepare_corpus(config, root)
+        assert (corpus.name, corpus.dev, corpus.test) == (without.name, without.dev, without.test)
+        n_added = 21 if config.corpus == "embedded" else 15
+        assert read_parallel(corpus.train).src[:-n_added] == read_parallel(without.train).src
+        assert corpus.more == (n_added, 21 - n_added)
+        assert corpus.fingerprint() != without.fingerprint()
+        assert prepare_corpus(config, root) == corpus
+
+
+# checks of own texts
+
+ENGLISH = ["The dog runs in the park.", "A man is on the street.", "The woman is in a house, and the dog is not."]
+GERMAN = ["Der Hund läuft in dem Park.", "Ein Mann ist auf der Straße.", "Die Frau ist in einem Haus, der Hund nicht."]
+
+
+def tokenized(text: list[str]) -> list[str]:
+    return [line.replace(".", " .").replace(",", " ,") for line in text]
+
+
+@pytest.fixture
+def german(tmp_path: Path) -> DataConfig:
+    """English to German; four texts of three lines, none of which is in two of them."""
+    files = {}
+    for kind in ("", "dev_", "test_", "more_"):
+        both = [f"{kind.removesuffix('_').capitalize()}, {line}" for line in (*ENGLISH, *GERMAN)]
+        files[f"{kind}src"] = write(tmp_path / f"{kind}en", *both[:3])
+        files[f"{kind}tgt"] = write(tmp_path / f"{kind}de", *both[3:])
+    return DataConfig("files", "en", "de", **files)  # type: ignore[arg-type]
+
+
+def test_swapped_sides_are_told_by_their_words(german: DataConfig, tmp_path: Path) -> None:
+    refuse_swapped(german, prepare_corpus(german, tmp_path))
+    for kind in ("dev", "test", "more"):
+        src, tgt = getattr(german, f"{kind}_src"), getattr(german, f"{kind}_tgt")
+        swapped = replace(german, **{f"{kind}_src": tgt, f"{kind}_tgt": src})
+        with pytest.raises(ValueError, match=rf"^{tgt} has the words of .*: are --data.{kind}_src and .* swapped\?$"):
+            refuse_swapped(swapped, prepare_corpus(swapped, tmp_path))
+    french = write(tmp_path / "fr", "Le chien court.", "Un homme est dehors.", "La femme est là.")
+    for odd in ({"more_src": french}, {"more_tgt": french}, {"more_src": german.tgt}):  # one side alone is not swapped
+        data = replace(german, **odd)
+        refuse_swapped(data, prepare_corpus(data, tmp_path))
+
+
+def test_text_that_is_not_tokenized_as_is_said_is_remarked_on(german: DataConfig, tmp_path: Path) -> None:
+    def remarks(data: DataConfig) -> str:
+        said: list[str] = []
+        remark_on_tokens(data, prepare_corpus(data, tmp_path), said.append)
+        return "\n".join(said)
+
+    assert remarks(german) == ""
+    said = replace(german, pre_tokenized=True)
+    assert remarks(said).startswith(f"{german.dev_tgt} does not look tokenized")
+    write(tmp_path / "more_en", *tokenized(ENGLISH))
+    assert remarks(german).startswith(f"{german.more_src} looks tokenized otherwise than {german.dev_src}")
+    for file in tmp_path.glob("*_??"):
+        write(file, *tokenized(lines(file)))
+    assert remarks(said) == ""
+    assert remarks(german).startswith(f"{german.dev_tgt} looks tokenized: give --data.pre_tokenized true")
+    with pytest.raises(ValueError, match=r"^pre_tokenized=true is for your own texts, and corpus=embedded is none"):
+        prepare_corpus(DataConfig("embedded", pre_tokenized=True), tmp_path)
+    assert [DataConfig(name).is_tokenized for name in ("multi30k_tok", "multi30k")] == [True, False]
+    assert not replace(german, corpus="multi30k_tok").is_tokenized  # own files, whatever the corpus says
+
+
+# what is made once
+
+
+def never(_: Any) -> NoReturn:
+    raise AssertionError("made or said without need")
+
+
+def filled(folder: Path) -> None:
+    (folder / "a").write_bytes(b"capital" * 400_000)
+    (folder / "empty").write_bytes(b"")
+
+
+def damage(path: Path, how: str) -> None:
+    data = path.read_bytes()
+    if how == "missing":
+        path.unlink()
+    else:
+        changed = {"flipped": data[:-1] + bytes([data[-1] ^ 1]) if data else b"!", "shorter": data[:-1], "empty": b""}
+        changed["first"] = b"!" + data[1:]
+        changed["other"] = b'{"a": 7}'
+        path.write_bytes(changed[how])
+
+
+@pytest.mark.parametrize(
+    ("file", "how"),
+    [
+        *(("a", how) for how in ("shorter", "flipped", "first", "missing", "empty")),
+        *(("empty", how) for how in ("flipped", "missing")),
+        *(("checksums.json", how) for how in ("missing", "empty", "shorter", "other")),
+    ],
+)
+def test_a_folder_is_made_once_and_damage_is_found_and_repaired(tmp_path: Path, file: str, how: str) -> None:
+    path = cached(tmp_path / "cache" / "x", filled, never)
+    assert cached(path, never, never) == path
+    assert {file.name for file in path.iterdir()} == {"a", "empty", "checksums.json"}
+    damage(path / file, how)
+    said: list[str] = []
+    cached(path, filled, said.append)
+    assert len(said) == 1
+    assert re.fullmatch(rf"{path} is damaged \(.*\): rebuilding it", said[0])
+    assert cached(path, never, never)
+
+
+def test_what_fails_leaves_nothing_and_is_tried_again(tmp_path: Path) -> None:
+    def failing(folder: Path) -> None:
+        filled(folder)
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        cached(tmp_path / "x", failing, never)
+    assert [entry.name for entry in tmp_path.iterdir()] == [".locks"]
+
+    def nested(folder: Path) -> None:
+        filled(folder)
+        cached(tmp_path / "y", filled, never)  # others do not wait
+
+    assert cached(tmp_path / "x", nested, never).is_dir()
+
+
+@pytest.mark.parametrize("removes", [False, True])
+def test_who_comes_second_waits(tmp_path: Path, removes: bool) -> None:
+    begun, go, path = threading.Event(), threading.Event(), tmp_path / "x"
+
+    def slow(made: Path) -> None:
+        filled(made)
+        begun.set()
+        go.wait(120)
+
+    first = threading.Thread(target=cached, args=(path, slow, never))
+    second = threading.Thread(target=lambda: remove_cached(path) if removes else cached(path, never, never))
+    first.start()
+    assert begun.wait(120)
+    second.start()
+    second.join(0.1)
+    assert second.is_alive()
+    go.set()
+    first.join(120)
+    second.join(120)
+    assert path.exists() is not removes
+
+
+def test_a_large_file_is_hashed_once_until_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed: list[Path] = []
+    whole = ids._sha256
+
+    def watched(path: Path) -> str:
+        hashed.append(path)
+        return whole(path)
+
+    monkeypatch.setattr(ids, "_sha256", watched)
+    path = write(tmp_path / "a", "capital")
+    found = [file_hash(path) for _ in range(2)]
+    assert (found[0], len(hashed)) == (found[1], 2)  # a small one each time
+    monkeypatch.setattr(ids, "_LARGE", 0)
+    for n in (3, 4):
+        assert file_hash(path) == file_hash(path) == whole(path)
+        assert len(hashed) == n
+        path.with_name("b").write_text("CAPITAL")  # of the same size and time, as `cp -p` and archives leave it
+        os.utime(path.with_name("b"), ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
+        path.with_name("b").replace(path)
+
+
+# ids
+
+sequences = st.lists(st.lists(st.integers(0, 2**17), max_size=6), max_size=6)
+
+
+@given(parts=st.lists(sequences, max_size=4), spare=st.integers(1, 9), data=st.data())
+def test_an_array_gives_back_what_it_got(
+    parts: list[list[list[int]]], spare: int, data: st.DataObject, tmp_path_factory: Folders
+) -> None:
+    whole = [sequence for part in parts for sequence in part]
+    vocab_size = max((i for sequence in whole for i in sequence), default=0) + spare
+    stem = tmp_path_factory.mktemp("ids") / "side"
+    with token_writer(stem, vocab_size) as write_part:
+        for part in parts:
+            write_part(part)
+    for array in TokenArray.of(whole, vocab_size), TokenArray.load(stem):
+        assert (len(array), ids_of(array)) == (len(whole), whole)
+        assert array.lengths.tolist() == [len(sequence) for sequence in whole]
+        assert array.gather(np.array([], np.int32))[0].dtype == (np.uint16 if vocab_size <= 2**16 else np.int32)
+        if whole:
+            rows = data.draw(st.lists(st.integers(0, len(whole) - 1), max_size=9))
+            gathered, lengths = array.gather(np.array(rows, np.int32))
+            assert gathered.tolist() == [i for row in rows for i in whole[row]]
+            assert lengths.tolist() == [len(whole[row]) for row in rows]
+
+
+LINES = {
+    "train.src": ["古い 都", "京 の 都", "京 の 都", "寺", "", "寺 寺 寺 寺 寺 寺 寺"],
+    "train.tgt": ["an old capital", "the capital Kyo", "the capital Kyo", "temple", "nothing", "x"],
+    "dev.src": ["寺", "寺", "", "古い 川"],
+    "dev.tgt": ["temple", "temple", "an", "an old River"],
+    "test.src": ["都"],
+    "test.tgt": ["capital"],
+}
+KEPT = [0, 1, 3]
+DATA = DataConfig(clean=CleanConfig(max_length_ratio=3.0))
+WORDS = TokenizerConfig("word", min_freq=1, joint=False)
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Corpus:
+    for name, text in LINES.items():
+        write(tmp_path / name, *text)
+    train, dev, test = (ParallelFiles(tmp_path / f"{split}.src", tmp_path / f"{split}.tgt") for split in SPLITS)
+    return Corpus("toy", "ja", "en", train, dev, test, pre_tokenized=False)
+
+
+def words(tokenizer: Tokenizer) -> list[str]:
+    return tokenizer.tokens(range(4, len(tokenizer)))
+
+
+def entries(root: Path) -> list[str]:
+    """What is in the cache, without locks and keys."""
+    return sorted(entry.name.rsplit("-", 1)[0] for entry in (root / "cache").glob("[!.]*"))
+
+
+def everything(corpus: Corpus, data: DataConfig, config: TokenizerConfig, say: Any, root: Path) -> list[Any]:
+    tokenizers = cached_tokenizers(corpus, data, config, say, root)
+    pairs = [cached_tokens(corpus, split, data, tokenizers, say, root) for split in SPLITS]
+    return [[words(tokenizer) for tokenizer in tokenizers], [[ids_of(side) for side in pair] for pair in pairs]]
+
+
+def test_ids_are_those_of_encoding_now_and_made_once(
+    corpus: Corpus, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    first = everything(corpus, DATA, WORDS, said.append, root)
+    assert first[0] == [
+        ["都", "古い", "京", "の", "寺"],
+        ["capital", "an", "old", "the", "Kyo", "temple"],
+    ]  # of the cleaned training text alone
+    tokenizers = cached_tokenizers(corpus, DATA, WORDS, never, root)
+    for split, found in zip(SPLITS, first[1], strict=True):
+        for side, tokenizer, encoded in zip(("src", "tgt"), tokenizers, found, strict=True):
+            text = LINES[f"{split}.{side}"]
+            assert encoded == tokenizer.encode([text[i] for i in KEPT] if split == "train" else text)
+    pairs = cached_tokens(corpus, "test", DATA, tokenizers, never, root)
+    assert isinstance(pairs.src[0], np.memmap)
+    assert not pairs.src[0].flags.writeable
+    assert "duplicate              1" in said[0]
+    assert said[1] == "  2 pairs of the dev text are in it, too: their scores flatter the model"
+    assert said[2].startswith("Learning the vocabulary (word) from 3 pairs")
+    assert said[3:] == [
+        f"Encoding {n} pairs of toy {split} (once)" for n, split in ((3, "train"), (4, "dev"), (1, "test"))
+    ]
+    monkeypatch.setattr(text_module, "lines_of", never)
+    assert everything(corpus, DATA, WORDS, never, root) == first
+
+
+def test_further_training_text_is_reported_and_not_counted_by_max_pairs(corpus: Corpus, root: Path) -> None:
+    said: list[str] = []
+    few = replace(DATA, clean=replace(DATA.clean, max_pairs=1))
+    joined = replace(corpus, more=MoreText(len(LINES["train.src"]), 2))
+    found = [everything(each, few, WORDS, said.append, root)[1][0][0] for each in (corpus, joined)]
+    assert list(map(len, found)) == [1, 3]
+    assert sum("with 6 further pairs; 2 were left out" in line for line in said) == 1
+
+
+def edited(name: str) -> Callable[[Corpus], Corpus]:
+    def change(corpus: Corpus) -> Corpus:
+        path = corpus.train.src.with_name(name)
+        write(path, *(line.replace("都", "橋").replace("capital", "bridge") for line in lines(path)))
+        return corpus
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "data", "config", "made_twice"),
+    [
+        *((edited(name), DATA, WORDS, 5) for name in ("train.src", "train.tgt", "test.src", "test.tgt")),
+        (Corpus.reversed, DATA, WORDS, 5),
+        (None, replace(DATA, clean=replace(DATA.clean, drop_duplicates=False)), WORDS, 5),  # other words, too
+        *(
+            (None, DATA, replace(WORDS, **other), 4)
+            for other in ({"min_freq": 2}, {"lowercase": True}, {"joint": True})
+        ),
+        (None, DATA, replace(WORDS, sampling=0.0), 0),
+    ],
+)
+def test_of_another_text_cleaning_or_vocabulary_all_that_depends_on_it_is_made_anew(
+    corpus: Corpus, root: Path, change: Any, data: DataConfig, config: TokenizerConfig, made_twice: int
+) -> None:
+    first = everything(corpus, DATA, WORDS, quiet, root)
+    assert entries(root) == ["toy-cleaned", "toy-dev", "toy-test", "toy-tokenizer", "toy-train"]
+    other = everything(change(corpus) if change else corpus, data, config, quiet, root)
+    assert (other != first) == (made_twice > 0)
+    assert len(entries(root)) <= 5 + made_twice
+    assert Counter(entries(root))["toy-train"] == 1 + (made_twice > 0)
+    assert Counter(entries(root))["toy-cleaned"] == 1 + (made_twice == 5)
+
+
+def test_tokenizers_of_the_same_pieces_that_read_a_text_otherwise_have_their_own_ids(
+    corpus: Corpus, root: Path
+) -> None:
+    for lowercase in False, True:
+        pair = TokenizerPair(*(WordTokenizer(["an", "old", "river"], lowercase) for _ in range(2)))
+        assert ids_of(cached_tokens(corpus, "dev", DATA, pair, quiet, root).tgt) == pair.tgt.encode(LINES["dev.tgt"])
+
+
+class Breaking(WordTokenizer):
+    """Break off in the middle, as a full disk or an impatient person does."""
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:  # noqa: ARG002 (the protocol's signature)
+        raise KeyboardInterrupt
+
+
+def test_what_was_interrupted_does_not_count(corpus: Corpus, root: Path) -> None:
+    tokenizers = cached_tokenizers(corpus, DATA, WORDS, quiet, root)
+    broken = TokenizerPair(tokenizers.src, Breaking(words(tokenizers.tgt), lowercase=False))
+    with pytest.raises(KeyboardInterrupt):  # the source lies in the draft by then
+        cached_tokens(corpus, "dev", DATA, broken, quiet, root)
+    assert entries(root) == ["toy-cleaned", "toy-tokenizer"]
+    dev = cached_tokens(corpus, "dev", DATA, tokenizers, quiet, root)
+    assert ids_of(dev.tgt) == tokenizers.tgt.encode(LINES["dev.tgt"])
+
+
+@pytest.mark.parametrize("how", ["shorter", "flipped", "empty", "missing"])
+def test_what_was_damaged_is_made_anew_and_said_so(corpus: Corpus, root: Path, how: str) -> None:
+    first = everything(corpus, DATA, WORDS, quiet, root)
+    for file, n_damaged in (
+        ("toy-tokenizer-*/tokenizer_src.json", 1),
+        ("toy-train-*/src.ids.npy", 1),
+        ("toy-dev-*/tgt.offsets.npy", 1),
+        ("toy-cleaned-*/train.tgt", 2),  # with the ids, for only what is rebuilt asks for it
+    ):
+        (path,) = (root / "cache").glob(file)
+        damage(path, how)
+        if n_damaged > 1:
+            damage(next((root / "cache").glob("toy-train-*/src.ids.npy")), how)
+        said: list[str] = []
+        assert everything(corpus, DATA, WORDS, said.append, root) == first
+        assert sum(line.endswith("rebuilding it") for line in said) == n_damaged
+        assert any(str(path.parent) in line for line in said)
+    assert everything(corpus, DATA, WORDS, never, root) == first
+
+
+def test_many_texts_are_encoded_as_few_are() -> None:
+    text = [f"the old capital of {n} and the capitals of {n * 7}" for n in range(1500)]
+    tokenizer = SentencePieceTokenizer.train(text, "unigram", 60, 1.0, "identity")
+    assert tokenizer.encode(text) == [tokenizer.encode([line])[0] for line in text]  # by threads, and without
+
+
+# sub-word sampling
+
+SUBWORDS = TokenizerConfig("unigram", 40, character_coverage=1.0)
+
+
+@pytest.fixture
+def long_corpus(tmp_path: Path, small_blocks: None) -> Corpus:  # noqa: ARG001 (a fixture)
+    """Pairs enough for several blocks, some of which are dropped."""
+    text = [f"the old capital of {n} and the capitals of {n * 7}" for n in range(60)]
+    files = written(tmp_path, [(line, "" if n % 9 == 4 else line[::-1]) for n, line in enumerate(text)], "long")
+    return Corpus("toy", "en", "ne", files, files, files, pre_tokenized=False)
+
+
+def sampled(
+    corpus: Corpus, root: Path, kind: Any = "unigram", seed: int = 1, rate: float = 0.3, data: DataConfig = DATA
+) -> tuple[TokenizerPair, Callable[[int], TokenPairs]]:
+    tokenizers = cached_tokenizers(corpus, DATA, replace(SUBWORDS, kind=kind), quiet, root)
+    return tokenizers, training_tokens(corpus, data, tokenizers, rate, seed, quiet, root)
+
+
+@pytest.mark.parametrize("kind", ["unigram", "bpe"])
+def test_a_segmentation_is_a_function_of_seed_and_epoch_whoever_makes_it_and_when(
+    long_corpus: Corpus, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def segmented(name: str, epochs: list[int], **options: Any) -> list[list[int]]:
+        _, tokens = sampled(long_corpus, tmp_path / name, kind, **options)
+        return [ids_of(tokens(epoch).src) for epoch in epochs][-1]
+
+    tokenizers, tokens = sampled(long_corpus, tmp_path / "straight", kind)
+    straight = cached_tokens(long_corpus, "train", DATA, tokenizers, quiet, tmp_path / "straight")
+    for one, other, likeliest, tokenizer in zip(tokens(0), tokens(1), straight, tokenizers, strict=True):
+        text = tokenizer.decode(ids_of(likeliest))
+        assert tokenizer.decode(ids_of(one)) == tokenizer.decode(ids_of(other)) == text
+        assert ids_of(one) != ids_of(other)
+        assert min(one.lengths.sum(), other.lengths.sum()) > likeliest.lengths.sum()
+    expected = segmented("straight", [0, 1, 2])
+    assert segmented("resumed", [2]) == expected
+    assert segmented("straight", [2]) == expected  # from the disk
+    for options in ({"seed": 2}, {"rate": 0.05}):
+        assert segmented("straight", [2], **options) != expected
+    few = replace(DATA, clean=replace(DATA.clean, max_pairs=5))
+    assert len(segmented("straight", [2], data=few)) == 5
+    if kind == "unigram":
+        monkeypatch.setattr(ids, "_WORTH_PROCESSES", 1)
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+        assert segmented("processes", [2]) == expected
+
+
+def test_every_side_of_every_block_of_every_epoch_has_its_own_seed(tmp_path: Path, small_blocks: None) -> None:  # noqa: ARG001
+    seeds = {
+        Sampling(0.1, seed, epoch).block_seed(block, side)
+        for seed in (1, 11)
+        for epoch in (0, 1, 11)
+        for block in (0, 1, 10, 11)
+        for side in (0, 1)
+    }
+    assert len(seeds) == 2 * 3 * 4 * 2
+    assert Sampling(0.1, 7, 2).block_seed(0, 0) == 4247664741  # golden: resumed runs sample on
+    text = [f"the old capital of {n} and the capitals of {n * 7}" for n in range(16)] * 2
+    tokenizer = SentencePieceTokenizer.train(text, "unigram", 40, 1.0, "identity")
+    files = written(tmp_path, list(zip(text, text, strict=True)))
+    write_ids(files, 32, TokenizerPair(tokenizer, tokenizer), Sampling(0.3, 1, 0), tmp_path)
+    found = [side[part] for side in map(ids_of, TokenPairs.load(tmp_path)) for part in (slice(16), slice(16, 32))]
+    assert len({str(part) for part in found}) == 4  # equal lines, of two blocks and two sides
+
+
+def test_a_killed_process_is_said_so_in_one_line(
+    long_corpus: Corpus, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Pool(ProcessPoolExecutor):
+        def map(self, *_: Any, **__: Any) -> Any:
+            return super().map(os._exit, [1])
+
+    monkeypatch.setattr(ids, "_WORTH_PROCESSES", 1)
+    monkeypatch.setattr(ids, "ProcessPoolExecutor", Pool)
+    with pytest.raises(ValueError, match=r"^a process that encodes text was killed: is there enough memory for \d+"):
+        sampled(long_corpus, root)[1](0)
+
+
+def test_the_ids_of_an_epoch_are_kept_until_a_later_one_is_asked_for(
+    long_corpus: Corpus, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, tokens = sampled(long_corpus, root)
+    sampled(long_corpus, root, seed=2)[1](0)
+
+    def kept() -> list[str]:
+        return sorted(path.name.rsplit("-", 1)[1] for path in (root / "cache").glob("*sampled*"))
+
+    first = tokens(0)
+    before = ids_of(first.src)
+    for epoch, expected in ((0, ["0", "0"]), (1, ["0", "1"]), (10, ["0", "10"]), (9, ["0", "10", "9"])):
+        tokens(epoch)
+        assert kept() == expected
+    assert ids_of(first.src) == before  # a process that still reads them can
+
+    expected_ids, load, removed = ids_of(tokens(9).src), TokenPairs.load, list[Path]()
+    damage(next((root / "cache").glob("toy-sampled-*-9/src.ids.npy")), "flipped")
+    assert ids_of(tokens(9).src) == expected_ids
+
+    def removed_first(folder: Path) -> TokenPairs:  # by another training, which is epochs ahead
+        if not removed:
+            removed.append(folder)
+            remove_cached(folder)
+        return load(folder)
+
+    monkeypatch.setattr(TokenPairs, "load", removed_first)
+    assert ids_of(tokens(9).src) == expected_ids
+
+    def missing(_: Path) -> NoReturn:
+        raise FileNotFoundError("src.ids.npy")
+
+    monkeypatch.setattr(TokenPairs, "load", missing)
+    with pytest.raises(FileNotFoundError, match=r"src\.ids\.npy"):  # not looked for for ever
+        tokens(9)
+
+
+def test_sampling_is_of_pieces_of_training_text_alone(corpus: Corpus, root: Path) -> None:
+    config = TokenizerConfig("bpe", 26, character_coverage=1.0)
+    for sampling in 0.0, 0.2:
+        everything(corpus, DATA, replace(config, sampling=sampling), quiet, root)
+    assert len(entries(root)) == 5
+    tokenizers = cached_tokenizers(corpus, DATA, WORDS, quiet, root)
+    tokens = training_tokens(corpus, DATA, tokenizers, 0.0, 1, quiet, root)
+    assert (
+        ids_of(tokens(0).src) == ids_of(tokens(5).src) == tokenizers.src.encode([LINES["train.src"][i] for i in KEPT])
+    )
+    with pytest.raises(ValueError, match=r"^tokenizer\.sampling=0\.1 splits words into pieces"):
+        training_tokens(corpus, DATA, tokenizers, 0.1, 1, quiet, root)(0)
+
+
+# one text, and its documents
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_lines_of_one_text_are_encoded_once_by_a_tokenizer_learned_once(tmp_path: Path, root: Path) -> None:
+    text = write(tmp_path / "text.ja", *["京 の 都", "", "古い 都", " ", "都 の 寺 の 寺"] * 5)
+    config, said = TokenizerConfig("word", min_freq=1), list[str]()
+    for _ in range(2):
+        learned = cached_tokenizer("toy", text, replace(config, joint=not config.joint), said.append, root)
+        assert words(learned) == words(train_tokenizer(config, TextLines(text)))
+        array = cached_lines("toy-train", text, learned, said.append, root)
+        assert ids_of(array) == learned.encode(lines(text))
+        assert isinstance(array[0], np.memmap)
+    assert [line.split(" (")[0] for line in said] == ["Learning the vocabulary", "Encoding 25 lines of toy-train"]
+    assert words(cached_tokenizer("toy", text, replace(config, min_freq=6), quiet, root)) == ["の", "都", "寺"]
+    other = WordTokenizer(words(learned)[::-1], lowercase=False)
+    assert ids_of(cached_lines("toy-train", text, other, quiet, root)) == other.encode(lines(text))
+    write(text, "橋")
+    assert words(cached_tokenizer("toy", text, config, quiet, root)) == ["橋"]
+    assert ids_of(cached_lines("toy-train", text, other, quiet, root)) == [[1]]
+    with pytest.raises(ValueError, match=r"^sampling=0\.1 is for pairs of texts: set tokenizer\.sampling to 0$"):
+        cached_tokenizer("toy", text, TokenizerConfig("bpe", sampling=0.1), quiet, root)
+
+
+def test_documents_are_read_in_order(tmp_path: Path) -> None:
+    path = write(tmp_path / "kyoto.docs", "BDS00001\t62", "the old capital  7", "", "BDS00005 0")
+    assert read_documents(path) == (("BDS00001", 62), ("the old capital", 7), ("BDS00005", 0))
+    for line in ("62", "BDS00001", "BDS00001 -3", "BDS00001 ２", "BDS00001 many"):
+        write(path, "BDS00001 62", line)
+        with pytest.raises(ValueError, match=rf"^{path}, line 2: '{line}' is not the name of a document and its numb"):
+            read_documents(path)
+
+
+@given(documents=st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=6), min_size=1, max_size=6))
+def test_sentences_stand_in_their_documents_and_empty_lines_in_none(documents: list[list[int]]) -> None:
+    """Line i has the number 4 + i, as often as its length says."""
+    lengths = [n for document in documents for n in document]
+    array = TokenArray.of([[4 + i] * n for i, n in enumerate(lengths)], 2**16)
+    text = DocumentTokens.of(array, [Document("x", len(document)) for document in documents])
+    bounds = list(zip(text.bounds[:-1], text.bounds[1:], strict=True))
+    found = [[array[row].tolist() for row in text.rows[begin:end]] for begin, end in bounds]
+    numbered = count(4)
+    expected = [[[number] * n for n in document if (number := next(numbered)) and n] for document in documents]
+    assert found == [document for document in expected if document]
+    assert text.n_sentences == sum(map(len, found))
+    assert text.lengths.tolist() == [n for n in lengths if n]
+    assert text.document.tolist() == [number for number, document in enumerate(found) for _ in document]
+    if text.n_sentences:
+        gathered, counts = text.gather(np.array([text.n_sentences - 1] * 2))
+        assert counts.tolist() == [lengths[text.rows[-1]]] * 2
+        assert set(gathered.tolist()) == {4 + int(text.rows[-1])}
+
+
+@pytest.fixture
+def one_text(tmp_path: Path) -> Path:
+    return write(tmp_path / "own.ja", *(f"都 {i}" for i in range(20)))
+
+
+def documents_of(tmp_path: Path, *counts: int) -> Path:
+    return write(tmp_path / "own.docs", *(f"D{i} {n}" for i, n in enumerate(counts)))
+
+
+def parts(corpus: MonolingualCorpus) -> list[list[str]]:
+    return [lines(path) for path in (corpus.train, corpus.dev, corpus.test)]
+
+
+@pytest.mark.usefixtures("toy")
+def test_a_known_corpus_has_the_side_of_the_language(root: Path, archive: Path) -> None:
+    config = MonolingualConfig("tanaka", archive=archive)
+    ja, en = (prepare_monolingual(replace(config, language=language), root) for language in ("ja", "en"))
+    assert parts(ja) == [["都", "京の都", "古い都"], ["寺"], ["橋", "川"]]
+    assert parts(en)[1:] == [["temple"], ["bridge", "river"]]
+    assert (ja.name, ja.language, en.language, ja.documents) == ("toy", "ja", "en", (("all", 3),))
+    assert ja.fingerprint() != en.fingerprint()
+    embedded = prepare_monolingual(MonolingualConfig("embedded", "en"), root)
+    assert all(line.isascii() for part in parts(embedded) for line in part)
+
+
+@pytest.mark.parametrize(
+    ("counts", "held_out", "sizes"),
+    [
+        ((20,), 3, (14, 3, 3)),
+        ((6, 5, 2, 2, 5), 3, (11, 4, 5)),  # whole documents
+        ((10, 4, 3, 3), 3, (14, 3, 3)),
+        ((20,), 5, (10, 5, 5)),
+        ((20,), 6, None),
+        ((8, 6, 6), 3, None),  # more than half
+        ((10, 10), 50, None),
+    ],
+)
+def test_the_end_of_ones_own_text_is_held_out(
+    tmp_path: Path, one_text: Path, root: Path, counts: tuple[int, ...], held_out: int, sizes: tuple[int, ...] | None
+) -> None:
+    whole = lines(one_text)
+    config = MonolingualConfig(text=one_text, held_out=held_out, documents=documents_of(tmp_path, *counts))
+    if sizes is None:
+        with pytest.raises(ValueError, match=rf"^held_out={held_out} is too many of 20 lines in {len(counts)} docu"):
+            prepare_monolingual(config, root)
+        return
+    corpus = prepare_monolingual(config, root)
+    assert parts(corpus) == [whole[: sizes[0]], whole[sizes[0] : 20 - sizes[2]], whole[20 - sizes[2] :]]
+    assert sum(document.n_lines for document in corpus.documents) == sizes[0]
+    assert prepare_monolingual(config, root) == corpus
+
+
+def test_texts_that_are_given_are_taken_as_they_are(tmp_path: Path, one_text: Path, root: Path) -> None:
+    other = write(tmp_path / "other", "x")
+    config = MonolingualConfig(text=one_text, dev_text=other, test_text=other, held_out=3)
+    corpus = prepare_monolingual(replace(config, documents=documents_of(tmp_path, 13, 7)), root)
+    assert (corpus.train, corpus.dev, corpus.test) == (one_text, other, other)
+    assert (corpus.documents, corpus.name, corpus.language) == ((("D0", 13), ("D1", 7)), "files", "ja")
+    # the same text, cut in the same places, for another purpose
+    dev, test = (
+        prepare_monolingual(replace(config, **cast(Any, {f"{part}_text": None})), root) for part in ("dev", "test")
+    )
+    assert (dev.test, test.dev) == (other, other)
+    assert lines(dev.dev) == lines(test.test) == lines(one_text)[17:]
+    assert dev.dev.name == "dev"
+    for other_docs in ((12, 7), (12, 9)):
+        with pytest.raises(ValueError, match=rf"documents=.* counts {sum(other_docs)} lines, but {one_text} has 20: "):
+            prepare_monolingual(replace(config, documents=documents_of(tmp_path, *other_docs)), root)
+
+
+def test_monolingual_text_that_is_not_there_or_makes_no_sense_is_refused(
+    tmp_path: Path, one_text: Path, root: Path
+) -> None:
+    for config, message in (
+        (MonolingualConfig("kftt", "de"), r"^corpus=kftt has ja and en, not language=de$"),
+        (MonolingualConfig("embedded", "de"), r"^corpus=embedded has ja and en, not language=de$"),
+        (MonolingualConfig("files"), r"^corpus=files needs a training text: give text=FILE$"),
+        (MonolingualConfig(dev_text=one_text), r"^corpus=files needs a training text"),
+        (MonolingualConfig(text=tmp_path / "x"), rf"^text={tmp_path}/x: no such file$"),
+        (MonolingualConfig(text=one_text, test_text=tmp_path / "x"), rf"^test_text={tmp_path}/x: no such file$"),
+        (MonolingualConfig(text=one_text, archive=one_text), r"^archive=.* is for published corpora \(kftt, .*\)"),
+        (MonolingualConfig(text=one_text, documents=tmp_path / "x"), rf"^no such file: {tmp_path}/x$"),
+        (MonolingualConfig(text=one_text, held_out=0), r"^held_out=0 leaves no dev and no test text"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            prepare_monolingual(config, root)
+    with pytest.raises(ValueError, match=r"^language=jp is no language code: did you mean ja\?$"):
+        MonolingualConfig("files", "jp")
+
+
+def test_a_monolingual_fingerprint_is_of_texts_and_documents(tmp_path: Path, one_text: Path, root: Path) -> None:
+    config = MonolingualConfig(text=one_text, dev_text=one_text, test_text=one_text)
+    prints = [prepare_monolingual(config, root).fingerprint() for _ in range(2)]
+    assert prints == ["3802c99bf67708b3"] * 2  # golden: checkpoints have it
+    for counts in ((10, 10), (9, 11)):
+        changed = replace(config, documents=documents_of(tmp_path, *counts))
+        prints.append(prepare_monolingual(changed, root).fingerprint())
+    for part in ("text", "dev_text", "test_text"):
+        changed = replace(config, **cast(Any, {part: write(tmp_path / part, "".join(lines(one_text)))}))
+        prints.append(prepare_monolingual(changed, root).fingerprint())
+    assert len(set(prints)) == 6
+
+
+def test_tokens_are_of_the_split_and_its_documents(tmp_path: Path, root: Path) -> None:
+    text = write(tmp_path / "own", "都 1", "", "都 2", "都 3", "", *["都 4"] * 5)
+    documents = documents_of(tmp_path, 3, 1, 1, 5)
+    corpus = prepare_monolingual(MonolingualConfig(text=text, documents=documents, dev_text=text, test_text=text), root)
+    tokenizer = corpus.tokenizer(TokenizerConfig("word", min_freq=2), quiet, root)
+    assert words(tokenizer) == ["都", "4"]
+    train, dev = (corpus.tokens(split, tokenizer, quiet, root) for split in ("train", "dev"))
+    assert train.bounds.tolist() == [0, 2, 3, 8]
+    assert dev.bounds.tolist() == [0, 8]
+    assert [train.lines[int(train.rows[i])].tolist() for i in (1, 7)] == [[4, 1], [4, 5]]
+
+
+# labels
+
+
+def test_labels_are_numbered_in_sorted_order_and_kept(tmp_path: Path) -> None:
+    train = write(tmp_path / "train", "寺", "old capital ", "Kyoto", "寺")
+    names = LabelNames.of(train)
+    assert tuple(names) == ("Kyoto", "old capital", "寺")
+    assert names.numbers(train).tolist() == [2, 1, 0, 2]
+    names.save(tmp_path / "labels.json")
+    assert LabelNames.load(tmp_path / "labels.json") == names
+    many, path = LabelNames.of(write(tmp_path / "train", *(f"{i:02}" for i in range(25)))), tmp_path / "dev"
+    for content, message in (
+        (["01", "x"], "line 2: label 'x' is not among the training text's: 00, .*19, ...$"),
+        (["01", " ", "02"], "line 2 has no label: each line of the text needs one$"),
+    ):
+        with pytest.raises(ValueError, match=rf"^{path}, {message}"):
+            many.numbers(write(path, *content))
+    with pytest.raises(ValueError, match=rf"^{path} has only one label, 'a': give at least two$"):
+        LabelNames.of(write(path, "a", "a"))
+
+
+def test_texts_are_encoded_with_their_labels(tmp_path: Path, root: Path) -> None:
+    text, labels = write(tmp_path / "x.text", "都 寺", "", "橋 都"), write(tmp_path / "x.labels", "b", "a", "b")
+    tokenizer = WordTokenizer(["都", "寺"], lowercase=False)
+    found = LabelledText.cached(text, labels, LabelNames.of(labels), tokenizer, quiet, root)
+    assert (ids_of(found.lines), found.labels.tolist()) == ([[4, 5], [], [1, 4]], [1, 0, 1])
+    write(labels, "b", "a")
+    with pytest.raises(ValueError, match=rf"^{text} has 3 lines but {labels} has 2: line i of one must be the label"):
+        LabelledText.cached(text, labels, LabelNames.of(labels), tokenizer, quiet, root)
+
+
+def test_the_fingerprint_of_labelled_text_is_of_all_six_files(tmp_path: Path) -> None:
+    files = [write(tmp_path / name, "a") for name in "abcdef"]
+    config = LabelledConfig(*files)
+    assert config.pairs() == ((files[0], files[1]), (files[2], files[3]), (files[4], files[5]))
+    prints = [config.fingerprint(), config.fingerprint()]
+    assert prints == ["baa56467da8b8b67"] * 2  # golden: checkpoints have it
+    for file in files:
+        write(file, "b")
+        prints.append(config.fingerprint())
+    assert len(set(prints)) == 7
+    files[3].unlink()
+    with pytest.raises(ValueError, match=rf"^no such file: {files[3]}; python -m utils\.dataset\.labelled"):
+        config.pairs()
+
+
+ARTICLES = [Document(f"{kind}{i:05}", 1 + (7 * i) % 5) for i in range(40) for kind in ("BDS", "HST")]
+
+
+@pytest.fixture
+def articles(tmp_path: Path) -> Path:
+    """Each line names its article."""
+    return write(tmp_path / "text", *(f"{one.name} {i}" for one in ARTICLES for i in range(one.n_lines)))
+
+
+def test_the_command_puts_no_article_in_two_splits_and_shows_the_numbers(
+    articles: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[MonolingualConfig] = []
+
+    def prepared(config: MonolingualConfig, _: object) -> MonolingualCorpus:
+        asked.append(config)
+        return MonolingualCorpus("kftt", "ja", articles, articles, articles, tuple(ARTICLES), pre_tokenized=False)
+
+    monkeypatch.setattr(labelled, "prepare_monolingual", prepared)
+    options = ["--corpus=tanaka", "--archive=x.tar", "--language=en", "--documents=x.docs", "--share=0.2"]
+    monkeypatch.setattr(sys, "argv", ["labelled", *options, f"--folder={tmp_path / 'out'}"])
+    labelled.main()
+    assert asked == [MonolingualConfig("tanaka", "en", Path("x.tar"), documents=Path("x.docs"))]
+    seen, sentences, counts = list[set[str]](), list[str](), dict[str, Counter[str]]()
+    for split in SPLITS:
+        found, labels = (lines(tmp_path / "out" / f"{split}.{part}") for part in ("text", "labels"))
+        assert labels == [line[:3] for line in found]
+        counts[split] = Counter(labels)
+        seen.append({line.split()[0] for line in found})
+        sentences += found
+    assert sorted(sentences) == sorted(lines(articles))
+    assert sum(map(len, seen)) == len(set[str]().union(*seen))
+    for kind in ("BDS", "HST"):
+        for split in ("dev", "test"):
+            assert 0.15 < counts[split][kind] / sum(one[kind] for one in counts.values()) < 0.25
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert rows[0] == list(SPLITS)
+    assert rows[1] == ["BDS", *(f"{counts[split]['BDS']:,}" for split in SPLITS)]
+    assert rows[3] == ["all", *(f"{counts[split].total():,}" for split in SPLITS)]
+
+
+def test_articles_are_split_at_random_and_always_alike(articles: Path, tmp_path: Path) -> None:
+    splits = split_articles(ARTICLES, 0.2)
+    assert split_articles(ARTICLES, 0.2) == splits
+    held = [i for i, split in enumerate(splits) if split != "train"]
+    assert min(held) < 20
+    assert max(held) > 60
+    assert split_articles([Document("BDS1", 90), Document("BDS2", 1)], 0.05)[0] == "train"
+    for share, message in (
+        *((share, "give dev, and test, more than 0") for share in (0.0, 0.25, float("nan"))),
+        (1e-6, "80 documents leave dev no text: give more"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            write_categories(articles, ARTICLES, share, tmp_path / "out")
+    assert not list((tmp_path / "out").glob("*"))
+    write(articles, *["a", " ", "", "b"] * 5)
+    counts = write_categories(articles, [Document(f"BDS{i}", 4) for i in range(5)], 0.24, tmp_path / "out")
+    assert [counts[split].total() for split in SPLITS] == [6, 2, 2]  # without empty lines
+
+
+def test_kftts_articles_make_up_its_training_text_and_fifteen_categories(shared_data: Path) -> None:
+    documents = read_documents(shared_data / "kyoto-train.docs")
+    assert (len(documents), sum(document.n_lines for document in documents)) == (14_066, 440_288)
+    sizes = {split: Counter[str]() for split in SPLITS}
+    for document, split in zip(documents, split_articles(documents, 0.02), strict=True):
+        sizes[split][category(document)] += document.n_lines
+    total = sum(sizes.values(), Counter())
+    assert len(total) == 15
+    for split in ("dev", "test"):
+        assert all(0.01 < sizes[split][name] / total[name] < 0.05 for name in total)
+
+
+# ten million pairs
+
+
+def test_the_benchmark_prepares_a_synthetic_text_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--folder", str(tmp_path), "--pairs", "2000", "--vocab_size", "200", "--json", str(tmp_path / "found")]
+    monkeypatch.setattr(sys, "argv", ["bench.data", *options])
+    bench.main()
+    text = read_parallel(ParallelFiles(tmp_path / "text-2000.src", tmp_path / "text-2000.tgt"))
+    assert {len(line.split()) for line in text.src} == set(range(5, 16))
+    figures = json.loads((tmp_path / "found").read_text())["figures"]
+    assert 50 < figures["peak_mib"] < 2000
+    assert figures["warm_start_s"] > 0
+    assert "peak_mib=" in capsys.readouterr().out
+    with pytest.raises(ValueError, match=r"/corpus-2000 is left over from an earlier run: delete it"):
+        bench.main()

@@ -1,0 +1,1133 @@
+"""Scores: metrics and tests against sacreBLEU's command line, analysis by hand, heads against zeroed weights, verbs."""
+
+import copy
+import json
+import math
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+from typing import Any, NoReturn, Self, cast
+
+import pytest
+import sacrebleu
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from sacrebleu.metrics.bleu import BLEU
+from torch import Tensor, nn
+
+import evaluate
+from const.corpora import CORPORA
+from const.token import BOS_ID, EOS_ID, PAD_ID
+from layers.multi_head_attention import MultiHeadAttention
+from models.bert import BertClassifier, BertForPreTraining
+from models.transformer import Transformer
+from tests import tiny
+from tests.outcome import Outcome, outcome
+from tests.tiny import CORPUS, MODEL, TEXT, tokenizers, translating
+from tests.utils.evaluation.texts import ENGLISH, JAPANESE, TOKENIZED, Translated
+from utils.config import TranslationConfig
+from utils.dataset.batch import padded
+from utils.dataset.corpus import DataConfig, prepare_corpus, prepare_to_score
+from utils.dataset.download import install
+from utils.dataset.labelled import LabelledBatch
+from utils.dataset.masked import MaskedBatch
+from utils.dataset.text import ParallelText, read_lines, read_parallel
+from utils.evaluation import heads as heads_module
+from utils.evaluation import verbs
+from utils.evaluation.analysis import Group, analyse, repeats, under_translated, word_counts, word_cutter
+from utils.evaluation.heads import bleu_without, count_heads, head_importance, importance_table, text_batches
+from utils.evaluation.judge import ClassAccuracy, MaskedAccuracy, Validator
+from utils.evaluation.metric import (
+    System,
+    Test,
+    build_metrics,
+    compare,
+    fitting_tokenizer,
+    is_published_test,
+    measure,
+    moses_words,
+    multi_bleu,
+    sampling_seed,
+    with_interval,
+)
+from utils.run import CONFIG, Run, build_translator, find_run, load_run
+from utils.search.constraint import SearchConfig
+from utils.search.inspection import attention_weights, attentions, row_entropy
+from utils.search.translator import Candidate, Translation, Translator
+from utils.text.language import refuse_other_language, refuse_same
+
+CPU = torch.device("cpu")
+ASIAN = ["--ter-normalized", "--ter-asian-support"]
+TESTS: tuple[Test, Test] = ("bootstrap", "randomization")
+
+
+def write(path: Path, lines: Sequence[str]) -> Path:
+    path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    return path
+
+
+# sacreBLEU's command line on the same files, digit by digit
+
+
+def sacrebleu_says(folder: Path, text: Translated, *words: str) -> str:
+    for name, lines in text._asdict().items():
+        write(folder / name, lines)
+    command = [sys.executable, "-m", "sacrebleu", "references", "-m", "bleu", "chrf", "ter", *words]
+    environment = os.environ | {"SACREBLEU_SEED": "7"}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "lang", "tokenize", "options"),
+    [
+        (ENGLISH, "en", "13a", ["--confidence", "--confidence-n", "200"]),
+        (TOKENIZED, "en", "none", ["--force"]),
+        (JAPANESE, "ja", "ja-mecab", ASIAN),
+        (JAPANESE, "ja", "char", [*ASIAN, "--confidence", "--confidence-n", "200"]),
+        (JAPANESE, "zh-CN", "zh", ASIAN),
+    ],
+    ids=["en", "en, tokenized", "ja", "ja by characters", "zh"],
+)
+def test_scores_signatures_and_intervals_are_sacrebleus(
+    text: Translated, lang: str, tokenize: str, options: list[str], tmp_path: Path
+) -> None:
+    shown = sacrebleu_says(tmp_path, text, "-i", "good", "-tok", tokenize, *options, "-f", "json", "-w", "9")
+    resamples = 200 if "--confidence" in options else 0
+    with sampling_seed(7):
+        ours = measure(text.good, text.references, build_metrics(lang, tokenize), resamples)
+    assert [metric.name for metric in ours] == ["BLEU", "chrF2", "TER"]
+    for metric, other in zip(ours, json.loads(shown), strict=True):
+        assert (metric.name, metric.signature) == (other["name"], other["signature"])
+        assert metric.score == pytest.approx(other["score"], abs=1e-8)
+        mean, half = (float(other.get(f"confidence_{n}", metric.score * (n == "mean"))) for n in ("mean", "var"))
+        assert (metric.low, metric.high) == pytest.approx((mean - half, mean + half), abs=1e-4)
+        assert (metric.low < metric.score < metric.high) == (resamples > 0)
+        assert 2 < metric.score < 98
+        assert type(metric.score) is type(metric.low) is float  # JSON knows no other
+
+
+@pytest.mark.parametrize("test", TESTS)
+@pytest.mark.parametrize(
+    ("text", "lang", "tokenize", "options"), [(ENGLISH, "en", "13a", []), (JAPANESE, "ja", "ja-mecab", ASIAN)]
+)
+def test_p_values_are_sacrebleus(
+    text: Translated, lang: str, tokenize: str, options: list[str], test: Test, tmp_path: Path
+) -> None:
+    paired = f"--paired-{'bs' if test == 'bootstrap' else 'ar'}"
+    words = ["-i", "good", "bad", "-tok", tokenize, *options, paired, f"{paired}-n", "300", "-w", "4"]
+    told = sacrebleu_says(tmp_path, text, *words, "-f", "latex", "--no-color")  # its JSON fails with bootstrap results
+    with sampling_seed(7):
+        systems = [System("good", text.good), System("bad", text.bad)]
+        scores, comparisons = compare(systems, text.references, build_metrics(lang, tokenize), test, 300)
+    expected: list[float] = []
+    for of_system in scores:
+        for i, metric in enumerate(of_system):
+            middle, half = (metric.low + metric.high) / 2, (metric.high - metric.low) / 2
+            expected += [metric.score] + ([middle, half] if test == "bootstrap" else [])
+            expected += [comparisons[i].p_value] if of_system is scores[1] else []
+    assert [float(number) for number in re.findall(r"\d+\.\d{4}\b", told)] == pytest.approx(expected, abs=1e-3)
+    for metric in scores[0]:
+        assert f"{metric.name} {metric.signature}" in re.sub(" +", " ", told)
+
+
+def compared(*others: list[str], test: Test = "bootstrap", n: int | None = 200, n_bootstrap: int = 0) -> Any:
+    systems = [System(str(i), lines) for i, lines in enumerate(others)]
+    with sampling_seed(7):
+        return compare(systems, ENGLISH.references, build_metrics("en", "13a"), test, n, n_bootstrap)
+
+
+def test_a_system_is_tested_against_the_first_by_each_metric() -> None:
+    scores, found = compared(ENGLISH.good, ENGLISH.bad, ENGLISH.references)
+    assert [(c.metric, c.system, c.baseline) for c in found] == [
+        (metric, system, "0") for metric in ("BLEU", "chrF2", "TER") for system in "12"
+    ]
+    for c in found:
+        place = ("BLEU", "chrF2", "TER").index(c.metric)
+        assert c.difference == pytest.approx(scores[int(c.system)][place].score - scores[0][place].score)
+        assert c.p_value < 0.05
+    assert found[0].difference < 0 < found[4].difference
+    assert {c.method for c in found} == {"paired bootstrap, 200 resamples"}
+
+
+@pytest.mark.parametrize("test", TESTS)
+def test_a_few_words_are_chance_and_many_are_not(test: Test) -> None:
+    def changed(n: int) -> list[str]:
+        return [line.replace("There", "Here") if i < n else line for i, line in enumerate(ENGLISH.references)]
+
+    for n, significant in ((0, False), (1, False), (2, False), (5, None), (12, True)):
+        _, found = compared(ENGLISH.references, changed(n), test=test, n=500)
+        assert significant is None or (found[0].p_value < 0.05) == significant
+        if n == 0:
+            assert {(c.difference, c.p_value) for c in found} == {(0, 1)}
+        elif test == "randomization" and n < 12:  # no surer than its ways to swap
+            assert [c.p_value for c in found] == [2 ** (1 - n)] * 3
+
+
+def test_scores_in_a_comparison_are_those_of_each_system_alone() -> None:
+    with sampling_seed(7):
+        alone = measure(ENGLISH.good, ENGLISH.references, build_metrics("en", "13a"), 300)
+    (baseline, _), _ = compared(ENGLISH.good, ENGLISH.bad, n=300)
+    assert baseline == alone  # signatures, too
+    (baseline, _), (bleu, *_) = compared(ENGLISH.good, ENGLISH.bad, test="randomization", n_bootstrap=300)
+    assert [(m.score, m.low, m.high) for m in baseline] == [(m.score, m.low, m.high) for m in alone]
+    assert "|bs:300|ar:200|seed:7|" in bleu.signature
+    (baseline, _), (bleu, *_) = compared(ENGLISH.good, ENGLISH.bad, test="randomization")
+    assert all(m.low == m.score == m.high for m in baseline)
+    assert "|bs:" not in bleu.signature
+    assert bleu.method == "approximate randomization, 200 trials"
+
+
+@pytest.mark.parametrize(
+    ("given", "environment", "used"),
+    [(None, None, "12345"), (3, None, "3"), (None, "9", "9"), (3, "9", "3"), (None, "None", "none")],
+)
+def test_the_seed_is_the_users_or_that_of_the_environment_or_sacrebleus(
+    given: int | None, environment: str | None, used: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SACREBLEU_SEED", raising=False)
+    if environment:
+        monkeypatch.setenv("SACREBLEU_SEED", environment)
+    with sampling_seed(given):
+        (bleu,) = measure(ENGLISH.good, ENGLISH.references, {"BLEU": BLEU()}, 100)
+    assert bleu.signature.split("|")[2] == f"seed:{used}"
+    assert os.environ.get("SACREBLEU_SEED") == environment
+    for wrong in ("0", "-3", "x"):
+        monkeypatch.setenv("SACREBLEU_SEED", wrong)
+        with pytest.raises(ValueError, match=f"^seed {wrong}: give 1 or more"), sampling_seed(None):
+            pass
+
+
+def test_ter_of_japanese_counts_kanji_and_not_sentences() -> None:
+    translations, references = (
+        ["京都に古い橋がある。", "奈良に橋がある。"],
+        ["京都に古い寺がある。", "奈良に橋がある。"],
+    )
+    ter = measure(translations, references, build_metrics("ja", "ja-mecab"))[2]
+    assert ter.score == pytest.approx(100 / 14)  # 京 都 に 古 い 寺 がある 。 and 奈 良 に 橋 がある 。
+    assert measure(["京都 に 橋"], ["京都 に 寺"], build_metrics("ja", "none"))[2].score == pytest.approx(100 / 3)
+
+
+def test_no_end_of_an_interval_leaves_the_scale() -> None:
+    found = [with_interval(name, 99, 98, 3, "") for name in ("BLEU", "chrF2", "TER")]
+    assert [(metric.low, metric.high) for metric in found] == [(95, 100), (95, 100), (95, 101)]
+    assert with_interval("BLEU", 1, 1, 3, "").low == 0
+
+
+def test_neither_side_is_changed_or_swapped_before_it_is_counted() -> None:
+    def scores(translations: Sequence[str], references: Sequence[str]) -> list[float]:
+        return [metric.score for metric in measure(translations, references, build_metrics("en", "13a"))[:2]]
+
+    assert scores(["THE OLD TEMPLE IN KYOTO"], ["the old temple in kyoto"])[0] < 1
+    assert scores(["ＡＢＣ ＤＥＦ ＧＨＩ ＪＫＬ"], ["ABC DEF GHI JKL"])[1] < 1
+    shorter = [line.rpartition(" ")[0] for line in ENGLISH.good]
+    for ours, swapped in zip(scores(shorter, ENGLISH.references), scores(ENGLISH.references, shorter), strict=True):
+        assert abs(ours - swapped) > 1
+    assert scores(["", *ENGLISH.good[1:]], ENGLISH.references) < scores(ENGLISH.good, ENGLISH.references)
+
+
+@pytest.mark.parametrize(
+    ("translations", "references", "n", "message"),
+    [
+        (["a"], ["a", "b"], 0, "1 translations against 2 references: give one for each"),
+        ([], [], 0, "0 translations against 0 references"),
+        (["a"], ["a"], 99, "--bootstrap 99: give 100 or more"),
+        (["a"], ["a"], -1, "--bootstrap -1: give 100 or more"),
+        (["a"] * 400_000, ["a"] * 400_000, 1000, "needs 30 GB of memory: give --bootstrap 125, or 0"),
+        (["x", ""], ["", "He is home ."], 1000, "some of them empty, .* give --bootstrap 0"),
+        (["", "He is home ."], ["x", "He is home ."], 1000, "some of them empty, .* give --bootstrap 0"),
+    ],
+)
+def test_what_has_no_score_is_refused(translations: list[str], references: list[str], n: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        measure(translations, references, build_metrics("en", "13a"), n)
+
+
+@pytest.mark.parametrize(
+    ("lang", "pre_tokenized", "wanted", "force", "tokenizer"),
+    [
+        ("en", False, None, False, "13a"),
+        ("ja", False, None, False, "ja-mecab"),
+        ("ja_JP", False, None, False, "ja-mecab"),
+        ("zh-Hant", False, None, False, "zh"),
+        ("ko", False, None, False, "ko-mecab"),
+        ("ja", True, None, False, "none"),
+        ("ja", True, "none", False, "none"),
+        ("ja", False, "char", False, "char"),
+        ("en", False, "intl", False, "intl"),
+        ("en", False, "none", False, "none"),
+        ("ja", False, "13a", True, "13a"),
+        ("ja", True, "13a", True, "13a"),
+        ("ja", False, "13a", False, "!--tokenize ja-mecab, or --pre_tokenized"),
+        ("ja-JP", False, "none", False, "!--tokenize ja-mecab"),
+        ("ko", False, "intl", False, "!--tokenize ko-mecab"),
+        ("en", False, "ja-mecab", False, "!--tokenize 13a"),
+        ("ja", False, "zh", False, "!--tokenize ja-mecab"),
+        ("en", True, "13a", False, "!split already"),
+    ],
+)
+def test_the_tokenizer_fits_the_language(
+    lang: str, pre_tokenized: bool, wanted: str | None, force: bool, tokenizer: str
+) -> None:
+    if tokenizer[0] != "!":
+        assert fitting_tokenizer(lang, pre_tokenized, wanted, force) == tokenizer
+        return
+    with pytest.raises(ValueError, match=tokenizer[1:]):
+        fitting_tokenizer(lang, pre_tokenized, wanted, force)
+
+
+def test_a_tokenizer_that_is_not_installed_is_told_in_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sacrebleu.tokenizers.tokenizer_ko_mecab.MeCab", None)
+    with pytest.raises(ValueError, match=r"(?s)^BLEU cannot tokenize ko with ko-mecab: .*pip install sacrebleu\[ko\]"):
+        build_metrics("ko", "ko-mecab")
+
+
+KOREAN, CHINESE = ["교토에 오래된 절이 있다.", "다리가 있다."], ["京都有一座古老的寺庙。", "那里有一座桥。"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "refused", "accepted"),
+    [
+        (ENGLISH.references, ["ja", "ja-JP", "zh", "ko"], ["en", "de"]),
+        (JAPANESE.references, ["en", "jp", "ko"], ["ja", "ja_JP"]),  # jp is no code: Japanese is `ja`
+        (CHINESE, ["de"], ["zh"]),
+        (KOREAN, ["en", "ja"], ["ko"]),
+        ([" ".join(line) for line in JAPANESE.references], ["en"], ["ja"]),
+        (["The Kinkaku-ji (金閣寺) is in Kyoto.", *ENGLISH.references], ["ja"], ["en"]),
+        (["Wikipedia の API と HTTP/2 について", *JAPANESE.references], ["en"], ["ja"]),
+        (["Это храм.", "Θα έρθω."], [], ["ru"]),
+        (["1603", "2, 3 ...", ""], [], ["en", "ja"]),
+        (["・ a", "・ b", "・・・ yes"], [], ["en"]),  # list bullets are not letters
+    ],
+)
+def test_another_script_is_refused(lines: list[str], refused: list[str], accepted: list[str]) -> None:
+    for language in refused:
+        with pytest.raises(ValueError, match=f"^FILE is not in {language}: .*; look again$"):
+            refuse_other_language(lines, language, "FILE", "look again")
+    for language in accepted:
+        refuse_other_language(lines, language, "FILE", "look again")
+
+
+def test_two_texts_that_are_the_same_are_refused_with_their_names() -> None:
+    with pytest.raises(ValueError, match=r"^A x and C z have the same 2 lines: "):
+        refuse_same({"A x": ["a", "b"], "B y": ["a", "c"], "C z": ["a", "b"]})
+    refuse_same({"A x": ["a", "b"], "B y": ["b", "a"], "C z": ["a"]})
+
+
+# multi-bleu.perl, by a copy of its formula that is independent of sacreBLEU
+
+
+def by_hand(translations: list[str], references: list[str]) -> str:
+    """The script in Python: bytes, words between ASCII spaces, clipped counts, a hugely negative log of zero."""
+    correct, total, lengths = [0] * 4, [0] * 4, [0, 0]
+    for pair in zip(translations, references, strict=True):
+        ours, theirs = (line.lower().encode().split() for line in pair)
+        lengths = [lengths[0] + len(ours), lengths[1] + len(theirs)]
+        for n in range(4):
+            a, b = (Counter(tuple(s[i : i + n + 1]) for i in range(len(s) - n)) for s in (ours, theirs))
+            correct[n] += sum((a & b).values())
+            total[n] += sum(a.values())
+    precisions = [c / t if t else 0 for c, t in zip(correct, total, strict=True)]
+    penalty = math.exp(1 - lengths[1] / lengths[0]) if lengths[0] < lengths[1] else 1
+    bleu = penalty * math.exp(sum(math.log(p) if p else -9999999999 for p in precisions) / 4)
+    return (
+        f"BLEU = {100 * bleu:.2f}, {'/'.join(f'{100 * p:.1f}' for p in precisions)} (BP={penalty:.3f}, "
+        f"ratio={lengths[0] / lengths[1]:.3f}, hyp_len={lengths[0]}, ref_len={lengths[1]})"
+    )
+
+
+@pytest.mark.parametrize(
+    ("translations", "references"),
+    [
+        (TOKENIZED.good, TOKENIZED.references),
+        (TOKENIZED.references, TOKENIZED.bad),
+        ([line[: len(line) // 2] for line in TOKENIZED.good], TOKENIZED.references),
+        ([line.upper() for line in TOKENIZED.bad], TOKENIZED.references),
+        ([" ".join(line) for line in JAPANESE.good], [" ".join(line) for line in JAPANESE.references]),
+        (["a b c", "d e"], ["a b c d", "d e f"]),  # no 4-gram at all
+        (["a b c x e f g"], ["a b c d e f g"]),  # 4-grams, but no matching one
+        (["x y z w"], ["a b c d"]),
+        (["", "a b c d e"], ["x y", "a b c d e"]),
+        (["a\u3000b c\u00a0d e f g", "É a ＴＶ b c d"], ["a\u3000b c d e f g", "é a ｔｖ b c d"]),
+    ],
+)
+def test_nymwas_line_is_that_of_the_script(translations: list[str], references: list[str]) -> None:
+    assert multi_bleu(translations, references) == by_hand(translations, references)
+
+
+def test_a_line_counted_on_paper() -> None:
+    # 6 of 7 words, 3 of 6 bigrams, 2 of 5 trigrams, 1 of 4 4-grams; one word short of eight
+    told = multi_bleu(["The old temple is in Nara ."], ["the old temple is far in Kyoto ."])
+    assert told == "BLEU = 39.44, 85.7/50.0/40.0/25.0 (BP=0.867, ratio=0.875, hyp_len=7, ref_len=8)"
+
+
+def test_plain_english_is_cut_as_moses_does() -> None:
+    plain = ["\"Don't,\" said the No. 3 monk (of Soto Zen's temple) & left for 1,000 years.", "", "vol. 1-12, 50% <b>"]
+    assert moses_words(plain) == [
+        "\" Don 't , \" said the No. 3 monk ( of Soto Zen 's temple ) & left for 1,000 years .",
+        "",
+        "vol . 1-12 , 50 % < b >",
+    ]
+
+
+def test_the_published_references_are_known(shared_data: Path, tmp_path: Path) -> None:
+    install(CORPORA["kftt"], shared_data / "kftt-data-1.0.tar.xz", tmp_path / "kftt")
+    references, plain = (read_lines(tmp_path / "kftt" / kind / "kyoto-test.en") for kind in ("tok", "orig"))
+    assert is_published_test(references)
+    assert not is_published_test(references[:-1])
+    assert not is_published_test(plain)
+    assert sum(ours == theirs for ours, theirs in zip(moses_words(plain), references, strict=True)) == 1140
+    assert multi_bleu(references, references).endswith("(BP=1.000, ratio=1.000, hyp_len=26734, ref_len=26734)")
+
+
+# analysis: by hand, and by what must hold of any text
+
+WORDS = st.sampled_from(["the", "temple", "is", "old", "very", ".", "Kyoto"])
+SENTENCES = st.lists(WORDS, max_size=15).map(" ".join)
+PAIRS = st.lists(st.tuples(SENTENCES, SENTENCES), min_size=1, max_size=8)
+TRAINING = word_counts(
+    ["the temple is old .", "the old temple", "the the the the the the the the", "is it ?"], word_cutter("13a")
+)
+
+
+def sentence(n: int) -> str:
+    return " ".join(f"w{i}" for i in range(n))
+
+
+def labels(groups: list[Group]) -> list[tuple[str, int]]:
+    return [(group.label, group.count) for group in groups]
+
+
+def test_each_length_and_each_frequency_belongs_to_one_group() -> None:
+    lengths = [0, 1, 5, 6, 10, 11, 20, 21, 30, 31, 40, 41, 60, 61, 300]
+    analysis = analyse([sentence(n) for n in lengths], ["a"] * 15, ["a"] * 15, "13a")
+    groups = {"0-5": 3} | dict.fromkeys(("6-10", "11-20", "21-30", "31-40", "41-60", "61+"), 2)
+    assert labels(analysis.bleu_by_length) == [(f"{label} source tokens", n) for label, n in groups.items()]
+    occurrences = [0, 1, 2, 4, 5, 9, 10, 99, 100, 999, 1000, 2000]
+    reference = " ".join(f"w{n}" for n in occurrences)
+    counts = word_counts([f"w{n}" for n in occurrences for _ in range(n)], word_cutter("13a"))
+    analysis = analyse([], [reference], [reference], "13a", training_words=counts)
+    groups = {"never seen": 1, "1 time": 1} | dict.fromkeys(
+        ("2-4 times", "5-9 times", "10-99 times", "100-999 times", "1000+ times"), 2
+    )
+    assert labels(analysis.f1_by_frequency) == list(groups.items())
+
+
+@pytest.mark.parametrize(
+    ("source", "tokenizer", "label"),
+    [
+        ("京都は日本の古い都である。", "13a", "6-10 source"),  # 京都 は 日本 の 古い 都 で ある 。
+        ("京都 は 日本 の 古い 都", "none", "6-10 source"),
+        ("京都は日本の古い都である。", "none", "0-5 source"),
+        ("我是一个学生", "13a", "6-10 source"),  # sacreBLEU takes each character of Chinese for a word
+        ("It's old, isn't it?", "13a", "6-10 source"),  # It's old , isn't it ?
+        ("It's old, isn't it?", "none", "0-5 source"),
+        ("", "13a", "11-20 reference"),  # no sources
+    ],
+)
+def test_the_text_decides_what_a_source_token_is(source: str, tokenizer: str, label: str) -> None:
+    analysis = analyse([source] if source else [], ["a"], [sentence(12)], tokenizer)
+    assert labels(analysis.bleu_by_length) == [(f"{label} tokens", 1)]
+
+
+def test_a_group_is_scored_as_a_text_of_its_own_with_its_tokenizer() -> None:
+    translations = ["The old temple is in Kyoto, they say.", "It is a new and small house.", "Yes."]
+    references = ["The old temple is in Nara, they say.", "It is a new and large house.", "Yes ."]
+    short, long = analyse([sentence(20), sentence(12), "はい。"], translations, references, "13a").bleu_by_length
+    assert short.score == pytest.approx(100)  # 13a cuts the full stop off; shorter n-grams count where there are no 4
+    assert long.score == pytest.approx(sacrebleu.corpus_bleu(translations[:2], [references[:2]]).score)
+    assert (
+        analyse([sentence(20), sentence(12), "はい。"], translations, references, "none").bleu_by_length[0].score < 90
+    )
+    ours, theirs = ["古い寺が京都にある。", "庭は広くない。"], ["古い寺は京都にある。", "庭は広いです。"]
+    (group,) = analyse([], ours, theirs, "char").bleu_by_length
+    assert group.score == pytest.approx(sacrebleu.corpus_bleu(ours, [theirs], tokenize="char").score)
+
+
+def test_f1_by_hand() -> None:
+    # the: 10 times in the training text, temple and is: 2, old: 2, Kyoto: never
+    ours, theirs = ["the the temple is", "Kyoto is old"], ["the temple is old", "the Kyoto temple"]
+    # never: Kyoto is in the one reference and its translation; 2-4 times: the references have temple, is, old, temple,
+    # the translations temple, is, is, old, and temple and is of the first match; 10-99: the, the against the, the
+    found = analyse([], ours, theirs, "13a", training_words=TRAINING).f1_by_frequency
+    assert labels(found) == [("never seen", 1), ("2-4 times", 4), ("10-99 times", 2)]
+    assert [group.score for group in found] == pytest.approx([100, 100 * 2 * 2 / (4 + 4), 100 * 2 * 1 / (2 + 2)])
+    # a word that another sentence's reference has is no match, and a second one only if the reference has two
+    ours, theirs = ["temple temple temple", "x Temple"], ["temple x", "temple y"]
+    found = analyse([], ours, theirs, "13a", training_words=Counter(["temple"])).f1_by_frequency
+    assert found == [Group("never seen", 2, 0), Group("1 time", 2, 100 * 2 * 1 / (2 + 3))]
+
+
+@pytest.mark.parametrize(
+    ("translation", "reference", "expected"),
+    [
+        ("a b c d x a b c d y a b c d", "a b c d", True),
+        ("a b c d x a b c d", "a b c d", False),  # twice may be right
+        ("a b c d x a b c d y a b c d", "a b c d z a b c d", False),  # the reference says it twice
+        ("a b c d x a b c d", "", False),
+        ("a b c d x a b c d y a b c d", "", True),
+        ("no no no", "no", True),
+        ("no no x no no", "no", False),
+        ("no , no , no", "no", True),  # punctuation hides nothing
+        ("no no no", "ha ha ha", False),
+        ("no no no no", "ha ha ha", True),
+        ("of the of the of the temple", "of the temple", True),
+        ("of the of the temple", "of the temple", False),
+        ("a b c a b c a b c", "a b c", True),
+        ("a b c a b c a b", "a b c", False),
+        ("well . . . . .", "well", False),
+        ("「 」 「 」 「 」 「 」 「 」", "", True),  # a loop, if not of words
+        ("JNRRRRR", "JNR", True),
+        ("任任任任任", "任", True),
+        ("aaaa bbbb", "a", False),
+        ("aaaaa", "bbbbb", False),
+        ("aaaaaa", "bbbbb", True),
+        ("1000000 _____", "1", False),
+        ("", "no no no", False),
+    ],
+)
+def test_what_a_repetition_is(translation: str, reference: str, expected: bool) -> None:
+    assert repeats(translation.split(), reference.split()) is expected
+
+
+def test_what_an_under_translation_is() -> None:
+    left_out = [(0, 1), (1, 6), (3, 8), (4, 9), (9, 20)]
+    complete = [(0, 0), (1, 0), (1, 5), (4, 8), (10, 20), (40, 20)]
+    assert [under_translated(*pair) for pair in left_out + complete] == [True] * 5 + [False] * 6
+
+
+def test_rates_are_shares_of_the_sentences() -> None:
+    translations = [sentence(10), "w0 w0 w0 w0 w0 w0", "w1 w2 w1 w2 w1 w2", *[sentence(10)] * 4, sentence(4)]
+    analysis = analyse([], translations, [sentence(10)] * 8, "13a")
+    assert (analysis.repetition_rate, analysis.under_translation_rate) == (25.0, 12.5)
+    assert analysis.length_ratio == (5 * 10 + 6 + 6 + 4) / 80
+
+
+def test_best_and_worst_have_their_lines() -> None:
+    references = ["a temple", "a temple", "a garden", "the house", "a bridge"]
+    translations = ["a temple", "xyz", "a garden", "the hut", "qqq"]
+    analysis = analyse(["寺", "寺", "庭", "家", "橋"], translations, references, "13a", n_shown=3)
+    assert [shown.line for shown in analysis.best] == [1, 3, 4]
+    assert [shown.line for shown in analysis.worst] == [2, 5, 4]
+    shown = analysis.worst[2]
+    assert (shown.source, shown.translation, shown.reference) == ("家", "the hut", "the house")
+    assert shown.chrf == sacrebleu.sentence_chrf("the hut", ["the house"]).score
+
+
+@given(PAIRS, st.randoms())
+def test_what_holds_of_any_text(pairs: list[tuple[str, str]], random: Random) -> None:
+    translations, references = ([pair[side] for pair in pairs] for side in (0, 1))
+    one = analyse([], translations, references, "13a", training_words=TRAINING)
+    assert sum(group.count for group in one.bleu_by_length) == len(pairs)
+    assert sum(group.count for group in one.f1_by_frequency) == sum(len(line.split()) for line in references)
+    assert all(0 <= group.score <= 100.001 for group in [*one.bleu_by_length, *one.f1_by_frequency])
+    ours, theirs = zip(*random.sample(pairs, len(pairs)), strict=True)
+    other = analyse([], ours, theirs, "13a", training_words=TRAINING)
+    assert replace(one, best=[], worst=[]) == replace(other, best=[], worst=[])
+    perfect = analyse([], references, references, "13a", training_words=TRAINING)
+    assert all(group.score == pytest.approx(100) for group in perfect.f1_by_frequency)
+    assert perfect.repetition_rate == perfect.under_translation_rate == 0
+    assert perfect.length_ratio == float(any(references))
+
+
+def test_there_must_be_one_of_each() -> None:
+    for n_sources, n_translations, n_references in ((1, 1, 2), (0, 2, 1), (1, 2, 2), (0, 0, 0)):
+        with pytest.raises(ValueError, match=f"^{n_sources} sources and {n_translations} translations against"):
+            analyse(["a"] * n_sources, ["a"] * n_translations, ["a"] * n_references, "13a")
+
+
+# heads: against networks with the head's weights zeroed
+
+SHORT = ParallelText(["寺", *TEXT.src[:40:9]], ["A temple.", *TEXT.tgt[:40:9]])  # of different lengths
+
+
+def cut(model: Transformer, place: int) -> Transformer:
+    """The same network with the output projection of one head zeroed; heads are counted over kinds and layers."""
+    twin = copy.deepcopy(model)
+    every = [(attention, head) for of in attentions(twin).values() for attention in of for head in range(2)]
+    attention, head = every[place]
+    assert isinstance(attention, MultiHeadAttention)
+    with torch.no_grad():
+        attention.output.weight[:, 8 * head : 8 * head + 8] = 0
+    return twin
+
+
+@torch.no_grad()
+def pair_by_pair(model: Transformer) -> float:
+    """Nats per target token, computed pair by pair."""
+    nats, n = 0.0, 0
+    for source, target in zip(SHORT.src, SHORT.tgt, strict=True):
+        src = padded(tokenizers().src.encode([source]))
+        tgt = padded(tokenizers().tgt.encode([target]), bos=True)
+        log_probs = model(src, tgt[:, :-1]).log_softmax(-1)
+        nats -= log_probs.gather(-1, tgt[:, 1:, None]).sum().item()
+        n += tgt.size(1) - 1
+    return nats / n
+
+
+@pytest.mark.parametrize("budget", [1, 60, 4096])
+def test_a_head_is_worth_what_the_loss_rises_without_it(budget: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heads_module, "_TOKENS_PER_BATCH", budget)
+    model, done = translating(), [0]
+    modules = dict(model.named_modules())
+    batches = text_batches(SHORT, tokenizers(), CPU)
+    assert (len(batches) == 1) is (budget == 4096)
+    found = head_importance(model, batches, lambda n: done.append(done[-1] + n))
+    assert found.loss == pytest.approx(pair_by_pair(model), rel=1e-5)
+    rises = [pair_by_pair(cut(model, i)) - pair_by_pair(model) for i in range(10)]
+    assert [head.loss_rise for head in found.heads] == pytest.approx(rises, abs=1e-4)
+    assert len({round(rise, 3) for rise in rises}) == count_heads(model) == 10
+    assert done == list(range(11))
+    assert [(head.kind, head.layer, head.head) for head in found.heads] == [
+        *(("encoder", 1, head) for head in (1, 2)),
+        *((kind, layer, head) for kind in ("decoder", "cross") for layer in (1, 2) for head in (1, 2)),
+    ]
+    assert dict(model.named_modules()) == modules
+    assert not any(part._forward_hooks or part._forward_pre_hooks for part in model.modules())
+
+
+def test_entropy_is_the_mean_over_all_positions_that_are_no_padding() -> None:
+    model = translating()
+    found = head_importance(model, text_batches(SHORT, tokenizers(), CPU))
+    ids = zip(tokenizers().src.encode(SHORT.src), tokenizers().tgt.encode(SHORT.tgt), strict=True)
+    by_pair = [attention_weights(model, *pair) for pair in ids]
+    for head in found.heads:
+        rows = torch.cat([row_entropy(weights[head.kind][head.layer - 1][head.head - 1]) for weights in by_pair])
+        assert head.entropy == pytest.approx(rows.mean().item(), rel=1e-4)
+
+
+def test_translations_are_found_without_the_head(tmp_path: Path) -> None:
+    trained = load_run(tiny.run(tmp_path), CPU)
+    bleu = build_metrics("en", "char")["BLEU"]  # its output is hardly a word long
+    search = SearchConfig(2, max_ratio=1.0)
+
+    def translations(run: Run) -> list[str]:
+        return [found.text for found in build_translator([run], search, precision="fp32").translate(SHORT.src)]
+
+    # the run's output is the reference, so that BLEU is 100 with all heads
+    pairs = ParallelText(SHORT.src, translations(trained))
+    whole, without = bleu_without(build_translator([trained], search, precision="fp32"), pairs, bleu)
+    assert whole == pytest.approx(100)
+    cuts = [trained._replace(model=cut(trained.model, i)) for i in range(10)]
+    assert without == pytest.approx([bleu.corpus_score(translations(run), [pairs.tgt]).score for run in cuts])
+    assert min(without) < 50
+    found = head_importance(trained.model, text_batches(SHORT, tokenizers(), CPU)).with_bleu(whole, without)
+    assert [head.bleu_change for head in found.heads] == [score - whole for score in without]
+    top, _, _, names, *rows = importance_table(found)
+    assert top.endswith(", BLEU 100.00")
+    assert names.split() == ["attention", "layer", "head", "loss", "BLEU", "entropy"]
+    last = found.heads[-1]
+    shown = ["2", "2", f"{last.loss_rise:+.4f}", f"{last.bleu_change:+.2f}", f"{last.entropy:.3f}"]
+    assert rows[-1].split() == ["cross-attention", *shown]
+    with pytest.raises(ValueError, match="ensemble: give one run"):
+        bleu_without(build_translator([trained, trained]), pairs, bleu)
+
+
+# scores at validation
+
+
+def greedy(model: Transformer) -> Translator:
+    return Translator(model, tokenizers(), "en", SearchConfig(beam_size=1, max_length=20), 48, 48, CPU)
+
+
+class Dictionary(Translator):
+    """Returns the right translation of each line, except for some wrong ones."""
+
+    def __init__(self, wrong: Sequence[str] = ()) -> None:
+        self.text = dict(zip(TEXT.src, TEXT.tgt, strict=True)) | dict.fromkeys(wrong, "There is nothing at all here.")
+
+    def translate(self, texts: Sequence[str], *_: object) -> list[Translation]:
+        return [Translation([Candidate(self.text[text], -1.0, [])], 1, 0, unknown=False) for text in texts]
+
+
+def test_a_validation_scores_translations_against_references() -> None:
+    text = TEXT[:10]
+    right = Validator(Dictionary, text, CORPUS, 2)(1.5)
+    assert [right.loss, right.scores["bleu"], right.scores["chrf"]] == pytest.approx([1.5, 100, 100])
+    validator = Validator(lambda: Dictionary(text.src[:4]), text, CORPUS, 2)
+    some = validator(1.5)
+    assert list(validator.translations) == ["There is nothing at all here."] * 4 + text.tgt[4:]
+    assert some.scores["bleu"] == sacrebleu.corpus_bleu(list(validator.translations), [text.tgt]).score
+    for corpus, tokenizer in (
+        (CORPUS, "13a"),
+        (replace(CORPUS, tgt_lang="ja"), "ja-mecab"),
+        (replace(CORPUS, pre_tokenized=True), "none"),
+    ):
+        assert f"tok:{tokenizer}" in Validator(Dictionary, TEXT[:3], corpus, 1)(1.0).signatures["bleu"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "wanted", "shown"),
+    [(10, 3, [0, 3, 6]), (120, 4, [0, 30, 60, 90]), (2, 5, [0, 1]), (5, 5, [0, 1, 2, 3, 4]), (7, 0, [])],
+)
+def test_samples_are_spread_over_the_text(lines: int, wanted: int, shown: list[int]) -> None:
+    samples = Validator(Dictionary, TEXT[:lines], CORPUS, wanted)(1.0).samples
+    assert [(s.source, s.reference, s.translation) for s in samples] == [
+        (TEXT.src[i], TEXT.tgt[i], TEXT.tgt[i]) for i in shown
+    ]
+
+
+class Parrot(nn.Module):
+    """Says the token that follows the present one in the reference, but the first of them it never gets right."""
+
+    def __init__(self, following: dict[int, int]) -> None:
+        super().__init__()
+        self.table = torch.zeros(len(tokenizers().tgt), len(tokenizers().tgt))
+        for token, right in following.items():
+            self.table[token, right] = 50.0
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.table[tokens]
+
+
+def test_what_is_right_only_when_it_is_shown_the_reference_is_not_scored_as_right() -> None:
+    """With teacher forcing it predicts all but one token; its own output repeats that mistake for ever."""
+    ids = [BOS_ID, *tokenizers().tgt.encode(["There is a new"])[0], EOS_ID]
+    assert len(set(ids)) == len(ids)
+    parrot = Parrot(dict(pairwise(ids)) | {ids[2]: ids[1]})  # at one place it goes back by one
+    right = (parrot(torch.tensor(ids[:-1])).argmax(-1) == torch.tensor(ids[1:])).float().mean()
+    assert right > 0.8
+    model = translating()
+    model.step = lambda tokens, state: (parrot(tokens), state)  # type: ignore[method-assign]
+    found = Validator(lambda: greedy(model), ParallelText(TEXT.src[:1], ["There is a new"]), CORPUS, 1)(0.1)
+    assert found.samples[0].translation.startswith("There is There is There is")
+    assert found.scores["bleu"] < 20
+
+
+def test_each_validation_translates_with_the_weights_of_its_moment() -> None:
+    model, other = translating(), translating(seed=2)
+    run = Run(Path("nowhere"), TranslationConfig(model=MODEL), tokenizers(), model)
+    search = SearchConfig(beam_size=1, max_length=9)
+    validator = Validator(lambda: run.translator(search), TEXT[:3], CORPUS, 1)
+    validator(1.0)
+    before = list(validator.translations)
+    model.load_state_dict(other.state_dict())  # in place, as an optimizer does
+    validator(1.0)
+    expected = run._replace(model=other).translator(search).translate(TEXT.src[:3])
+    assert list(validator.translations) == [found.text for found in expected] != before
+
+
+MASK = len(tokenizers().src)  # the first id after the vocabulary
+
+
+class SaysWhere(nn.Module):
+    """Predicts 10 + t for the masked token at position t, and that a pair follows if its second id is odd."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(1))
+
+    def bert(self, ids: Tensor, segments: Tensor) -> Tensor:  # noqa: ARG002
+        x = F.one_hot(10 + torch.arange(ids.size(1)).expand_as(ids), 99).float()
+        x[:, 0, 0] = (ids[:, 1] % 2).float()
+        return x
+
+    def head(self, x: Tensor) -> Tensor:
+        return x
+
+    def pooler(self, x: Tensor) -> Tensor:
+        return x[:, 0, 0]
+
+    def next_sentence(self, odd: Tensor) -> Tensor:
+        return torch.stack([1 - odd, odd], dim=-1)
+
+
+def masked(ids: list[list[int]], target: list[list[int]], follows: Sequence[int] = ()) -> MaskedBatch:
+    rows = torch.tensor(ids)
+    return MaskedBatch(rows, torch.zeros_like(rows), torch.tensor(target), torch.tensor(follows))
+
+
+def test_masked_tokens_and_next_sentences_are_counted_over_all_batches() -> None:
+    japanese = tokenizers().src
+    first = masked(
+        [[BOS_ID, 15, MASK, MASK, EOS_ID], [BOS_ID, 16, MASK, EOS_ID, PAD_ID]],
+        [[PAD_ID, PAD_ID, 12, 19, PAD_ID], [PAD_ID, PAD_ID, 12, PAD_ID, PAD_ID]],  # 12 is right, 19 is not
+        [1, 1],  # 15 is odd: right; 16 is even: wrong
+    )
+    second = masked([[BOS_ID, 17, MASK, 18, EOS_ID]], [[PAD_ID, PAD_ID, 20, 13, PAD_ID]], [1])  # 20 is wrong, 13 right
+    long = masked([[BOS_ID, 17, MASK, *[18] * 38]], [[PAD_ID, PAD_ID, 12, *[PAD_ID] * 38]])  # no sample
+
+    def score(*batches: MaskedBatch, n_samples: int = 3) -> Any:
+        return MaskedAccuracy(cast(BertForPreTraining, SaysWhere()), batches, japanese, n_samples)(2.5)
+
+    found = score(first, second)
+    assert found.loss == 2.5
+    assert found.scores == {"accuracy": pytest.approx(100 * 3 / 5), "next_sentence": pytest.approx(100 * 2 / 3)}
+    assert score(long).scores == {"accuracy": 100}
+    assert len(score(first, long, second, n_samples=9).samples) == 2
+    assert len(score(first, second, n_samples=1).samples) == 1
+    sample, _ = found.samples
+    begin, fifteen, twelve, nineteen, end, thirteen = (
+        japanese.tokens([i])[0] for i in (BOS_ID, 15, 12, 19, EOS_ID, 13)
+    )
+    assert sample.source.split() == [begin, fifteen, "[MASK]", "[MASK]", end]
+    assert sample.reference.split() == [begin, fifteen, twelve, nineteen, end]
+    assert sample.translation.split() == [begin, fifteen, twelve, thirteen, end]
+
+
+class SaysSecond(SaysWhere):
+    """Predicts the class given by the second id of a text."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return F.one_hot(ids[:, 1], 9).float()
+
+
+def test_classes_are_counted_over_all_batches() -> None:
+    batches = [
+        LabelledBatch(torch.tensor([[BOS_ID, label] for label in read]), torch.tensor(written))
+        for read, written in (([5, 6, 7], [5, 6, 8]), ([5], [4]))
+    ]
+    found = ClassAccuracy(cast(BertClassifier, SaysSecond()), batches)(1.5)
+    assert (found.loss, found.scores) == (1.5, {"accuracy": 50.0})
+
+
+# evaluate.py in this process, in a folder with texts and a run that has learned nothing
+
+Command = Callable[[str], Outcome]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that commands run in."""
+    for name in ("references", "good", "bad"):
+        write(tmp_path / f"{name}.en", getattr(ENGLISH, name))
+        write(tmp_path / f"{name}.ja", getattr(JAPANESE, name))
+        write(tmp_path / f"{name}.tok", getattr(TOKENIZED, name))
+    write(tmp_path / "sources", TEXT.src[:40])
+    write(tmp_path / "short", ENGLISH.good[:-1])
+    write(tmp_path / "empty", [" ", ""])
+    (tmp_path / "latin").write_bytes(b"good\ncaf\xe9\n")
+    (tmp_path / "folder").mkdir()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only run, on a corpus of two files."""
+    src, tgt = write(folder / "corpus.ja", TEXT.src), write(folder / "corpus.en", TEXT.tgt)
+    found = tiny.run(folder / "pickles")
+    data = DataConfig(corpus="files", src=src, tgt=tgt, held_out=15)
+    replace(TranslationConfig.load(found / CONFIG), data=data).save(found / CONFIG)
+    monkeypatch.setattr(verbs, "find_run", partial(find_run, root=found.parent))
+    for prepare in (prepare_to_score, prepare_corpus):
+        monkeypatch.setattr(verbs, prepare.__name__, partial(prepare, root=folder / "split"))
+    return found
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    def run_it(line: str) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["evaluate.py", *shlex.split(line)])
+        return outcome("evaluate.py", evaluate.main, capsys)
+
+    return run_it
+
+
+def reported(command: Command, line: str) -> list[dict[str, Any]]:
+    """The evaluations of a report."""
+    found = command(f"{line} --json report.json")
+    assert found.status == 0, found.err
+    told: dict[str, list[dict[str, Any]]] = json.loads(Path("report.json").read_text(encoding="utf-8"))
+    return told["evaluations"]
+
+
+REFUSED = """
+file short references.en --tgt_lang en                        | references.en has 40 lines but short has 39: line i
+file good.en references.en --sources short --tgt_lang en      | references.en has 40 lines but short has 39
+file nowhere references.en --tgt_lang en                      | no such file: nowhere
+file good.en references.en --training_text no --tgt_lang en   | no such file: no
+file good.en folder --tgt_lang en                             | no such file: folder
+file folder references.en --tgt_lang en                       | python evaluate.py run folder --translations FILE
+compare references.en good.en folder --tgt_lang en            | folder has no test.txt
+file good.en empty --tgt_lang en                              | empty holds no text
+file latin references.en --tgt_lang en                        | latin, line 2: byte 0xe9 is not UTF-8
+file references.en references.en --tgt_lang en                | have the same 40
+file sources references.en --sources sources --tgt_lang en    | TRANSLATIONS sources and --sources sources have
+file good.en references.ja --tgt_lang en                      | REFERENCES references.ja is not in en
+file good.ja references.en --tgt_lang en                      | TRANSLATIONS good.ja is not in en
+file good.en references.en --tgt_lang en --bootstrap 5        | --bootstrap 5: give 100 or more
+file good.en references.en --tgt_lang en --bootstrap many     | many
+file good.en references.en --tgt_lang en --seed 0             | seed 0: give 1 or more
+file good.en references.en --tgt_lang en --tokenize zh        | --tokenize zh cannot split en into words
+file good.en references.en --tgt_lang en --sauces sources     | did you mean --sources?
+file good.en references.en                                    | such as --tgt_lang en
+file good.en references.en --tgt_lang jp                      | did you mean ja?
+file good.en references.en --tgt_lang en --html folder        | folder exists and is not a file
+compare references.en bad.en good.en good.en --tgt_lang en    | SYSTEM 1 good.en and SYSTEM 2 good.en have the same
+compare references.en bad.en good.en --tgt_lang en --samples 7 | --samples 7: give 100
+compare references.en bad.en good.en --tgt_lang en --samples 0 | --samples 0
+compare references.en bad.en good.en --tgt_lang en --bootstrap 0 | --bootstrap 0 and --test bootstrap at once
+nymwa references.tok references.tok                           | have the same 40 lines
+run --limit 0                                                 | --limit 0: give 1 or more
+run --beam 0                                                  | --beam 0: give
+run --length_penalty 20                                       | --length_penalty 20.0: give
+run --bootstrap 5                                             | --bootstrap 5: give 100 or more
+run nowhere                                                   | no run nowhere
+run --split train                                             | invalid choice: 'train'
+run --translations folder                                     | folder exists and is not a file
+tune --save --beams 1 0                                       | --beams 0: give
+tune --save --limit 0                                         | --limit 0: give 1 or more
+tune --save --length_penalties nan                            | nan
+tune --save --length_penalties 1 20                           | --length_penalties 20.0: give
+tune --picture folder                                         | folder exists and is not a file
+heads --limit 0                                               | --limit 0: give 1 or more
+heads --beam 2                                                | --beam 2 applies to translations: add --bleu
+heads --bleu --beam 0                                         | --beam 0: give
+heads nowhere                                                 | no run nowhere
+heads --json folder                                           | folder exists and is not a file
+curves folder --picture x.png                                 | no log.jsonl in folder
+curves folder/a pickles/a --picture x.png                     | two runs are named a
+curves a b c d e f g h i j k --picture x.png                  | 11 runs: give at most 10
+                                                              | to be one of {run,tune,heads,file
+walk                                                          | invalid choice: 'walk'
+run --bim 3                                                   | evaluate.py run: error: unknown option bim: did you
+"""
+
+
+@pytest.mark.usefixtures("run")
+@pytest.mark.parametrize(("line", "words"), [row.split(" | ") for row in REFUSED.strip("\n").split("\n")])
+def test_a_mistake_is_one_line_and_nothing_is_translated_or_written(
+    line: str, words: str, command: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*_: object) -> NoReturn:
+        raise AssertionError("translated in vain")
+
+    monkeypatch.setattr(Translator, "translate", never)
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and "split" not in path.parts}
+    assert words.strip() in command(line).complaint
+    assert before == {
+        path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and "split" not in path.parts
+    }
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    "line",
+    [
+        "file references.en references.en --tgt_lang en",
+        "file good.en references.ja --tgt_lang en",
+        "file good.en references.en --tgt_lang en --tokenize zh",
+        "file good.ja references.ja --tgt_lang ja --tokenize 13a",
+        "nymwa references.tok references.tok",
+    ],
+)
+def test_who_insists_is_served(line: str, command: Command) -> None:
+    assert command(f"{line} --force{' --bootstrap 0' * line.startswith('file')}").status == 0
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("line", "text", "metrics", "n"),
+    [
+        ("good.en references.en --tgt_lang en --seed 7", ENGLISH, ("en", "13a"), 1000),
+        ("good.ja references.ja --tgt_lang ja --bootstrap 0", JAPANESE, ("ja", "ja-mecab"), 0),
+        ("good.ja references.ja --tgt_lang ja --bootstrap 0 --tokenize char", JAPANESE, ("ja", "char"), 0),
+        ("good.ja references.ja --tgt_lang ja --bootstrap 0 --pre_tokenized", JAPANESE, ("ja", "none"), 0),
+    ],
+)
+def test_a_file_is_scored(line: str, text: Translated, metrics: tuple[str, str], n: int, command: Command) -> None:
+    (found,) = reported(command, f"file {line} --html report.html")
+    with sampling_seed(7):
+        expected = measure(text.good, text.references, build_metrics(*metrics), n)
+    assert found["metrics"] == [asdict(metric) for metric in expected]
+    assert (found["system"], found["text"], found["n_sentences"]) == (*line.split()[:2], 40)
+    page = Path("report.html").read_text(encoding="utf-8")
+    assert all(f"{metric.score:.2f}" in page and metric.signature in page for metric in expected)
+
+
+def test_sources_and_training_text_make_the_report_richer(command: Command, folder: Path) -> None:
+    files = "file good.en references.en --tgt_lang en --bootstrap 0"
+    (plain,) = reported(command, files)
+    write(folder / "training", TEXT.tgt)
+    (rich,) = reported(command, f"{files} --sources sources --training_text training")
+    assert rich["metrics"] == plain["metrics"]
+    assert not plain["analysis"]["f1_by_frequency"]
+    assert sum(group["count"] for group in rich["analysis"]["f1_by_frequency"]) > 100
+    shown = next(one for one in rich["analysis"]["best"] if one["line"] == 3)
+    assert (shown["source"], shown["translation"]) == (TEXT.src[2], ENGLISH.good[2])
+
+
+@pytest.mark.usefixtures("folder")
+def test_tokenized_text_is_noticed(command: Command) -> None:
+    line = "file good.tok references.en --tgt_lang en --bootstrap 0"
+    assert "warning: good.tok looks tokenized: give --pre_tokenized" in command(line).err
+    assert command(f"{line} --pre_tokenized").err == ""
+    assert command("file good.en references.en --sources bad.tok --tgt_lang en --bootstrap 0").err == ""
+
+
+@pytest.mark.parametrize("test", TESTS)
+def test_systems_are_compared_with_the_first_and_runs_stand_for_their_translations(
+    command: Command, folder: Path, test: Test
+) -> None:
+    (folder / "folder" / "test.txt").write_bytes((folder / "good.en").read_bytes())
+    line = f"compare references.en bad.en folder short --tgt_lang en --test {test} --samples 200 --seed 3"
+    write(folder / "short", [*ENGLISH.references[:39], "Oh."])
+    found = reported(command, line)
+    systems = [
+        System("bad.en", ENGLISH.bad),
+        System("folder", ENGLISH.good),
+        System("short", read_lines(Path("short"))),
+    ]
+    with sampling_seed(3):
+        scores, comparisons = compare(systems, ENGLISH.references, build_metrics("en", "13a"), test, 200, 1000)
+    assert [one["metrics"] for one in found] == [[asdict(metric) for metric in of_system] for of_system in scores]
+    assert [one["system"] for one in found] == ["bad.en", "folder", "short"]
+    told = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    assert told["comparisons"] == [asdict(one) for one in comparisons]
+    if test == "randomization":
+        flat = reported(command, f"{line} --bootstrap 0")[0]["metrics"][0]
+        assert flat["low"] == flat["high"]
+
+
+@pytest.mark.usefixtures("folder")
+def test_nymwas_line_is_all_that_is_printed(command: Command) -> None:
+    found = command("nymwa good.tok references.tok")
+    assert found.out == multi_bleu(TOKENIZED.good, TOKENIZED.references) + "\n"
+    assert "is not tok/kyoto-test.en of KFTT (1,160 lines, 26,734 words)" in found.err
+    assert "good.en is not tokenized" in command("nymwa good.en references.tok").err
+    assert "is not tokenized" not in command("nymwa good.en references.en").err
+    found = command("nymwa good.en references.tok --plain")
+    assert found.out == multi_bleu(moses_words(ENGLISH.good), TOKENIZED.references) + "\n"
+    assert "is not tokenized" not in found.err
+
+
+@pytest.mark.parametrize(
+    ("words", "search", "split", "n", "name"),
+    [
+        ("", {}, "test", 15, "files test, ja-en"),
+        ("--limit 400", {}, "test", 15, "files test, ja-en, first 15 sentences"),
+        (
+            "{run} --split dev --beam 3 --length_penalty -1 --limit 6",
+            {"beam_size": 3, "length_penalty": -1.0},
+            "dev",
+            6,
+            "files dev, ja-en, first 6 sentences",
+        ),
+    ],
+)
+def test_a_run_translates_its_own_text(
+    words: str, search: dict[str, Any], split: str, n: int, name: str, command: Command, run: Path, folder: Path
+) -> None:
+    loaded = load_run(run, CPU)
+    pairs = read_parallel(getattr(prepare_corpus(loaded.config.data, folder / "split"), split))[:n]
+    search_config = replace(loaded.config.search, **search)
+    expected = [found.text for found in loaded.translator(search_config).translate(pairs.src)]
+    (found,) = reported(command, f"run {words.format(run=run)} --bootstrap 0 --translations out")
+    assert read_lines(folder / "out") == expected
+    assert found["metrics"] == [asdict(m) for m in measure(expected, pairs.tgt, build_metrics("en", "13a"))]
+    assert (found["text"], found["n_sentences"]) == (name, n)
+    used = f"beam {search_config.beam_size}, length penalty {search_config.length_penalty:g}"
+    assert found["system"] == f"{run.name}, {used}"
+    assert {one["source"] for one in found["analysis"]["worst"]} <= set(pairs.src)
+    groups = found["analysis"]["f1_by_frequency"]
+    assert sum(group["count"] for group in groups if group["label"] != "never seen") > 3 * n
+
+
+def test_what_is_missing_or_could_not_be_translated_whole_is_said(command: Command, run: Path, folder: Path) -> None:
+    config = TranslationConfig.load(run / CONFIG)
+    src = write(folder / "d.ja", [TEXT.src[0], "京都に古い寺" * 20, "😀", "😀"])
+    tgt = write(folder / "d.en", TEXT.tgt[:4])
+    gone = folder / "gone.ja"
+    test_src, test_tgt = config.data.src, config.data.tgt
+    data = replace(config.data, src=gone, dev_src=src, dev_tgt=tgt, test_src=test_src, test_tgt=test_tgt)
+    replace(config, data=data).save(run / CONFIG)
+    assert command("run --split dev --bootstrap 0").err.splitlines() == [
+        "evaluate.py: warning: 1 of 4 sources are longer than the model's window and were cut off",
+        "evaluate.py: warning: 2 of 4 sources are entirely outside the vocabulary and were left unchanged",
+        f"evaluate.py: warning: no F1 by word frequency, which needs the training text: src={gone}: no such file",
+    ]
+
+
+class Bar:
+    """A replacement for tqdm that records its progress and total."""
+
+    seen: list[tuple[int, int]]
+
+    def __init__(self, total: int, **_: object) -> None:
+        self.n, self.total = 0, total
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.seen.append((self.n, self.total))
+
+    def update(self, n: int) -> None:
+        self.n += n
+
+
+def test_tuning_tries_each_setting_and_saves_the_best(
+    command: Command, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Bar, "seen", [], raising=False)
+    monkeypatch.setattr(verbs, "tqdm", Bar)
+    line = "tune --beams 1 3 --length_penalties 0 2 --limit 9 --save --json tuned.json --picture tuned.png"
+    found = command(line)
+    assert Bar.seen == [(27, 27)]  # greedy search translates once, whatever the length penalties are
+    kept = json.loads(Path("tuned.json").read_text(encoding="utf-8"))
+    trials = kept["trials"]
+    assert [(t["beam_size"], t["length_penalty"]) for t in trials] == [(1, 0), (1, 2), (3, 0), (3, 2)]
+    best = verbs.best_trial([verbs.Trial(**trial) for trial in trials])
+    assert f"best: --beam {best.beam_size} --length_penalty {best.length_penalty:g}" in found.out
+    assert kept["signature"] in found.out
+    assert kept["text"] == "files dev, ja-en, first 9 sentences"
+    search = TranslationConfig.load(run / CONFIG).search
+    assert (search.beam_size, search.length_penalty) == (best.beam_size, best.length_penalty)
+    assert Path("tuned.png").read_bytes().startswith(b"\x89PNG")
+    for trial in trials:
+        words = f"--beam {trial['beam_size']} --length_penalty {trial['length_penalty']}"
+        (scored,) = reported(command, f"run --split dev --limit 9 --bootstrap 0 {words}")
+        assert scored["metrics"][0]["score"] == pytest.approx(trial["bleu"])
+        assert scored["analysis"]["length_ratio"] == pytest.approx(trial["length_ratio"])
+
+
+def test_of_equals_the_narrowest_beam_is_best() -> None:
+    trials = [verbs.Trial(8, 1.0, 20.0, 1.0), verbs.Trial(2, 0.6, 20.0, 0.9), verbs.Trial(4, 0.6, 20.0, 1.0)]
+    assert verbs.best_trial(trials).beam_size == 2
+
+
+def test_heads_are_weighed_on_the_text_that_is_asked_for(command: Command, run: Path, folder: Path) -> None:
+    found = command("heads --picture heads.png --json heads.json")
+    assert (found.status, found.err) == (0, "")
+    loaded = load_run(run, CPU)
+    pairs = read_parallel(prepare_corpus(loaded.config.data, root=folder / "split").dev)
+    expected = head_importance(loaded.model, text_batches(pairs, loaded.tokenizers, CPU))
+    title, _, *lines = found.out.splitlines()
+    assert title == f"{run.name}, files dev, ja-en"
+    assert lines == importance_table(expected)
+    told = json.loads((folder / "heads.json").read_text(encoding="utf-8"))
+    assert told["heads"] == [asdict(head) for head in expected.heads]
+    assert (told["loss"], told["bleu"], told["signature"]) == (expected.loss, None, None)
+    assert (folder / "heads.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_heads_are_weighed_by_bleu_with_the_beam_that_is_asked_for(
+    command: Command, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run.is_dir()
+    beams: list[int] = []
+    translate = Translator.translate
+
+    def watched(translator: Translator, *rest: Any) -> list[Translation]:
+        beams.append(translator.search.beam_size)
+        return translate(translator, *rest)
+
+    monkeypatch.setattr(Translator, "translate", watched)
+    found = command("heads --split test --limit 3 --bleu --beam 1 --json heads.json")
+    assert "files test, ja-en, first 3 sentences" in found.out.splitlines()[0]
+    assert beams == [1] * 11
+    told = json.loads(Path("heads.json").read_text(encoding="utf-8"))
+    assert "tok:13a" in told["signature"]
+    assert all(head["bleu_change"] is not None for head in told["heads"])
+    assert f"BLEU {told['bleu']:.2f}" in found.out

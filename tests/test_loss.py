@@ -1,0 +1,303 @@
+"""Losses against torch's cross-entropy, the papers' formulas, and what must not change them."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from const.token import BOS_ID, EOS_ID, PAD_ID
+from models.bert import BertForPreTraining
+from models.transformer import Transformer
+from tests.test_resume import BERT, documents
+from tests.test_resume import VOCAB as BERT_VOCAB
+from tests.tiny import MODEL, lively, tokenizers
+from utils.dataset.batch import Batch, padded
+from utils.dataset.masked import MaskedBatch, MaskedSampler, MaskingConfig
+from utils.training import loss as module
+from utils.training.loss import (
+    MaskedLanguageObjective,
+    RDropObjective,
+    TranslationObjective,
+    build_objective,
+    projected_cross_entropy,
+    projected_r_drop,
+)
+
+VOCAB = 13
+
+
+PAIRS: list[tuple[list[int], list[int]]] = [
+    ([4, 5, 6, 7], [8, 9]),
+    ([10], [4, 5, 6, 7, 8, 11]),
+    ([7, 7, 12], [9, 12, 4]),
+]
+
+
+N_TOKENS = sum(len(tgt) + 1 for _, tgt in PAIRS)  # </s> is learned too
+
+
+def batch(pairs: list[tuple[list[int], list[int]]]) -> Batch:
+    return Batch(padded([src for src, _ in pairs]), padded([tgt for _, tgt in pairs], bos=True))
+
+
+def network() -> Transformer:
+    return lively(MODEL, VOCAB, VOCAB)
+
+
+def by_hand(net: Transformer, smoothing: float) -> float:
+    """Pair by pair, position by position, from probabilities in float64."""
+    nats = 0.0
+    for src, tgt in PAIRS:
+        logits = net(torch.tensor([[*src, EOS_ID]]), torch.tensor([[BOS_ID, *tgt]]))[0].double()
+        for row, right in zip(logits, [*tgt, EOS_ID], strict=True):
+            p = (row.exp() / row.exp().sum()).tolist()
+            q = [smoothing / VOCAB + (1 - smoothing) * (token == right) for token in range(VOCAB)]
+            nats -= sum(share * math.log(probability) for share, probability in zip(q, p, strict=True))
+    return nats
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.37, 1.0])
+def test_it_is_the_cross_entropy_with_smoothed_labels(smoothing: float) -> None:
+    net = network().train()  # without dropout
+    nats, tokens, _ = TranslationObjective(smoothing)(net, batch(PAIRS))
+    assert nats.item() == pytest.approx(by_hand(net, smoothing), rel=1e-5)
+    assert tokens.item() == N_TOKENS
+
+
+def test_a_network_in_eval_mode_has_a_plain_loss() -> None:
+    net = network()
+    nats, _, _ = TranslationObjective(0.3)(net, batch(PAIRS))
+    assert nats.item() == pytest.approx(by_hand(net, 0.0), rel=1e-5)
+    assert nats.item() != pytest.approx(by_hand(net, 0.3), rel=1e-3)
+
+
+def test_padding_changes_neither_loss_nor_count_nor_gradient() -> None:
+    src, tgt = batch(PAIRS)
+    wide = Batch(F.pad(src, (0, 3), value=PAD_ID), F.pad(tgt, (0, 5), value=PAD_ID))
+    outcomes: list[tuple[float, int, list[Tensor | None]]] = []
+    for each in (Batch(src, tgt), wide):
+        net = network().train()
+        nats, tokens, _ = TranslationObjective(0.1)(net, each)
+        nats.backward()
+        outcomes.append((nats.item(), int(tokens), [parameter.grad for parameter in net.parameters()]))
+    (nats_a, tokens_a, grads_a), (nats_b, tokens_b, grads_b) = outcomes
+    assert nats_a == pytest.approx(nats_b, rel=1e-6)
+    assert tokens_a == tokens_b == N_TOKENS
+    for a, b in zip(grads_a, grads_b, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("cut", [[1, 1, 1], [2, 1], [1, 2]])
+def test_sums_over_any_batching_are_the_same(cut: list[int]) -> None:
+    net, objective = network(), TranslationObjective()
+    whole = objective(net, batch(PAIRS))
+    rest, parts = PAIRS, []
+    for size in cut:
+        parts.append(objective(net, batch(rest[:size])))
+        rest = rest[size:]
+    assert sum(loss.nats.item() for loss in parts) == pytest.approx(whole[0].item(), rel=1e-6)
+    assert sum(int(loss.tokens) for loss in parts) == int(whole[1])
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_r_drop_without_dropout_is_the_plain_objective(smoothing: float) -> None:
+    outcomes = []
+    for objective in (TranslationObjective(smoothing), RDropObjective(smoothing, alpha=5.0)):
+        net = network().train()
+        nats, tokens, _ = objective(net, batch(PAIRS))
+        nats.backward()
+        outcomes.append((nats.detach(), int(tokens), [parameter.grad for parameter in net.parameters()]))
+    torch.testing.assert_close(*outcomes, rtol=1e-4, atol=1e-4)
+    assert outcomes[1][1] == N_TOKENS
+
+
+def passes(net: Transformer) -> Iterator[Tensor]:
+    """The logits of both passes over all pairs, as R-Drop draws them from a seed."""
+    src, tgt = batch([*PAIRS, *PAIRS])
+    torch.manual_seed(3)
+    yield from net(src, tgt[:, :-1]).unflatten(0, (2, -1))
+
+
+@pytest.mark.parametrize("alpha", [0.0, 1.0, 5.0])
+def test_r_drop_is_half_of_the_papers_loss(alpha: float) -> None:
+    """Liang et al. 2021, eq. 1 to 4, pair by pair and position by position, with what dropout left in each pass."""
+    net = lively(replace(MODEL, dropout=0.3), VOCAB, VOCAB).train()
+    expected = 0.0
+    with torch.no_grad():
+        first, second = (logits.double().softmax(-1) for logits in passes(net))
+    for p_row, q_row, (_, tgt) in zip(first, second, PAIRS, strict=True):
+        for p, q, right in zip(p_row, q_row, [*tgt, EOS_ID], strict=False):  # and padding behind it
+            likelihood = -(p[right].log() + q[right].log())
+            divergence = ((p * (p / q).log()).sum() + (q * (q / p).log()).sum()) / 2
+            expected += float(likelihood + alpha * divergence) / 2
+    torch.manual_seed(3)
+    nats, tokens, _ = RDropObjective(0.0, alpha)(net, batch(PAIRS))
+    assert nats.item() == pytest.approx(expected, rel=1e-5)
+    assert tokens.item() == N_TOKENS
+
+
+def test_r_drop_in_eval_mode_is_plain() -> None:
+    net, calls = network(), []
+    net.src_embedding.register_forward_pre_hook(lambda _, inputs: calls.append(len(inputs[0])))
+    nats, tokens, _ = RDropObjective(0.3, alpha=5.0)(net, batch(PAIRS))
+    assert calls == [len(PAIRS)]  # a single pass
+    assert nats.item() == pytest.approx(by_hand(net, 0.0), rel=1e-5)
+    assert tokens.item() == N_TOKENS
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ((-0.1, 0.0), "label_smoothing=-0.1"),
+        ((1.0, 0.0), "label_smoothing=1.0"),
+        ((0.1, -1.0), "r_drop=-1.0"),
+        ((0.1, math.nan), "r_drop=nan"),
+        ((0.1, math.inf), "r_drop=inf"),
+    ],
+)
+def test_settings_that_make_no_objective_are_refused(settings: tuple[float, float], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{message}: give"):
+        build_objective(*settings)
+
+
+# the projection in slices
+
+
+def example(kind: str, with_bias: bool = True, dtype: torch.dtype = torch.float64) -> tuple[list[Tensor], Tensor]:
+    """Hidden states of 13 positions, twice for R-Drop; a weight of 11 tokens, and its bias."""
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(13, 8) if kind == "plain" else (2, 13, 8), (11, 8), *([(11,)] if with_bias else [])]
+    inputs = [torch.randn(shape, generator=generator, dtype=dtype, requires_grad=True) for shape in shapes]
+    return inputs, torch.randint(11, (13,), generator=generator)
+
+
+def whole(kind: str, inputs: list[Tensor], target: Tensor, smoothing: float, alpha: float) -> Tensor:
+    """All logits at once, by torch."""
+    logits = F.linear(*inputs)
+
+    def cross(logits: Tensor) -> Tensor:
+        return F.cross_entropy(logits, target, reduction="sum", label_smoothing=smoothing)
+
+    if kind == "plain":
+        return cross(logits)
+    log_p, log_q = logits.log_softmax(-1)
+    there = F.kl_div(log_q, log_p, reduction="sum", log_target=True)  # torch's KL(p‖q) takes q first
+    back = F.kl_div(log_p, log_q, reduction="sum", log_target=True)
+    return (cross(logits[0]) + cross(logits[1])) / 2 + alpha / 4 * (there + back)
+
+
+def sliced(kind: str, inputs: list[Tensor], target: Tensor, smoothing: float, alpha: float) -> Tensor:
+    hidden, weight, *bias = inputs
+    last = bias[0] if bias else None
+    if kind == "plain":
+        return projected_cross_entropy(hidden, weight, last, target, smoothing)
+    return projected_r_drop(hidden, weight, last, target, smoothing, alpha)
+
+
+KINDS = pytest.mark.parametrize("kind", ["plain", "r_drop"])
+
+
+# a position at a time; three and a rest, in pieces of two and one; all at once
+@pytest.mark.parametrize(("in_slice", "in_piece"), [(1, 1), (66, 44), (2**23, 2**23)])
+@pytest.mark.parametrize("with_bias", [False, True])
+@pytest.mark.parametrize(("smoothing", "alpha"), [(0.0, 1.0), (0.1, 5.0), (0.6, 0.0), (1.0, 0.3)])
+@KINDS
+def test_value_and_gradients_are_those_of_the_whole(
+    kind: str,
+    smoothing: float,
+    alpha: float,
+    with_bias: bool,
+    in_slice: int,
+    in_piece: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(module._SLICE, "cpu", in_slice)
+    monkeypatch.setitem(module._PIECE, "cpu", in_piece)
+    inputs, target = example(kind, with_bias)
+    ours, theirs = (3 * loss(kind, inputs, target, smoothing, alpha) for loss in (sliced, whole))
+    torch.testing.assert_close(ours, theirs)
+    torch.testing.assert_close(torch.autograd.grad(ours, inputs), torch.autograd.grad(theirs, inputs))
+
+
+@KINDS
+def test_bf16_keeps_the_sums_in_single_precision(kind: str) -> None:
+    inputs, target = example(kind, dtype=torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        ours = sliced(kind, inputs, target, 0.1, 5.0)
+    theirs = whole(kind, inputs, target, 0.1, 5.0)
+    assert ours.dtype == torch.float32
+    torch.testing.assert_close(ours, theirs, rtol=2e-2, atol=0)
+    for low, high in zip(torch.autograd.grad(ours, inputs), torch.autograd.grad(theirs, inputs), strict=True):
+        assert low.dtype == torch.float32
+        assert (low - high).norm() < 0.03 * high.norm()
+
+
+@KINDS
+def test_a_loss_without_gradients_makes_none(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "subtract_target", lambda *_: pytest.fail("a gradient was made"))
+    inputs, target = example(kind)
+    with torch.no_grad():
+        nats = sliced(kind, inputs, target, 0.1, 5.0)
+        torch.testing.assert_close(nats, whole(kind, inputs, target, 0.1, 5.0))
+    assert not nats.requires_grad
+
+
+def test_a_certain_network_has_a_finite_loss() -> None:
+    hidden, weight = torch.tensor([[1000.0, 0], [1000.0, 0]]), torch.eye(2) * 1000
+    nats = projected_cross_entropy(hidden, weight, None, torch.tensor([0, 1]), 0.0)
+    assert nats.item() == pytest.approx(1e6)  # nothing for the first, the whole distance for the second
+    passes = torch.tensor([[[1000.0, 0]], [[0, 1000.0]]], requires_grad=True)
+    nats = projected_r_drop(passes, torch.eye(2), None, torch.tensor([0]), 0.0, 2.0)
+    assert nats.item() == pytest.approx(1000 / 2 + 2 / 4 * 2 * 1000)
+    (gradient,) = torch.autograd.grad(nats, passes)
+    assert gradient.isfinite().all()
+
+
+@pytest.mark.parametrize("in_piece", [11, 2**18])
+def test_a_position_that_does_not_count_is_as_if_it_were_not_there(
+    in_piece: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(module._PIECE, "cpu", in_piece)
+    inputs, target = example("plain")
+    hidden, weight, bias = inputs
+    counted = torch.arange(13) % 3 != 0
+    ours = projected_cross_entropy(hidden, weight, bias, target, 0.1, counted)
+    theirs = projected_cross_entropy(hidden[counted], weight, bias, target[counted], 0.1)
+    torch.testing.assert_close(ours, theirs)
+    torch.testing.assert_close(torch.autograd.grad(ours, inputs), torch.autograd.grad(theirs, inputs))
+
+
+# BERT
+
+
+def bert() -> BertForPreTraining:
+    torch.manual_seed(4)
+    return BertForPreTraining(replace(BERT, dropout=0.0, attention_dropout=0.0), BERT_VOCAB + 1)
+
+
+def masked(next_sentence: bool = True) -> MaskedBatch:
+    return MaskedSampler(documents(), tokenizers().src, MaskingConfig(next_sentence=next_sentence), 200).epoch(0)[0]
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("next_sentence", [True, False])
+def test_it_is_the_cross_entropy_of_what_is_hidden_and_of_what_follows(training: bool, next_sentence: bool) -> None:
+    net, one = bert().train(training), masked(next_sentence)
+    tokens, follows = net(one.ids, one.segments)
+    expected = F.cross_entropy(tokens.flatten(0, 1), one.target.flatten(), ignore_index=PAD_ID, reduction="sum")
+    if training and next_sentence:
+        n_hidden = (one.target != PAD_ID).sum(1)
+        expected = expected + (F.cross_entropy(follows, one.follows, reduction="none") * n_hidden).sum()
+    loss = MaskedLanguageObjective()(net, one)
+    assert loss.tokens == one.target_tokens
+    torch.testing.assert_close(loss.nats, expected)
+
+
+def test_the_gradient_reaches_every_parameter() -> None:
+    net = bert()
+    MaskedLanguageObjective()(net.train(), masked()).nats.backward()
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in net.parameters())

@@ -1,0 +1,437 @@
+"""Pictures: each is a PNG, equal data give equal bytes, and what is drawn is what the network or the log says."""
+
+import json
+import math
+import os
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+import torch
+from matplotlib.figure import Figure
+from PIL import Image
+from torch import Tensor
+
+from const.path import FIGURE, ROOT
+from const.token import BOS, BOS_ID, EOS, EOS_ID
+from docs import figures as guide
+from docs.figures import DRAWN, ELSEWHERE, FROM_RUNS, MASK, Fate
+from layers.probe import recorded_weights
+from models.bert import BertConfig, BertForPreTraining
+from models.transformer_xl import TransformerXL, TransformerXLConfig
+from tests import tiny
+from tests.strict import no_warning
+from tests.tiny import MODEL, TEXT, translating
+from tests.utils.visualize.recorded import HOSTILE, HOSTILE_PAIR, PAIR, SRC, TGT, recorded
+from utils.dataset.masked import MaskingConfig
+from utils.evaluation.heads import Head, Importance, draw_head_importance
+from utils.evaluation.verbs import Trial, draw_beam_width, legible
+from utils.run import load_run
+from utils.search.inspection import AttentionMap, attention_entropy
+from utils.training.checkpoint import write_weights
+from utils.training.plan import Progress
+from utils.training.report import JsonlLog, Sample, StepReport, Validation
+from utils.visualize.attention import (
+    Pair,
+    cross_attention,
+    draw_attention,
+    draw_cross_attention,
+    show_attention,
+    write_attention_page,
+)
+from utils.visualize.curve import CurvePicture, draw_curves, draw_runs, sheet
+from utils.visualize.run_title import distinct_names, titles
+
+CPU = torch.device("cpu")
+EXPLICIT = replace(MODEL, fused=False)
+# U+2028 stands inside sentences of real corpora, and is no end of a line
+VALIDATION = Validation(2.0, {"bleu": 12.0, "chrf": 45.0}, {}, [Sample("都\u2028です", "capital", "capital")])
+HEADS = Importance(
+    2.3,
+    [
+        *(Head("encoder", layer, head, 0.1 * layer - 0.15 * head, 0.2 * head) for layer in (1, 2) for head in (1, 2)),
+        *(Head("cross", layer, head, 0.01 * head, 1.5 + layer) for layer in (1, 2) for head in (1, 2, 3)[: layer + 1]),
+    ],
+)
+TRIALS = [Trial(w, a, 20 + w * a, 0.9 + a / 100) for w in (5, 1, 100) for a in (0.6, 0.0)]
+
+
+def logged(folder: Path, slope: float = 0.1) -> Path:
+    """The log of a run of six reports and two validations, of which a loss was not finite."""
+    log = JsonlLog(folder / "log.jsonl", 0)
+    for step in range(10, 61, 10):
+        loss, norm = (math.nan, math.inf) if step == 20 else (9 - step * slope, 1.0 + step)
+        log.on_step(Progress(step), StepReport(loss, norm, step * 0.1, 100, 10.0, 0.1, 0))
+        if step % 30 == 0:
+            log.on_validation(Progress(step), VALIDATION._replace(scores={"bleu": step / 3}, loss=step / 50))
+    log.close()
+    return folder / "log.jsonl"
+
+
+def draw_japanese(picture: Path) -> None:
+    with sheet(picture, (3, 2)) as (axes,):
+        axes.plot([0, 1], [-1, 1], label="京都 ▁ ε √K f′ 鬱 ヴ")
+        axes.legend()
+
+
+def draw_logs(picture: Path) -> None:
+    folder = picture.parent / f"logs of {picture.stem}"
+    draw_curves({f"{'n' * 30}{i}": logged(folder / f"{i}", i / 20) for i in range(4)}, picture)
+
+
+WIDE = recorded([*(f"▁京都{i}" for i in range(40)), EOS], ["▁WWWWWWWW", "US$5$x_1", EOS])
+DRAWINGS: dict[str, Callable[[Path], None]] = DRAWN | {
+    "japanese": draw_japanese,
+    "curves": draw_logs,
+    "cross-attention": lambda picture: draw_cross_attention(WIDE.weights["cross"][0][None], *WIDE[:2], picture),
+    "nothing said": lambda picture: draw_cross_attention(torch.ones(2, 2, 1, 3), ["a", "b", EOS], [EOS], picture),
+    "attention": lambda picture: draw_attention(recorded(), picture),
+    "attention of long sentences": lambda picture: draw_attention(WIDE, picture),
+    "heads": lambda picture: draw_head_importance(HEADS, "京都, dev", picture),
+    "beam width": lambda picture: draw_beam_width(TRIALS, "KFTT dev", picture),
+}
+
+
+@no_warning
+@pytest.mark.parametrize("name", DRAWINGS)
+def test_a_picture_is_a_png_and_equal_data_give_equal_bytes(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, again = tmp_path / "new" / "first.png", tmp_path / "again.png"
+    DRAWINGS[name](first)
+    others: dict[str, Any] = {"font.size": 20, "axes.facecolor": "black", "font.family": ["serif"]}
+    for setting, value in others.items():
+        monkeypatch.setitem(plt.rcParams, setting, value)  # type: ignore[misc]
+    DRAWINGS[name](again)
+    assert again.read_bytes() == first.read_bytes()
+    assert plt.rcParams["font.family"] == ["serif"]
+    assert not plt.get_fignums()
+    with Image.open(first) as image:
+        image.load()
+        assert image.format == "PNG"
+        assert len(image.convert("RGB").getcolors(1 << 24) or []) > 10
+
+
+def test_a_picture_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), sheet(tmp_path / "a.png", (2, 2)) as (axes,):
+        axes.plot([1 / 0])
+    assert list(tmp_path.iterdir()) == []
+    assert not plt.get_fignums()
+
+
+@pytest.fixture
+def figure(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Figure]:
+    """Returns the figure that was drawn last."""
+    figures: list[Figure] = []
+    monkeypatch.setattr(plt, "close", figures.append)
+    return lambda: figures[-1]
+
+
+def lines(figure: Figure, place: int) -> dict[str, list[list[float]]]:
+    """The points of each line of a panel."""
+    return {str(line.get_label()): np.asarray(line.get_xydata()).tolist() for line in figure.axes[place].get_lines()}
+
+
+def maps(figure: Figure) -> list[Any]:
+    return [np.asarray(axes.images[0].get_array()) for axes in figure.axes if axes.images]
+
+
+# curves
+
+
+def test_the_lines_are_those_of_the_log(tmp_path: Path, figure: Callable[[], Figure]) -> None:
+    CurvePicture(logged(tmp_path), tmp_path / "curve.png").on_validation(Progress(60), VALIDATION)
+    loss, scores, rate, norm = (lines(figure(), i) for i in range(4))
+    train = [[step, 9 - step * 0.1] for step in range(10, 61, 10)]
+    assert loss["train, as minimised"][0] == train[0]
+    assert math.isnan(loss["train, as minimised"][1][1])  # null in the log: a gap
+    assert loss["train, as minimised"][2:] == train[2:]
+    assert loss["dev"] == [[30, 0.6], [60, 1.2]]
+    assert scores == {"BLEU": [[30, 10], [60, 20]]}
+    assert rate["learning rate"] == [[step, step * 0.1] for step in range(10, 61, 10)]
+    assert norm["gradient norm"][2:] == [[step, 1 + step] for step in range(30, 61, 10)]
+
+
+def test_runs_are_drawn_by_the_names_of_their_folders(tmp_path: Path, figure: Callable[[], Figure]) -> None:
+    folders = [tmp_path / "wide-20260102-030405", tmp_path / "deep"]
+    for folder, slope in zip(folders, (0.1, 0.05), strict=True):
+        logged(folder, slope)
+    (folders[1] / "log.jsonl").write_bytes((folders[1] / "log.jsonl").read_bytes()[:-40])  # half a line
+    draw_runs(folders, tmp_path / "both.png")
+    (legend,) = figure().legends
+    colours = {t.get_text(): h.get_color() for t, h in zip(legend.get_texts(), legend.get_lines(), strict=True)}
+    ends = {(line.get_color(), np.asarray(line.get_ydata())[-1]) for line in figure().axes[0].get_lines()[::2]}
+    assert list(colours) == ["wide", "deep"]
+    assert ends == {(colours["wide"], 3.0), (colours["deep"], 6.0)}
+
+
+def test_a_run_that_has_just_begun_can_be_drawn(tmp_path: Path) -> None:
+    JsonlLog(tmp_path / "log.jsonl", 0).close()
+    draw_runs([tmp_path], tmp_path / "curve.png")
+    assert (tmp_path / "curve.png").is_file()
+
+
+def test_runs_are_named_by_their_time_only_where_nothing_else_tells_them_apart(tmp_path: Path) -> None:
+    assert distinct_names([Path("wide/"), tmp_path / "deep"]) == ["wide", "deep"]
+    with pytest.raises(ValueError, match=r"^two runs are named xl: give one of them"):
+        distinct_names([Path("one/xl"), Path("vanilla"), Path("other/xl")])
+    assert titles(["xl-20260102-030405", "vanilla-20260102-030405-2", "mine"]) == ["xl", "vanilla", "mine"]
+    same = ["xl-20260102-030405", "xl-20260102-030405-2"]
+    assert titles([*same, "no-20260102"]) == [*same, "no-20260102"]
+
+
+# attention
+
+
+def test_a_row_is_of_the_step_that_chose_its_token() -> None:
+    """Row t was computed before token t was known: by one cached step for each earlier token."""
+    src, tgt = [5, 6, 7, 8, 9], [10, 11, 12]
+    model = translating(replace(EXPLICIT, dropout=0.5, attention_dropout=0.5))
+    weights = cross_attention(model.train(), src, tgt)
+    assert weights.shape == (2, 2, 4, 6)  # layers, heads, target and </s>, source and </s>
+    torch.testing.assert_close(weights.sum(-1), torch.ones(2, 2, 4))
+    torch.testing.assert_close(cross_attention(translating(), src, tgt), weights, atol=1e-5, rtol=1e-4)
+    attentions = [block.cross_attention for block in model.eval().decoder]
+    with torch.no_grad(), recorded_weights(attentions) as steps:  # type: ignore[arg-type]
+        state = model.start(torch.tensor([[*src, EOS_ID]]))
+        for token in (BOS_ID, *tgt):
+            _, state = model.step(torch.tensor([token]), state)
+    by_step = torch.stack([torch.cat(steps[t : t + 2])[:, :, 0] for t in range(0, len(steps), 2)], dim=2)
+    torch.testing.assert_close(weights, by_step)
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_a_map_shows_the_weights_of_its_head(tmp_path: Path, figure: Callable[[], Figure]) -> None:
+    weights = torch.rand(2, 2, 2, 3)
+    draw_cross_attention(weights, ["a", "b", EOS], ["$$", EOS], tmp_path / "attention.png")
+    np.testing.assert_allclose(maps(figure())[:2], weights.mean(1))
+    found = recorded()
+    draw_attention(found, tmp_path / "all.png")
+    heads = [head for layers in found.weights.values() for layer in layers for head in layer]
+    axes = [ax for ax in figure().axes if ax.images]
+    for ax, shown, head in zip(axes, maps(figure()), heads, strict=True):
+        np.testing.assert_array_equal(shown, head.numpy())
+        assert ax.get_title().endswith(f": {attention_entropy(head[None]).item():.2f}")
+        assert ax.images[0].get_clim() == (0, 1)
+    width, height = figure().bbox.size
+    boxes = [text.get_window_extent() for text in figure().texts] + [ax.get_window_extent() for ax in axes]
+    assert all(box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height for box in boxes)
+
+
+def page_of(folder: Path, found: AttentionMap, pair: Pair = PAIR) -> tuple[str, dict[str, Any]]:
+    write_attention_page(found, pair, folder / "page.html")
+    page = (folder / "page.html").read_text(encoding="utf-8")
+    return page, data_of(page)
+
+
+def data_of(page: str) -> Any:
+    (text,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)
+    return json.loads(text)
+
+
+def test_the_page_has_every_weight_and_the_entropy_of_every_head(tmp_path: Path) -> None:
+    found = recorded()
+    page, data = page_of(tmp_path, found)
+    assert [kind["kind"] for kind in data["kinds"]] == ["encoder", "decoder", "cross"]
+    for kind in data["kinds"]:
+        assert kind["rows"]["tokens"] == found.rows(kind["kind"])
+        assert kind["columns"]["tokens"] == found.columns(kind["kind"])
+        layers = found.weights[kind["kind"]]
+        for shown, entropy, weights in zip(kind["weights"], kind["entropy"], layers, strict=True):
+            torch.testing.assert_close(torch.tensor(shown) / data["parts"], weights, atol=0.00051, rtol=0)
+            assert entropy == pytest.approx(attention_entropy(weights).tolist(), abs=0.001)
+    languages = [(kind["rows"]["lang"], kind["columns"]["lang"]) for kind in data["kinds"]]
+    assert languages == [("ja", "ja"), ("en", "en"), ("en", "ja")]
+    assert "default-src 'none'" in page
+    without_namespace = page.replace("http://www.w3.org/2000/svg", "")
+    assert not re.search(r"https?:|<link|<img|\bsrc=|@import|url\(|fetch\(", without_namespace)
+    assert '<span lang="en">Kyoto&#39;s temple temples</span>' in page
+
+
+def test_links_are_of_the_last_layers_mean_and_end_at_no_end(tmp_path: Path) -> None:
+    found = recorded()
+    found.weights["cross"][-1][..., -1] += 5  # </s> gets the most weight
+    _, data = page_of(tmp_path, found)
+    mean = found.weights["cross"][-1].mean(0)[:5, :4]
+    assert [[s, t] for s, t, _ in data["links"]] == [[place, t] for t, place in enumerate(mean.argmax(-1).tolist())]
+    assert [weight for *_, weight in data["links"]] == pytest.approx(mean.amax(-1).tolist(), abs=0.001)
+    assert (data["source"]["tokens"], data["target"]["tokens"]) == (SRC[:-1], TGT[:-1])
+    assert page_of(tmp_path, recorded(SRC, [EOS]))[1]["links"] == []
+
+
+def test_hostile_text_stays_text(tmp_path: Path) -> None:
+    page, data = page_of(tmp_path, recorded([HOSTILE, EOS], [HOSTILE, "<!--", EOS]), HOSTILE_PAIR)
+    assert page.count("<script") == page.count("</script>") == 2
+    assert "<!--" not in page.removeprefix("<!DOCTYPE html>")
+    assert (data["source"]["tokens"], data["target"]["tokens"]) == ([HOSTILE], [HOSTILE, "<!--"])
+
+
+def test_the_attention_of_a_runs_own_translation_is_shown(tmp_path: Path) -> None:
+    run = load_run(tiny.run(tmp_path), CPU)
+    translator = run.translator()
+    (translation,) = translator.translate(TEXT.src[:1])
+    src, tgt = run.tokenizers
+    for given, tokens in (
+        (None, translation.candidates[0].tokens),
+        (TEXT.tgt[0], tgt.tokens(tgt.encode(TEXT.tgt[:1])[0])),
+    ):
+        show_attention(run, translator, TEXT.src[0], tmp_path / "page.html", given)
+        data = data_of((tmp_path / "page.html").read_text(encoding="utf-8"))
+        assert data["target"]["tokens"] == list(tokens)
+        ids = {token: i for i, token in enumerate(tgt.tokens(range(len(tgt))))}
+        weights = cross_attention(run.model, src.encode(TEXT.src[:1])[0], [ids[token] for token in tokens])
+        torch.testing.assert_close(torch.tensor(data["kinds"][2]["weights"]) / 1000, weights, atol=0.00051, rtol=0)
+    show_attention(run, translator, TEXT.src[0], tmp_path / "page.png")
+    assert (tmp_path / "page.png").read_bytes().startswith(b"\x89PNG")
+    for text, given, name, message in (
+        ("", None, "a.png", "'' has no token: give a sentence"),
+        ("寺", "", "a.png", "'' has no token: give a translation"),
+        ("寺" * 32, None, "a.png", r"^\d\d tokens, </s> included, are more than the 32 that .* reads at a time"),
+        ("寺", "temple " * 48, "a.png", r"^\d+ tokens, </s> included, are more than the 48 that .* writes"),
+        ("寺", None, "a.svg", r"a\.svg is neither \.html nor \.png"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            show_attention(run, translator, text, tmp_path / name, given)
+        assert not (tmp_path / name).exists()
+
+
+# what evaluate.py draws
+
+
+def test_heads_and_beams_are_drawn_where_they_belong(tmp_path: Path, figure: Callable[[], Figure]) -> None:
+    draw_head_importance(HEADS, "a run, dev", tmp_path / "heads.png")
+    rise, cross, *_ = maps(figure())
+    np.testing.assert_allclose(rise, [[-0.05, -0.2], [0.05, -0.1]])
+    np.testing.assert_allclose(np.ma.filled(cross, np.nan), [[0.01, 0.02, np.nan], [0.01, 0.02, 0.03]])
+    assert [text.get_text() for text in figure().axes[3].texts] == ["2.50"] * 2 + ["3.50"] * 3
+    least, most = figure().axes[0].images[0].get_clim()
+    assert -least == most == pytest.approx(0.2)  # no change is white
+    draw_beam_width(TRIALS, "KFTT dev", tmp_path / "beam.png")
+    assert lines(figure(), 0) == {
+        "length penalty 0": [[1, 20], [5, 20], [100, 20]],
+        "length penalty 0.6": [[1, 20.6], [5, 23], [100, 80]],
+    }
+    assert lines(figure(), 1)["length penalty 0.6"] == [[1, 0.906], [5, 0.906], [100, 0.906]]
+    assert legible(range(1, 12)) == [1, 2, 3, 4, 5, 7, 9]
+
+
+# the guide's
+
+
+def test_each_panel_shows_its_mask(tmp_path: Path, figure: Callable[[], Figure]) -> None:
+    guide.draw_masks((("京都", "です", EOS), ("雨", EOS, "<pad>")), ((BOS, "Kyoto"), (BOS, "Rain")), tmp_path / "a.png")
+    batch, encoder, decoder, cross = (shown.astype(int).tolist() for shown in maps(figure()))
+    assert (batch, encoder) == ([[1, 1, 1], [1, 1, 0]], [[1, 1, 0]] * 3)
+    assert (decoder, cross) == ([[1, 0], [1, 1]], [[1, 1, 0]] * 2)
+
+
+@pytest.mark.parametrize(("memory", "segment"), [([0] * 4, [0] * 3), ([0, 1], [1, 1, 2, 2]), ([3], [4])])
+def test_a_memory_is_seen_as_transformer_xl_sees_it(memory: list[int], segment: list[int]) -> None:
+    config = TransformerXLConfig(d_model=4, n_heads=1, d_ff=4, n_layers=1, dropout=0.0, memory_length=8, fused=False)
+    model = TransformerXL(config, vocab=8).eval()
+    attention = model.blocks[0].self_attention.attention  # type: ignore[union-attr]
+    state = model.start(1, CPU)
+    with torch.inference_mode(), recorded_weights([attention]) as weights:  # type: ignore[list-item]
+        for documents in (memory, segment):
+            _, state = model(torch.full((1, len(documents)), 5), state, torch.tensor([documents]))
+    assert guide.memory_mask(memory, segment).equal(weights[-1][0, 0] > 0)
+
+
+def test_what_is_shown_fits_what_became_of_a_token(tmp_path: Path, figure: Callable[[], Figure]) -> None:
+    sentences = ("a b c d e f g h i j", "k l m", "n o p q")
+    whole = [BOS, *sentences[0].split(), EOS]
+    found: Counter[Fate] = Counter()
+    for tokens, fates in guide.masked_examples(sentences, 40, MaskingConfig(rate=0.3, next_sentence=False)):
+        assert sum(fate is not Fate.READ for fate in fates) == 3
+        for token, fate, right in zip(tokens, fates, whole, strict=True):
+            assert (token == MASK) == (fate is Fate.HIDDEN)
+            assert (token == right) == (fate in (Fate.READ, Fate.KEPT))
+            found[fate] += 1
+    assert set(found) == set(Fate)
+    DRAWN["bert_masking"](tmp_path / "masking.png")  # the shares of the paper
+    drawn = Counter(maps(figure())[0].ravel().tolist())
+    assert [drawn[fate] for fate in (Fate.HIDDEN, Fate.REPLACED, Fate.KEPT)] == [16, 2, 2]
+
+
+def test_with_the_norm_last_the_top_of_a_deep_stack_begins_with_the_larger_gradients() -> None:
+    first, last = (guide.gradient_norms(norm_first) for norm_first in (True, False))
+    assert first[-1] < 0.7 * first[0]
+    assert last[-1] > max(last[0], 2 * first[-1])
+    assert guide.gradient_norms(True) == first
+
+
+def test_curves_of_the_guide_are_those_of_their_formulas(tmp_path: Path, figure: Callable[[], Figure]) -> None:
+    for loss, p in zip(guide.smoothed_losses([0.3, 0.9], 0.1).tolist(), (0.3, 0.9), strict=True):
+        right, wrong = -math.log(p), -math.log((1 - p) / 99)
+        assert loss == pytest.approx((0.9 + 0.1 / 100) * right + 0.1 * 99 / 100 * wrong, rel=1e-5)
+    DRAWN["length_penalty"](tmp_path / "a.png")
+    assert [y for _, y in lines(figure(), 0)["α = 1, length"]] == list(range(1, 51))
+    DRAWN["learning_rates"](tmp_path / "a.png")
+    ends = {name.split(",")[0]: line[-1][1] for name, line in lines(figure(), 0).items()}
+    expected = {"inverse_sqrt": 0.001 / 6**0.5, "cosine": 0, "constant": 0.001}
+    assert {name: ends[name] for name in expected} == pytest.approx(expected, abs=1e-9)
+    DRAWN["activations"](tmp_path / "a.png")
+    value, slope = (lines(figure(), i) for i in range(2))
+    for name in ("relu", "gelu"):
+        x, y = np.array(value[name]).T
+        smooth = np.abs(x) > 0.05  # relu has a corner
+        np.testing.assert_allclose(np.gradient(y, x)[smooth], np.array(slope[name])[smooth, 1], atol=2e-3)
+    for width in (4, 1024):  # the division takes the width out of the scores
+        assert guide.sharpness(width, scaled=True).score_std == pytest.approx(1, rel=0.1)
+        assert guide.sharpness(width, scaled=False).score_std == pytest.approx(math.sqrt(width), rel=0.1)
+    assert guide.sharpness(1024, scaled=False).largest_weight > 0.95
+
+
+def written(net: torch.nn.Module, folder: Path) -> Path:
+    write_weights(net.state_dict(), folder / "model.safetensors", 0.0)
+    return folder / "model.safetensors"
+
+
+def test_positions_are_those_of_the_weights(tmp_path: Path, figure: Callable[[], Figure]) -> None:
+    net = translating(replace(MODEL, positions="learned"))
+    table: Tensor = guide.learned_table(written(net, tmp_path))
+    assert table.equal(net.src_positions.table.weight)  # type: ignore[union-attr, arg-type]
+    bert = BertForPreTraining(BertConfig(d_model=8, n_heads=2, d_ff=8, n_layers=1, max_length=6), 9)
+    assert guide.learned_table(written(bert, tmp_path)).equal(bert.bert.positions.table.weight)
+    with pytest.raises(ValueError, match=r"no learned positions: train with --model\.positions learned$"):
+        guide.learned_table(written(translating(), tmp_path))
+    guide.draw_positions({"learned": table}, tmp_path / "positions.png")
+    values, cosines = maps(figure())[:2]
+    np.testing.assert_allclose(values, table)
+    expected = [[torch.nn.functional.cosine_similarity(a, b, dim=0) for b in table[:3]] for a in table[:3]]
+    np.testing.assert_allclose(cosines[:3, :3], np.array(expected), atol=1e-6)
+
+
+def test_the_guides_command_draws_what_it_can_and_names_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(guide, "DRAWN", {"masks": DRAWN["masks"]})
+    monkeypatch.setattr(guide, "PICKLES", tmp_path)
+    monkeypatch.setattr(sys, "argv", ["figures", "--folder", str(tmp_path / "figure")])
+    guide.main()
+    told = capsys.readouterr().out.splitlines()
+    assert told[0] == "drawn: masks.png"
+    assert [line.split(",")[0] for line in told[1:]] == [f"left out: {n}.png" for n in (*FROM_RUNS, *ELSEWHERE)]
+    written(translating(replace(MODEL, positions="learned")), tmp_path / "multi30k_de_en_words-20260101-000000")
+    for age, name in enumerate(("demo-20260101-000000", "demo-20260102-000000")):  # the first by name is the newest
+        os.utime(logged(tmp_path / name, age / 10), (1000 - age, 1000 - age))
+    guide.main()
+    assert "drawn: demo_curve.png, from demo-20260101-000000" in capsys.readouterr().out
+    draw_curves({"": tmp_path / "demo-20260101-000000" / "log.jsonl"}, tmp_path / "expected.png")
+    assert (tmp_path / "figure" / "demo_curve.png").read_bytes() == (tmp_path / "expected.png").read_bytes()
+    assert (tmp_path / "figure" / "learned_positions.png").is_file()
+
+
+@pytest.mark.parametrize("name", [*DRAWN, *FROM_RUNS, *ELSEWHERE])
+def test_the_pictures_in_the_repository_are_modest_and_shown(name: str) -> None:
+    picture = FIGURE / f"{name}.png"
+    assert picture.stat().st_size < 150_000
+    pages = [*ROOT.glob("README*.md"), *(ROOT / "docs").glob("*.md")]
+    assert any(f"figure/{name}.png" in page.read_text(encoding="utf-8") for page in pages)

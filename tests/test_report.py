@@ -1,0 +1,251 @@
+"""Reports have every number of an evaluation, and show hostile text as text."""
+
+import re
+from dataclasses import fields, is_dataclass, replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from utils.command import aligned, bar, columns_of, wrapped
+from utils.evaluation.analysis import Analysis, Evaluation, Group, SentenceScore
+from utils.evaluation.metric import Comparison, Metric
+from utils.evaluation.report import as_text, end_of_scale, verdict, word_difference, write_html
+
+HOSTILE = '<script>alert("1")</script> & \x1b[31m"x" <img src=https://example.org/x.png>'
+OURS = Evaluation(
+    system="run-a",
+    text="kyoto-test.ja",
+    tgt_lang="en",
+    n_sentences=1160,
+    metrics=[
+        Metric("BLEU", 18.31, 17.42, 19.23, "nrefs:1|tok:13a"),
+        Metric("chrF2", 46.54, 45.91, 47.13, "nrefs:1|nc:6"),
+        Metric("TER", 71.75, 70.26, 73.37, "nrefs:1|tok:tercom"),
+    ],
+    analysis=Analysis(
+        bleu_by_length=[Group("0-5 source tokens", 1234, 21.11), Group("61+ source tokens", 57, 9.06)],
+        f1_by_frequency=[Group("never seen", 478, 3.33), Group("1000+ times", 18613, 62.18)],
+        repetition_rate=4.56,
+        under_translation_rate=7.89,
+        length_ratio=0.937,
+        best=[SentenceScore(1017, "京都に寺がある。", "Kyoto has a temple.", "Kyoto has temples.", 81.23)],
+        worst=[SentenceScore(23, "庭", HOSTILE, "The garden is old.", 2.34)],
+    ),
+)
+THEIRS = replace(
+    OURS,
+    system="run-b",
+    metrics=[Metric("BLEU", 17.65, 16.87, 18.48, "nrefs:1|tok:13a|other")],
+    analysis=replace(
+        OURS.analysis,
+        bleu_by_length=[Group("0-5 source tokens", 1234, 20.97), Group("6-10 source tokens", 444, 19.58)],
+        f1_by_frequency=[],
+        worst=[],
+    ),
+)
+COMPARISON = Comparison("run-b", "run-a", "BLEU", -0.66, 0.0123, "paired bootstrap, 1,000 resamples", "nrefs:1|bs:1000")
+
+
+class Page(HTMLParser):
+    """A page as a browser would parse it: elements with attributes, and text with its language."""
+
+    def __init__(self, path: Path, evaluations: list[Evaluation], comparisons: list[Comparison]) -> None:
+        super().__init__()
+        write_html(evaluations, comparisons, path)
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[tuple[str, str]] = []
+        self.source = path.read_text(encoding="utf-8")
+        self.feed(self.source)
+        self.close()
+        assert not self.open
+        self.text = "".join(text for text, _ in self.texts)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in ("meta", "rect", "line", "br", "img", "link", "input"):
+            self.open.append((tag, dict(attrs)))
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop()[0] == tag
+
+    def handle_data(self, data: str) -> None:
+        if not any(tag in ("style", "title") for tag, _ in self.open):
+            languages = [attributes["lang"] or "" for _, attributes in self.open if "lang" in attributes]
+            self.texts.append((data, languages[-1] if languages else ""))
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Page:
+    return Page(tmp_path / "report.html", [OURS, THEIRS], [COMPARISON])
+
+
+def shown(value: Any, name: str = "") -> list[str]:
+    """All numbers and names within a value, as formatted in a report."""
+    if is_dataclass(value):
+        return [text for field in fields(value) for text in shown(getattr(value, field.name), field.name)]
+    if isinstance(value, list):
+        return [text for item in value for text in shown(item)]
+    if isinstance(value, int):
+        return [f"{value:,}"]
+    if isinstance(value, float):
+        return [format(value, {"p_value": ".4f", "length_ratio": ".3f", "difference": "+.2f"}.get(name, ".2f"))]
+    return [value]
+
+
+def test_page_and_text_have_every_number_and_name(page: Page, tmp_path: Path) -> None:
+    told = as_text([OURS, THEIRS], [COMPARISON])
+    for text in [*shown(OURS), *shown(THEIRS), *shown(COMPARISON)]:
+        assert text in page.text, text
+        assert text in told or text == HOSTILE, text
+    assert "\x1b" not in told  # a terminal would obey it
+    alone = Page(tmp_path / "alone.html", [OURS], [])
+    for text in shown(OURS):
+        assert text in alone.text
+        assert text in as_text([OURS]) or text == HOSTILE
+    assert "Differences" not in as_text([OURS])
+    flat = replace(OURS, metrics=[Metric("BLEU", 18.31, 18.31, 18.31, "s")])  # without an interval
+    assert "[18.31" not in as_text([flat]) + Page(tmp_path / "flat.html", [flat], []).text
+
+
+def test_the_numbers_stand_beside_their_names() -> None:
+    told = as_text([OURS, THEIRS], [COMPARISON])
+    assert re.search(r"^  BLEU +A  18\.31  \[17\.42, 19\.23\]\n +B  17\.65  \[16\.87, 18\.48\]$", told, re.M)
+    assert re.search(r"^  TER +A  71\.75  \[70\.26, 73\.37\]  lower is better$", told, re.M)
+    assert re.search(r"^  BLEU +-0\.66   0\.0123  worse  run-b   run-a$", told, re.M)
+    assert re.search(
+        r"^  0-5 source tokens +1,234  A  21\.11  #+\n +1,234  B  20\.97  #+\n"
+        r"  6-10 source tokens +444  B  19\.58  #+\n  61\+ source tokens +57  A +9\.06  #+$",
+        told,
+        re.M,
+    )
+    assert re.search(r"^  never seen +478  A +3\.33  #\n  1000\+ times +18,613  A  62\.18  #+$", told, re.M)
+    assert "  A            4.56 %          7.89 %   0.937\n" in told
+    assert told.index("Worst sentences of A") < told.index("line 23: 2.34") < told.index("Best sentences of A")
+    assert "Worst sentences of B" not in told
+
+
+def test_hostile_text_stays_text(page: Page, tmp_path: Path) -> None:
+    assert HOSTILE in page.text
+    named = replace(
+        OURS, system=HOSTILE, text=HOSTILE, tgt_lang='"><script>', metrics=[Metric(HOSTILE, 1, 0, 2, HOSTILE)]
+    )
+    sentences = [SentenceScore(1, HOSTILE, HOSTILE, HOSTILE, 1)]
+    hostile = replace(named, analysis=replace(OURS.analysis, bleu_by_length=[Group(HOSTILE, 1, 1)], best=sentences))
+    other = Page(tmp_path / "x", [hostile, OURS], [replace(COMPARISON, system=HOSTILE, method=HOSTILE)])
+    assert other.text.count(HOSTILE) > 11
+    assert not any(made.all(tag) for made in (page, other) for tag in ("script", "img"))
+
+
+def test_the_page_loads_nothing(page: Page) -> None:
+    loading = {"src", "href", "srcset", "data", "action", "poster", "background", "xlink:href", "style"}
+    assert not [attributes for _, attributes in page.elements if loading & set(attributes)]
+    assert not re.search(r"@import|url\(|<link", page.source)
+    assert "default-src 'none'; style-src 'unsafe-inline'" in [meta.get("content") for meta in page.all("meta")]
+
+
+def test_each_text_is_in_its_language_and_what_differs_is_marked(page: Page, tmp_path: Path) -> None:
+    language = dict(page.texts)
+    assert (language["京都に寺がある。"], language["Kyoto has "]) == ("ja", "en")
+    assert "Kyoto has <del>a temple</del>." in page.source
+    assert "Kyoto has <ins>temples</ins>." in page.source
+    best = [SentenceScore(7, "An old temple.", "古い寺である。", "古いお寺である。", 55.55)]
+    worst = [SentenceScore(8, "", "", "庭", 0.0)]
+    into_japanese = replace(OURS, tgt_lang="ja", analysis=replace(OURS.analysis, best=best, worst=worst))
+    language = dict(Page(tmp_path / "report.html", [into_japanese], []).texts)
+    assert language["An old temple."] == ""  # not given, and not recognisable from the letters
+    assert language["い"] == language["いお"] == language["庭"] == "ja"
+    assert language["nothing"] == language["What was translated"] == "en"
+
+
+def test_charts_draw_the_numbers(page: Page) -> None:
+    widths = [float((rect["width"] or "").removesuffix("%")) for rect in page.all("rect")]
+    scores = [18.31 / 20, 17.65 / 20, 46.54 / 50, 71.75 / 80]
+    groups = [21.11 / 30, 20.97 / 30, 19.58 / 30, 9.06 / 30, 3.33 / 80, 62.18 / 80]
+    assert widths == pytest.approx([100 * share for share in scores + groups], abs=0.01)
+    spans = [(line["x1"], line["x2"]) for line in page.all("line") if line["x1"] != line["x2"]]
+    assert spans == [("87.10%", "96.15%"), ("84.35%", "92.40%"), ("91.82%", "94.26%"), ("87.83%", "91.71%")]
+
+
+def test_the_page_is_whole_or_not_there(tmp_path: Path) -> None:
+    (tmp_path / "report.html").write_text("before", encoding="utf-8")
+    with pytest.raises(ValueError, match="Cannot specify"):
+        write_html([replace(OURS, n_sentences="many")], [], tmp_path / "report.html")  # type: ignore[arg-type]
+    assert [path.read_text(encoding="utf-8") for path in tmp_path.iterdir()] == ["before"]
+
+
+@pytest.mark.parametrize(
+    ("metric", "difference", "p_value", "expected"),
+    [
+        ("BLEU", 0.5, 0.01, "better"),
+        ("BLEU", -0.5, 0.01, "worse"),
+        ("TER", 0.5, 0.01, "worse"),
+        ("TER", -0.5, 0.01, "better"),
+        ("chrF2", 0.5, 0.05, "not significant"),
+        ("BLEU", 0, 0.001, "not significant"),
+    ],
+)
+def test_verdicts(metric: str, difference: float, p_value: float, expected: str) -> None:
+    assert verdict(replace(COMPARISON, metric=metric, difference=difference, p_value=p_value)) == expected
+
+
+@pytest.mark.parametrize(
+    ("most", "end"), [(0, 1), (0.27, 0.3), (1, 1), (18.3, 20), (20.4, 30), (42, 50), (75, 80), (93, 100), (153, 200)]
+)
+def test_scales_end_at_round_numbers(most: float, end: float) -> None:
+    assert end_of_scale([most / 2, most]) == pytest.approx(end)
+
+
+def test_columns_of_japanese_are_two_and_bars_are_shares() -> None:
+    assert [columns_of(text) for text in ("寺", "てら", "ﾃﾗ", "a", "Ａ", "e\u0301", "")] == [2, 4, 2, 1, 2, 1, 0]
+    assert aligned([["寺", "1"], ["abc", "23"]], "lr") == ["  寺    1", "  abc  23"]
+    assert [bar(share, 4) for share in (0, 0.01, 0.5, 1)] == ["", "#", "##", "####"]
+
+
+@given(st.text(alphabet="ab 寺。", max_size=60), st.integers(2, 12))
+def test_wrapped_text_fits_and_loses_nothing(text: str, width: int) -> None:
+    lines = wrapped(text, width)
+    assert all(columns_of(line) <= width for line in lines)
+    assert "".join(lines).replace(" ", "") == text.replace(" ", "")
+
+
+def test_text_is_cut_behind_spaces_where_there_are_any() -> None:
+    assert wrapped("the old temple", 9) == ["the old", "temple"]
+    assert wrapped("京都の古い寺", 5) == ["京都", "の古", "い寺"]
+    assert wrapped("　京都の古い寺", 9) == [" 京都の古", "い寺"]
+    assert wrapped("a\tb\x1b[0m", 20) == ["a b [0m"]
+
+
+@pytest.mark.parametrize(
+    ("text", "other", "marked"),
+    [
+        ("the old temple", "the new temple", ["old"]),
+        ("the old big temple", "the temple", ["old big"]),
+        ("isn't old", "is old", ["isn't"]),
+        ("古い寺である。", "古いお寺であった。", ["い", "である"]),
+        ("ラジオの寺", "ラーメンの寺", ["ラジオ"]),
+        ("isn’t", "don’t", ["isn’t"]),
+        ("all of it", "", ["all of it"]),
+        ("", "all", []),
+        ("a b a b", "a b", ["a b"]),
+        ("x " + "a b " * 150, "a b " * 150, ["x"]),  # frequent words of long texts are compared as well
+    ],
+)
+def test_word_difference(text: str, other: str, marked: list[str]) -> None:
+    assert [piece for piece, differs in word_difference(text, other) if differs] == marked
+
+
+@given(st.text(), st.text())
+def test_the_pieces_are_the_text(text: str, other: str) -> None:
+    assert "".join(piece for piece, _ in word_difference(text, other)) == text
+    assert not any(differs and piece.strip() for piece, differs in word_difference(text, text))

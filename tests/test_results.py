@@ -1,0 +1,205 @@
+"""The READMEs' tables are what the results beside them say, and those can be counted anew from their translations."""
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import results as results_module
+from bench.results import (
+    PAGES,
+    RESULTS,
+    keep_result,
+    other_table,
+    published_table,
+    renew_tables,
+    result_table,
+    with_table,
+)
+from const.corpora import CORPORA
+from const.path import ROOT
+from tests.outcome import outcome
+from utils.dataset.corpus import DataConfig, prepare_corpus
+from utils.dataset.download import take
+from utils.dataset.text import read_lines
+from utils.evaluation.metric import bleu_tokenizer, build_metrics, measure, moses_words, multi_bleu
+
+ARCHIVES = {
+    "kftt": "kftt-data-1.0.tar.xz",
+    "tanaka": "small_parallel_enja.tar.xz",
+    "multi30k": "multi30k.tar.xz",
+    "multi30k_tok": "multi30k.tar.xz",
+}
+RESULT = {"name": "tiny", "seed": 3, "corpus": "kftt", "direction": "ja-en", "parameters": 1e6, "minutes": 2.0}
+RESULT |= {"target_tokens": 1e6, "perplexity": 4.0, "bleu": 12.345, "chrf": 34.5}
+BERT = {"name": "bert", "seed": 1, "task": "masked_language", "text": "kftt ja", "parameters": 5_381_699}
+BERT |= {"minutes": 13.6, "target_tokens": 1_460_000, "perplexity": 21.345, "accuracy": 44.444, "next_sentence": 71.5}
+EACH_PAGE = pytest.mark.parametrize("page", PAGES["published"], ids=lambda page: page.parent.name)
+
+
+def keep(folder: Path, result: dict[str, Any], **changes: object) -> None:
+    result = result | changes
+    folder.mkdir(exist_ok=True)
+    (folder / f"{result['name']}_{result['seed']}.json").write_text(json.dumps(result), encoding="utf-8")
+
+
+def finished_run(folder: Path, result: dict[str, Any] = RESULT, **changes: object) -> Path:
+    """A run that has nothing but its result."""
+    folder.mkdir()
+    (folder / "test.json").write_text(json.dumps(result | changes), encoding="utf-8")
+    if "bleu" in result:
+        (folder / "test.txt").write_text("都 は 古い。\n", encoding="utf-8")
+    return folder
+
+
+def references(corpus: str, tgt_lang: str, request: pytest.FixtureRequest, folder: Path) -> list[str]:
+    """The test set's, from the project itself or from its published archive."""
+    if corpus == "embedded":
+        return read_lines(prepare_corpus(DataConfig(corpus="embedded")).test.tgt)
+    path = CORPORA[corpus].splits[2].format(lang=tgt_lang)
+    take(request.getfixturevalue("shared_data") / ARCHIVES[corpus], {path}, folder)
+    return read_lines(folder / path)
+
+
+@pytest.mark.parametrize("translations", sorted(RESULTS.glob("*.txt")), ids=lambda path: path.stem)
+def test_scores_are_those_of_the_translations(
+    translations: Path, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    result = json.loads(translations.with_suffix(".json").read_text(encoding="utf-8"))
+    tgt_lang = result["direction"].partition("-")[2]
+    right = references(result["corpus"], tgt_lang, request, tmp_path)
+    metrics = build_metrics(tgt_lang, bleu_tokenizer(tgt_lang, "tok:none" in result["bleu_signature"]))
+    bleu, chrf = measure(read_lines(translations), right, {name: metrics[name] for name in ("BLEU", "chrF2")})
+    assert bleu.score == pytest.approx(result["bleu"], abs=1e-9)
+    assert chrf.score == pytest.approx(result["chrf"], abs=1e-9)
+    assert bleu.signature == result["bleu_signature"]
+
+
+@EACH_PAGE
+def test_what_the_pages_say_of_nymwas_protocol_is_counted_so(
+    page: Path, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    told = re.findall(r"nymwa (figure/\S+) corpus/kftt/(\S+) --plain +# (BLEU = [\d.]+)", page.read_text("utf-8"))
+    assert told
+    for translations, path, line in told:
+        take(request.getfixturevalue("shared_data") / ARCHIVES["kftt"], {path}, tmp_path)
+        words = moses_words(read_lines(ROOT / translations))
+        assert multi_bleu(words, read_lines(tmp_path / path)).startswith(f"{line}, ")
+
+
+def test_a_result_that_says_how_it_was_made_lies_under_its_name_and_seed() -> None:
+    results = {file: json.loads(file.read_text(encoding="utf-8")) for file in RESULTS.glob("*.json")}
+    kept = {file: result for file, result in results.items() if "config" in result}  # older ones lack their settings
+    assert kept
+    for file, result in kept.items():
+        assert file.stem == f"{result['name']}_{result['seed']}"
+        assert result["config"]["training"]["seed"] == result["seed"]
+        if "bleu" in result:
+            assert file.with_suffix(".txt").is_file()
+            assert result["commit"].isalnum(), "made by code that had been changed since its commit"
+
+
+def test_rows_say_what_their_files_say(tmp_path: Path) -> None:
+    keep(tmp_path, RESULT)
+    keep(tmp_path, BERT)
+    for seed, bleu in enumerate((10.0, 12.0, 17.0)):
+        keep(tmp_path, RESULT, name="few", seed=seed, minutes=5 + seed, bleu=bleu, chrf=3 * bleu)
+    assert result_table(tmp_path).splitlines()[2:] == [
+        "| `few` | kftt | ja→en | 1.0 M | 3 seeds, each 6 min, 1.0 M tokens | 4.00 ± 0.00 | **13.00 ± 3.61** "
+        "| 39.00 ± 10.82 |",
+        "| `tiny` | kftt | ja→en | 1.0 M | 2 min, 1.0 M tokens | 4.00 | **12.35** | 34.50 |",
+    ]
+    assert other_table(tmp_path).splitlines()[2:] == [
+        "| `bert` | masked_language | kftt ja | 5.4 M | 14 min, 1.5 M tokens | 21.34 "
+        "| accuracy 44.44, next sentence 71.50 |"
+    ]
+
+
+def test_a_published_score_stands_beside_the_mean_of_ours(tmp_path: Path) -> None:
+    keep(tmp_path, BERT)
+    for seed, bleu in enumerate((41.0, 42.5)):
+        keep(tmp_path, {"name": "multi30k_en_de", "seed": seed, "bleu": bleu})
+    keep(tmp_path, {"name": "another", "seed": 1, "bleu": 99.0})
+    (row,) = published_table(tmp_path).splitlines()[2:]
+    assert row.startswith("| `multi30k_en_de` | 41.02 | [Wu et al. 2021](")
+    assert row.endswith("| lower-cased Moses tokens | **41.75** | +0.73 |")
+
+
+def test_a_mean_is_of_one_recipe(tmp_path: Path) -> None:
+    def add(seed: int, d_model: int, search: dict[str, object] | None = None, **data: object) -> None:
+        config = {"model": {"d_model": d_model}, "data": data, "training": {"seed": seed}, "search": search or {}}
+        keep(tmp_path, RESULT, seed=seed, config=config)
+
+    add(1, 128)
+    for same in ({}, {"more_src": None, "pre_tokenized": False}, {"search": {"coverage_penalty": 0.0}}):
+        add(2, 128, **same)
+        assert "2 seeds" in result_table(tmp_path)
+    for d_model, data, name in (
+        (256, {}, "model.d_model"),
+        (128, {"more_src": "back.ja"}, "data.more_src"),
+        (128, {"held_out": 0}, "data.held_out"),
+    ):
+        add(2, d_model, **data)
+        with pytest.raises(ValueError, match=rf"tiny_2\.json differs from other results of tiny in {name}: keep"):
+            result_table(tmp_path)
+
+
+def test_only_the_part_between_the_marks_changes() -> None:
+    page = "above\n<!-- speed -->\nold\n<!-- /speed -->\n<!-- results -->\nother\n<!-- /results -->\n"
+    assert with_table(page, "new", "speed") == page.replace("old", "new")
+    with pytest.raises(ValueError, match="no <!-- size -->"):
+        with_table(page, "new", "size")
+
+
+def test_a_result_is_kept_with_its_translations(tmp_path: Path) -> None:
+    kept = keep_result(finished_run(tmp_path / "run"), tmp_path / "results")
+    assert kept == tmp_path / "results" / "tiny_3.json"
+    assert json.loads(kept.read_text(encoding="utf-8")) == RESULT
+    assert kept.with_suffix(".txt").read_text(encoding="utf-8") == "都 は 古い。\n"
+    assert keep_result(finished_run(tmp_path / "bert", BERT), tmp_path / "results").name == "bert_1.json"
+    assert not (tmp_path / "results" / "bert_1.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("test", "translations", "message"),
+    [
+        (None, True, r"has no test\.json yet"),
+        ('{"name": "old"}', True, r"does not contain the seed: test the run again, python train\.py --resume"),
+        (json.dumps(RESULT), False, r"has no test\.txt: test the run again"),
+        ('{"name": "tin', True, r"test\.json is damaged \(.*\): copy it again, or remove it$"),
+    ],
+)
+def test_a_run_without_a_result_is_refused(test: str | None, translations: bool, message: str, tmp_path: Path) -> None:
+    run = finished_run(tmp_path / "run")
+    (run / "test.json").write_text(test or "", encoding="utf-8")
+    if test is None:
+        (run / "test.json").unlink()
+    if not translations:
+        (run / "test.txt").unlink()
+    with pytest.raises(ValueError, match=message):
+        keep_result(run, tmp_path / "results")
+    assert not (tmp_path / "results").exists()
+
+
+def test_the_command_keeps_results_and_renews_all_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page, results = tmp_path / "README.md", tmp_path / "results"
+    marks = (f"<!-- {name} -->\n<!-- /{name} -->\n" for name in ("results", "published", "models"))
+    page.write_text("".join(marks), encoding="utf-8")
+    monkeypatch.setattr(results_module, "PAGES", dict.fromkeys(results_module.PAGES, (page,)))
+    monkeypatch.setattr(results_module, "RESULTS", results)
+    monkeypatch.setattr(results_module, "find_run", lambda name: tmp_path / name)
+    finished_run(tmp_path / "a", name="tanaka_en_ja")
+    finished_run(tmp_path / "b", BERT)
+    monkeypatch.setattr(sys, "argv", ["bench.results", "a", "b"])
+    ended = outcome("bench.results", results_module.main, capsys)
+    assert ended.status == 0
+    assert ended.out.split() == [str(results / f"{name}.json") for name in ("tanaka_en_ja_3", "bert_1")]
+    tables = [part.partition("<!-- /")[0] for part in re.split("<!-- [a-z]+ -->", page.read_text(encoding="utf-8"))[1:]]
+    for table, row in zip(tables, ("`tanaka_en_ja` | kftt", "`tanaka_en_ja` | 37.00", "`bert` | masked"), strict=True):
+        assert row in table
+    renew_tables(results)

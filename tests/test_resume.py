@@ -1,0 +1,416 @@
+"""Resumed is uninterrupted, and two processes are one, bit for bit: for every task, and for a kept checkpoint."""
+
+import copy
+import json
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from models.bert import BertClassifier, BertConfig, BertForPreTraining
+from models.transformer import Transformer
+from models.transformer_xl import TransformerXL, TransformerXLConfig
+from tests import test_training as translation
+from tests.test_training import FAST, FP32, Witness, interrupting, same
+from tests.tiny import MODEL, tokenizers
+from train import Trainer
+from utils.dataset.batch import BatchConfig, BucketSampler
+from utils.dataset.ids import TokenArray
+from utils.dataset.labelled import LabelledSampler, LabelledText
+from utils.dataset.masked import MaskedSampler, MaskingConfig
+from utils.dataset.monolingual import Document, DocumentTokens
+from utils.dataset.stream import StreamConfig, StreamSampler
+from utils.training.checkpoint import (
+    CheckpointKeeper,
+    CheckpointStore,
+    WeightStore,
+    read_n_averaged,
+    read_score,
+    read_weights,
+)
+from utils.training.distributed import Processes
+from utils.training.loss import (
+    ClassificationObjective,
+    MaskedLanguageObjective,
+    Objective,
+    RDropObjective,
+    RecurrentObjective,
+    mean_loss,
+)
+from utils.training.optimizer import Optimizer
+from utils.training.plan import TrainingConfig
+from utils.training.report import JsonlLog
+
+VOCAB = len(tokenizers().src)
+BERT = BertConfig(16, 2, 32, 2, max_length=40)
+XL = TransformerXLConfig(16, 2, 32, 2, memory_length=10)
+
+
+def sentences(n: int = 48, seed: int = 0) -> TokenArray:
+    draw = np.random.default_rng(seed)
+    return TokenArray.of([draw.integers(4, VOCAB, draw.integers(2, 9)).tolist() for _ in range(n)], VOCAB)
+
+
+def documents(n: int = 48) -> DocumentTokens:
+    return DocumentTokens.of(sentences(n), [Document(str(i), 4) for i in range(n // 4)])
+
+
+EVERYTHING = replace(FAST, kind="muon", ema_decay=0.9, weight_decay=0.01)
+
+
+def timeless(path: Path) -> list[dict[str, Any]]:
+    """The records of a log but for what a clock said."""
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    clocks = ("minutes", "tokens_per_second")
+    return [{key: value for key, value in record.items() if key not in clocks} for record in records]
+
+
+class Case(NamedTuple):
+    """A network to learn, and what from."""
+
+    net: Callable[[], nn.Module]
+    objective: Objective
+    sampler: Callable[[], Any]
+
+
+def bert(dropout: float) -> Case:
+    config = replace(BERT, dropout=dropout, attention_dropout=dropout)
+    return Case(
+        lambda: BertForPreTraining(config, VOCAB + 1),
+        MaskedLanguageObjective(),
+        lambda: MaskedSampler(documents(), tokenizers().src, MaskingConfig(), 80, 24, seed=3),
+    )
+
+
+def transformer_xl(dropout: float) -> Case:
+    config = replace(XL, dropout=dropout, attention_dropout=dropout)
+    return Case(
+        lambda: TransformerXL(config, VOCAB),
+        RecurrentObjective(),
+        lambda: StreamSampler(documents(), StreamConfig(2, 6, accumulate=2), seed=3),
+    )
+
+
+def classifier(dropout: float) -> Case:
+    config = replace(BERT, dropout=dropout, attention_dropout=dropout)
+    text = LabelledText(sentences(), np.arange(48) % 3)
+    return Case(
+        lambda: BertClassifier(config, VOCAB + 1, 3),
+        ClassificationObjective(),
+        lambda: LabelledSampler(text, 60, seed=3),
+    )
+
+
+def translator(dropout: float) -> Case:
+    """With R-Drop, and other ids each epoch, as sub-word sampling gives."""
+    config = replace(MODEL, dropout=dropout, attention_dropout=dropout, tie="all")
+    return Case(
+        lambda: Transformer(config, translation.VOCAB, translation.VOCAB),
+        RDropObjective(0.1, 2.0),
+        lambda: BucketSampler(lambda epoch: translation.pairs(seed=epoch), 30, 16, seed=3),
+    )
+
+
+CASES = pytest.mark.parametrize("case_of", [bert, transformer_xl, classifier])
+
+
+def new_trainer(case: Case, plan: TrainingConfig = FP32, processes: Processes | None = None) -> Trainer:
+    torch.manual_seed(1)
+    net, plan = case.net(), replace(plan, precision="fp32")
+    return Trainer(net, case.objective, Optimizer(net, EVERYTHING), plan, processes)
+
+
+# in the middle of an epoch and between two reports, with all that remembers or draws something switched on
+@pytest.mark.parametrize(
+    ("case_of", "interrupt_at"),
+    [(translator, 3), (translator, 4), (translator, 10), (bert, 8), (transformer_xl, 3), (classifier, 8)],
+)
+def test_resumed_is_uninterrupted_bit_for_bit(
+    case_of: Callable[[float], Case], interrupt_at: int, tmp_path: Path
+) -> None:
+    case, scores = case_of(0.2), [3.0, 4.0, 2.0, 1.0]
+    plan = TrainingConfig(max_steps=14, max_epochs=None, validate_every=4, report_every=3, patience=3)
+    batch, dev = BatchConfig(accumulate=2), case.sampler().all()
+
+    def go(trainer: Trainer, witness: Witness, name: str) -> CheckpointStore:
+        store, weights = CheckpointStore(tmp_path / name, 2), WeightStore(tmp_path / name, 1, 2, trainer.progress.step)
+        keeper = CheckpointKeeper(store, weights, tmp_path / "best", trainer.state, trainer.net.state_dict, "loss")
+        log = JsonlLog(tmp_path / f"{name}.jsonl", trainer.progress.step)
+        trainer.fit(case.sampler(), batch, dev, witness.judge, [witness, log, keeper], witness.interrupt)
+        keeper.save(trainer.progress.step)
+        log.close()
+        return store
+
+    straight = new_trainer(case, plan)
+    go(straight, Witness(bleu=scores), "straight")
+    assert straight.progress.step == 14
+    broken, witness = new_trainer(case, plan), Witness(bleu=scores)
+    broken.optimizer.step = interrupting(broken.optimizer, witness.interrupt, interrupt_at)  # type: ignore[method-assign, assignment]
+    store = go(broken, witness, "broken")
+    assert broken.progress.step == interrupt_at
+    resumed = new_trainer(case, plan)
+    for parameter in resumed.net.parameters():
+        nn.init.zeros_(parameter)
+    torch.manual_seed(99)
+    resumed.restore(store.load(resumed.device, print))
+    assert resumed.progress == broken.progress
+    go(resumed, Witness(bleu=scores[len(witness.judged) :]), "broken")
+    assert same(resumed.state() | {"progress": 0}, straight.state() | {"progress": 0}, {"seconds"})
+    assert replace(resumed.progress, seconds=0) == replace(straight.progress, seconds=0)
+    assert timeless(tmp_path / "broken.jsonl") == timeless(tmp_path / "straight.jsonl")
+
+
+KEPT = Path(__file__).parent / "kept"  # step 5 of 14, and its averaged weights, written by commit 529257f
+
+
+def test_a_checkpoint_kept_from_before_is_resumed() -> None:
+    """Muon, Adam with weight decay, moving average, R-Drop, a report and an epoch begun: on its way to today's end."""
+    plan = TrainingConfig(max_steps=14, max_epochs=None, validate_every=4, report_every=3)
+    case, dev = translator(0.2), BucketSampler(translation.pairs(10, seed=9), 60).all()
+    trainers = [new_trainer(case, plan) for _ in range(2)]
+    state = CheckpointStore(KEPT, 1).load(torch.device("cpu"), pytest.fail)
+    trainers[0].restore(copy.deepcopy(state))
+    assert same({name: state[name] for name in trainers[0].state()}, trainers[0].state(), set())
+    weights = read_weights(KEPT / "model.safetensors")
+    average = state["optimizer"]["average"]["average"]
+    assert all(weights[name].equal(tensor) for name, tensor in average.items())
+    assert (read_score(KEPT / "model.safetensors"), read_n_averaged(KEPT / "model.safetensors")) == (-1.5, 3)
+    for trainer in trainers:
+        trainer.fit(case.sampler(), BatchConfig(accumulate=2), dev)
+    resumed, straight = trainers
+    assert (resumed.progress.epoch, resumed.progress.target_tokens) == (3, 658)
+    assert resumed.progress.best_score == pytest.approx(straight.progress.best_score, rel=1e-3)
+    for ours, theirs in zip(resumed.net.parameters(), straight.net.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=2e-3)  # as far as another machine rounds
+
+
+@CASES
+def test_any_split_into_micro_batches_is_the_whole_batch(case_of: Callable[[float], Case]) -> None:
+    case = case_of(0.0)
+    epoch = case.sampler().epoch(0)
+    net, objective = case.net(), case.objective
+    whole = [objective(net, epoch[i], None) for i in range(3)]
+    for i, loss in enumerate(whole):
+        batch = epoch[i]
+        halves = [type(batch)(*(part[rows] for part in batch)) for rows in (slice(0, 1), slice(1, None))]
+        parts = [objective(net, half, None) for half in halves]
+        assert sum(part.tokens for part in parts) == loss.tokens == epoch.target_tokens(i)
+        torch.testing.assert_close(sum(part.nats for part in parts), loss.nats)
+
+
+class Together(Processes):
+    """One of two threads that stand for processes: what these exchange goes through a list."""
+
+    def __init__(self, rank: int, slots: list[Any], barrier: threading.Barrier) -> None:
+        super().__init__(rank, 2)
+        self._slots, self._barrier = slots, barrier
+
+    def _all(self, value: Any) -> list[Any]:
+        self._slots[self.rank] = value
+        self._barrier.wait(300)
+        values = list(self._slots)
+        self._barrier.wait(300)
+        return values
+
+    def all_reduce(self, tensors: Sequence[Tensor]) -> None:
+        for tensor, *parts in zip(tensors, *self._all([tensor.clone() for tensor in tensors]), strict=True):
+            tensor.copy_(parts[0] + parts[1])
+
+    def any(self, *flags: bool) -> list[bool]:
+        return [any(flag) for flag in zip(*self._all(flags), strict=True)]
+
+    def broadcast(self, value: Any) -> Any:
+        return self._all(value)[0]
+
+    def gather(self, places: Mapping[int, Any]) -> dict[int, Any]:
+        first, second = self._all(dict(places))
+        return first | second if self.is_first else {}
+
+
+def fit_together(
+    case: Case,
+    plan: TrainingConfig,
+    state: dict[str, Any] | None = None,
+    to_first: Callable[[Trainer, Witness], None] = lambda *_: None,
+    to_second: Callable[[Trainer, Witness], None] = lambda *_: None,
+) -> tuple[list[Trainer], list[Witness]]:
+    """Two processes from the beginning, or from a checkpoint; to each of them something may be done before."""
+    slots, barrier = [None, None], threading.Barrier(2)
+    pair = [new_trainer(case, plan, Together(rank, slots, barrier)) for rank in (0, 1)]
+    told = [Witness(bleu=[1.0] * 9) for _ in pair]
+    to_first(pair[0], told[0])
+    to_second(pair[1], told[1])
+
+    def run(rank: int) -> None:
+        if state is not None:
+            pair[rank].restore(copy.deepcopy(state))
+        dev, observers = (case.sampler().all(), [told[0]]) if rank == 0 else ([], [])
+        batch = BatchConfig(accumulate=2)
+        pair[rank].fit(case.sampler(), batch, dev, told[rank].judge, observers, told[rank].interrupt)
+
+    second = threading.Thread(target=run, args=(1,))
+    second.start()
+    run(0)
+    second.join(300)
+    assert not second.is_alive()
+    return pair, told
+
+
+@CASES
+def test_two_processes_are_one(case_of: Callable[[float], Case]) -> None:
+    case = case_of(0.0)
+    plan, batch = (
+        TrainingConfig(max_steps=9, max_epochs=None, validate_every=4, report_every=1),
+        BatchConfig(accumulate=2),
+    )
+    alone, witness = new_trainer(case, plan), Witness(bleu=[1.0] * 9)
+    alone.fit(case.sampler(), batch, case.sampler().all(), witness.judge, [witness], witness.interrupt)
+    pair, told = fit_together(case, plan)
+    for (_, ours), (_, theirs) in zip(told[0].steps, witness.steps, strict=True):
+        assert ours.loss == pytest.approx(theirs.loss, rel=1e-4)
+    assert told[0].judged == pytest.approx(witness.judged, rel=1e-4)
+    assert told[1].judged == []
+    assert pair[0].memories.keys() == alone.memories.keys()  # also what only the other one remembers, to be saved
+
+
+def test_two_processes_that_are_resumed_remember_their_own() -> None:
+    """What the first one saved for the other must not come back over what it knows better by then."""
+    case = transformer_xl(0.0)
+    plan = TrainingConfig(max_steps=8, max_epochs=None, validate_every=2)
+    straight, _ = fit_together(case, plan)
+    broken, _ = fit_together(case, replace(plan, max_steps=4))
+    resumed, _ = fit_together(case, plan, broken[0].state())
+    assert same(resumed[0].state() | {"progress": 0}, straight[0].state() | {"progress": 0}, {"seconds"})
+    assert same(dict(resumed[1].memories)[1], dict(straight[1].memories)[1], set())
+
+
+def test_what_is_saved_at_a_validation_has_what_all_processes_remember(monkeypatch: pytest.MonkeyPatch) -> None:
+    case, saved = transformer_xl(0.0), list[dict[str, Any]]()
+
+    def save(first: Trainer, witness: Witness) -> None:
+        monkeypatch.setattr(witness, "on_validation", lambda *_: saved.append(copy.deepcopy(first.state())))
+
+    plan = TrainingConfig(max_steps=8, max_epochs=None, validate_every=4)
+    straight, _ = fit_together(case, plan, to_first=save)
+    assert saved[0]["memories"].keys() == {0, 1}
+    resumed, _ = fit_together(case, plan, saved[0])
+    assert same(resumed[0].state() | {"progress": 0}, straight[0].state() | {"progress": 0}, {"seconds"})
+
+
+def test_what_is_not_finite_is_not_remembered() -> None:
+    case = transformer_xl(0.0)
+    trainer, batch = new_trainer(case), case.sampler().epoch(0)[0]
+    with torch.no_grad():
+        cast(TransformerXL, trainer.net).embedding.weight[int(batch.ids[0, 0])] = float("inf")
+    trainer.train_step([batch])
+    assert all(layer.isfinite().all() for layer in trainer.memories[0].hidden)
+
+
+def test_larger_batches_after_a_resume_end_the_epoch() -> None:
+    case = classifier(0.0)
+    trainer = new_trainer(case, TrainingConfig(max_epochs=2))
+    n_updates = len(case.sampler().epoch(0)) // 2
+    trainer.progress.position = n_updates + 1
+    trainer.fit(case.sampler(), BatchConfig(accumulate=3), case.sampler().all())
+    assert trainer.progress.epoch == 2
+
+
+def test_a_batch_goes_on_where_its_streams_ended() -> None:
+    """Each place of an update has streams of its own, and an epoch begins with nothing to remember."""
+    case = transformer_xl(0.0)
+    trainer, sampler = new_trainer(case, TrainingConfig(max_epochs=2, validate_every=1000)), case.sampler()
+    seen: list[tuple[int, int, int]] = []
+    objective = trainer.objective
+
+    def watched(net: nn.Module, batch: Any, memory: Any) -> Any:
+        loss = objective(net, batch, memory)
+        if net.training:
+            remembered = 0 if memory is None else memory[1].size(1)
+            before = -2 if memory is None else int(memory[1][0, -1])
+            seen.append((remembered, before, int(batch.document[0, 0])))
+        return loss
+
+    trainer.objective = watched
+    epochs = [sampler.epoch(n) for n in (0, 1)]
+    trainer.fit(sampler, BatchConfig(accumulate=2), sampler.all())
+    assert len(seen) == sum(map(len, epochs))
+    lengths = [min(10, 6 * (i // 2)) for epoch in epochs for i in range(len(epoch))]
+    assert [length for length, _, _ in seen] == lengths
+    batches = [batch for epoch in epochs for batch in epoch]
+    for i, (length, before, now) in enumerate(seen):
+        assert now == int(batches[i].document[0, 0])
+        if length:
+            assert before == int(batches[i - 2].document[0, -1])
+
+
+def test_what_training_remembers_is_not_what_validation_does() -> None:
+    case = transformer_xl(0.0)
+    trainer = new_trainer(case)
+    epoch = case.sampler().epoch(0)
+    trainer.train_step([epoch[0], epoch[1]])
+    before = {place: [part.clone() for part in memory.hidden] for place, memory in trainer.memories.items()}
+    first = mean_loss(trainer.val_step, case.sampler().all())
+    assert first == mean_loss(trainer.val_step, case.sampler().all())
+    assert {place: list(memory.hidden) for place, memory in trainer.memories.items()}.keys() == before.keys()
+    for place, memory in trainer.memories.items():
+        torch.testing.assert_close(list(memory.hidden), before[place], rtol=0, atol=0)
+
+
+def test_a_network_that_learns_remembers_as_its_settings_say_and_another_as_its_objective_does() -> None:
+    net, batch = TransformerXL(XL, VOCAB), transformer_xl(0.0).sampler().epoch(0)[0]
+    objective = RecurrentObjective(2)
+    assert objective(net.train(), batch).memory.document.size(1) == batch.ids.size(1) == 6
+    assert objective(net.eval(), batch).memory.document.size(1) == 2
+
+
+def test_validation_reads_its_text_on_from_batch_to_batch() -> None:
+    """In pieces, the loss is that of the text in one piece, as long as all of it is remembered."""
+    config = replace(XL, memory_length=4)
+    torch.manual_seed(2)
+    net = TransformerXL(config, VOCAB)
+    trainer = Trainer(net, RecurrentObjective(1000), Optimizer(net, FAST), FP32)
+    losses = [
+        mean_loss(trainer.val_step, StreamSampler(documents(8), StreamConfig(1, length)).all())
+        for length in (5, 7, 1000)
+    ]
+    assert losses == pytest.approx(losses[-1:] * 3, rel=1e-5)
+    forgetful = Trainer(net, RecurrentObjective(0), trainer.optimizer, FP32)
+    assert mean_loss(forgetful.val_step, StreamSampler(documents(8), StreamConfig(1, 5)).all()) != pytest.approx(
+        losses[0], rel=1e-4
+    )
+
+
+def test_all_processes_stop_where_one_is_asked_to_and_the_first_knows_what_all_remember(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def ask(second: Trainer, witness: Witness) -> None:
+        monkeypatch.setattr(second.optimizer, "step", interrupting(second.optimizer, witness.interrupt, 3))
+
+    plan = TrainingConfig(max_steps=9, max_epochs=None, validate_every=1000)
+    pair, told = fit_together(transformer_xl(0.0), plan, to_second=ask)
+    assert [trainer.progress.step for trainer in pair] == [3, 3]
+    assert all(witness.interrupt.asked for witness in told)
+    assert pair[0].memories.keys() == {0, 1}
+    assert same(tuple(pair[0].memories[1]), tuple(pair[1].memories[1]), set())
+
+
+def test_all_processes_end_when_the_time_of_one_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hurry(second: Trainer, _: Witness) -> None:
+        step = second.optimizer.step
+
+        def late(number: int, tokens: Tensor) -> Tensor:
+            second.progress.seconds += 3600 * (number == 3)
+            return step(number, tokens)
+
+        monkeypatch.setattr(second.optimizer, "step", late)
+
+    plan = TrainingConfig(max_steps=9, max_epochs=None, max_minutes=30, validate_every=1000)
+    pair, told = fit_together(classifier(0.0), plan, to_second=hurry)
+    assert [trainer.progress.step for trainer in pair] == [3, 3]
+    assert told[0].validated() == [3]

@@ -1,0 +1,1504 @@
+"""Search against brute force, where every probability is known; then translations of texts, and their inspection."""
+
+import math
+import random
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sacrebleu.metrics.chrf import CHRF
+from torch import Tensor
+
+from const.token import BOS, BOS_ID, EOS, EOS_ID, PAD_ID, UNK_ID
+from layers.packed import packed
+from models.bert import BertConfig
+from models.transformer import Transformer, TransformerState
+from tests.tiny import MODEL, TEXT, lively, sources, tokenizers, translating, written_out
+from tests.tree import Ids, Tree, TreeState, assert_drawn_by, real, repeats, up_to
+from utils.search import beam, inspection
+from utils.search.beam import batch_height, beam_search, drop_finished, largest
+from utils.search.constraint import (
+    NEVER,
+    Bounds,
+    Constraint,
+    Hypothesis,
+    Searchable,
+    SearchConfig,
+    next_log_probs,
+)
+from utils.search.inspection import (
+    AttentionMap,
+    Inspector,
+    WordAligner,
+    WordAlignment,
+    align,
+    alternatives,
+    attention_entropy,
+    attention_weights,
+    attentions,
+    largest_entropy,
+    mean_cross_attention,
+    pharaoh,
+    row_entropy,
+    token_log_probs,
+)
+from utils.search.sampling import SamplingConfig, candidates, decode, greedy_search, inverse_cdf, sample
+from utils.search.translator import Translator, by_expected_chrf, pairwise_chrf
+from utils.search.wrapped import Ensemble
+from utils.text.tokenizer import TokenizerPair, WordTokenizer
+
+CPU = torch.device("cpu")
+PLAIN = SearchConfig(length_penalty=0.0)
+SRC = sources(5, 2, 7, 1, 3)
+SOURCES = [real(row) for row in SRC]
+NUMBERS = range(5)
+FREE = up_to(6, 9, 4, 8, 7)
+RULED = [Bounds(3, 6), Bounds(0, 9), Bounds(2, 3), Bounds(7, 8), Bounds(0, 2)]
+PREFIXES: list[Ids] = [(), (4,), (5, 4, 4, 6), (6, 6), ()]
+
+penalised = pytest.mark.parametrize(
+    "config",
+    [
+        *(SearchConfig(length_penalty=alpha) for alpha in (-0.8, 0.0, 0.6, 1.0, 2.5)),
+        *(SearchConfig(length_penalty=alpha, normalization="length") for alpha in (-0.8, 0.6, 1.0, 2.5)),
+    ],
+    ids=lambda config: f"{config.normalization} {config.length_penalty}",
+)
+
+
+# settings
+
+
+@pytest.mark.parametrize(
+    ("settings", "src_length", "bounds"),
+    [
+        ({}, 1, (0, 12)),
+        ({"max_ratio": 1.5}, 9, (0, 23)),
+        ({"max_ratio": 0}, 9, (0, 10)),
+        ({"max_length": 7}, 9, (0, 8)),  # seven tokens and </s>
+        ({"max_length": 0}, 9, (0, 1)),
+        ({"max_ratio": 90.0}, 9, (0, 40)),  # the window
+        ({"max_ratio": float("inf")}, 9, (0, 40)),
+        ({"max_ratio": float("inf"), "min_ratio": float("inf")}, 9, (39, 40)),
+        ({"min_length": 3}, 1, (3, 12)),
+        ({"min_ratio": 0.5}, 9, (4, 28)),
+        ({"min_ratio": 0.5, "min_length": 3}, 5, (3, 20)),  # the longer of the two
+        ({"min_ratio": 0.5, "min_length": 3}, 8, (4, 26)),
+        ({"min_length": 50}, 1, (11, 12)),  # what may not be longer cannot be told to be
+        ({"min_ratio": 2.0}, 30, (39, 40)),
+        ({"min_length": 7, "max_length": 7}, 9, (7, 8)),
+    ],
+    ids=str,
+)
+def test_bounds_grow_with_the_source_between_absolute_ones(
+    settings: dict[str, Any], src_length: int, bounds: tuple[int, int]
+) -> None:
+    assert SearchConfig(**settings).bounds(src_length, window=40) == Bounds(*bounds)
+
+
+def test_penalties_are_those_of_gnmt_and_of_the_length() -> None:
+    gnmt, plain = SearchConfig(length_penalty=0.6), SearchConfig(length_penalty=0.6, normalization="length")
+    assert [gnmt.penalty(n) for n in (1, 7, 13)] == pytest.approx([1, 2**0.6, 3**0.6])
+    assert [plain.penalty(n) for n in (1, 7, 13)] == pytest.approx([1, 7**0.6, 13**0.6])
+    for normalization in ("gnmt", "length"):
+        assert SearchConfig(length_penalty=0, normalization=normalization).penalty(50) == 1
+        assert SearchConfig(length_penalty=-1, normalization=normalization).penalty(50) < 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_probabilities_are_those_of_all_tokens_and_what_no_text_contains_is_ruled_out(dtype: torch.dtype) -> None:
+    logits = torch.randn(3, 9, generator=torch.Generator().manual_seed(0)).to(dtype)
+    found = next_log_probs(logits)
+    assert found.dtype == torch.float32
+    never = [PAD_ID, UNK_ID, BOS_ID]
+    assert (found[:, never] == float("-inf")).all()
+    share = logits.float().softmax(-1)
+    assert torch.allclose(found[:, EOS_ID:].exp(), share[:, EOS_ID:])  # what is ruled out is not given to the rest
+
+
+@pytest.mark.parametrize(
+    ("config", "changes", "word"),
+    [
+        *((SearchConfig(), {"beam_size": n}, "1000") for n in (0, 1001)),
+        (SearchConfig(), {"no_repeat_ngram": -1}, "0"),
+        (SearchConfig(), {"min_length": -1}, "max_length=1024"),
+        (SearchConfig(), {"min_length": 9, "max_length": 8}, "max_length=8"),
+        (SearchConfig(), {"min_ratio": -0.5}, "max_ratio=2.0"),
+        (SearchConfig(), {"min_ratio": 1.5, "max_ratio": 1.0}, "max_ratio=1.0"),
+        (SearchConfig(), {"min_ratio": 0.0, "max_ratio": math.nan}, "max_ratio=nan"),
+        *((SearchConfig(), {"length_penalty": alpha}, "-10 to 10") for alpha in (math.nan, -10.5, 1e3)),
+        *((SamplingConfig(), {"n_samples": n}, "10000") for n in (0, 10_001)),
+        *((SamplingConfig(), {"temperature": t}, "1e-05") for t in (0.0, -1.0, math.inf, math.nan)),
+        (SamplingConfig(), {"top_k": -1}, "0"),
+        *((SamplingConfig(), {"top_p": p}, "more than 0 and at most 1") for p in (0.0, 1.1, math.nan)),
+        (SamplingConfig(), {"seed": -1}, "0"),
+    ],
+)
+def test_settings_that_find_nothing_are_refused_with_the_value_and_the_remedy(
+    config: Any, changes: dict[str, Any], word: str
+) -> None:
+    name, value = next(iter(changes.items()))
+    with pytest.raises(ValueError, match=f"^{name}={value}: give .*{re.escape(word)}"):
+        replace(config, **changes)
+
+
+# rules
+
+
+def test_nothing_ends_before_its_least() -> None:
+    log_probs = torch.zeros(2, 1, 7)
+    Constraint([Bounds(1, 5), Bounds(3, 5)], CPU).apply(log_probs, torch.full((2, 1, 1), 4))
+    assert log_probs[:, 0, EOS_ID].tolist() == [0.0, NEVER]
+
+
+@given(
+    rows=st.lists(
+        st.tuples(st.integers(0, 6), st.integers(1, 8), st.lists(st.integers(4, 6), max_size=4).map(tuple)),
+        min_size=1,
+        max_size=4,
+    ),
+    ngram=st.integers(0, 3),
+    width=st.integers(1, 3),
+    data=st.data(),
+)
+def test_what_is_allowed_is_what_the_rules_say_and_keeps_its_probability(
+    rows: list[tuple[int, int, Ids]], ngram: int, width: int, data: st.DataObject
+) -> None:
+    tree, config = Tree(7), SearchConfig(no_repeat_ngram=ngram)
+    bounds, prefixes = [Bounds(least, most) for least, most, _ in rows], [row[-1] for row in rows]
+    constraint = Constraint(bounds, CPU, prefixes, ngram)
+    t = data.draw(st.integers(0, constraint.longest - 1))
+    said = [
+        [(*prefix, *data.draw(st.tuples(*[st.integers(4, 6)] * t)))[:t] for _ in range(width)] for prefix in prefixes
+    ]  # as rows do that have kept the rules so far
+    kept = [tree.log_probs((row,), ids) for row, sentence in enumerate(said) for ids in sentence]
+    full = torch.tensor([[log_probs.get(token, NEVER) for token in range(7)] for log_probs in kept])
+    found = full.view(len(rows), width, 7).clone()
+    constraint.apply(found, torch.tensor(said).view(len(rows), width, t).long())
+    for row, sentence in enumerate(said):
+        for place, ids in enumerate(sentence):
+            expected = tree.allowed((row,), ids, config, bounds[row], prefixes[row])
+            ours = {token: p for token, p in enumerate(found[row, place].tolist()) if p > NEVER}
+            assert ours == pytest.approx(expected), (row, place)
+
+
+def test_sentences_that_go_on_keep_their_own_rules() -> None:
+    bounds = [Bounds(0, 9), Bounds(2, 3), Bounds(1, 9)]
+    prefixes = [[4], [5, 6], []]
+    constraint = Constraint(bounds, CPU, prefixes)
+    constraint.select(torch.tensor([1, 2]))
+    log_probs = torch.zeros(2, 1, 7)
+    constraint.apply(log_probs, torch.zeros(2, 1, 0).long())
+    assert constraint.most.tolist() == [3, 9]
+    assert log_probs[0, 0].isfinite().nonzero()[:, 0].tolist() == [5]
+    assert log_probs[1, 0].tolist() == [0, 0, 0, -math.inf, 0, 0, 0]
+    constraint.select(torch.tensor([1]))
+    log_probs = torch.zeros(1, 1, 7)
+    constraint.apply(log_probs, torch.full((1, 1, 1), 4))
+    assert log_probs.isfinite().all()
+
+
+# beam search
+
+
+def same(found: list[Hypothesis], expected: list[Hypothesis]) -> bool:
+    close = [score for _, score in found] == pytest.approx([score for _, score in expected], abs=1e-4)
+    return close and [ids for ids, _ in found] == [ids for ids, _ in expected]
+
+
+@penalised
+@pytest.mark.parametrize(("vocab", "bounds"), [(7, up_to(4, 1, 3, 2, 4)), (5, up_to(6, 3, 1, 5, 4))])
+def test_a_beam_wider_than_the_tree_finds_every_sequence(
+    vocab: int, bounds: list[Bounds], config: SearchConfig
+) -> None:
+    tree = Tree(vocab, seed=1)
+    config = replace(config, beam_size=100)
+    found = beam_search(tree, SRC, bounds, config)
+    for row, source in enumerate(SOURCES):
+        assert same(found[row], tree.all_translations(source, config, bounds[row]))
+
+
+@penalised
+@pytest.mark.parametrize("ngram", [0, 1, 2, 3])
+def test_nor_is_anything_lost_or_added_by_rules(ngram: int, config: SearchConfig) -> None:
+    bounds = [Bounds(2, 4), Bounds(0, 2), Bounds(1, 3), Bounds(3, 4), Bounds(2, 3)]
+    tree, config = Tree(7, seed=2), replace(config, beam_size=100, no_repeat_ngram=ngram)
+    found = beam_search(tree, SRC, bounds, config, PREFIXES)
+    for row, source in enumerate(SOURCES):
+        assert same(found[row], tree.all_translations(source, config, bounds[row], PREFIXES[row])), row
+
+
+@penalised
+@pytest.mark.parametrize("width", [1, 2, 3, 5])
+def test_stopping_early_loses_nothing(width: int, config: SearchConfig) -> None:
+    bounds, config = up_to(9, 12, 5, 1, 8), replace(config, beam_size=width)
+    saved = 0
+    for seed in range(6):
+        tree = Tree(8, seed, eos=1.0)
+        found = beam_search(tree, SRC, bounds, config)
+        saved += 12 - len(tree.steps)
+        for row, source in enumerate(SOURCES):
+            assert same(found[row], tree.patient_beam(source, config, bounds[row])), (seed, row)
+    assert saved > 0 or config.length_penalty >= 1  # such a penalty leaves hope to the end
+
+
+@settings(max_examples=60)
+@given(
+    seed=st.integers(0, 99),
+    eos=st.sampled_from([-2.0, 0.0, 2.0]),
+    vocab=st.integers(5, 9),
+    rows=st.lists(
+        st.tuples(st.integers(0, 4), st.integers(0, 8), st.integers(1, 9), st.lists(st.integers(4, 8), max_size=3)),
+        min_size=1,
+        max_size=4,
+    ),
+    config=st.builds(
+        SearchConfig,
+        beam_size=st.integers(1, 6),
+        length_penalty=st.floats(-1.5, 2.5),
+        normalization=st.sampled_from(["gnmt", "length"]),
+        no_repeat_ngram=st.integers(0, 3),
+    ),
+)
+def test_it_is_the_patient_search_whatever_is_asked(
+    seed: int, eos: float, vocab: int, rows: list[tuple[int, int, int, list[int]]], config: SearchConfig
+) -> None:
+    tree = Tree(vocab, seed, eos)
+    src = sources(*(row[0] for row in rows), seed=seed)
+    bounds = [Bounds(min(least, most - 1), most) for _, least, most, _ in rows]
+    prefixes = [tuple(min(token, vocab - 1) for token in row[-1]) for row in rows]
+    found = beam_search(tree, src, bounds, config, prefixes)
+    for row, n_best in enumerate(found):
+        ours, theirs = (
+            [score for _, score in hypotheses]
+            for hypotheses in (n_best, tree.patient_beam(real(src[row]), config, bounds[row], prefixes[row]))
+        )
+        assert ours == pytest.approx(theirs, abs=1e-4)
+        assert len({tuple(ids) for ids, _ in n_best}) == len(n_best)
+
+
+@penalised
+def test_fewer_that_must_be_the_best_are_found_sooner(config: SearchConfig) -> None:
+    bounds, config = up_to(9, 12, 5, 1, 8), replace(config, beam_size=5)
+    spoken = []
+    for wanted in (1, 3, 5, 9, None):
+        spoken.append(0)
+        for seed in range(4):
+            tree = Tree(8, seed, eos=1.0)
+            found = beam_search(tree, SRC, bounds, config, n_best=wanted)
+            spoken[-1] += sum(map(len, tree.steps))
+            for row, source in enumerate(SOURCES):
+                assert same(found[row][:wanted], tree.patient_beam(source, config, bounds[row])[:wanted])
+    assert spoken == sorted(spoken)
+    assert spoken[0] < spoken[-1] or config.length_penalty > 1
+    assert spoken[2] == spoken[3] == spoken[4]
+
+
+@pytest.mark.parametrize("alpha", [0.0, -0.8])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_beam_of_one_is_greedy_where_nothing_is_won_by_length(seed: int, alpha: float) -> None:
+    """With α > 0 it goes on behind a </s>, in the hope that the penalty of a longer translation makes good."""
+    config, bounds = SearchConfig(1, length_penalty=alpha), up_to(9, 12, 5, 1, 8)
+    for model in (Tree(8, seed), lively(MODEL, 20, 23, seed)):
+        best = [n_best[0] for n_best in beam_search(model, SRC, bounds, config)]  # type: ignore[misc]
+        assert same(best, greedy_search(model, SRC, bounds, config))  # type: ignore[misc]
+
+
+def test_a_step_reads_one_token_a_row_and_whoever_has_finished_leaves() -> None:
+    tree, width = Tree(9, eos=-100.0), 3
+    beam_search(tree, SRC, up_to(6, 9, 4, 8, 7), SearchConfig(width))
+    assert tree.starts == [5]
+    assert [len(tokens) for tokens in tree.steps] == [5, 15, 15, 15, 12, 12, 9, 6, 3]
+    assert tree.steps[0] == [BOS_ID] * 5
+
+
+@pytest.mark.parametrize("config", [SearchConfig(4), SearchConfig(4, no_repeat_ngram=2)], ids=["free", "no repeats"])
+def test_company_and_order_do_not_matter_to_a_beam(config: SearchConfig) -> None:
+    model = lively(MODEL, 20, 23)
+    bounds = [Bounds(3, 9), Bounds(0, 12), Bounds(4, 5), Bounds(2, 7), Bounds(1, 8)]
+    together = beam_search(model, SRC, bounds, config, PREFIXES)
+    order = [3, 0, 4, 2, 1]
+    shuffled = beam_search(model, SRC[order], [bounds[i] for i in order], config, [PREFIXES[i] for i in order])
+    for place, row in enumerate(order):
+        assert same(shuffled[place], together[row])
+        alone = beam_search(model, torch.tensor([SOURCES[row]]), [bounds[row]], config, [PREFIXES[row]])
+        assert same(alone[0], together[row])
+    assert len({tuple(n_best[0].ids) for n_best in together}) == len(SRC)
+
+
+def test_a_source_is_read_once_and_never_copied_for_a_beam(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = lively(MODEL, 20, 23)
+    read: list[int] = []
+    shapes: list[tuple[int, int]] = []
+    encode, step = model.encode, model.step
+
+    def watched_encode(src: Tensor) -> Tensor:
+        read.append(len(src))
+        return encode(src)
+
+    def watched_step(tokens, state):  # type: ignore[no-untyped-def]
+        shapes.append((len(state.source[0].key), len(tokens)))
+        return step(tokens, state)
+
+    monkeypatch.setattr(model, "encode", watched_encode)
+    monkeypatch.setattr(model, "step", watched_step)
+    beam_search(model, SRC, up_to(9, 12, 5, 7, 8), SearchConfig(4))
+    assert read == [5]
+    assert shapes[0] == (5, 5)
+    assert shapes[1] == (5, 20)
+    assert all(rows == 4 * sentences for sentences, rows in shapes[1:])
+    assert shapes[-1][0] < 5
+
+
+def test_an_end_that_is_as_likely_as_going_on_is_an_end() -> None:
+    class Even(Tree):
+        def logits(self, source: Ids, said: Ids) -> list[float]:  # noqa: ARG002
+            return [0.0] * self.vocab
+
+    (found,) = beam_search(Even(5), SRC[:1], up_to(3), SearchConfig(1, 0.0))
+    assert found[0].ids == []
+
+
+ways = pytest.mark.parametrize("few", [0, 2**17], ids=["short way", "topk"])
+
+
+def check(values: Tensor, k: int) -> None:
+    """The same values, largest first, and k different places that hold them."""
+    best, places = largest(values, k)
+    assert best.equal(values.topk(k).values)
+    assert values.gather(1, places).equal(best)
+    assert all(len(set(row)) == k for row in places.tolist())
+
+
+@ways
+@given(
+    rows=st.integers(1, 4),
+    width=st.integers(1, 700),
+    k=st.integers(1, 9),
+    levels=st.sampled_from([2, 5, 1000]),
+    never=st.sampled_from([0.0, 0.5, 0.99, 1.0]),
+    seed=st.integers(0, 999),
+)
+def test_it_is_topk_whatever_the_shape_and_however_many_are_equal(
+    few: int, rows: int, width: int, k: int, levels: int, never: float, seed: int
+) -> None:
+    draw = torch.Generator().manual_seed(seed)
+    values = torch.randint(levels, (rows, width), generator=draw).float()
+    values[torch.rand(rows, width, generator=draw) < never] = float("-inf")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(beam, "_FEW", few)
+        check(values, min(k, width))
+
+
+@pytest.mark.gpu
+def test_on_cuda_it_is_topk_too() -> None:
+    check(torch.randn(20, 16_000, device="cuda"), 4)
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=80))
+def test_whoever_is_under_way_stays_in_order(over: list[bool]) -> None:
+    stay = drop_finished(torch.tensor(over))
+    alive = [i for i, is_over in enumerate(over) if not is_over]
+    if stay is None:
+        assert batch_height(len(alive)) >= len(over)
+        return
+    kept = stay.tolist()
+    assert kept == sorted(set(kept))
+    assert set(alive) <= set(kept)
+    assert len(kept) == batch_height(len(alive)) < len(over)
+
+
+def test_heights_are_few_and_close() -> None:
+    heights = [batch_height(n) for n in range(1, 1025)]
+    assert all(n <= height <= 1.25 * n for n, height in enumerate(heights, 1))
+    assert len(set(heights)) < 40
+    assert heights[:16] == [1, 2, 3, 4, 5, 6, 7, 8, 10, 10, 12, 12, 14, 14, 16, 16]
+
+
+# greedy search, and any other choice token by token
+
+
+@pytest.mark.parametrize("ngram", [0, 1, 2])
+@pytest.mark.parametrize("alpha", [0.0, 0.6])
+@pytest.mark.parametrize("seed", range(4))
+def test_each_token_is_the_likeliest_that_may_follow_those_before_it(seed: int, alpha: float, ngram: int) -> None:
+    tree, config = Tree(vocab=9, seed=seed), SearchConfig(length_penalty=alpha, no_repeat_ngram=ngram)
+    nothing: list[Ids] = [()] * len(SRC)
+    for bounds, prefixes in (FREE, nothing), (RULED, PREFIXES):
+        found = greedy_search(tree, SRC, bounds, config, prefixes)
+        expected = [tree.greedy(*row) for row in zip(SOURCES, [config] * len(SRC), bounds, prefixes, strict=True)]
+        assert [ids for ids, _ in found] == [ids for ids, _ in expected]
+        assert [score for _, score in found] == pytest.approx([score for _, score in expected], abs=1e-5)
+    assert greedy_search(tree, SRC, FREE, config) == greedy_search(tree, SRC, FREE, config, nothing)
+
+
+def by_rank(log_probs: Tensor, _sentences: Tensor, _t: int) -> Tensor:
+    """Row r says what is the r-th likeliest of what it may say, or the least likely."""
+    ranked = log_probs.argsort(-1, descending=True)
+    last = (log_probs > NEVER).sum(-1) - 1
+    return ranked.gather(-1, torch.minimum(torch.arange(log_probs.size(1)), last)[..., None])[..., 0]
+
+
+def ranked(tree: Tree, source: Ids, rank: int, config: SearchConfig, bounds: Bounds, prefix: Ids) -> Hypothesis:
+    said: list[int] = []
+    total = 0.0
+    while EOS_ID not in said:
+        log_probs = tree.allowed(source, tuple(said), config, bounds, prefix)
+        ranked = sorted(log_probs, key=log_probs.__getitem__, reverse=True)
+        said.append(ranked[min(rank, len(ranked) - 1)])
+        total += log_probs[said[-1]]
+    return Hypothesis(said[:-1], total / config.penalty(len(said)))
+
+
+@pytest.mark.parametrize("ngram", [0, 1, 2])
+@pytest.mark.parametrize("seed", range(3))
+def test_each_row_goes_its_own_way_by_the_rules_of_its_sentence(seed: int, ngram: int) -> None:
+    tree, config = Tree(8, seed, eos=1.0), SearchConfig(length_penalty=0.6, no_repeat_ngram=ngram)
+    found = decode(tree, SRC, RULED, config, by_rank, 3, PREFIXES)
+    for row, hypotheses in enumerate(found):
+        for rank, ours in enumerate(hypotheses):
+            theirs = ranked(tree, SOURCES[row], rank, config, RULED[row], PREFIXES[row])
+            assert ours.ids == theirs.ids
+            assert ours.score == pytest.approx(theirs.score, abs=1e-5)
+        assert len(hypotheses) == 3
+
+
+class Nobody(Tree):
+    """Says what no number is."""
+
+    def step(self, tokens: Tensor, state: TreeState) -> tuple[Tensor, TreeState]:
+        logits, state = super().step(tokens, state)
+        return logits * math.nan, state
+
+
+def test_what_is_no_number_is_no_translation() -> None:
+    told = r"^the network's probabilities are not finite numbers: use precision fp32"
+    with pytest.raises(ValueError, match=told):
+        greedy_search(Nobody(8), SRC, RULED, SearchConfig())
+    with pytest.raises(ValueError, match=told):
+        sample(Nobody(8), SRC, RULED, SearchConfig(), SamplingConfig(n_samples=2), range(len(SRC)))
+    with pytest.raises(ValueError, match=told):
+        beam_search(Nobody(8), SRC, RULED, SearchConfig(beam_size=2))
+
+
+def test_a_sentence_leaves_with_the_last_of_its_rows() -> None:
+    tree, config = Tree(8, eos=1.0), SearchConfig()
+    found = decode(tree, SRC, up_to(6, 9, 4, 8, 7), config, by_rank, 3)
+    longest = [max(len(ids) + 1 for ids, _ in hypotheses) for hypotheses in found]
+    assert tree.starts == [len(SRC)]
+    assert tree.steps[0] == [BOS_ID] * 3 * len(SRC)
+    assert [len(step) for step in tree.steps] == [
+        3 * sum(length > t for length in longest) for t in range(max(longest))
+    ]
+    assert len({*longest}) > 2
+    assert any(len(ids) + 1 < longest[0] for ids, _ in found[0])  # a row that waits for others
+
+
+# sampling
+
+
+def draw(tree: Tree, sampling: SamplingConfig, bounds: list[Bounds], row: int = 0) -> Counter[Ids]:
+    """How often each translation of a source is drawn."""
+    found = sample(tree, SRC[row : row + 1], bounds, PLAIN, sampling, [row])[0]
+    assert len(found) == sampling.n_samples
+    return Counter(tuple(ids) for ids, _ in found)
+
+
+def sharpened(log_probs: dict[int, float], temperature: float) -> dict[int, float]:
+    """The softmax of log-probabilities over the temperature."""
+    weights = {token: math.exp(log_prob / temperature) for token, log_prob in log_probs.items()}
+    return {token: weight / sum(weights.values()) for token, weight in weights.items()}
+
+
+@pytest.mark.parametrize("temperature", [0.6, 1.0, 1.5])
+def test_whole_translations_are_drawn_by_the_product_of_their_tokens(temperature: float) -> None:
+    tree, bounds = Tree(7, seed=3), Bounds(0, 4)
+    probs: dict[Ids, float] = {}
+    open_ends: list[tuple[Ids, float]] = [((), 1.0)]
+    while open_ends:
+        said, p = open_ends.pop()
+        for token, q in sharpened(tree.allowed(SOURCES[0], said, PLAIN, bounds), temperature).items():
+            if token == EOS_ID:
+                probs[said] = p * q
+            else:
+                open_ends.append(((*said, token), p * q))
+    assert len(probs) == 1 + 3 + 9 + 27
+    assert_drawn_by(draw(tree, SamplingConfig(4000, temperature), [bounds]), probs)
+
+
+def test_two_samples_and_two_sentences_know_nothing_of_each_other() -> None:
+    tree = Tree(6, seed=4)
+    src = SRC[:1].expand(400, -1)  # one sentence under many numbers
+    found = sample(tree, src, up_to(2) * 400, PLAIN, SamplingConfig(2), range(400))
+    firsts = sharpened(tree.log_probs(SOURCES[0], ()), 1.0)
+    by_ids = {() if token == EOS_ID else (token,): p for token, p in firsts.items()}
+    pairs = {
+        (*sorted([(*a, EOS_ID)[0], (*b, EOS_ID)[0]]),): p * q * (1 if a == b else 2)
+        for a, p in by_ids.items()
+        for b, q in by_ids.items()
+    }
+    drawn = Counter((*sorted((*ids, EOS_ID)[0] for ids, _ in two),) for two in found)
+    assert_drawn_by(drawn, pairs)
+
+
+LOG_PROBS = torch.tensor([[0.1, 0.3, 0.05, 0.25, 0.2, 0.1]], dtype=torch.float64).log()
+
+
+def kept(sampling: SamplingConfig, log_probs: Tensor = LOG_PROBS) -> list[set[int]]:
+    """The tokens of each row that can be drawn."""
+    scores, tokens = candidates(log_probs, sampling)
+    return [set(row[score > -math.inf].tolist()) for row, score in zip(tokens, scores, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("top_k", "expected"), [(0, {*range(6)}), (1, {1}), (3, {1, 3, 4}), (6, {*range(6)}), (99, {*range(6)})]
+)
+def test_top_k_keeps_the_k_likeliest(top_k: int, expected: set[int]) -> None:
+    assert kept(SamplingConfig(top_k=top_k)) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("top_p", "expected"),
+    [
+        (0.01, {1}),
+        (0.29, {1}),
+        (0.31, {1, 3}),  # the one that crosses p is in
+        (0.54, {1, 3}),
+        (0.56, {1, 3, 4}),
+        (0.94, {0, 1, 3, 4, 5}),
+        (0.96, {*range(6)}),
+        (1.0, {*range(6)}),
+    ],
+)
+def test_the_nucleus_is_the_smallest_set_that_reaches_p(top_p: float, expected: set[int]) -> None:
+    assert kept(SamplingConfig(top_p=top_p)) == [expected]
+
+
+@pytest.mark.parametrize("top_p", [0.05, 0.3, 0.7, 0.95, 0.999])
+@pytest.mark.parametrize("scale", [0.1, 1.0, 4.0])
+def test_a_nucleus_of_many_tokens_is_found_as_by_sorting_all(top_p: float, scale: float) -> None:
+    draw = torch.Generator().manual_seed(0)
+    log_probs = (scale * torch.randn(7, 3000, generator=draw)).log_softmax(-1)
+    for row, tokens in enumerate(kept(SamplingConfig(top_p=top_p), log_probs)):
+        order = np.argsort(-log_probs[row].numpy(), kind="stable")
+        sums = np.cumsum(log_probs[row].double().exp().numpy()[order])
+        assert tokens == {*order[: int((sums < top_p).sum()) + 1].tolist()}
+
+
+def test_what_is_cut_off_is_never_drawn_and_the_rest_by_its_share() -> None:
+    tree = Tree(12, seed=5)
+    probs = tree.log_probs(SOURCES[0], ())
+    best = sorted(probs, key=lambda token: -probs[token])[:3]
+    found = draw(tree, SamplingConfig(1000, top_k=3), up_to(2))
+    assert_drawn_by(found, {() if token == EOS_ID else (token,): math.exp(probs[token]) for token in best})
+
+
+def test_every_number_has_its_token_and_none_falls_on_what_cannot_be() -> None:
+    probs = torch.tensor([0.0, 0.25, 0.0, 0.5, 0.25, 0.0])
+    below_one = math.nextafter(1.0, 0.0)
+    draws = [0.0, 0.2, 0.25, 0.6, 0.75, below_one]
+    chosen = inverse_cdf(probs.expand(6, -1), torch.tensor(draws, dtype=torch.float64))
+    assert chosen.tolist() == [1, 1, 3, 3, 4, 4]
+
+
+def test_nor_does_a_sum_that_is_made_in_parallel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There the sums of two neighbours are rounded apart, so that one may grow, or shrink, where nothing is added."""
+    cumsum = Tensor.cumsum
+
+    def unsteady(self: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
+        return cumsum(self, dim, dtype=dtype) + 1e-6 * (self == 0)
+
+    monkeypatch.setattr(Tensor, "cumsum", unsteady)
+    probs = torch.tensor([0.0, 0.5, 0.0, 0.0, 0.5, 0.0])
+    draws = [0.0, 0.5, 0.5 + 5e-7, math.nextafter(1.0, 0.0)]
+    assert inverse_cdf(probs.expand(4, -1), torch.tensor(draws, dtype=torch.float64)).tolist() == [1, 4, 4, 4]
+
+
+def test_small_probabilities_behind_large_ones_are_not_lost() -> None:
+    probs = torch.full((1, 30001), 1e-9)
+    probs[0, 0] = 1 - 3e-5
+    sums = np.cumsum(probs[0].double().numpy())
+    for number in np.linspace(1 - 2.9e-5, 1, 50, endpoint=False):
+        chosen = inverse_cdf(probs, torch.tensor([number], dtype=torch.float64)).item()
+        assert chosen == np.searchsorted(sums, number * sums[-1], side="right")
+
+
+def test_company_and_order_do_not_matter_to_what_is_drawn() -> None:
+    model, config, sampling = lively(MODEL, 20, 23), PLAIN, SamplingConfig(4, top_p=0.95)
+    together = sample(model, SRC, FREE, config, sampling, NUMBERS)
+    order = [3, 0, 4, 2, 1]
+    shuffled = sample(model, SRC[order], [FREE[i] for i in order], config, sampling, order)
+    for place, row in enumerate(order):
+        alone = sample(model, torch.tensor([SOURCES[row]]), FREE[row : row + 1], config, sampling, [row])[0]
+        for found in (shuffled[place], alone):
+            assert [ids for ids, _ in found] == [ids for ids, _ in together[row]]
+            assert [score for _, score in found] == pytest.approx([score for _, score in together[row]], abs=1e-4)
+    assert len({len(ids) for n_best in together for ids, _ in n_best}) > 3
+
+
+def test_a_sample_does_not_depend_on_how_many_are_drawn_or_how_long_others_may_be() -> None:
+    tree = Tree(9, eos=-1.0)
+    few = sample(tree, SRC[:1], up_to(5), PLAIN, SamplingConfig(2), [7])[0]
+    many = sample(tree, SRC, up_to(5, 12, 3, 4, 9), PLAIN, SamplingConfig(6), [7, 0, 1, 2, 3])[0]
+    assert {(*ids,) for ids, _ in few} <= {(*ids,) for ids, _ in many}
+
+
+def test_other_seeds_and_numbers_draw_otherwise_and_the_same_ones_the_same() -> None:
+    tree, src = Tree(60, eos=-9.0), SRC[:1]
+
+    def drawn(seed: int, number: int) -> Ids:
+        return (*sample(tree, src, up_to(12), PLAIN, SamplingConfig(seed=seed), [number])[0][0].ids,)
+
+    outcomes = {(seed, number): drawn(seed, number) for seed in range(5) for number in (0, 1, 2, 2**40)}
+    assert len({*outcomes.values()}) == 20
+    assert all(drawn(*key) == ids for key, ids in outcomes.items())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_without_warmth_it_is_greedy(seed: int) -> None:
+    for model in (Tree(8, seed), lively(MODEL, 20, 23, seed)):
+        greedy = greedy_search(model, SRC, FREE, PLAIN)  # type: ignore[misc]
+        for sampling in (
+            SamplingConfig(2, temperature=1e-4),
+            SamplingConfig(2, top_k=1),
+            SamplingConfig(2, top_p=1e-6),
+        ):
+            found = sample(model, SRC, FREE, PLAIN, sampling, NUMBERS)  # type: ignore[misc]
+            for best, drawn in zip(greedy, found, strict=True):
+                assert [ids for ids, _ in drawn] == [best.ids] * 2
+                assert drawn[0].score == pytest.approx(best.score, abs=1e-4)
+
+
+def rules(ngram: int = 0) -> tuple[list[Bounds], list[Ids], SearchConfig]:
+    """What constrains five sentences: bounds, prefixes (one longer than its bounds) and no repetition."""
+    bounds = [Bounds(2, 5), Bounds(0, 2), Bounds(3, 4), Bounds(1, 9), Bounds(0, 3)]
+    return bounds, [(), (4,), (5, 4, 4, 6, 6), (6, 6), ()], SearchConfig(length_penalty=0.7, no_repeat_ngram=ngram)
+
+
+@pytest.mark.parametrize("temperature", [0.5, 3.0])
+@pytest.mark.parametrize("ngram", [0, 1, 2])
+def test_rules_are_kept_and_scores_are_the_models_own(ngram: int, temperature: float) -> None:
+    bounds, prefixes, config = rules(ngram)
+    tree = Tree(8, seed=6, forbidden=3.0)
+    found = sample(tree, SRC, bounds, config, SamplingConfig(30, temperature), NUMBERS, prefixes)
+    for row, source in enumerate(SOURCES):
+        possible = {(*ids,): score for ids, score in tree.all_translations(source, config, bounds[row], prefixes[row])}
+        for ids, score in found[row]:
+            assert score == pytest.approx(possible[(*ids,)], abs=1e-4)
+        assert all((*ids,)[: len(prefixes[row])] == prefixes[row] for ids, _ in found[row])
+        assert ngram == 0 or row == 2 or not any(repeats((*ids,)[len(prefixes[row]) :], ngram) for ids, _ in found[row])
+    assert len({len(ids) for ids, _ in found[3]}) > 2
+
+
+# ensembles
+
+
+CONFIG = SearchConfig(3)
+
+
+def by_greed(model: Searchable[Any]) -> list[list[Hypothesis]]:
+    return [[best] for best in greedy_search(model, SRC, FREE, CONFIG)]
+
+
+def by_beam(model: Searchable[Any]) -> list[list[Hypothesis]]:
+    return beam_search(model, SRC, FREE, CONFIG)
+
+
+def by_draws(model: Searchable[Any]) -> list[list[Hypothesis]]:
+    return sample(model, SRC, FREE, CONFIG, SamplingConfig(4), range(5))
+
+
+searches = pytest.mark.parametrize("search", [by_greed, by_beam, by_draws])
+
+
+either_model = pytest.mark.parametrize("model", [Tree(9), lively(MODEL, 20, 23)], ids=["tree", "transformer"])
+
+
+def assert_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> None:
+    for ours, theirs in zip(found, expected, strict=True):
+        assert [ids for ids, _ in ours] == [ids for ids, _ in theirs]
+        assert [score for _, score in ours] == pytest.approx([score for _, score in theirs], abs=1e-4)
+
+
+@searches
+@either_model
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_models_that_agree_say_what_each_of_them_says(search, model: Searchable[Any], n: int) -> None:  # type: ignore[no-untyped-def]
+    assert_same(search(Ensemble([model] * n)), search(model))
+
+
+class Mean(Tree):
+    """The tree whose probabilities are the mean of those of other trees."""
+
+    def __init__(self, trees: Sequence[Tree]) -> None:
+        super().__init__(trees[0].vocab)
+        self.trees = trees
+
+    def logits(self, source: Ids, said: Ids) -> list[float]:
+        probs = [torch.tensor(tree.logits(source, said), dtype=torch.float64).softmax(-1) for tree in self.trees]
+        return torch.stack(probs).mean(0).log().tolist()
+
+
+@searches
+def test_models_that_do_not_agree_are_the_mean_of_their_probabilities(search) -> None:  # type: ignore[no-untyped-def]
+    trees = [Tree(9, seed=1), Tree(9, seed=2, eos=1.0), Tree(9, seed=3, forbidden=1.0)]
+    found = search(Ensemble(trees))
+    assert_same(found, search(Mean(trees)))
+    assert all(found != search(tree) for tree in trees)
+
+
+def test_a_wide_beam_finds_every_translation_with_the_mean_of_the_probabilities() -> None:
+    trees, bounds, config = [Tree(7, seed=1), Tree(7, seed=2)], [Bounds(1, 4)] * 5, SearchConfig(60)
+    expected = [Mean(trees).all_translations(real(row), config, bounds[0]) for row in SRC]
+    assert_same(beam_search(Ensemble(trees), SRC, bounds, config), expected)
+
+
+# texts in, translations out
+
+
+GREEDY, BEAM = SearchConfig(beam_size=1, max_length=8), SearchConfig(beam_size=3, max_length=8)
+LINE = TEXT.src[0]
+
+
+WORD = 4  # what Echo says for what it does not know
+
+
+either = pytest.mark.parametrize("search", [GREEDY, BEAM], ids=["greedy", "beam"])
+
+
+def translator(
+    search: SearchConfig = GREEDY, window: int = 48, model: Transformer | None = None, longest: int = 48
+) -> Translator:
+    return Translator(model or translating(), tokenizers(), "en", search, window, longest, CPU)
+
+
+def n_tokens(text: str) -> int:
+    return len(tokenizers().src.encode([text])[0])
+
+
+def watch_sources(monkeypatch: pytest.MonkeyPatch, model: Searchable[Any]) -> list[Tensor]:
+    """Grows by each batch that the model reads."""
+    read: list[Tensor] = []
+    start = model.start
+
+    def watched(src: Tensor) -> TransformerState:
+        read.append(src)
+        return start(src)
+
+    monkeypatch.setattr(model, "start", watched)
+    return read
+
+
+@either
+def test_every_text_gets_its_own_translation_in_any_company(
+    search: SearchConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = [*TEXT.src[:2], TEXT.src[3] + TEXT.src[40], "寺", *TEXT.src[90:92]]
+    ours = translator(search)
+    alone = [ours.translate([text])[0] for text in texts]
+    together = ours.translate(texts)
+    monkeypatch.setattr(Translator, "tokens_per_batch", 60)
+    in_small_batches = ours.translate(texts[::-1])[::-1]
+    for found in (together, in_small_batches):
+        assert [t.text for t in found] == [t.text for t in alone]
+        assert [t.score for t in found] == pytest.approx([t.score for t in alone], abs=1e-3)
+    assert len({round(t.score, 2) for t in alone}) == len(texts)  # none could stand in another's place
+
+
+class EchoState(NamedTuple):
+    src: Tensor
+    t: int
+
+    def select(self, rows: Tensor) -> "EchoState":
+        return self._replace(src=self.src[rows.flatten()])
+
+
+class Echo:
+    """Searchable: says the ids that it reads."""
+
+    def start(self, src: Tensor) -> EchoState:
+        return EchoState(src.masked_fill(src == UNK_ID, WORD), 0)
+
+    def step(self, _tokens: Tensor, state: EchoState) -> tuple[Tensor, EchoState]:
+        return 9.0 * F.one_hot(state.src[:, state.t], len(tokenizers().tgt)), state._replace(t=state.t + 1)
+
+
+@settings(max_examples=40)
+@given(
+    texts=st.lists(st.text("京都に古い寺がある。 \u3000😀", max_size=12), max_size=9),
+    width=st.integers(1, 3),
+    budget=st.sampled_from([1, 30, 8192]),
+)
+def test_any_list_of_texts_keeps_its_order_and_each_is_told_of_once(texts: list[str], width: int, budget: int) -> None:
+    progress: list[int] = []
+    ours = Translator(Echo(), tokenizers(), "en", SearchConfig(width, 0.0), 99, 99, CPU)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Translator, "tokens_per_batch", budget)
+        found = ours.translate(texts, progress.append)
+    assert sum(progress) == len(found) == len(texts)
+    for text, translation in zip(texts, found, strict=True):
+        if translation.n_pieces:
+            ids = [i if i != UNK_ID else WORD for i in tokenizers().src.encode([text])[0]]
+            assert translation.candidates[0].tokens == tokenizers().tgt.tokens(ids)
+        else:
+            assert not text.replace("😀", "").strip()
+            assert translation.text == (text if text.strip() else "")
+        assert translation.unknown == (not translation.n_pieces and bool(text.strip()))
+
+
+def test_blank_texts_stay_empty_and_what_is_unknown_comes_back() -> None:
+    found = translator().translate(["", LINE, "   ", "😀", "\u3000", " 😀😀 ", "😀寺"])
+    assert [t.text for t in found if not t.n_pieces] == ["", "", "😀", "", " 😀😀 "]
+    assert [t.unknown for t in found] == [False, False, False, True, False, True, False]
+    assert [t.n_pieces for t in found] == [0, 1, 0, 0, 0, 0, 1]
+    assert [t.n_unknown for t in found] == [0, 0, 0, 1, 0, 1, 1]
+    assert all(t.score == 0 for t in found if not t.n_pieces)
+    assert found[1].text == translator().translate([LINE])[0].text
+    assert translator().translate([]) == []
+
+
+@pytest.mark.parametrize("sampling", [None, SamplingConfig(n_samples=3)], ids=["beam", "sampling"])
+def test_the_batches_keep_to_their_budget_longest_first(
+    sampling: SamplingConfig | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Translator, "tokens_per_batch", 120)
+    search = BEAM if sampling is None else GREEDY  # three rows a sentence, either way
+    ours = Translator(translating(), tokenizers(), "en", search, 48, 48, CPU, sampling)
+    read = watch_sources(monkeypatch, ours.model)
+    texts = [LINE, "寺", LINE + LINE, "橋", *TEXT.src[:9]]
+    ours.translate(texts)
+    assert all(3 * src.numel() <= 120 or len(src) == 1 for src in read)
+    assert all(3 * (src.numel() + src.size(1)) > 120 for src in read[:-1])  # and there is no room for one more
+    assert [src.size(1) for src in read] == sorted((src.size(1) for src in read), reverse=True)
+    assert sum(len(src) for src in read) == len(texts)
+    assert len(read) < len(texts)
+
+
+def test_what_is_drawn_for_a_text_does_not_depend_on_its_company(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [*TEXT.src[:6], "寺"]
+    ours = Translator(translating(), tokenizers(), "en", GREEDY, 48, 48, CPU, SamplingConfig(n_samples=3))
+    together = ours.translate(texts, n_best=3)
+    monkeypatch.setattr(Translator, "tokens_per_batch", 60)
+    apart = ours.translate(texts, n_best=3)
+    for a, b in zip(together, apart, strict=True):
+        assert sorted(c.text for c in a.candidates) == sorted(c.text for c in b.candidates)
+
+
+def test_each_sentence_of_a_long_text_has_draws_of_its_own() -> None:
+    sampling = SamplingConfig(n_samples=1)
+    ours = Translator(translating(), tokenizers(), "en", GREEDY, n_tokens(LINE) + 1, 48, CPU, sampling)
+    (found,) = ours.translate([LINE + LINE])
+    (alone,) = ours.translate([LINE])
+    assert found.n_pieces == 2
+    assert found.text != " ".join([alone.text, alone.text])
+
+
+def test_what_is_drawn_of_a_line_depends_on_its_number_in_the_whole_input() -> None:
+    ours = translator(model=translating())
+    ours.sampling = SamplingConfig(2, seed=5)
+    texts = [LINE, TEXT.src[7], LINE, TEXT.src[40]]
+    whole = ours.translate(texts, first=1)
+    in_chunks = ours.translate(texts[:1], first=1) + ours.translate(texts[1:], first=2)
+    assert [[c.text for c in found.candidates] for found in in_chunks] == [
+        [c.text for c in found.candidates] for found in whole
+    ]
+    assert whole[0].text != whole[2].text
+
+
+def test_of_a_long_text_each_sentence_is_translated_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    sentences = TEXT.src[:9]
+    window = 2 * max(n_tokens(sentence) for sentence in sentences) + 1
+    ours = translator(window=window)
+    read = watch_sources(monkeypatch, ours.model)
+    (found,) = ours.translate(["".join(sentences)])
+    assert found.lost_tokens == 0
+    assert found.n_pieces == sum(len(src) for src in read) == len(sentences)
+    assert max(src.size(1) for src in read) <= window
+
+    by_hand = [best for (best,) in ours.search_ids(tokenizers().src.encode(sentences))]
+    assert found.text == " ".join(tokenizers().tgt.decode([ids for ids, _ in by_hand]))
+    assert found.score == pytest.approx(sum(score for _, score in by_hand), abs=1e-3)
+
+
+def test_pieces_are_joined_as_the_target_language_joins_sentences() -> None:
+    spaced, unspaced = (
+        Translator(translating(), tokenizers(), lang, GREEDY, n_tokens(LINE) + 1, 48, CPU).translate([LINE * 2])[0].text
+        for lang in ("en", "ja")
+    )
+    half = translator().translate([LINE])[0].text
+    assert spaced == f"{half} {half}"
+    assert unspaced == half + half
+
+
+def test_a_text_that_just_fits_is_not_cut() -> None:
+    text = LINE + TEXT.src[50]
+    window = n_tokens(text) + 1
+    assert translator(window=window).translate([text])[0].n_pieces == 1
+    shortest = n_tokens(LINE) + n_tokens(TEXT.src[50])  # each with a beginning of its own
+    assert translator(window=min(window - 1, shortest)).translate([text])[0].n_pieces == 2
+
+
+def test_a_sentence_longer_than_the_window_says_what_it_loses(monkeypatch: pytest.MonkeyPatch) -> None:
+    endless = "京都に古い寺" * 20
+    ours = translator(window=16)
+    read = watch_sources(monkeypatch, ours.model)
+    found = ours.translate([endless + "。" + LINE, LINE])
+    assert found[0].lost_tokens == n_tokens(endless + "。") - 15
+    assert found[1].lost_tokens == 0
+    assert max(src.size(1) for src in read) == 16
+
+
+def test_a_sentence_of_which_nothing_is_known_stays_where_it_was() -> None:
+    ours = translator(window=n_tokens(LINE) + 1)
+    first, last = (found.text for found in ours.translate([LINE, TEXT.src[50]]))
+    (found,) = ours.translate([f"{LINE}😀😀！{TEXT.src[50]}"])
+    assert found.text == f"{first} 😀😀！ {last}"
+    assert (found.n_pieces, found.lost_tokens, found.unknown, found.n_unknown) == (3, 0, False, 1)
+    (emoji,) = ours.translate(["😀！" * 30])
+    assert (emoji.text, emoji.n_pieces, emoji.unknown) == ("😀！" * 30, 0, True)
+
+
+@pytest.mark.parametrize("pieces", [(LINE, "寺。"), ("寺。", LINE)], ids=["long first", "short first"])
+def test_a_long_text_is_done_when_its_last_piece_is(pieces: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever that is: the longest is searched first."""
+    ours = Translator(Echo(), tokenizers(), "en", SearchConfig(1, 0.0), n_tokens(LINE) + 1, 99, CPU)
+    between = "奈良。"
+    assert n_tokens(LINE) > n_tokens(between) > n_tokens("寺。")
+
+    def told() -> list[int]:
+        progress: list[int] = []
+        found = ours.translate(["".join(pieces), between], progress.append)
+        assert [translation.n_pieces for translation in found] == [2, 1]
+        return progress
+
+    assert told() == [0, 2]  # all in a batch
+    monkeypatch.setattr(Translator, "tokens_per_batch", 1)
+    assert told() == [0, 0, 1, 1]  # each in its own
+
+
+@pytest.mark.parametrize("n_best", [1, 2, 3, 9])
+def test_the_best_candidates_come_first_as_many_as_the_beam_has(n_best: int) -> None:
+    texts = TEXT.src[:5]
+    one = translator(BEAM).translate(texts)
+    for best, found in zip(one, translator(BEAM).translate(texts, n_best=n_best), strict=True):
+        assert len(found.candidates) == min(n_best, 3)
+        assert all(a.score >= b.score for a, b in pairwise(found.candidates))
+        assert (found.text, found.score) == (found.candidates[0].text, found.candidates[0].score)
+        assert found.text == best.text
+        assert found.score == pytest.approx(best.score, abs=1e-4)
+        assert len({tuple(candidate.tokens) for candidate in found.candidates}) == len(found.candidates)
+        for candidate in found.candidates:
+            assert "".join(candidate.tokens).replace("▁", " ").strip() == candidate.text
+
+
+def test_the_candidates_of_a_long_text_join_those_of_equal_rank() -> None:
+    ours = translator(BEAM, window=16)
+    (found,) = ours.translate(["".join(TEXT.src[:3])], n_best=2)
+    pieces = ours.translate(TEXT.src[:3], n_best=2)
+    assert found.n_pieces == 3
+    assert len(found.candidates) == 2
+    for rank, joined in enumerate(found.candidates):
+        parts = [piece.candidates[rank] for piece in pieces]
+        assert joined.text == " ".join(part.text for part in parts)
+        assert joined.tokens == [token for part in parts for token in part.tokens]
+        assert joined.score == pytest.approx(sum(part.score for part in parts), abs=1e-3)
+
+
+def test_where_a_piece_has_fewer_candidates_its_last_stands_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = translator(BEAM, window=n_tokens(LINE) + 1)
+    found = [[Hypothesis([18], -1.0), Hypothesis([19], -2.0), Hypothesis([20], -4.0)], [Hypothesis([21], -8.0)]]
+    monkeypatch.setattr(ours, "search_ids", lambda *_: found)
+    (joined,) = ours.translate([LINE * 2], n_best=3)
+    assert [(c.text, c.score) for c in joined.candidates] == [("e r", -9.0), ("i r", -10.0), ("a r", -12.0)]
+
+
+def test_candidates_may_be_ordered_by_how_much_they_agree() -> None:
+    texts, wide = TEXT.src[:3], replace(BEAM, beam_size=6)
+    ours = Translator(translating(), tokenizers(), "en", wide, 48, 48, CPU, minimum_bayes_risk=True)
+    changed = 0
+    for found, by_score in zip(
+        ours.translate(texts, n_best=4), translator(wide).translate(texts, n_best=6), strict=True
+    ):
+        order = by_expected_chrf([candidate.text for candidate in by_score.candidates])
+        assert [c.text for c in found.candidates] == [by_score.candidates[i].text for i in order[:4]]
+        changed += order[0] != 0
+    assert changed > 0
+
+
+@either
+def test_a_translation_begins_as_it_is_told_to(search: SearchConfig) -> None:
+    texts, prefixes = [LINE, "寺", "", TEXT.src[5]], ["There is", "", "There", "in Kyoto"]
+    found = translator(search).translate(texts, prefixes=prefixes)
+    for prefix, translation in zip(prefixes, found, strict=True):
+        assert translation.text.startswith(prefix) or not translation.n_pieces
+    free = translator(search).translate(texts)
+    assert found[1] == free[1]
+    assert found[2].text == ""
+    assert [a.text == b.text for a, b in zip(found, free, strict=True)] == [False, True, True, False]
+
+
+def test_the_prefix_of_a_long_text_is_that_of_its_first_piece() -> None:
+    ours = translator(window=16)
+    long = "".join(TEXT.src[:3])
+    other, found = ours.translate([TEXT.src[7], long], prefixes=["", "in Kyoto"])
+    assert found.n_pieces == 3
+    first = ours.translate([TEXT.src[0]], prefixes=["in Kyoto"])[0].text
+    rest = [t.text for t in ours.translate([*TEXT.src[1:3], TEXT.src[7]])]
+    assert found.text == " ".join([first, *rest[:2]])
+    assert other.text == rest[2]
+
+
+def test_a_prefix_that_the_vocabulary_cannot_say_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^the prefix 'There 😀' has characters outside the vocabulary: [^\n]+$"):
+        translator().translate([LINE, LINE], prefixes=["There", "There 😀"])
+
+
+def test_a_prefix_leaves_room_for_the_end() -> None:
+    n = len(tokenizers().tgt.encode(["There is"])[0])
+    with pytest.raises(ValueError, match=f"the prefix has {n} tokens, the model holds {n - 1}: shorten it"):
+        translator(longest=n).translate([LINE], prefixes=["There is"])
+    assert translator(longest=n + 1).translate([LINE], prefixes=["There is"])[0].text == "There is"
+
+
+@either
+def test_a_table_of_positions_is_never_left(search: SearchConfig) -> None:
+    model = translating(replace(MODEL, positions="learned", max_length=12))
+    ours = translator(replace(search, max_length=99), 12, model, longest=12)
+    found = ours.search_ids([[5, *range(20, 30)], [6], [7, 8]])
+    assert max(len(n_best[0].ids) for n_best in found) == 11
+    assert all(t.text for t in ours.translate(["".join(TEXT.src[:4])]))
+
+
+@either
+def test_the_settings_of_the_search_reach_it(search: SearchConfig) -> None:
+    sources = tokenizers().src.encode(TEXT.src[:4])
+    for (ids, _), *_ in translator(replace(search, no_repeat_ngram=1, max_length=30)).search_ids(sources):
+        assert len(ids) == len(set(ids))
+    for (ids, _), *_ in translator(replace(search, min_length=9, max_length=9)).search_ids(sources):
+        assert len(ids) == 9
+
+
+# minimum Bayes risk
+
+
+ODD = ["", " ", "a", "ab", "aaaaaaaa", "aaaa aaaa", "京都の古い寺", "京都 の 寺", "the old temple", "The old temple."]
+
+
+def varied(n: int, seed: int) -> list[str]:
+    """Like samples of one sentence: words of it, some of them changed, some of them left out."""
+    draw = random.Random(seed)
+    words = ["the", "old", "temple", "by", "the", "river", "in", "the", "east", "of", "Kyoto", "was", "built"]
+    kept = [[word for word in words if draw.random() < 0.8] for _ in range(n)]
+    return [" ".join(draw.choice(words) if draw.random() < 0.2 else word for word in sentence) for sentence in kept]
+
+
+def mean_chrf(candidates: list[str]) -> list[float]:
+    """Sum of the chrF2 of each against all others, one pair after the other, by sacreBLEU."""
+    metric = CHRF()
+    return [
+        sum(metric.sentence_score(one, [other]).score for j, other in enumerate(candidates) if j != i)
+        for i, one in enumerate(candidates)
+    ]
+
+
+@pytest.mark.parametrize("texts", [ODD, varied(12, 0)], ids=["odd", "drawn"])
+def test_chrf_is_that_of_sacrebleu(texts: list[str]) -> None:
+    metric, ours = CHRF(), pairwise_chrf(texts)
+    for i, hypothesis in enumerate(texts):
+        for j, reference in enumerate(texts):
+            assert ours[i, j] == pytest.approx(metric.sentence_score(hypothesis, [reference]).score, abs=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_order_is_that_of_the_mean_chrf_against_all_others(seed: int) -> None:
+    candidates = [*varied(14, seed), *ODD[:3], *varied(3, seed)]  # the last ones for the second time
+    scores = mean_chrf(candidates)
+    assert by_expected_chrf(candidates) == sorted(range(20), key=lambda i: -round(scores[i], 9))
+
+
+def test_rounding_decides_nothing() -> None:
+    """Each differs from the next in the same way, so that all are equally good, in whatever order they are summed."""
+    letters = "abcdefghijk"
+    around = ["".join(letters[(i + k) % 11] for k in range(7)) for i in range(11)]
+    assert by_expected_chrf(around) == [*range(11)]
+
+
+# probabilities of given translations, and what else was likely
+
+
+IDS = [list(source[:-1]) for source in SOURCES]
+TARGETS = [[4, 5, 6], [], [22, 4, 1, 7, 9, 9, 10], [8], [5, 5, 5, 5]]
+
+
+def stepwise(model: Transformer, src: list[int], tgt: list[int]) -> list[float]:
+    """One token after the other."""
+    found = []
+    with torch.no_grad():
+        state = model.start(torch.tensor([[*src, EOS_ID]]))
+        for before, token in zip([BOS_ID, *tgt], [*tgt, EOS_ID], strict=True):
+            logits, state = model.step(torch.tensor([before]), state)
+            found.append(logits[0].log_softmax(-1)[token].item())
+    return found
+
+
+def assert_close(found: list[list[float]], expected: list[list[float]], rel: float = 1e-4) -> None:
+    assert [len(row) for row in found] == [len(row) for row in expected]
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours == pytest.approx(theirs, rel=rel, abs=1e-4)
+
+
+@pytest.mark.parametrize("tokens_per_batch", [1, 9, 20, 4096])
+def test_each_token_has_the_probability_of_its_step_in_any_batch(tokens_per_batch: int) -> None:
+    model = lively(MODEL, 20, 23)
+    expected = [stepwise(model, src, tgt) for src, tgt in zip(IDS, TARGETS, strict=True)]
+    assert_close(token_log_probs(model, IDS, TARGETS, tokens_per_batch), expected)
+    order = [4, 2, 0, 3, 1]
+    shuffled = token_log_probs(model, [IDS[i] for i in order], [TARGETS[i] for i in order], tokens_per_batch)
+    assert_close(shuffled, [expected[i] for i in order])
+
+
+def test_a_packed_network_says_the_same() -> None:
+    model = lively(MODEL, 20, 23)
+    expected = token_log_probs(model, IDS, TARGETS)
+    assert_close(token_log_probs(packed(model, torch.float32), IDS, TARGETS), expected)
+    assert_close(token_log_probs(packed(model, torch.bfloat16), IDS, TARGETS), expected, rel=0.2)
+
+
+@pytest.mark.parametrize("config", [SearchConfig(4), SearchConfig(3, 1.0, "length")], ids=["gnmt", "length"])
+def test_what_search_finds_has_the_score_that_search_gave_it(config: SearchConfig) -> None:
+    model, bounds = lively(MODEL, 20, 23), FREE
+    drawn = sample(model, SRC, bounds, config, SamplingConfig(4, temperature=1.5), range(5))
+    for found in (beam_search(model, SRC, bounds, config), drawn):
+        for src, hypotheses in zip(IDS, found, strict=True):
+            log_probs = token_log_probs(model, [src] * len(hypotheses), [ids for ids, _ in hypotheses])
+            scores = [sum(row) / config.penalty(len(row)) for row in log_probs]
+            assert scores == pytest.approx([score for _, score in hypotheses], abs=1e-4)
+
+
+@pytest.mark.parametrize("prefix", [[], [4], [6, 6, 5]])
+@pytest.mark.parametrize("k", [1, 3, 6])
+def test_alternatives_are_the_likeliest_after_the_prefix(prefix: list[int], k: int) -> None:
+    tree = Tree(9, seed=2, forbidden=2.0)
+    log_probs = tree.log_probs((*IDS[0], EOS_ID), tuple(prefix))
+    best = sorted(log_probs, key=lambda token: -log_probs[token])[:k]
+    found = alternatives(tree, IDS[0], prefix, k, CPU)[-1]
+    assert [token for token, _ in found] == best
+    assert [log_prob for _, log_prob in found] == pytest.approx([log_probs[token] for token in best], abs=1e-5)
+
+
+def test_there_are_no_more_alternatives_than_tokens_that_can_be_said() -> None:
+    found = alternatives(Tree(9), IDS[0], [], 99, CPU)[0]
+    assert {token for token, _ in found} == {EOS_ID, 4, 5, 6, 7, 8}
+    assert sum(math.exp(log_prob) for _, log_prob in found) < 1  # the share of what was ruled out is not given away
+
+
+def test_the_first_alternative_is_what_a_network_was_forced_to_say() -> None:
+    model = lively(MODEL, 20, 23)
+    forced_log_probs = token_log_probs(model, IDS, TARGETS)
+    for src, tgt, expected in zip(IDS, TARGETS, forced_log_probs, strict=True):
+        found = alternatives(model, src, tgt, 23, CPU)
+        assert len(found) == len(tgt) + 1
+        for t, token in enumerate([*tgt, EOS_ID]):
+            assert token < EOS_ID or dict(found[t])[token] == pytest.approx(expected[t], rel=1e-4)
+
+
+SEARCH = SearchConfig(beam_size=3, max_ratio=1.0)
+TEXTS = [TEXT.src[0], "", TEXT.src[77], "😀", TEXT.src[0] + TEXT.src[1] + TEXT.src[2], "寺"]
+
+
+def inspector(models: Sequence[Transformer] | None = None, search: SearchConfig = SEARCH) -> Inspector:
+    models = models or [translating()]
+    model = models[0] if len(models) == 1 else Ensemble(models)
+    return Inspector(Translator(model, tokenizers(), "en", search, 14, 48, torch.device("cpu")), models)
+
+
+@pytest.mark.parametrize("seeds", [[1], [1, 2]], ids=["one", "ensemble"])
+def test_the_log_probs_of_a_translation_add_up_to_its_score(seeds: list[int]) -> None:
+    ours = inspector([translating(seed=seed) for seed in seeds])
+    found = ours.translator.translate(TEXTS)
+    assert [translation.n_pieces for translation in found] == [1, 0, 1, 0, 3, 1]
+    log_probs = ours.log_probs(TEXTS, found)
+    assert [row is None for row in log_probs] == [False, True, False, True, True, False]
+    for translation, row in zip(found, log_probs, strict=True):
+        if row is not None:
+            assert len(row) == len(translation.candidates[0].tokens) + 1
+            assert sum(row) / SEARCH.penalty(len(row)) == pytest.approx(translation.score, abs=1e-3)
+
+
+def test_an_alignment_speaks_of_the_tokens_that_are_shown() -> None:
+    ours = inspector()
+    found = ours.translator.translate(TEXTS)
+    n_linked = 0
+    for source, translation, links in zip(ours.source_tokens(TEXTS), found, ours.alignments(TEXTS, found), strict=True):
+        assert (links is None) == (translation.n_pieces != 1)
+        if links is not None:
+            assert [t for _, t in links] == list(range(len(translation.candidates[0].tokens)))
+            assert all(0 <= s < len(source) for s, _ in links)
+            n_linked += 1
+    assert n_linked == 3
+
+
+def test_a_given_translation_is_judged_token_by_token() -> None:
+    ours = inspector()
+    (found,) = ours.judge([TEXT.src[3]], [TEXT.tgt[3]])
+    (src,), (tgt,) = tokenizers().src.encode([TEXT.src[3]]), tokenizers().tgt.encode([TEXT.tgt[3]])
+    assert found.tokens == [*tokenizers().tgt.tokens(tgt), EOS]
+    assert found.log_probs == pytest.approx(token_log_probs(translating(), [src], [tgt])[0], abs=1e-4)
+    assert found.log_prob == pytest.approx(sum(found.log_probs))
+    assert found.perplexity == pytest.approx(math.exp(-found.log_prob / len(found.tokens)))
+    assert (found.lost_tokens, found.n_unknown) == (0, 0)
+
+
+def test_what_the_model_cannot_hold_or_does_not_know_is_counted() -> None:
+    ours = inspector()
+    long = "".join(TEXT.src[:8])
+    n_src = len(tokenizers().src.encode([long])[0])
+    nothing, cut, unknown, both = ours.judge(["", long, "寺", "寺"], ["", "There", "A 😀", "in " * 99])
+    assert (nothing.tokens, nothing.log_prob, nothing.perplexity) == ([], 0, 1)
+    assert cut.lost_tokens == n_src - 13
+    assert (unknown.n_unknown, unknown.lost_tokens) == (1, 0)
+    assert len(both.tokens) == 48
+    assert both.lost_tokens == len(tokenizers().tgt.encode(["in " * 99])[0]) - 47
+
+
+def test_several_models_judge_by_their_mean_probability() -> None:
+    models = [translating(seed=1), translating(seed=2)]
+    one, other, both = (inspector(part).judge(TEXT.src[:4], TEXT.tgt[:4]) for part in (models[:1], models[1:], models))
+    for a, b, mean in zip(one, other, both, strict=True):
+        by_hand = [math.log((math.exp(p) + math.exp(q)) / 2) for p, q in zip(a.log_probs, b.log_probs, strict=True)]
+        assert mean.log_probs == pytest.approx(by_hand, abs=1e-4)
+
+
+def test_alternatives_are_those_of_each_position() -> None:
+    ours = inspector(search=SearchConfig(beam_size=1, max_ratio=1.0))
+    (found,) = ours.translator.translate(["寺"])
+    positions = ours.positions("寺", found, 3)
+    tokens = found.candidates[0].tokens
+    assert [position.number for position in positions] == list(range(1, len(tokens) + 2))
+    assert [position.token for position in positions] == [*tokens, EOS]
+    # greedy search said what was likeliest, but for its last token, which had to be </s>
+    assert [position.likeliest[0][0] for position in positions[:-1]] == tokens
+    log_probs = ours.log_probs(["寺"], [found])[0]
+    assert log_probs is not None
+    assert [position.likeliest[0][1] for position in positions[:-1]] == pytest.approx(log_probs[:-1], abs=1e-3)
+
+
+def test_behind_a_prefix_there_is_one_position() -> None:
+    ours = inspector()
+    prefix = "There is"
+    (found,) = ours.translator.translate(["寺"], prefixes=[prefix])
+    (position,) = ours.positions("寺", found, 2, prefix)
+    n_forced = len(tokenizers().tgt.encode([prefix])[0])
+    assert position.number == n_forced + 1
+    assert position.token == [*found.candidates[0].tokens, EOS][n_forced]
+    assert position == ours.positions("寺", found, 2)[n_forced]
+
+
+def test_only_one_sentence_has_alternatives() -> None:
+    ours = inspector()
+    found = ours.translator.translate(TEXTS)
+    for text, translation, n in ((TEXTS[4], found[4], 3), ("", found[1], 0)):
+        with pytest.raises(ValueError, match=f"translated in {n} pieces: give one sentence"):
+            ours.positions(text, translation, 3)
+
+
+# attention
+
+
+READ, WRITTEN = [5, 6, 7, 8, 9], [10, 11, 12]
+
+
+def test_every_layer_and_head_of_the_three_kinds_is_there() -> None:
+    found = attention_weights(translating(), READ, WRITTEN)
+    assert list(found) == ["encoder", "decoder", "cross"]
+    assert [tuple(weights.shape) for weights in found["encoder"]] == [(2, 6, 6)]
+    assert [tuple(weights.shape) for weights in found["decoder"]] == [(2, 4, 4)] * 2
+    assert [tuple(weights.shape) for weights in found["cross"]] == [(2, 4, 6)] * 2
+    for layers in found.values():
+        for weights in layers:
+            torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:2]))
+            assert weights.std() > 0.01
+    assert all(weights.triu(1).count_nonzero() == 0 for weights in found["decoder"])
+
+
+def test_they_are_those_of_a_model_that_writes_the_formula_out_and_of_a_packed_one() -> None:
+    fused = translating()
+    assert fused.config.fused
+    expected = attention_weights(written_out(fused), READ, WRITTEN)
+    for model in (fused, packed(fused, torch.float32)):
+        found = attention_weights(model, READ, WRITTEN)
+        for kind, layers in expected.items():
+            for ours, theirs in zip(found[kind], layers, strict=True):
+                torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4)
+    rounded = attention_weights(packed(fused, torch.bfloat16), READ, WRITTEN)
+    assert all(weights.dtype == torch.float32 for layers in rounded.values() for weights in layers)
+
+
+def test_row_t_is_there_before_token_t_is_said() -> None:
+    """Other tokens from t on change no row up to t."""
+    model = translating()
+    one, other = attention_weights(model, READ, [10, 11, 12]), attention_weights(model, READ, [10, 9, 5])
+    for kind in ("decoder", "cross"):
+        for ours, theirs in zip(one[kind], other[kind], strict=True):
+            torch.testing.assert_close(ours[:, :2], theirs[:, :2])
+            assert not torch.allclose(ours[:, 2], theirs[:, 2])
+
+
+def test_a_bert_that_reads_the_source_is_the_beginning_of_the_encoder() -> None:
+    bert = BertConfig(d_model=16, n_heads=4, d_ff=16, n_layers=3, max_length=20)
+    model = lively(replace(MODEL, bert=bert), 20, 23)
+    found = attention_weights(model, READ, WRITTEN)
+    assert [len(weights) for weights in found["encoder"]] == [4, 4, 4, 2]
+    assert attentions(model)["encoder"][-1] is model.encoder[0].self_attention
+    torch.testing.assert_close(found["encoder"][0].sum(-1), torch.ones(4, 6))
+
+
+def test_rows_and_columns_stand_for_tokens() -> None:
+    found = AttentionMap(["古い", "寺", EOS], ["old", "temple", EOS], {})
+    assert (found.rows("encoder"), found.columns("encoder")) == (found.src_tokens, found.src_tokens)
+    assert (found.rows("decoder"), found.columns("decoder")) == (found.tgt_tokens, [BOS, "old", "temple"])
+    assert (found.rows("cross"), found.columns("cross")) == (found.tgt_tokens, found.src_tokens)
+
+
+def test_entropy_is_the_sum_of_its_formula() -> None:
+    weights = torch.tensor([[0.5, 0.25, 0.25, 0.0], [0.9, 0.1, 0.0, 0.0]])
+    expected = [-sum(w * math.log(w) for w in row if w) for row in weights.tolist()]
+    assert row_entropy(weights).tolist() == pytest.approx(expected)
+    assert attention_entropy(weights).item() == pytest.approx(sum(expected) / 2)
+
+
+def test_only_real_rows_count() -> None:
+    weights = torch.rand(2, 3, 4, 5).softmax(-1)
+    real = torch.tensor([True, False, True, False])
+    found = attention_entropy(weights, real)
+    assert found.shape == (2, 3)
+    torch.testing.assert_close(found, attention_entropy(weights[:, :, [0, 2]]))
+    assert not torch.allclose(found, attention_entropy(weights))
+
+
+def test_what_sees_one_more_in_each_row_has_less_to_be_spread_over() -> None:
+    uniform = torch.ones(5, 5).tril()
+    uniform = uniform / uniform.sum(-1, keepdim=True)
+    assert largest_entropy("decoder", 5, 5) == pytest.approx(attention_entropy(uniform).item())
+
+
+FROM = [[5, 9, 7, 20], [8], [6, 6, 30, 12, 9, 4, 11], [13, 10, 5]]
+TO = [[7, 8, 4], [22, 9, 30, 4, 5], [5, 6], [19]]
+
+
+def last_layer(model: Transformer, source: list[int], target: list[int]) -> Tensor:
+    return attention_weights(written_out(model), source, target)["cross"][-1].mean(0)[: len(target), : len(source)]
+
+
+@pytest.mark.parametrize("budget", [1, 12, 8192])
+def test_a_target_token_is_linked_to_what_the_last_layer_looks_at_most(
+    budget: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inspection, "_TOKENS_PER_BATCH", budget)
+    model = translating()
+    found = align([model], FROM, TO)
+    for source, target, links in zip(FROM, TO, found, strict=True):
+        best = last_layer(model, source, target).argmax(-1).tolist()
+        assert links == [(place, t) for t, place in enumerate(best)]
+    assert len({source for links in found for source, _ in links}) > 2
+
+
+def test_several_models_are_asked_for_their_mean() -> None:
+    models = [translating(seed=1), translating(seed=2)]
+    found = align(models, FROM, TO)
+    for source, target, links in zip(FROM, TO, found, strict=True):
+        mean = sum(last_layer(model, source, target) for model in models)
+        assert isinstance(mean, Tensor)
+        assert [place for place, _ in links] == mean.argmax(-1).tolist()
+    assert found != align(models[:1], FROM, TO)
+
+
+def test_the_end_of_a_source_is_never_linked_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    weights = torch.tensor([[0.1, 0.2, 0.7], [0.3, 0.1, 0.6]])
+    monkeypatch.setattr(inspection, "mean_cross_attention", lambda *_: [weights])
+    assert align([], [[5, 6]], [[7, 8]]) == [[(1, 0), (0, 1)]]
+
+
+def test_what_is_empty_has_no_links() -> None:
+    assert align([translating()], [[], [5, 6], []], [[4], [], []]) == [[], [], []]
+    assert align([translating()], [], []) == []
+
+
+def test_rows_of_the_mean_attention_sum_to_one_and_links_are_written_as_pharaoh_did() -> None:
+    for weights, source, target in zip(mean_cross_attention([translating()], FROM, TO), FROM, TO, strict=True):
+        assert weights.shape == (len(target), len(source) + 1)
+        torch.testing.assert_close(weights.sum(1), torch.ones(len(target)))
+    assert pharaoh([(0, 0), (2, 1), (2, 2)]) == "0-0 2-1 2-2"
+    assert pharaoh([]) == ""
+
+
+class Pieces(WordTokenizer):
+    """A vocabulary that is given, ▁ and all."""
+
+    def save(self, path: Path) -> None:
+        raise NotImplementedError
+
+
+SOURCE = Pieces(["▁", "▁古い", "寺", "が", "▁old", "er", ".", "\u3000"], lowercase=False)
+
+
+TARGET = Pieces(["▁the", "▁old", "er", "▁temple", "s", ".", "<x"], lowercase=False)
+
+
+ALIGNER = WordAligner(TokenizerPair(SOURCE, TARGET))
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "links", "expected"),
+    [
+        # pieces of a word are one, its links are there once, the full stop belongs to the word before it
+        (
+            ["▁古い", "寺", "が"],
+            ["▁the", "▁old", "er", "▁temple", "s", "."],
+            [(0, 0), (0, 1), (0, 2), (1, 3), (2, 4), (1, 5)],
+            WordAlignment(["古い", "寺", "が"], ["the", "older", "temples."], [(0, 0), (0, 1), (1, 2), (2, 2)]),
+        ),
+        # spaces part the source's words where its script has them
+        (["▁old", "er", "."], ["▁old"], [(2, 0)], WordAlignment(["older."], ["old"], [(0, 0)])),
+        # a lone ▁ before a script without spaces is no word, and places are counted without it
+        (
+            ["▁", "寺", "が"],
+            ["▁the", "▁temple"],
+            [(0, 0), (2, 1)],
+            WordAlignment(["寺", "が"], ["the", "temple"], [(1, 1)]),
+        ),
+        # nor is an ideographic space, though it is no ▁
+        (
+            ["寺", "\u3000", "が"],
+            ["▁the", "▁temple"],
+            [(0, 0), (1, 0), (2, 1)],
+            WordAlignment(["寺", "が"], ["the", "temple"], [(0, 0), (1, 1)]),
+        ),
+        (["▁", "▁古い"], ["▁old"], [(1, 0)], WordAlignment(["古い"], ["old"], [(0, 0)])),
+        (["寺"], [], [], WordAlignment(["寺"], [], [])),
+    ],
+)
+def test_tokens_are_joined_to_words(
+    source: list[str], target: list[str], links: list[tuple[int, int]], expected: WordAlignment
+) -> None:
+    assert ALIGNER.join(source, target, links) == expected
+
+
+def test_the_words_are_those_of_the_text() -> None:
+    src, tgt = tokenizers()
+    aligner = WordAligner(tokenizers())
+    for source, target in zip(TEXT.src[::20], TEXT.tgt[::20], strict=True):
+        (source_ids,), (target_ids,) = src.encode([source]), tgt.encode([target])
+        found = aligner.join(src.tokens(source_ids), tgt.tokens(target_ids), [])
+        assert found.target == target.split()
+        assert "".join(found.source) == source

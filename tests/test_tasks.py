@@ -1,0 +1,843 @@
+"""What a BERT, a classifier and a language model say; which texts each task learns from and is scored on."""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import partial, partialmethod
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import pytest
+import sacrebleu
+import torch
+from torch import Tensor, nn
+from transformers import BertForMaskedLM, BertModel, PreTrainedModel
+
+from const.token import BOS_ID, EOS_ID, SPECIAL_TOKENS, UNK_ID
+from models.bert import BertConfig, BertForPreTraining, ClassifierConfig
+from models.transformer import Transformer, TransformerConfig
+from models.transformer_xl import Memory, TransformerXL
+from tests import hugging_face
+from tests.tiny import MODEL, TEXT, TOKENIZER, tokenizers
+from tests.tree import assert_drawn_by
+from tests.utils.task.tiny_run import (
+    BERT,
+    JAPANESE,
+    LABELS,
+    XL,
+    bert_run,
+    classifier_run,
+    english,
+    language_run,
+    lively,
+)
+from utils.config import AnyConfig, ClassificationConfig, LanguageConfig, MaskedLanguageConfig, TranslationConfig
+from utils.dataset import corpus as corpus_module
+from utils.dataset.batch import AnyBatch, BatchConfig, BucketSampler, Sampler, padded
+from utils.dataset.corpus import DataConfig, Split, training_tokens
+from utils.dataset.ids import cached_tokenizer
+from utils.dataset.labelled import LabelledConfig, LabelledText
+from utils.dataset.masked import MaskingConfig
+from utils.dataset.monolingual import MonolingualConfig, MonolingualCorpus, prepare_monolingual
+from utils.dataset.stream import SegmentBatch, StreamConfig, StreamSampler
+from utils.evaluation.judge import ClassAccuracy, WordPerplexity
+from utils.run import (
+    TEST,
+    TRANSLATIONS,
+    WEIGHTS,
+    TrainedClassifier,
+    TrainedLanguageModel,
+    create_run,
+    load_bert,
+    load_classifier,
+    load_language_model,
+    load_run,
+)
+from utils.search.constraint import SearchConfig
+from utils.search.sampling import SamplingConfig
+from utils.search.translator import Translator
+from utils.task import bert, classification, language, translation
+from utils.task.bert import MASK, MaskedLanguageTask, MaskFiller, fill_in
+from utils.task.classification import ClassificationTask, classify, confusion, labelled_batches, summary
+from utils.task.language import LanguageTask, continuations, generate, perplexity_by_memory, text_loss
+from utils.task.translation import TranslationTask
+from utils.text.tokenizer import Tokenizer, TokenizerConfig, load_tokenizers, train_tokenizer
+from utils.training.checkpoint import write_weights
+from utils.training.loss import RDropObjective, TranslationObjective, mean_loss
+from utils.training.plan import Progress, TranslationTrainingConfig
+from utils.training.report import Validate, Validation
+
+MASK_ID = len(JAPANESE)
+ENGLISH = english()
+PROMPT = "There is an old"
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> MaskFiller:
+    return MaskFiller.of_run(bert_run(tmp_path_factory.mktemp("pickles")))
+
+
+@pytest.fixture(scope="module")
+def sorter(tmp_path_factory: pytest.TempPathFactory) -> TrainedClassifier:
+    return load_classifier(classifier_run(tmp_path_factory.mktemp("pickles")))
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> TrainedLanguageModel:
+    return load_language_model(language_run(tmp_path_factory.mktemp("pickles")))
+
+
+# a BERT fills in
+
+
+@torch.no_grad()
+def test_candidates_are_the_likeliest_of_the_whole_networks_prediction(reader: MaskFiller) -> None:
+    ids = [BOS_ID, 7, MASK_ID, 9, 12, MASK_ID, EOS_ID]
+    probs = reader.net(torch.tensor([ids])).tokens[0].softmax(-1)
+    first, second = fill_in(reader.net, ids, MASK_ID, 4, never=[])
+    for place, found in ((2, first), (5, second)):
+        expected = sorted(enumerate(probs[place].tolist()), key=lambda pair: -pair[1])[:4]
+        assert [token for token, _ in found] == [token for token, _ in expected]
+        assert [p for _, p in found] == pytest.approx([p for _, p in expected], rel=1e-4)
+    assert [token for token, _ in first] != [token for token, _ in second]
+
+
+def test_a_token_that_may_not_stand_there_keeps_its_probability(reader: MaskFiller) -> None:
+    ids = [BOS_ID, 7, MASK_ID, 9, EOS_ID]
+    (all_of_them,) = fill_in(reader.net, ids, MASK_ID, 99)
+    assert len(all_of_them) == MASK_ID + 1
+    assert sum(p for _, p in all_of_them) == pytest.approx(1)
+    never = {token for token, _ in all_of_them[:3]}
+    (rest,) = fill_in(reader.net, ids, MASK_ID, 99, never)
+    assert rest == all_of_them[3:]
+
+
+def test_special_tokens_bare_spaces_and_the_mask_are_no_text(reader: MaskFiller) -> None:
+    silent = {i for i, piece in enumerate(JAPANESE.tokens(range(MASK_ID))) if piece in {*SPECIAL_TOKENS, "▁"}}
+    assert reader.silent == silent | {MASK_ID}
+    assert len(silent) == 5
+
+
+def pieces(reader: MaskFiller, text: str) -> list[str]:
+    every = [*reader.tokenizer.tokens(range(len(reader.tokenizer))), MASK]
+    return [every[i] for i in reader.ids(text)]
+
+
+def other(reader: MaskFiller, tokenizer: Tokenizer) -> MaskFiller:
+    """The same for a text that is cut otherwise."""
+    return reader._replace(tokenizer=tokenizer, mask=len(tokenizer), window=99)
+
+
+def token_of(piece: str) -> int:
+    return JAPANESE.tokens(range(MASK_ID)).index(piece)
+
+
+@pytest.mark.parametrize("kind", ["unigram", "bpe"])
+@pytest.mark.parametrize("normalization", ["identity", "nmt_nfkc", "nfkc_cf"])
+def test_text_around_masks_is_cut_as_within_a_sentence(reader: MaskFiller, kind: str, normalization: str) -> None:
+    config = TokenizerConfig(kind, 90, normalization=normalization)  # type: ignore[arg-type]
+    reader = other(reader, train_tokenizer(config, [*TEXT.src, *TEXT.tgt]))
+
+    def cut(text: str) -> list[str]:
+        return reader.tokenizer.tokens(reader.tokenizer.encode([text])[0])
+
+    assert pieces(reader, f"京都に{MASK}") == ["<s>", *cut("京都に"), MASK, "</s>"]
+    (first, *behind) = cut("xに古い寺が")  # x is unknown
+    assert first == "▁"
+    assert pieces(reader, f"{MASK}に古い寺が") == ["<s>", MASK, *behind[1:], "</s>"]
+    assert "▁" not in "".join(pieces(reader, f"京都に{MASK}寺が{MASK}。")[3:])
+    # a space belongs to what stands behind it, be it hidden
+    is_old = cut("There is old")[len(cut("There")) :]
+    assert is_old[0].startswith("▁")
+    expected = ["<s>", MASK, *is_old, MASK, MASK, "</s>"]
+    assert pieces(reader, f"{MASK} is old {MASK} {MASK}") == expected
+    assert pieces(reader, f" {MASK} is old {MASK}{MASK} ") == expected
+
+
+def test_an_unknown_character_behind_a_mask_is_not_lost(reader: MaskFiller) -> None:
+    assert pieces(reader, f"{MASK}龍に{MASK}鳳龍。")[1:-1] == [MASK, "<unk>", "に", MASK, "<unk>", "。"]
+    assert UNK_ID not in reader.ids(f"{MASK}に{MASK}。")
+
+
+def test_where_the_network_expects_a_bare_space_it_is_asked_what_follows(reader: MaskFiller, tmp_path: Path) -> None:
+    space = token_of("▁")
+    assert reader.space == space
+    probs = [0.0] * (MASK_ID + 1)
+    probs[space], probs[token_of("橋")] = 0.75, 0.25
+    expecting = MaskFiller.of_run(bert_run(tmp_path, probs))
+    ids = [BOS_ID, MASK_ID, 7, MASK_ID, EOS_ID]
+    asked = [BOS_ID, space, MASK_ID, 7, space, MASK_ID, EOS_ID]
+    assert expecting.spaced(ids) == asked
+    assert expecting._replace(window=7).spaced(ids) == asked
+    assert expecting._replace(window=6).spaced(ids) == ids
+    assert expecting._replace(space=None).spaced(ids) == ids
+    with torch.no_grad():
+        first, second = fill_in(reader.net, ids, MASK_ID, 1)
+        reader = reader._replace(space=second[0].token)
+        assert first[0].token != second[0].token
+    assert reader.spaced(ids) == [BOS_ID, MASK_ID, 7, second[0].token, MASK_ID, EOS_ID]
+
+
+def test_words_are_cut_at_spaces(reader: MaskFiller) -> None:
+    reader = other(reader, train_tokenizer(TokenizerConfig("word", min_freq=1), TEXT.tgt))
+    assert (
+        " ".join(pieces(reader, f"There is {MASK} old{MASK}in Uji.")) == f"<s> There is {MASK} old {MASK} in Uji. </s>"
+    )
+
+
+def test_the_text_is_filled_in_with_the_best(reader: MaskFiller) -> None:
+    reader = other(reader, tokenizers().tgt)
+    net = BertForPreTraining(BERT, reader.mask + 1).eval()
+    lively(net)
+    ids = reader.ids(f"There {MASK} a {MASK}")
+    found = fill_in(net, ids, reader.mask, 3, reader.silent)
+    best = [row[0].token for row in found]
+    places = [i for i, token in enumerate(ids) if token == reader.mask]
+    whole = [best[places.index(i)] if i in places else token for i, token in enumerate(ids)]
+    assert reader.filled(ids, found) == reader.tokenizer.decode([whole])[0]
+    assert reader.filled(ids, found).startswith("There")
+    assert MASK not in reader.filled(ids, found)
+
+
+PIECES = ["[PAD]", "[UNK]", "[MASK]", "[SEP]", "[CLS]", "kyoto", "is", "old", "##er", "a", "city", "京", "都", "は"]
+
+
+def hugging_face_folder(kind: type[PreTrainedModel], folder: Path) -> Path:
+    model = hugging_face.lively(kind, hugging_face.config(vocab_size=len(PIECES)))
+    model.type(torch.float32).save_pretrained(folder)
+    (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in PIECES), encoding="utf-8")
+    return folder
+
+
+@torch.no_grad()
+def test_a_bert_of_hugging_face_fills_in(tmp_path: Path) -> None:
+    folder = hugging_face_folder(BertForMaskedLM, tmp_path / "bert")
+    ids = [4, 5, 6, 2, 8, 3]  # [MASK]er is no word of theirs: what stands behind a mask is cut by itself
+    reader = MaskFiller.of_hugging_face(folder)
+    assert reader.ids("Kyoto is [MASK]city 京") == [4, 5, 6, 2, 10, 11, 3]
+    theirs = BertForMaskedLM.from_pretrained(folder)
+    theirs.train(False)
+    probs = theirs(torch.tensor([ids])).logits[0, 3].softmax(-1)
+    (found,) = fill_in(reader.net, ids, reader.mask, 3, reader.silent)
+    likely = [i for i in probs.argsort(descending=True).tolist() if i > 4][:3]
+    assert [token for token, _ in found] == likely
+    assert [p for _, p in found] == pytest.approx([probs[i].item() for i in likely], rel=1e-3)
+
+
+def test_a_bert_without_a_head_is_refused(tmp_path: Path) -> None:
+    folder = hugging_face_folder(BertModel, tmp_path / "bert")
+    with pytest.raises(ValueError, match=r"has no masked-language head: give a folder that BertForMaskedLM was"):
+        MaskFiller.of_hugging_face(folder)
+
+
+# a classifier
+
+
+@torch.no_grad()
+def test_classes_come_with_the_networks_probabilities(sorter: TrainedClassifier) -> None:
+    orders = set()
+    texts = [*TEXT.src[::7], TEXT.src[0] * 2]
+    for text in texts:
+        ids = [BOS_ID, *JAPANESE.encode([text])[0][:10], EOS_ID]  # no more than 12 are learned from
+        probs = sorter.net(torch.tensor([ids]))[0].softmax(-1)
+        found = classify(sorter, text, 2)
+        likely = probs.argsort(descending=True)[:2].tolist()
+        assert [label for label, _ in found] == [LABELS[i] for i in likely]
+        assert [p for _, p in found] == pytest.approx(probs[likely].tolist(), rel=1e-4)
+        orders.add(tuple(likely))
+    assert len(orders) > 1
+    assert max(map(len, JAPANESE.encode(texts))) > 10
+    assert sum(p for _, p in classify(sorter, "", 9)) == pytest.approx(1)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path]:
+    texts, labels = tmp_path / "text", tmp_path / "labels"
+    texts.write_text("".join(line + "\n" for line in TEXT.src[:50]), encoding="utf-8")
+    labels.write_text("".join(f"{LABELS[i % 3]}\n" for i in range(50)), encoding="utf-8")
+    return texts, labels
+
+
+def test_a_file_is_counted_as_text_by_text(sorter: TrainedClassifier, files: tuple[Path, Path]) -> None:
+    expected = torch.zeros(3, 3, dtype=torch.long)
+    for i, text in enumerate(TEXT.src[:50]):
+        expected[i % 3, LABELS.index(classify(sorter, text, 1)[0].label)] += 1
+    batches = labelled_batches(sorter, *files)
+    assert len(batches) > 3
+    found = confusion(sorter.net, batches, 3)
+    torch.testing.assert_close(found, expected)
+    assert int((expected.sum(0) > 0).sum()) > 1
+    accuracy = ClassAccuracy(sorter.net, batches)(0.0).scores["accuracy"]
+    assert summary(found, LABELS)[0] == f"accuracy {accuracy:.2f} % of 50 texts"
+
+
+def test_the_summary_names_what_is_most_often_confused() -> None:
+    taken = torch.tensor([[900, 7, 0], [30, 50, 1], [0, 12, 0]])
+    assert summary(taken, LABELS) == [
+        "accuracy 95.00 % of 1,000 texts",
+        "most often confused: garden taken for bridge (30), river taken for garden (12), bridge taken for garden (7), "
+        "garden taken for river (1)",
+    ]
+    assert summary(torch.eye(3, dtype=torch.long), LABELS) == ["accuracy 100.00 % of 3 texts"]
+
+
+# a language model
+
+
+XL_LONG = replace(XL, memory_length=100)
+IDS = [BOS_ID, 5, 4, 7]
+
+
+def model_of(vocab: int = 9, seed: int = 0) -> TransformerXL:
+    """What it says depends on all that it reads: weights are large, and the last norm leaves what differs."""
+    torch.manual_seed(seed)
+    model = TransformerXL(XL_LONG, vocab)
+    for parameter in model.parameters():
+        if parameter.dim() > 1:
+            nn.init.normal_(parameter, std=0.6)
+    return model.eval()
+
+
+def without(model: TransformerXL, token: int) -> TransformerXL:
+    """The same, but never saying this token."""
+    project = model.project
+    model.project = lambda x: project(x).index_fill(-1, torch.tensor([token]), -1e4)  # type: ignore[method-assign]
+    return model
+
+
+@torch.no_grad()
+def probabilities(model: TransformerXL, text: list[int]) -> Tensor:
+    """Of what may follow a text, read from its beginning."""
+    hidden, _ = model(torch.tensor([text]), model.start(1, torch.device("cpu")))
+    logits = model.project(hidden[0, -1])
+    logits[:EOS_ID] = float("-inf")  # <pad>, <unk> and <s> are not said
+    return logits.softmax(-1)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_greedy_says_the_likeliest_token_each_time(seed: int) -> None:
+    model = model_of(40, seed)
+    text = IDS[:]
+    while len(text) < len(IDS) + 12 and text[-1] != EOS_ID:
+        text.append(int(probabilities(model, text).argmax()))
+    assert generate(model, IDS, 12) == [text[len(IDS) :]]
+
+
+def test_a_draw_without_warmth_is_greedy() -> None:
+    model = model_of(40)
+    for sampling in (SamplingConfig(3, temperature=1e-4), SamplingConfig(3, top_k=1), SamplingConfig(3, top_p=1e-6)):
+        assert generate(model, IDS, 8, sampling=sampling) == generate(model, IDS, 8) * 3
+
+
+@pytest.mark.parametrize("sampling", [SamplingConfig(3000), SamplingConfig(3000, 0.6), SamplingConfig(3000, top_k=3)])
+def test_continuations_are_drawn_by_the_product_of_their_tokens(sampling: SamplingConfig) -> None:
+    model = model_of(8)
+    expected: dict[tuple[int, ...], float] = {}
+    open_ends: list[tuple[tuple[int, ...], float]] = [((), 1.0)]
+    while open_ends:
+        said, p = open_ends.pop()
+        if len(said) == 3 or said[-1:] == (EOS_ID,):
+            expected[said] = p
+            continue
+        probs = probabilities(model, [*IDS, *said]) ** (1 / sampling.temperature)
+        if sampling.top_k:
+            probs[probs < probs.sort().values[-sampling.top_k]] = 0
+        probs /= probs.sum()
+        open_ends += [((*said, token), p * q) for token, q in enumerate(probs.tolist()) if q > 0]
+    found = generate(model, IDS, 3, sampling=sampling)
+    assert_drawn_by(Counter(map(tuple, found)), expected)
+
+
+@pytest.mark.parametrize("sentences", [1, 2, 4])
+def test_it_ends_with_the_last_sentence_or_at_the_most_tokens(sentences: int) -> None:
+    found = generate(model_of(), IDS, 8, sentences, SamplingConfig(60))
+    over = [said for said in found if said.count(EOS_ID) == sentences]
+    assert 5 < len(over) < 60
+    for said in found:
+        if said in over:
+            assert said[-1] == EOS_ID
+        else:
+            assert said.count(EOS_ID) < sentences
+            assert len(said) == 8
+    assert len({len(said) for said in over}) > 2
+
+
+def test_the_same_seed_says_the_same_however_many_others_there_are() -> None:
+    model = model_of(40)
+    three, five, other = (
+        generate(model, IDS, 9, 2, SamplingConfig(n, seed=seed)) for n, seed in ((3, 1), (5, 1), (5, 2))
+    )
+    assert five[:3] == three
+    assert all(a != b for a, b in zip(five, other, strict=True))
+    assert len({tuple(said) for said in five}) == 5
+
+
+def test_who_has_ended_changes_nothing_for_the_others() -> None:
+    model, sampling = model_of(), SamplingConfig(30)
+    one, two = (generate(model, IDS, 9, sentences, sampling) for sentences in (1, 2))
+    assert [said[: said.index(EOS_ID) + 1] if EOS_ID in said else said for said in two] == one
+    assert len({len(said) for said in one}) > 3
+
+
+def test_the_prompt_is_read_once_and_ended_rows_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, shapes = model_of(), list[tuple[int, int]]()
+    forward = model.forward
+
+    def watched(ids: Tensor, *rest: object, **named: object) -> tuple[Tensor, Memory]:
+        shapes.append((ids.size(0), ids.size(1)))
+        return forward(ids, *rest, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(model, "forward", watched)
+    found = generate(model, IDS, 15, sampling=SamplingConfig(20))
+    assert shapes[0] == (1, len(IDS))
+    alive = [sum(len(said) > t for said in found) for t in range(1, max(map(len, found)))]
+    assert shapes[1:] == [(n, 1) for n in alive]
+    assert alive[0] > alive[-1]
+
+
+@pytest.mark.parametrize("memory_length", [0, 1, 3])
+def test_it_remembers_as_much_as_it_is_told(memory_length: int) -> None:
+    """A token said on what little is remembered is the likeliest of a step from a memory of that length."""
+    model = model_of(40, 1)
+    memory = model.start(1, torch.device("cpu"))
+    said: list[int] = []
+    with torch.no_grad():
+        hidden, memory = model(torch.tensor([IDS]), memory, memory_length=memory_length)
+        logits = model.project(hidden[:, -1])
+        while len(said) < 10 and said[-1:] != [EOS_ID]:
+            said.append(int(logits[0, EOS_ID:].argmax()) + EOS_ID)
+            assert memory.document.size(1) <= memory_length
+            logits, memory = model.step(torch.tensor(said[-1:]), memory, memory_length)
+    assert generate(model, IDS, 10, memory_length=memory_length) == [said]
+
+
+def test_what_cannot_be_gone_on_from_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^the prompt is empty: begin it with <s>$"):
+        generate(model_of(), [], 5)
+    with pytest.raises(ValueError, match=r"^sentences=0: give at least 1$"):
+        generate(model_of(), IDS, 5, 0)
+
+
+@pytest.mark.parametrize("sampling", [None, SamplingConfig(4, 0.8, 20, 0.9, 3)])
+def test_the_text_is_the_prompt_and_what_the_model_says_behind_it(
+    trained: TrainedLanguageModel, sampling: SamplingConfig | None
+) -> None:
+    ids = [BOS_ID, *ENGLISH.encode([PROMPT])[0]]  # no </s>: the sentence goes on
+    said = generate(trained.net, ids, 9, 2, sampling, 4)
+    found = continuations(trained, PROMPT, 9, 2, sampling, 4)
+    assert found == ENGLISH.decode([ids + more for more in said])
+    assert all(text.startswith(PROMPT) and len(text) > len(PROMPT) for text in found)
+    assert len(set(found)) == (4 if sampling else 1)
+
+
+def test_it_remembers_as_far_back_as_training_looked(trained: TrainedLanguageModel) -> None:
+    sampling = SamplingConfig(3)
+    own = continuations(trained, TEXT.tgt[5], 20, 9, sampling)
+    # the last of 5 positions had 4 of its segment and 20 of memory before it
+    assert own == continuations(trained, TEXT.tgt[5], 20, 9, sampling, 24)
+    assert own != continuations(trained, TEXT.tgt[5], 20, 9, sampling, XL.memory_length)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> TrainedLanguageModel:
+    """It tests on the last lines of its text."""
+    text = tmp_path / "my.en"
+    text.write_text("".join(line + "\n" for line in TEXT.tgt), encoding="utf-8")
+    folder = language_run(tmp_path / "pickles")
+    found = load_language_model(folder)
+    training = replace(found.config.training, precision="fp32", device="cpu")
+    data = MonolingualConfig(text=text, language="en", held_out=6)
+    config = replace(found.config, data=data, training=training)
+    config.save(folder / "config.yaml")
+    return found._replace(config=config)
+
+
+def test_segments_do_not_matter_to_whom_remembers_all(model: TrainedLanguageModel, tmp_path: Path) -> None:
+    (in_pieces,), (at_once,) = (list(perplexity_by_memory(model, "test", n, [1000], tmp_path)) for n in (5, 1000))
+    assert tuple(in_pieces) == pytest.approx(tuple(at_once), rel=1e-4)
+    (forgetful,) = perplexity_by_memory(model, "test", 5, [0], tmp_path)
+    assert forgetful.perplexity != pytest.approx(at_once.perplexity, rel=1e-3)
+
+
+def test_perplexities_are_of_the_same_nats(model: TrainedLanguageModel, tmp_path: Path) -> None:
+    """By the token and by the word: held out are six sentences, each of seven words, a full stop and an end."""
+    (found,) = perplexity_by_memory(model, "test", 7, [9], tmp_path)
+    n_tokens = sum(len(ids) + 1 for ids in model.tokenizer.encode(TEXT.tgt[-6:]))
+    words = sum(len(line.removesuffix(".").split()) + 2 for line in TEXT.tgt[-6:])
+    assert math.log(found.word_ppl) * words == pytest.approx(math.log(found.perplexity) * n_tokens, rel=1e-6)
+
+
+def test_the_loss_is_that_of_one_long_reading(model: TrainedLanguageModel, tmp_path: Path) -> None:
+    corpus = prepare_monolingual(model.config.data, tmp_path)
+    tokens = corpus.tokens("dev", model.tokenizer, print, tmp_path)
+    (batch,) = StreamSampler(tokens, StreamConfig(1, 1000)).all()
+    hidden, _ = model.net(batch.ids, model.net.start(1, torch.device("cpu")))
+    real = batch.target[0] != 0
+    logits = model.net.project(hidden[0, real])
+    expected = torch.nn.functional.cross_entropy(logits, batch.target[0, real]).item()
+    pieces = StreamSampler(tokens, StreamConfig(1, 4)).all()
+    assert text_loss(model, pieces, 1000) == pytest.approx(expected, rel=1e-5)
+
+
+# what each task learns from
+
+
+WORDS = {"": "京都 奈良 大阪 宇治 寺 橋", "dev_": "京都 奈良 新", "test_": "大阪 宇治 新"}
+
+
+KNOWN = {split: {word for word in words.split() if word != "新"} for split, words in WORDS.items()}
+
+
+ONE_WORD = TokenizerConfig(kind="word", min_freq=1, joint=False)
+
+
+BATCH = BatchConfig(tokens_per_batch=64, max_tokens=16)
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Texts and labels; caches go beside them."""
+    for split, words in WORDS.items():
+        n = 12 if not split else 4
+        (tmp_path / f"{split}text").write_text(f"{words}\n" * n, encoding="utf-8")
+        (tmp_path / f"{split}labels").write_text("old\nnew\n" * (n // 2), encoding="utf-8")
+    for module in (bert, language):
+        monkeypatch.setattr(module, "prepare_monolingual", partial(module.prepare_monolingual, root=tmp_path))
+    for name in ("tokenizer", "tokens"):
+        monkeypatch.setattr(MonolingualCorpus, name, partialmethod(getattr(MonolingualCorpus, name), root=tmp_path))
+    monkeypatch.setattr(classification, "cached_tokenizer", partial(cached_tokenizer, root=tmp_path))
+    monkeypatch.setattr(LabelledText, "cached", partial(LabelledText.cached, root=tmp_path))
+    return tmp_path
+
+
+def monolingual(root: Path) -> MonolingualConfig:
+    return MonolingualConfig(text=root / "text", dev_text=root / "dev_text", test_text=root / "test_text")
+
+
+def labelled(root: Path) -> LabelledConfig:
+    return LabelledConfig(*(root / f"{split}{kind}" for split in WORDS for kind in ("text", "labels")))
+
+
+def masked(root: Path) -> MaskedLanguageConfig:
+    return MaskedLanguageConfig(data=monolingual(root), tokenizer=ONE_WORD, model=BERT, batch=BATCH)
+
+
+def classifier(root: Path) -> ClassificationConfig:
+    shape = ClassifierConfig(d_model=8, n_heads=2, d_ff=12, n_layers=1, max_length=16)
+    return ClassificationConfig(data=labelled(root), tokenizer=ONE_WORD, model=shape, batch=BATCH)
+
+
+def language_model(root: Path) -> LanguageConfig:
+    return LanguageConfig(data=monolingual(root), tokenizer=ONE_WORD, model=XL, batch=StreamConfig(2, 6))
+
+
+def words_of(task: Any, batches: Iterable[Any]) -> set[str]:
+    """The words that stand in some batches, nothing of them masked."""
+    tokenizer = getattr(task.vocabulary, "src", None) or task.vocabulary.tokenizer
+    ids = {i for batch in batches for i in batch.ids.flatten().tolist() if EOS_ID < i < len(tokenizer)}
+    return {tokenizer.decode([[i]])[0] for i in ids}
+
+
+@pytest.mark.parametrize(
+    ("module", "kind", "config_of"),
+    [
+        (bert, MaskedLanguageTask, masked),
+        (classification, ClassificationTask, classifier),
+        (language, LanguageTask, language_model),
+    ],
+    ids=["masked language", "classification", "language"],
+)
+def test_what_is_learned_from_what_chooses_and_what_is_scored_are_three_texts(
+    root: Path, monkeypatch: pytest.MonkeyPatch, module: Any, kind: Any, config_of: Any
+) -> None:
+    task = kind(config_of(root), None, print)
+    net = task.build()
+    dev, _ = task.validation(net)
+    test: list[Any] = []
+
+    def score_best(*given: Any) -> SimpleNamespace:
+        test.extend(*(batches for batches in given if isinstance(batches, list)))
+        return SimpleNamespace(samples=[])
+
+    monkeypatch.setattr(module, "score_best", score_best)
+    task.test_and_save(SimpleNamespace(net=net), root, print)
+    tokenizer = getattr(task.vocabulary, "src", None) or task.vocabulary.tokenizer
+    assert {tokenizer.decode([[i]])[0] for i in range(EOS_ID + 1, len(tokenizer))} == KNOWN[""]
+    assert words_of(task, task.sampler.all()) == KNOWN[""]
+    assert words_of(task, dev) == KNOWN["dev_"]
+    assert words_of(task, test) == KNOWN["test_"]
+
+
+def test_words_are_counted_in_the_text_that_is_scored(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    splits: list[str] = []
+
+    class Watched(WordPerplexity):
+        def __init__(self, corpus: MonolingualCorpus, split: Split, batches: Sequence[SegmentBatch]) -> None:
+            super().__init__(corpus, split, batches)
+            splits.append(split)
+
+    monkeypatch.setattr(language, "WordPerplexity", Watched)
+    monkeypatch.setattr(language, "score_best", lambda *_: None)
+    task = LanguageTask(language_model(root), None, print)
+    net = task.build()
+    task.validation(net)
+    task.test_and_save(SimpleNamespace(net=net), root, print)
+    assert splits == ["dev", "test"]
+
+
+def test_a_classifier_begins_with_the_pooler_of_its_bert_too(root: Path) -> None:
+    folder = bert_run(root / "runs")
+    config = classifier(root)
+    net = ClassificationTask(replace(config, model=replace(config.model, init_encoder=folder)), None, print).build()
+    theirs = load_bert(folder).net
+    for name in ("bert", "pooler"):
+        ours = getattr(net, name).state_dict()
+        assert all(weight.equal(ours[key]) for key, weight in getattr(theirs, name).state_dict().items())
+    assert len(load_tokenizers(folder).src) + 1 == len(net.bert.embedding.weight)
+
+
+def shortened(config: Any, **model: Any) -> Any:
+    return replace(config, model=replace(config.model, **model))
+
+
+@pytest.mark.parametrize(
+    ("kind", "config_of", "message"),
+    [
+        (
+            MaskedLanguageTask,
+            lambda root: shortened(replace(masked(root), masking=MaskingConfig(next_sentence=True)), n_segments=1),
+            "n_segments=1 has no room for a second sentence: give --model.n_segments 2",
+        ),
+        (MaskedLanguageTask, lambda root: shortened(masked(root), max_length=15), "model.max_length=15"),
+        (ClassificationTask, lambda root: shortened(classifier(root), max_length=15), "model.max_length=15"),
+        (
+            ClassificationTask,
+            lambda root: replace(classifier(root), data=replace(labelled(root), dev_labels=root / "text")),
+            "京都 奈良 大阪 宇治 寺 橋",
+        ),
+    ],
+    ids=["one segment", "a short BERT", "a short classifier", "an unknown label"],
+)
+def test_what_cannot_be_learned_is_refused(root: Path, kind: Any, config_of: Any, message: str) -> None:
+    config: AnyConfig = config_of(root)
+    with pytest.raises(ValueError, match=message):
+        kind(config, None, print)
+
+
+def test_a_held_out_text_without_examples_is_refused_before_the_training(root: Path) -> None:
+    (root / "test_text").write_text("京都\n", encoding="utf-8")
+    asked = replace(masked(root), masking=MaskingConfig(next_sentence=True))
+    with pytest.raises(ValueError, match=r"^1 sentences in 1 documents cannot give both pairs that follow"):
+        MaskedLanguageTask(asked, None, print)
+
+
+def test_a_bert_that_is_none_of_the_source_is_refused(root: Path) -> None:
+    folder = bert_run(root / "runs")
+    begun = replace(MODEL, init_encoder=folder)
+    joint = TranslationConfig(model=begun, tokenizer=TokenizerConfig(joint=True))
+    with pytest.raises(ValueError, match=r"init_encoder=.* give --tokenizer.joint false"):
+        TranslationTask(joint, None, print)
+    english = replace(TranslationConfig().data, src_lang="en", tgt_lang="ja")
+    apart = replace(joint, tokenizer=replace(joint.tokenizer, joint=False), data=english)
+    with pytest.raises(ValueError, match=r"init_encoder=.* ja.* en"):
+        TranslationTask(apart, None, print)
+
+
+# the task of a translator
+
+
+CONFIG = TranslationConfig(
+    name="tiny",
+    tokenizer=replace(TOKENIZER, sampling=0.3),
+    model=MODEL,
+    batch=BatchConfig(tokens_per_batch=200, max_tokens=32, length_multiple=8, sentences_per_batch=5),
+    training=TranslationTrainingConfig(
+        seed=7, label_smoothing=0.3, r_drop=2.0, bleu_sentences=3, precision="fp32", device="cpu"
+    ),
+    search=SearchConfig(beam_size=4),
+)
+
+
+DEV, TEST_TEXT = TEXT[::12], TEXT[1::8]
+TRAIN = TEXT[2::4]  # and no line of theirs
+
+
+SPLITS = {"": TRAIN, "dev_": DEV, "test_": TEST_TEXT}
+
+
+class Texts(NamedTuple):
+    """Three texts that have no line in common, and settings that name them."""
+
+    config: TranslationConfig
+    root: Path
+
+    def task(self, **changes: Any) -> TranslationTask:
+        return TranslationTask(replace(self.config, **changes), None, print)
+
+
+@pytest.fixture
+def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Texts:
+    """Caches go where the texts are."""
+    files: dict[str, Any] = {}
+    for split, text in SPLITS.items():
+        for side in ("src", "tgt"):
+            files[f"{split}{side}"] = file = tmp_path / f"{split or 'train_'}{side}"
+            file.write_text("".join(f"{line}\n" for line in getattr(text, side)), encoding="utf-8")
+    for name in ("prepare_corpus", "cached_tokenizers", "cached_tokens", "training_tokens"):
+        monkeypatch.setattr(translation, name, partial(getattr(translation, name), root=tmp_path))
+    return Texts(replace(CONFIG, data=DataConfig(**files)), tmp_path)
+
+
+def batches(sampler: Sampler[Any], n: int = 0) -> list[Any]:
+    epoch = sampler.epoch(n)
+    return [(epoch[i].src.tolist(), epoch[i].tgt.tolist()) for i in range(len(epoch))]
+
+
+def test_the_loss_is_smoothed_and_passes_twice_as_asked_for(texts: Texts) -> None:
+    objective = texts.task().objective
+    assert isinstance(objective, RDropObjective)
+    assert (objective.smoothing, objective.alpha) == (0.3, 2.0)
+    plain = texts.task(training=replace(CONFIG.training, r_drop=0.0)).objective
+    assert isinstance(plain, TranslationObjective)
+    assert plain.smoothing == 0.3
+
+
+def test_batches_are_of_the_training_text_as_asked_for(texts: Texts) -> None:
+    task = texts.task()
+    corpus = corpus_module.prepare_corpus(texts.config.data, texts.root)
+    tokens = training_tokens(corpus, texts.config.data, task.vocabulary, 0.3, 7, print, texts.root)
+    twin = BucketSampler(tokens, 200, 32, 7, 8, 5)
+    for n in (0, 1):
+        assert batches(task.sampler, n) == batches(twin, n)
+    likeliest = training_tokens(corpus, texts.config.data, task.vocabulary, 0.0, 7, print, texts.root)
+    others = (  # each of these settings is seen in the batches
+        BucketSampler(likeliest, 200, 32, 7, 8, 5),
+        BucketSampler(tokens, 100, 32, 7, 8, 5),
+        BucketSampler(tokens, 200, 24, 7, 8, 5),
+        BucketSampler(tokens, 200, 32, 1, 8, 5),
+        BucketSampler(tokens, 200, 32, 7, 1, 5),
+        BucketSampler(tokens, 200, 32, 7, 8),
+    )
+    for other in others:
+        assert batches(task.sampler) != batches(other)
+
+
+def test_a_validation_translates_the_first_dev_sentences_greedily(
+    texts: Texts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = texts.task()
+    searches: list[SearchConfig] = []
+    search_ids = Translator.search_ids
+
+    def watched(self: Translator, *given: Any) -> Any:
+        searches.append(self.search)
+        return search_ids(self, *given)
+
+    monkeypatch.setattr(Translator, "search_ids", watched)
+    dev, judge = task.validation(task.build())
+    validation = judge(1.0)
+    assert [sample.source for sample in validation.samples] == DEV.src[:3]
+    assert searches == [replace(CONFIG.search, beam_size=1)]
+    rows = [row[row > EOS_ID].tolist() for batch in dev for row in batch.tgt]
+    assert sorted(task.vocabulary.tgt.decode(rows)) == sorted(DEV.tgt)
+
+
+class Trained:
+    """What has trained, and has forgotten everything since its best weights were written."""
+
+    def __init__(self, net: Transformer) -> None:
+        self.net = net
+        self.progress = Progress(step=9, target_tokens=1234, seconds=90.0, best_step=6)
+
+    def test(self, batches: Sequence[AnyBatch], validate: Validate) -> Validation:
+        with torch.no_grad():
+            loss = mean_loss(partial(TranslationObjective(), self.net.eval()), batches)
+        return validate(loss)
+
+
+def test_the_best_weights_are_scored_on_the_test_text(texts: Texts) -> None:
+    task = texts.task()
+    folder = create_run(task.config, task.vocabulary, texts.root / "runs")
+    best, last = task.build(), task.build()
+    write_weights(best.state_dict(), folder / WEIGHTS, 0.0, n_averaged=3)
+    task.test_and_save(Trained(last), folder, print)
+    translations = (folder / TRANSLATIONS).read_text(encoding="utf-8").splitlines()
+    run = load_run(folder, torch.device("cpu"))
+    assert translations == [found.text for found in run.translator(CONFIG.search).translate(TEST_TEXT.src)]
+    result = json.loads((folder / TEST).read_text(encoding="utf-8"))
+    assert result["bleu"] == pytest.approx(sacrebleu.corpus_bleu(translations, [TEST_TEXT.tgt]).score)
+    src, tgt = (side.encode(lines) for side, lines in zip(task.vocabulary, (TEST_TEXT.src, TEST_TEXT.tgt), strict=True))
+    nats = n_tokens = 0.0
+    for source, target in zip(src, tgt, strict=True):
+        log_p = best.eval()(padded([source]), padded([target], bos=True)[:, :-1]).log_softmax(-1)[0]
+        nats -= log_p[range(len(log_p)), [*target, EOS_ID]].sum().item()
+        n_tokens += len(log_p)
+    assert result["perplexity"] == pytest.approx(math.exp(nats / n_tokens), rel=1e-4)
+    facts = ("name", "seed", "steps", "best_step", "averaged", "target_tokens", "minutes")
+    assert {name: result[name] for name in facts} == {
+        "name": "tiny",
+        "seed": 7,
+        "steps": 9,
+        "best_step": 6,
+        "averaged": 3,
+        "target_tokens": 1234,
+        "minutes": 1.5,
+    }
+
+
+def test_sides_in_each_others_language_are_refused(texts: Texts) -> None:
+    data = texts.config.data
+    with pytest.raises(ValueError, match=r"train_tgt is not in ja: 0% .* are --data.src and --data.tgt swapped"):
+        texts.task(data=replace(data, src=data.tgt, tgt=data.src))
+    with pytest.raises(ValueError, match=r"train_src is not in de: 100% .* is --data.src_lang wrong"):
+        texts.task(data=replace(data, src_lang="de"))
+    for own in (data, replace(data, dev_src=None, dev_tgt=None)):  # before a text is cleaned or split
+        assert not list(texts.root.glob("*/"))
+        with pytest.raises(ValueError, match=r"/train_tgt is not in ja"):
+            texts.task(data=replace(own, src=data.tgt, tgt=data.src))
+        with pytest.raises(
+            ValueError, match=r"train_tgt is not in ja: .* are --data.more_src and --data.more_tgt swapped"
+        ):
+            texts.task(data=replace(own, more_src=data.tgt, more_tgt=data.src))
+        assert not list(texts.root.glob("*/"))
+    for kind in ("dev", "test"):
+        swapped = {f"{kind}_src": data.tgt, f"{kind}_tgt": data.src}
+        with pytest.raises(ValueError, match=rf"are --data.{kind}_src and --data.{kind}_tgt swapped"):
+            texts.task(data=replace(data, **swapped))  # type: ignore[arg-type]
+
+
+def test_two_vocabularies_cannot_share_their_embeddings(texts: Texts) -> None:
+    with pytest.raises(ValueError, match=r"^tie=all .* give --tokenizer.joint true, or --model.tie target$"):
+        texts.task(model=replace(MODEL, tie="all"))
+
+
+LONG_BERT = BertConfig(d_model=16, n_heads=2, d_ff=32, n_layers=1, max_length=40)
+LEARNED = replace(MODEL, positions="learned", max_length=40)
+
+
+@pytest.mark.parametrize(
+    ("model", "option", "sides"),
+    [
+        (LEARNED, "model.max_length", ("src", "tgt")),
+        (replace(MODEL, bert=LONG_BERT, n_encoder_layers=0), "model.bert.max_length", ("src",)),
+    ],
+    ids=["learned", "BERT"],
+)
+def test_lines_that_a_learned_table_of_positions_has_no_room_for_are_refused(
+    texts: Texts, model: TransformerConfig, option: str, sides: Sequence[str]
+) -> None:
+    changes = {"model": model, "batch": BatchConfig(max_tokens=40)}
+    texts.task(**changes)
+    with pytest.raises(ValueError, match=rf"^max_tokens=41 .* {option}=40: give --{option} 41"):
+        texts.task(model=model, batch=BatchConfig(max_tokens=41))
+    for split in ("dev", "test"):
+        for side in sides:
+            file = texts.root / f"{split}_{side}"
+            before = file.read_text(encoding="utf-8")
+            file.write_text(before.replace("\n", 9 * before.split("\n")[0] + "\n", 1), encoding="utf-8")
+            with pytest.raises(ValueError, match=rf"{file}, line 1 takes \d+ positions.* {option}=40: give --{option}"):
+                texts.task(**changes)
+            file.write_text(before, encoding="utf-8")
