@@ -18,5 +18,6 @@ def without_removed(settings: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(optimizer, Mapping) and optimizer.get("schedule") == "noam" and isinstance(model, Mapping):
         warmup, width = max(1, int(optimizer.get("warmup_steps", 4000))), int(model.get("d_model", 512))
         peak_lr = float(optimizer.get("noam_factor", 1.0)) * (width * warmup) ** -0.5
-        found["optimizer"] = found["optimizer"] | {"schedule": "inverse_sqrt", "peak_lr": str(peak_lr)}
+        as_written = type(optimizer.get("peak_lr", peak_lr))  # a number, or text in which nothing is read yet
+        found["optimizer"] = found["optimizer"] | {"schedule": "inverse_sqrt", "peak_lr": as_written(peak_lr)}
     return found
