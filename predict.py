@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from jsonargparse import Namespace
 
+from config.search import SamplingConfig
 from const.corpora import VERSION
 from utils.command import Parser, aligned, require_options_at_least, run_command
 from utils.config import ClassificationConfig, LanguageConfig, MaskedLanguageConfig
@@ -15,7 +16,6 @@ from utils.dataset.text import decoded_lines
 from utils.device import keep_freed_memory, pick_device
 from utils.file import require_file, write_json
 from utils.run import find_run, load_classifier, load_language_model
-from utils.search.sampling import SamplingConfig
 from utils.task.bert import MaskFiller
 from utils.task.classification import classify, confusion, labelled_batches, summary
 from utils.task.language import Remembered, continuations, draw_memory, perplexity_by_memory

@@ -5,11 +5,12 @@ from dataclasses import fields
 from itertools import islice
 from pathlib import Path
 
+from config.training import Device
 from const.corpora import VERSION
 from const.path import PICKLES
 from utils.command import Parser, needing_group, run_command
 from utils.config import TranslationConfig, config_type_of
-from utils.device import Device, pick_device
+from utils.device import pick_device
 from utils.run import CONFIG, WEIGHTS, build_translator, find_run, load_run
 
 with needing_group("serve.py", "serve"):

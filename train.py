@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.profiler import record_function
 
+from config.training import TrainingConfig
 from const.path import CORPUS, PICKLES
 from layers.decoder_block import DecoderBlock
 from layers.encoder_block import EncoderBlock
@@ -35,7 +36,7 @@ from utils.training.checkpoint import CheckpointKeeper, CheckpointStore, WeightS
 from utils.training.distributed import Interrupt, Processes, graceful_interrupt, joined_processes, own_device
 from utils.training.loss import Loss, Objective, mean_loss
 from utils.training.optimizer import Optimizer
-from utils.training.plan import Progress, TrainingConfig
+from utils.training.plan import Progress
 from utils.training.rehearsal import Tracer, dry_run, explained_out_of_memory
 from utils.training.report import (
     LOG,

@@ -11,11 +11,12 @@ from typing import TextIO, cast
 from jsonargparse import Namespace
 from tqdm import tqdm
 
+from config.training import Device
 from const.corpora import VERSION
 from utils.command import Parser, run_command
 from utils.config import TranslationConfig
 from utils.dataset.text import decoded_lines
-from utils.device import Device, keep_freed_memory, pick_device
+from utils.device import keep_freed_memory, pick_device
 from utils.export.translator_settings import TranslatorSettings, require_ctranslate2
 from utils.file import atomic_file
 from utils.run import CONFIG, build_translator, find_run, load_run

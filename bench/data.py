@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 
 from bench.measure import add_json_option, publish
+from config.data import BatchConfig, DataConfig, TokenizerConfig
 from utils.command import Parser, require_options_at_least, run_command
-from utils.dataset.batch import BatchConfig, BucketSampler, prefetched
-from utils.dataset.corpus import DataConfig, cached_tokenizers, cached_tokens, prepare_corpus, training_tokens
+from utils.dataset.batch import BucketSampler, prefetched
+from utils.dataset.corpus import cached_tokenizers, cached_tokens, prepare_corpus, training_tokens
 from utils.dataset.text import ParallelFiles, pair_writer
-from utils.text.tokenizer import TokenizerConfig
 
 Figures = dict[str, float]
 _FEWEST_PAIRS = 2000  # fewer do not suffice for a vocabulary

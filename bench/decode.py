@@ -22,13 +22,14 @@ from torch import Tensor
 from tqdm import tqdm
 
 from bench.measure import add_json_option, product_peak, publish
+from config.training import Precision
 from const.token import PAD_ID
 from layers.mask import padding_mask
 from models.transformer import Transformer
 from utils.command import Parser, require_options_at_least, run_command
 from utils.dataset.corpus import prepare_to_score
 from utils.dataset.text import read_parallel
-from utils.device import Precision, keep_freed_memory
+from utils.device import keep_freed_memory
 from utils.evaluation.metric import corpus_metrics
 from utils.export.ctranslate2 import to_ctranslate2
 from utils.run import build_translator, find_run, load_run

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from models.transformer import TransformerConfig
+from config.model import TransformerConfig
 from utils.device import synchronize
 from utils.file import require_file, write_json
 

@@ -32,20 +32,22 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from tqdm import tqdm
 
 from bench.measure import add_json_option, product_peak, publish, training_flops
+from config.data import DataConfig, TokenizerConfig
+from config.model import TransformerConfig
+from config.training import OptimizerConfig, Precision, TrainingConfig
 from const.token import BOS, EOS, PAD, PAD_ID, UNK
-from models.transformer import Transformer, TransformerConfig
+from models.transformer import Transformer
 from train import Trainer, compile_blocks
 from utils.command import Parser, print_above_bars, run_command
 from utils.dataset.batch import Batch, BucketSampler, prefetched
-from utils.dataset.corpus import DataConfig, cached_tokenizers, cached_tokens, prepare_corpus
+from utils.dataset.corpus import cached_tokenizers, cached_tokens, prepare_corpus
 from utils.dataset.ids import TokenPairs
 from utils.dataset.text import ParallelText
-from utils.device import Precision, keep_compiled_kernels, keep_freed_memory, pick_device, synchronize
+from utils.device import keep_compiled_kernels, keep_freed_memory, pick_device, synchronize
 from utils.file import write_lines
-from utils.text.tokenizer import Tokenizer, TokenizerConfig
+from utils.text.tokenizer import Tokenizer
 from utils.training.loss import TranslationObjective
 from utils.training.optimizer import Optimizer
-from utils.training.plan import OptimizerConfig, TrainingConfig
 from utils.training.rehearsal import RANGES, peak_memory
 
 # A well-written plain training loop around `torch.nn.Transformer`, for bench.train.

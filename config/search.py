@@ -1,9 +1,18 @@
 """How translations are searched for, or drawn."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from config.group import Group, bounded
+
+SPARE_TOKENS = 10  # a short source may need a translation much longer than itself
+
+
+class Bounds(NamedTuple):
+    """The length limits of a translation, in tokens."""
+
+    least: int  # without </s>
+    most: int  # with </s>
 
 
 @dataclass(frozen=True)
@@ -37,6 +46,12 @@ class SearchConfig(Group):
         for least, most in (("min_length", "max_length"), ("min_ratio", "max_ratio")):
             if getattr(self, least) > getattr(self, most):
                 raise ValueError(f"{least}={getattr(self, least)}: give 0 to {most}={getattr(self, most)}")
+
+    def bounds(self, src_length: int, window: int) -> Bounds:
+        """Return the limits for a source of `src_length` tokens (with </s>) and a model that holds `window` tokens."""
+        most = min(self.max_ratio * src_length + SPARE_TOKENS, self.max_length + 1, window)
+        least = max(self.min_ratio * src_length, self.min_length)
+        return Bounds(int(min(least, most - 1)), int(most))
 
     def penalty(self, length: int) -> float:
         """Return what the log-probability of a translation of `length` tokens (</s> included) is divided by."""

@@ -17,6 +17,9 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import ScalarFormatter
 from torch import Tensor, nn
 
+from config.data import MaskingConfig
+from config.search import SearchConfig
+from config.training import OptimizerConfig
 from const.path import FIGURE, PICKLES
 from const.token import BOS, EOS, PAD, PAD_ID, UNK_ID
 from layers.encoder_block import EncoderBlock
@@ -28,14 +31,13 @@ from layers.scaled_dot_product_attention import ScaledDotProductAttention
 from models.weight import initialise
 from utils.command import Parser, run_command
 from utils.dataset.ids import TokenArray
-from utils.dataset.masked import MaskedEpoch, MaskingConfig
+from utils.dataset.masked import MaskedEpoch
 from utils.dataset.monolingual import Document, DocumentTokens
 from utils.run import WEIGHTS
-from utils.search.constraint import SearchConfig
 from utils.text.tokenizer import WordTokenizer
 from utils.training.checkpoint import read_weights
 from utils.training.loss import projected_cross_entropy
-from utils.training.plan import OptimizerConfig, learning_rate
+from utils.training.plan import learning_rate
 from utils.training.report import LOG
 from utils.visualize.curve import draw_curves, sheet
 

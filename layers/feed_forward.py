@@ -1,15 +1,13 @@
 """FFN(x) = f(xW₁ + b₁)W₂ + b₂, Vaswani et al. 2017, 3.3, with a choice of f."""
 
 from collections.abc import Callable
-from typing import Literal
 
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from config.model import Activation
 from layers.dropout import Dropout
-
-Activation = Literal["relu", "gelu", "mish", "swish"]
 
 ACTIVATION: dict[Activation, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,  # max(0, x)

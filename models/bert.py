@@ -1,82 +1,24 @@
 """BERT, Devlin et al. 2019: a Transformer's encoder over masked sentences, and its heads."""
 
-from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from config.model import BertConfig
 from const.token import PAD_ID
 from layers.dropout import Dropout
 from layers.encoder_block import EncoderBlock
-from layers.feed_forward import ACTIVATION, Activation, FeedForward
+from layers.feed_forward import ACTIVATION, FeedForward
 from layers.mask import padding_mask
 from layers.multi_head_attention import MultiHeadAttention
 from layers.positional_encoding import LearnedPositionalEncoding
 from layers.scaled_dot_product_attention import attention_kernel
 from layers.token_embedding import TokenEmbedding
-from models.weight import initialise_truncated, require_at_least, tie
+from models.weight import initialise_truncated, tie
 
 _STD = 0.02  # initial standard deviation of every matrix and embedding, as in the paper's code
-
-
-@dataclass(frozen=True)
-class BertConfig:
-    """The architecture; the defaults are Devlin et al.'s base.
-
-    Args:
-        d_model: width of every position.
-        n_heads: heads of every attention.
-        d_ff: inner width of the feed-forward layers.
-        n_layers: depth.
-        dropout: probability of dropping a component of embeddings and sub-layer outputs.
-        attention_dropout: probability of dropping an attention weight.
-        activation: non-linearity of the feed-forward layers and of the masked-language head.
-        max_length: longest input in tokens, [CLS] and [SEP] included.
-        n_segments: number of sentences that segment embeddings can tell apart in an input.
-        scale_embedding: token embeddings times √D, as in the Transformer, or unscaled (BERT).
-        norm_eps: added to the variance before a norm divides by its square root.
-        fused: attention by torch's fused kernel (fast) or written out (readable, gives weights); equal results.
-    """
-
-    d_model: int = 768
-    n_heads: int = 12
-    d_ff: int = 3072
-    n_layers: int = 12
-    dropout: float = 0.1
-    attention_dropout: float = 0.1
-    activation: Activation = "gelu"
-    max_length: int = 512
-    n_segments: int = 2
-    scale_embedding: bool = False
-    norm_eps: float = 1e-12
-    fused: bool = True
-
-    def __post_init__(self) -> None:
-        """Refuse sizes that are too small."""
-        require_at_least(self, d_model=1, n_heads=1, d_ff=1, n_layers=1, max_length=2, n_segments=1)
-
-    def architecture(self) -> dict[str, object]:
-        """Return the settings that weights depend on; the rest may differ when weights are reused."""
-        free = {"dropout", "attention_dropout", "fused"}
-        return {name: value for name, value in asdict(self).items() if name not in free}
-
-
-@dataclass(frozen=True)
-class ClassifierConfig(BertConfig):
-    """The architecture of a BERT classifier.
-
-    Args:
-        init_encoder: a run whose BERT, with its vocabulary and architecture, is fine-tuned; null: train from scratch.
-    """
-
-    init_encoder: Path | None = None
-
-    def architecture(self) -> dict[str, object]:
-        """Return the settings that weights depend on."""
-        return {name: value for name, value in super().architecture().items() if name != "init_encoder"}
 
 
 class Bert(nn.Module):

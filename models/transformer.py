@@ -1,82 +1,24 @@
 """The Transformer for translation, Vaswani et al. 2017, Figure 1."""
 
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import Literal, NamedTuple
+from dataclasses import replace
+from typing import NamedTuple
 
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from config.model import TransformerConfig
 from const.token import PAD_ID
 from layers.decoder_block import DecoderBlock
 from layers.encoder_block import EncoderBlock
-from layers.feed_forward import Activation, FeedForward
+from layers.feed_forward import FeedForward
 from layers.mask import causal_mask, padding_mask
 from layers.multi_head_attention import KeyValue, MultiHeadAttention
 from layers.positional_encoding import LearnedPositionalEncoding, NoPositionalEncoding, SinusoidalPositionalEncoding
 from layers.rotary_embedding import RotaryEmbedding
 from layers.scaled_dot_product_attention import attention_kernel
 from layers.token_embedding import TokenEmbedding
-from models.bert import Bert, BertConfig
-from models.weight import Initialisation, initialise, require_at_least, tie
-
-
-@dataclass(frozen=True)
-class TransformerConfig:
-    """The architecture; the defaults are Vaswani et al.'s base, with the norm first.
-
-    Args:
-        d_model: width of every position.
-        n_heads: heads of every attention.
-        d_ff: inner width of the feed-forward layers.
-        n_encoder_layers: depth of the encoder; on top of a BERT, if there is one.
-        n_decoder_layers: depth of the decoder.
-        dropout: probability of dropping a component of embeddings, sub-layer outputs and feed-forward insides.
-        attention_dropout: probability of dropping an attention weight.
-        norm_first: norm before each sub-layer (True) or after it, as in the paper (False).
-        activation: non-linearity of the feed-forward layers.
-        positions: sinusoid of the paper, a learned table, or rotary: every self-attention turns queries and keys.
-        max_length: longest input in tokens, </s> included; a learned table has as many rows.
-        initialisation: unit_variance: embeddings have unit variance after their scaling by √D; xavier_uniform: every
-            matrix by its own shape, embeddings too.
-        tie: what shares one matrix: nothing, the target embedding and the output, or (joint vocabulary) all three.
-        fused: attention by torch's fused kernel (fast) or written out (readable, gives weights); equal results.
-        bert: a BERT in place of the source's embedding and positions; null: those of the paper.
-        init_encoder: a run whose BERT, with its vocabulary and architecture, the encoder is initialised from; null:
-            training from scratch.
-
-    Raises:
-        ValueError: a size is too small.
-    """
-
-    d_model: int = 512
-    n_heads: int = 8
-    d_ff: int = 2048
-    n_encoder_layers: int = 6
-    n_decoder_layers: int = 6
-    dropout: float = 0.1
-    attention_dropout: float = 0.0
-    norm_first: bool = True
-    activation: Activation = "relu"
-    positions: Literal["sinusoidal", "learned", "rotary"] = "sinusoidal"
-    max_length: int = 256
-    initialisation: Initialisation = "unit_variance"
-    tie: Literal["none", "target", "all"] = "all"
-    fused: bool = True
-    bert: BertConfig | None = None
-    init_encoder: Path | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse sizes that are too small."""
-        least = 1 if self.bert is None and self.init_encoder is None else 0  # a BERT has layers of its own
-        require_at_least(self, d_model=1, n_heads=1, d_ff=1, n_encoder_layers=least, n_decoder_layers=1, max_length=2)
-
-    def architecture(self) -> dict[str, object]:
-        """Return the settings that weights depend on; the rest may differ when weights are reused."""
-        free = {"dropout", "attention_dropout", "fused", "init_encoder", "bert", "initialisation"}
-        free |= set() if self.positions == "learned" else {"max_length"}
-        own = {name: value for name, value in asdict(self).items() if name not in free}
-        return own | ({} if self.bert is None else {"bert": self.bert.architecture()})
+from models.bert import Bert
+from models.weight import initialise, tie
 
 
 class TransformerState(NamedTuple):

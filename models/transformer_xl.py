@@ -1,66 +1,22 @@
 """Transformer-XL, a language model with a memory of the segments before, Dai et al. 2019."""
 
-from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from config.model import TransformerXLConfig
 from const.token import PAD_ID
 from layers.dropout import Dropout
 from layers.encoder_block import EncoderBlock
-from layers.feed_forward import Activation, FeedForward
+from layers.feed_forward import FeedForward
 from layers.mask import causal_mask
 from layers.multi_head_attention import MultiHeadAttention
 from layers.relative_position_bias import RelativePositionBias
 from layers.scaled_dot_product_attention import attention_kernel
 from layers.token_embedding import TokenEmbedding
-from models.weight import initialise, require_at_least, tie
-
-
-@dataclass(frozen=True)
-class TransformerXLConfig:
-    """The architecture; the defaults are Dai et al.'s standard model for WikiText-103.
-
-    Args:
-        d_model: width of every position.
-        n_heads: heads of every attention.
-        d_ff: inner width of the feed-forward layers.
-        n_layers: depth.
-        dropout: probability of dropping a component of embeddings, sub-layer outputs, feed-forward insides and output.
-        attention_dropout: probability of dropping an attention weight.
-        activation: non-linearity of the feed-forward layers.
-        memory_length: positions before a segment that are remembered in training; 0: none. Inference may remember
-            more or fewer.
-        tie: embedding and output share one matrix.
-        fused: attention by torch's fused kernel (fast) or written out (readable, gives weights); equal results.
-
-    Raises:
-        ValueError: a size is too small, or memory_length is negative.
-    """
-
-    d_model: int = 410
-    n_heads: int = 10
-    d_ff: int = 2100
-    n_layers: int = 16
-    dropout: float = 0.1
-    attention_dropout: float = 0.0
-    activation: Activation = "relu"
-    memory_length: int = 150
-    tie: bool = True
-    fused: bool = True
-
-    def __post_init__(self) -> None:
-        """Refuse sizes that are too small."""
-        require_at_least(self, d_model=1, n_heads=1, d_ff=1, n_layers=1)
-        if self.memory_length < 0:
-            raise ValueError(f"memory_length={self.memory_length}: give 0 (no memory) or more")
-
-    def architecture(self) -> dict[str, object]:
-        """Return the settings that weights depend on; the rest may differ when weights are reused."""
-        free = {"memory_length", "dropout", "attention_dropout", "fused"}
-        return {name: value for name, value in asdict(self).items() if name not in free}
+from models.weight import initialise, tie
 
 
 class Memory(NamedTuple):

@@ -1,13 +1,11 @@
-"""Initialisation and tying of weights, and sizes with which no network can be made."""
+"""Initialisation and tying of weights."""
 
 import math
-from typing import Literal
 
 from torch import nn
 
+from config.model import Initialisation
 from layers.multi_head_attention import MultiHeadAttention
-
-Initialisation = Literal["unit_variance", "xavier_uniform"]
 
 
 def initialise(module: nn.Module, pad_id: int | None = None, initialisation: Initialisation = "unit_variance") -> None:
@@ -80,18 +78,3 @@ def tie(owner: nn.Linear | nn.Embedding, *others: nn.Linear | nn.Embedding) -> N
                 "tying source and target needs one joint vocabulary"
             )
         other.weight = owner.weight
-
-
-def require_at_least(config: object, **fewest: int) -> None:
-    """Refuse settings that are too small.
-
-    Args:
-        config: the object that holds the settings.
-        fewest: the smallest allowed value of each setting.
-
-    Raises:
-        ValueError: a setting is too small; the first one is named.
-    """
-    for name, least in fewest.items():
-        if getattr(config, name) < least:
-            raise ValueError(f"{name}={getattr(config, name)}: give at least {least}")

@@ -11,8 +11,8 @@ import httpx
 import torch
 from fastapi import FastAPI
 
+from config.search import SearchConfig
 from tests.tiny import MODEL, lively, tokenizers
-from utils.search.constraint import SearchConfig
 from utils.search.translator import Candidate, Translation, Translator
 from utils.serve.api import create_app
 from utils.serve.service import Limits, Line, LineTranslator, Options, Route, Server, address, bind

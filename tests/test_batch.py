@@ -16,12 +16,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from config.data import BatchConfig, MaskingConfig, StreamConfig
+from config.model import TransformerConfig
 from const.token import BOS_ID, EOS_ID, PAD_ID, SPECIAL_TOKENS, UNK_ID
-from models.transformer import Transformer, TransformerConfig
+from models.transformer import Transformer
 from utils.dataset.batch import (
     AnyEpoch,
     Batch,
-    BatchConfig,
     BothDirections,
     Buckets,
     BucketSampler,
@@ -37,9 +38,9 @@ from utils.dataset.batch import (
 )
 from utils.dataset.ids import TokenArray, TokenPairs
 from utils.dataset.labelled import LabelledBatch, LabelledSampler, LabelledText
-from utils.dataset.masked import MaskedBatch, MaskedEpoch, MaskedSampler, MaskingConfig, WholeWords, uniform
+from utils.dataset.masked import MaskedBatch, MaskedEpoch, MaskedSampler, WholeWords, uniform
 from utils.dataset.monolingual import Document, DocumentTokens
-from utils.dataset.stream import NO_DOCUMENT, SegmentBatch, StreamConfig, StreamSampler
+from utils.dataset.stream import NO_DOCUMENT, SegmentBatch, StreamSampler
 from utils.text.tokenizer import SentencePieceTokenizer, Tokenizer, WordTokenizer
 
 Lengths = list[tuple[int, int]]

@@ -9,10 +9,11 @@ import torch.nn.functional as F
 import transformers
 from torch import Tensor, nn
 
+from config.model import BertConfig
 from const.token import PAD_ID
 from layers.dropout import Dropout
 from layers.probe import recorded_weights
-from models.bert import Bert, BertClassifier, BertConfig, BertForPreTraining
+from models.bert import Bert, BertClassifier, BertForPreTraining
 from tests.hugging_face import VOCAB, config, lively
 from utils.export.hugging_face import load_weights
 

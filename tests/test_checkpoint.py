@@ -19,6 +19,7 @@ from safetensors import safe_open
 from safetensors.torch import load_model
 from torch import Tensor, nn
 
+from config.training import CheckpointConfig
 from models.transformer import Transformer
 from tests.tiny import MODEL, lively
 from utils.dataset.batch import AnyBatch
@@ -29,7 +30,6 @@ from utils.training import checkpoint
 from utils.training.checkpoint import (
     ABSENT,
     FORMAT,
-    CheckpointConfig,
     CheckpointKeeper,
     CheckpointStore,
     DamagedError,

@@ -16,12 +16,12 @@ from PIL import Image
 
 import predict
 import translate
+from config.data import MonolingualConfig
 from const.token import EOS_ID, UNK_ID
 from tests.outcome import Outcome, outcome
 from tests.tiny import TEXT, run
 from tests.utils.task.tiny_run import JAPANESE, LABELS, bert_run, classifier_run, english, language_run
 from utils.config import LanguageConfig
-from utils.dataset.monolingual import MonolingualConfig
 from utils.run import CONFIG, find_run
 from utils.task.language import perplexity_by_memory
 

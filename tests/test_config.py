@@ -16,10 +16,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from config.data import BatchConfig, CleanConfig, DataConfig, LabelledConfig, TokenizerConfig
+from config.model import BertConfig, ClassifierConfig, TransformerConfig
+from config.search import SearchConfig
+from config.training import OptimizerConfig, TranslationTrainingConfig
 from const.path import PRESET, ROOT
 from models import transformer
-from models.bert import BertClassifier, BertConfig, BertForPreTraining, ClassifierConfig
-from models.transformer import Transformer, TransformerConfig
+from models.bert import BertClassifier, BertForPreTraining
+from models.transformer import Transformer
 from models.transformer_xl import TransformerXL
 from utils import arguments as arguments_module
 from utils.arguments import Arguments, as_options, build_parser, read_arguments
@@ -34,14 +38,7 @@ from utils.config import (
     TranslationConfig,
     find_settings,
 )
-from utils.dataset.batch import BatchConfig
-from utils.dataset.corpus import DataConfig
-from utils.dataset.labelled import LabelledConfig
-from utils.dataset.text import CleanConfig
 from utils.run import find_run
-from utils.search.constraint import SearchConfig
-from utils.text.tokenizer import TokenizerConfig
-from utils.training.plan import OptimizerConfig, TranslationTrainingConfig
 
 PRESETS = sorted(PRESET.iterdir())
 

@@ -32,13 +32,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bench import data as bench
+from config.data import CleanConfig, DataConfig, LabelledConfig, MonolingualConfig, TokenizerConfig
 from const.corpora import CORPORA, CorpusSpec
 from utils.dataset import download, ids, labelled
 from utils.dataset import text as text_module
 from utils.dataset.corpus import (
     SPLITS,
     Corpus,
-    DataConfig,
     MoreText,
     cached_tokenizers,
     cached_tokens,
@@ -61,17 +61,17 @@ from utils.dataset.ids import (
     token_writer,
     write_ids,
 )
-from utils.dataset.labelled import LabelledConfig, LabelledText, LabelNames, category, split_articles, write_categories
-from utils.dataset.monolingual import (
-    Document,
-    DocumentTokens,
-    MonolingualConfig,
-    MonolingualCorpus,
-    prepare_monolingual,
-    read_documents,
+from utils.dataset.labelled import (
+    LabelledText,
+    LabelNames,
+    category,
+    fingerprint,
+    split_articles,
+    text_pairs,
+    write_categories,
 )
+from utils.dataset.monolingual import Document, DocumentTokens, MonolingualCorpus, prepare_monolingual, read_documents
 from utils.dataset.text import (
-    CleanConfig,
     CleanReport,
     ParallelFiles,
     ParallelText,
@@ -88,14 +88,7 @@ from utils.dataset.text import (
     write_split,
 )
 from utils.file import sweep_drafts
-from utils.text.tokenizer import (
-    SentencePieceTokenizer,
-    Tokenizer,
-    TokenizerConfig,
-    TokenizerPair,
-    WordTokenizer,
-    train_tokenizer,
-)
+from utils.text.tokenizer import SentencePieceTokenizer, Tokenizer, TokenizerPair, WordTokenizer, train_tokenizer
 
 Pairs = list[tuple[str, str]]
 Files = dict[str, bytes]
@@ -1478,16 +1471,16 @@ def test_texts_are_encoded_with_their_labels(tmp_path: Path, root: Path) -> None
 def test_the_fingerprint_of_labelled_text_is_of_all_six_files(tmp_path: Path) -> None:
     files = [write(tmp_path / name, "a") for name in "abcdef"]
     config = LabelledConfig(*files)
-    assert config.pairs() == ((files[0], files[1]), (files[2], files[3]), (files[4], files[5]))
-    prints = [config.fingerprint(), config.fingerprint()]
+    assert text_pairs(config) == ((files[0], files[1]), (files[2], files[3]), (files[4], files[5]))
+    prints = [fingerprint(config), fingerprint(config)]
     assert prints == ["baa56467da8b8b67"] * 2  # golden: checkpoints have it
     for file in files:
         write(file, "b")
-        prints.append(config.fingerprint())
+        prints.append(fingerprint(config))
     assert len(set(prints)) == 7
     files[3].unlink()
     with pytest.raises(ValueError, match=rf"^no such file: {files[3]}; python -m utils\.dataset\.labelled"):
-        config.pairs()
+        text_pairs(config)
 
 
 ARTICLES = [Document(f"{kind}{i:05}", 1 + (7 * i) % 5) for i in range(40) for kind in ("BDS", "HST")]

@@ -27,6 +27,8 @@ from sacrebleu.metrics.bleu import BLEU
 from torch import Tensor, nn
 
 import evaluate
+from config.data import DataConfig
+from config.search import SearchConfig
 from const.corpora import CORPORA
 from const.token import BOS_ID, EOS_ID, PAD_ID
 from layers.multi_head_attention import MultiHeadAttention
@@ -38,7 +40,7 @@ from tests.tiny import CORPUS, MODEL, TEXT, tokenizers, translating
 from tests.utils.evaluation.texts import ENGLISH, JAPANESE, TOKENIZED, Translated
 from utils.config import TranslationConfig
 from utils.dataset.batch import padded
-from utils.dataset.corpus import DataConfig, prepare_corpus, prepare_to_score
+from utils.dataset.corpus import prepare_corpus, prepare_to_score
 from utils.dataset.download import install
 from utils.dataset.labelled import LabelledBatch
 from utils.dataset.masked import MaskedBatch
@@ -62,7 +64,6 @@ from utils.evaluation.metric import (
     with_interval,
 )
 from utils.run import CONFIG, Run, build_translator, find_run, load_run
-from utils.search.constraint import SearchConfig
 from utils.search.inspection import attention_weights, attentions, row_entropy
 from utils.search.translator import Candidate, Translation, Translator
 from utils.text.language import refuse_other_language, refuse_same

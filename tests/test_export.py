@@ -23,10 +23,13 @@ from torch.nn import functional as F
 
 import export
 import translate
+from config.data import TokenizerConfig
+from config.model import BertConfig, ClassifierConfig, TransformerConfig
+from config.search import Bounds, SearchConfig
 from const.token import BOS, EOS_ID, PAD, PAD_ID, SPECIAL_TOKENS, UNK, UNK_ID
 from layers.decoder_block import DecoderBlock
-from models.bert import BertClassifier, BertConfig, BertForPreTraining, ClassifierConfig
-from models.transformer import Transformer, TransformerConfig
+from models.bert import BertClassifier, BertForPreTraining
+from models.transformer import Transformer
 from models.transformer_xl import TransformerXL
 from tests import hugging_face
 from tests.hugging_face import VOCAB
@@ -47,10 +50,10 @@ from utils.export.safetensors import CONFIG, WEIGHTS, Network, load_safetensors,
 from utils.export.translator_settings import SETTINGS, TranslatorSettings
 from utils.run import find_run, load_run
 from utils.search.beam import beam_search
-from utils.search.constraint import Bounds, Hypothesis, SearchConfig
+from utils.search.constraint import Hypothesis
 from utils.search.inspection import Inspector, token_log_probs
 from utils.search.sampling import greedy_search
-from utils.text.tokenizer import Tokenizer, TokenizerConfig, TokenizerPair, WordTokenizer, train_tokenizers
+from utils.text.tokenizer import Tokenizer, TokenizerPair, WordTokenizer, train_tokenizers
 from utils.training.checkpoint import write_weights
 
 CPU = torch.device("cpu")

@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from config.model import Activation
 from layers.decoder_block import DecoderBlock
 from layers.dropout import Dropout
 from layers.encoder_block import EncoderBlock
-from layers.feed_forward import ACTIVATION, Activation, FeedForward
+from layers.feed_forward import ACTIVATION, FeedForward
 from layers.mask import causal_mask, padding_mask
 from layers.multi_head_attention import MultiHeadAttention
 from layers.positional_encoding import LearnedPositionalEncoding, SinusoidalPositionalEncoding, sinusoid

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from config.data import MaskingConfig
 from const.token import BOS_ID, EOS_ID, PAD_ID
 from models.bert import BertForPreTraining
 from models.transformer import Transformer
@@ -16,7 +17,7 @@ from tests.test_resume import BERT, documents
 from tests.test_resume import VOCAB as BERT_VOCAB
 from tests.tiny import MODEL, lively, tokenizers
 from utils.dataset.batch import Batch, padded
-from utils.dataset.masked import MaskedBatch, MaskedSampler, MaskingConfig
+from utils.dataset.masked import MaskedBatch, MaskedSampler
 from utils.training import loss as module
 from utils.training.loss import (
     MaskedLanguageObjective,

@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from config.model import Activation
 from layers.decoder_block import DecoderBlock
-from layers.feed_forward import Activation, FeedForward
+from layers.feed_forward import FeedForward
 from layers.multi_head_attention import KeyValue, MultiHeadAttention
 from layers.packed import PackedDecoderBlock, PackedLinear, packed
 from layers.relative_position_bias import RelativePositionBias

@@ -19,18 +19,19 @@ from matplotlib.figure import Figure
 from PIL import Image
 from torch import Tensor
 
+from config.data import MaskingConfig
+from config.model import BertConfig, TransformerXLConfig
 from const.path import FIGURE, ROOT
 from const.token import BOS, BOS_ID, EOS, EOS_ID
 from docs import figures as guide
 from docs.figures import DRAWN, ELSEWHERE, FROM_RUNS, MASK, Fate
 from layers.probe import recorded_weights
-from models.bert import BertConfig, BertForPreTraining
-from models.transformer_xl import TransformerXL, TransformerXLConfig
+from models.bert import BertForPreTraining
+from models.transformer_xl import TransformerXL
 from tests import tiny
 from tests.strict import no_warning
 from tests.tiny import MODEL, TEXT, translating
 from tests.utils.visualize.recorded import HOSTILE, HOSTILE_PAIR, PAIR, SRC, TGT, recorded
-from utils.dataset.masked import MaskingConfig
 from utils.evaluation.heads import Head, Importance, draw_head_importance
 from utils.evaluation.verbs import Trial, draw_beam_width, legible
 from utils.run import load_run

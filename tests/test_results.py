@@ -19,10 +19,11 @@ from bench.results import (
     result_table,
     with_table,
 )
+from config.data import DataConfig
 from const.corpora import CORPORA
 from const.path import ROOT
 from tests.outcome import outcome
-from utils.dataset.corpus import DataConfig, prepare_corpus
+from utils.dataset.corpus import prepare_corpus
 from utils.dataset.download import take
 from utils.dataset.text import read_lines
 from utils.evaluation.metric import bleu_tokenizer, build_metrics, measure, moses_words, multi_bleu

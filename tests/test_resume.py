@@ -13,19 +13,22 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from models.bert import BertClassifier, BertConfig, BertForPreTraining
+from config.data import BatchConfig, MaskingConfig, StreamConfig
+from config.model import BertConfig, TransformerXLConfig
+from config.training import TrainingConfig
+from models.bert import BertClassifier, BertForPreTraining
 from models.transformer import Transformer
-from models.transformer_xl import TransformerXL, TransformerXLConfig
+from models.transformer_xl import TransformerXL
 from tests import test_training as translation
 from tests.test_training import FAST, FP32, Witness, interrupting, same
 from tests.tiny import MODEL, tokenizers
 from train import Trainer
-from utils.dataset.batch import BatchConfig, BucketSampler
+from utils.dataset.batch import BucketSampler
 from utils.dataset.ids import TokenArray
 from utils.dataset.labelled import LabelledSampler, LabelledText
-from utils.dataset.masked import MaskedSampler, MaskingConfig
+from utils.dataset.masked import MaskedSampler
 from utils.dataset.monolingual import Document, DocumentTokens
-from utils.dataset.stream import StreamConfig, StreamSampler
+from utils.dataset.stream import StreamSampler
 from utils.training.checkpoint import (
     CheckpointKeeper,
     CheckpointStore,
@@ -44,7 +47,6 @@ from utils.training.loss import (
     mean_loss,
 )
 from utils.training.optimizer import Optimizer
-from utils.training.plan import TrainingConfig
 from utils.training.report import JsonlLog
 
 VOCAB = len(tokenizers().src)

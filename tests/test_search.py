@@ -19,23 +19,16 @@ from hypothesis import strategies as st
 from sacrebleu.metrics.chrf import CHRF
 from torch import Tensor
 
+from config.model import BertConfig
+from config.search import Bounds, SamplingConfig, SearchConfig
 from const.token import BOS, BOS_ID, EOS, EOS_ID, PAD_ID, UNK_ID
 from layers.packed import packed
-from models.bert import BertConfig
 from models.transformer import Transformer, TransformerState
 from tests.tiny import MODEL, TEXT, lively, sources, tokenizers, translating, written_out
 from tests.tree import Ids, Tree, TreeState, assert_drawn_by, real, repeats, up_to
 from utils.search import beam, inspection
 from utils.search.beam import batch_height, beam_search, drop_finished, largest
-from utils.search.constraint import (
-    NEVER,
-    Bounds,
-    Constraint,
-    Hypothesis,
-    Searchable,
-    SearchConfig,
-    next_log_probs,
-)
+from utils.search.constraint import NEVER, Constraint, Hypothesis, Searchable, next_log_probs
 from utils.search.inspection import (
     AttentionMap,
     Inspector,
@@ -52,7 +45,7 @@ from utils.search.inspection import (
     row_entropy,
     token_log_probs,
 )
-from utils.search.sampling import SamplingConfig, candidates, decode, greedy_search, inverse_cdf, sample
+from utils.search.sampling import candidates, decode, greedy_search, inverse_cdf, sample
 from utils.search.translator import Translator, by_expected_chrf, pairwise_chrf
 from utils.search.wrapped import Ensemble
 from utils.text.tokenizer import TokenizerPair, WordTokenizer

@@ -16,9 +16,21 @@ import torch
 from torch import Tensor, nn
 from transformers import BertForMaskedLM, BertModel, PreTrainedModel
 
+from config.data import (
+    BatchConfig,
+    DataConfig,
+    LabelledConfig,
+    MaskingConfig,
+    MonolingualConfig,
+    StreamConfig,
+    TokenizerConfig,
+)
+from config.model import BertConfig, ClassifierConfig, TransformerConfig
+from config.search import SamplingConfig, SearchConfig
+from config.training import TranslationTrainingConfig
 from const.token import BOS_ID, EOS_ID, SPECIAL_TOKENS, UNK_ID
-from models.bert import BertConfig, BertForPreTraining, ClassifierConfig
-from models.transformer import Transformer, TransformerConfig
+from models.bert import BertForPreTraining
+from models.transformer import Transformer
 from models.transformer_xl import Memory, TransformerXL
 from tests import hugging_face
 from tests.tiny import MODEL, TEXT, TOKENIZER, tokenizers
@@ -36,13 +48,12 @@ from tests.utils.task.tiny_run import (
 )
 from utils.config import AnyConfig, ClassificationConfig, LanguageConfig, MaskedLanguageConfig, TranslationConfig
 from utils.dataset import corpus as corpus_module
-from utils.dataset.batch import AnyBatch, BatchConfig, BucketSampler, Sampler, padded
-from utils.dataset.corpus import DataConfig, Split, training_tokens
+from utils.dataset.batch import AnyBatch, BucketSampler, Sampler, padded
+from utils.dataset.corpus import Split, training_tokens
 from utils.dataset.ids import cached_tokenizer
-from utils.dataset.labelled import LabelledConfig, LabelledText
-from utils.dataset.masked import MaskingConfig
-from utils.dataset.monolingual import MonolingualConfig, MonolingualCorpus, prepare_monolingual
-from utils.dataset.stream import SegmentBatch, StreamConfig, StreamSampler
+from utils.dataset.labelled import LabelledText
+from utils.dataset.monolingual import MonolingualCorpus, prepare_monolingual
+from utils.dataset.stream import SegmentBatch, StreamSampler
 from utils.evaluation.judge import ClassAccuracy, WordPerplexity
 from utils.run import (
     TEST,
@@ -56,18 +67,16 @@ from utils.run import (
     load_language_model,
     load_run,
 )
-from utils.search.constraint import SearchConfig
-from utils.search.sampling import SamplingConfig
 from utils.search.translator import Translator
 from utils.task import bert, classification, language, translation
 from utils.task.bert import MASK, MaskedLanguageTask, MaskFiller, fill_in
 from utils.task.classification import ClassificationTask, classify, confusion, labelled_batches, summary
 from utils.task.language import LanguageTask, continuations, generate, perplexity_by_memory, text_loss
 from utils.task.translation import TranslationTask
-from utils.text.tokenizer import Tokenizer, TokenizerConfig, load_tokenizers, train_tokenizer
+from utils.text.tokenizer import Tokenizer, load_tokenizers, train_tokenizer
 from utils.training.checkpoint import write_weights
 from utils.training.loss import RDropObjective, TranslationObjective, mean_loss
-from utils.training.plan import Progress, TranslationTrainingConfig
+from utils.training.plan import Progress
 from utils.training.report import Validate, Validation
 
 MASK_ID = len(JAPANESE)

@@ -19,16 +19,19 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, LinearLR, SequentialLR
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
+from config.data import BatchConfig
+from config.model import BertConfig, TransformerXLConfig
+from config.training import OptimizerConfig, Precision, TrainingConfig, TranslationTrainingConfig
 from const.token import PAD_ID
-from models.bert import BertConfig, BertForPreTraining
+from models.bert import BertForPreTraining
 from models.transformer import Transformer
-from models.transformer_xl import TransformerXL, TransformerXLConfig
+from models.transformer_xl import TransformerXL
 from tests.tiny import MODEL, translating
 from train import Trainer, Update
 from utils.dataset import batch as batch_module
-from utils.dataset.batch import Batch, BatchConfig, BucketSampler, Epoch, batch_of
+from utils.dataset.batch import Batch, BucketSampler, Epoch, batch_of
 from utils.dataset.ids import TokenArray, TokenPairs
-from utils.device import Precision, product_dtype
+from utils.device import product_dtype
 from utils.removed_setting import without_removed
 from utils.training import muon as muon_module
 from utils.training import optimizer as optimizer_module
@@ -36,14 +39,7 @@ from utils.training.distributed import Interrupt, Processes
 from utils.training.loss import Loss, Objective, TranslationObjective, mean_loss
 from utils.training.muon import Muon, hidden_matrices, orthogonal
 from utils.training.optimizer import MovingAverage, Optimizer, build_adam
-from utils.training.plan import (
-    OptimizerConfig,
-    OptimizerKind,
-    Progress,
-    TrainingConfig,
-    TranslationTrainingConfig,
-    learning_rate,
-)
+from utils.training.plan import OptimizerKind, Progress, learning_rate
 from utils.training.report import Observer, StepReport, Validation
 
 VOCAB = 24

@@ -29,17 +29,19 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from torch import Tensor, nn
 from torch.profiler import record_function
 
+from config.data import BatchConfig
+from config.training import OptimizerConfig, TranslationTrainingConfig
 from const.token import BOS_ID, EOS_ID, PAD_ID
 from models.transformer import Transformer
 from tests.tiny import MODEL, lively
 from train import compile_blocks
-from utils.dataset.batch import Batch, BatchConfig, Epoch, padded
+from utils.dataset.batch import Batch, Epoch, padded
 from utils.dataset.ids import TokenArray, TokenPairs
 from utils.device import return_freed_memory
 from utils.training import report as module
 from utils.training.distributed import Processes, graceful_interrupt, own_device
 from utils.training.optimizer import Optimizer
-from utils.training.plan import OptimizerConfig, Progress, TranslationTrainingConfig
+from utils.training.plan import Progress
 from utils.training.rehearsal import (
     LINES,
     RECORDED,

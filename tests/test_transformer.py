@@ -13,17 +13,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from config.model import (
+    Activation,
+    BertConfig,
+    ClassifierConfig,
+    Initialisation,
+    TransformerConfig,
+    TransformerXLConfig,
+)
 from const.token import BOS_ID, EOS_ID, PAD_ID
 from layers.dropout import Dropout
-from layers.feed_forward import ACTIVATION, Activation
+from layers.feed_forward import ACTIVATION
 from layers.multi_head_attention import MultiHeadAttention
 from layers.packed import packed
 from layers.positional_encoding import LearnedPositionalEncoding, sinusoid
 from layers.token_embedding import TokenEmbedding
-from models.bert import Bert, BertConfig, ClassifierConfig
-from models.transformer import Transformer, TransformerConfig
-from models.transformer_xl import TransformerXLConfig
-from models.weight import Initialisation, initialise, initialise_truncated, tie
+from models.bert import Bert
+from models.transformer import Transformer
+from models.weight import initialise, initialise_truncated, tie
 from tests.oracle import block_state
 
 TINY = TransformerConfig(

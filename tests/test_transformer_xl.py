@@ -9,11 +9,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from config.model import TransformerXLConfig
 from layers.dropout import Dropout
 from layers.packed import packed
 from layers.positional_encoding import sinusoid
 from layers.relative_position_bias import RelativePositionBias
-from models.transformer_xl import Memory, TransformerXL, TransformerXLConfig
+from models.transformer_xl import Memory, TransformerXL
 from models.weight import initialise
 
 TINY = TransformerXLConfig(d_model=8, n_heads=2, d_ff=12, n_layers=3, dropout=0.0, memory_length=20)

@@ -26,15 +26,14 @@ import pytest
 import torch
 
 import translate
+from config.search import SamplingConfig, SearchConfig
 from const.path import ROOT
 from tests.outcome import Outcome, outcome
 from tests.tiny import TEXT, run, tokenizers, translating
 from utils.command import Parser
 from utils.config import TranslationConfig
 from utils.run import Run, build_translator, find_run, load_run
-from utils.search.constraint import SearchConfig
 from utils.search.inspection import Judgement, Position
-from utils.search.sampling import SamplingConfig
 from utils.search.translator import Candidate, Translation, Translator
 from utils.terminal.input import (
     Conversation,

@@ -7,17 +7,18 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from config.data import BatchConfig, DataConfig, TokenizerConfig
+from config.model import TransformerConfig
+from config.search import SearchConfig
+from config.training import TranslationTrainingConfig
 from const.token import EOS_ID, PAD_ID
-from models.transformer import Transformer, TransformerConfig
+from models.transformer import Transformer
 from utils.config import TranslationConfig
-from utils.dataset.batch import BatchConfig
-from utils.dataset.corpus import Corpus, DataConfig
+from utils.dataset.corpus import Corpus
 from utils.dataset.text import ParallelFiles, ParallelText
 from utils.run import WEIGHTS, create_run
-from utils.search.constraint import SearchConfig
-from utils.text.tokenizer import TokenizerConfig, TokenizerPair, train_tokenizers
+from utils.text.tokenizer import TokenizerPair, train_tokenizers
 from utils.training.checkpoint import write_weights
-from utils.training.plan import TranslationTrainingConfig
 
 MODEL = TransformerConfig(
     d_model=16, n_heads=2, d_ff=32, n_encoder_layers=1, n_decoder_layers=2, dropout=0.0, max_length=48, tie="target"

@@ -7,6 +7,7 @@ from dataclasses import MISSING, asdict, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
+from config.data import DataConfig
 from config.reader import Layer, described, layer_from_options, merged, names_of, near_name, value_at
 from const.corpora import VERSION
 from const.path import PRESET
@@ -20,7 +21,6 @@ from utils.config import (
     settings_layer,
     to_config,
 )
-from utils.dataset.corpus import DataConfig
 from utils.file import require_folder_name
 from utils.run import CHECKPOINTS, CONFIG, find_run, newest_run, read_config
 from utils.training.checkpoint import SUFFIX, step_files, step_of

@@ -9,23 +9,22 @@ from typing import Any, Literal, Self, TypeVar
 
 import yaml
 
+from config.data import (
+    BatchConfig,
+    DataConfig,
+    LabelledConfig,
+    MaskingConfig,
+    MonolingualConfig,
+    StreamConfig,
+    TokenizerConfig,
+)
+from config.model import BertConfig, ClassifierConfig, TransformerConfig, TransformerXLConfig
 from config.reader import Layer, layer_from_file, read
+from config.search import SearchConfig
+from config.training import CheckpointConfig, OptimizerConfig, TrainingConfig, TranslationTrainingConfig
 from const.path import PRESET, ROOT
-from models.bert import BertConfig, ClassifierConfig
-from models.transformer import TransformerConfig
-from models.transformer_xl import TransformerXLConfig
-from utils.dataset.batch import BatchConfig
-from utils.dataset.corpus import DataConfig
-from utils.dataset.labelled import LabelledConfig
-from utils.dataset.masked import MaskingConfig
-from utils.dataset.monolingual import MonolingualConfig
-from utils.dataset.stream import StreamConfig
 from utils.file import write_text
 from utils.removed_setting import without_removed
-from utils.search.constraint import SearchConfig
-from utils.text.tokenizer import TokenizerConfig
-from utils.training.checkpoint import CheckpointConfig
-from utils.training.plan import OptimizerConfig, TrainingConfig, TranslationTrainingConfig
 
 _MERGE = "tag:yaml.org,2002:merge"
 

@@ -6,14 +6,12 @@ import re
 import sys
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Literal
 
 import torch
 
-# Where to compute, and in which precision.
+from config.training import Device, Precision
 
-Precision = Literal["auto", "fp32", "bf16", "fp16"]
-Device = Literal["auto", "cpu", "cuda"]
+# Where to compute, and in which precision.
 
 
 def pick_device(wanted: Device = "auto") -> torch.device:

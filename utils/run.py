@@ -16,11 +16,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
+from config.data import primary_language
+from config.model import BertConfig, TransformerConfig
+from config.search import SamplingConfig, SearchConfig
+from config.training import Precision
 from const.corpora import VERSION
 from const.path import CORPUS, PICKLES, ROOT
 from layers.packed import packed
-from models.bert import BertClassifier, BertConfig, BertForPreTraining
-from models.transformer import Transformer, TransformerConfig
+from models.bert import BertClassifier, BertForPreTraining
+from models.transformer import Transformer
 from models.transformer_xl import TransformerXL
 from utils.config import (
     AnyConfig,
@@ -34,13 +38,11 @@ from utils.config import (
     task_of,
 )
 from utils.dataset.labelled import LabelNames
-from utils.device import Precision, inference_dtype
+from utils.device import inference_dtype
 from utils.file import locked
-from utils.search.constraint import Searchable, SearchConfig
-from utils.search.sampling import SamplingConfig
+from utils.search.constraint import Searchable
 from utils.search.translator import Translator
 from utils.search.wrapped import Ensemble
-from utils.text.language import primary_language
 from utils.text.tokenizer import Tokenizer, TokenizerPair, Vocabulary, every_token, load_tokenizers
 from utils.training.checkpoint import first_difference, read_weights
 

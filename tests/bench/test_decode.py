@@ -10,11 +10,11 @@ import torch
 
 from bench import decode as module
 from bench.decode import CTRANSLATE2, OURS, RECOMPUTING, Job, Measurement, Recomputing, Setting
+from config.search import Bounds, SearchConfig
 from tests.tiny import MODEL, TEXT, run, sources, tokenizers, translating
 from utils.export.ctranslate2 import to_ctranslate2
 from utils.run import load_run
 from utils.search.beam import beam_search
-from utils.search.constraint import Bounds, SearchConfig
 
 
 @pytest.fixture

@@ -6,7 +6,8 @@ import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from bench.measure import training_flops
-from models.transformer import Transformer, TransformerConfig
+from config.model import TransformerConfig
+from models.transformer import Transformer
 from utils.dataset.batch import Batch
 from utils.training.loss import TranslationObjective
 

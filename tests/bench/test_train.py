@@ -17,8 +17,8 @@ from torch.profiler import record_function
 
 from bench import train as module
 from bench.train import GPU_BUDGETS, LONGEST, OURS, PLAIN, Job, Measurement, PlainLoop, PlainTransformer, Setting
+from config.model import TransformerConfig
 from const.token import PAD_ID
-from models.transformer import TransformerConfig
 from tests.tiny import sources
 from utils.dataset.batch import Batch, BucketSampler
 from utils.dataset.ids import TokenArray, TokenPairs

@@ -3,8 +3,9 @@ import os
 import pytest
 import torch
 
+from config.training import Device, Precision
 from utils import device as device_module
-from utils.device import Device, Precision, autocast, has_fast_bf16, inference_dtype, keep_compiled_kernels, pick_device
+from utils.device import autocast, has_fast_bf16, inference_dtype, keep_compiled_kernels, pick_device
 
 CPU = torch.device("cpu")
 

@@ -9,13 +9,15 @@ import pytest
 import torch
 from torch import nn
 
+from config.model import TransformerConfig
+from config.search import SamplingConfig, SearchConfig
+from config.training import Precision
 from layers.packed import PackedLinear
-from models.transformer import Transformer, TransformerConfig
+from models.transformer import Transformer
 from tests.tiny import lively
 from utils import device
 from utils import run as run_folder
 from utils.config import LanguageConfig, TranslationConfig
-from utils.device import Precision
 from utils.run import (
     WEIGHTS,
     Run,
@@ -27,8 +29,6 @@ from utils.run import (
     runs_named,
     trained_alone,
 )
-from utils.search.constraint import SearchConfig
-from utils.search.sampling import SamplingConfig
 from utils.text.tokenizer import TokenizerPair, WordTokenizer
 from utils.training.checkpoint import write_weights
 

@@ -4,7 +4,6 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
@@ -16,62 +15,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from const.token import BOS_ID, EOS_ID, PAD_ID
-from models.weight import require_at_least
 from utils.dataset.ids import TokenArray, TokenPairs
 
 EpochT = TypeVar("EpochT", bound="AnyEpoch")
 BatchT = TypeVar("BatchT", bound="AnyBatch")
 X = TypeVar("X")
-
-
-@dataclass(frozen=True)
-class BatchConfig:
-    """How training pairs become batches.
-
-    Args:
-        tokens_per_batch: most tokens of a batch on either side, padding and </s> included, unless a single pair has
-            more; one update sees `accumulate` such batches.
-        accumulate: batches whose gradients are added before an update.
-        max_tokens: pairs with a longer side are left out of training; monolingual texts are truncated.
-        length_multiple: lengths are padded up to a multiple of it, and the sentences of a batch are a multiple of it
-            where there are that many: 8 gives torch.compile and CUDA graphs few shapes; 1 pads least.
-        sentences_per_batch: most pairs of a batch, which ends at whichever bound comes first; null: bounded by
-            tokens_per_batch alone.
-    """
-
-    tokens_per_batch: int = 4096
-    accumulate: int = 1
-    max_tokens: int = 128
-    length_multiple: int = 1
-    sentences_per_batch: int | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse sizes that are too small."""
-        require_at_least(self, tokens_per_batch=1, accumulate=1, max_tokens=1, length_multiple=1)
-        if self.sentences_per_batch is not None and self.sentences_per_batch < 1:
-            raise ValueError(f"sentences_per_batch={self.sentences_per_batch}: give at least 1, or null for no bound")
-
-    def remedy(self) -> str:
-        """Return what to change where a batch does not fit in memory: half the batch, an update as large as before."""
-        if self.sentences_per_batch is not None and self.sentences_per_batch > 1:
-            name, value = "sentences_per_batch", self.sentences_per_batch
-        elif self.tokens_per_batch > self.max_tokens:
-            name, value = "tokens_per_batch", self.tokens_per_batch
-        else:
-            return f"a single pair fills it, so lower --batch.max_tokens (now {self.max_tokens})"
-        return (
-            f"lower --batch.{name} (now {value}) and raise --batch.accumulate (now {self.accumulate}) to keep the size "
-            f"of an update, say --batch.{name} {value // 2} --batch.accumulate {2 * self.accumulate}"
-        )
-
-    def require_positions(self, positions: int, option: str = "model.max_length") -> None:
-        """Refuse settings whose batches may be longer than a learned table of positions, whose size `option` sets."""
-        longest = -(-self.max_tokens // self.length_multiple) * self.length_multiple
-        if longest > positions:
-            raise ValueError(
-                f"max_tokens={self.max_tokens} allows sentences of {longest} positions, padding included, and the "
-                f"learned table has {option}={positions}: give --{option} {longest}, or lower --batch.max_tokens"
-            )
 
 
 class Batch(NamedTuple):

@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from config.data import DataConfig, TokenizerConfig
 from const.corpora import CORPORA
 from const.path import CORPUS
 from utils.dataset.download import install
@@ -15,7 +16,6 @@ from utils.dataset.embedded import write_embedded
 from utils.dataset.ids import Sampling, TokenPairs, cache_key, cached, file_hash, remove_cached, saved_hashes, write_ids
 from utils.dataset.text import (
     BLOCK,
-    CleanConfig,
     ParallelFiles,
     TextLines,
     clean,
@@ -26,72 +26,12 @@ from utils.dataset.text import (
     write_split,
 )
 from utils.file import atomic_folder, read_json, write_json
-from utils.text.language import looks_tokenized, looks_untokenized, refuse_other_language, require_language
-from utils.text.tokenizer import TokenizerConfig, TokenizerPair, load_tokenizers, train_tokenizers
+from utils.text.language import looks_tokenized, looks_untokenized, refuse_other_language
+from utils.text.tokenizer import TokenizerPair, load_tokenizers, train_tokenizers
 
 Split = Literal["train", "dev", "test"]
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 _MORE = "more.json"  # what was joined
-
-
-@dataclass(frozen=True)
-class DataConfig:
-    """Which parallel corpus to use, in which direction.
-
-    Attributes:
-        corpus: the corpus; `files` (your own texts) is implied when `src` and `tgt` are given
-        src_lang: language to translate from
-        tgt_lang: language to translate into
-        archive: a local archive (.tar.gz, .tar.xz) or unpacked folder of the corpus, copied from instead
-            of downloaded; ignored once the corpus is verified under corpus/
-        src: your own training text, one sentence per line
-        tgt: its translation, line by line
-        dev_src: your own development text; without it, lines of the training text are held out
-        dev_tgt: its translation
-        test_src: your own test text; without it, lines of the training text are held out
-        test_tgt: its translation
-        pre_tokenized: spaces separate all words and marks of your own texts, and BLEU takes them as they are
-        held_out: how many lines of your own training text go to dev, and as many to test, where these are not given
-        more_src: further training text, for any corpus: back-translations, say; pairs with a line that the dev or test
-            text has, too, are left out
-        more_tgt: its translation, line by line
-        both_directions: learn to translate back, too, from the same pairs (needs `tokenizer.tag`); dev and test text
-            are of the one direction
-        clean: which pairs of the training text are dropped
-    """
-
-    corpus: Literal["kftt", "tanaka", "multi30k", "multi30k_tok", "embedded", "files"] = "kftt"
-    src_lang: str = "ja"
-    tgt_lang: str = "en"
-    archive: Path | None = None
-    src: Path | None = None
-    tgt: Path | None = None
-    dev_src: Path | None = None
-    dev_tgt: Path | None = None
-    test_src: Path | None = None
-    test_tgt: Path | None = None
-    pre_tokenized: bool = False
-    held_out: int = 500
-    more_src: Path | None = None
-    more_tgt: Path | None = None
-    both_directions: bool = False
-    clean: CleanConfig = field(default_factory=CleanConfig)
-
-    def __post_init__(self) -> None:
-        require_language(src_lang=self.src_lang, tgt_lang=self.tgt_lang)
-
-    @property
-    def has_own_text(self) -> bool:
-        """Whether the texts are your own, whatever `corpus` says."""
-        own = (self.src, self.tgt, self.dev_src, self.dev_tgt, self.test_src, self.test_tgt)
-        return self.corpus == "files" or any(own)
-
-    @property
-    def is_tokenized(self) -> bool:
-        """Whether spaces separate all words and marks of the texts."""
-        if self.has_own_text or self.corpus not in CORPORA:
-            return self.pre_tokenized
-        return CORPORA[self.corpus].pre_tokenized
 
 
 class MoreText(NamedTuple):

@@ -24,17 +24,11 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from config.data import TokenizerConfig
 from const.path import CORPUS
 from utils.dataset.text import Pair, ParallelFiles, TextLines, in_blocks, read_pairs
 from utils.file import atomic_folder, locked
-from utils.text.tokenizer import (
-    Tokenizer,
-    TokenizerConfig,
-    TokenizerPair,
-    load_tokenizer,
-    load_tokenizers,
-    train_tokenizer,
-)
+from utils.text.tokenizer import Tokenizer, TokenizerPair, load_tokenizer, load_tokenizers, train_tokenizer
 
 # What is made once: named by a hash of all that it was made from, and checked at each use.
 

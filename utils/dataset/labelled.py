@@ -4,7 +4,6 @@ import json
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +14,7 @@ from jaxtyping import Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+from config.data import LabelledConfig, MonolingualConfig
 from const.corpora import CORPORA
 from const.path import CORPUS
 from const.token import BOS_ID, PAD_ID
@@ -22,7 +22,7 @@ from utils.command import Parser, run_command
 from utils.dataset.batch import Buckets, Sampler, fill
 from utils.dataset.corpus import SPLITS, Split
 from utils.dataset.ids import TokenArray, cache_key, cached_lines, file_hash
-from utils.dataset.monolingual import Document, MonolingualConfig, prepare_monolingual
+from utils.dataset.monolingual import Document, prepare_monolingual
 from utils.dataset.text import lines_of
 from utils.file import read_json, write_lines, write_text
 from utils.text.tokenizer import Tokenizer
@@ -30,40 +30,21 @@ from utils.text.tokenizer import Tokenizer
 _SHOWN = 20  # labels in an error
 
 
-@dataclass(frozen=True)
-class LabelledConfig:
-    """Texts and their labels, line by line in two files.
+def text_pairs(config: LabelledConfig) -> tuple[tuple[Path, Path], ...]:
+    """Return text and labels of train, dev and test, which are there."""
+    pairs = (config.text, config.labels), (config.dev_text, config.dev_labels), (config.test_text, config.test_labels)
+    for path in chain.from_iterable(pairs):
+        if not path.is_file():
+            raise ValueError(
+                f"no such file: {path}; python -m utils.dataset.labelled writes the files of "
+                "const/preset/kftt_category_ja.yaml"
+            )
+    return pairs
 
-    Attributes:
-        text: training text, one sentence per line
-        labels: labels of the training text, one per line: any words
-        dev_text: development text, used to choose models
-        dev_labels: labels of the development text
-        test_text: test text
-        test_labels: labels of the test text
-    """
 
-    text: Path
-    labels: Path
-    dev_text: Path
-    dev_labels: Path
-    test_text: Path
-    test_labels: Path
-
-    def pairs(self) -> tuple[tuple[Path, Path], ...]:
-        """Return text and labels of train, dev and test."""
-        pairs = (self.text, self.labels), (self.dev_text, self.dev_labels), (self.test_text, self.test_labels)
-        for path in chain.from_iterable(pairs):
-            if not path.is_file():
-                raise ValueError(
-                    f"no such file: {path}; python -m utils.dataset.labelled writes the files of "
-                    "const/preset/kftt_category_ja.yaml"
-                )
-        return pairs
-
-    def fingerprint(self) -> str:
-        """Return a hash of the files' contents."""
-        return cache_key([file_hash(path) for path in chain.from_iterable(self.pairs())])
+def fingerprint(config: LabelledConfig) -> str:
+    """Return a hash of the files' contents."""
+    return cache_key([file_hash(path) for path in chain.from_iterable(text_pairs(config))])
 
 
 class LabelNames(tuple[str, ...]):

@@ -1,7 +1,6 @@
 """Examples for masked-language models with next-sentence prediction (Devlin et al. 2019, 3.1)."""
 
 import re
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -11,6 +10,7 @@ from jaxtyping import Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+from config.data import MaskingConfig
 from const.token import BOS_ID, PAD_ID, SPECIAL_TOKENS
 from utils.dataset.batch import Buckets, Sampler, fill
 from utils.dataset.monolingual import DocumentTokens
@@ -75,26 +75,6 @@ class WholeWords:
 
 MASKED, REPLACED = 0.8, 0.1  # shares of the predicted tokens; the rest is left unchanged
 TRUE_SUCCESSORS = 0.5  # share of the second sentences
-
-
-@dataclass(frozen=True)
-class MaskingConfig:
-    """What is hidden, and whether sentences come in pairs.
-
-    Args:
-        rate: share of an example's tokens that are predicted; at least one is.
-        whole_words: all pieces of a word are hidden together: with SentencePiece those up to the next ▁, in scripts
-            without spaces each piece by itself.
-        next_sentence: examples are two sentences, of which the second follows the first or comes from elsewhere.
-    """
-
-    rate: float = 0.15
-    whole_words: bool = False
-    next_sentence: bool = True
-
-    def __post_init__(self) -> None:
-        if not 0 < self.rate < 1:
-            raise ValueError(f"rate={self.rate} is not a share of tokens to predict: give one such as 0.15")
 
 
 class MaskedBatch(NamedTuple):

@@ -5,19 +5,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from config.data import DataConfig, MonolingualConfig, TokenizerConfig
 from const.corpora import CORPORA
 from const.path import CORPUS
-from utils.dataset.corpus import SPLITS, DataConfig, Split, prepare_corpus
+from utils.dataset.corpus import SPLITS, Split, prepare_corpus
 from utils.dataset.ids import TokenArray, cached_lines, cached_tokenizer, file_hash
 from utils.dataset.text import TextLines, read_lines
 from utils.file import atomic_folder
-from utils.text.language import require_language
-from utils.text.tokenizer import Tokenizer, TokenizerConfig
+from utils.text.tokenizer import Tokenizer
 
 
 class Document(NamedTuple):
@@ -79,37 +79,6 @@ class DocumentTokens(NamedTuple):
     def gather(self, sentences: NDArray[np.integer]) -> tuple[NDArray[np.uint16 | np.int32], NDArray[np.int64]]:
         """Return the ids of these sentences concatenated, and the length of each."""
         return self.lines.gather(self.rows[sentences])
-
-
-@dataclass(frozen=True)
-class MonolingualConfig:
-    """Which monolingual text to use.
-
-    Attributes:
-        corpus: the corpus; `files` (your own texts) is implied when `text` is given
-        language: the side of a published corpus to use, or the language of your own text
-        archive: a local archive (.tar.gz, .tar.xz) or unpacked folder of the corpus, copied from instead
-            of downloaded; ignored once the corpus is verified under corpus/
-        text: your own training text, one sentence per line, in document order
-        dev_text: your own development text; without it, the end of the training text is held out
-        test_text: your own test text; without it, the end of the training text is held out
-        documents: a file with the documents of the training text, or of your own text before its end is held out:
-            the name and the number of lines of one document per line; without it, all is one document
-        held_out: how many lines of your own training text go to dev, and as many to test, where these are not given;
-            with documents, whole documents of at least that many lines
-    """
-
-    corpus: Literal["kftt", "tanaka", "multi30k", "multi30k_tok", "embedded", "files"] = "kftt"
-    language: str = "ja"
-    archive: Path | None = None
-    text: Path | None = None
-    dev_text: Path | None = None
-    test_text: Path | None = None
-    documents: Path | None = None
-    held_out: int = 500
-
-    def __post_init__(self) -> None:
-        require_language(language=self.language)
 
 
 @dataclass(frozen=True)

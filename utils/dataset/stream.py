@@ -2,7 +2,6 @@
 
 import heapq
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -11,41 +10,12 @@ from jaxtyping import Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+from config.data import StreamConfig
 from const.token import BOS_ID, EOS_ID, PAD_ID
-from models.weight import require_at_least
 from utils.dataset.batch import Sampler
 from utils.dataset.monolingual import DocumentTokens
 
 NO_DOCUMENT = -1  # the document of padding
-
-
-@dataclass(frozen=True)
-class StreamConfig:
-    """How a text becomes batches for a recurrent language model.
-
-    Args:
-        n_streams: rows of a batch, each of which continues where it ended in the previous batch.
-        segment_length: tokens of a row.
-        accumulate: batches whose gradients are added before an update, each with streams of its own.
-    """
-
-    n_streams: int = 16
-    segment_length: int = 64
-    accumulate: int = 1
-
-    def __post_init__(self) -> None:
-        """Refuse sizes that are too small."""
-        require_at_least(self, n_streams=1, segment_length=1, accumulate=1)
-
-    def remedy(self) -> str:
-        """Return what to change where a batch does not fit in memory: half the batch, an update as large as before."""
-        if self.n_streams == 1:
-            return f"a single stream fills it, so lower --batch.segment_length (now {self.segment_length})"
-        return (
-            f"lower --batch.n_streams (now {self.n_streams}) and raise --batch.accumulate (now {self.accumulate}) to "
-            f"keep the size of an update, say --batch.n_streams {self.n_streams // 2} --batch.accumulate "
-            f"{2 * self.accumulate}"
-        )
 
 
 class SegmentBatch(NamedTuple):

@@ -18,6 +18,8 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from config.data import CleanConfig
+
 X = TypeVar("X")
 Pair = tuple[str, str]
 
@@ -174,32 +176,6 @@ def repeated(hashes: NDArray[np.uint64], among: NDArray[np.bool_]) -> NDArray[np
 
 
 # Cleaning: training pairs of no use are dropped. Dev and test texts are never cleaned: a score counts every sentence.
-
-
-@dataclass(frozen=True)
-class CleanConfig:
-    """Which pairs of the training text are dropped. Pairs with an empty side always are.
-
-    Attributes:
-        max_chars: longest sentence on either side in characters; null keeps all
-        max_length_ratio: how many times longer or shorter a translation may be than predicted by the corpus's median
-            ratio of lengths in characters (an English text has 3.5 times the characters of the Japanese one); null
-            keeps all
-        drop_duplicates: keep only the first of identical pairs
-        max_pairs: learn from only the first N of the remaining pairs, further text (`more_src`) not counted; null
-            keeps all
-    """
-
-    max_chars: int | None = 1000
-    max_length_ratio: float | None = 4.0
-    drop_duplicates: bool = True
-    max_pairs: int | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("max_chars", "max_pairs", "max_length_ratio"):
-            bound = getattr(self, name)
-            if bound is not None and not bound >= 1:
-                raise ValueError(f"{name}={bound} drops every pair: give at least 1, or null to keep all")
 
 
 @dataclass(frozen=True)

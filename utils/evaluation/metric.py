@@ -16,8 +16,8 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 from sacrebleu.significance import PairedTest, Result
 
+from config.data import primary_language
 from utils.dataset.corpus import Corpus
-from utils.text.language import primary_language
 
 OWN_TOKENIZER = {"ja": "ja-mecab", "zh": "zh", "ko": "ko-mecab"}  # for languages that 13a cannot split into words
 NEED_SPACES = ("13a", "intl", "none")

@@ -10,10 +10,12 @@ from typing import NamedTuple, get_args
 from jsonargparse import Namespace
 from tqdm import tqdm
 
+from config.data import require_language
+from config.training import Device
 from utils.command import Parser, print_above_bars, require_options_at_least
 from utils.dataset.corpus import Corpus, prepare_corpus, prepare_to_score
 from utils.dataset.text import ParallelText, read_lines, read_parallel
-from utils.device import Device, pick_device
+from utils.device import pick_device
 from utils.evaluation.analysis import Evaluation, ReferenceText
 from utils.evaluation.heads import (
     bleu_without,
@@ -45,7 +47,7 @@ from utils.file import require_file, write_json, write_lines
 from utils.run import CONFIG, TRANSLATIONS, Run, find_run, load_run
 from utils.search.translator import Translation, Translator
 from utils.terminal.option import changed_by
-from utils.text.language import looks_tokenized, refuse_other_language, refuse_same, require_language
+from utils.text.language import looks_tokenized, refuse_other_language, refuse_same
 from utils.visualize.curve import draw_runs, sheet
 
 N_BOOTSTRAP = 1000  # as in sacreBLEU's command line

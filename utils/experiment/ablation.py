@@ -23,6 +23,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from tqdm import tqdm
 
+from config.search import SearchConfig
 from const.path import PICKLES
 from utils.arguments import as_text
 from utils.command import duration, print_above_bars
@@ -34,7 +35,6 @@ from utils.evaluation.metric import corpus_metrics, measure
 from utils.experiment.trial import BusyError, TrainingProcess, TrialConfig, run_named
 from utils.file import read_json, write_json, write_text
 from utils.run import TEST, load_run, portable, provenance, read_config
-from utils.search.constraint import SearchConfig
 from utils.training.checkpoint import ABSENT, changed_settings, flat
 from utils.training.report import LOG, read_log
 from utils.visualize.curve import sheet

@@ -27,6 +27,7 @@ from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 from optuna.trial import FrozenTrial, Trial, TrialState
 from optuna.visualization import matplotlib as plots
 
+from config.training import Criterion
 from const.path import PICKLES
 from utils.arguments import as_text
 from utils.command import aligned, print_above_bars
@@ -34,7 +35,6 @@ from utils.config import find_settings
 from utils.experiment.trial import BusyError, TrainingProcess, TrialConfig, parsed, run_named
 from utils.file import atomic_file, locked, write_json
 from utils.training.checkpoint import ABSENT, changed_settings
-from utils.training.plan import Criterion
 from utils.training.report import SCORES
 
 # What a study file says of a search.

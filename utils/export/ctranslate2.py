@@ -12,6 +12,8 @@ from ctranslate2.specs.attention_spec import MultiHeadAttentionSpec
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from config.search import Bounds, SearchConfig
+from config.training import Precision
 from const.token import BOS, EOS, PAD, UNK
 from layers.decoder_block import DecoderBlock
 from layers.encoder_block import EncoderBlock
@@ -21,9 +23,8 @@ from layers.positional_encoding import LearnedPositionalEncoding
 from layers.residual import Residual
 from layers.token_embedding import TokenEmbedding
 from models.transformer import Transformer
-from utils.device import Precision
 from utils.export.translator_settings import TranslatorSettings
-from utils.search.constraint import Bounds, Hypothesis, SearchConfig
+from utils.search.constraint import Hypothesis
 from utils.search.inspection import Inspector
 from utils.search.translator import Translator
 from utils.text.tokenizer import TokenizerPair, every_token, load_tokenizers

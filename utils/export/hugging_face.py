@@ -7,8 +7,8 @@ from typing import Any, NamedTuple, NoReturn
 import torch
 from torch import Tensor, nn
 
-from layers.feed_forward import Activation
-from models.bert import BertConfig, BertForPreTraining
+from config.model import Activation, BertConfig
+from models.bert import BertForPreTraining
 from utils.file import read_json, write_lines
 from utils.training.checkpoint import read_weights
 

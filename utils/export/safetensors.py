@@ -6,10 +6,11 @@ from typing import Any, NamedTuple
 
 import torch
 
+from config.model import BertConfig, ClassifierConfig, TransformerConfig, TransformerXLConfig
 from const.token import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from models.bert import Bert, BertClassifier, BertConfig, BertForPreTraining, ClassifierConfig
-from models.transformer import Transformer, TransformerConfig
-from models.transformer_xl import TransformerXL, TransformerXLConfig
+from models.bert import Bert, BertClassifier, BertForPreTraining
+from models.transformer import Transformer
+from models.transformer_xl import TransformerXL
 from utils.file import read_json, write_json
 from utils.text.tokenizer import TokenizerPair, Vocabulary, load_tokenizers
 from utils.training.checkpoint import read_weights, write_weights

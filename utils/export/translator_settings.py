@@ -4,9 +4,9 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import cast
 
+from config.search import SearchConfig
 from utils.file import read_json, write_json
 from utils.removed_setting import without_removed
-from utils.search.constraint import SearchConfig
 
 SETTINGS = "miyako.json"
 

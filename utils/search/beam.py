@@ -6,15 +6,14 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from config.search import Bounds, SearchConfig
 from const.token import EOS_ID, PAD_ID
 from utils.search.constraint import (
     NEVER,
     NO_NUMBERS,
-    Bounds,
     Constraint,
     Hypothesis,
     Searchable,
-    SearchConfig,
     StateT,
     bos_rows,
     next_log_probs,

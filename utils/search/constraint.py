@@ -1,73 +1,14 @@
 """What search is made of: its settings, what can be searched, what is found, and which tokens may come next."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol, Self, TypeVar
+from typing import NamedTuple, Protocol, Self, TypeVar
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from config.search import Bounds
 from const.token import BOS_ID, EOS_ID, PAD_ID
-
-SPARE_TOKENS = 10  # a short source may need a translation much longer than itself
-_WIDEST_BEAM = 1000  # more helps nobody, and a typing error could take up all memory
-
-
-class Bounds(NamedTuple):
-    """The length limits of a translation, in tokens."""
-
-    least: int  # without </s>
-    most: int  # with </s>
-
-
-@dataclass(frozen=True)
-class SearchConfig:
-    """The settings of a search.
-
-    Args:
-        beam_size: hypotheses kept per sentence; 1 is greedy search.
-        length_penalty: α; log-probabilities are divided by the length to the power of α: larger values prefer longer
-            translations.
-        normalization: gnmt divides by ((5 + length) / 6)^α (Wu et al. 2016, eq. 14), length by length^α.
-        min_length: fewest tokens of a translation, as far as `max_length`, `max_ratio` and the model allow.
-        min_ratio: fewest tokens for each token of the source.
-        max_length: most tokens of a translation.
-        max_ratio: most tokens for each token of the source, plus ten.
-        no_repeat_ngram: no n-gram of this many tokens occurs twice in a translation; 0 allows all.
-    """
-
-    beam_size: int = 4
-    length_penalty: float = 0.6
-    normalization: Literal["gnmt", "length"] = "gnmt"
-    min_length: int = 0
-    min_ratio: float = 0.0
-    max_length: int = 1024
-    max_ratio: float = 2.0
-    no_repeat_ngram: int = 0
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.beam_size <= _WIDEST_BEAM:
-            raise ValueError(f"beam_size={self.beam_size}: give 1 (greedy) to {_WIDEST_BEAM}")
-        if not -10 <= self.length_penalty <= 10:
-            raise ValueError(f"length_penalty={self.length_penalty}: give -10 to 10")
-        if self.no_repeat_ngram < 0:
-            raise ValueError(f"no_repeat_ngram={self.no_repeat_ngram}: give 0 (repeat freely) or more")
-        if not 0 <= self.min_length <= self.max_length:
-            raise ValueError(f"min_length={self.min_length}: give 0 to max_length={self.max_length}")
-        if not 0 <= self.min_ratio <= self.max_ratio:
-            raise ValueError(f"min_ratio={self.min_ratio}: give 0 to max_ratio={self.max_ratio}")
-
-    def bounds(self, src_length: int, window: int) -> Bounds:
-        """Return the limits for a source of `src_length` tokens (with </s>) and a model that holds `window` tokens."""
-        most = min(self.max_ratio * src_length + SPARE_TOKENS, self.max_length + 1, window)
-        least = max(self.min_ratio * src_length, self.min_length)
-        return Bounds(int(min(least, most - 1)), int(most))
-
-    def penalty(self, length: int) -> float:
-        """Return what the log-probability of a translation of `length` tokens (</s> included) is divided by."""
-        base = (5 + length) / 6 if self.normalization == "gnmt" else length
-        return base**self.length_penalty
 
 
 class State(Protocol):

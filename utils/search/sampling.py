@@ -2,24 +2,22 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from config.search import Bounds, SamplingConfig, SearchConfig
 from const.token import EOS_ID, PAD_ID
 from utils.dataset import masked
 from utils.search.beam import drop_finished, largest
 from utils.search.constraint import (
     NEVER,
     NO_NUMBERS,
-    Bounds,
     Constraint,
     Hypothesis,
     Searchable,
-    SearchConfig,
     StateT,
     bos_rows,
     next_log_probs,
@@ -105,43 +103,7 @@ def greedy_search(
     return [found for (found,) in decode(model, src, bounds, config, likeliest, prefixes=prefixes)]
 
 
-_MOST_SAMPLES = 10_000  # per sentence; a typing error could take up all memory
-_LEAST_TEMPERATURE = 1e-5  # draws the likeliest token; much less, and the divided log-probabilities overflow
 _FIRST_TRY = 64  # tokens, which usually hold most of the probability
-
-
-@dataclass(frozen=True)
-class SamplingConfig:
-    """How translations are drawn.
-
-    Args:
-        n_samples: translations per source.
-        temperature: log-probabilities are divided by it: below 1 favours likely tokens.
-        top_k: draw among this many likeliest tokens (Fan et al. 2018); 0: among all.
-        top_p: nucleus sampling: draw among the likeliest tokens that together have this probability (Holtzman et al.
-            2020), after temperature and top_k.
-        seed: the same seed draws the same translations, whatever else a sentence is batched with.
-    """
-
-    n_samples: int = 1
-    temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
-    seed: int = 1
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.n_samples <= _MOST_SAMPLES:
-            raise ValueError(f"n_samples={self.n_samples}: give 1 to {_MOST_SAMPLES}")
-        if not _LEAST_TEMPERATURE <= self.temperature < math.inf:
-            raise ValueError(
-                f"temperature={self.temperature}: give {_LEAST_TEMPERATURE} or more, or use greedy search (beam_size=1)"
-            )
-        if self.top_k < 0:
-            raise ValueError(f"top_k={self.top_k}: give 0 (all tokens) or more")
-        if not 0 < self.top_p <= 1:
-            raise ValueError(f"top_p={self.top_p}: give more than 0 and at most 1 (all tokens)")
-        if self.seed < 0:
-            raise ValueError(f"seed={self.seed}: give 0 or more")
 
 
 def sample(

@@ -8,11 +8,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from config.search import Bounds, SamplingConfig, SearchConfig
 from const.token import UNK_ID
 from utils.dataset.batch import padded, within_budget
 from utils.search.beam import beam_search
-from utils.search.constraint import Bounds, Hypothesis, Searchable, SearchConfig
-from utils.search.sampling import SamplingConfig, greedy_search, sample
+from utils.search.constraint import Hypothesis, Searchable
+from utils.search.sampling import greedy_search, sample
 from utils.text.language import join_sentences, split_sentences
 from utils.text.tokenizer import TokenizerPair
 

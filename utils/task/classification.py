@@ -13,7 +13,7 @@ from const.token import BOS_ID, EOS_ID
 from models.bert import BertClassifier
 from utils.config import ClassificationConfig
 from utils.dataset.ids import TokenArray, cached_tokenizer
-from utils.dataset.labelled import LabelledBatch, LabelledSampler, LabelledText, LabelNames
+from utils.dataset.labelled import LabelledBatch, LabelledSampler, LabelledText, LabelNames, fingerprint, text_pairs
 from utils.dataset.text import read_lines
 from utils.evaluation.judge import ClassAccuracy
 from utils.run import Labelling, TrainedClassifier, load_bert, pretrained_shape
@@ -54,9 +54,9 @@ class ClassificationTask:
         self.config = config
         batch = config.batch
         batch.require_positions(config.model.max_length)
-        files = config.data.pairs()
+        files = text_pairs(config.data)
         self.vocabulary = _vocabulary_of(config, say) if source is None else Labelling.load(source)
-        self.fingerprint = config.data.fingerprint()
+        self.fingerprint = fingerprint(config.data)
         self.sizes = {"source": len(self.vocabulary.tokenizer), "labels": len(self.vocabulary.labels)}
         self.sampler, self._dev, self._test = (
             LabelledSampler(

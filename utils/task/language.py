@@ -9,18 +9,20 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from tqdm import tqdm
 
+from config.data import StreamConfig
+from config.search import SamplingConfig
 from const.path import CORPUS
 from const.token import BOS_ID, EOS_ID
 from models.transformer_xl import Memory, TransformerXL
 from utils.config import LanguageConfig
 from utils.dataset.corpus import Split
 from utils.dataset.monolingual import prepare_monolingual
-from utils.dataset.stream import SegmentBatch, StreamConfig, StreamSampler
+from utils.dataset.stream import SegmentBatch, StreamSampler
 from utils.device import autocast
 from utils.evaluation.judge import WordPerplexity
 from utils.run import TrainedLanguageModel
 from utils.search.constraint import next_log_probs
-from utils.search.sampling import SamplingConfig, candidates, inverse_cdf, uniform
+from utils.search.sampling import candidates, inverse_cdf, uniform
 from utils.task.task import Say, Trained, score_best
 from utils.text.tokenizer import TokenizerPair, load_tokenizers
 from utils.training.loss import Loss, RecurrentObjective, mean_loss

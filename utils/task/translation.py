@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from models.bert import BertConfig
+from config.model import BertConfig
 from models.transformer import Transformer
 from utils.config import TranslationConfig
 from utils.dataset.batch import Batch, BothDirections, BucketSampler, Sampler, require_positions

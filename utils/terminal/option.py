@@ -7,9 +7,8 @@ from typing import Any, TypeVar
 
 from jsonargparse import ArgumentParser, Namespace
 
+from config.search import SamplingConfig, SearchConfig
 from utils.command import require_options_at_least
-from utils.search.constraint import SearchConfig
-from utils.search.sampling import SamplingConfig
 
 ConfigT = TypeVar("ConfigT", SearchConfig, SamplingConfig)
 

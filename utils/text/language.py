@@ -4,6 +4,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from config.data import primary_language
+
 # Language codes, and recognition of languages without spaces between words by their letters.
 
 # inside the brackets of a regular expression
@@ -13,40 +15,9 @@ KANA, HAN, HANGUL = (
     "\u1100-\u11ff\uac00-\ud7af",
 )
 UNSPACED = ("ja", "zh")
-# codes of three letters, as Tatoeba and FLORES have them, for the languages that are treated by their script
-_THREE_LETTERS = {"jpn": "ja", "kor": "ko"} | dict.fromkeys(("zho", "chi", "cmn", "yue", "wuu", "nan", "lzh"), "zh")
-# what is often written for them: countries, and names
-_MISTAKEN = {
-    "jp": "ja", "jap": "ja", "japanese": "ja", "cn": "zh", "tw": "zh", "chinese": "zh", "kr": "ko", "korean": "ko",
-    "us": "en", "gb": "en", "english": "en", "german": "de", "french": "fr", "spanish": "es", "cz": "cs", "gr": "el",
-    "dk": "da", "ua": "uk", "vn": "vi",
-}  # fmt: skip
 LETTER = r"^\W\d_"
 _MOSTLY = 0.5  # share of the letters: names and quotations in another script are common on both sides
 _LEAST_KANA = 0.05  # Chinese quotes a few; Japanese has a third or more, and some even in a list of headlines
-
-
-def primary_language(code: str) -> str:
-    """Return the language of a code: `zh` for `zh-CN`, `zh_Hant` or `cmn`."""
-    language = code.replace("_", "-").partition("-")[0].lower()
-    return _THREE_LETTERS.get(language, language)
-
-
-def require_language(**codes: str) -> None:
-    """Refuse what is no language code, by which texts are scored and split into sentences.
-
-    Args:
-        codes: codes by the names of their settings.
-
-    Raises:
-        ValueError: a code is that of a country, or not two or three letters, perhaps with a region or script.
-    """
-    for name, code in codes.items():
-        language = primary_language(code)
-        if language in _MISTAKEN:
-            raise ValueError(f"{name}={code} is no language code: did you mean {_MISTAKEN[language]}?")
-        if not re.fullmatch(r"[a-z]{2,3}", language):
-            raise ValueError(f"{name}={code} is no language code: give one of ISO 639, such as ja, en or de")
 
 
 class LetterCounts(NamedTuple):

@@ -6,13 +6,13 @@ import random
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 from typing import Literal, NamedTuple, NoReturn, Protocol
 
 import sentencepiece
 
+from config.data import TokenizerConfig
 from const.token import BOS, BOS_ID, EOS, EOS_ID, PAD, PAD_ID, SPECIAL_TOKENS, UNK, UNK_ID
 from utils.file import atomic_file, read_json, write_text
 from utils.text.sampling import BpeSampler, Cut, Piece, UnigramSampler
@@ -290,62 +290,6 @@ class WordTokenizer:
 # The tokenizers of source and target: a joint one, or one each.
 
 _TAG = "tokenizer_tag.txt"  # begins every source
-
-
-@dataclass(frozen=True)
-class TokenizerConfig:
-    """How text is tokenised; always learned from training text alone.
-
-    Args:
-        kind: SentencePiece unigram or BPE, or whole words split by spaces.
-        vocab_size: most pieces of each SentencePiece model, special tokens included (words: see min_freq).
-        joint: one vocabulary for both languages (needed to tie source and target embeddings) or one each.
-        character_coverage: share of the characters that get a piece of their own; the rest is <unk>.
-        normalization: SentencePiece's rule. identity leaves the text unchanged, so that targets keep their full-width
-            characters; nfkc and nmt_nfkc unify them, which changes what is generated and what BLEU compares.
-        lowercase: lower-case text (words only).
-        min_freq: how often a word must occur to be kept (words only).
-        sampling: segment training text at random, again each epoch: for a unigram model the exponent alpha to which a
-            segmentation's probability is raised before one is drawn (Kudo 2018; 0.2: far from the likeliest, 1: near
-            it), for BPE the share of merges that are skipped (BPE-dropout, Provilkov et al. 2020; 0.1). 0 always
-            takes the likeliest segmentation, as is always done for dev and test.
-        tag: begin each source with a token that names the language to translate into, such as <2en>, so that one
-            network can learn both directions (see `DataConfig.both_directions`). A joint vocabulary of pieces only.
-
-    Raises:
-        ValueError: a character coverage that SentencePiece does not accept, or sampling that is out of range or of
-            whole words.
-    """
-
-    kind: Literal["unigram", "bpe", "word"] = "unigram"
-    vocab_size: int = 8000
-    joint: bool = True
-    character_coverage: float = 0.9995
-    normalization: Literal["identity", "nfkc", "nmt_nfkc", "nfkc_cf", "nmt_nfkc_cf"] = "identity"
-    lowercase: bool = False
-    min_freq: int = 2
-    sampling: float = 0.0
-    tag: bool = False
-
-    def __post_init__(self) -> None:
-        if not 0.98 <= self.character_coverage <= 1:
-            raise ValueError(f"character_coverage={self.character_coverage}: SentencePiece takes 0.98 to 1")
-        if not 0 <= self.sampling <= 1:
-            raise ValueError(f"sampling={self.sampling} is not a share: give 0 (no sampling) to 1, such as 0.1")
-        if self.lowercase and self.kind != "word":
-            raise ValueError(
-                f"lowercase=true needs kind=word: with kind={self.kind} give normalization nfkc_cf, or lower-cased text"
-            )
-        if self.sampling and self.kind == "word":
-            raise ValueError(
-                f"sampling={self.sampling} splits words into pieces, kind=word keeps them whole: "
-                "set it to 0, or kind to unigram or bpe"
-            )
-        if self.tag and (self.kind == "word" or not self.joint):
-            raise ValueError(
-                f"tag=true is a piece of a joint vocabulary, but kind={self.kind} and joint={self.joint}: give kind "
-                "unigram or bpe, and joint true"
-            )
 
 
 class TokenizerPair(NamedTuple):

@@ -10,7 +10,6 @@ import pickle
 import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,29 +22,6 @@ from utils.device import is_out_of_memory
 from utils.file import atomic_file, sweep_drafts
 from utils.training.plan import Progress
 from utils.training.report import Observer, Validation
-
-
-@dataclass(frozen=True)
-class CheckpointConfig:
-    """What a training leaves on disk.
-
-    Args:
-        keep_last: number of newest checkpoints to keep; if the newest is damaged, the one before it is used.
-        keep_best: number of validations, the best by dev score, whose weights are kept in weights/.
-        average_last: number of last validations whose weights are averaged at the end; the average is used if it
-            scores no worse on the dev set. 0: no averaging.
-    """
-
-    keep_last: int = 2
-    keep_best: int = 1
-    average_last: int = 0
-
-    def __post_init__(self) -> None:
-        """Refuse values that would leave nothing to resume from."""
-        for name, least in (("keep_last", 1), ("keep_best", 0), ("average_last", 0)):
-            if getattr(self, name) < least:
-                raise ValueError(f"checkpoint.{name}={getattr(self, name)}: give at least {least}")
-
 
 ABSENT: Final = object()  # stands for a value that one side does not have
 

@@ -7,9 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from utils.device import Precision, product_dtype
+from config.training import OptimizerConfig, Precision
+from utils.device import product_dtype
 from utils.training.muon import Muon, hidden_matrices
-from utils.training.plan import OptimizerConfig, learning_rate
+from utils.training.plan import learning_rate
 
 
 class MovingAverage:

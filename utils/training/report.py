@@ -15,11 +15,12 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from config.training import TrainingConfig
 from utils.command import duration, print_above_bars
 from utils.dataset.batch import AnyBatch, filling
 from utils.file import write_text
 from utils.training.optimizer import Optimizer
-from utils.training.plan import Progress, TrainingConfig
+from utils.training.plan import Progress
 
 # names in logs and settings, and names to show
 SCORES = {

@@ -8,12 +8,13 @@ import pytest
 import torch
 from torch import nn
 
+from config.data import DataConfig
 from const.path import PRESET
 from layers.positional_encoding import LearnedPositionalEncoding
 from models.transformer import Transformer
 from utils.config import TranslationConfig
 from utils.dataset.batch import BucketSampler, require_positions
-from utils.dataset.corpus import Corpus, DataConfig, Split, cached_tokenizers, cached_tokens, prepare_corpus
+from utils.dataset.corpus import Corpus, Split, cached_tokenizers, cached_tokens, prepare_corpus
 from utils.dataset.ids import TokenPairs
 from utils.dataset.text import ParallelFiles
 from utils.text.tokenizer import TokenizerPair

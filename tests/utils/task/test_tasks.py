@@ -13,13 +13,12 @@ from typing import Any
 import pytest
 import torch
 
+from config.data import DataConfig, LabelledConfig, MonolingualConfig
+from config.training import OptimizerConfig
 from const.path import ROOT
 from models.bert import Bert
 from tests.tiny import TEXT
 from utils.config import ClassificationConfig, LanguageConfig, MaskedLanguageConfig, TranslationConfig
-from utils.dataset.corpus import DataConfig
-from utils.dataset.labelled import LabelledConfig
-from utils.dataset.monolingual import MonolingualConfig
 from utils.run import load_bert, load_classifier, load_language_model, load_run, newest_run
 from utils.task.bert import MaskedLanguageTask
 from utils.task.classification import ClassificationTask
@@ -27,7 +26,7 @@ from utils.task.language import LanguageTask
 from utils.task.task import Task
 from utils.task.translation import TranslationTask
 from utils.text.tokenizer import load_tokenizers
-from utils.training.plan import OptimizerConfig, learning_rate
+from utils.training.plan import learning_rate
 from utils.training.report import read_log
 
 CPU = torch.device("cpu")

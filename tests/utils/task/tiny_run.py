@@ -7,14 +7,13 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from models.bert import BertClassifier, BertConfig, BertForPreTraining, ClassifierConfig
-from models.transformer_xl import TransformerXL, TransformerXLConfig
+from config.data import BatchConfig, LabelledConfig, MonolingualConfig, StreamConfig
+from config.model import BertConfig, ClassifierConfig, TransformerXLConfig
+from models.bert import BertClassifier, BertForPreTraining
+from models.transformer_xl import TransformerXL
 from tests.tiny import TEXT, TOKENIZER, tokenizers
 from utils.config import AnyConfig, ClassificationConfig, LanguageConfig, MaskedLanguageConfig
-from utils.dataset.batch import BatchConfig
-from utils.dataset.labelled import LabelledConfig, LabelNames
-from utils.dataset.monolingual import MonolingualConfig
-from utils.dataset.stream import StreamConfig
+from utils.dataset.labelled import LabelNames
 from utils.run import WEIGHTS, Labelling, create_run
 from utils.text.tokenizer import Tokenizer, TokenizerPair, Vocabulary, train_tokenizers
 from utils.training.checkpoint import write_weights

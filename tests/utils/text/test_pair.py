@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from config.data import TokenizerConfig
 from const.token import UNK_ID
 from utils.text.tokenizer import (
     SentencePieceTokenizer,
     Tokenizer,
-    TokenizerConfig,
     TokenizerPair,
     WordTokenizer,
     load_tokenizer,

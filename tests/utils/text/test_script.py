@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from utils.text.language import LetterCounts, count_letters, primary_language, require_language, unspaced_language
+from config.data import primary_language, require_language
+from utils.text.language import LetterCounts, count_letters, unspaced_language
 
 
 @pytest.mark.parametrize(
