@@ -16,6 +16,8 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 import yaml
 
+from config.group import BoundError
+
 ConfigT = TypeVar("ConfigT")
 _NULL = ("null", "Null", "NULL", "~", "")
 
@@ -111,8 +113,9 @@ def merged(*layers: Layer) -> Layer:
     for layer in layers:
         for name, value in layer.items():
             before = result.get(name)
-            both = isinstance(value, dict) and isinstance(before, dict)
-            result[name] = merged(before, value) if both else value
+            if isinstance(value, dict) and isinstance(before, dict):
+                value = merged(before, value)
+            result[name] = value
     return result
 
 
@@ -152,7 +155,7 @@ def read(config_type: type[ConfigT], layer: Layer, root: type | None = None, abo
         SettingsError: a name is unknown, or a value is not of its field's type.
         ValueError: the dataclass refuses a value.
     """
-    root, kinds, values = root or config_type, fields_of(config_type), {}
+    root, kinds, values = root or config_type, fields_of(config_type), {}  # type: ignore[arg-type]
     for name, written in layer.items():
         if name not in kinds:
             raise _unknown(above + name, written, root)
@@ -177,7 +180,10 @@ def read(config_type: type[ConfigT], layer: Layer, root: type | None = None, abo
             if below is None:
                 raise SettingsError(f"{above}{field.name} is missing: give it a value")
             values[field.name] = read(below, {}, root, f"{above}{field.name}.")
-    return config_type(**values)
+    try:
+        return config_type(**values)
+    except BoundError as error:
+        raise SettingsError(f"{above}{error}", _place(layer.get(error.name))) from None
 
 
 def described(config_type: type, name: str, kind: Any) -> tuple[str, str]:
@@ -202,8 +208,8 @@ def value_at(config_type: type, name: str, config: Any = None) -> Any:
     for part in name.split("."):
         if config is None:
             field = next(each for each in dataclasses.fields(config_type) if each.name == part)
-            made = field.default_factory is not dataclasses.MISSING
-            config = field.default_factory() if made else field.default
+            factory = field.default_factory
+            config = field.default if factory is dataclasses.MISSING else factory()
         else:
             config = getattr(config, part)
         group = group_of(fields_of(config_type)[part])

@@ -9,15 +9,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import FrozenInstanceError, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from config import reader
 from config.data import BatchConfig, CleanConfig, DataConfig, LabelledConfig, TokenizerConfig
+from config.group import Bound
 from config.model import BertConfig, ClassifierConfig, TransformerConfig
+from config.reader import fields_of, group_of, layer_from_options, names_of
 from config.search import SearchConfig
 from config.training import OptimizerConfig, TranslationTrainingConfig
 from const.path import PRESET, ROOT
@@ -26,7 +29,7 @@ from models.bert import BertClassifier, BertForPreTraining
 from models.transformer import Transformer
 from models.transformer_xl import TransformerXL
 from utils import arguments as arguments_module
-from utils.arguments import Arguments, as_options, build_parser, read_arguments
+from utils.arguments import Arguments, as_options, as_text, build_parser, read_arguments
 from utils.arguments import settings as settings_of
 from utils.config import (
     CONFIG_TYPES,
@@ -388,14 +391,20 @@ def test_nothing_where_something_belongs_is_named(tmp_path: Path, text: str, mes
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("data:\n  clean:\n    max_length_ratio: 0.5\n", "max_length_ratio=0.5 drops every pair"),
-        ("data: {src_lang: jp}\n", "src_lang=jp is no language code: did you mean ja?"),
-        ("search: {beam_size: 0}\n", "beam_size=0: give 1 (greedy) to 1000"),
+        (
+            "data:\n  clean:\n    max_length_ratio: 0.5\n",
+            r"\S+, line 3: data.clean.max_length_ratio=0.5: give",
+        ),
+        ("data: {src_lang: jp}\n", r"src_lang=jp is no language code: did you mean ja\?"),
+        (
+            "search: {beam_size: 0}\n",
+            r"\S+, line 1: search.beam_size=0: give at least 1 and at most 1,000",
+        ),
         ("search: {min_length: 9, max_length: 8}\n", "min_length=9: give 0 to max_length=8"),
     ],
 )
 def test_a_value_that_its_owner_refuses_is_named(tmp_path: Path, text: str, message: str) -> None:
-    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+    with pytest.raises(ValueError, match=f"^{message}"):
         TranslationConfig.load(yaml(tmp_path, text))
 
 
@@ -432,7 +441,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     ("arguments", "line"),
     [
         (["--model.n_layer", "3"], "unknown option model.n_layer: did you mean --model.n_encoder_layers?"),
-        (["--data.clean.max_chars", "0"], "max_chars=0 drops every pair: give at least 1, or null to keep all"),
+        (["--data.clean.max_chars", "0"], "data.clean.max_chars=0: give at least 1, or null"),
     ],
 )
 def test_the_command_itself_ends_with_status_2_and_one_line(
@@ -645,3 +654,39 @@ def test_settings_written_as_options_are_those_that_train_would_read() -> None:
     assert {name: dict(leaves(config))[name] for name in values} == values
     with pytest.raises(ValueError, match=r"^unknown setting model\.dff: did you mean model\.d_ff\?$"):
         settings_of([*arguments, "--model.dff=16"])
+
+
+def bounded_fields() -> Iterator[tuple[type[AnyConfig], str, Bound, bool]]:
+    for config_type in CONFIG_TYPES.values():
+        for name, kind in names_of(config_type):
+            owner: Any = config_type
+            *groups, leaf = name.split(".")
+            for group in groups:
+                owner = group_of(fields_of(owner)[group])
+            bound = next(each for each in dataclasses.fields(owner) if each.name == leaf).metadata.get("bound")
+            if bound is not None:
+                yield config_type, name, bound, int in (kind, *get_args(kind))
+
+
+@pytest.mark.parametrize(
+    ("config_type", "name", "bound", "whole"), bounded_fields(), ids=lambda x: getattr(x, "task", x)
+)
+def test_a_setting_holds_its_bound(config_type: type[AnyConfig], name: str, bound: Bound, whole: bool) -> None:
+    """Just within it is taken, just beyond it refused, with the whole name."""
+    step = 1 if whole else 1e-6
+    within = [end for end in (bound.least, bound.most) if end is not None]
+    within += [bound.above + step] if bound.above is not None else []
+    beyond = [bound.least - step] if bound.least is not None else []
+    beyond += [bound.most + step * max(1, bound.most)] if bound.most is not None else []
+    beyond += [end for end in (bound.above, bound.below) if end is not None and math.isfinite(end)]
+    files = {
+        f"data.{key}": f"/{key}" for key in ("text", "labels", "dev_text", "dev_labels", "test_text", "test_labels")
+    }
+    always = files if config_type is ClassificationConfig else {}
+    for value in beyond:
+        with pytest.raises(ValueError, match=rf"^{re.escape(name)}=\S+: give "):
+            reader.read(config_type, layer_from_options(always | {name: as_text(value)}))
+    assert within or beyond
+    for value in within:
+        if name not in ("model.n_encoder_layers", "search.max_length", "search.max_ratio"):  # have a rule beside it
+            reader.read(config_type, layer_from_options(always | {name: as_text(value)}))

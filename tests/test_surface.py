@@ -11,7 +11,6 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from jsonargparse import ArgumentParser
 
 import utils.arguments
 from const.corpora import VERSION
@@ -63,17 +62,17 @@ def spoken(text: str) -> list[list[str]]:
     return found
 
 
-def parser_of(name: str, arguments: Sequence[str] = ()) -> ArgumentParser:
+def parser_of(name: str, arguments: Sequence[str] = ()) -> argparse.ArgumentParser:
     """The parser of a file or module; the options of train.py are those of the task that its settings are of."""
     if name == "train.py":
         if "--config" not in arguments:
             return utils.arguments.build_parser()
         preset = Path(arguments[arguments.index("--config") + 1])
         return utils.arguments.build_parser(config_type_of(find_settings(preset)))
-    return getattr(import_module(name.removesuffix(".py")), "build_parser", ArgumentParser)()
+    return getattr(import_module(name.removesuffix(".py")), "build_parser", argparse.ArgumentParser)()
 
 
-def verbs_of(parser: ArgumentParser) -> dict[str, ArgumentParser]:
+def verbs_of(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
     actions = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
     return {name: verb for action in actions for name, verb in action.choices.items()}
 

@@ -40,7 +40,7 @@ class Arguments(NamedTuple):
 class SettingsParser(argparse.ArgumentParser):
     """A parser whose mistakes are one line with the nearest option; options may be typed with - or _."""
 
-    def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:  # type: ignore[override]
         """Parse; a setting that is given is in the result under its full name, as text."""
         known = {hyphenated(option): option for option in self._option_string_actions}
         spelled = []
