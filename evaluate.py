@@ -31,19 +31,17 @@ def build_parser() -> Parser:
   python evaluate.py curves pickles/RUN pickles/OTHER --picture curves.png""",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    verbs = parser.add_subcommands(dest="verb", title="verbs", metavar="VERB", description=argparse.SUPPRESS)
+    verbs = parser.add_subparsers(dest="verb", title="verbs", metavar="VERB", required=True)
     for name, verb in VERBS.items():
-        verb_parser = Parser(usage=f"python evaluate.py {name} {verb.usage}", description=verb.act.__doc__)
-        verb.add_options(verb_parser)
-        verbs.add_subcommand(name, verb_parser, help=verb.help)
-        verb_parser.prog = f"evaluate.py {name}"  # not jsonargparse's usage, which would precede error messages
+        usage = f"python evaluate.py {name} {verb.usage}"
+        verb.add_options(verbs.add_parser(name, usage=usage, description=verb.act.__doc__, help=verb.help))
     return parser
 
 
 def main() -> None:
     """Read the arguments and run the verb."""
     arguments = build_parser().parse_args()
-    asked = arguments[arguments.verb]
+    asked = arguments
     require_file(*(asked.get(option) for option in ("json", "html", "picture")))
     with sampling_seed(asked.get("seed")):
         VERBS[arguments.verb].act(asked)

@@ -6,11 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jsonargparse import Namespace
-
 from config.search import SamplingConfig
 from const.corpora import VERSION
-from utils.command import Parser, aligned, require_options_at_least, run_command
+from utils.command import Namespace, Parser, aligned, require_options_at_least, run_command
 from utils.config import ClassificationConfig, LanguageConfig, MaskedLanguageConfig
 from utils.dataset.text import decoded_lines
 from utils.device import keep_freed_memory, pick_device
@@ -52,12 +50,10 @@ def build_parser() -> Parser:
   python predict.py perplexity --run pickles/XL pickles/NO_MEMORY --picture memory.png --json memory.json""",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    verbs = parser.add_subcommands(dest="verb", title="verbs", metavar="VERB", description=argparse.SUPPRESS)
+    verbs = parser.add_subparsers(dest="verb", title="verbs", metavar="VERB", required=True)
     for name, verb in VERBS.items():
-        verb_parser = Parser(usage=f"python predict.py {name} {verb.usage}", description=verb.act.__doc__)
-        verb.add_options(verb_parser)
-        verbs.add_subcommand(name, verb_parser, help=verb.help)
-        verb_parser.prog = f"predict.py {name}"  # jsonargparse puts the usage there, which would precede errors
+        usage = f"python predict.py {name} {verb.usage}"
+        verb.add_options(verbs.add_parser(name, usage=usage, description=verb.act.__doc__, help=verb.help))
     return parser
 
 
@@ -230,7 +226,7 @@ VERBS = {
 def main() -> None:
     """Read the arguments and run the verb."""
     arguments = build_parser().parse_args()
-    VERBS[arguments.verb].act(arguments[arguments.verb])
+    VERBS[arguments.verb].act(arguments)
 
 
 if __name__ == "__main__":

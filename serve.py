@@ -4,6 +4,7 @@ import argparse
 from dataclasses import fields
 from itertools import islice
 from pathlib import Path
+from typing import get_args
 
 from config.training import Device
 from const.corpora import VERSION
@@ -48,7 +49,9 @@ Ctrl-C.""",
         action="append",
         help="run to serve; repeat to serve several (default: the newest, and the newest that translates back)",
     )
-    model.add_argument("--device", type=Device, default="auto", help="cpu, cuda, or auto: cuda if available")
+    model.add_argument(
+        "--device", choices=get_args(Device), default="auto", help="cpu, cuda, or auto: cuda if available"
+    )
     model.add_argument(
         "--precision",
         choices=["auto", "fp32", "bf16", "fp16"],

@@ -5,12 +5,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from jsonargparse import Namespace
 from tqdm import tqdm
 
 from const.corpora import VERSION
 from const.path import FIGURE
-from utils.command import Parser, needing_group, print_above_bars, require_options_at_least, run_command
+from utils.command import Namespace, Parser, needing_group, print_above_bars, require_options_at_least, run_command
 from utils.config import read_yaml
 from utils.experiment.ablation import Ablation, AblationConfig, write_page, write_rows
 from utils.experiment.trial import parsed, stop_as_by_ctrl_c

@@ -6,14 +6,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from io import BufferedIOBase
 from pathlib import Path
-from typing import TextIO, cast
+from typing import TextIO, cast, get_args
 
-from jsonargparse import Namespace
 from tqdm import tqdm
 
 from config.training import Device
 from const.corpora import VERSION
-from utils.command import Parser, run_command
+from utils.command import Namespace, Parser, run_command
 from utils.config import TranslationConfig
 from utils.dataset.text import decoded_lines
 from utils.device import keep_freed_memory, pick_device
@@ -74,7 +73,9 @@ success, 2 on a usage or input error, 130 after Ctrl-C.""",
     model.add_argument(
         "--run", type=str, action="append", help="run to use (default: the one trained last); repeat for an ensemble"
     )
-    model.add_argument("--device", type=Device, default="auto", help="cpu, cuda, or auto: cuda if available")
+    model.add_argument(
+        "--device", choices=get_args(Device), default="auto", help="cpu, cuda, or auto: cuda if available"
+    )
     model.add_argument(
         "--precision",
         choices=["auto", "fp32", "bf16", "fp16"],

@@ -162,7 +162,7 @@ def read(config_type: type[ConfigT], layer: Layer, root: type | None = None, abo
         kind, full = kinds[name], above + name
         group = group_of(kind)
         if group is None:
-            values[name] = _read_value(full, kind, written)
+            values[name] = read_value(full, kind, written)
         elif isinstance(written, dict):
             values[name] = read(group, written, root, f"{full}.")
         elif isinstance(written, Text) and written.is_null and NoneType in get_args(kind):
@@ -247,7 +247,8 @@ def _shown(written: Any) -> str:
     return f"[{', '.join(written)}]" if isinstance(written, list) else str(written) or "null"
 
 
-def _read_value(name: str, kind: Any, written: Any) -> Any:
+def read_value(name: str, kind: Any, written: Any) -> Any:
+    """Return a value of the type of the setting of this name."""
     optional = NoneType in get_args(kind)
     if isinstance(written, Text) and written.is_null:
         if optional or kind is NoneType:

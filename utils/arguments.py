@@ -5,13 +5,13 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, fields, replace
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 from config.data import DataConfig
-from config.reader import Layer, described, layer_from_options, merged, names_of, near_name, value_at
+from config.reader import Layer, described, layer_from_options, merged, names_of, value_at
 from const.corpora import VERSION
 from const.path import PRESET
-from utils.command import fail, hyphenated
+from utils.command import Parser
 from utils.config import (
     CONFIG_TYPES,
     AnyConfig,
@@ -37,45 +37,22 @@ class Arguments(NamedTuple):
     profile: bool = False
 
 
-class SettingsParser(argparse.ArgumentParser):
-    """A parser whose mistakes are one line with the nearest option; options may be typed with - or _."""
-
-    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:  # type: ignore[override]
-        """Parse; a setting that is given is in the result under its full name, as text."""
-        known = {hyphenated(option): option for option in self._option_string_actions}
-        spelled = []
-        for argument in args or ():
-            option, equals, value = argument.partition("=")
-            spelled.append(known.get(hyphenated(option), option) + equals + value)
-        found, unknown = super().parse_known_args(spelled, namespace)
-        if unknown:
-            name = unknown[0].partition("=")[0].removeprefix("--")
-            near = near_name(name, [option.removeprefix("--") for option in self._option_string_actions])
-            self.error(f"unknown option {name}: " + (f"did you mean --{near}?" if near else "see --help"))
-        return found
-
-    def error(self, message: str) -> NoReturn:
-        """Exit with status 2."""
-        fail(self.prog, " ".join(message.split()))
-
-
-def build_parser(config_type: type[AnyConfig] = TranslationConfig, shown: AnyConfig | None = None) -> SettingsParser:
+def build_parser(config_type: type[AnyConfig] = TranslationConfig, shown: AnyConfig | None = None) -> Parser:
     """Build the parser of all options: train.py's own, and the settings of a task.
 
     Args:
         config_type: of the task.
         shown: the settings that the help shows; None: the defaults.
     """
-    parser = SettingsParser(
+    parser = Parser(
         prog="train.py",
         usage="python train.py [--config PRESET] [--GROUP.KEY VALUE ...] [--resume [RUN]] [--init-from RUN] [...]",
         description="Train a translator, a BERT, a Transformer-XL or a classifier; without options: KFTT, Japanese to\n"
         "English, Transformer base. The options below are those of the task that --config or --task names.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,  # `--resum` taken as `--resume` would be a surprise
+        version=VERSION,
     )
-    parser.add_argument("--version", action="version", version=f"%(prog)s {VERSION}")
     _add_choice_of_settings(parser)
     parser.add_argument(
         "--dry-run", action="store_true", help="report what would be trained, how large and how fast; train nothing"
@@ -160,9 +137,9 @@ def read_arguments(argv: Sequence[str]) -> Arguments:
 
 def _first_look(argv: Sequence[str]) -> argparse.Namespace:
     """Return the options that decide which other options there are."""
-    parser = SettingsParser(prog="train.py", add_help=False, allow_abbrev=False)
+    parser = Parser(prog="train.py", add_help=False)
     _add_choice_of_settings(parser)
-    return parser.parse_known_args([hyphenated(argument) for argument in argv])[0]
+    return parser.parse_known_args(argv)[0]
 
 
 def _runs(asked: argparse.Namespace) -> tuple[Path | None, Path | None, Path | None]:

@@ -1,13 +1,11 @@
 """What all commands share: one-line errors that name the remedy, exit statuses, plain tables and durations."""
 
-import difflib
+import argparse
 import os
-import re
 import shlex
 import signal
 import sys
 import unicodedata
-from argparse import ArgumentError
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,9 +13,9 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
-from jsonargparse import ArgumentParser, Namespace
 from tqdm import tqdm
 
+from config.reader import near_name
 from const.path import ROOT
 from utils.device import is_out_of_memory
 from utils.file import from_here
@@ -39,73 +37,62 @@ def hyphenated(argument: str) -> str:
     return option.replace("_", "-") + equals + value if option.startswith("--") else argument
 
 
-class Parser(ArgumentParser):
-    """A parser whose errors are one line and suggest the nearest option, and whose options may be typed with - or _."""
+class Namespace(argparse.Namespace):
+    """Parsed options, also by their names."""
 
-    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
-        """Exit with status 2, or raise an ArgumentError if the parser was created not to exit."""
-        if not self.exit_on_error:
-            raise ArgumentError(None, message) from ex
-        fail(self.prog, self.explain(message))
+    def __getitem__(self, name: str) -> Any:
+        return getattr(self, name)
 
-    def _get_option_tuples(self, option_string: str) -> list[Any]:  # noqa: ARG002 (argparse's signature)
-        """Allow no abbreviated options: `--resum` taken as `--resume` would be a surprise."""
-        return []
-
-    def _parse_optional(self, arg_string: str) -> Any:
-        """Understand `--length-penalty` as `--length_penalty`, and the other way round."""
-        option, equals, value = arg_string.partition("=")
-        if option.startswith("--"):
-            alike = (known for known in self._option_string_actions if hyphenated(known) == hyphenated(option))
-            nested = "--" + option.removeprefix("--").replace("-", "_")  # of a group that may be null: not yet known
-            arg_string = next(alike, nested if "." in option else option) + equals + value
-        return super()._parse_optional(arg_string)  # type: ignore[no-untyped-call]
-
-    def _takes_texts(self) -> bool:
-        return any(action.nargs == "*" and not action.option_strings for action in self._actions)
-
-    def explain(self, message: str) -> str:
-        """Return the message on one line, with the option that was probably meant."""
-        line = re.sub(r"\s+", " ", message.strip())
-        if value := _explained_value(line):
-            return value
-        if pair := re.search(r"Group '(.+?)' does not accept option '(.+?)'", line):
-            wrong = f"{pair[1]}.{pair[2]}"
-        elif (single := re.search(r"[Uu]nrecognized arguments: --(\S+)|Option '(.+?)' is not accepted", line)) is None:
-            if re.search(r"[Uu]nrecognized arguments: -", line) and self._takes_texts():
-                line += ": put -- before a text that begins with -"
-            return line
-        else:
-            wrong = single[1] or single[2]
-        known = [option.removeprefix("--") for action in self._actions for option in action.option_strings]
-        near = difflib.get_close_matches(wrong.split("=")[0], known, n=1, cutoff=0.5)
-        remedy = f"did you mean --{near[0]}?" if near else "see --help"
-        return f"unknown option {wrong}: {remedy}"
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return an option's value, or the default where there is no such option."""
+        return getattr(self, name, default)
 
 
-def _explained_value(line: str) -> str | None:
-    """Return jsonargparse's message about a value of the wrong type in plain words; None for other messages."""
-    message = re.search(r'Parser key "(.+?)": (.+)$', line)
-    given = message and re.search(r"(?:Given value: |Got value: (?!.*Given value: ))(.+)$", message[2])
-    if message is None or given is None:
-        return None
-    words = {"int": "a whole number", "float": "a number", "bool": "true or false", "NoneType": "null"}
-    key, value = message[1], given[1]
-    if within := re.fullmatch(r"NestedArg\(key='(.+)', val='(.*)'\)", value):  # of a group that may be null
-        key, value = f"{key}.{within[1]}", within[2]
-    wanted: list[str] = []
-    for kind, choices in re.findall(r"Expected a (?:<class '(\w+)'>|typing\.Literal\[(.*?)\])", message[2]):
-        if kind == "NoneType" and within:
-            continue
-        if kind and kind not in words:
-            return None
-        wanted += [words[kind]] if kind else [choice.strip("' ") for choice in choices.split(",")]
-    if not wanted:
-        return None
-    if wanted == ["null"]:
-        return f"{key} is a group of settings, not {value}: give settings below it, or null"
-    *others, last = dict.fromkeys(wanted)
-    return f"{key}={value}: give {', '.join(others)}{' or ' if others else ''}{last}"
+class Parser(argparse.ArgumentParser):
+    """A parser whose mistakes are one line with the nearest option, and whose options may be typed with - or _.
+
+    Args:
+        options: those of `ArgumentParser`; and `version`, if `--version` shows one.
+    """
+
+    def __init__(self, version: str | None = None, **options: Any) -> None:
+        # no abbreviations: `--resum` taken as `--resume` would be a surprise
+        super().__init__(allow_abbrev=False, **options)
+        if version is not None:
+            self.add_argument("--version", action="version", version=f"%(prog)s {version}")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # type: ignore[override]
+        """Parse with every option spelled as it was declared; of a verb, too."""
+        known = {hyphenated(option): option for option in self._option_string_actions}
+        spelled = []
+        for argument in sys.argv[1:] if args is None else args:
+            option, equals, value = argument.partition("=")
+            spelled.append(known.get(hyphenated(option), option) + equals + value)
+        return super().parse_known_args(spelled, Namespace() if namespace is None else namespace)
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:  # type: ignore[override]
+        """Parse, or exit with the option that was probably meant."""
+        found, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            name = unknown[0].partition("=")[0]
+            if not name.startswith("--"):
+                hint = ": put -- before a text that begins with -" if name.startswith("-") else ""
+                self.error(f"unrecognized argument {unknown[0]}{hint}")
+            verb = getattr(found, "verb", None)
+            known = [option for parser in (self, *self._verbs(verb)) for option in parser._option_string_actions]
+            near = near_name(name.removeprefix("--"), [option.removeprefix("--") for option in known])
+            self.error(
+                f"unknown option {name.removeprefix('--')}: " + (f"did you mean --{near}?" if near else "see --help")
+            )
+        return found
+
+    def _verbs(self, name: str | None) -> list[argparse.ArgumentParser]:
+        actions = [action for action in self._actions if isinstance(action, argparse._SubParsersAction)]
+        return [action.choices[name] for action in actions if name in action.choices]
+
+    def error(self, message: str) -> NoReturn:
+        """Exit with status 2."""
+        fail(self.prog, " ".join(message.split()))
 
 
 def typed_command(program: str) -> str:

@@ -7,12 +7,11 @@ from itertools import product
 from pathlib import Path
 from typing import NamedTuple, get_args
 
-from jsonargparse import Namespace
 from tqdm import tqdm
 
 from config.data import require_language
 from config.training import Device
-from utils.command import Parser, print_above_bars, require_options_at_least
+from utils.command import Namespace, Parser, print_above_bars, require_options_at_least
 from utils.dataset.corpus import Corpus, prepare_corpus, prepare_to_score
 from utils.dataset.text import ParallelText, read_lines, read_parallel
 from utils.device import pick_device
@@ -88,7 +87,9 @@ def _run_text_options(parser: Parser, act: str, split: str) -> None:
     parser.add_argument("run", nargs="?", type=Path, help="folder of a run (default: the one trained last)")
     parser.add_argument("--split", choices=["dev", "test"], default=split, help="text of the run's corpus")
     parser.add_argument("--limit", type=int, metavar="N", help=f"{act} only the first N sentences")
-    parser.add_argument("--device", type=Device, default="auto", help="cpu, cuda, or auto: cuda if available")
+    parser.add_argument(
+        "--device", choices=get_args(Device), default="auto", help="cpu, cuda, or auto: cuda if available"
+    )
 
 
 def read_run_text(run: Run, split: str, limit: int | None) -> RunText:

@@ -5,17 +5,16 @@ import os
 import signal
 import subprocess
 import sys
-from argparse import ArgumentError
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
-from difflib import get_close_matches
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self, TypeVar
+from typing import IO, Any, Self, TypeVar, get_args, get_origin
 
+from config.reader import Text, fields_of, near_name, read_value
 from const.path import PICKLES, ROOT
-from utils.arguments import as_options, settings
-from utils.command import INTERRUPTED, TERMINATED, Parser
+from utils.arguments import as_options, as_text, settings
+from utils.command import INTERRUPTED, TERMINATED
 from utils.config import AnyConfig, find_settings
 from utils.file import require_folder_name
 from utils.run import CHECKPOINTS, TEST, runs_named
@@ -65,25 +64,39 @@ class TrialConfig:
 
 def parsed(owner: type[T], given: Any, name: str = "") -> T:
     """Build a dataclass from what a YAML file says; a key without a value counts as absent, a word as its `kind`."""
-    known = {leaf.name: leaf.type for leaf in fields(owner)}  # type: ignore[arg-type]  # a dataclass
-    if isinstance(given, str) and "kind" in known:
+    kinds = fields_of(owner)
+    if isinstance(given, str) and "kind" in kinds:
         given = {"kind": given}
     if not isinstance(given, dict):
-        raise ValueError(f"{name}{given} is no group of settings: give {', '.join(known)}")
-    for key in given:
-        if key not in known:
-            near = get_close_matches(key, known, n=1, cutoff=0.5)
-            remedy = f"did you mean {near[0]}?" if near else f"give {', '.join(known)}"
-            raise ValueError(f"unknown key {key}: {remedy}")
-    given = {key: value for key, value in given.items() if value is not None}
-    groups = {key: parsed(known[key], value, f"{key}=") for key, value in given.items() if is_dataclass(known[key])}  # type: ignore[arg-type]
-    parser = Parser(exit_on_error=False)
-    parser.add_class_arguments(owner, skip={name for name, kind in known.items() if is_dataclass(kind)})
-    try:
-        read = parser.parse_object({key: value for key, value in given.items() if key not in groups})
-        return owner(**vars(parser.instantiate(read)), **groups)
-    except ArgumentError as error:
-        raise ValueError(parser.explain(str(error))) from error
+        raise ValueError(f"{name}{given} is no group of settings: give {', '.join(kinds)}")
+    values = {}
+    for key, value in given.items():
+        if key not in kinds:
+            near = near_name(key, kinds)
+            raise ValueError(f"unknown key {key}: {f'did you mean {near}?' if near else 'give ' + ', '.join(kinds)}")
+        if value is not None:
+            values[key] = _parsed_value(key, kinds[key], value)
+    if missing := [leaf.name for leaf in fields(owner) if _is_required(leaf) and leaf.name not in values]:  # type: ignore[arg-type]
+        raise ValueError(f"{name}{missing[0]} is missing: give it a value")
+    return owner(**values)
+
+
+def _parsed_value(key: str, kind: Any, value: Any) -> Any:
+    if is_dataclass(kind):
+        return parsed(kind, value, f"{key}=")  # type: ignore[arg-type]
+    if get_origin(kind) is list and isinstance(value, list):
+        (each,) = get_args(kind)
+        return value if each is Any else [_parsed_value(key, each, item) for item in value]
+    if get_origin(kind) is dict or get_origin(kind) is list or isinstance(value, dict | list):
+        if not isinstance(value, get_origin(kind) or str):
+            wanted = {dict: "a group", list: "a list"}.get(get_origin(kind), "one value")
+            raise ValueError(f"{key}={value}: give {wanted}")
+        return value
+    return read_value(key, kind, Text.of(as_text(value)))
+
+
+def _is_required(leaf: Any) -> bool:
+    return leaf.default is MISSING and leaf.default_factory is MISSING
 
 
 def run_named(name: str, root: Path = PICKLES) -> Path | None:

@@ -5,10 +5,8 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from jsonargparse import ArgumentParser, Namespace
-
 from config.search import SamplingConfig, SearchConfig
-from utils.command import require_options_at_least
+from utils.command import Namespace, Parser, require_options_at_least
 
 ConfigT = TypeVar("ConfigT", SearchConfig, SamplingConfig)
 
@@ -24,7 +22,7 @@ def _options(config_type: type[SearchConfig] | type[SamplingConfig]) -> dict[str
 SEARCH, SAMPLING = _options(SearchConfig), _options(SamplingConfig)  # option -> field
 
 
-def add_search_options(parser: ArgumentParser) -> None:
+def add_search_options(parser: Parser) -> None:
     """Add the options of search and sampling; those not given are None and leave the run's own settings."""
     search = parser.add_argument_group("search (default: the run's own settings)")
     search.add_argument("--beam", type=int, metavar="N", help="beam size; 1 is greedy search")
