@@ -31,7 +31,7 @@ def build_parser() -> Parser:
   python evaluate.py curves pickles/RUN pickles/OTHER --picture curves.png""",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    verbs = parser.add_subparsers(dest="verb", title="verbs", metavar="VERB", required=True)
+    verbs = parser.add_subparsers(prog="evaluate.py", dest="verb", title="verbs", metavar="VERB", required=True)
     for name, verb in VERBS.items():
         usage = f"python evaluate.py {name} {verb.usage}"
         verb.add_options(verbs.add_parser(name, usage=usage, description=verb.act.__doc__, help=verb.help))

@@ -50,7 +50,7 @@ def build_parser() -> Parser:
   python predict.py perplexity --run pickles/XL pickles/NO_MEMORY --picture memory.png --json memory.json""",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    verbs = parser.add_subparsers(dest="verb", title="verbs", metavar="VERB", required=True)
+    verbs = parser.add_subparsers(prog="predict.py", dest="verb", title="verbs", metavar="VERB", required=True)
     for name, verb in VERBS.items():
         usage = f"python predict.py {name} {verb.usage}"
         verb.add_options(verbs.add_parser(name, usage=usage, description=verb.act.__doc__, help=verb.help))

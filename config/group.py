@@ -1,6 +1,7 @@
 """Bounds are data: a field says which values it takes, and one check words every refusal."""
 
 import dataclasses
+import math
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -25,17 +26,13 @@ class Bound(NamedTuple):
         )
 
     def __str__(self) -> str:
-        ends = [
-            f"{word} {end:,}" if isinstance(end, int) else f"{word} {end:g}"
-            for word, end in (
-                ("at least", self.least),
-                ("above", self.above),
-                ("at most", self.most),
-                ("below", self.below),
-            )
-            if end is not None
-        ]
-        return " and ".join(ends) + (f" ({self.hint})" if self.hint else "")
+        if self.least is not None and self.most is not None:
+            text = f"{self.least:g} to {self.most:g}"
+        else:
+            words = {"at least": self.least, "more than": self.above, "at most": self.most, "below": self.below}
+            ends = {word: end for word, end in words.items() if end is not None and math.isfinite(end)}
+            text = " and ".join(f"{word} {end:g}" for word, end in ends.items())
+        return text + (f" ({self.hint})" if self.hint else "")
 
 
 class BoundError(ValueError):

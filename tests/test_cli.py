@@ -76,15 +76,15 @@ translate.py --input in.ja --output in.ja                     |          | --out
 translate.py 寺 --n_best 0                                    |          | --n_best 0: give 1 or more
 translate.py 寺 --n_best 3 --beam 2                           |          | --beam 2 is less than --n_best 3: give --beam 3
 translate.py 寺 --n_best 5 --sample --samples 4               |          | --samples 4 is less than --n_best 5: give --samples 5
-translate.py 寺 --beam 0                                      |          | --beam 0: give 1 (greedy) to 1000
-translate.py 寺 --beam 2000                                   |          | --beam 2000: give 1 (greedy) to 1000
+translate.py 寺 --beam 0                                      |          | --beam 0: give 1 to 1000 (1 is greedy)
+translate.py 寺 --beam 2000                                   |          | --beam 2000: give 1 to 1000
 translate.py 寺 --min_length 5 --max_length 3                 |          | --min_length 5: give 0 to --max_length 3
-translate.py 寺 --max_ratio -1                                |          | --min_ratio 0.0: give 0 to --max_ratio -1.0
+translate.py 寺 --max_ratio -1                                |          | --max_ratio -1.0: give at least 0
 translate.py 寺 --beam 1 --minimum_bayes_risk                 |          | nothing to choose from: give e.g. --beam 8, or --sample
 translate.py 寺 --sample --beam 4                             |          | --sample and --beam 4 at once: samples are drawn
 translate.py 寺 --temperature 0.5                             |          | --temperature 0.5 and a search at once: add --sample
 translate.py 寺 --seed 0                                      |          | --seed 0 and a search at once: add --sample
-translate.py 寺 --sample --temperature 0                      |          | --temperature 0.0: give 1e-05 or more, or use greedy
+translate.py 寺 --sample --temperature 0                      |          | --temperature 0.0: give at least 1e-05 (or use greedy
 translate.py 寺 --sample --samples 20000                      |          | --samples 20000: give 1 to 10000
 translate.py 寺 --alternatives 0                              |          | --alternatives 0: give 1 or more
 translate.py 寺 橋 --alternatives 2                           |          | --alternatives 2 and 2 texts at once: give one text
@@ -133,7 +133,7 @@ predict.py classify 寺 --run BERT                             |          | is o
 predict.py generate a --tokens 0                              |          | --tokens 0: give 1 or more
 predict.py generate a --sentences 0                           |          | --sentences 0: give 1 or more
 predict.py generate a --samples 0                             |          | --samples 0: give 1 to 10000
-predict.py generate a --temperature 0                         |          | --temperature 0.0: give 1e-05 or more
+predict.py generate a --temperature 0                         |          | --temperature 0.0: give at least 1e-05
 predict.py generate a --memory_length -1                      |          | --memory_length -1: give 0 or more
 predict.py generate a --top_p 1.5                             |          | --top_p 1.5: give more than 0 and at most 1
 predict.py generate a --greedy --top_k 0                      |          | --greedy and --top_k 0 at once: leave one out

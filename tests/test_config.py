@@ -398,7 +398,7 @@ def test_nothing_where_something_belongs_is_named(tmp_path: Path, text: str, mes
         ("data: {src_lang: jp}\n", r"src_lang=jp is no language code: did you mean ja\?"),
         (
             "search: {beam_size: 0}\n",
-            r"\S+, line 1: search.beam_size=0: give at least 1 and at most 1,000",
+            r"\S+, line 1: search.beam_size=0: give 1 to 1000",
         ),
         ("search: {min_length: 9, max_length: 8}\n", "min_length=9: give 0 to max_length=8"),
     ],

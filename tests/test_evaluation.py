@@ -890,7 +890,7 @@ heads --json folder                                           | folder exists an
 curves folder --picture x.png                                 | no log.jsonl in folder
 curves folder/a pickles/a --picture x.png                     | two runs are named a
 curves a b c d e f g h i j k --picture x.png                  | 11 runs: give at most 10
-                                                              | to be one of {run,tune,heads,file
+                                                              | arguments are required: VERB
 walk                                                          | invalid choice: 'walk'
 run --bim 3                                                   | evaluate.py run: error: unknown option bim: did you
 """

@@ -78,12 +78,11 @@ class Parser(argparse.ArgumentParser):
             if not name.startswith("--"):
                 hint = ": put -- before a text that begins with -" if name.startswith("-") else ""
                 self.error(f"unrecognized argument {unknown[0]}{hint}")
-            verb = getattr(found, "verb", None)
+            name, verb = name.removeprefix("--"), getattr(found, "verb", None)
             known = [option for parser in (self, *self._verbs(verb)) for option in parser._option_string_actions]
-            near = near_name(name.removeprefix("--"), [option.removeprefix("--") for option in known])
-            self.error(
-                f"unknown option {name.removeprefix('--')}: " + (f"did you mean --{near}?" if near else "see --help")
-            )
+            near = near_name(name, [option.removeprefix("--") for option in known])
+            remedy = f"did you mean --{near}?" if near else "see --help"
+            fail(self.prog if verb is None else f"{self.prog} {verb}", f"unknown option {name}: {remedy}")
         return found
 
     def _verbs(self, name: str | None) -> list[argparse.ArgumentParser]:
