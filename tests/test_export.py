@@ -872,10 +872,10 @@ def test_what_cannot_be_exported_says_why_and_leaves_nothing(
     ("options", "message"),
     [
         ("--sample", "--engine ctranslate2 and --sample at once: it needs --engine miyako"),
-        ("--alternatives 2", "--engine ctranslate2 and --alternatives at once"),
+        ("--alternatives 2", "--engine ctranslate2 and --alternatives 2 at once"),
         ("--alignment --format jsonl", "--engine ctranslate2 and --alignment at once"),
-        ("--run a --run b", "--engine ctranslate2 and 2 runs: an ensemble needs --engine miyako"),
-        ("--temperature 0.5", "--temperature 0.5 applies to sampling: add --sample"),
+        ("--run a --run b", "--engine ctranslate2 and 2 runs at once: an ensemble needs --engine miyako"),
+        ("--temperature 0.5", "--temperature 0.5 and a search at once: add --sample"),
         ("--run EXPORTED --precision fp16", "precision=fp16: "),
         ("--run EXPORTED --engine miyako", "was exported for CTranslate2: add --engine ctranslate2"),
         ("", "`python export.py "),

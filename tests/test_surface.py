@@ -124,7 +124,7 @@ def test_help_is_shown_and_ends_well(
     for option in (option for action in parser._actions for option in action.option_strings):
         assert re.search(rf"^ +(-h, )?{re.escape(option)}\b", out, re.M), option
     for verb in verbs_of(parser):
-        assert re.search(rf"^ +{verb} +\w", out, re.M)
+        assert re.search(rf"^ +{verb}\s+\w", out, re.M)
         assert f"python {words[0]} {verb}" in out.split("examples:\n")[1]
 
 
