@@ -56,12 +56,13 @@ class Construction(NamedTuple):
 
     def render(self, fillers: Mapping[str, Word]) -> Pair:
         """Return the Japanese and the English sentence."""
-        ja, en = (
-            SLOT.sub(lambda slot, language=language: _form(fillers[slot[1]], slot[2], language) or "", pattern)
-            for language, pattern in (("ja", self.ja), ("en", self.en))
-        )
+        ja, en = _fill(self.ja, fillers, "ja"), _fill(self.en, fillers, "en")
         en = re.sub(r"\b([Aa]) (?=[aeiou])", r"\1n ", en)
         return ja, en[0].upper() + en[1:]
+
+
+def _fill(pattern: str, fillers: Mapping[str, Word], language: str) -> str:
+    return SLOT.sub(lambda slot: str(_form(fillers[slot[1]], slot[2], language)), pattern)
 
 
 def _form(word: Word, path: str, language: str) -> str | None:
