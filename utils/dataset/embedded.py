@@ -1,0 +1,186 @@
+"""The embedded corpus: 21,000 Japanese-English sentence pairs from the words and constructions of corpus/embedded.yaml.
+
+There is nothing to download. Each sentence has exactly one translation. The test set is compositional: all of its words
+occur in train, but each sentence joins two words that never meet there. A hash assigns every unordered pair of words to
+one split: 4 % to dev, 4 % to test, the rest to train. A sentence whose pairs all belong to train is a train sentence;
+one with a test pair and no dev pair is a test sentence, and vice versa; one with both is dropped. So the two words of a
+test pair never meet in a train or dev sentence of any construction, while each of them meets many others there.
+
+The same files come out on every machine: of `random`, only `random()` is used, which Python promises never to change.
+"""
+
+import random
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from hashlib import blake2b, sha256
+from itertools import chain, combinations, islice, zip_longest
+from math import prod
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import yaml
+
+from const.path import ROOT
+from utils.file import write_lines
+
+GRAMMAR = ROOT / "corpus" / "embedded.yaml"
+SIZES = {"train": 20_000, "dev": 500, "test": 500}
+HELD_OUT_PERCENT = 4  # of the pairs of words, for dev and for test each
+DRAWS = 2_500  # sentences drawn of each construction: enough for its share of every split
+SLOT = re.compile(r"\{(\w+)((?:\.\w+)*)\}")  # {place}, {place2}, {sight.kind.of}
+
+Pair = tuple[str, str]
+Word: TypeAlias = Mapping[str, "str | Word"]  # the forms of a word; a form that is a word is that of another table
+
+
+class Construction(NamedTuple):
+    """A sentence pattern in both languages, and the words that may fill its slots."""
+
+    name: str
+    ja: str
+    en: str
+    slots: dict[str, tuple[Word, ...]]
+
+    @property
+    def capacity(self) -> int:
+        """Number of tuples of words, before any is refused."""
+        return prod(len(words) for words in self.slots.values())
+
+    def fillers(self, index: int) -> dict[str, Word]:
+        """Return the words in the slots with this number, 0 <= index < capacity."""
+        chosen = {}
+        for slot, words in self.slots.items():
+            index, place = divmod(index, len(words))
+            chosen[slot] = words[place]
+        return chosen
+
+    def render(self, fillers: Mapping[str, Word]) -> Pair:
+        """Return the Japanese and the English sentence."""
+        ja, en = _fill(self.ja, fillers, "ja"), _fill(self.en, fillers, "en")
+        en = re.sub(r"\b([Aa]) (?=[aeiou])", r"\1n ", en)
+        return ja, en[0].upper() + en[1:]
+
+
+def _fill(pattern: str, fillers: Mapping[str, Word], language: str) -> str:
+    return SLOT.sub(lambda slot: str(_form(fillers[slot[1]], slot[2], language)), pattern)
+
+
+def _form(word: Word, path: str, language: str) -> str | None:
+    """Return a form of a word, or of the word that it leads to, `.kind.of`; None when the word lacks it."""
+    form: str | Word | None = word
+    for name in path.split(".")[1:]:
+        form = form.get(name) if isinstance(form, Mapping) else None
+    found = form.get(language) if isinstance(form, Mapping) else form
+    return found if isinstance(found, str) else None
+
+
+def read_words(grammar: dict[str, Any]) -> dict[str, tuple[Word, ...]]:
+    """Return the words of each kind, groups of kinds included."""
+    tables: dict[str, dict[str, dict[str, Any]]] = {}
+    for kind, rows in grammar["words"].items():
+        if isinstance(rows, dict):  # Japanese: English
+            rows = [("ja", "en"), *rows.items()]
+        names, *rows = rows
+        forms = [dict(zip(names, (form if form is None else str(form) for form in row), strict=True)) for row in rows]
+        tables[kind] = {str(word["ja"]): word for word in forms}
+    for word in (word for table in tables.values() for word in table.values()):
+        word |= {name: tables[name][form] for name, form in word.items() if name in tables and form is not None}
+    words: dict[str, tuple[Word, ...]] = {kind: tuple(table.values()) for kind, table in tables.items()}
+    for kind, (first, last, step) in grammar["numbers"].items():
+        words[kind] = tuple({"ja": str(n), "en": str(n)} for n in range(first, last + 1, step))
+    for kind, kinds in grammar["groups"].items():
+        words[kind] = tuple(word for name in kinds for word in words[name])
+    return words
+
+
+def read_constructions(path: Path = GRAMMAR) -> list[Construction]:
+    """Return the constructions of a grammar; one that names a phrase becomes one for each line of the phrase."""
+    grammar = yaml.safe_load(path.read_text(encoding="utf-8"))
+    words, phrases = read_words(grammar), grammar["phrases"]
+
+    def expand(ja: str, en: str) -> Iterator[Pair]:
+        phrase = next((name for name, _ in SLOT.findall(ja) if name in phrases), None)
+        if phrase is None:
+            yield ja, en
+        else:
+            for its_ja, its_en in phrases[phrase]:
+                yield from expand(ja.replace(f"{{{phrase}}}", its_ja), en.replace(f"{{{phrase}}}", its_en))
+
+    return [
+        Construction(name, ja, en, {slot: _fitting(words, slot, ja, en) for slot, _ in SLOT.findall(ja)})
+        for name, *patterns in grammar["constructions"]
+        for ja, en in expand(*patterns)
+    ]
+
+
+def _fitting(words: dict[str, tuple[Word, ...]], slot: str, ja: str, en: str) -> tuple[Word, ...]:
+    """Return the words of a slot's kind that have all forms that the two patterns ask for."""
+    patterns = (("ja", ja), ("en", en))
+    asked = [(path, language) for language, text in patterns for name, path in SLOT.findall(text) if name == slot]
+    return tuple(word for word in words[slot.rstrip("0123456789")] if None not in [_form(word, *a) for a in asked])
+
+
+def pair_split(one: str, other: str, seed: int) -> str:
+    """Return the split that a pair of words belongs to, in either order."""
+    return _hashed("\t".join([str(seed), *sorted((one, other))]))
+
+
+@cache
+def _hashed(key: str) -> str:
+    percent = int.from_bytes(blake2b(key.encode(), digest_size=8).digest()) % 100
+    return "dev" if percent < HELD_OUT_PERCENT else "test" if percent < 2 * HELD_OUT_PERCENT else "train"
+
+
+def sentence_split(fillers: Mapping[str, Word], seed: int) -> str | None:
+    """Return the split that a sentence belongs to; None when it has pairs of both dev and test, or one word twice."""
+    names = [str(word["ja"]) for word in fillers.values()]
+    if len(set(names)) < len(names):
+        return None
+    held_out = {pair_split(one, other, seed) for one, other in combinations(names, 2)} - {"train"}
+    return None if len(held_out) == 2 else held_out.pop() if held_out else "train"
+
+
+def draw(construction: Construction, rng: random.Random, seed: int) -> dict[str, list[Pair]]:
+    """Draw different sentences of one construction in random order, separately for each split."""
+    drawn: dict[str, list[Pair]] = {split: [] for split in SIZES}
+    for index in dict.fromkeys(int(rng.random() * construction.capacity) for _ in range(DRAWS)):
+        fillers = construction.fillers(index)
+        if split := sentence_split(fillers, seed):
+            drawn[split].append(construction.render(fillers))
+    return drawn
+
+
+def generate(seed: int = 0) -> dict[str, list[Pair]]:
+    """Generate the corpus as (Japanese, English) pairs, the constructions in equal shares as far as they suffice.
+
+    Raises:
+        ValueError: the grammar has too few sentences for the required sizes.
+    """
+    rng = random.Random(seed)
+    drawn = [draw(construction, rng, seed) for construction in read_constructions()]
+    corpus: dict[str, list[Pair]] = {}
+    for split, size in SIZES.items():
+        in_turns = chain.from_iterable(zip_longest(*(streams[split] for streams in drawn)))
+        pairs = list(islice((pair for pair in in_turns if pair), size))
+        if len(pairs) < size:
+            raise ValueError(f"the grammar yields {len(pairs)} {split} pairs, not {size}: raise DRAWS={DRAWS}")
+        corpus[split] = sorted(pairs, key=lambda _: rng.random())
+    return corpus
+
+
+def write_embedded(folder: Path) -> None:
+    """Write kyoto-{train,dev,test}.{ja,en} into the folder, unless all six are there and from exactly this grammar.
+
+    Each file is complete or absent, and the file with the grammar's hash is written last: so the next call repairs an
+    interrupted one.
+    """
+    files = {(split, language): folder / f"kyoto-{split}.{language}" for split in SIZES for language in ("ja", "en")}
+    written_by = folder / "kyoto.grammar"
+    grammar = sha256(GRAMMAR.read_bytes() + Path(__file__).read_bytes()).hexdigest()
+    if all(path.is_file() for path in (*files.values(), written_by)) and written_by.read_text().strip() == grammar:
+        return
+    for split, pairs in generate().items():
+        for language, lines in zip(("ja", "en"), zip(*pairs, strict=True), strict=True):
+            write_lines(files[split, language], lines)
+    write_lines(written_by, [grammar])
