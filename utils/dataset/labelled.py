@@ -4,6 +4,7 @@ import json
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
@@ -19,7 +20,7 @@ from const.corpora import CORPORA
 from const.path import CORPUS
 from const.token import BOS_ID, PAD_ID
 from utils.command import Parser, run_command
-from utils.dataset.batch import Buckets, Sampler, fill
+from utils.dataset.batch import AnyBatch, Epoch, Examples, Sampler, fill
 from utils.dataset.corpus import SPLITS, Split
 from utils.dataset.ids import TokenArray, cache_key, cached_lines, file_hash
 from utils.dataset.monolingual import Document, prepare_monolingual
@@ -114,62 +115,33 @@ class LabelledText(NamedTuple):
         return found
 
 
-class LabelledBatch(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class LabelledBatch(AnyBatch):
     """B texts `<s> text </s>`, padded at the end, with their labels."""
 
     ids: Int[Tensor, "B L"]
     label: Int[Tensor, " B"]
 
-    @property
-    def sides(self) -> dict[str, Int[Tensor, "B L"]]:
-        """The ids, the only side."""
-        return {"tokens": self.ids}
 
-    def to(self, device: torch.device) -> "LabelledBatch":
-        """Copy to a device; from pinned memory without waiting."""
-        return LabelledBatch(*(part.to(device, non_blocking=True) for part in self))
-
-
-class LabelledEpoch(Buckets[LabelledBatch]):
-    """The batches of labelled texts.
-
-    Args:
-        max_tokens: longer texts, <s> and </s> included, are truncated; None: none are.
-        key: seed and number of the epoch.
-    """
-
-    def __init__(
-        self,
-        text: LabelledText,
-        tokens_per_batch: int,
-        max_tokens: int | None,
-        multiple: int,
-        key: tuple[int, int],
-        sentences_per_batch: int | None = None,
-    ) -> None:
-        if max_tokens is not None and max_tokens < 3:
+def labelled_examples(text: LabelledText, max_tokens: int | None = None) -> Examples:
+    """Return texts as examples; longer ones than `max_tokens`, <s> and </s> included, are truncated."""
+    lengths = text.lines.lengths.astype(np.int64)
+    if max_tokens is not None:
+        if max_tokens < 3:
             raise ValueError(f"max_tokens={max_tokens} leaves no room for a text: give at least 3")
-        self._text = text
-        lengths = text.lines.lengths.astype(np.int64)
-        self._lengths = lengths if max_tokens is None else np.minimum(lengths, max_tokens - 2)
-        random = np.random.default_rng(key)
-        super().__init__([self._lengths + 2], tokens_per_batch, multiple, random, sentences_per_batch)
+        lengths = np.minimum(lengths, max_tokens - 2)
 
-    def target_tokens(self, i: int) -> int:
-        """Return the number of labels that batch i predicts, without making the batch."""
-        return len(self.bucket(i))
-
-    def __getitem__(self, i: int) -> LabelledBatch:
-        rows = self.bucket(i)
-        lengths = self._lengths[rows]
-        ids = np.full((len(rows), self.width(i)), PAD_ID, np.int64)
+    def make(rows: NDArray[np.integer], width: int) -> LabelledBatch:
+        ids = np.full((len(rows), width), PAD_ID, np.int64)
         ids[:, 0] = BOS_ID
-        fill(ids, 1, *self._text.lines.gather(rows), lengths)
-        return LabelledBatch(torch.from_numpy(ids), torch.from_numpy(self._text.labels[rows]))
+        fill(ids, 1, *text.lines.gather(rows), lengths[rows])
+        return LabelledBatch(torch.from_numpy(ids), torch.from_numpy(text.labels[rows]))
+
+    return Examples([lengths + 2], make, len)
 
 
-class LabelledSampler(Sampler[LabelledEpoch]):
-    """Makes epochs of labelled texts; arguments as in `LabelledEpoch`."""
+class LabelledSampler(Sampler[Epoch]):
+    """Makes epochs of labelled texts; `max_tokens` as in `labelled_examples`, the other bounds as in `Epoch`."""
 
     def __init__(
         self,
@@ -180,9 +152,12 @@ class LabelledSampler(Sampler[LabelledEpoch]):
         multiple: int = 1,
         sentences_per_batch: int | None = None,
     ) -> None:
-        super().__init__(
-            lambda n: LabelledEpoch(text, tokens_per_batch, max_tokens, multiple, (seed, n), sentences_per_batch)
-        )
+        examples = labelled_examples(text, max_tokens)
+
+        def epoch(n: int) -> Epoch:
+            return Epoch(examples, np.random.default_rng((seed, n)), tokens_per_batch, multiple, sentences_per_batch)
+
+        super().__init__(epoch)
 
 
 # Data for classifying sentences by the category of their article: `python -m utils.dataset.labelled`.
