@@ -2,6 +2,7 @@
 
 import json
 import random
+from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -70,16 +71,13 @@ class LabelNames(tuple[str, ...]):
 
     def numbers(self, path: Path) -> NDArray[np.int64]:
         """Return the number of each line's label."""
-        number = {name: i for i, name in enumerate(self)}
-
-        def numbered() -> Iterator[int]:
-            for line, label in enumerate(_labels(path), start=1):
-                if label not in number:
-                    known = ", ".join(self[:_SHOWN]) + (", ..." if len(self) > _SHOWN else "")
-                    raise ValueError(f"{path}, line {line}: label {label!r} is not among the training text's: {known}")
-                yield number[label]
-
-        return np.fromiter(numbered(), np.int64)
+        number, found = {name: i for i, name in enumerate(self)}, array("q")
+        for line, label in enumerate(_labels(path), start=1):
+            if label not in number:
+                known = ", ".join(self[:_SHOWN]) + (", ..." if len(self) > _SHOWN else "")
+                raise ValueError(f"{path}, line {line}: label {label!r} is not among the training text's: {known}")
+            found.append(number[label])
+        return np.frombuffer(found, np.int64)
 
 
 def _labels(path: Path) -> Iterator[str]:
@@ -168,16 +166,11 @@ class LabelledSampler(Sampler[Epoch]):
 _SEED = 20110101
 
 
-def category(document: Document) -> str:
-    """Return the category of a document: the first three letters of its name."""
-    return document.name[:3]
-
-
 def split_articles(documents: Sequence[Document], share: float) -> list[Split]:
     """Choose a split for each article at random: about this share of each category's lines goes to dev, and to test."""
     of_category: dict[str, list[int]] = defaultdict(list)
     for i, document in enumerate(documents):
-        of_category[category(document)].append(i)
+        of_category[document.name[:3]].append(i)
     splits: list[Split] = ["train"] * len(documents)
     draw = random.Random(_SEED)
     for _, articles in sorted(of_category.items()):
@@ -200,22 +193,19 @@ def write_categories(
     """
     if not 0 < share < 0.25:
         raise ValueError(f"share={share}: give dev, and test, more than 0 and less than 0.25 of the sentences")
-    sentences: dict[Split, list[str]] = {split: [] for split in SPLITS}
-    labels: dict[Split, list[str]] = {split: [] for split in SPLITS}
+    found: dict[Split, list[tuple[str, str]]] = {split: [] for split in SPLITS}
     lines = lines_of(text)
     for document, split in zip(documents, split_articles(documents, share), strict=True):
-        found = [line for line in islice(lines, document.n_lines) if line.strip()]
-        sentences[split] += found
-        labels[split] += [category(document)] * len(found)
-    for split in SPLITS:
-        if not labels[split]:
+        found[split] += [(line, document.name[:3]) for line in islice(lines, document.n_lines) if line.strip()]
+    for split, sentences in found.items():
+        if not sentences:
             raise ValueError(
                 f"{len(documents):,} documents leave {split} no text: give more documents, or a larger share"
             )
-    for split in SPLITS:
-        write_lines(folder / f"{split}.text", sentences[split])
-        write_lines(folder / f"{split}.labels", labels[split])
-    return {split: Counter(labels[split]) for split in SPLITS}
+    for split, sentences in found.items():
+        write_lines(folder / f"{split}.text", (line for line, _ in sentences))
+        write_lines(folder / f"{split}.labels", (label for _, label in sentences))
+    return {split: Counter(label for _, label in sentences) for split, sentences in found.items()}
 
 
 def build_parser() -> Parser:
@@ -236,15 +226,15 @@ def build_parser() -> Parser:
 
 def main() -> None:
     """Write the files and show how many sentences each category has."""
-    arguments = build_parser().parse_args()
-    config = MonolingualConfig(arguments.corpus, arguments.language, arguments.archive, documents=arguments.documents)
+    given = build_parser().parse_args()
+    config = MonolingualConfig(given.corpus, given.language, given.archive, documents=given.documents)
     corpus = prepare_monolingual(config, CORPUS)
-    counts = write_categories(corpus.train, corpus.documents, arguments.share, arguments.folder)
+    counts = write_categories(corpus.train, corpus.documents, given.share, given.folder)
     print(f"{'':8}" + "".join(f"{split:>10}" for split in SPLITS))
     for name in sorted(counts["train"] | counts["dev"] | counts["test"]):
         print(f"{name:8}" + "".join(f"{counts[split][name]:10,}" for split in SPLITS))
     print(f"{'all':8}" + "".join(f"{counts[split].total():10,}" for split in SPLITS))
-    print(f"written to {arguments.folder}")
+    print(f"written to {given.folder}")
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from const.token import BOS_ID, EOS_ID, SPECIAL_TOKENS, UNK_ID
 from models.bert import BertForPreTraining
 from utils.command import aligned
 from utils.config import MaskedLanguageConfig
+from utils.dataset.corpus import facts
 from utils.dataset.masked import MaskedBatch, MaskedSampler
 from utils.dataset.monolingual import prepare_monolingual
 from utils.evaluation.judge import MaskedAccuracy
@@ -82,7 +83,7 @@ class MaskedLanguageTask:
         test = self._test.all()
         validate = MaskedAccuracy(trained.net, test, self.vocabulary.src, n_samples=5)
         text = f"{self.corpus.name} {self.corpus.language}"
-        about = {"task": self.config.task, "text": text}
+        about = {"task": self.config.task, "text": text, **facts(self.fingerprint, self.corpus.rebuilt)}
         for sample in score_best(trained, folder, self.config, about, test, validate, say).samples:
             say("".join(f"\n  {line}" for line in sample.lines()))
         say(f'\nFill in with it: python predict.py fill-mask --run {folder} "TEXT WITH A [MASK]"')

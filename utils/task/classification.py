@@ -89,7 +89,7 @@ class ClassificationTask:
         """Score the best weights on the test text by accuracy."""
         test = self._test.all()
         text = f"{self.config.data.text.parent.name}, {len(self.vocabulary.labels)} labels"
-        about = {"task": self.config.task, "text": text}
+        about = {"task": self.config.task, "text": text, "fingerprint": self.fingerprint}
         score_best(trained, folder, self.config, about, test, ClassAccuracy(trained.net, test), say)
         say(f'\nClassify with it: python predict.py classify --run {folder} "TEXT"')
 
