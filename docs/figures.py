@@ -223,9 +223,9 @@ def masked_examples(sentences: Sequence[str], n_epochs: int, config: MaskingConf
     text = DocumentTokens.of(lines, [Document("all", len(sentences))])
     examples = []
     for n in range(n_epochs):
-        masking = masked.Masking(tokenizer, config, (seed, n))
-        every = masked.masked_examples(text, masking, config.next_sentence, None, np.random.default_rng(seed))
-        batch: Any = every.make(np.zeros(1, np.int64), len(lines[0]) + 2)
+        whole = masked.MaskedText(text, tokenizer, config)
+        every = masked.masked_examples(whole, None, (seed, n), np.random.default_rng(seed))
+        batch: Any = every.make(np.zeros(1, np.int64), [len(lines[0]) + 2])
         read, right = batch.ids[0].tolist(), batch.target[0].tolist()
         mask_id = len(tokenizer)
         fates = [_fate(i, target, mask_id) for i, target in zip(read, right, strict=True)]

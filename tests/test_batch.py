@@ -35,13 +35,23 @@ from utils.dataset.batch import (
     within_budget,
 )
 from utils.dataset.ids import TokenArray, TokenPairs
-from utils.dataset.labelled import LabelledBatch, LabelledSampler, LabelledText
-from utils.dataset.masked import MaskedBatch, MaskedSampler, WholeWords, uniform
+from utils.dataset.labelled import LabelledBatch, LabelledText, labelled_examples
+from utils.dataset.masked import MaskedBatch, MaskedText, WholeWords, masked_examples, uniform
 from utils.dataset.monolingual import Document, DocumentTokens
 from utils.dataset.stream import NO_DOCUMENT, SegmentBatch, StreamSampler
 from utils.text.tokenizer import SentencePieceTokenizer, Tokenizer, WordTokenizer
 
 Lengths = list[tuple[int, int]]
+
+
+def masked(text: DocumentTokens, tokenizer: Tokenizer, config: MaskingConfig, *bounds: Any, **named: Any) -> Any:
+    return BucketSampler(MaskedText(text, tokenizer, config), *bounds, **named, examples=masked_examples)
+
+
+def labelled(text: LabelledText, *bounds: Any, **named: Any) -> Any:
+    return BucketSampler(text, *bounds, **named, examples=labelled_examples)
+
+
 multiples = st.sampled_from([1, 2, 8])
 bounds = st.none() | st.integers(1, 50)  # of sentences
 
@@ -71,10 +81,10 @@ GOLDEN: list[tuple[Callable[[int], Any], str, str]] = [  # epochs 0 and 3
     (BucketSampler(PAIRS, 200, 24, 5, 8).epoch, "260914f8cb37d522", "81b5584781289703"),
     (BucketSampler(PAIRS, 200, 24, 5, 4, 7).epoch, "d312cd63dd7ff9bd", "f08b2b7ed52c01c0"),
     (both_directions, "88c0faa2269c3ed0", "c94e8308d9590577"),
-    (MaskedSampler(DOCUMENTS, WORDS, MaskingConfig(), 200, 40, 5).epoch, "16444a6a41d14091", "48fa30352b96300f"),
-    (MaskedSampler(DOCUMENTS, WORDS, RARE, 200, None, 5, 8).epoch, "a994753820186dfe", "abcf1de547a6d32f"),
-    (MaskedSampler(DOCUMENTS, WORDS, MaskingConfig(), 200, 30, 5, 1, 3).epoch, "c14b5ebab60794a8", "002ca423f039cad5"),
-    (LabelledSampler(LABELLED, 100, 20, 5, 4, 6).epoch, "d1163122feae7de9", "a898a1709a5e795a"),
+    (masked(DOCUMENTS, WORDS, MaskingConfig(), 200, 40, 5).epoch, "16444a6a41d14091", "48fa30352b96300f"),
+    (masked(DOCUMENTS, WORDS, RARE, 200, None, 5, 8).epoch, "a994753820186dfe", "abcf1de547a6d32f"),
+    (masked(DOCUMENTS, WORDS, MaskingConfig(), 200, 30, 5, 1, 3).epoch, "c14b5ebab60794a8", "002ca423f039cad5"),
+    (labelled(LABELLED, 100, 20, 5, 4, 6).epoch, "d1163122feae7de9", "a898a1709a5e795a"),
     (StreamSampler(DOCUMENTS, StreamConfig(3, 7, 2), 5).epoch, "d25b0d68b236be6e", "cf9128c3af79f50e"),
 ]
 
@@ -355,10 +365,10 @@ def test_each_sentence_with_a_successor_is_once_an_a_and_labels_are_right(
 ) -> None:
     text = text_of([[1], *lengths, [1]])
     every, document = sentences(text), text.document.tolist()
-    single = MaskedSampler(text, TOKENIZER, SINGLE, budget).epoch(epoch)
+    single = masked(text, TOKENIZER, SINGLE, budget).epoch(epoch)
     assert sorted(examples(single, text)) == [(k, [sentence], -1) for k, sentence in enumerate(every)]
     assert all(batch.follows.shape == (0,) and not batch.segments.any() for batch in single)
-    sampler = MaskedSampler(text, TOKENIZER, MaskingConfig(), budget, seed=budget)
+    sampler = masked(text, TOKENIZER, MaskingConfig(), budget, seed=budget)
     expected = [k for k in range(len(every) - 1) if document[k] == document[k + 1]]
     if not expected:
         with pytest.raises(ValueError, match=r"^\d+ sentences in \d+ documents cannot give both pairs that follow"):
@@ -386,7 +396,7 @@ def test_masked_examples_hide_their_share_of_the_text_and_nothing_else(
     lengths: Documents, budget: int, multiple: int, config: MaskingConfig, max_tokens: int | None
 ) -> None:
     text = text_of([[3, 4], [2], *lengths])
-    epoch = MaskedSampler(text, TOKENIZER, config, budget, max_tokens, multiple=multiple).epoch(1)
+    epoch = masked(text, TOKENIZER, config, budget, max_tokens, multiple=multiple).epoch(1)
     consistent(epoch, budget, multiple)
     assert epoch.n_dropped == 0
     for batch in epoch:
@@ -407,17 +417,17 @@ def test_long_examples_are_truncated_at_the_end_of_their_longer_sentence() -> No
     every = sentences(text)
     for max_tokens, expected in ((11, [(5, 3), (2, 6), (4, 4)]), (10, [(4, 3), (2, 5), (4, 3)]), (5, [(1, 1)] * 3)):
         found = {}
-        sampler = MaskedSampler(text, TOKENIZER, MaskingConfig(), 99, max_tokens)
+        sampler = masked(text, TOKENIZER, MaskingConfig(), 99, max_tokens)
         for number, pair, follows in chain.from_iterable(examples(sampler.epoch(n), text) for n in range(30)):
             assert all(any(whole[: len(part)] == part for whole in every) for part in pair)
             if follows:
                 found[number] = len(pair[0]), len(pair[1])
         assert [found[number] for number in (0, 2, 4)] == expected
-    ((_, single, _),) = examples(MaskedSampler(text_of([[9]]), TOKENIZER, SINGLE, 99, 6).epoch(0), text_of([[9]]))
+    ((_, single, _),) = examples(masked(text_of([[9]]), TOKENIZER, SINGLE, 99, 6).epoch(0), text_of([[9]]))
     assert single == [[4, 5, 6, 7]]
     for config, least in ((MaskingConfig(), 5), (SINGLE, 3)):
         with pytest.raises(ValueError, match=rf"^max_tokens={least - 1} leaves no room .*: give at least {least}$"):
-            MaskedSampler(text, TOKENIZER, config, 99, least - 1).epoch(0)
+            masked(text, TOKENIZER, config, 99, least - 1).epoch(0)
 
 
 def table(epoch: AnyEpoch) -> dict[int, Any]:
@@ -434,11 +444,11 @@ def table(epoch: AnyEpoch) -> dict[int, Any]:
 @pytest.mark.parametrize("whole_words", [False, True])
 def test_an_example_is_a_function_of_seed_and_epoch_whatever_stands_beside_it(whole_words: bool) -> None:
     text, config = text_of([[5, 8, 7, 9], [9, 6, 8, 9, 9]]), MaskingConfig(0.3, whole_words)
-    sampler = MaskedSampler(text, TOKENIZER, config, 60, seed=1)
+    sampler = masked(text, TOKENIZER, config, 60, seed=1)
     expected = table(sampler.epoch(2))
     for budget, multiple in ((1, 1), (1000, 8)):
-        assert table(MaskedSampler(text, TOKENIZER, config, budget, seed=1, multiple=multiple).epoch(2)) == expected
-    for other in (sampler.epoch(1), MaskedSampler(text, TOKENIZER, config, 60, seed=2).epoch(2)):
+        assert table(masked(text, TOKENIZER, config, budget, seed=1, multiple=multiple).epoch(2)) == expected
+    for other in (sampler.epoch(1), masked(text, TOKENIZER, config, 60, seed=2).epoch(2)):
         assert all(row != expected[number] for number, row in table(other).items())
 
 
@@ -454,7 +464,7 @@ def large() -> DocumentTokens:
 
 
 def test_shares_are_those_of_the_paper_at_every_place_and_anew_each_epoch() -> None:
-    epoch = MaskedSampler(large(), TOKENIZER, MaskingConfig(), 4000).epoch(0)
+    epoch = masked(large(), TOKENIZER, MaskingConfig(), 4000).epoch(0)
     ids, target = (torch.cat([getattr(batch, part).flatten() for batch in epoch]) for part in ("ids", "target"))
     hidden = target != PAD_ID
     read, right = ids[hidden], target[hidden]
@@ -471,7 +481,7 @@ def test_shares_are_those_of_the_paper_at_every_place_and_anew_each_epoch() -> N
     follows = torch.cat([batch.follows for batch in epoch]).float()
     assert near(float(follows.mean()), 0.5, len(follows))
 
-    sampler, places = MaskedSampler(large(), TOKENIZER, SINGLE, 4400), []
+    sampler, places = masked(large(), TOKENIZER, SINGLE, 4400), []
     for number in (0, 1):
         batches = list(sampler.epoch(number))
         order = np.lexsort(torch.cat([unmasked(batch)[:, 1:21] for batch in batches]).numpy().T)  # no two are equal
@@ -482,7 +492,7 @@ def test_shares_are_those_of_the_paper_at_every_place_and_anew_each_epoch() -> N
 
 def test_a_wrong_successor_is_of_another_document_or_any_sentence_of_the_only_one() -> None:
     def wrong(text: DocumentTokens, n_epochs: int) -> Counter[tuple[int, int]]:
-        every, sampler = sentences(text), MaskedSampler(text, TOKENIZER, MaskingConfig(), 999)
+        every, sampler = sentences(text), masked(text, TOKENIZER, MaskingConfig(), 999)
         found = chain.from_iterable(examples(sampler.epoch(n), text) for n in range(n_epochs))
         return Counter((number, every.index(pair[1])) for number, pair, follows in found if not follows)
 
@@ -520,7 +530,7 @@ def test_whole_words_are_hidden_together_or_not_at_all() -> None:
     text = DocumentTokens.of(TokenArray.of(lines, VOCAB), [Document("x", 400)])
     for next_sentence in (False, True):
         config = MaskingConfig(0.2, whole_words=True, next_sentence=next_sentence)
-        epoch = MaskedSampler(text, FOURS, config, 600).epoch(0)
+        epoch = masked(text, FOURS, config, 600).epoch(0)
         n_hidden = n_tokens = 0
         consistent(epoch, 600)
         for batch in epoch:
@@ -537,7 +547,7 @@ def test_whole_words_are_hidden_together_or_not_at_all() -> None:
         assert 0.16 < n_hidden / n_tokens <= 0.2
     # a word that is too long for its share is hidden where there is no other
     text = DocumentTokens.of(TokenArray.of([[4, 5, 6, 7]], VOCAB), [Document("x", 1)])
-    (batch,) = MaskedSampler(text, FOURS, MaskingConfig(0.15, True, False), 99).all()
+    (batch,) = masked(text, FOURS, MaskingConfig(0.15, True, False), 99).all()
     assert batch.target.tolist() == [[0, 4, 5, 6, 7, 0]]
 
 
@@ -695,7 +705,7 @@ def test_an_epoch_has_each_text_once_with_its_label(
 ) -> None:
     """Text i consists of the number 4 + i, as often as its length says, and has the label i."""
     text = LabelledText(pairs_of([(n, 0) for n in lengths]).src, np.arange(len(lengths)))
-    epoch = LabelledSampler(text, budget, max_tokens, multiple=multiple).epoch(budget)
+    epoch = labelled(text, budget, max_tokens, multiple=multiple).epoch(budget)
     consistent(epoch, budget, multiple)
     seen = []
     for batch in epoch:
@@ -705,16 +715,16 @@ def test_an_epoch_has_each_text_once_with_its_label(
         seen += batch.label.tolist()
     assert sorted(seen) == list(range(len(lengths)))
     with pytest.raises(ValueError, match=r"^max_tokens=2 leaves no room for a text: give at least 3$"):
-        LabelledSampler(text, 9, 2).epoch(0)
+        labelled(text, 9, 2).epoch(0)
 
 
 @pytest.mark.parametrize(
     "make",
     [
         lambda seed: BucketSampler(PAIRS, 60, 50, seed),
-        lambda seed: MaskedSampler(DOCUMENTS, WORDS, MaskingConfig(), 60, seed=seed),
+        lambda seed: masked(DOCUMENTS, WORDS, MaskingConfig(), 60, seed=seed),
         lambda seed: StreamSampler(DOCUMENTS, StreamConfig(4, 16, 2), seed),
-        lambda seed: LabelledSampler(LABELLED, 30, seed=seed),
+        lambda seed: labelled(LABELLED, 30, seed=seed),
     ],
 )
 def test_an_epoch_depends_on_seed_and_number_alone(make: Callable[[int], Sampler[Any]]) -> None:

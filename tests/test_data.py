@@ -46,6 +46,7 @@ from utils.dataset.corpus import (
     facts,
     prepare_corpus,
     prepare_to_score,
+    refuse_other_languages,
     training_tokens,
 )
 from utils.dataset.download import blob_hash, install, take
@@ -816,7 +817,7 @@ def test_swapped_sides_are_told_by_their_words(german: DataConfig, tmp_path: Pat
         assert remarks(replace(german, **odd), tmp_path) == ""
     japanese: Any = {"test_tgt": write(tmp_path / "ja", "犬が走る。", "男がいる。", "女がいる。")}
     with pytest.raises(ValueError, match=r"/ja is not in de: .* swapped, or is --data\.tgt_lang wrong\?"):
-        remarks(replace(german, **japanese), tmp_path)
+        refuse_other_languages(replace(german, **japanese))
 
 
 def test_text_that_is_not_tokenized_as_is_said_is_remarked_on(german: DataConfig, tmp_path: Path) -> None:

@@ -175,13 +175,13 @@ class Examples(NamedTuple):
 
     Attributes:
         sides: lengths of the one or two sequences of each example, special tokens included.
-        make: makes a batch of some examples, given its width.
+        make: makes a batch of some examples, given the width of each side.
         target_tokens: how many tokens some examples predict.
         n_dropped: how many were left out for their length.
     """
 
     sides: Sequence[NDArray[np.integer]]
-    make: Callable[[NDArray[np.integer], int], AnyBatch]
+    make: Callable[[NDArray[np.integer], list[int]], AnyBatch]
     target_tokens: Callable[[NDArray[np.integer]], int]
     n_dropped: int = 0
 
@@ -229,7 +229,7 @@ class Epoch(AnyEpoch):
         return len(self._batches)
 
     def __getitem__(self, i: int) -> Any:
-        return self._examples.make(self._rows(i), int(self._widths[self._batches[i]].max()))
+        return self._examples.make(self._rows(i), self._widths[self._batches[i]].tolist())
 
     def target_tokens(self, i: int) -> int:
         """Return the number of tokens that batch i predicts."""
@@ -270,8 +270,12 @@ def _cut(widths: NDArray[np.integer], budget: int, most: int, multiple: int) -> 
     return np.array(found)
 
 
-def pair_examples(pairs: TokenPairs, max_tokens: int | None = None, multiple: int = 1) -> Examples:
-    """Return pairs as examples, without those that have a longer (</s> included) or empty side; None keeps all."""
+def pair_examples(
+    pairs: TokenPairs | Callable[[int], TokenPairs], max_tokens: int | None, key: tuple[int, int], _: Any
+) -> Examples:
+    """Return pairs, which may depend on the epoch, without those that have a longer (with </s>) or empty side."""
+    if callable(pairs):
+        pairs = pairs(key[1])
     src, tgt = (side.lengths + 1 for side in pairs)  # with </s>
     kept = np.arange(len(src), dtype=np.int32)
     if max_tokens is not None:
@@ -281,19 +285,18 @@ def pair_examples(pairs: TokenPairs, max_tokens: int | None = None, multiple: in
     n_dropped, src, tgt = len(src) - len(kept), src[kept], tgt[kept]
     return Examples(
         (src, tgt),
-        lambda rows, _: batch_of(pairs, kept[rows], multiple),
+        lambda rows, widths: batch_of(pairs, kept[rows], widths),
         lambda rows: int(tgt[rows].sum()),
         n_dropped,
     )
 
 
-def batch_of(pairs: TokenPairs, rows: NDArray[np.integer], multiple: int = 1) -> Batch:
-    """Make tensors of these pairs, lengths padded up to a multiple; <s>, which is not predicted, comes on top."""
+def batch_of(pairs: TokenPairs, rows: NDArray[np.integer], widths: Sequence[int] = (0, 0)) -> Batch:
+    """Make tensors of these pairs, at least this wide; <s>, which is not predicted, comes on top."""
     sides = []
-    for side, begin in zip(pairs, (0, 1), strict=True):
+    for side, begin, width in zip(pairs, (0, 1), widths, strict=True):
         ids, lengths = side.gather(rows)
-        width = -(-(int(lengths.max()) + 1) // multiple) * multiple
-        out = np.full((len(rows), begin + width), PAD_ID, np.int64)
+        out = np.full((len(rows), begin + max(width, int(lengths.max()) + 1)), PAD_ID, np.int64)
         out[:, :begin] = BOS_ID
         fill(out, begin, ids, lengths, lengths)
         sides.append(torch.from_numpy(out))
@@ -301,25 +304,29 @@ def batch_of(pairs: TokenPairs, rows: NDArray[np.integer], multiple: int = 1) ->
 
 
 class BucketSampler(Sampler[Epoch]):
-    """Makes epochs of batches of a split; `pairs` may depend on the epoch.
+    """Makes epochs of batches of a text.
 
     Args:
-        max_tokens: pairs with a longer side (</s> included), and pairs with an empty one, are left out; None keeps all.
+        text: the text: pairs, if `examples` is not given.
+        max_tokens: what is longer, special tokens included, is left out or truncated, as `examples` says; None: never.
+        examples: returns those of an epoch, from the text, `max_tokens`, seed and number of the epoch, and a generator.
+            The other arguments are as in `Epoch`.
     """
 
     def __init__(
         self,
-        pairs: TokenPairs | Callable[[int], TokenPairs],
+        text: Any,
         tokens_per_batch: int,
         max_tokens: int | None = None,
         seed: int = 0,
         multiple: int = 1,
         sentences_per_batch: int | None = None,
+        examples: Callable[[Any, int | None, tuple[int, int], np.random.Generator], Examples] = pair_examples,
     ) -> None:
         def epoch(n: int) -> Epoch:
-            examples = pair_examples(pairs(n) if callable(pairs) else pairs, max_tokens, multiple)
-            random = np.random.default_rng((seed, n))
-            return Epoch(examples, random, tokens_per_batch, multiple, sentences_per_batch)
+            key, random = (seed, n), np.random.default_rng((seed, n))
+            of_epoch = examples(text, max_tokens, key, random)
+            return Epoch(of_epoch, random, tokens_per_batch, multiple, sentences_per_batch)
 
         super().__init__(epoch)
 

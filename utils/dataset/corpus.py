@@ -285,27 +285,31 @@ def _cleaned(corpus: Corpus, data: DataConfig, say: Callable[[str], None], root:
 
 # Checks of your own texts before hours go by: are they in their languages, on their sides, tokenized as is said?
 
+_SWAPPED = "are --data.{kind}src and --data.{kind}tgt swapped"
 _FIT_BETTER = 2.0  # times as many known words: names and marks are in both languages
 _Texts = tuple[tuple[str, ...], tuple[str, ...]]  # of both sides
 
 
-def check_own_text(data: DataConfig, corpus: Corpus, say: Callable[[str], object]) -> None:
-    """Refuse texts of your own that begin in other languages, or on other sides, than is said; remark on odd spaces.
-
-    Letters do not tell English from German. For these the words of development and test text are compared with those of
-    the training text, and the words of further training text with those of the development text.
-    """
+def refuse_other_languages(data: DataConfig) -> None:
+    """Refuse a text of your own that begins in other languages than those it is said to be in."""
     for kind in ("", "dev_", "test_", "more_"):
-        if (files := _own_pair(data, kind)) is None:
-            continue
-        texts, swapped = _beginning(files), f"are --data.{kind}src and --data.{kind}tgt swapped"
-        for side, file, lines in zip(("src", "tgt"), files, texts, strict=True):
-            remedy = f"{swapped}, or is --data.{side}_lang wrong?"
-            refuse_other_language(lines, getattr(data, f"{side}_lang"), str(file), remedy)
-        beside = corpus.dev if kind == "more_" else corpus.train
-        if kind and _has_words_of_other_side(texts, _beginning(beside)):
+        if files := _own_pair(data, kind):
+            for side, file, lines in zip(("src", "tgt"), files, _beginning(files), strict=True):
+                remedy = f"{_SWAPPED.format(kind=kind)}, or is --data.{side}_lang wrong?"
+                refuse_other_language(lines, getattr(data, f"{side}_lang"), str(file), remedy)
+
+
+def check_own_text(data: DataConfig, corpus: Corpus, say: Callable[[str], object]) -> None:
+    """Refuse a text of your own whose sides are the other way round than is said; remark on spaces that are odd.
+
+    Letters do not tell English from German. So the words of development and test text are compared with those of the
+    training text, and the words of further training text with those of the development text.
+    """
+    for kind, beside in (("dev_", corpus.train), ("test_", corpus.train), ("more_", corpus.dev)):
+        if (files := _own_pair(data, kind)) and _has_words_of_other_side(_beginning(files), _beginning(beside)):
             raise ValueError(
-                f"{files.src} has the words of {beside.tgt}, and {files.tgt} those of {beside.src}: {swapped}?"
+                f"{files.src} has the words of {beside.tgt}, and {files.tgt} those of {beside.src}: "
+                f"{_SWAPPED.format(kind=kind)}?"
             )
     if data.has_own_text:
         target, lines = corpus.dev.tgt, _beginning(corpus.dev)[1]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from const.corpora import CORPORA
 from const.path import CORPUS
 from const.token import BOS_ID, PAD_ID
 from utils.command import Parser, run_command
-from utils.dataset.batch import AnyBatch, Epoch, Examples, Sampler, fill
+from utils.dataset.batch import AnyBatch, Examples, fill
 from utils.dataset.corpus import SPLITS, Split
 from utils.dataset.ids import TokenArray, cache_key, cached_lines, file_hash
 from utils.dataset.monolingual import Document, prepare_monolingual
@@ -121,7 +121,7 @@ class LabelledBatch(AnyBatch):
     label: Int[Tensor, " B"]
 
 
-def labelled_examples(text: LabelledText, max_tokens: int | None = None) -> Examples:
+def labelled_examples(text: LabelledText, max_tokens: int | None, *_: Any) -> Examples:
     """Return texts as examples; longer ones than `max_tokens`, <s> and </s> included, are truncated."""
     lengths = text.lines.lengths.astype(np.int64)
     if max_tokens is not None:
@@ -129,33 +129,13 @@ def labelled_examples(text: LabelledText, max_tokens: int | None = None) -> Exam
             raise ValueError(f"max_tokens={max_tokens} leaves no room for a text: give at least 3")
         lengths = np.minimum(lengths, max_tokens - 2)
 
-    def make(rows: NDArray[np.integer], width: int) -> LabelledBatch:
-        ids = np.full((len(rows), width), PAD_ID, np.int64)
+    def make(rows: NDArray[np.integer], widths: list[int]) -> LabelledBatch:
+        ids = np.full((len(rows), *widths), PAD_ID, np.int64)
         ids[:, 0] = BOS_ID
         fill(ids, 1, *text.lines.gather(rows), lengths[rows])
         return LabelledBatch(torch.from_numpy(ids), torch.from_numpy(text.labels[rows]))
 
     return Examples([lengths + 2], make, len)
-
-
-class LabelledSampler(Sampler[Epoch]):
-    """Makes epochs of labelled texts; `max_tokens` as in `labelled_examples`, the other bounds as in `Epoch`."""
-
-    def __init__(
-        self,
-        text: LabelledText,
-        tokens_per_batch: int,
-        max_tokens: int | None = None,
-        seed: int = 0,
-        multiple: int = 1,
-        sentences_per_batch: int | None = None,
-    ) -> None:
-        examples = labelled_examples(text, max_tokens)
-
-        def epoch(n: int) -> Epoch:
-            return Epoch(examples, np.random.default_rng((seed, n)), tokens_per_batch, multiple, sentences_per_batch)
-
-        super().__init__(epoch)
 
 
 # Data for classifying sentences by the category of their article: `python -m utils.dataset.labelled`.

@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from config.data import MaskingConfig
 from const.token import BOS_ID, PAD_ID, SPECIAL_TOKENS
-from utils.dataset.batch import AnyBatch, Epoch, Examples, Sampler, fill
+from utils.dataset.batch import AnyBatch, Examples, fill
 from utils.dataset.monolingual import DocumentTokens
 from utils.text.language import HAN, KANA
 from utils.text.tokenizer import Tokenizer, every_token
@@ -157,19 +158,28 @@ class Masking:
         return taken[of_token]
 
 
+class MaskedText(NamedTuple):
+    """A text, the tokenizer that made its ids, and what is hidden."""
+
+    text: DocumentTokens
+    tokenizer: Tokenizer
+    config: MaskingConfig
+
+
 def masked_examples(
-    text: DocumentTokens, masking: Masking, next_sentence: bool, max_tokens: int | None, random: np.random.Generator
+    masked: MaskedText, max_tokens: int | None, key: tuple[int, int], random: np.random.Generator
 ) -> Examples:
-    """Return the examples of a text.
+    """Return the examples of a text in an epoch.
 
     Each sentence that has a successor in its document is an A once; without next-sentence prediction, every sentence.
-    A wrong B is from another document or, where there is only one, any sentence but A and its successor.
-
-    Args:
-        max_tokens: longer examples, special tokens included, are truncated at the end of their longer sentence; None:
-            none are.
-        random: chooses the B of each A.
+    A wrong B is from another document or, where there is only one, any sentence but A and its successor. Longer
+    examples than `max_tokens`, special tokens included, are truncated at the end of their longer sentence.
     """
+    text, next_sentence, masking = (
+        masked.text,
+        masked.config.next_sentence,
+        Masking(masked.tokenizer, masked.config, key),
+    )
     n_special = 3 if next_sentence else 2
     if max_tokens is not None and max_tokens < (least := 2 * n_special - 1):
         raise ValueError(f"max_tokens={max_tokens} leaves no room for an example: give at least {least}")
@@ -185,11 +195,11 @@ def masked_examples(
         n_second = np.minimum(n_second, np.maximum(room - n_first, room // 2))
         n_first = np.minimum(n_first, room - n_second)
 
-    def make(rows: NDArray[np.integer], width: int) -> MaskedBatch:
-        ids = np.full((len(rows), width), PAD_ID, np.int64)
+    def make(rows: NDArray[np.integer], widths: list[int]) -> MaskedBatch:
+        ids = np.full((len(rows), *widths), PAD_ID, np.int64)
         ids[:, 0] = BOS_ID
         fill(ids, 1, *text.gather(first[rows]), n_first[rows])
-        column, middle, end = np.arange(width), 1 + n_first[rows], 1 + n_first[rows]  # places of the </s>
+        column, middle, end = np.arange(*widths), 1 + n_first[rows], 1 + n_first[rows]  # places of the </s>
         if next_sentence:
             end = end + 1 + n_second[rows]
             fill(ids, 1 + middle, *text.gather(second[rows]), n_second[rows])
@@ -202,7 +212,7 @@ def masked_examples(
 
     def target_tokens(rows: NDArray[np.integer]) -> int:
         if masking.words is not None:  # they decide it
-            return make(rows, int((n_first + n_second)[rows].max()) + n_special).target_tokens
+            return make(rows, [int((n_first + n_second)[rows].max()) + n_special]).target_tokens
         return int(masking.n_predicted((n_first + n_second)[rows]).sum())
 
     return Examples([n_first + n_second + n_special], make, target_tokens)
@@ -230,25 +240,3 @@ def _next_sentences(
     other = random.integers(elsewhere)
     other += np.where(other < begin, 0, end - begin)
     return first, np.where(follows, first + 1, other), follows
-
-
-class MaskedSampler(Sampler[Epoch]):
-    """Makes epochs of masked examples; `max_tokens` as in `masked_examples`, the other bounds as in `Epoch`."""
-
-    def __init__(
-        self,
-        text: DocumentTokens,
-        tokenizer: Tokenizer,
-        config: MaskingConfig,
-        tokens_per_batch: int,
-        max_tokens: int | None = None,
-        seed: int = 0,
-        multiple: int = 1,
-        sentences_per_batch: int | None = None,
-    ) -> None:
-        def epoch(n: int) -> Epoch:
-            masking, random = Masking(tokenizer, config, (seed, n)), np.random.default_rng((seed, n))
-            examples = masked_examples(text, masking, config.next_sentence, max_tokens, random)
-            return Epoch(examples, random, tokens_per_batch, multiple, sentences_per_batch)
-
-        super().__init__(epoch)

@@ -15,6 +15,7 @@ from utils.dataset.corpus import (
     cached_tokens,
     check_own_text,
     prepare_corpus,
+    refuse_other_languages,
     training_tokens,
 )
 from utils.dataset.text import read_parallel
@@ -64,6 +65,7 @@ class TranslationTask:
         self.config = config
         plan, batch, model = config.training, config.batch, config.model
         self.objective = build_objective(plan.label_smoothing, plan.r_drop)
+        refuse_other_languages(config.data)
         self.corpus = prepare_corpus(config.data)
         check_own_text(config.data, self.corpus, say)
         if source is not None:
