@@ -53,11 +53,9 @@ class SettingsError(ValueError):
 
 
 def layer_from_file(path: Path) -> Layer:
-    """Read a YAML file of settings.
-
-    Raises:
-        SettingsError: it is not UTF-8, not YAML, not a mapping, or has a key twice.
-    """
+    """Read a YAML file of settings; refuse what is not UTF-8, not YAML, not a mapping, or has a key twice."""
+    if not path.is_file():
+        raise SettingsError(f"no settings {path}: give the folder of a run, or a preset")
     try:
         node = yaml.compose(path.read_text(encoding="utf-8"), yaml.SafeLoader)
     except UnicodeDecodeError as error:
@@ -150,10 +148,6 @@ def read(config_type: type[ConfigT], layer: Layer, root: type | None = None, abo
         layer: what was written.
         root: the dataclass whose settings a complaint may suggest; the same by default.
         above: name of the group, with a dot behind it.
-
-    Raises:
-        SettingsError: a name is unknown, or a value is not of its field's type.
-        ValueError: the dataclass refuses a value.
     """
     root, kinds, values = root or config_type, fields_of(config_type), {}  # type: ignore[arg-type]
     for name, written in layer.items():

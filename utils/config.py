@@ -86,13 +86,7 @@ class RunConfig:
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read what `save` wrote, or a preset.
-
-        Raises:
-            ValueError: when there is no such file, it is of another task, or a key is unknown or of the wrong type.
-        """
-        if not path.is_file():
-            raise ValueError(f"no settings {path}: give the folder of a run, or a preset")
+        """Read what `save` wrote, or a preset."""
         layer = settings_layer(path)
         config_type = config_type_in(layer, str(path))
         if not issubclass(config_type, cls):
