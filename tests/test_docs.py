@@ -15,7 +15,7 @@ from bench import decode_table, train_table
 from bench.results import PAGES as SHOWN
 from bench.results import RESULTS, other_table, published_table, result_table, with_table
 from const.path import ROOT
-from tests.checkout import tracked
+from tests.test_floors import tracked
 from tests.test_surface import prose, spoken, understand
 
 _NUMBERED = sorted(f"docs/{page.name}" for page in (ROOT / "docs").glob("[0-9]-*.md"))
