@@ -32,7 +32,7 @@ from utils.dataset.corpus import prepare_corpus
 from utils.dataset.text import ParallelFiles, read_parallel
 from utils.device import pick_device
 from utils.evaluation.metric import corpus_metrics, measure
-from utils.experiment.trial import BusyError, TrainingProcess, TrialConfig, run_named
+from utils.experiment.trial import BusyError, TrainingProcess, TrialConfig, mistakes_in, refuse_options, run_named
 from utils.file import read_json, write_json, write_text
 from utils.run import TEST, load_run, portable, provenance, read_config
 from utils.training.checkpoint import ABSENT, changed_settings, flat
@@ -64,17 +64,12 @@ def pooled(groups: Sequence[Sequence[float]]) -> Spread | None:
     return Spread(math.sqrt(squares / freedom), freedom) if freedom else None
 
 
-def claimed(freedom: int) -> float:
-    """Return how many standard errors a claim takes: t, or slightly more between the degrees in the table."""
-    return _POINTS[max(listed for listed in _POINTS if listed <= freedom)]
-
-
 def margin(spread: Spread | None, n: int, m: int) -> float | None:
     """Return beyond which difference of means over n and m seeds a claim is made; None: one seed shows no spread."""
-    return spread and claimed(spread.freedom) * spread.deviation * math.sqrt(1 / n + 1 / m)
-
-
-# What is compared with what.
+    if spread is None:
+        return None
+    t = _POINTS[max(listed for listed in _POINTS if listed <= spread.freedom)]  # slightly more between those listed
+    return t * spread.deviation * math.sqrt(1 / n + 1 / m)
 
 
 @dataclass(frozen=True, eq=False)  # compared by identity, so that it may be a key
@@ -102,6 +97,10 @@ class Alternative:
         """Return the name to show."""
         return f"{self.switch} {self.label}".strip()
 
+    def config_with(self, seed: int, name: str = "") -> TranslationConfig:
+        """Return all settings of a training with a seed."""
+        return replace(self.config, name=name, training=replace(self.config.training, seed=seed))
+
 
 @dataclass(frozen=True, kw_only=True)
 class AblationConfig(TrialConfig):
@@ -122,36 +121,26 @@ class AblationConfig(TrialConfig):
         return [self._alternative(*one) for one in [("", "base", dict[str, Any]()), *turned]]
 
     def _alternative(self, switch: str, label: str, options: dict[str, Any]) -> Alternative:
-        try:
-            self.refuse({**self.options, **options}, {"training.seed": "seeds"})
+        with mistakes_in(f"{switch} {label}".strip()):
+            refuse_options({**self.options, **options}, {"training.seed": "seeds"})
             config = self.settings(options)
             if not isinstance(config, TranslationConfig):
                 raise ValueError(f"{self.preset} is of task {config.task}: an ablation compares translators")
-        except ValueError as error:
-            raise ValueError(f"{switch} {label}: {error}".strip()) from error
-        return Alternative(switch, label, options, replace(config, name=""))
+            return Alternative(switch, label, options, replace(config, name=""))
 
     def check(self) -> None:
         """Refuse, before the first training, every option that train.py would refuse."""
         super().check()
         if not self.seeds or len({*self.seeds}) < len(self.seeds) or min(self.seeds) < 0:
             raise ValueError(f"seeds={self.seeds}: give each seed once, 0 or more; at least two to know the spread")
-        slugs: set[str] = set()
-        for alternative in self.alternatives:
-            if not re.search("[a-z0-9]", alternative.slug) or alternative.slug in slugs:
-                raise ValueError(
-                    f"{alternative} has the same short name as another, or none ({alternative.slug}): rename it"
-                )
-            slugs.add(alternative.slug)
         base, *others = self.alternatives
-        for alternative in others:
-            if not differences(base.config, alternative.config):
-                raise ValueError(f"{alternative} does not differ from the base: change or remove it")
-
-
-def same_weights(one: TranslationConfig, other: TranslationConfig) -> bool:
-    """Return whether both lead to the same weights: everything but name and search is equal."""
-    return replace(one, name="", search=SearchConfig()) == replace(other, name="", search=SearchConfig())
+        slugs = {base.slug}
+        for one in others:
+            if not re.search("[a-z0-9]", one.slug) or one.slug in slugs:
+                raise ValueError(f"{one} has the same short name as another, or none ({one.slug}): rename it")
+            slugs.add(one.slug)
+            if not differences(base.config, one.config):
+                raise ValueError(f"{one} does not differ from the base: change or remove it")
 
 
 def differences(one: TranslationConfig, other: TranslationConfig) -> dict[str, tuple[Any, Any]]:
@@ -221,29 +210,20 @@ class Ablation:
     """
 
     def __init__(self, config: AblationConfig, folder: Path, root: Path = PICKLES) -> None:
-        self.config = config
-        self.folder = folder
-        self._root = root
+        self.config, self.folder, self._root = config, folder, root
         self.base, *_ = self.alternatives = config.alternatives
-
-    def shares_weights(self, alternative: Alternative) -> bool:
-        """Return whether it differs from the base only in its search, and so translates with the base's weights."""
-        return alternative is not self.base and same_weights(alternative.config, self.base.config)
+        of_weights: dict[TranslationConfig, list[Alternative]] = {}  # what differs only in its search has the same
+        for one in self.alternatives:
+            of_weights.setdefault(replace(one.config, search=SearchConfig()), []).append(one)
+        self._sharing = list(of_weights.values())
 
     def trainings(self) -> list[Training]:
         """Return all trainings to run: everything with the first seed, then with the second, and so on."""
-        shared = [alternative for alternative in self.alternatives if self.shares_weights(alternative)]
         return [
-            Training(f"{self.config.name}-{own.slug}-{seed}", seed, [own, *(shared if own is self.base else [])])
+            Training(f"{self.config.name}-{group[0].slug}-{seed}", seed, group)
             for seed in self.config.seeds
-            for own in self.alternatives
-            if own not in shared
+            for group in self._sharing
         ]
-
-    def settings(self, training: Training, alternative: Alternative) -> TranslationConfig:
-        """Return all settings with which an alternative is trained, or translates."""
-        config = alternative.config
-        return replace(config, name=training.name, training=replace(config.training, seed=training.seed))
 
     def file(self, alternative: Alternative, seed: int) -> Path:
         """Return the path of a result, whether it exists or not."""
@@ -259,8 +239,7 @@ class Ablation:
             raise ValueError(f"{file} is damaged (run or config is missing): remove it")
         # settings newer than the result had their defaults then
         known = flat(TranslationConfig().plain(portable)) | flat(found["config"])
-        expected = replace(alternative.config, training=replace(alternative.config.training, seed=seed))
-        _refuse_other(file, _plain_differences(known, flat(expected.plain(portable))))
+        _refuse_other(file, _plain_differences(known, flat(alternative.config_with(seed).plain(portable))))
         return found
 
     def _is_done(self, training: Training) -> bool:
@@ -278,7 +257,7 @@ class Ablation:
         waiting = [training for training in trainings if not self._is_done(training)]
         for training in waiting:
             if (run := run_named(training.name, self._root)) is not None:
-                found, wanted = read_config(run, TranslationConfig), self.settings(training, training.translating[0])
+                found, wanted = read_config(run, TranslationConfig), training.translating[0].config_with(training.seed)
                 _refuse_other(run, differences(replace(found, search=wanted.search), wanted))
         n_all = len(trainings)
         with tqdm(total=n_all, initial=n_all - len(waiting), unit="training", dynamic_ncols=True, disable=None) as bar:
@@ -329,18 +308,19 @@ class Ablation:
             found[alternative] = {seed: result for seed, result in by_seed.items() if result is not None}
         if not found[self.base]:
             raise ValueError(f"no result of the base in {self.folder}: train it, without --report")
-        scores = {one: [result[_MAIN] for result in of.values()] for one, of in found.items() if of}
-        spread = pooled([of for one, of in scores.items() if not self.shares_weights(one)])
+        scores = {one: [result[_MAIN] for result in of.values()] for one, of in found.items()}
+        spread = pooled([scores[trained] for trained, *_ in self._sharing])
         base = scores[self.base]
         return [
             Row(one, found[one], mean(of) - mean(base), margin(spread, len(of), len(base)))
             for one, of in scores.items()
+            if of
         ]
 
 
 def score_run(folder: Path, ablation: Ablation, training: Training, alternative: Alternative) -> Result:
     """Translate dev and test set with a finished run and the search of an alternative, and score both."""
-    config = ablation.settings(training, alternative)
+    config = alternative.config_with(training.seed, training.name)
     device = pick_device(config.training.device)
     translator = load_run(folder, device).translator(config.search)
     corpus = prepare_corpus(config.data)
