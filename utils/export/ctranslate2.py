@@ -1,17 +1,16 @@
 """Export of a run to CTranslate2, and translation with what was exported."""
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import NamedTuple, NoReturn, TypeVar, cast
+from typing import NamedTuple, NoReturn, cast
 
-import ctranslate2
 import numpy as np
 import torch
-from ctranslate2.specs import common_spec, model_spec, transformer_spec
-from ctranslate2.specs.attention_spec import MultiHeadAttentionSpec
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from config.reader import layer_from_file, read
 from config.search import Bounds, SearchConfig
 from config.training import Precision
 from const.token import BOS, EOS, PAD, UNK
@@ -23,11 +22,20 @@ from layers.positional_encoding import LearnedPositionalEncoding
 from layers.residual import Residual
 from layers.token_embedding import TokenEmbedding
 from models.transformer import Transformer
-from utils.export.translator_settings import TranslatorSettings
+from utils.export import CARD, EXPORTED
+from utils.file import write_json, write_text
+from utils.removed_setting import without_removed
 from utils.search.constraint import Hypothesis
 from utils.search.inspection import Inspector
 from utils.search.translator import Translator
-from utils.text.tokenizer import TokenizerPair, every_token, load_tokenizers
+from utils.text.tokenizer import SentencePieceTokenizer, TaggedTokenizer, TokenizerPair, every_token, load_tokenizers
+
+try:
+    import ctranslate2
+    from ctranslate2.specs import common_spec, model_spec, transformer_spec
+    from ctranslate2.specs.attention_spec import MultiHeadAttentionSpec
+except ImportError as error:  # also of its shared library
+    raise ValueError(f"ctranslate2 cannot be loaded ({error}): `poetry install --with export`") from error
 
 QUANTIZATIONS: tuple[str, ...] = model_spec.ACCEPTED_MODEL_TYPES  # int8, float16 ...; float32 leaves weights unchanged
 _ACTIVATION = {
@@ -35,6 +43,47 @@ _ACTIVATION = {
     "gelu": common_spec.Activation.GELU,
     "swish": common_spec.Activation.SWISH,
 }
+
+
+@dataclass(frozen=True)
+class TranslatorSettings:
+    """What translating needs of a run besides weights and tokenizers.
+
+    Args:
+        name: name of the run.
+        src_lang: language code of the source.
+        tgt_lang: language code of the target, which decides how sentences are joined.
+        window: most source tokens at a time, </s> included.
+        longest: most target tokens, </s> included.
+        search: default search settings.
+    """
+
+    name: str
+    src_lang: str
+    tgt_lang: str
+    window: int
+    longest: int
+    search: SearchConfig
+
+    @classmethod
+    def load(cls, folder: Path) -> "TranslatorSettings":
+        """Read the settings of an exported translator."""
+        if not (folder / EXPORTED).is_file():
+            raise ValueError(
+                f"{folder} is not an exported translator: "
+                f"`python export.py {folder} --to ctranslate2 --output {folder / 'ctranslate2'}` exports a run"
+            )
+        return read(cls, without_removed(layer_from_file(folder / EXPORTED)))  # JSON is YAML, too
+
+
+def write_translator(
+    model: Transformer, tokenizers: TokenizerPair, settings: TranslatorSettings, folder: Path, quantization: str | None
+) -> None:
+    """Write into a folder all that is needed to translate with CTranslate2."""
+    to_ctranslate2(model, tokenizers, folder, quantization)
+    tokenizers.save(folder)
+    write_json(folder / EXPORTED, asdict(settings))
+    write_text(folder / CARD, _card(settings, tokenizers, quantization))
 
 
 def to_ctranslate2(
@@ -147,6 +196,69 @@ def _set_feed_forward(theirs: transformer_spec.FeedForwardSpec, ours: FeedForwar
     _set_norm(theirs.layer_norm, around.norm)
 
 
+_CARD = """\
+# {name}
+
+A Transformer that translates from `{src_lang}` to `{tgt_lang}`, trained with Miyako, for
+[CTranslate2](https://github.com/OpenNMT/CTranslate2); weights: {weights}.
+
+In this folder, after `pip install {packages}`:
+
+```python
+import {imports}
+
+{load}translator = ctranslate2.Translator(".", device="cpu")
+pieces = {pieces}
+limits = {{"max_input_length": {window}, "max_decoding_length": {longest}}}
+(result,) = translator.translate_batch([pieces], beam_size={beam}, length_penalty={penalty}, disable_unk=True, **limits)
+print({decode})
+```
+
+Give one sentence at a time, of at most {room} tokens. Miyako also translates whole texts, which it
+splits into sentences itself:
+
+```sh
+python translate.py "a text" --engine ctranslate2 --run THIS_FOLDER
+```
+
+`{settings}` holds the languages, the limits, and the run's search settings: {search}.
+"""
+
+
+def _card(settings: TranslatorSettings, tokenizers: TokenizerPair, quantization: str | None) -> str:
+    """Describe an exported translator, with a few lines of Python that translate with it, to who has nothing else."""
+    src, tgt = tokenizers
+    packages = ["ctranslate2"]
+    if isinstance(tgt, SentencePieceTokenizer):
+        packages.append("sentencepiece")
+        tag = f'["{src.tag}"] + ' if isinstance(src, TaggedTokenizer) else ""
+        files = '("tokenizer.model",) * 2' if tag or src is tgt else '("tokenizer_src.model", "tokenizer_tgt.model")'
+        load = f"source, target = (sentencepiece.SentencePieceProcessor(model_file=f) for f in {files})\n"
+        pieces, decode = f'{tag}source.encode("a sentence", out_type=str)', "target.decode(result.hypotheses[0])"
+    else:
+        lower = ".lower()" if all(word == word.lower() for word in every_token(src)) else ""
+        load, pieces = "", f'"a sentence , its words apart"{lower}.split()'
+        decode = '" ".join(result.hypotheses[0])'
+    return _CARD.format(
+        name=settings.name,
+        src_lang=settings.src_lang,
+        tgt_lang=settings.tgt_lang,
+        weights=quantization or "float32",
+        packages=" ".join(packages),
+        imports=", ".join(packages),
+        load=load,
+        pieces=pieces,
+        decode=decode,
+        beam=settings.search.beam_size,
+        penalty=settings.search.length_penalty,
+        window=settings.window,
+        longest=settings.longest - 1,
+        room=settings.window - 1,
+        settings=EXPORTED,
+        search=", ".join(f"{name} {value}" for name, value in asdict(settings.search).items()),
+    )
+
+
 # Translation: ids in, hypotheses or log-probabilities out.
 
 _COMPUTE_TYPE: dict[Precision | None, str] = {
@@ -159,8 +271,6 @@ _COMPUTE_TYPE: dict[Precision | None, str] = {
 _NEVER_PRODUCED = [[token] for token in (PAD, UNK, BOS)]
 _PATIENCE = 2  # finished translations before its beam search stops, per beam slot: with 1 it often stops too soon
 _TOKENS_PER_BATCH = 4096  # positions scored at a time
-
-KeyT = TypeVar("KeyT", bound=Hashable)
 
 
 class _Request(NamedTuple):
@@ -212,13 +322,11 @@ class CTranslate2Model:
         self._src, self._tgt = (every_token(tokenizer) for tokenizer in tokenizers)
         self._ids = {token: i for i, token in enumerate(self._tgt)}
 
-    def start(self, _src: object) -> NoReturn:
+    def start(self, *_: object) -> NoReturn:
         """Refuse single steps: CTranslate2 does the whole search itself."""
         raise ValueError("CTranslate2 searches by itself and offers no single steps: use the run and our own search")
 
-    def step(self, _tokens: object, _state: object) -> NoReturn:
-        """Refuse single steps, like `start`."""
-        self.start(None)
+    step = start
 
     def search(
         self,
@@ -227,7 +335,7 @@ class CTranslate2Model:
         config: SearchConfig,
         prefixes: Sequence[Sequence[int]] | None = None,
     ) -> list[list[Hypothesis]]:
-        """Translate a batch like `beam_search`.
+        """Translate a batch like `beam_search`; return at most `beam_size` hypotheses for each source, best first.
 
         Its beam search stops by another rule than ours, after enough finished translations, which are then ranked by
         our penalty.
@@ -237,25 +345,22 @@ class CTranslate2Model:
             bounds: length bounds of each translation.
             config: beam size, penalty, and n-grams that must not repeat.
             prefixes: ids that each translation starts with; a prefix longer than the bounds extends them.
-
-        Returns:
-            For each source, in order, at most `beam_size` hypotheses, best first.
         """
         requests = [
             _Request(source, prefix, bound._replace(most=max(bound.most, len(prefix) + 1)))
             for source, bound, prefix in zip(sources, bounds, prefixes or [[]] * len(sources), strict=True)
         ]
         found: dict[int, list[_Found]] = {}
-        for least, rows in _grouped(range(len(requests)), lambda i: requests[i].bounds.least):
+        for least in {bound.least for bound in bounds}:
+            rows = [i for i, bound in enumerate(bounds) if bound.least == least]
             widest = Bounds(least, max(requests[i].bounds.most for i in rows))
             found |= self._translate(rows, requests, widest, config)
         # It has one length limit per batch: what exceeds its own limit is translated again, grouped by equal bounds.
-        beyond = [
-            i
-            for i, request in enumerate(requests)
-            if any(len(one.ids) + one.has_ended > request.bounds.most for one in found[i])
-        ]
-        for own, rows in _grouped(beyond, lambda i: requests[i].bounds):
+        beyond: dict[Bounds, list[int]] = {}
+        for i, request in enumerate(requests):
+            if any(len(one.ids) + one.has_ended > request.bounds.most for one in found[i]):
+                beyond.setdefault(request.bounds, []).append(i)
+        for own, rows in beyond.items():
             found |= self._translate(rows, requests, own, config)
         return self._hypotheses(requests, found, config)
 
@@ -322,14 +427,6 @@ class CTranslate2Model:
             max_input_length=0,
         )
         return [scored.log_probs for scored in found]
-
-
-def _grouped(rows: Iterable[int], key: Callable[[int], KeyT]) -> list[tuple[KeyT, list[int]]]:
-    """Group rows by key, in order of each key's first row."""
-    groups: dict[KeyT, list[int]] = {}
-    for row in rows:
-        groups.setdefault(key(row), []).append(row)
-    return list(groups.items())
 
 
 class CTranslate2Translator(Translator):

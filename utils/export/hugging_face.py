@@ -142,14 +142,9 @@ def load_hugging_face_bert(folder: Path, lowercase: bool | None = None) -> Huggi
         if not (folder / name).is_file():
             raise ValueError(f"{folder} has no {name}: a BERT is read from {CONFIG}, {VOCABULARY} and {WEIGHTS}")
     config = _config(folder / CONFIG)
-    theirs = _renamed(read_weights(folder / WEIGHTS))
     tokenizer = _tokenizer(folder, lowercase)
-    if _WORDS in theirs and len(tokenizer) != len(theirs[_WORDS]):
-        raise ValueError(
-            f"{folder / VOCABULARY} has {len(tokenizer)} pieces but the embedding {len(theirs[_WORDS])} rows: "
-            "they do not belong to the same model"
-        )
     model = BertForPreTraining(config, len(tokenizer), tokenizer.pad_id)
+    theirs = read_weights(folder / WEIGHTS)
     try:
         missing = load_weights(model, theirs)
     except ValueError as error:
