@@ -249,12 +249,13 @@ def bar(share: float, length: int = 24) -> str:
 
 
 def page_template(file: Path) -> Template:
-    """Load a template that escapes the values it is given, and raises an error if one is missing."""
+    """Load a template that raises an error if a value is missing; one of HTML escapes what it is given."""
     environment = Environment(
         loader=FileSystemLoader(file.parent),
-        autoescape=True,
+        autoescape=file.suffix == ".html",
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
     return environment.get_template(file.name)

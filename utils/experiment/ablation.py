@@ -19,14 +19,12 @@ from pathlib import Path
 from statistics import mean, median, stdev
 from typing import Any, NamedTuple
 
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 from tqdm import tqdm
 
 from config.search import SearchConfig
 from const.path import PICKLES
 from utils.arguments import as_text
-from utils.command import duration, print_above_bars
+from utils.command import duration, page_template, print_above_bars
 from utils.config import TranslationConfig
 from utils.dataset.corpus import prepare_corpus
 from utils.dataset.text import ParallelFiles, read_parallel
@@ -74,19 +72,12 @@ def margin(spread: Spread | None, n: int, m: int) -> float | None:
 
 @dataclass(frozen=True, eq=False)  # compared by identity, so that it may be a key
 class Alternative:
-    """The base, whose switch has no name, or an alternative to it.
-
-    Args:
-        switch: the switch that is turned.
-        label: what it is turned to.
-        options: in which it differs from the base.
-        config: all settings with these options, without a name or a particular seed.
-    """
+    """The base, whose switch has no name, or an alternative to it."""
 
     switch: str
-    label: str
-    options: dict[str, Any]
-    config: TranslationConfig
+    label: str  # what the switch is turned to
+    options: dict[str, Any]  # in which it differs from the base
+    config: TranslationConfig  # all settings with these options, without a name or a particular seed
 
     @property
     def slug(self) -> str:
@@ -172,19 +163,12 @@ class Training(NamedTuple):
 
 
 class Row(NamedTuple):
-    """An alternative, its result with each seed, and its difference from the base.
-
-    Args:
-        alternative: the base or another.
-        results: by seed.
-        difference: its mean minus the base's.
-        margin: beyond which a difference is claimed; None: unknown.
-    """
+    """An alternative, its result with each seed, and its difference from the base."""
 
     alternative: Alternative
-    results: dict[int, Result]
-    difference: float
-    margin: float | None
+    results: dict[int, Result]  # by seed
+    difference: float  # its mean minus the base's
+    margin: float | None  # beyond which a difference is claimed; None: unknown
 
     @property
     def verdict(self) -> str:
@@ -201,13 +185,7 @@ class Row(NamedTuple):
 
 
 class Ablation:
-    """The trainings of an ablation, shared by any number of processes, and a file of results for each.
-
-    Args:
-        config: the study file.
-        folder: where the results are.
-        root: where the runs are.
-    """
+    """The trainings of an ablation, shared by any number of processes, and a file of results for each in a folder."""
 
     def __init__(self, config: AblationConfig, folder: Path, root: Path = PICKLES) -> None:
         self.config, self.folder, self._root = config, folder, root
@@ -371,53 +349,26 @@ def _mean(values: Sequence[float]) -> str:
 
 
 def page(ablation: Ablation, rows: Sequence[Row], command: str, picture: str) -> str:
-    """Return the table in Markdown, with how it was made.
-
-    Args:
-        ablation: what was compared.
-        rows: its results.
-        command: that makes the page.
-        picture: its name, in the same folder.
-    """
-    config, base = ablation.config, next(iter(rows[0].results.values()))
-    all_results = [result for row in rows for result in row.results.values()]
-    trained = {result["run"]: result for result in all_results}.values()
-    head = "switch | turned to | what differs from the base | dev BLEU | difference | verdict | test BLEU | dev chrF2"
-    facts = {
-        "Base": f"[`{config.preset}`](../{config.preset}) with "
-        + ", ".join(f"`{key}` {as_text(value)}" for key, value in config.options.items()),
-        "Size": f"{base['text']}, {base['parameters'] / 1e6:.2f} M parameters, {base['steps']:,} updates, "
-        f"{base['target_tokens'] / 1e6:.2f} M target tokens",
-        "Without a result": ", ".join(
-            str(one) for one in ablation.alternatives if one not in [row.alternative for row in rows]
-        ),
-        "Scores": "mean ± standard deviation over seeds; chosen by dev BLEU, test BLEU is only reported",
-        "Margin": "in brackets; Student's t (5 %) times the standard error from the pooled deviation over seeds. "
-        "`no difference seen` does not mean that there is none",
-        "Trainings": f"{len(trained)}, {duration(60 * sum(result['minutes'] for result in trained))} in all",
-        "Machines": "; ".join(sorted({result["trained"]["machine"] for result in trained})),
-        "Code": "; ".join(sorted({f"`{code}`" for r in all_results for code in (r["commit"], r["trained"]["commit"])})),
-        "Versions": "; ".join(sorted({result["versions"] for result in all_results})),
-        "Signatures": ", ".join(sorted({f"`{s}`" for r in all_results for s in r["signatures"].values()})),
-        "Made by": f"`{command}` from the files in `{ablation.folder.parent.name}/{ablation.folder.name}`",
-    }
-    return "\n".join(
-        [
-            f"# Ablation `{config.name}`: one switch at a time",
-            "",
-            f"| {head} | parameters | minutes |",
-            "|---" * 10 + "|",
-            *(_line(row) for row in rows),
-            "",
-            f"![dev BLEU of each alternative and seed]({picture})",
-            "",
-            *(f"- {name}: {fact}." for name, fact in facts.items() if fact),
-            "",
-        ]
+    """Return the table in Markdown, with how it was made: by which command, beside which picture."""
+    results = [result for row in rows for result in row.results.values()]
+    return page_template(Path(__file__).with_name("ablation.md")).render(
+        config=ablation.config,
+        folder=ablation.folder,
+        rows=rows,
+        cells=_cells,
+        results=results,
+        base=results[0],
+        trained=list({result["run"]: result for result in results}.values()),
+        signatures={signature for result in results for signature in result["signatures"].values()},
+        missing=[one for one in ablation.alternatives if one not in [row.alternative for row in rows]],
+        command=command,
+        picture=picture,
+        text=as_text,
+        duration=duration,
     )
 
 
-def _line(row: Row) -> str:
+def _cells(row: Row) -> list[str]:
     first, is_base = next(iter(row.results.values())), not row.alternative.switch
     bounds = "" if row.margin is None else f" (± {row.margin:.2f})"
     cells = [
@@ -431,7 +382,7 @@ def _line(row: Row) -> str:
         f"{first['parameters'] / 1e6:.2f} M",
         f"{mean(row.values('minutes')):.1f}",
     ]
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+    return [cell.replace("|", "\\|") for cell in cells]
 
 
 def write_page(ablation: Ablation, folder: Path, command: str) -> list[Path]:
@@ -461,32 +412,27 @@ def write_rows(ablation: Ablation, file: Path) -> None:
 
 def draw(rows: Sequence[Row], name: str, picture: Path) -> None:
     """Draw the base as a line, and each alternative as a dot per seed with a mark for the mean, as a PNG."""
-    base, *others = rows
+    base = rows[0]
     centre = mean(base.values())
     with sheet(picture, (8.5, 1.6 + 0.27 * len(rows))) as (axes,):
-        axes.axvline(centre, color=_BASE, lw=1)
+        axes.axvline(centre, color=_BASE, lw=1, label="the base")
         for y, row in enumerate(rows):
             colour = _BASE if row is base else _COLOURS[row.verdict]
             scores, middle = row.values(), mean(row.values())
             if row.margin is not None and row is not base:
-                axes.barh(y, 2 * row.margin, left=centre - row.margin, height=1.0, color=_BAND, zorder=0)
-            axes.plot(scores, [y] * len(scores), "o", mfc="none", mec=colour, ms=5, zorder=3)
-            axes.plot([middle], [y], "|", color=colour, ms=13, mew=2.5, zorder=4)
+                band = {"left": centre - row.margin, "height": 1.0, "color": _BAND, "zorder": 0}
+                axes.barh(y, 2 * row.margin, label="no difference is claimed", **band)
+            axes.plot(scores, [y] * len(scores), "o", mfc="none", mec=colour, ms=5, zorder=3, label="a seed")
+            label = f"mean: {'base' if row is base else row.verdict}"
+            axes.plot([middle], [y], "|", color=colour, ms=13, mew=2.5, zorder=4, label=label)
             number = f"{middle:.2f}" if row is base else f"{row.difference:+z.2f}"
             axes.text(1.01, y, number, color=colour, va="center", fontsize=8, transform=axes.get_yaxis_transform())
         labels = [": ".join(filter(None, (row.alternative.switch, row.alternative.label))) for row in rows]
         axes.set_yticks(range(len(rows)), labels)
-        text = next(iter(base.results.values()))["text"]
-        n_seeds = max(len(row.results) for row in rows)
+        text, n_seeds = next(iter(base.results.values()))["text"], max(len(row.results) for row in rows)
         title = f"{name}: one switch at a time, {n_seeds} seed{'s' if n_seeds > 1 else ''}"
         axes.set(ylim=(len(rows) - 0.4, -0.6), title=title, xlabel=f"dev BLEU ({text})")
         axes.grid(axis="x", alpha=0.3)
         axes.set_axisbelow(True)
-        seen = [verdict for verdict in _COLOURS if any(row.verdict == verdict for row in others)]
-        legend = [
-            Line2D([], [], ls="", marker="o", mfc="none", mec="black", ms=5, label="a seed"),
-            Line2D([], [], color=_BASE, lw=1, label="the base"),
-            Patch(color=_BAND, label="no difference is claimed"),
-            *(Line2D([], [], ls="", marker="|", ms=13, mew=2.5, color=_COLOURS[v], label=f"mean: {v}") for v in seen),
-        ]
-        axes.figure.legend(handles=legend, loc="outside lower center", ncols=3, frameon=False)
+        handles = {label: handle for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+        axes.figure.legend(handles.values(), handles, loc="outside lower center", ncols=3, frameon=False)

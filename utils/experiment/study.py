@@ -33,7 +33,7 @@ from const.path import PICKLES
 from utils.arguments import as_text
 from utils.command import aligned, print_above_bars
 from utils.config import AnyConfig, find_settings
-from utils.experiment.trial import BusyError, TrainingProcess, TrialConfig, mistakes_in, refuse_options, run_named
+from utils.experiment.trial import BusyError, TrainingProcess, TrialConfig, mistakes_in, refuse_options
 from utils.file import atomic_file, locked, write_json
 from utils.training.checkpoint import ABSENT, changed_settings, flat
 from utils.training.report import SCORES
@@ -203,10 +203,6 @@ class Study:
 
     A trial whose process was stopped or killed is still running according to the journal, but nobody holds the lock of
     its training: the next process to look for work resumes that trial.
-
-    Args:
-        config: the study file.
-        root: where the runs are; the study gets a folder among them.
     """
 
     def __init__(self, config: StudyConfig, root: Path = PICKLES) -> None:
@@ -275,7 +271,7 @@ class Study:
         }
 
     def run_name(self, trial: FrozenTrial | Trial) -> str:
-        """Return the run name of a trial's training; its folder under `runs` begins with it."""
+        """Return the name of a trial's training; its folder under `runs` begins with it."""
         return f"{self.config.name}-{trial.number}"
 
     def search(self, n_trials: int) -> None:
@@ -429,7 +425,6 @@ def write_trials(study: Study, path: Path) -> None:
     """Write all trials, with everything that was reported of them."""
     trials = []
     for trial in study.trials():
-        run = run_named(study.run_name(trial), study.folder / RUNS)
         trials.append(
             {
                 "number": trial.number,
@@ -437,7 +432,7 @@ def write_trials(study: Study, path: Path) -> None:
                 "score": trial.value,
                 "options": study.values(trial),
                 "minutes": trial.user_attrs.get(MINUTES),
-                "run": run and run.name,
+                "run": study.run_name(trial),
                 "by_step": dict(sorted(trial.intermediate_values.items())),
                 "why": trial.user_attrs.get(WHY),
             }

@@ -91,13 +91,7 @@ class TrainingProcess:
 
     As a context manager it starts the training, and stops it however the block ends; a stopped training has saved. The
     training's process holds the lock, too: as long as either process lives, no second training starts beside an orphan,
-    and entering raises `BusyError`.
-
-    Args:
-        name: of the run; no other training has it.
-        options: of train.py for a new run; a resumed run has them in its folder.
-        folder: where its lock and its output go.
-        root: where the runs are.
+    and entering raises `BusyError`. The options are those of a new run: a resumed run has them in its folder.
     """
 
     def __init__(self, name: str, options: Sequence[str], folder: Path, root: Path = PICKLES) -> None:

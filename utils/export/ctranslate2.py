@@ -22,6 +22,7 @@ from layers.positional_encoding import LearnedPositionalEncoding
 from layers.residual import Residual
 from layers.token_embedding import TokenEmbedding
 from models.transformer import Transformer
+from utils.command import page_template
 from utils.export import CARD, EXPORTED
 from utils.file import write_json, write_text
 from utils.removed_setting import without_removed
@@ -47,22 +48,13 @@ _ACTIVATION = {
 
 @dataclass(frozen=True)
 class TranslatorSettings:
-    """What translating needs of a run besides weights and tokenizers.
-
-    Args:
-        name: name of the run.
-        src_lang: language code of the source.
-        tgt_lang: language code of the target, which decides how sentences are joined.
-        window: most source tokens at a time, </s> included.
-        longest: most target tokens, </s> included.
-        search: default search settings.
-    """
+    """What translating needs of a run besides weights and tokenizers."""
 
     name: str
     src_lang: str
-    tgt_lang: str
-    window: int
-    longest: int
+    tgt_lang: str  # decides how sentences are joined
+    window: int  # most source tokens at a time, </s> included
+    longest: int  # most target tokens, </s> included
     search: SearchConfig
 
     @classmethod
@@ -80,10 +72,21 @@ def write_translator(
     model: Transformer, tokenizers: TokenizerPair, settings: TranslatorSettings, folder: Path, quantization: str | None
 ) -> None:
     """Write into a folder all that is needed to translate with CTranslate2."""
+    src, tgt = tokenizers
     to_ctranslate2(model, tokenizers, folder, quantization)
     tokenizers.save(folder)
     write_json(folder / EXPORTED, asdict(settings))
-    write_text(folder / CARD, _card(settings, tokenizers, quantization))
+    card = page_template(Path(__file__).with_name("ctranslate2.md")).render(
+        settings=settings,
+        search=asdict(settings.search),
+        file=EXPORTED,
+        weights=quantization or "float32",
+        has_pieces=isinstance(tgt, SentencePieceTokenizer),
+        is_joint=src is tgt or isinstance(src, TaggedTokenizer),
+        tag=src.tag if isinstance(src, TaggedTokenizer) else "",
+        is_lower=all(word == word.lower() for word in every_token(src)),
+    )
+    write_text(folder / CARD, card)
 
 
 def to_ctranslate2(
@@ -91,11 +94,7 @@ def to_ctranslate2(
 ) -> None:
     """Write a model for `ctranslate2.Translator`, which takes and returns pieces, not text, into a folder.
 
-    Args:
-        model: any of our models that CTranslate2 supports.
-        tokenizers: the tokenizers it was trained with.
-        folder: created unless it exists.
-        quantization: one of `QUANTIZATIONS`; None: single precision.
+    `quantization` is one of `QUANTIZATIONS`; None: single precision.
     """
     require_quantization(quantization)
     spec = _specification(model)
@@ -196,69 +195,6 @@ def _set_feed_forward(theirs: transformer_spec.FeedForwardSpec, ours: FeedForwar
     _set_norm(theirs.layer_norm, around.norm)
 
 
-_CARD = """\
-# {name}
-
-A Transformer that translates from `{src_lang}` to `{tgt_lang}`, trained with Miyako, for
-[CTranslate2](https://github.com/OpenNMT/CTranslate2); weights: {weights}.
-
-In this folder, after `pip install {packages}`:
-
-```python
-import {imports}
-
-{load}translator = ctranslate2.Translator(".", device="cpu")
-pieces = {pieces}
-limits = {{"max_input_length": {window}, "max_decoding_length": {longest}}}
-(result,) = translator.translate_batch([pieces], beam_size={beam}, length_penalty={penalty}, disable_unk=True, **limits)
-print({decode})
-```
-
-Give one sentence at a time, of at most {room} tokens. Miyako also translates whole texts, which it
-splits into sentences itself:
-
-```sh
-python translate.py "a text" --engine ctranslate2 --run THIS_FOLDER
-```
-
-`{settings}` holds the languages, the limits, and the run's search settings: {search}.
-"""
-
-
-def _card(settings: TranslatorSettings, tokenizers: TokenizerPair, quantization: str | None) -> str:
-    """Describe an exported translator, with a few lines of Python that translate with it, to who has nothing else."""
-    src, tgt = tokenizers
-    packages = ["ctranslate2"]
-    if isinstance(tgt, SentencePieceTokenizer):
-        packages.append("sentencepiece")
-        tag = f'["{src.tag}"] + ' if isinstance(src, TaggedTokenizer) else ""
-        files = '("tokenizer.model",) * 2' if tag or src is tgt else '("tokenizer_src.model", "tokenizer_tgt.model")'
-        load = f"source, target = (sentencepiece.SentencePieceProcessor(model_file=f) for f in {files})\n"
-        pieces, decode = f'{tag}source.encode("a sentence", out_type=str)', "target.decode(result.hypotheses[0])"
-    else:
-        lower = ".lower()" if all(word == word.lower() for word in every_token(src)) else ""
-        load, pieces = "", f'"a sentence , its words apart"{lower}.split()'
-        decode = '" ".join(result.hypotheses[0])'
-    return _CARD.format(
-        name=settings.name,
-        src_lang=settings.src_lang,
-        tgt_lang=settings.tgt_lang,
-        weights=quantization or "float32",
-        packages=" ".join(packages),
-        imports=", ".join(packages),
-        load=load,
-        pieces=pieces,
-        decode=decode,
-        beam=settings.search.beam_size,
-        penalty=settings.search.length_penalty,
-        window=settings.window,
-        longest=settings.longest - 1,
-        room=settings.window - 1,
-        settings=EXPORTED,
-        search=", ".join(f"{name} {value}" for name, value in asdict(settings.search).items()),
-    )
-
-
 # Translation: ids in, hypotheses or log-probabilities out.
 
 _COMPUTE_TYPE: dict[Precision | None, str] = {
@@ -295,12 +231,7 @@ class CTranslate2Model:
     CTranslate2 redistributes the probability of ruled-out tokens (<unk>, and </s> before the shortest length) among
     the rest, whereas our search drops it. The scores of its hypotheses are therefore a little higher than ours.
 
-    Args:
-        folder: folder written by `to_ctranslate2`.
-        tokenizers: the tokenizers the network was trained with.
-        device: device to compute on.
-        precision: precision of matrix products; None and auto: that of the exported weights, or the nearest that the
-            device supports.
+    Without a precision, or with auto, it is that of the exported weights, or the nearest that the device supports.
     """
 
     def __init__(
@@ -338,13 +269,7 @@ class CTranslate2Model:
         """Translate a batch like `beam_search`; return at most `beam_size` hypotheses for each source, best first.
 
         Its beam search stops by another rule than ours, after enough finished translations, which are then ranked by
-        our penalty.
-
-        Args:
-            sources: source ids, without </s>.
-            bounds: length bounds of each translation.
-            config: beam size, penalty, and n-grams that must not repeat.
-            prefixes: ids that each translation starts with; a prefix longer than the bounds extends them.
+        our penalty. A prefix longer than the bounds extends them.
         """
         requests = [
             _Request(source, prefix, bound._replace(most=max(bound.most, len(prefix) + 1)))
@@ -413,12 +338,7 @@ class CTranslate2Model:
         return [sorted(each, key=lambda one: -one.score)[: config.beam_size] for each in hypotheses]
 
     def log_probs(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
-        """Return the log-probability of each token of given translations, the final </s> included.
-
-        Args:
-            sources: source ids, without </s>.
-            targets: target ids, without <s> and </s>.
-        """
+        """Return the log-probability of each token of given translations, the final </s> included."""
         found = self._translator.score_batch(
             [[self._src[i] for i in source] for source in sources],
             [[self._tgt[i] for i in target] for target in targets],

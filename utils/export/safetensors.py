@@ -11,6 +11,7 @@ from const.token import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from models.bert import Bert, BertClassifier, BertForPreTraining
 from models.transformer import Transformer
 from models.transformer_xl import TransformerXL
+from utils.command import page_template
 from utils.export import CARD
 from utils.file import read_json, write_json, write_text
 from utils.text.tokenizer import TokenizerPair, Vocabulary, load_tokenizers
@@ -25,23 +26,6 @@ _NETWORK: dict[str, tuple[type[Network], type]] = {
     "BertClassifier": (BertClassifier, ClassifierConfig),
     "TransformerXL": (TransformerXL, TransformerXLConfig),
 }
-_CARD = """\
-# {name}
-
-A network of Miyako, `{architecture}`: its weights in `model.safetensors` (tied matrices are stored once; the file's
-metadata lists their other names), all settings that build the network in `config.json`, and its vocabulary.
-
-With Miyako:
-
-```python
-from pathlib import Path
-from utils.export.safetensors import load_safetensors
-
-net, tokenizers, facts = load_safetensors(Path("THIS_FOLDER"))
-```
-
-`net` is ready for inference. Elsewhere, `safetensors.torch.load_file("model.safetensors")` gives the tensors by name.
-"""
 _SPECIAL = {"pad_id": PAD_ID, "unk_id": UNK_ID, "bos_id": BOS_ID, "eos_id": EOS_ID}
 
 
@@ -57,21 +41,15 @@ def write_safetensors(net: Network, vocabulary: Vocabulary, facts: dict[str, Any
     """Write a network into an existing empty folder.
 
     `config.json` is flat: `architecture` (the class), the settings of `models/`, the sizes of the vocabularies (and
-    the number of classes), the ids of the special tokens, and the facts.
-
-    Args:
-        net: any of our networks.
-        vocabulary: its tokenizers, and labels if any.
-        facts: its name and further facts about it, as JSON values.
-        score: validation score of the weights.
-        folder: folder to write to.
+    the number of classes), the ids of the special tokens, and the facts: its name and others.
     """
     settings, architecture = asdict(net.config), type(net).__name__
     settings.pop("init_encoder", None)  # matters only in training, and is a path on one machine
     write_json(folder / CONFIG, {"architecture": architecture, **facts, **settings, **_sizes(net), **_SPECIAL})
     vocabulary.save(folder)
     write_weights(net.state_dict(), folder / WEIGHTS, score)
-    write_text(folder / CARD, _CARD.format(name=facts["name"], architecture=architecture))
+    card = page_template(Path(__file__).with_name("safetensors.md"))
+    write_text(folder / CARD, card.render(name=facts["name"], architecture=architecture))
 
 
 def load_safetensors(folder: Path, device: torch.device | None = None) -> Exported:
