@@ -214,17 +214,6 @@ def test_the_threads_are_reached_by_keys_and_by_touch(both: str, open_page: Open
     assert page.locator("#from button[tabindex='0']").count() == page.locator("#into button[tabindex='0']").count() == 1
 
 
-def test_other_translations_take_the_place_of_the_best(both: str, open_page: Open) -> None:
-    page = open_page(both)
-    type_text(page, TEXT_JA)
-    expect(page.locator("#others .said")).to_have_text([candidate.text for candidate in best().candidates])
-    page.locator("#others button").nth(2).click()
-    expect(page.locator("#translation p")).to_have_text(best().candidates[2].text)
-    expect(page.locator("#others button").nth(2)).to_have_attribute("aria-pressed", "true")
-    expect(page.locator("#others button").nth(2)).to_be_focused()
-    assert page.locator("#into button").count() == len(best().candidates[2].tokens)
-
-
 def test_the_direction_is_turned_round(both: str, open_page: Open) -> None:
     page = open_page(both)
     type_text(page, TEXT_JA)
@@ -235,21 +224,6 @@ def test_the_direction_is_turned_round(both: str, open_page: Open) -> None:
     expect(page.locator("#translation p")).to_have_text(back)
     expect(page.locator("#source-name")).to_have_text("English")
     expect(page.locator("#direction")).to_have_value("en→ja")
-
-
-def test_run_and_beam_are_chosen(scribe: Scribe, open_page: Open) -> None:
-    with serving([scribe.route("one"), scribe.route("two"), scribe.route("three", "en", "ja")]) as url:
-        page = open_page(url)
-        type_text(page, "ab")
-        translation(page, "ba")
-        expect(page.locator("#time")).to_contain_text("three")
-        page.get_by_label("Direction").select_option("Japanese → English")
-        expect(page.locator("#time")).to_contain_text("one")
-        assert page.locator("#run option").all_inner_texts() == ["The first that fits", "one", "two"]
-        page.get_by_label("Run").select_option("two")
-        expect(page.locator("#time")).to_contain_text("two")
-        page.get_by_label("Beam").select_option("2")
-        assert eventually(page, lambda: scribe.options[-1] == Options(2, 2, True))
 
 
 def test_markup_stays_text(scribe: Scribe, open_page: Open) -> None:
@@ -377,29 +351,6 @@ def test_a_token_shows_what_it_looks_at(opened: Open) -> None:
     assert listed(page) == pytest.approx(100 * float(mean[:, 1].max()), abs=0.11)
     page.keyboard.press("Escape")
     assert page.locator("#readout").inner_text() == ""
-
-
-def test_kind_layer_head_and_tokens_are_chosen_by_keys(opened: Open) -> None:
-    page = opened(recorded())
-    title, pressed = page.locator("#map-title"), page.keyboard.press
-    pressed("Tab")
-    pressed("ArrowLeft")
-    assert title.inner_text() == "Decoder self, layer 2, mean"
-    pressed("ArrowLeft")
-    assert page.locator("#layers input").count() == 3
-    pressed("Tab")
-    pressed("ArrowRight")
-    assert title.inner_text() == "Encoder self, layer 3, mean"
-    pressed("Tab")
-    pressed("ArrowRight")
-    assert title.inner_text() == "Encoder self, layer 3, head 1"
-    pressed("Tab")
-    pressed("ArrowRight")
-    assert page.locator("#readout p").inner_text() == "“京都” attends most to"
-    assert page.locator("#rows .chosen").inner_text() == "京都"
-    assert page.locator("#all button[aria-pressed=true]").get_attribute("data-place") == "2 0"
-    page.locator("#all button").nth(1).click()
-    assert title.inner_text() == "Encoder self, layer 1, head 2"
 
 
 def test_hostile_tokens_run_nothing(opened: Open) -> None:

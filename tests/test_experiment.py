@@ -187,49 +187,29 @@ MISTAKES = [
     (SEARCH, "name: tiny", "name: ../tiny", r"name=\.\./tiny"),
     (SEARCH, "name: tiny\n", "", "name is missing"),
     (SEARCH, "preset/demo", "preset/dem", "did you mean demo"),
-    (SEARCH, "max_steps: 30", "max_step: 30", r"did you mean training\.max_steps"),
     (SEARCH, "training.max_steps: 30", "name: other", "name is not a setting"),
     (SEARCH, "training.max_steps: 30", "model.d_ff: 16", "model.d_ff .*give its range"),
-    (SEARCH, "{training.max_steps: 30}", "[training.max_steps]", "options=.*give a group"),
     (SEARCH, "model.d_ff:", "model.dff:", r"space\.model\.dff: .*did you mean model\.d_ff"),
     (SEARCH, "model.d_ff:", "training.select_by:", r"training\.select_by .*give score"),
-    (SEARCH, "[16, 32]", "[16, 32.5]", r"model\.d_ff=32\.5"),
     (SEARCH, "[16, 32]", "[16, 16]", "each once"),
-    (SEARCH, "[16, 32]", "[16]", "at least two"),
     (SEARCH, "[16, 32]", "relu", r"space\.model\.d_ff\.choices=relu: give a list"),
-    (SEARCH, "{choices: [16, 32]}", "16", r"space\.model\.d_ff is a group"),
     (SEARCH, RATE, "low: -1.0, high: 0.01", r"peak_lr=-1"),
     (SEARCH, "0.1, log", "0.1, lgo", r"unknown setting space\.optimizer\.peak_lr\.lgo: did you mean"),
     (SEARCH, "low: 1e-3, ", "", r"space\.optimizer\.peak_lr: .*low"),
-    (SEARCH, "low: 1e-3", "low: a", r"space\.optimizer\.peak_lr\.low=a"),
     (SEARCH, "low: 1e-3", "low: 0.2", "low=0.2"),
-    (SEARCH, "low: 1e-3", "low: 0.0", "low"),
     (SEARCH, "log: true", "log: true, step: 0.01", "step"),
     (SEARCH, RATE, "low: 0.0, high: 1.0, step: 0.3", "whole number of steps"),
-    (SEARCH, RATE, "low: 0, high: 1, step: 0", "step"),
     (SEARCH, "pruner: none", "pruner: medain", r"pruner\.kind=medain"),
-    (SEARCH, "pruner: none", "pruner: {kind: median, warmup: 3}", r"did you mean pruner\.warmup_steps"),
-    (SEARCH, "sampler: {startup_trials: 3}", "sampler: [3]", "sampler is a group"),
-    (SEARCH, "score: bleu", "score: blue", "score=blue"),
     (SEARCH, "seed: 1", "seed: -1", "line 11: seed=-1"),
     (SEARCH, "score: bleu", "score: loss\noptions: {}", "twice"),
     (SEARCH, SEARCH, "- tiny\n", "no settings"),
-    (SEARCH, "space:", "spaces:", "no study: give"),
     (SEARCH, "space:", "switches: {}\nspace:", "either a space, or switches"),
-    (SEARCH, "model.d_ff: {choices: [16, 32]}", "batch.accumulate: {choices: [1, 2]}\nother: {}", "other"),
     (SWITCHES, "norm_first", "norm_frist", r"norm last: .*did you mean model\.norm_first"),
-    (SWITCHES, "0.3}", "much}", r"dropout 0\.3: model\.dropout=much"),
     (SWITCHES, "search.beam_size: 2", "search.beam_size: 4", "beam 2 does not differ"),
     (SWITCHES, "search.beam_size: 2", "training.seed: 2", r"beam 2: training\.seed .*give seeds"),
-    (SWITCHES, "model.dropout: 0.3", "name: mine", r"dropout 0\.3: name is not a setting"),
     (SWITCHES, 'dropout:\n    "0.3":', "脱落:\n    多め:", "脱落 多め has the same short name"),
     (SWITCHES, '"2"', "1 (greedy)", r"beam 1 \(greedy\) has the same short name"),
-    (SWITCHES, "max_steps", "max_step", r"base: .*did you mean training\.max_steps"),
-    (SWITCHES, "seeds:", "seed:", "unknown setting seed: did you mean seeds"),
     (SWITCHES, "[1, 2]", "[1, 1]", "each seed once"),
-    (SWITCHES, "[1, 2]", "[1, -2]", "0 or more"),
-    (SWITCHES, "[1, 2]", "[]", "each seed once"),
-    (SWITCHES, "[1, 2]", "1", "seeds=1: give a list"),
     (SWITCHES, "demo", "bert_ja", "base: "),
     (SWITCHES, "last: {model.norm_first: false}", "last:", r"switches\.norm\.last"),
 ]
@@ -505,7 +485,7 @@ def test_one_process_trains_the_next_resumes_and_failures_say_why(tmp_path: Path
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_core")
-def test_an_ended_training_is_not_trained_again_and_a_mistake_is_told(tmp_path: Path) -> None:
+def test_an_ended_training_is_not_trained_again(tmp_path: Path) -> None:
     with training(tmp_path / "one") as first:
         validations = list(first.validations())
     assert [record["step"] for record in validations] == [3, 6]
@@ -513,11 +493,6 @@ def test_an_ended_training_is_not_trained_again_and_a_mistake_is_told(tmp_path: 
     with training(tmp_path / "one") as second:
         assert list(second.validations()) == validations
     assert second.output.read_text() == output
-    with (
-        training(tmp_path / "other", "--model.n_heads", "3") as failing,
-        pytest.raises(ValueError, match=r"trial-7 failed: train.py: error: .*n_heads=3.*trial-7\.log"),
-    ):
-        list(failing.validations())
 
 
 @pytest.mark.slow
@@ -729,13 +704,14 @@ def test_what_others_are_training_is_waited_for(
     assert "tiny-base-1" not in world.saved
 
 
-@pytest.mark.parametrize("error", [ValueError("no gradient"), OSError(28, "No space"), RuntimeError("no\n memory")])
-def test_a_failure_is_told_and_the_others_are_trained(ablation: Ablation, world: World, error: Exception) -> None:
-    world.events["tiny-norm-last-1", 1] = raising(error)
-    with pytest.raises(ValueError, match=r"1 of 6 trainings failed: tiny-norm-last-1: .*n?o") as caught:
+def test_failures_are_told_and_the_others_are_trained(ablation: Ablation, world: World) -> None:
+    world.events["tiny-norm-last-1", 1] = raising(OSError(28, "No space"))
+    world.events["tiny-dropout-0.3-2", 1] = raising(RuntimeError("no\n memory"))
+    with pytest.raises(
+        ValueError, match=r"2 of 6 trainings failed: .*norm-last-1: .*; .*-0.3-2: no memory"
+    ):
         ablation.train()
-    assert "\n" not in str(caught.value)
-    assert len(whose(ablation)) == 2 * 5 - 1
+    assert len(whose(ablation)) == 2 * 5 - 2
 
 
 def test_who_stops_it_begins_no_other_training(ablation: Ablation, world: World) -> None:

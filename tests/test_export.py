@@ -261,9 +261,9 @@ def test_it_looks_on_when_enough_are_found(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_what_may_not_be_said_shares_out_its_probability(tmp_path: Path) -> None:
-    model, bounds = tempted(10.0), [Bounds(0, 20)] * len(SOURCES)
-    ours = greedy_search(model, padded(SOURCES), bounds, GREEDY)
-    found = exported(model, tmp_path).search(SOURCES, bounds, GREEDY)
+    model, bounds = tempted(10.0), [Bounds(0, 20)] * 40
+    ours = greedy_search(model, padded(SOURCES[:40]), bounds, GREEDY)
+    found = exported(model, tmp_path).search(SOURCES[:40], bounds, GREEDY)
     assert best(found) == [one.ids for one in ours]
     assert all(a.score < b.score for a, (b,) in zip(ours, found, strict=True) if len(b.ids) < 19)
 
@@ -511,27 +511,6 @@ def test_a_bert_says_the_same(
     assert all(parameter.isfinite().all() for parameter in model.parameters())
 
 
-@pytest.mark.parametrize(
-    ("theirs", "ours"),
-    [
-        ({"hidden_act": "relu", "layer_norm_eps": 1e-5}, {"activation": "relu", "norm_eps": 1e-5}),
-        ({"hidden_act": "silu", "type_vocab_size": 3}, {"activation": "swish", "n_segments": 3}),
-        (
-            {"num_attention_heads": 4, "num_hidden_layers": 3, "intermediate_size": 12},
-            {"n_heads": 4, "n_layers": 3, "d_ff": 12},
-        ),
-        (
-            {"hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0.3, "max_position_embeddings": 20},
-            {"dropout": 0.0, "attention_dropout": 0.3, "max_length": 20},
-        ),
-    ],
-)
-def test_the_settings_are_those_of_its_config(tmp_path: Path, theirs: dict[str, Any], ours: dict[str, Any]) -> None:
-    folder = write(tmp_path, hugging_face.lively(transformers.BertModel, hugging_face.config(**theirs)))
-    expected = {"d_model": 16, "n_heads": 2, "d_ff": 24, "n_layers": 2, "max_length": 12} | ours
-    assert load_hugging_face_bert(folder).model.config == BertConfig(**expected)
-
-
 def test_names_of_old_and_doubled_tensors_are_known(bert: Path) -> None:
     expected = load_hugging_face_bert(bert).model.state_dict()
     tensors = load_file(bert / WEIGHTS)
@@ -555,83 +534,64 @@ def test_names_of_old_and_doubled_tensors_are_known(bert: Path) -> None:
     assert classifier.pooler.dense.weight.equal(tensors["bert.pooler.dense.weight"])
 
 
-def test_half_precision_becomes_single_and_padding_stands_where_it_stands(tmp_path: Path) -> None:
+def test_settings_words_and_precision_are_those_of_its_files(tmp_path: Path) -> None:
     pieces = [*VOCABULARY[1:5], VOCABULARY[0], *VOCABULARY[5:]]
-    folder = write(tmp_path, hugging_face.lively(transformers.BertModel, hugging_face.config(pad_token_id=4)), pieces)
+    theirs = hugging_face.config(hidden_act="silu", layer_norm_eps=1e-5, hidden_dropout_prob=0, pad_token_id=4)
+    folder = write(tmp_path, hugging_face.lively(transformers.BertModel, theirs), pieces)
     halves = {name: tensor.half() for name, tensor in load_file(folder / WEIGHTS).items()}
     loaded = load_hugging_face_bert(rewrite(folder, dict(halves)))
-    word = loaded.model.bert.embedding.weight
-    assert word.dtype == torch.float32
-    assert word.equal(halves["embeddings.word_embeddings.weight"].float())
+    sizes = {"d_model": 16, "n_heads": 2, "d_ff": 24, "n_layers": 2, "max_length": 12}
+    assert loaded.model.config == BertConfig(**sizes, activation="swish", norm_eps=1e-5, dropout=0.0)
+    assert loaded.model.bert.embedding.weight.equal(halves["embeddings.word_embeddings.weight"].float())
     assert loaded.tokenizer.pad_id == loaded.model.bert.pad_id == 4
-
-
-@pytest.mark.parametrize(
-    ("settings", "lowercase", "expected"),
-    [
+    for settings, lowercase, expected in (
         ({}, None, "old e"),
         ({"do_lower_case": False}, None, "Old é"),
-        ({"do_lower_case": True}, False, "Old é"),
         ({"do_lower_case": False}, True, "old e"),
-        ({"strip_accents": False}, None, "old é"),
-    ],
-)
-def test_case_is_what_the_tokenizers_settings_say(
-    bert: Path, settings: dict[str, Any], lowercase: bool | None, expected: str
-) -> None:
-    if settings:
-        reconfigure(bert, "tokenizer_config.json", **settings)
-    tokenizer = load_hugging_face_bert(bert, lowercase).tokenizer
-    assert tokenizer.decode(tokenizer.encode(["Old é"])) == [expected]
+        ({"do_lower_case": True, "strip_accents": False}, None, "old é"),
+    ):
+        reconfigure(folder, "tokenizer_config.json", **settings)
+        tokenizer = load_hugging_face_bert(folder, lowercase).tokenizer
+        assert tokenizer.decode(tokenizer.encode(["Old é"])) == [expected]
 
 
-_QUERY = "bert.encoder.layer.1.attention.self.query.weight"
-_VALUE = "bert.encoder.layer.0.attention.self.value.weight"
+QUERY = "bert.encoder.layer.1.attention.self.query.weight"
 
 
-@pytest.mark.parametrize(
-    ("file", "changes", "message"),
-    [
+def test_another_model_and_damaged_files_are_refused(bert: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = {file.name: file.read_bytes() for file in bert.iterdir()}
+    for file, changes, message in (
         (CONFIG, {"model_type": "roberta"}, "model_type=roberta: only bert"),
         (CONFIG, {"hidden_size": "16"}, "hidden_size=16: it must be a number"),
         (CONFIG, {"num_attention_heads": 3}, "d_model=16 does not split into n_heads=3"),
         (CONFIG, {"num_hidden_layers": 1}, r"encoder.layer.1.attention.* is not a weight of this model \(16"),
         (CONFIG, {"intermediate_size": 20}, r"intermediate.dense.weight has shape \(24, 16\), but \(20, 16\)"),
-        ("tokenizer_config.json", {"tokenizer_class": "BertJapaneseTokenizer"}, "class=BertJapaneseTokenizer"),
-        (WEIGHTS, {"classifier.weight": torch.ones(2, 16)}, "classifier.weight is not a weight"),
-        (WEIGHTS, {_QUERY: None}, "encoder.layer.1.attention.self.query.weight is missing"),
-        (WEIGHTS, {_VALUE: torch.ones(())}, r"self.value.weight has shape \(\), but \(16, 16\)"),
-        (WEIGHTS, {"cls.predictions.decoder.weight": torch.ones(VOCAB, 16)}, "is not the word embedding"),
-    ],
-)
-def test_another_model_is_refused(bert: Path, file: str, changes: dict[str, Any], message: str) -> None:
-    if file == WEIGHTS:
-        rewrite(bert, changes)
-    else:
-        reconfigure(bert, file, **changes)
-    with pytest.raises(ValueError, match=message) as refused:
-        load_hugging_face_bert(bert)
-    assert "\n" not in str(refused.value)
-
-
-def test_missing_and_damaged_files_are_named(bert: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    short = "".join(f"{piece}\n" for piece in VOCABULARY[:-1]).encode()
-    for name, content, message in (
-        (WEIGHTS, (bert / WEIGHTS).read_bytes()[:-100], "cannot be read"),
-        ("vocab.txt", b"\xff\n", "is not UTF-8"),
-        ("vocab.txt", short, r"word_embeddings.weight has shape \(23, 16\), but \(22, 16\)"),
-        ("vocab.txt", b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n", r"\[MASK\] is not among the 4 pieces"),
         (CONFIG, b"[]", CONFIG),
         (CONFIG, None, f"has no {CONFIG}: a BERT is read from"),
+        ("tokenizer_config.json", {"tokenizer_class": "BertJapaneseTokenizer"}, "class=BertJapaneseTokenizer"),
+        ("vocab.txt", b"\xff\n", "is not UTF-8"),
+        ("vocab.txt", b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n", r"\[MASK\] is not among the 4 pieces"),
+        ("vocab.txt", "\n".join(VOCABULARY[:-1]).encode(), r"shape \(23, 16\), but \(22, 16\)"),
+        (WEIGHTS, whole[WEIGHTS][:-100], "cannot be read"),
+        (WEIGHTS, {"classifier.weight": torch.ones(2, 16)}, "classifier.weight is not a weight"),
+        (WEIGHTS, {QUERY: None}, "encoder.layer.1.attention.self.query.weight is missing"),
+        (WEIGHTS, {QUERY: torch.ones(())}, r"self.query.weight has shape \(\), but \(16, 16\)"),
+        (WEIGHTS, {"cls.predictions.decoder.weight": torch.ones(VOCAB, 16)}, "is not the word embedding"),
     ):
-        whole = (bert / name).read_bytes()
-        if content is None:
-            (bert / name).unlink()
+        if changes is None:
+            (bert / file).unlink()
+        elif isinstance(changes, bytes):
+            (bert / file).write_bytes(changes)
+        elif file == WEIGHTS:
+            rewrite(bert, changes)
         else:
-            (bert / name).write_bytes(content)
-        with pytest.raises(ValueError, match=message):
+            reconfigure(bert, file, **changes)
+        with pytest.raises(ValueError, match=message) as refused:
             load_hugging_face_bert(bert)
-        (bert / name).write_bytes(whole)
+        assert "\n" not in str(refused.value)
+        (bert / "tokenizer_config.json").unlink(missing_ok=True)
+        for name, content in whole.items():
+            (bert / name).write_bytes(content)
     monkeypatch.setitem(sys.modules, "tokenizers", None)  # its import fails
     with pytest.raises(ValueError, match="`poetry install --with hugging_face`"):
         load_hugging_face_bert(bert)
@@ -781,17 +741,23 @@ def test_the_folder_says_how_it_is_used_elsewhere(
     assert command("translate.py", text, *ENGINE, output, *AS_CTRANSLATE2).out == alone
 
 
-def test_smaller_weights_are_made_and_their_size_is_told(
+def test_smaller_weights_translate_and_their_size_is_told(
     command: Command, folders: tuple[Path, Path], tmp_path: Path
 ) -> None:
     output, folder = tmp_path / "x", folders[0]
     made = command("export.py", folder.name, "--to", "ctranslate2", "--output", output, "--quantization", "int8")
-    sizes = [f"{path.stat().st_size / 1e6:.1f} MB" for path in (output / "model.bin", folder / WEIGHTS)]
-    assert all(size in made.out for size in sizes)
-    assert f"--engine ctranslate2 --run {output}\n" in made.out
+    assert all(f"{(at).stat().st_size / 1e6:.1f} MB" in made.out for at in (output / "model.bin", folder / WEIGHTS))
     assert "weights: int8." in (output / "README.md").read_text(encoding="utf-8")
     found = command("translate.py", *TEXT.src[:3], *ENGINE, output)
     assert (found.status, found.out.count("\n")) == (0, 3)
+    for options, message in (
+        ("--run a --run b", "2 runs at once: an ensemble needs --engine miyako"),
+        (f"--run {output} --precision fp16", "precision=fp16: "),
+        (f"--run {output} --engine miyako", "was exported for CTranslate2: add --engine ctranslate2"),
+        ("", "`python export.py "),
+    ):
+        words = ("translate.py", "寺", "--engine", "ctranslate2", *options.split())
+        assert message in command(*words).complaint
 
 
 def test_a_network_of_any_task_becomes_safetensors(
@@ -844,23 +810,3 @@ def test_what_cannot_be_exported_says_why_and_leaves_nothing(
     assert "`poetry install --with export`" in complaint(*to)
     assert "ctranslate2 cannot be loaded (" in command("translate.py", "寺", "--engine", "ctranslate2").complaint
     assert set(tmp_path.iterdir()) == {language, mish}
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ("--sample", "--engine ctranslate2 and --sample at once: it needs --engine miyako"),
-        ("--alternatives 2", "--engine ctranslate2 and --alternatives 2 at once"),
-        ("--alignment --format jsonl", "--engine ctranslate2 and --alignment at once"),
-        ("--run a --run b", "--engine ctranslate2 and 2 runs at once: an ensemble needs --engine miyako"),
-        ("--temperature 0.5", "--temperature 0.5 and a search at once: add --sample"),
-        ("--run EXPORTED --precision fp16", "precision=fp16: "),
-        ("--run EXPORTED --engine miyako", "was exported for CTranslate2: add --engine ctranslate2"),
-        ("", "`python export.py "),
-    ],
-)
-def test_what_the_engine_cannot_do_is_refused(
-    command: Command, folders: tuple[Path, Path], options: str, message: str
-) -> None:
-    given = [str(folders[1]) if word == "EXPORTED" else word for word in options.split()]
-    assert message in command("translate.py", "寺", "--engine", "ctranslate2", *given).complaint

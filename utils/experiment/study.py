@@ -423,29 +423,27 @@ def write_best(study: Study, path: Path) -> None:
 
 def write_trials(study: Study, path: Path) -> None:
     """Write all trials, with everything that was reported of them."""
-    trials = []
-    for trial in study.trials():
-        trials.append(
-            {
-                "number": trial.number,
-                "state": trial.state.name.lower(),
-                "score": trial.value,
-                "options": study.values(trial),
-                "minutes": trial.user_attrs.get(MINUTES),
-                "run": study.run_name(trial),
-                "by_step": dict(sorted(trial.intermediate_values.items())),
-                "why": trial.user_attrs.get(WHY),
-            }
-        )
+    trials = [
+        {
+            "number": trial.number,
+            "state": trial.state.name.lower(),
+            "score": trial.value,
+            "options": study.values(trial),
+            "minutes": trial.user_attrs.get(MINUTES),
+            "run": study.run_name(trial),
+            "by_step": dict(sorted(trial.intermediate_values.items())),
+            "why": trial.user_attrs.get(WHY),
+        }
+        for trial in study.trials()
+    ]
     found = {
         "study": study.config.name,
         "score": study.config.scored,
         "minimised": study.config.minimised,
         "best": next((trial.number for trial in study.ranked()), None),
         "importance": study.importance(),
-        "trials": trials,
     }
-    write_json(path, found)
+    write_json(path, found | {"trials": trials})
 
 
 def draw(study: Study) -> list[Path]:
