@@ -7,7 +7,7 @@ from config.reader import Text, layer_from_file, read
 from const.corpora import VERSION
 from const.path import FIGURE
 from utils.command import Namespace, Parser, needing_group, require_options_at_least, run_command
-from utils.experiment.ablation import Ablation, AblationConfig, write_page, write_rows
+from utils.experiment.ablation import Ablation, AblationConfig, write_page
 from utils.experiment.trial import stop_as_by_ctrl_c
 from utils.file import require_file
 from utils.run import own_commit, portable
@@ -53,7 +53,7 @@ Exit status: 0 on success, 2 after a mistake or failed trainings, 130 after Ctrl
         "long as a trial did unless --training.max_steps or --training.max_epochs is given",
     )
     parser.add_argument("--report", action="store_true", help="only report the results so far, without training")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="at the end, write all results as JSON")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="at the end of a search, write all trials as JSON")
     parser.add_argument(
         "--folder",
         type=Path,
@@ -88,8 +88,9 @@ def main() -> None:
     require_options_at_least(arguments, trials=0)
     require_file(arguments.best, arguments.json)
     config = load(arguments.study)
-    if isinstance(config, AblationConfig) and arguments.best is not None:
-        raise ValueError("--best is for a file with a space: an ablation has no best trial")
+    for option in ("best", "json"):
+        if isinstance(config, AblationConfig) and arguments[option] is not None:
+            raise ValueError(f"--{option} is for a file with a space: the results of an ablation are files of JSON")
     stop_as_by_ctrl_c()
     try:
         (search if isinstance(config, StudyConfig) else ablate)(config, arguments)
@@ -124,8 +125,6 @@ def ablate(config: AblationConfig, arguments: Namespace) -> None:
         ablation.train()
     command = f"python study.py {portable(arguments.study.resolve())} --report"
     print("\n".join(str(path) for path in write_page(ablation, arguments.folder, command)))
-    if arguments.json is not None:
-        write_rows(ablation, arguments.json)
 
 
 if __name__ == "__main__":

@@ -156,7 +156,7 @@ def read(config_type: type[ConfigT], layer: Layer, above: str = "", known: Seque
         ValueError: the dataclass refuses a value.
     """
     known = known or [name for name, _ in names_of(config_type, above)]
-    kinds, values = fields_of(config_type), {}
+    kinds, values = fields_of(config_type), {}  # type: ignore[arg-type]
     for name, written in layer.items():
         if name not in kinds:
             raise _unknown(above + name, written, known)

@@ -394,22 +394,6 @@ def write_page(ablation: Ablation, folder: Path, command: str) -> list[Path]:
     return [table, picture]
 
 
-def write_rows(ablation: Ablation, file: Path) -> None:
-    """Write the comparison as JSON; the results themselves have a file each."""
-    rows = [
-        {
-            "switch": row.alternative.switch,
-            "alternative": row.alternative.label,
-            _MAIN: row.values(),
-            "difference": row.difference,
-            "margin": row.margin,
-            "verdict": row.verdict if row.alternative.switch else None,
-        }
-        for row in ablation.rows()
-    ]
-    write_json(file, {"ablation": ablation.config.name, "rows": rows})
-
-
 def draw(rows: Sequence[Row], name: str, picture: Path) -> None:
     """Draw the base as a line, and each alternative as a dot per seed with a mark for the mean, as a PNG."""
     base = rows[0]

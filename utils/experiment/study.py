@@ -251,16 +251,6 @@ class Study:
         sign = 1 if self.config.minimised else -1
         return sorted(self.trials(TrialState.COMPLETE), key=lambda trial: sign * (trial.value or 0.0))
 
-    def importance(self) -> dict[str, float]:
-        """Return how much each option matters for being among the best, by PED-ANOVA (Watanabe et al. 2023).
-
-        Empty with fewer than two complete trials per option.
-        """
-        if len(self.trials(TrialState.COMPLETE)) < 2 * len(self.config.space):
-            return {}
-        evaluator = optuna.importance.PedAnovaImportanceEvaluator()
-        return optuna.importance.get_param_importances(self.optuna, evaluator=evaluator)
-
     def values(self, trial: FrozenTrial | Trial) -> dict[str, Any]:
         """Return the settings that a trial has drawn, of their own types, in the order of the study file."""
         kinds, drawn = dict(names_of(type(self.config.base))), trial.params
@@ -389,7 +379,7 @@ def trial_line(study: Study, trial: FrozenTrial) -> str:
 
 
 def summary(study: Study) -> list[str]:
-    """Return lines: number of trials, table of the best, importance of the options, how to train with the best."""
+    """Return lines: number of trials, table of the best, how to train with the best."""
     states = [trial.state for trial in study.trials()]
     counts = {state: states.count(state) for state in (*FINISHED, TrialState.FAIL, TrialState.RUNNING)}
     told = ", ".join(f"{n} {state.name.lower()}" for state, n in counts.items() if n)
@@ -402,9 +392,6 @@ def summary(study: Study) -> list[str]:
         values, minutes = study.values(trial).values(), trial.user_attrs[MINUTES]
         rows.append([str(trial.number), shown_score(study, trial.value), *map(_shown, values), f"{minutes:.1f}"])
     lines += ["", *aligned(rows, "r" * len(rows[0]))]
-    if importance := study.importance():
-        shares = (f"{option} {share:.0%}" for option, share in importance.items())
-        lines += ["", f"importance for being among the best: {', '.join(shares)}"]
     arguments = study.config.arguments(study.values(best[0]))
     return [
         *lines,
@@ -441,28 +428,28 @@ def write_trials(study: Study, path: Path) -> None:
         "score": study.config.scored,
         "minimised": study.config.minimised,
         "best": next((trial.number for trial in study.ranked()), None),
-        "importance": study.importance(),
     }
     write_json(path, found | {"trials": trials})
 
 
 def draw(study: Study) -> list[Path]:
-    """Draw scores by trial, scores by update and, if known, importances, by Optuna's own plots; return the PNGs."""
-    name = SCORES.get(study.config.scored, study.config.scored)
-    kinds: dict[str, Callable[..., Any]] = {
-        "history": partial(plots.plot_optimization_history, target_name=name),
-        "curves": plots.plot_intermediate_values,
-    }
-    if study.importance():
-        evaluator = optuna.importance.PedAnovaImportanceEvaluator()
-        kinds["importance"] = partial(plots.plot_param_importances, evaluator=evaluator, target_name=name)
-    pictures = []
-    for kind, plot in kinds.items() if study.ranked() else ():
-        pictures.append(study.folder / f"{kind}.png")
-        with plt.rc_context(), warnings.catch_warnings():
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+    """Draw scores by trial, scores by update and, once there are enough, importances, by Optuna's own plots, as PNGs.
+
+    How much an option matters for being among the best is estimated by PED-ANOVA (Watanabe et al. 2023).
+    """
+    name, n_complete = SCORES.get(study.config.scored, study.config.scored), len(study.ranked())
+    kinds: dict[str, Callable[..., Any]] = {}
+    if n_complete:
+        kinds["history"] = partial(plots.plot_optimization_history, target_name=name)
+        kinds["curves"] = plots.plot_intermediate_values
+    with plt.rc_context(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        if n_complete >= 2 * len(study.config.space):
+            evaluator = optuna.importance.PedAnovaImportanceEvaluator()
+            kinds["importance"] = partial(plots.plot_param_importances, evaluator=evaluator, target_name=name)
+        for kind, plot in kinds.items():
             figure = plot(study.optuna).figure
-            with atomic_file(pictures[-1]) as draft:
+            with atomic_file(study.folder / f"{kind}.png") as draft:
                 figure.savefig(draft, format="png", bbox_inches="tight")
             plt.close(figure)
-    return pictures
+    return [study.folder / f"{kind}.png" for kind in kinds]
