@@ -16,7 +16,7 @@ from utils.command import Namespace, Parser, run_command
 from utils.config import TranslationConfig
 from utils.dataset.text import decoded_lines
 from utils.device import keep_freed_memory, pick_device
-from utils.export.translator_settings import TranslatorSettings, require_ctranslate2
+from utils.export import EXPORTED
 from utils.file import atomic_file
 from utils.run import CONFIG, build_translator, find_run, load_run
 from utils.search.inspection import Inspector
@@ -160,7 +160,7 @@ def main() -> None:
 def load(arguments: Namespace, folders: Sequence[Path]) -> tuple[str, Inspector, bool]:
     """Return a title, what translates and inspects, and whether it learned from tokenized text; draw the attention."""
     for folder in folders:
-        if TranslatorSettings.are_in(folder):
+        if (folder / EXPORTED).is_file():
             raise ValueError(f"{folder} was exported for CTranslate2: add --engine ctranslate2")
     own = TranslationConfig.load(folders[0] / CONFIG)
     search = search_config(own.search, arguments, arguments.n_best)
@@ -181,10 +181,9 @@ def load(arguments: Namespace, folders: Sequence[Path]) -> tuple[str, Inspector,
 
 def load_exported(arguments: Namespace, folder: Path) -> tuple[str, Inspector, bool]:
     """Return the same for CTranslate2 and an exported run."""
-    require_ctranslate2()
     from utils.export import ctranslate2
 
-    settings = TranslatorSettings.load(folder)
+    settings = ctranslate2.TranslatorSettings.load(folder)
     search, device = search_config(settings.search, arguments, arguments.n_best), pick_device(arguments.device)
     translator = ctranslate2.load_exported(folder, device, search, arguments.precision, arguments.minimum_bayes_risk)
     title = f"{settings.name}, CTranslate2: {settings.src_lang} → {settings.tgt_lang}"

@@ -196,6 +196,8 @@ def _cleared_files(file: Layer, typed: Layer, is_new: bool) -> Layer:
 
 def as_text(value: Any) -> str:
     """Return a value as written on the command line: `0.1`, `true`, `null`, `[1, 2]`, and strings unchanged."""
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(as_text, value))}]"
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 

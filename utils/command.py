@@ -221,12 +221,13 @@ def bar(share: float, length: int = 24) -> str:
 
 
 def page_template(file: Path) -> Template:
-    """Load the template of a web page, which escapes the values it is given, and fails if one is missing."""
+    """Load a template that raises an error if a value is missing; one of HTML escapes what it is given."""
     environment = Environment(
         loader=FileSystemLoader(file.parent),
-        autoescape=True,
+        autoescape=file.suffix == ".html",
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
     return environment.get_template(file.name)
