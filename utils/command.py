@@ -10,15 +10,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from tqdm import tqdm
 
 from config.reader import near_name
 from const.path import ROOT
-from utils.device import is_out_of_memory
 from utils.file import from_here
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 # What all commands share: one-line errors that name the remedy, exit statuses that a shell understands.
 
@@ -166,6 +167,8 @@ def run_command(program: str, main: Callable[[], None]) -> NoReturn:
             raise
         fail(program, " ".join(str(error).split()))
     except (MemoryError, RuntimeError) as error:
+        from utils.device import is_out_of_memory  # with torch, which takes seconds to import, as --help need not
+
         if sys.flags.dev_mode or not is_out_of_memory(error):
             raise
         said = next(iter(str(error).splitlines()), type(error).__name__)
@@ -248,8 +251,10 @@ def bar(share: float, length: int = 24) -> str:
 # Single-file web pages from templates.
 
 
-def page_template(file: Path) -> Template:
+def page_template(file: Path) -> "Template":
     """Load a template that escapes the values it is given, and raises an error if one is missing."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
     environment = Environment(
         loader=FileSystemLoader(file.parent),
         autoescape=True,
