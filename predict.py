@@ -18,7 +18,7 @@ from utils.task.bert import MaskFiller
 from utils.task.classification import classify, confusion, labelled_batches, summary
 from utils.task.language import Remembered, continuations, draw_memory, perplexity_by_memory
 from utils.terminal.input import ask_for_lines
-from utils.terminal.option import SAMPLING, add_sampling_options, changed_by
+from utils.terminal.option import SAMPLING, add_settings, changed_by
 from utils.visualize.run_title import distinct_names
 
 
@@ -126,7 +126,7 @@ def add_generate_options(parser: Parser) -> None:
     parser.add_argument("--run", type=Path, help="run of a language model (default: the one trained last)")
     parser.add_argument("--tokens", type=int, default=60, metavar="N", help="most tokens after the prompt")
     parser.add_argument("--sentences", type=int, default=1, metavar="N", help="stop after this many sentence ends")
-    add_sampling_options(parser, "number of continuations, one per line (default: 1)")
+    add_settings(parser, SamplingConfig, samples="number of continuations, one per line")
     parser.add_argument("--greedy", action="store_true", help="do not sample: always generate the likeliest token")
     parser.add_argument(
         "--memory_length", type=int, metavar="M", help="positions to remember (default: as far back as in training)"

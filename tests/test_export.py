@@ -655,7 +655,8 @@ def command(folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, capsys:
 
     def run_it(program: str, *arguments: str | Path, stdin: str = "") -> Outcome:
         verb = {"export.py": export, "translate.py": translate}[program]
-        monkeypatch.setattr(verb, "find_run", partial(find_run, root=folders[0].parent))
+        for place in (export, sys.modules["utils.run"]):  # translate.py imports it only when it is needed
+            monkeypatch.setattr(place, "find_run", partial(find_run, root=folders[0].parent))
         monkeypatch.setattr(sys, "argv", [program, *map(str, arguments)])
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode()), encoding="utf-8"))
         return outcome(program, verb.main, capsys)

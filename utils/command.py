@@ -10,15 +10,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from tqdm import tqdm
 
 from config.reader import near_name
 from const.path import ROOT
-from utils.device import is_out_of_memory
 from utils.file import from_here
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 INTERRUPTED, TERMINATED = 130, 143  # 128 + SIGINT, 128 + SIGTERM, as shells count them
 
@@ -156,6 +157,8 @@ def run_command(program: str, main: Callable[[], None]) -> NoReturn:
             raise
         fail(program, " ".join(str(error).split()))
     except (MemoryError, RuntimeError) as error:
+        from utils.device import is_out_of_memory  # with torch, which takes seconds to import, as --help need not
+
         if sys.flags.dev_mode or not is_out_of_memory(error):
             raise
         said = next(iter(str(error).splitlines()), type(error).__name__)
@@ -220,8 +223,10 @@ def bar(share: float, length: int = 24) -> str:
     return "#" * (max(1, round(share * length)) if share > 0 else 0)
 
 
-def page_template(file: Path) -> Template:
+def page_template(file: Path) -> "Template":
     """Load a template that raises an error if a value is missing; one of HTML escapes what it is given."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
     environment = Environment(
         loader=FileSystemLoader(file.parent),
         autoescape=file.suffix == ".html",
