@@ -13,13 +13,12 @@ from utils.config import ClassificationConfig, LanguageConfig, MaskedLanguageCon
 from utils.dataset.text import decoded_lines
 from utils.device import keep_freed_memory, pick_device
 from utils.file import require_file, write_json
-from utils.run import find_run, load_classifier, load_language_model
+from utils.run import distinct_names, find_run, load_classifier, load_language_model
 from utils.task.bert import MaskFiller
 from utils.task.classification import classify, confusion, labelled_batches, summary
 from utils.task.language import Remembered, continuations, draw_memory, perplexity_by_memory
 from utils.terminal.input import ask_for_lines
 from utils.terminal.option import SAMPLING, add_settings, changed_by
-from utils.visualize.run_title import distinct_names
 
 
 class Verb(NamedTuple):

@@ -18,7 +18,7 @@ from bench.serve import served
 from const.token import EOS
 from tests.served import Scribe, line_translator, route, serving, translator
 from tests.tiny import TEXT
-from tests.utils.visualize.recorded import HOSTILE, HOSTILE_PAIR, PAIR, recorded
+from tests.samples import HOSTILE, HOSTILE_PAIR, PAIR, recorded
 from utils.command import run_command
 from utils.run import find_run
 from utils.search.inspection import AttentionMap

@@ -20,7 +20,7 @@ from utils.dataset.monolingual import prepare_monolingual
 from utils.dataset.stream import SegmentBatch, StreamSampler
 from utils.device import autocast
 from utils.evaluation.judge import WordPerplexity
-from utils.run import TrainedLanguageModel
+from utils.run import TrainedLanguageModel, titles
 from utils.search.constraint import next_log_probs
 from utils.search.sampling import candidates, inverse_cdf, uniform
 from utils.task.task import Say, Trained, score_best
@@ -28,7 +28,6 @@ from utils.text.tokenizer import TokenizerPair, load_tokenizers
 from utils.training.loss import Loss, RecurrentObjective, mean_loss
 from utils.training.report import Validate, perplexity
 from utils.visualize.curve import sheet
-from utils.visualize.run_title import titles
 
 
 class LanguageTask:

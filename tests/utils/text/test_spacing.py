@@ -1,4 +1,4 @@
-from tests.utils.evaluation.texts import ENGLISH, JAPANESE, TOKENIZED
+from tests.samples import ENGLISH, JAPANESE, TOKENIZED
 from utils.text.language import looks_tokenized, looks_untokenized
 
 
