@@ -16,8 +16,8 @@ from models.transformer import Transformer
 from tests.test_resume import BERT, documents
 from tests.test_resume import VOCAB as BERT_VOCAB
 from tests.tiny import MODEL, lively, tokenizers
-from utils.dataset.batch import Batch, padded
-from utils.dataset.masked import MaskedBatch, MaskedSampler
+from utils.dataset.batch import Batch, BucketSampler, padded
+from utils.dataset.masked import MaskedBatch, MaskedText, masked_examples
 from utils.training import loss as module
 from utils.training.loss import (
     MaskedLanguageObjective,
@@ -281,7 +281,8 @@ def bert() -> BertForPreTraining:
 
 
 def masked(next_sentence: bool = True) -> MaskedBatch:
-    return MaskedSampler(documents(), tokenizers().src, MaskingConfig(next_sentence=next_sentence), 200).epoch(0)[0]
+    text = MaskedText(documents(), tokenizers().src, MaskingConfig(next_sentence=next_sentence))
+    return BucketSampler(text, 200, examples=masked_examples).epoch(0)[0]
 
 
 @pytest.mark.parametrize("training", [True, False])

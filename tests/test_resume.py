@@ -25,8 +25,8 @@ from tests.tiny import MODEL, tokenizers
 from train import Trainer
 from utils.dataset.batch import BucketSampler
 from utils.dataset.ids import TokenArray
-from utils.dataset.labelled import LabelledSampler, LabelledText
-from utils.dataset.masked import MaskedSampler
+from utils.dataset.labelled import LabelledText, labelled_examples
+from utils.dataset.masked import MaskedText, masked_examples
 from utils.dataset.monolingual import Document, DocumentTokens
 from utils.dataset.stream import StreamSampler
 from utils.training.checkpoint import (
@@ -86,7 +86,9 @@ def bert(dropout: float) -> Case:
     return Case(
         lambda: BertForPreTraining(config, VOCAB + 1),
         MaskedLanguageObjective(),
-        lambda: MaskedSampler(documents(), tokenizers().src, MaskingConfig(), 80, 24, seed=3),
+        lambda: BucketSampler(
+            MaskedText(documents(), tokenizers().src, MaskingConfig()), 80, 24, seed=3, examples=masked_examples
+        ),
     )
 
 
@@ -105,7 +107,7 @@ def classifier(dropout: float) -> Case:
     return Case(
         lambda: BertClassifier(config, VOCAB + 1, 3),
         ClassificationObjective(),
-        lambda: LabelledSampler(text, 60, seed=3),
+        lambda: BucketSampler(text, 60, seed=3, examples=labelled_examples),
     )
 
 

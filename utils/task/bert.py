@@ -10,7 +10,9 @@ from const.token import BOS_ID, EOS_ID, SPECIAL_TOKENS, UNK_ID
 from models.bert import BertForPreTraining
 from utils.command import aligned
 from utils.config import MaskedLanguageConfig
-from utils.dataset.masked import MaskedBatch, MaskedSampler
+from utils.dataset.batch import BucketSampler
+from utils.dataset.corpus import facts
+from utils.dataset.masked import MaskedBatch, MaskedText, masked_examples
 from utils.dataset.monolingual import prepare_monolingual
 from utils.evaluation.judge import MaskedAccuracy
 from utils.export.hugging_face import load_hugging_face_bert
@@ -52,15 +54,14 @@ class MaskedLanguageTask:
         self.fingerprint = corpus.fingerprint()
         self.sizes = {"source": len(tokenizer)}
         self.sampler, self._dev, self._test = (
-            MaskedSampler(
-                corpus.tokens(split, tokenizer, say),
-                tokenizer,
-                config.masking,
+            BucketSampler(
+                MaskedText(corpus.tokens(split, tokenizer, say), tokenizer, config.masking),
                 batch.tokens_per_batch,
                 batch.max_tokens,
                 config.training.seed if split == "train" else _HELD_OUT_SEED,
                 batch.length_multiple,
                 batch.sentences_per_batch,
+                masked_examples,
             )
             for split in ("train", "dev", "test")
         )
@@ -82,7 +83,7 @@ class MaskedLanguageTask:
         test = self._test.all()
         validate = MaskedAccuracy(trained.net, test, self.vocabulary.src, n_samples=5)
         text = f"{self.corpus.name} {self.corpus.language}"
-        about = {"task": self.config.task, "text": text}
+        about = {"task": self.config.task, "text": text, **facts(self.fingerprint, self.corpus.rebuilt)}
         for sample in score_best(trained, folder, self.config, about, test, validate, say).samples:
             say("".join(f"\n  {line}" for line in sample.lines()))
         say(f'\nFill in with it: python predict.py fill-mask --run {folder} "TEXT WITH A [MASK]"')

@@ -12,8 +12,9 @@ from torch import Tensor
 from const.token import BOS_ID, EOS_ID
 from models.bert import BertClassifier
 from utils.config import ClassificationConfig
+from utils.dataset.batch import BucketSampler
 from utils.dataset.ids import TokenArray, cached_tokenizer
-from utils.dataset.labelled import LabelledBatch, LabelledSampler, LabelledText, LabelNames, fingerprint, text_pairs
+from utils.dataset.labelled import LabelledBatch, LabelledText, LabelNames, fingerprint, labelled_examples, text_pairs
 from utils.dataset.text import read_lines
 from utils.evaluation.judge import ClassAccuracy
 from utils.run import Labelling, TrainedClassifier, load_bert, pretrained_shape
@@ -59,13 +60,14 @@ class ClassificationTask:
         self.fingerprint = fingerprint(config.data)
         self.sizes = {"source": len(self.vocabulary.tokenizer), "labels": len(self.vocabulary.labels)}
         self.sampler, self._dev, self._test = (
-            LabelledSampler(
+            BucketSampler(
                 LabelledText.cached(text, labels, self.vocabulary.labels, self.vocabulary.tokenizer, say),
                 batch.tokens_per_batch,
                 batch.max_tokens,
                 config.training.seed,
                 batch.length_multiple,
                 batch.sentences_per_batch,
+                labelled_examples,
             )
             for text, labels in files
         )
@@ -89,7 +91,7 @@ class ClassificationTask:
         """Score the best weights on the test text by accuracy."""
         test = self._test.all()
         text = f"{self.config.data.text.parent.name}, {len(self.vocabulary.labels)} labels"
-        about = {"task": self.config.task, "text": text}
+        about = {"task": self.config.task, "text": text, "fingerprint": self.fingerprint}
         score_best(trained, folder, self.config, about, test, ClassAccuracy(trained.net, test), say)
         say(f'\nClassify with it: python predict.py classify --run {folder} "TEXT"')
 
@@ -123,7 +125,8 @@ def labelled_batches(classifier: TrainedClassifier, texts: Path, labels: Path) -
     if len(lines) != len(numbers):
         raise ValueError(f"{texts} has {len(lines):,} lines but {labels} has {len(numbers):,}: give a label for each")
     read = LabelledText(TokenArray.of(tokenizer.encode(lines), len(tokenizer)), numbers)
-    return LabelledSampler(read, config.batch.tokens_per_batch, config.batch.max_tokens).all()
+    batch = config.batch
+    return BucketSampler(read, batch.tokens_per_batch, batch.max_tokens, examples=labelled_examples).all()
 
 
 @torch.inference_mode()

@@ -15,7 +15,7 @@ from const.path import CORPUS
 from const.token import BOS_ID, EOS_ID
 from models.transformer_xl import Memory, TransformerXL
 from utils.config import LanguageConfig
-from utils.dataset.corpus import Split
+from utils.dataset.corpus import Split, facts
 from utils.dataset.monolingual import prepare_monolingual
 from utils.dataset.stream import SegmentBatch, StreamSampler
 from utils.device import autocast
@@ -71,7 +71,7 @@ class LanguageTask:
         """Score the best weights on the test text by word perplexity."""
         test, validate = self._validation("test", self._test)
         text = f"{self.corpus.name} {self.corpus.language}"
-        about = {"task": self.config.task, "text": text}
+        about = {"task": self.config.task, "text": text, **facts(self.fingerprint, self.corpus.rebuilt)}
         score_best(trained, folder, self.config, about, test, validate, say)
         say(f'\nContinue a text with it: python predict.py generate --run {folder} "TEXT"')
 

@@ -13,7 +13,7 @@ from const.token import EOS
 from utils.command import typed_command
 from utils.config import AnyConfig, ClassificationConfig, LanguageConfig, MaskedLanguageConfig, TranslationConfig
 from utils.dataset.batch import AnyBatch, AnyEpoch, Sampler
-from utils.dataset.corpus import Corpus
+from utils.dataset.corpus import Corpus, facts
 from utils.dataset.text import read_parallel
 from utils.device import product_dtype
 from utils.evaluation.judge import Validator
@@ -150,6 +150,7 @@ def score_translator(trained: Trained, run: Run, corpus: Corpus, test: Sequence[
     about = {
         "corpus": corpus.name,
         "direction": f"{corpus.src_lang}-{corpus.tgt_lang}",
+        **facts(corpus.fingerprint(), corpus.rebuilt),
         "beam": config.search.beam_size,
     }
     scores = score_best(trained, folder, config, about, test, validator, log)

@@ -13,10 +13,9 @@ from utils.dataset.corpus import (
     Corpus,
     cached_tokenizers,
     cached_tokens,
+    check_own_text,
     prepare_corpus,
     refuse_other_languages,
-    refuse_swapped,
-    remark_on_tokens,
     training_tokens,
 )
 from utils.dataset.text import read_parallel
@@ -68,8 +67,7 @@ class TranslationTask:
         self.objective = build_objective(plan.label_smoothing, plan.r_drop)
         refuse_other_languages(config.data)
         self.corpus = prepare_corpus(config.data)
-        refuse_swapped(config.data, self.corpus)
-        remark_on_tokens(config.data, self.corpus, say)
+        check_own_text(config.data, self.corpus, say)
         if source is not None:
             self.vocabulary = load_tokenizers(source)
             if config.tokenizer.tag:
