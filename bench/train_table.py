@@ -7,7 +7,7 @@ from bench.results import rewrite_pages
 from bench.train import OURS
 from const.path import FIGURE
 from utils.file import read_json
-from utils.training.rehearsal import RANGES
+from utils.training.dry_run import RANGES
 
 FOLDER = FIGURE / "bench"
 

@@ -22,7 +22,7 @@ from const.token import PAD_ID
 from tests.tiny import sources
 from utils.dataset.batch import Batch, BucketSampler
 from utils.dataset.ids import TokenArray, TokenPairs
-from utils.training.rehearsal import RANGES
+from utils.training.dry_run import RANGES
 
 CONFIG = TransformerConfig(d_model=16, n_heads=2, d_ff=32, n_encoder_layers=1, n_decoder_layers=1)
 VOCAB = 24
