@@ -236,13 +236,17 @@ def loaded(store: CheckpointStore) -> tuple[int, list[str]]:
     return found["step"], said
 
 
-@pytest.mark.parametrize("keep_last", [1, 2, 3])
-def test_the_newest_stay(folder: Path, keep_last: int) -> None:
-    store = CheckpointStore(folder, keep_last)
+def test_the_newest_stay_and_other_files_are_left_alone(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    others = ["notes.txt", "step-00000009 (copy).pt", "step-3.safetensors"]
+    for name in others:
+        (folder / name).touch()
+    with pytest.raises(ValueError, match="has not saved one yet; start it again"):
+        CheckpointStore(folder, 2).load(CPU, print)
     for step in (5, 10, 15, 99_999_999, 123_456_789):
-        store.save(at_step(step), step)
-        assert loaded(CheckpointStore(folder, keep_last)) == (step, [])
-    assert names(folder) == sorted(["step-00000015.pt", "step-99999999.pt", "step-123456789.pt"][-keep_last:])
+        filled(folder, step, keep_last=2)
+        assert loaded(CheckpointStore(folder, 2)) == (step, [])
+    assert names(folder) == sorted(["step-99999999.pt", "step-123456789.pt", *others])
 
 
 def test_damaged_ones_are_passed_over_with_a_line_each(folder: Path) -> None:
@@ -261,39 +265,20 @@ def test_damaged_ones_are_passed_over_with_a_line_each(folder: Path) -> None:
         CheckpointStore(folder, 9).load(CPU, pytest.fail)
 
 
-def test_the_one_that_was_gone_on_from_stays_until_two_good_ones_are_there(folder: Path) -> None:
+def test_the_one_that_was_resumed_from_stays_until_two_good_ones_are_there(folder: Path) -> None:
     """A damaged one does not count, though its number is higher."""
     filled(folder, 10, 20)
     damage(folder, 20)
-    store = CheckpointStore(folder, 2)
-    assert loaded(store)[0] == 10
+    store, single = CheckpointStore(folder, 2), CheckpointStore(folder, 1)
+    assert loaded(store)[0] == loaded(single)[0] == 10
     store.save(at_step(15), 15)
     assert names(folder) == ["step-00000010.pt", "step-00000015.pt"]
     store.save(at_step(20), 20)
     assert names(folder) == ["step-00000015.pt", "step-00000020.pt"]
-    assert loaded(CheckpointStore(folder, 2)) == (20, [])
-
-
-def test_what_was_just_saved_stays_whatever_is_beside_it(folder: Path) -> None:
-    filled(folder, 10, 20)
-    damage(folder, 20)
-    store = CheckpointStore(folder, 1)
-    assert loaded(store)[0] == 10
-    store.save(at_step(20), 20)  # the same name as the damaged one
+    single.save(at_step(20), 20)  # the same name as the damaged one
     assert names(folder) == ["step-00000020.pt"]
-    store.save(at_step(3), 3)
+    single.save(at_step(3), 3)  # what was just saved stays whatever is beside it
     assert names(folder) == ["step-00000003.pt", "step-00000020.pt"]
-
-
-def test_files_that_are_no_checkpoints_are_left_alone(folder: Path) -> None:
-    folder.mkdir(parents=True)
-    others = ["notes.txt", "step-00000009 (copy).pt", "step-3.safetensors"]
-    for name in others:
-        (folder / name).touch()
-    with pytest.raises(ValueError, match="has not saved one yet; start it again"):
-        CheckpointStore(folder, 2).load(CPU, print)
-    assert loaded(filled(folder, 1, keep_last=1)) == (1, [])
-    assert names(folder) == sorted(["step-00000001.pt", *others])
 
 
 def save_for_ever(folder: Path, step: int, begun: Event) -> None:
@@ -470,43 +455,27 @@ def test_the_best_and_the_last_stay(tmp_path: Path, keep_best: int, keep_last: i
     assert [int(kept.stem[5:]) for kept in store.last()] == [10, 20, 30, 40, 50][max(0, 5 - keep_last) :]
 
 
-@pytest.mark.parametrize(
-    ("scores", "left"),
-    [((math.nan, -2.0), 20), ((-2.0, math.nan), 10), ((math.nan, -1e300, math.nan, math.nan), 20)],
-)
-def test_a_score_that_is_no_number_takes_no_place_from_one(
-    tmp_path: Path, scores: tuple[float, ...], left: int
-) -> None:
-    after(tmp_path, 1, 0, [(10 * i, score) for i, score in enumerate(scores, 1)])
-    assert steps(tmp_path) == [left]
-
-
-@pytest.mark.parametrize("n", [0, 2, 4])
-def test_which_are_best_survives_a_new_start(tmp_path: Path, n: int) -> None:
-    after(tmp_path, 2, 1, COURSE[:n])
-    store = WeightStore(tmp_path, 2, 1, COURSE[n - 1][0] if n else 0)
-    for step, score in COURSE[n:]:
-        store.save(weights(step), step, score)
-    assert steps(tmp_path) == [20, 40, 50]
+def test_a_damaged_file_and_a_score_that_is_no_number_are_never_the_best(tmp_path: Path) -> None:
+    for i, (scores, left) in enumerate((((math.nan, -2.0), 20), ((-2.0, math.nan), 10), ((math.nan, -1e300), 20))):
+        after(tmp_path / str(i), 1, 0, [(10, scores[0]), (20, scores[1])])
+        assert steps(tmp_path / str(i)) == [left]
+    store = after(tmp_path / "damaged", 2, 0)
+    (tmp_path / "damaged" / "step-00000020.safetensors").write_bytes(b"")
+    store.save(weights(60), 60, 1.5)
+    assert steps(tmp_path / "damaged") == [40, 60]
 
 
 def test_weights_of_steps_that_were_lost_go_and_a_repeated_validation_replaces_itself(tmp_path: Path) -> None:
     after(tmp_path, 9, 0)
-    WeightStore(tmp_path, 9, 0, 30)
+    store = WeightStore(tmp_path, 1, 1, 30)
     assert steps(tmp_path) == [10, 20, 30]
-    store = after(tmp_path, 1, 1)
+    for step, score in COURSE[3:]:  # which are the best survives a new start
+        store.save(weights(step), step, score)
     store.save(weights(8), 50, 1.0)
     assert steps(tmp_path) == [20, 50]
     assert equal(read_weights(tmp_path / "step-00000050.safetensors"), weights(8))
     store.save(weights(7), 20, 0.5)  # once the best
     assert steps(tmp_path) == [50]
-
-
-def test_a_damaged_file_is_never_the_best(tmp_path: Path) -> None:
-    store = after(tmp_path, 2, 0)
-    (tmp_path / "step-00000020.safetensors").write_bytes(b"")
-    store.save(weights(60), 60, 1.5)
-    assert steps(tmp_path) == [40, 60]
 
 
 # a validation is saved

@@ -62,7 +62,6 @@ from utils.run import (
     TrainedClassifier,
     TrainedLanguageModel,
     create_run,
-    load_bert,
     load_classifier,
     load_language_model,
     load_run,
@@ -74,7 +73,7 @@ from utils.task.classification import ClassificationTask, classify, confusion, l
 from utils.task.language import LanguageTask, continuations, generate, perplexity_by_memory
 from utils.task.task import write_scores
 from utils.task.translation import TranslationTask
-from utils.text.tokenizer import Tokenizer, load_tokenizers, train_tokenizer
+from utils.text.tokenizer import Tokenizer, train_tokenizer
 from utils.training.checkpoint import write_weights
 from utils.training.loss import TranslationObjective, mean_loss
 from utils.training.plan import Progress
@@ -183,14 +182,16 @@ def test_the_text_is_filled_in_with_the_best(reader: MaskFiller) -> None:
     reader = other(reader, tokenizers().tgt)
     net = BertForPreTraining(BERT, reader.mask + 1).eval()
     lively(net)
-    ids = reader.ids(f"There {MASK} a {MASK}")
-    found = fill_in(net, ids, reader.mask, 3, reader.silent)
-    best = [row[0].token for row in found]
-    places = [i for i, token in enumerate(ids) if token == reader.mask]
-    whole = [best[places.index(i)] if i in places else token for i, token in enumerate(ids)]
-    assert reader.filled(ids, found) == reader.tokenizer.decode([whole])[0]
-    assert reader.filled(ids, found).startswith("There")
-    assert MASK not in reader.filled(ids, found)
+    reader = reader._replace(net=net, space=None)
+    text = f"There {MASK} a {MASK}"
+    ids = reader.ids(text)
+    best = iter([row[0].token for row in fill_in(net, ids, reader.mask, 3, reader.silent)])
+    whole = [next(best) if token == reader.mask else token for token in ids]
+    filled, *table = reader.answer(text, 3).splitlines()
+    assert filled == reader.tokenizer.decode([whole])[0]
+    assert filled.startswith("There")
+    assert MASK not in filled
+    assert len(table) == 3
 
 
 PIECES = ["[PAD]", "[UNK]", "[MASK]", "[SEP]", "[CLS]", "kyoto", "is", "old", "##er", "a", "city", "京", "都", "は"]
@@ -497,17 +498,6 @@ def test_what_is_learned_from_what_chooses_and_what_is_scored_are_three_texts(
             n_words = 4 * (len(WORDS[f"{split}_"].split()) + 1)
             n_tokens = sum(batch.target_tokens for batch in batches)
             assert validate(1.0).scores["word_ppl"] == pytest.approx(math.exp(n_tokens / n_words))
-
-
-def test_a_classifier_begins_with_the_pooler_of_its_bert_too(root: Path) -> None:
-    folder = bert_run(root / "runs")
-    config = classifier(root)
-    net = ClassificationTask(replace(config, model=replace(config.model, init_encoder=folder)), None, print).build()
-    theirs = load_bert(folder).net
-    for name in ("bert", "pooler"):
-        ours = getattr(net, name).state_dict()
-        assert all(weight.equal(ours[key]) for key, weight in getattr(theirs, name).state_dict().items())
-    assert len(load_tokenizers(folder).src) + 1 == len(net.bert.embedding.weight)
 
 
 def shortened(config: Any, **model: Any) -> Any:

@@ -20,6 +20,7 @@ import torch
 import yaml
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch import nn
 
 import train
 from config.data import DataConfig, LabelledConfig, MonolingualConfig
@@ -27,7 +28,6 @@ from config.training import OptimizerConfig
 from const.corpora import CORPORA
 from const.path import ROOT
 from evaluate import build_parser as evaluate_parser
-from models.bert import Bert
 from models.transformer import Transformer
 from serve import build_parser as serve_parser
 from tests.test_resume import timeless
@@ -573,7 +573,7 @@ def test_what_was_trained_is_read_again_and_the_newest_of_a_task_is_found(home: 
     assert newest_run("model.safetensors", home / "pickles", LanguageConfig) == run(home, "xl")
 
 
-def same_bert(ours: Bert | None, theirs: Bert) -> None:
+def same_weights(ours: nn.Module | None, theirs: nn.Module) -> None:
     assert ours is not None
     for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=1e-9)
@@ -581,9 +581,11 @@ def same_bert(ours: Bert | None, theirs: Bert) -> None:
 
 def test_a_classifier_and_a_translator_begin_with_the_bert_and_its_vocabulary(home: Path) -> None:
     pretrained = load_bert(run(home, "bert"))
-    same_bert(load_classifier(run(home, "kinds")).net.bert, pretrained.net.bert)
+    classifier = load_classifier(run(home, "kinds")).net
+    same_weights(classifier.bert, pretrained.net.bert)
+    same_weights(classifier.pooler, pretrained.net.pooler)
     translator = load_run(run(home, "translator"), CPU)
-    same_bert(translator.model.bert, pretrained.net.bert)
+    same_weights(translator.model.bert, pretrained.net.bert)
     words = pretrained.tokenizer.tokens(range(len(pretrained.tokenizer)))
     for folder in (run(home, "kinds"), run(home, "translator")):
         tokenizer = load_tokenizers(folder).src
@@ -597,4 +599,4 @@ def test_a_classifier_and_a_translator_begin_with_the_bert_and_its_vocabulary(ho
     assert "src_embedding.embedding.weight" in old
     net = Transformer(config.model, len(translator.tokenizers.src), len(translator.tokenizers.tgt))
     net.load_state_dict(old)
-    same_bert(net.bert, pretrained.net.bert)
+    same_weights(net.bert, pretrained.net.bert)

@@ -174,23 +174,19 @@ class MaskFiller(NamedTuple):
         return self.tokenizer.tokens([token])[0]
 
     def answer(self, text: str, top: int) -> str:
-        """Return the text with its masks filled in, followed by the candidates."""
+        """Return the text with the likeliest candidate in each mask, and a table of candidates, a column for each mask.
+
+        Each is chosen independently of the others.
+        """
         ids = self.spaced(self.ids(text))
         candidates = fill_in(self.net, ids, self.mask, top, self.silent)
-        return "\n".join([self.filled(ids, candidates), *self.table(candidates)])
-
-    def filled(self, ids: Sequence[int], candidates: Sequence[Sequence[Candidate]]) -> str:
-        """Return the text with the likeliest candidate in each mask; each is chosen independently of the others."""
         best = (found[0].token for found in candidates)
-        return self.tokenizer.decode([[next(best) if i == self.mask else i for i in ids]])[0]
-
-    def table(self, candidates: Sequence[Sequence[Candidate]]) -> list[str]:
-        """Return the candidates as a table, those of each mask in a column."""
+        filled = self.tokenizer.decode([[next(best) if i == self.mask else i for i in ids]])[0]
         rows = [
             [cell for token, p in row for cell in (self._shown(token), f"{p:.1%}")]
             for row in zip(*candidates, strict=True)
         ]
-        return aligned(rows, "lr" * len(candidates))
+        return "\n".join([filled, *aligned(rows, "lr" * len(candidates))])
 
 
 @torch.inference_mode()

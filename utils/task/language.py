@@ -1,12 +1,11 @@
 """Language modelling: a Transformer-XL, word perplexity; what it generates, and what its memory is worth."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor
 from tqdm import tqdm
 
 from config.data import StreamConfig
@@ -108,8 +107,9 @@ def generate(
         log_probs = next_log_probs(logits)
         if sampling is None or draws is None:
             tokens = log_probs.argmax(-1)
-        else:
-            tokens = _drawn(log_probs, sampling, draws[alive, t])
+        else:  # the tokens that the uniform numbers select
+            likely, numbers = candidates(log_probs, sampling)
+            tokens = numbers.gather(-1, inverse_cdf(likely.softmax(-1), draws[alive, t])[:, None])[:, 0]
         for row, token in zip(alive, tokens.tolist(), strict=True):
             found[row].append(token)
         stay = [place for place, row in enumerate(alive) if found[row].count(EOS_ID) < sentences]
@@ -120,12 +120,6 @@ def generate(
             tokens, memory = tokens[rows], memory.select(rows)
         logits, memory = model.step(tokens, memory, memory_length)
     return found
-
-
-def _drawn(log_probs: Float[Tensor, "R V"], sampling: SamplingConfig, draws: Float[Tensor, " R"]) -> Int[Tensor, " R"]:
-    """Return the tokens that the uniform numbers select."""
-    likely, tokens = candidates(log_probs, sampling)
-    return tokens.gather(-1, inverse_cdf(likely.softmax(-1), draws)[:, None])[:, 0]
 
 
 def continuations(
@@ -164,29 +158,23 @@ class Remembered(NamedTuple):
     word_ppl: float
 
 
-@torch.inference_mode()
-def text_loss(model: TrainedLanguageModel, batches: Sequence[SegmentBatch], memory_length: int) -> float:
-    """Return the nats per token of a text that is read segment by segment."""
-    device, objective = next(model.net.parameters()).device, RecurrentObjective(memory_length)
-
-    def loss_of(batch: SegmentBatch, memory: Memory | None) -> Loss:
-        with autocast(device, model.config.training.precision):
-            return objective(model.net, batch.to(device), memory)
-
-    bar = tqdm(batches, desc=f"memory {memory_length}", unit=" segments", disable=None, leave=False)
-    return mean_loss(loss_of, bar)
-
-
 def perplexity_by_memory(
     model: TrainedLanguageModel, split: Split, segment_length: int, memory_lengths: Sequence[int], root: Path = CORPUS
 ) -> Iterator[Remembered]:
     """Predict a split of the model's corpus, read `segment_length` tokens at a time, with memories of these lengths."""
-    corpus = prepare_monolingual(model.config.data, root)
+    corpus, device = prepare_monolingual(model.config.data, root), next(model.net.parameters()).device
     tokens = corpus.tokens(split, model.tokenizer, print, root)
     batches = StreamSampler(tokens, StreamConfig(1, segment_length)).all()
     by_word = WordPerplexity(corpus, split, batches)
+
+    def loss_of(memory_length: int, batch: SegmentBatch, memory: Memory | None) -> Loss:
+        with autocast(device, model.config.training.precision):
+            return RecurrentObjective(memory_length)(model.net, batch.to(device), memory)
+
     for memory_length in memory_lengths:
-        loss = text_loss(model, batches, memory_length)
+        bar = tqdm(batches, desc=f"memory {memory_length}", unit=" segments", disable=None, leave=False)
+        with torch.inference_mode():
+            loss = mean_loss(partial(loss_of, memory_length), bar)
         yield Remembered(memory_length, perplexity(loss), by_word(loss).scores["word_ppl"])
 
 

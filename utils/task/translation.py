@@ -1,7 +1,7 @@
 """Translation: pairs of sentences, a Transformer, cross-entropy of the target, BLEU of decoded text."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,8 @@ from utils.dataset.corpus import (
     remark_on_tokens,
     training_tokens,
 )
-from utils.dataset.text import read_parallel
+from utils.dataset.ids import TokenPairs
+from utils.dataset.text import ParallelFiles, read_parallel
 from utils.evaluation.judge import Validator
 from utils.file import write_lines
 from utils.run import ATTENTION, CURVE, TEST, TRANSLATIONS, load_bert, own_window, pretrained_shape, translator_of
@@ -36,14 +37,6 @@ from utils.visualize.attention import cross_attention, draw_cross_attention
 SHOWN = 5  # translations of the test text
 
 
-def with_pretrained_encoder(config: TranslationConfig, bert_run: Path) -> TranslationConfig:
-    """Return the settings with the architecture of the BERT that the encoder is initialised from."""
-    if config.tokenizer.joint:
-        raise ValueError(f"init_encoder={bert_run} has a vocabulary of the source only: give --tokenizer.joint false")
-    bert = BertConfig(**pretrained_shape(bert_run, config.model, config.data.src_lang))
-    return replace(config, model=replace(config.model, bert=bert))
-
-
 class TranslationTask(Task):
     """Sentence pairs to train and score on."""
 
@@ -55,7 +48,11 @@ class TranslationTask(Task):
         # a run to start from has the settings, vocabulary and weights of its BERT already
         self._pretrained = encoder = config.model.init_encoder if source is None else None
         if encoder is not None:
-            config = with_pretrained_encoder(config, encoder)
+            if config.tokenizer.joint:
+                remedy = "give --tokenizer.joint false"
+                raise ValueError(f"init_encoder={encoder} has a vocabulary of the source only: {remedy}")
+            bert = BertConfig(**pretrained_shape(encoder, config.model, config.data.src_lang))
+            config = replace(config, model=replace(config.model, bert=bert))
         if config.model.tie == "all" and not config.tokenizer.joint:
             raise ValueError(
                 "tie=all shares the embeddings of both languages, which needs one vocabulary for both: give "
@@ -105,7 +102,7 @@ class TranslationTask(Task):
         self._held_out = {split: BucketSampler(pairs, batch.tokens_per_batch) for split, pairs in held_out.items()}
         self._require_positions(held_out.values(), (corpus.dev, corpus.test))
 
-    def _require_positions(self, texts: Any, files: Any) -> None:
+    def _require_positions(self, texts: Iterable[TokenPairs], files: Iterable[ParallelFiles]) -> None:
         """Refuse lines and settings of batches that a learned table of positions has no room for."""
         model = self.config.model
         learned = {"model.max_length": model.max_length} if model.positions == "learned" else {}
