@@ -25,9 +25,9 @@ from PIL import Image
 import study as command
 from bench.faults import TinyTraining
 from const.path import FIGURE, ROOT
-from tests.outcome import Outcome, outcome
 from tests.strict import no_warning
 from tests.tiny import TEXT as TINY_TEXT
+from tests.tiny import Outcome, outcome
 from tests.tiny import run as tiny_run
 from utils.arguments import read_arguments
 from utils.command import INTERRUPTED

@@ -31,11 +31,9 @@ from layers.decoder_block import DecoderBlock
 from models.bert import BertClassifier, BertForPreTraining
 from models.transformer import Transformer
 from models.transformer_xl import TransformerXL
-from tests import hugging_face
+from tests import hugging_face, tiny_run
 from tests.hugging_face import VOCAB
-from tests.outcome import Outcome, outcome
-from tests.tiny import MODEL, TEXT, lively, run, sources, tokenizers, translating
-from tests.utils.task import tiny_run
+from tests.tiny import MODEL, TEXT, Outcome, lively, outcome, run, sources, tokenizers, translating
 from utils.dataset.batch import padded
 from utils.export import EXPORTED
 from utils.export.ctranslate2 import (

@@ -28,10 +28,9 @@ import serve
 from bench import serve as bench
 from bench.serve import Answer, Measurement
 from const.token import EOS
-from tests.outcome import Outcome, outcome
 from tests.served import Scribe, ask, eventually, line_translator, route, serving, translator
-from tests.tiny import MODEL, TEXT, lively, run, tokenizers
-from tests.utils.task.tiny_run import language_run
+from tests.tiny import MODEL, TEXT, Outcome, lively, outcome, run, tokenizers
+from tests.tiny_run import language_run
 from utils.config import TranslationConfig
 from utils.run import CONFIG, WEIGHTS, create_run, find_run, load_run
 from utils.serve import api, service

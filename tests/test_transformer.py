@@ -408,7 +408,7 @@ def test_a_bert_that_cannot_read_for_the_model_is_refused(changes: dict[str, Any
 @pytest.mark.parametrize("fused", [True, False])
 def test_a_bert_that_reads_the_source_has_the_kernel_of_the_whole(fused: bool) -> None:
     settings = replace(TINY, tie="target", fused=fused, bert=replace(BERT, fused=not fused))
-    reader = Transformer(settings, VOCAB, VOCAB).src_embedding
+    reader = Transformer(settings, VOCAB, VOCAB).bert
     assert isinstance(reader, Bert)
     assert reader.config.fused is fused
 

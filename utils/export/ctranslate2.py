@@ -20,7 +20,6 @@ from layers.feed_forward import FeedForward
 from layers.multi_head_attention import MultiHeadAttention
 from layers.positional_encoding import LearnedPositionalEncoding
 from layers.residual import Residual
-from layers.token_embedding import TokenEmbedding
 from models.transformer import Transformer
 from utils.command import page_template
 from utils.export import CARD, EXPORTED
@@ -114,8 +113,8 @@ def require_quantization(quantization: str | None) -> None:
 
 def _specification(model: Transformer) -> transformer_spec.TransformerSpec:
     """Return the network's weights under the names of CTranslate2."""
-    config, src_embedding = model.config, model.src_embedding
-    if not isinstance(src_embedding, TokenEmbedding):
+    config = model.config
+    if model.bert is not None:
         raise ValueError(
             "CTranslate2 does not support a BERT as encoder: export to safetensors, or export a run trained without "
             "model.bert"
@@ -138,7 +137,7 @@ def _specification(model: Transformer) -> transformer_spec.TransformerSpec:
         transformer_spec.TransformerDecoderSpec(config.n_decoder_layers, **shape),
     )
     sides = (
-        (spec.encoder, spec.encoder.embeddings[0], src_embedding, model.src_positions, model.encoder_norm),
+        (spec.encoder, spec.encoder.embeddings[0], model.src_embedding, model.src_positions, model.encoder_norm),
         (spec.decoder, spec.decoder.embeddings, model.tgt_embedding, model.tgt_positions, model.decoder_norm),
     )
     for side, embedding, tokens, positions, norm in sides:

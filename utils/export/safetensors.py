@@ -78,7 +78,7 @@ def load_safetensors(folder: Path, device: torch.device | None = None) -> Export
 def _sizes(net: Network) -> dict[str, int]:
     """Return what a network is built from besides its settings."""
     match net:
-        case Transformer(src_embedding=Bert() as bert):  # one more row, for the token [MASK]
+        case Transformer(bert=Bert() as bert):  # one more row, for the token [MASK]
             return {"src_vocab": len(bert.embedding.weight) - 1, "tgt_vocab": len(net.tgt_embedding.weight)}
         case Transformer():
             src, tgt = net.get_parameter("src_embedding.weight"), net.tgt_embedding.weight
