@@ -16,11 +16,10 @@ from utils.dataset.corpus import (
     Corpus,
     cached_tokenizers,
     cached_tokens,
+    check_own_text,
     facts,
     prepare_corpus,
     refuse_other_languages,
-    refuse_swapped,
-    remark_on_tokens,
     training_tokens,
 )
 from utils.dataset.ids import TokenPairs
@@ -68,8 +67,7 @@ class TranslationTask(Task):
         self.objective = TranslationObjective(plan.label_smoothing, plan.r_drop)
         refuse_other_languages(data)
         self.corpus = corpus = prepare_corpus(data)
-        refuse_swapped(data, corpus)
-        remark_on_tokens(data, corpus, log)
+        check_own_text(data, corpus, log)
         if source is not None:
             self.vocabulary = load_tokenizers(source)
             if config.tokenizer.tag:
