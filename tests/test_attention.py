@@ -21,7 +21,7 @@ from layers.scaled_dot_product_attention import (
     ScaledDotProductAttention,
     attention_kernel,
 )
-from tests.oracle import attention_state
+from tests.tiny import attention_state
 
 
 @settings(max_examples=30)

@@ -25,9 +25,8 @@ from PIL import Image
 import study as command
 from bench.faults import TinyTraining
 from const.path import FIGURE, ROOT
-from tests.strict import no_warning
 from tests.tiny import TEXT as TINY_TEXT
-from tests.tiny import Outcome, outcome
+from tests.tiny import Outcome, no_warning, outcome
 from tests.tiny import run as tiny_run
 from utils.arguments import read_arguments
 from utils.command import INTERRUPTED

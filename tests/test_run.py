@@ -227,11 +227,14 @@ def test_a_translator_keeps_the_weights_that_it_was_built_with() -> None:
 def test_an_ensemble_translates_with_all_of_its_models() -> None:
     runs, texts = [run_with(toy(seed)) for seed in range(3)], ["京 都", "古 い の 都"]
     scores = [
-        tuple(t.score for t in build_translator(chosen, precision="fp32").translate(texts))
+        tuple(t.candidates[0].score for t in build_translator(chosen, precision="fp32").translate(texts))
         for chosen in (runs[:1], runs[1:2], runs[2:], runs[:2], runs)
     ]
     assert len(set(scores)) == 5
-    assert build_translator(runs[::-1], precision="fp32").translate(texts)[0].score == pytest.approx(scores[-1][0])
+    backwards = build_translator(runs[::-1], precision="fp32").translate(texts)[0]
+    assert backwards.candidates[0].score == pytest.approx(scores[-1][0])
+        scores[-1][0]
+    )
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from config.training import OptimizerConfig, TranslationTrainingConfig
 from models.transformer import Transformer
 from tests.tiny import MODEL, lively
 from train import compile_blocks
-from utils.dataset.batch import Batch, Epoch, padded
+from utils.dataset.batch import Batch, BucketSampler, padded
 from utils.dataset.ids import TokenArray, TokenPairs
 from utils.device import return_freed_memory
 from utils.training.distributed import Processes, graceful_interrupt, own_device
@@ -294,7 +294,7 @@ def test_a_dry_run_reports_shapes_and_times_of_the_epoch(
 ) -> None:
     lengths = [*[4] * 7, *[9] * 20, 17]  # of 36 tokens a batch, </s> included: 7 x 5, six of 3 x 10 and 2 x 10, 1 x 18
     sides = [TokenArray.of([[4] * (n - shorter) for n in lengths], 8) for shorter in (0, 1)]
-    epoch = Epoch(TokenPairs(*sides), tokens_per_batch=36, max_tokens=None, multiple=1, key=(1, 0))
+    epoch = BucketSampler(TokenPairs(*sides), tokens_per_batch=36).epoch(0)
     trainer, net, said = Counting(), nn.Linear(2, 3), list[str]()
     monkeypatch.setattr(time, "perf_counter", lambda: trainer.clock)
     dry_run(net, trainer.train_step, epoch, accumulate, said.append, n_processes)

@@ -29,7 +29,7 @@ from layers.token_embedding import TokenEmbedding
 from models.bert import Bert
 from models.transformer import Transformer
 from models.weight import initialise, initialise_truncated, tie
-from tests.oracle import block_state
+from tests.tiny import block_state
 
 TINY = TransformerConfig(
     d_model=8, n_heads=2, d_ff=12, n_encoder_layers=2, n_decoder_layers=2, dropout=0.0, max_length=12

@@ -60,7 +60,7 @@ class Parser(argparse.ArgumentParser):
         if version is not None:
             self.add_argument("--version", action="version", version=f"%(prog)s {version}")
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # type: ignore[override]
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse with every option spelled as it was declared; of a verb, too."""
         known = {hyphenated(option): option for option in self._option_string_actions}
         spelled = []
@@ -69,7 +69,7 @@ class Parser(argparse.ArgumentParser):
             spelled.append(known.get(hyphenated(option), option) + equals + value)
         return super().parse_known_args(spelled, Namespace() if namespace is None else namespace)
 
-    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:  # type: ignore[override]
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse, or exit with the option that was probably meant."""
         found, unknown = self.parse_known_args(args, namespace)
         if unknown:
