@@ -16,9 +16,9 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect, 
 
 from bench.serve import served
 from const.token import EOS
+from tests.samples import HOSTILE, HOSTILE_PAIR, PAIR, recorded
 from tests.served import Scribe, line_translator, route, serving, translator
 from tests.tiny import TEXT
-from tests.samples import HOSTILE, HOSTILE_PAIR, PAIR, recorded
 from utils.command import run_command
 from utils.run import find_run
 from utils.search.inspection import AttentionMap
