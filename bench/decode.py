@@ -27,7 +27,7 @@ from utils.export.ctranslate2 import to_ctranslate2
 from utils.run import build_translator, find_run, load_run
 from utils.search.translator import Translator
 from utils.text.tokenizer import id_of_each, load_tokenizers
-from utils.training.rehearsal import peak_memory
+from utils.training.dry_run import peak_memory
 
 OURS, RECOMPUTING, CTRANSLATE2 = "miyako", "without caches", "CTranslate2"
 BATCH_SIZES = (32, 64, 128, 256)  # CTranslate2 is measured with its best

@@ -19,7 +19,7 @@ from utils.file import atomic_file, read_json, write_json, write_text
 from utils.removed_setting import without_removed
 from utils.run import TEST, TRANSLATIONS, find_run
 from utils.training.checkpoint import changed_settings, flat
-from utils.training.rehearsal import RANGES
+from utils.training.dry_run import RANGES
 from utils.training.report import SCORES
 
 RESULTS, MEASURED = FIGURE / "results", FIGURE / "bench"

@@ -37,9 +37,9 @@ from utils.dataset.ids import TokenPairs
 from utils.device import keep_compiled_kernels, keep_freed_memory, pick_device, synchronize
 from utils.file import write_lines
 from utils.text.tokenizer import Tokenizer
+from utils.training.dry_run import RANGES, peak_memory
 from utils.training.loss import TranslationObjective
 from utils.training.optimizer import Optimizer
-from utils.training.rehearsal import RANGES, peak_memory
 
 OURS, PLAIN = "miyako", "torch.nn.Transformer"
 PRECISIONS = {"bf16": torch.bfloat16, "fp32": torch.float32}

@@ -35,8 +35,8 @@ from utils.export.ctranslate2 import to_ctranslate2
 from utils.run import load_run
 from utils.search.beam import beam_search
 from utils.training.checkpoint import CheckpointStore, load_checkpoint
+from utils.training.dry_run import RANGES
 from utils.training.loss import TranslationObjective
-from utils.training.rehearsal import RANGES
 
 CPU = torch.device("cpu")
 CONFIG = TransformerConfig(

@@ -13,7 +13,7 @@ import torch
 
 from bench.results import TABLES, with_table
 from const.path import ROOT
-from tests.checkout import tracked
+from tests.test_floors import tracked
 from tests.test_surface import prose, spoken, understand
 
 _NUMBERED = sorted(f"docs/{page.name}" for page in (ROOT / "docs").glob("[0-9]-*.md"))

@@ -34,9 +34,8 @@ from layers.multi_head_attention import MultiHeadAttention
 from models.bert import BertClassifier, BertForPreTraining
 from models.transformer import Transformer
 from tests import tiny
-from tests.outcome import Outcome, outcome
 from tests.samples import ENGLISH, JAPANESE, TOKENIZED, Translated
-from tests.tiny import CORPUS, MODEL, TEXT, tokenizers, translating
+from tests.tiny import CORPUS, MODEL, TEXT, Outcome, outcome, tokenizers, translating
 from utils.config import TranslationConfig
 from utils.dataset.batch import padded
 from utils.dataset.corpus import prepare_corpus, prepare_to_score

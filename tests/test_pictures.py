@@ -29,8 +29,7 @@ from models.bert import BertForPreTraining
 from models.transformer_xl import TransformerXL
 from tests import tiny
 from tests.samples import HOSTILE, HOSTILE_PAIR, PAIR, SRC, TGT, recorded
-from tests.strict import no_warning
-from tests.tiny import MODEL, TEXT, translating
+from tests.tiny import MODEL, TEXT, no_warning, translating
 from utils.evaluation.heads import Head, Importance, draw_head_importance
 from utils.evaluation.verbs import Trial, draw_beam_width
 from utils.run import distinct_names, load_run, titles

@@ -13,7 +13,7 @@ from bench.results import RESULTS, TABLES, keep_result, published_table, result_
 from config.data import DataConfig
 from const.corpora import CORPORA
 from const.path import ROOT
-from tests.outcome import outcome
+from tests.tiny import outcome
 from utils.dataset.corpus import prepare_corpus
 from utils.dataset.download import take
 from utils.dataset.text import read_lines

@@ -1,9 +1,12 @@
-"""A corpus, tokenizers, networks and a run, each so small that it is made in a blink."""
+"""What tests share: a tiny corpus, tokenizers, networks and a run; commands run in the tests' own process; oracles."""
 
+import re
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -13,6 +16,7 @@ from config.search import SearchConfig
 from config.training import TranslationTrainingConfig
 from const.token import EOS_ID, PAD_ID
 from models.transformer import Transformer
+from utils.command import run_command
 from utils.config import TranslationConfig
 from utils.dataset.corpus import Corpus
 from utils.dataset.text import ParallelFiles, ParallelText
@@ -90,3 +94,66 @@ def written_out(model: Transformer) -> Transformer:
     twin = Transformer(replace(model.config, fused=False), *sizes)
     twin.load_state_dict(weights)
     return twin.eval()
+
+
+class Outcome:
+    """How a command ended, and what it said."""
+
+    def __init__(self, status: object, out: str, err: str) -> None:
+        self.status, self.out, self.err = status, out, err
+
+    @property
+    def complaint(self) -> str:
+        """The one line that a mistake is answered with."""
+        assert self.status == 2
+        assert not self.out
+        assert re.fullmatch(r"[a-z]+\.py( [a-z-]+)?: error: [^\n]+\n", self.err)
+        return self.err
+
+
+def outcome(program: str, main: Callable[[], None], captured: pytest.CaptureFixture[str]) -> Outcome:
+    """Run a command to its end, in the tests' own process."""
+    with pytest.raises(SystemExit) as ended:
+        run_command(program, main)
+    return Outcome(ended.value.code, *captured.readouterr())
+
+
+# Any warning fails the test (of a glyph that is missing, say, or a map that has no room), but for those of a resource
+# that another test left open and that is only collected now.
+no_warning = pytest.mark.filterwarnings("error", "ignore::ResourceWarning")
+
+
+# Torch's own modules as oracles: their weights under our names.
+
+
+def attention_state(theirs: nn.MultiheadAttention) -> dict[str, Tensor]:
+    """What a MultiHeadAttention of ours loads to be this one."""
+    return _split_projections(theirs.state_dict())
+
+
+def block_state(theirs: nn.Module, *around: str) -> dict[str, Tensor]:
+    """What a block of ours loads to be this layer of torch's, whose norms stand around these, in their order."""
+    names = {
+        "self_attn": "self_attention",
+        "multihead_attn": "cross_attention",
+        "linear1": "feed_forward.widen",
+        "linear2": "feed_forward.narrow",
+    } | {f"norm{number}": f"around_{name}.norm" for number, name in enumerate(around, start=1)}
+    state = {}
+    for name, tensor in theirs.state_dict().items():
+        part, _, rest = name.partition(".")
+        state[f"{names[part]}.{rest}"] = tensor
+    return _split_projections(state)
+
+
+def _split_projections(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    ours = {}
+    for name, tensor in state.items():
+        if "in_proj_" in name:
+            third = len(tensor) // 3
+            ours[name.replace("in_proj_", "query.")], ours[name.replace("in_proj_", "key_value.")] = tensor.split(
+                [third, 2 * third]
+            )
+        else:
+            ours[name.replace("out_proj", "output")] = tensor
+    return ours

@@ -5,19 +5,11 @@ from collections.abc import Sequence
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn.functional import pad
 
 from config.search import Bounds, SearchConfig
-from const.token import EOS_ID, PAD_ID
-from utils.search.constraint import (
-    NEVER,
-    NO_NUMBERS,
-    Constraint,
-    Hypothesis,
-    Searchable,
-    StateT,
-    bos_rows,
-    next_log_probs,
-)
+from const.token import BOS_ID, EOS_ID, PAD_ID
+from utils.search.constraint import NEVER, NO_NUMBERS, Constraint, Hypothesis, Searchable, StateT, next_log_probs
 
 _CHUNK = 64
 _FEW = 2**17  # numbers; for fewer, topk is faster than any detour
@@ -40,12 +32,11 @@ def beam_search(
 
     Args:
         model: in eval mode.
-        src: source ids, each sequence followed by </s>, then padding.
+        src: ids, each sequence followed by </s>, then padding.
         bounds: length limits of each translation.
         config: beam size, penalties, and what may not be repeated.
         prefixes: tokens that each translation must begin with.
-        n_best: how many of the hypotheses must be the best that this beam can find; the fewer, the sooner a
-            sentence is done. None: all W.
+        n_best: how many must be the best that this beam can find; the fewer, the sooner it is done. None: all W.
     """
     device, width = src.device, config.beam_size
     n_wanted = width if n_best is None else min(n_best, width)
@@ -55,7 +46,7 @@ def beam_search(
     alive, over = torch.arange(len(src), device=device), torch.zeros(len(src), dtype=torch.bool, device=device)
     finished = _Finished(len(src), width, constraint.longest, device)
     state = model.start(src)
-    tokens = bos_rows(len(src), device)
+    tokens = torch.full((len(src),), BOS_ID, device=device)
     ids = torch.full((len(src), 1, constraint.longest), PAD_ID, device=device)
     scores = torch.zeros(len(src), 1, device=device)
     for t in range(constraint.longest):
@@ -66,7 +57,9 @@ def beam_search(
         total += scores[..., None]
         ends = total[..., EOS_ID].clone()
         total[..., EOS_ID] = NEVER
-        scores, places = _best(total.flatten(1), width)
+        scores, places = largest(total.flatten(1), min(width, total[0].numel()))
+        missing = (0, width - scores.size(1))  # fillers that can never win
+        scores, places = pad(scores, missing, value=NEVER), pad(places, missing)
         rows, chosen = places // total.size(-1), places % total.size(-1)
 
         ended = ends.masked_fill(ends < scores[:, -1:], NEVER)
@@ -125,13 +118,6 @@ class _Finished:
             [Hypothesis(row[: row.index(EOS_ID)], score) for row, score in zip(*sentence, strict=True) if score > NEVER]
             for sentence in zip(ids, scores, strict=True)
         ]
-
-
-def _best(totals: Float[Tensor, "N C"], width: int) -> tuple[Float[Tensor, "N W"], Int[Tensor, "N W"]]:
-    """Return the W largest and their places; where there are fewer, the rest are fillers that can never win."""
-    scores, places = largest(totals, min(width, totals.size(1)))
-    missing = (0, width - scores.size(1))
-    return torch.nn.functional.pad(scores, missing, value=NEVER), torch.nn.functional.pad(places, missing)
 
 
 def largest(values: Float[Tensor, "N C"], k: int) -> tuple[Float[Tensor, "N k"], Int[Tensor, "N k"]]:

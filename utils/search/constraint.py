@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from config.search import Bounds
-from const.token import BOS_ID, EOS_ID, PAD_ID
+from const.token import EOS_ID, PAD_ID
 
 
 class State(Protocol):
@@ -49,20 +49,10 @@ def next_log_probs(logits: Float[Tensor, "R V"]) -> Float[Tensor, "R V"]:
     return log_probs
 
 
-def bos_rows(n: int, device: torch.device) -> Int[Tensor, " N"]:
-    """Return the <s> that begins every translation, for n rows."""
-    return torch.full((n,), BOS_ID, device=device)
-
-
 class Constraint:
     """Length limits, forced prefixes and no repeated n-grams of N sentences; the W rows of a sentence share them.
 
-    Args:
-        bounds: shortest and longest translation of each sentence.
-        device: where the scores are.
-        prefixes: tokens that each translation must begin with; a prefix longer than the bounds extends them.
-        no_repeat_ngram: no row contains an n-gram of this many tokens twice; 0 allows all. A row with no token left
-            to choose ends.
+    A prefix longer than the bounds extends them. A row with no token left to choose ends.
     """
 
     def __init__(

@@ -1,16 +1,18 @@
 """What models make of translations, their own and given ones: probabilities, alternatives, alignments, attention."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Literal, NamedTuple, cast
+from functools import cached_property, partial
+from itertools import islice
+from typing import Literal, NamedTuple, TypeVar, cast
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
-from const.token import BOS, BOS_ID, EOS, UNK_ID
+from const.token import BOS, BOS_ID, EOS, PAD_ID, UNK_ID
 from layers.decoder_block import DecoderBlock
 from layers.encoder_block import EncoderBlock
 from layers.multi_head_attention import MultiHeadAttention
@@ -22,70 +24,54 @@ from utils.search.constraint import NEVER, Searchable, StateT, next_log_probs
 from utils.search.translator import Translation, Translator
 from utils.text.tokenizer import TokenizerPair, id_of_each
 
+Links = list[tuple[int, int]]  # (source, target) positions, counted from 0
+Ids = Sequence[Sequence[int]]  # of several texts, without <s> and </s>
+X = TypeVar("X")
+
 # Forced decoding: the log-probabilities of given translations, and of the alternatives at each position.
 
-_POSITIONS_AT_ONCE = 256
+_TOKENS_PER_BATCH = 4096  # positions of the longer side, padding included; a longer pair is its own batch
+_POSITIONS_AT_ONCE = 256  # whose logits are held
 
 
 @torch.inference_mode()
-def token_log_probs(
-    model: Transformer,
-    sources: Sequence[Sequence[int]],
-    targets: Sequence[Sequence[int]],
-    tokens_per_batch: int = 4096,
-) -> list[list[float]]:
-    """Return the log-probability of each token of given translations, the final </s> included.
-
-    Args:
-        model: a model in eval mode, packed or not.
-        sources: source ids, without </s>.
-        targets: target ids, without <s> and </s>.
-        tokens_per_batch: most positions of a batch on either side, padding included; a longer pair is its own batch.
-    """
+def token_log_probs(model: Transformer, sources: Ids, targets: Ids) -> list[list[float]]:
+    """Return the log-probability of each token of given translations, the final </s> included."""
     device = next(model.parameters()).device
     found: list[list[float]] = [[] for _ in sources]
-    longer = [max(len(src), len(tgt)) + 1 for src, tgt in zip(sources, targets, strict=True)]
-    lengths = [len(tgt) + 1 for tgt in targets]
-    for rows in within_budget(longer, tokens_per_batch):
+    lengths = [max(len(src), len(tgt)) + 1 for src, tgt in zip(sources, targets, strict=True)]
+    for rows in within_budget(lengths, _TOKENS_PER_BATCH):
         src = padded([sources[i] for i in rows]).to(device)
         tgt = padded([targets[i] for i in rows], bos=True).to(device)
         x = model.hidden(src, tgt[:, :-1])
-        said = tgt[:, 1:]
-        real = torch.arange(said.size(1), device=device) < torch.tensor([[lengths[i]] for i in rows], device=device)
-        log_probs = iter(_log_probs(model, x[real], said[real]).tolist())
+        given = tgt[:, 1:]
+        real = given != PAD_ID
+        parts = zip(x[real].split(_POSITIONS_AT_ONCE), given[real][:, None].split(_POSITIONS_AT_ONCE), strict=True)
+        log_probs = [
+            p for x, ids in parts for p in model.project(x).float().log_softmax(-1).gather(-1, ids)[:, 0].tolist()
+        ]
+        each = iter(log_probs)
         for i in rows:
-            found[i] = [next(log_probs) for _ in range(lengths[i])]
+            found[i] = list(islice(each, len(targets[i]) + 1))
     return found
 
 
 @torch.inference_mode()
 def alternatives(
-    model: Searchable[StateT], src: Sequence[int], said: Sequence[int], k: int, device: torch.device
+    model: Searchable[StateT], src: Sequence[int], given: Sequence[int], k: int, device: torch.device
 ) -> list[list[tuple[int, float]]]:
     """Return the k likeliest tokens, with log-probabilities, at each position of a translation and after its end.
 
-    Args:
-        model: in eval mode.
-        src: source ids, without </s>.
-        said: target ids of the translation, without <s>.
-        k: tokens per position, likeliest first; fewer where the vocabulary is smaller.
-        device: where the model is.
+    Source and translation are ids without <s> and </s>; a small vocabulary has fewer than k.
     """
     found = []
     state = model.start(padded([src]).to(device))
-    for token in (BOS_ID, *said):
+    for token in (BOS_ID, *given):
         logits, state = model.step(torch.tensor([token], device=device), state)
-        log_probs = next_log_probs(logits)[0]
-        likely, tokens = log_probs.topk(min(k, len(log_probs)))
+        likely, tokens = next_log_probs(logits)[0].topk(min(k, logits.size(-1)))
         pairs = zip(tokens.tolist(), likely.tolist(), strict=True)
         found.append([(token, log_prob) for token, log_prob in pairs if log_prob > NEVER])
     return found
-
-
-def _log_probs(model: Transformer, x: Float[Tensor, "P D"], said: Int[Tensor, " P"]) -> Float[Tensor, " P"]:
-    """Return the log-probability of each position's token, never holding the logits of all positions at once."""
-    parts = zip(x.split(_POSITIONS_AT_ONCE), said[:, None].split(_POSITIONS_AT_ONCE), strict=True)
-    return torch.cat([model.project(x).float().log_softmax(-1).gather(-1, said)[:, 0] for x, said in parts])
 
 
 # Attention: what every layer and head looks at, given a source text and its translation.
@@ -116,7 +102,7 @@ class AttentionMap(NamedTuple):
 
 def attentions(model: Transformer) -> dict[Kind, list[MultiHeadAttention]]:
     """Return the attentions of each layer, from the source upwards; a BERT that reads the source comes first."""
-    encoder = [block for part in (model.src_embedding, model.encoder) for block in part.modules()]
+    encoder = [*([] if model.bert is None else model.bert.encoder), *model.encoder]
     decoder = [cast(DecoderBlock, block) for block in model.decoder]
     return {
         "encoder": [block.self_attention for block in encoder if isinstance(block, EncoderBlock)],
@@ -134,18 +120,14 @@ def recorded_by_kind(model: Transformer) -> Iterator[dict[Kind, list[Tensor]]]:
 
 @torch.inference_mode()
 def attention_weights(model: Transformer, src: Sequence[int], tgt: Sequence[int]) -> dict[Kind, list[Tensor]]:
-    """Return the weights (H, T, S) of each layer for a pair of id sequences, by forced decoding.
+    """Return the weights (H, T, S) of each layer for ids without <s> and </s>, by forced decoding.
 
-    Args:
-        model: a model, packed or not; left in eval mode.
-        src: ids without </s>; the last source position is that of </s>.
-        tgt: ids without <s> and </s>; row t belongs to the prediction of token t (the last one: </s>).
+    Row t belongs to the prediction of token t, the last one to that of </s>; the last column is the source's </s>.
     """
     model.eval()
     device = next(model.parameters()).device
-    source, target = padded([src]).to(device), padded([tgt], bos=True)[:, :-1].to(device)
     with recorded_by_kind(model) as found:
-        model.hidden(source, target)
+        model.hidden(padded([src]).to(device), padded([tgt], bos=True)[:, :-1].to(device))
     return {kind: [weights[0].float().cpu() for weights in layers] for kind, layers in found.items()}
 
 
@@ -154,29 +136,20 @@ def row_entropy(weights: Float[Tensor, "... T S"]) -> Float[Tensor, "... T"]:
     return torch.special.entr(weights).sum(-1)
 
 
-def attention_entropy(
-    weights: Float[Tensor, "... T S"], real: Bool[Tensor, " T"] | None = None
-) -> Float[Tensor, "..."]:
-    """Return the mean entropy of the rows (or of those that are real) in nats: how widely a head spreads itself."""
-    rows = row_entropy(weights)
-    return rows.mean(-1) if real is None else rows[..., real].mean(-1)
+def attention_entropy(weights: Float[Tensor, "... T S"]) -> Float[Tensor, "..."]:
+    """Return the mean entropy of the rows in nats: how widely a head spreads itself."""
+    return row_entropy(weights).mean(-1)
 
 
 def largest_entropy(kind: Kind, n_rows: int, n_columns: int) -> float:
     """Return the entropy of uniform attention: log S, or the mean of log 1 … S where each row sees one key more."""
-    if kind == "decoder":
-        return torch.arange(1, n_rows + 1).log().mean().item()
-    return torch.tensor(n_columns).log().item()
+    return sum(map(math.log, range(1, n_rows + 1))) / n_rows if kind == "decoder" else math.log(n_columns)
 
 
-_TOKENS_PER_BATCH = 8192  # positions of the longer side, padding included
-
-Links = list[tuple[int, int]]  # (source, target) positions, counted from 0
+# Alignment by attention.
 
 
-def align(
-    models: Sequence[Transformer], sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
-) -> list[Links]:
+def align(models: Sequence[Transformer], sources: Ids, targets: Ids) -> list[Links]:
     """Link each target token to the source token that the decoder's last layer attends to most when predicting it.
 
     Attention is not alignment, but its mean over the heads of a layer can come close. The </s> of the source, where
@@ -187,27 +160,24 @@ def align(
 
 
 @torch.inference_mode()
-def mean_cross_attention(
-    models: Sequence[Transformer], sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
-) -> list[Float[Tensor, "T S"]]:
+def mean_cross_attention(models: Sequence[Transformer], sources: Ids, targets: Ids) -> list[Float[Tensor, "T S"]]:
     """Return how much the decoder's last layer attends to each source token when predicting each target token.
 
-    Args:
-        models: in eval mode; the weights of several are averaged.
-        sources: ids without </s>.
-        targets: their translations, without <s> and </s>.
-
-    Returns:
-        For each pair the mean over heads: a row for each target token, a column for each source token and its </s>.
+    The mean over models and heads; the last column is the source's </s>.
     """
     found = [torch.empty(0)] * len(sources)
     lengths = [max(len(source), len(target)) + 1 for source, target in zip(sources, targets, strict=True)]
     for rows in within_budget(lengths, _TOKENS_PER_BATCH):
         src = padded([sources[i] for i in rows])
         tgt = padded([targets[i] for i in rows], bos=True)[:, :-1]
-        weights = torch.stack([_last_weights(model, src, tgt) for model in models]).mean(0)
-        for i, weight in zip(rows, weights, strict=True):
-            found[i] = weight[: len(targets[i]), : len(sources[i]) + 1]
+        by_model = []
+        for model in models:
+            device = next(model.parameters()).device
+            with recorded_weights(attentions(model)["cross"][-1:]) as recorded:
+                model.hidden(src.to(device), tgt.to(device))
+            by_model.append(recorded[0].float().mean(1).cpu())
+        for i, weights in zip(rows, torch.stack(by_model).mean(0), strict=True):
+            found[i] = weights[: len(targets[i]), : len(sources[i]) + 1]
     return found
 
 
@@ -216,21 +186,8 @@ def most_attended(weights: Float[Tensor, "T S"]) -> Links:
     return [(source, target) for target, source in enumerate(weights.argmax(-1).tolist())]
 
 
-def pharaoh(links: Links) -> str:
-    """Write links as `0-0 1-2`: the format of Pharaoh, Moses and the aligners around them."""
-    return " ".join(f"{source}-{target}" for source, target in links)
-
-
-def _last_weights(model: Transformer, src: Tensor, tgt: Tensor) -> Tensor:
-    """Return the weights (B, T, S) of the last cross-attention, averaged over heads."""
-    device = next(model.parameters()).device
-    with recorded_weights(attentions(model)["cross"][-1:]) as weights:
-        model.hidden(src.to(device), tgt.to(device))
-    return weights[0].mean(1).float().cpu()
-
-
 class WordAlignment(NamedTuple):
-    """The words of a pair, and links between them: (source, target) places, counted from 0."""
+    """The words of a pair, and links between them."""
 
     source: list[str]
     target: list[str]
@@ -242,9 +199,6 @@ class WordAligner:
 
     Words are separated by spaces; in scripts without spaces each token is a word, since the text marks no others. A
     space that is a token by itself (SentencePiece's lone ▁) is not a word, and links to it are dropped.
-
-    Args:
-        tokenizers: the tokenizers that the tokens come from.
     """
 
     def __init__(self, tokenizers: TokenizerPair) -> None:
@@ -289,8 +243,8 @@ class Judgement(NamedTuple):
 
     @property
     def perplexity(self) -> float:
-        """Perplexity: exp of the mean negative log-probability of its tokens."""
-        return perplexity(self.log_prob, len(self.tokens))
+        """Perplexity: exp of the mean negative log-probability of its tokens; 1 where there are none."""
+        return math.exp(-self.log_prob / max(1, len(self.tokens)))
 
 
 class Position(NamedTuple):
@@ -301,18 +255,8 @@ class Position(NamedTuple):
     likeliest: list[tuple[str, float]]  # tokens and their log-probabilities, likeliest first
 
 
-def perplexity(log_prob: float, n_tokens: int) -> float:
-    """Return exp(-log p / n); 1 where there are no tokens."""
-    return math.exp(-log_prob / n_tokens) if n_tokens else 1.0
-
-
 class Inspector:
-    """Inspects the translations of a translator with its models.
-
-    Args:
-        translator: the translator.
-        models: the models that it translates with, in single precision; several are an ensemble.
-    """
+    """Inspects the translations of a translator with its models, in single precision; several are an ensemble."""
 
     def __init__(self, translator: Translator, models: Sequence[Transformer]) -> None:
         self.translator = translator
@@ -326,62 +270,62 @@ class Inspector:
 
     def log_probs(self, texts: Sequence[str], translations: Sequence[Translation]) -> list[list[float] | None]:
         """Return the log-probability of each token of the best translations, with </s>; None if not in one piece."""
-        found = iter(self._log_probs(*self._pairs(texts, translations)))
-        return [next(found) if translation.n_pieces == 1 else None for translation in translations]
+        return self._of_whole(self._log_probs, texts, translations)
 
     def alignments(self, texts: Sequence[str], translations: Sequence[Translation]) -> list[Links | None]:
         """Return the alignments of the best translations; None for one that was not translated in one piece."""
-        found = iter(align(self.models, *self._pairs(texts, translations)))
-        return [next(found) if translation.n_pieces == 1 else None for translation in translations]
+        return self._of_whole(partial(align, self.models), texts, translations)
+
+    @cached_property
+    def words(self) -> WordAligner:
+        """Joins tokens and alignments to words; built on first use because it goes through the vocabularies."""
+        return WordAligner(self.translator.tokenizers)
 
     def judge(self, texts: Sequence[str], given: Sequence[str]) -> list[Judgement]:
         """Score given translations by forced decoding; an empty translation of an empty text has no tokens."""
-        room = self.translator.longest - 1
-        sources, targets = self._src.encode(texts), self._tgt.encode(given)
-        held = [source[: self.translator.window - 1] for source in sources]
-        said = [target[:room] for target in targets]
-        lost = [
-            len(source) - len(a) + len(target) - len(b)
-            for source, a, target, b in zip(sources, held, targets, said, strict=True)
-        ]
-        return [
-            Judgement([*self._tgt.tokens(ids), EOS], log_probs, n_lost, ids.count(UNK_ID))
-            if source or ids
-            else Judgement([], [], 0, 0)
-            for source, ids, log_probs, n_lost in zip(held, said, self._log_probs(held, said), lost, strict=True)
-        ]
+        all_sources, all_targets = self._src.encode(texts), self._tgt.encode(given)
+        sources = [ids[: self.translator.window - 1] for ids in all_sources]
+        targets = [ids[: self.translator.longest - 1] for ids in all_targets]
+        found = []
+        for i, log_probs in enumerate(self._log_probs(sources, targets)):
+            source, target = sources[i], targets[i]
+            lost = len(all_sources[i]) - len(source) + len(all_targets[i]) - len(target)
+            judgement = Judgement([*self._tgt.tokens(target), EOS], log_probs, lost, target.count(UNK_ID))
+            found.append(judgement if source or target else Judgement([], [], 0, 0))
+        return found
 
     def positions(self, text: str, translation: Translation, k: int, prefix: str = "") -> list[Position]:
         """Return the k likeliest tokens at each position of a translation, or only at the one after a prefix."""
         if translation.n_pieces != 1:
             raise ValueError(f"translated in {translation.n_pieces} pieces: give one sentence to see its alternatives")
         (source,) = self._source_ids([text])
-        said = [self._tgt_ids[token] for token in translation.candidates[0].tokens]
-        tokens = [*translation.candidates[0].tokens, EOS]
-        begin, end = 0, len(tokens)
-        if prefix:
-            begin = len(self._tgt.encode([prefix])[0])
-            end = begin + 1
-        found = alternatives(self.translator.model, source, said[: end - 1], k, self.translator.device)
-        likeliest = [
-            [(token, log_prob) for token, (_, log_prob) in zip(self._tgt.tokens([i for i, _ in one]), one, strict=True)]
-            for one in found
+        tokens = translation.candidates[0].tokens
+        begin = len(self._tgt.encode([prefix])[0]) if prefix else 0
+        end = begin + 1 if prefix else len(tokens) + 1
+        given = [self._tgt_ids[token] for token in tokens[: end - 1]]
+        found = alternatives(self.translator.model, source, given, k, self.translator.device)[begin:]
+        return [
+            Position(number, token, [(self._tgt.tokens([i])[0], log_prob) for i, log_prob in likeliest])
+            for number, (token, likeliest) in enumerate(zip([*tokens, EOS][begin:end], found, strict=True), begin + 1)
         ]
-        return [Position(t + 1, tokens[t], likeliest[t]) for t in range(begin, end)]
 
     def _source_ids(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of each source, truncated to the window."""
         return [ids[: self.translator.window - 1] for ids in self._src.encode(texts)]
 
-    def _pairs(
-        self, texts: Sequence[str], translations: Sequence[Translation]
-    ) -> tuple[list[list[int]], list[list[int]]]:
-        """Return source and target ids of those that were translated in one piece."""
+    def _of_whole(
+        self, measure: Callable[[Ids, Ids], list[X]], texts: Sequence[str], translations: Sequence[Translation]
+    ) -> list[X | None]:
+        """Measure source and target ids of what was translated in one piece; None for the rest."""
         whole = [i for i, translation in enumerate(translations) if translation.n_pieces == 1]
         targets = [[self._tgt_ids[token] for token in translations[i].candidates[0].tokens] for i in whole]
-        return self._source_ids([texts[i] for i in whole]), targets
+        measured = measure(self._source_ids([texts[i] for i in whole]), targets)
+        found: list[X | None] = [None] * len(texts)
+        for i, value in zip(whole, measured, strict=True):
+            found[i] = value
+        return found
 
-    def _log_probs(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
+    def _log_probs(self, sources: Ids, targets: Ids) -> list[list[float]]:
         """Return the log-probability of each target token; with several models, the log of the mean probability."""
         by_model = [token_log_probs(model, sources, targets) for model in self.models]
         if len(by_model) == 1:

@@ -9,19 +9,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from config.search import Bounds, SamplingConfig, SearchConfig
-from const.token import EOS_ID, PAD_ID
+from const.token import BOS_ID, EOS_ID, PAD_ID
 from utils.dataset import masked
 from utils.search.beam import drop_finished, largest
-from utils.search.constraint import (
-    NEVER,
-    NO_NUMBERS,
-    Constraint,
-    Hypothesis,
-    Searchable,
-    StateT,
-    bos_rows,
-    next_log_probs,
-)
+from utils.search.constraint import NEVER, NO_NUMBERS, Constraint, Hypothesis, Searchable, StateT, next_log_probs
 
 # log-probabilities (N, W, V), the numbers of these sentences (N,), and the number of tokens so far -> tokens (N, W)
 Choice = Callable[[Tensor, Tensor, int], Tensor]
@@ -39,14 +30,8 @@ def decode(
 ) -> list[list[Hypothesis]]:
     """Translate N sources, each `width` times; a sentence whose rows have all ended leaves the batch.
 
-    Args:
-        model: in eval mode.
-        src: source ids, each sequence followed by </s>, then padding.
-        bounds: length limits of each translation.
-        config: the length penalty (which only affects the score) and what may not be repeated.
-        choose: picks the next tokens among those that are allowed.
-        width: translations per source, returned in the order of their rows.
-        prefixes: tokens that each translation must begin with.
+    Arguments as for `beam_search`; the length penalty only affects the score, and `choose` picks the next tokens among
+    those that are allowed.
     """
     device = src.device
     n = len(src)
@@ -55,7 +40,7 @@ def decode(
     scores = torch.zeros(n, width, device=device)
     alive = torch.arange(n, device=device)
     state = model.start(src).select(alive[:, None].expand(-1, width))
-    tokens = bos_rows(n * width, device)
+    tokens = torch.full((n * width,), BOS_ID, device=device)
     for t in range(constraint.longest):
         logits, state = model.step(tokens, state)
         log_probs = next_log_probs(logits).unflatten(0, (-1, width))
@@ -115,17 +100,10 @@ def sample(
     numbers: Sequence[int],
     prefixes: Sequence[Sequence[int]] | None = None,
 ) -> list[list[Hypothesis]]:
-    """Draw translations of N sources; arguments as for `decode`.
+    """Draw translations of N sources, best score first; arguments as for `beam_search`.
 
-    Each draw depends only on the seed, the number of the sentence, the number of the sample and the step.
-
-    Args:
-        sampling: how many translations to draw, and how.
-        numbers: a number for each source, which makes its draws differ from those of the rest.
-
-    Returns:
-        For each source, in order, its translations, best score first; scores are by the model's own probabilities,
-        whatever the temperature.
+    Each draw depends only on the seed, the number of its source, the number of the sample and the step. Scores are by
+    the model's own probabilities, whatever the temperature.
     """
     n_steps = max([bound.most for bound in bounds] + [len(prefix) + 1 for prefix in prefixes or []])
     draws = uniform(sampling, numbers, n_steps).to(src.device)

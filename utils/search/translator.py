@@ -2,7 +2,8 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -42,11 +43,6 @@ class Translation(NamedTuple):
         """Text of the best candidate."""
         return self.candidates[0].text
 
-    @property
-    def score(self) -> float:
-        """Score of the best candidate."""
-        return self.candidates[0].score
-
 
 class _Piece(NamedTuple):
     """What is translated at a time: a text or a sentence of it."""
@@ -55,44 +51,21 @@ class _Piece(NamedTuple):
     ids: list[int]  # as many as fit the window; none where the vocabulary has nothing of it: it stays as it is
 
 
+@dataclass(eq=False)
 class Translator:
-    """Translates with a trained model.
+    """Translates with a trained model."""
 
-    Args:
-        model: the model to search, ready for inference.
-        tokenizers: the tokenizers that it was trained with.
-        tgt_lang: language code of the target, which determines how sentences are joined.
-        search: beam size, penalties and limits.
-        window: most source tokens at a time, </s> included; longer texts are split at sentence ends.
-        longest: most target tokens, </s> included.
-        device: where the model is.
-        sampling: draw translations instead of searching for the likeliest.
-        minimum_bayes_risk: order candidates by how much they agree with each other, not by score.
-    """
+    model: Searchable[Any]  # ready for inference
+    tokenizers: TokenizerPair  # that it was trained with
+    tgt_lang: str  # language code of the target, which determines how sentences are joined
+    search: SearchConfig
+    window: int  # most source tokens at a time, </s> included; longer texts are split at sentence ends
+    longest: int  # most target tokens, </s> included
+    device: torch.device  # of the model
+    sampling: SamplingConfig | None = None  # draw translations instead of searching for the likeliest
+    minimum_bayes_risk: bool = False  # order candidates by how much they agree with each other, not by score
 
-    tokens_per_batch = 16384  # source positions, padding included, times rows per sentence
-
-    def __init__(
-        self,
-        model: Searchable[Any],
-        tokenizers: TokenizerPair,
-        tgt_lang: str,
-        search: SearchConfig,
-        window: int,
-        longest: int,
-        device: torch.device,
-        sampling: SamplingConfig | None = None,
-        minimum_bayes_risk: bool = False,
-    ) -> None:
-        self.model = model
-        self.tokenizers = tokenizers
-        self.tgt_lang = tgt_lang
-        self.search = search
-        self.window = window
-        self.longest = longest
-        self.device = device
-        self.sampling = sampling
-        self.minimum_bayes_risk = minimum_bayes_risk
+    tokens_per_batch: ClassVar[int] = 16384  # source positions, padding included, times rows per sentence
 
     def translate(
         self,
@@ -117,19 +90,22 @@ class Translator:
         encoded = self.tokenizers.src.encode(texts)
         split = [self._pieces(ids, text) for ids, text in zip(encoded, texts, strict=True)]
         known = [[piece.ids for piece in pieces if piece.ids] for pieces, _ in split]
-        sources = [ids for of_text in known for ids in of_text]
-        starts = [[] if i else start for of_text, start in zip(known, forced, strict=True) for i in range(len(of_text))]
-        numbers = [line * _MOST_PIECES + i for line, of_text in enumerate(known, first) for i in range(len(of_text))]
-        owner = [place for place, of_text in enumerate(known) for _ in of_text]
-        left = Counter(owner)
+        places = [(text, piece) for text, of_text in enumerate(known) for piece in range(len(of_text))]
+        left = Counter(text for text, _ in places)
         on_progress(len(texts) - len(left))
 
         def count_done(rows: Sequence[int]) -> None:
-            left.subtract(owner[row] for row in rows)
-            on_progress(sum(left[place] == 0 for place in {owner[row] for row in rows}))
+            done = Counter(places[row][0] for row in rows)
+            left.subtract(done)
+            on_progress(sum(left[text] == 0 for text in done))
 
-        n_wanted = None if self.minimum_bayes_risk else n_best
-        found = self.search_ids(sources, starts, count_done, n_wanted, numbers)
+        found = self.search_ids(
+            [known[text][piece] for text, piece in places],
+            [[] if piece else forced[text] for text, piece in places],
+            count_done,
+            None if self.minimum_bayes_risk else n_best,
+            [(first + text) * _MOST_PIECES + piece for text, piece in places],
+        )
         candidates = iter(self._decode(found, n_best))
         return [
             Translation(
@@ -154,12 +130,8 @@ class Translator:
     ) -> list[list[Hypothesis]]:
         """Return hypotheses, best first, for each sequence of source ids (without </s>); batched, longest first.
 
-        Args:
-            sources: what to translate.
-            prefixes: ids that each translation must begin with.
-            on_progress: called with the places of the sources that have just been finished.
-            n_best: as in `beam_search`.
-            numbers: as in `sample`; by default the places of the sources.
+        Arguments as for `beam_search` and `sample`, where the default of `numbers` are the places of the sources;
+        `on_progress` is called with the places of those that have just been finished.
         """
         found: list[list[Hypothesis]] = [[] for _ in sources]
         width = self.sampling.n_samples if self.sampling else self.search.beam_size
@@ -192,26 +164,22 @@ class Translator:
     def _decode(self, found: list[list[Hypothesis]], n_best: int) -> list[list[Candidate]]:
         """Return the candidates of each piece, best first."""
         tgt = self.tokenizers.tgt
-        n_decoded = None if self.minimum_bayes_risk else n_best
-        kept = [hypotheses[:n_decoded] for hypotheses in found]
-        texts = iter(tgt.decode([hypothesis.ids for hypotheses in kept for hypothesis in hypotheses]))
-        candidates = [
-            [Candidate(next(texts), score, tgt.tokens(ids)) for ids, score in hypotheses] for hypotheses in kept
-        ]
-        if self.minimum_bayes_risk:
-            candidates = [
-                [piece[i] for i in by_expected_chrf([candidate.text for candidate in piece])] for piece in candidates
-            ]
-        return [piece[:n_best] for piece in candidates]
+        if not self.minimum_bayes_risk:
+            found = [hypotheses[:n_best] for hypotheses in found]
+        texts = iter(tgt.decode([hypothesis.ids for hypotheses in found for hypothesis in hypotheses]))
+        pieces = [[Candidate(next(texts), score, tgt.tokens(ids)) for ids, score in hypotheses] for hypotheses in found]
+        if not self.minimum_bayes_risk:
+            return pieces
+        return [[piece[i] for i in by_expected_chrf([one.text for one in piece])[:n_best]] for piece in pieces]
 
     def _join(self, pieces: list[list[Candidate]]) -> list[Candidate]:
         """Join the candidates of a text: the best of every piece, then the second best of those that have one, etc."""
         joined = []
-        for rank in range(max(len(piece) for piece in pieces)):
+        for rank in range(max(map(len, pieces))):
             row = [piece[min(rank, len(piece) - 1)] for piece in pieces]
-            text = join_sentences([candidate.text for candidate in row], self.tgt_lang)
-            tokens = [token for candidate in row for token in candidate.tokens]
-            joined.append(Candidate(text, sum(candidate.score for candidate in row), tokens))
+            text = join_sentences([one.text for one in row], self.tgt_lang)
+            tokens = [token for one in row for token in one.tokens]
+            joined.append(Candidate(text, sum(one.score for one in row), tokens))
         return joined
 
     def _encode_prefixes(self, prefixes: Sequence[str]) -> list[list[int]]:
@@ -225,10 +193,8 @@ class Translator:
 
     def _is_known(self, ids: list[int]) -> bool:
         """Return whether the ids are more than spaces and unknown characters."""
-        return any(
-            i != UNK_ID and token.strip("▁").strip()
-            for i, token in zip(ids, self.tokenizers.src.tokens(ids), strict=True)
-        )
+        tokens = self.tokenizers.src.tokens(ids)
+        return any(i != UNK_ID and token.strip("▁").strip() for i, token in zip(ids, tokens, strict=True))
 
     def _pieces(self, ids: list[int], text: str) -> tuple[list[_Piece], int]:
         """Return a text whole if it fits the window, or else its sentences; and the number of tokens beyond a window.
@@ -273,27 +239,15 @@ def pairwise_chrf(texts: Sequence[str]) -> NDArray[np.float64]:
     """Return chrF2 (0 to 100) of each text (row) against each as the reference (column), as sacreBLEU computes it."""
     n = len(texts)
     characters = ["".join(text.split()) for text in texts]
-    precision, recall, effective = np.zeros((n, n)), np.zeros((n, n)), np.zeros((n, n))
+    precision, recall, orders = np.zeros((n, n)), np.zeros((n, n)), np.zeros((n, n))
     for order in range(1, _ORDER + 1):
-        matches = _matches([[text[i : i + order] for i in range(len(text) - order + 1)] for text in characters])
-        counts = matches.diagonal()
-        both = (counts[:, None] > 0) & (counts > 0)
-        precision += matches / np.maximum(counts, 1)[:, None] * both
-        recall += matches / np.maximum(counts, 1) * both
-        effective += both
-    precision, recall = precision / np.maximum(effective, 1), recall / np.maximum(effective, 1)
+        ngrams = [Counter(text[i : i + order] for i in range(len(text) - order + 1)) for text in characters]
+        # the second "a" of a text counts as a different element from its first
+        elements = [{(ngram, i) for ngram, times in of_text.items() for i in range(times)} for of_text in ngrams]
+        matches = np.array([[len(one & other) for other in elements] for one in elements], float).reshape(n, n)
+        counts = np.maximum(matches.diagonal(), 1)
+        precision += matches / counts[:, None]
+        recall += matches / counts
+        orders += np.minimum.outer(matches.diagonal(), matches.diagonal()) > 0  # both texts are long enough
+    precision, recall = precision / np.maximum(orders, 1), recall / np.maximum(orders, 1)
     return 100 * (1 + _BETA**2) * precision * recall / np.maximum(_BETA**2 * precision + recall, 1e-16)
-
-
-def _matches(sequences: Sequence[Sequence[str]]) -> NDArray[np.float64]:
-    """Count the elements that any two sequences share; the diagonal has the length of each.
-
-    The second "a" of a sequence counts as a different element from its first, so that what two sequences share is
-    the product of two rows of zeros and ones.
-    """
-    numbered = [{(x, i) for x, n in Counter(sequence).items() for i in range(n)} for sequence in sequences]
-    columns = {element: place for place, element in enumerate(set[tuple[str, int]]().union(*numbered))}
-    members = np.zeros((len(sequences), len(columns)), np.float32)
-    for row, elements in zip(members, numbered, strict=True):
-        row[[columns[element] for element in elements]] = 1
-    return (members @ members.T).astype(np.float64)

@@ -1,94 +1,63 @@
 """Lines as they arrive in a stream, and the prompt at the terminal with its commands."""
 
 import os
-import select
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from io import BufferedIOBase
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from utils.search.translator import Translator
-from utils.terminal.output import notices, ranked_lines
+from utils.dataset.text import decoded_lines
+from utils.terminal.output import notices
 
-_CHUNK = 2**16  # bytes read at a time: as much as a pipe holds
+if TYPE_CHECKING:  # with torch, which takes seconds to import
+    from utils.search.translator import Translator
 
-
-class LineStream:
-    r"""The lines of a binary stream (a file, a pipe, bytes in memory), as they arrive; only "\n" ends a line."""
-
-    def __init__(self, file: BufferedIOBase) -> None:
-        self._file = file
-        self._lines: deque[bytes] = deque()
-        self._rest: list[bytes] = []  # of an unfinished line; joined only once, however long it gets
-        self._ended = False
-
-    def __iter__(self) -> Iterator[bytes]:
-        return self
-
-    def __next__(self) -> bytes:
-        while not self._lines:
-            if self._ended:
-                raise StopIteration
-            self._read()
-        return self._lines.popleft()
-
-    def is_ready(self) -> bool:
-        """Return whether the next line, or the end, is available without waiting."""
-        while not self._lines and not self._ended and self._has_more():
-            self._read()
-        return bool(self._lines) or self._ended
-
-    def _read(self) -> None:
-        """Read what is available; wait if nothing is."""
-        chunk = self._file.read1(_CHUNK)
-        *ends, rest = chunk.split(b"\n")
-        for end in ends:
-            self._lines.append(b"".join([*self._rest, end, b"\n"]))
-            self._rest.clear()
-        if rest:
-            self._rest.append(rest)
-        if not chunk:
-            self._ended = True
-            if self._rest:
-                self._lines.append(b"".join(self._rest))
-
-    def _has_more(self) -> bool:
-        try:
-            number = self._file.fileno()
-        except OSError:  # in memory
-            return True
-        try:
-            return bool(select.select([number], [], [], 0)[0])
-        except OSError:  # Windows supports this for sockets only
-            return False
+_MOST_BYTES = 2**18  # read at a time
 
 
-def in_chunks(lines: Iterator[str], is_ready: Callable[[], bool], most: int) -> Iterator[list[str]]:
-    """Yield lines as they arrive, at least one and at most `most` at a time; those before an invalid line first."""
+def arriving_lines(file: BufferedIOBase, name: str, most: int) -> Iterator[list[str]]:
+    r"""Yield the lines of a UTF-8 stream as they arrive: together those that are there at once, up to `most`.
+
+    Only "\n" ends a line. Lines before one that is not UTF-8 come before its error, which names the stream.
+    """
+    ready: deque[bytes] = deque()  # what has been read, but not yet decoded
+    lines = decoded_lines(_lines(file, ready), name)
     for first in lines:
         chunk = [first]
         try:
-            while len(chunk) < most and is_ready() and (line := next(lines, None)) is not None:
-                chunk.append(line)
+            while ready and len(chunk) < most:
+                chunk.append(next(lines))
         except ValueError:
             yield chunk
             raise
         yield chunk
 
 
+def _lines(file: BufferedIOBase, ready: deque[bytes]) -> Iterator[bytes]:
+    """Yield the lines of a stream; those that came with the same read wait in `ready`."""
+    parts = []  # of an unfinished line; joined only once, however long it gets
+    while read := file.read1(_MOST_BYTES):
+        *ends, rest = read.split(b"\n")
+        for end in ends:
+            ready.append(b"".join([*parts, end, b"\n"]))
+            parts = []
+        parts.append(rest)
+        while ready:
+            yield ready.popleft()
+    if any(parts):
+        yield b"".join(parts)
+
+
 def count_lines(path: Path) -> int | None:
     """Count the lines of a file; None for a pipe, which can be read only once."""
     if not path.is_file():
         return None
-    n_lines, last = 0, b"\n"
     with path.open("rb") as file:
-        while chunk := file.read(2**20):
-            n_lines += chunk.count(b"\n")
-            last = chunk[-1:]
-    return n_lines + (last != b"\n")
+        return sum(1 for _ in file)
 
 
 def paired(
@@ -97,13 +66,17 @@ def paired(
     """Pair each line of the chunks with the corresponding line of another stream; both must end together."""
     n_lines = 0
     for chunk in chunks:
-        found = list(zip(chunk, others, strict=False))
-        yield found
-        n_lines += len(found)
-        if len(found) < len(chunk):
-            raise ValueError(f"{names[1]} ends after {n_lines:,} lines, {names[0]} has more: give one line per line")
-    if next(others, None) is not None:
-        raise ValueError(f"{names[0]} ends after {n_lines:,} lines, {names[1]} has more: give one line per line")
+        pairs = list(zip(chunk, others, strict=False))
+        yield pairs
+        n_lines += len(pairs)
+        if len(pairs) < len(chunk):
+            longer, shorter = names
+            break
+    else:
+        if next(others, None) is None:
+            return
+        shorter, longer = names
+    raise ValueError(f"{shorter} ends after {n_lines:,} lines, {longer} has more: give one line per line")
 
 
 def ask_for_lines() -> None:
@@ -117,44 +90,43 @@ def ask_for_lines() -> None:
 _MOST_LINES = 1000  # kept in the history
 
 
-def history_file() -> Path | None:
-    """Return the history file below $XDG_STATE_HOME (XDG Base Directory Specification); None without a home folder."""
-    root = os.environ.get("XDG_STATE_HOME")
-    try:
-        return (Path(root) if root else Path.home() / ".local" / "state") / "miyako" / "history"
-    except RuntimeError:  # a user without a home folder, e.g. in a container
-        return None
-
-
 @contextmanager
-def kept_history(file: Path | None) -> Iterator[None]:
-    """Within the block, the arrow keys at `input` recall lines of earlier prompts; errors of the file are ignored."""
-    try:
-        import readline
-    except ImportError:  # not available on Windows
-        yield
-        return
+def kept_history() -> Iterator[None]:
+    """Within the block, the arrow keys at `input` recall lines of earlier prompts; errors of the file are ignored.
+
+    It is below $XDG_STATE_HOME (XDG Base Directory Specification). A user without a home folder has none.
+    """
+    import readline  # only here: it may write to the terminal
+
     readline.set_auto_history(True)
-    if file is None:
-        yield
-        return
-    with suppress(OSError):
-        readline.read_history_file(file)
+    readline.set_history_length(_MOST_LINES)
+    with suppress(OSError, RuntimeError):
+        readline.read_history_file(_history_file())
     try:
         yield
     finally:
-        with suppress(OSError):
-            file.parent.mkdir(parents=True, exist_ok=True)
-            readline.set_history_length(_MOST_LINES)
-            readline.write_history_file(file)
+        with suppress(OSError, RuntimeError):
+            _history_file().parent.mkdir(parents=True, exist_ok=True)
+            readline.write_history_file(_history_file())
 
 
-def typed_lines(prompt: str = "> ") -> Iterator[str]:
-    """Yield typed lines until Ctrl-D, skipping blank ones."""
-    with suppress(EOFError):
-        while True:
-            if (line := input(prompt)).strip():
-                yield line
+def _history_file() -> Path:
+    root = os.environ.get("XDG_STATE_HOME")
+    return (Path(root) if root else Path.home() / ".local" / "state") / "miyako" / "history"
+
+
+def converse(conversation: "Conversation", title: str) -> None:
+    """Answer typed lines until the user leaves."""
+    print(f"{title}; :help lists the commands, Ctrl-D quits", file=sys.stderr)
+    with kept_history(), suppress(EOFError):
+        while not conversation.is_over:
+            try:
+                if (line := input("> ")).strip():
+                    for shown in conversation.answer(line):
+                        print(shown)
+            except ValueError as error:
+                print(error, file=sys.stderr)
+        return
     print(file=sys.stderr)  # the shell's own prompt starts on a new line
 
 
@@ -176,7 +148,7 @@ class Conversation:
         prefix: text that each translation starts with.
     """
 
-    def __init__(self, translator: Translator, n_best: int = 1, prefix: str = "") -> None:
+    def __init__(self, translator: "Translator", n_best: int = 1, prefix: str = "") -> None:
         self.translator = translator
         self.n_best = n_best
         self.prefix = prefix
@@ -189,8 +161,9 @@ class Conversation:
             return self._obey(name, value.strip())
         prefixes = [self.prefix] if self.prefix else None
         (translation,) = self.translator.translate([line], n_best=self.n_best, prefixes=prefixes)
-        shown = ranked_lines(translation) if self.n_best > 1 else [translation.text]
-        return [*shown, *[f"({notice.text})" for notice in notices(translation)]]
+        ranked = [f"{i:2}  {one.score:9.4f}  {one.text}" for i, one in enumerate(translation.candidates, 1)]
+        shown = ranked if self.n_best > 1 else [translation.text]
+        return [*shown, *[f"({notice})" for notice in notices(translation).values()]]
 
     def _obey(self, name: str, value: str) -> list[str]:
         """Run a command and return the settings as they are now."""
@@ -228,8 +201,8 @@ class Conversation:
     def settings(self) -> str:
         """Return the settings in one line."""
         search = self.translator.search
-        parts = [f"n {self.n_best}", f"beam {search.beam_size}", f"length_penalty {search.length_penalty:g}"]
-        return ", ".join([*parts, f"prefix {self.prefix!r}"] if self.prefix else parts)
+        prefix = f", prefix {self.prefix!r}" if self.prefix else ""
+        return f"n {self.n_best}, beam {search.beam_size}, length_penalty {search.length_penalty:g}{prefix}"
 
 
 def _number(name: str, value: str) -> int:
