@@ -34,7 +34,6 @@ from utils.dataset.ids import TokenArray, TokenPairs
 from utils.export.ctranslate2 import to_ctranslate2
 from utils.run import load_run
 from utils.search.beam import beam_search
-from utils.training.checkpoint import CheckpointStore, load_checkpoint
 from utils.training.dry_run import RANGES
 from utils.training.loss import TranslationObjective
 
@@ -371,33 +370,6 @@ def test_a_peer_is_stopped_when_enough_was_seen_and_one_that_fails_says_its_last
 
 
 # faults
-
-
-@pytest.fixture
-def checkpoints(tmp_path: Path) -> list[Path]:
-    store = CheckpointStore(tmp_path / "whole", 2)
-    for step in (10, 20):
-        weight = torch.arange(2000.0) + step
-        net = {"weight": weight, "zeros": torch.zeros(20_000)}  # zeros in place of zeros are no damage
-        store.save({"step": step, "net": net, "moments": [weight * 2, weight / 3], "seconds": 1.0}, step)
-    return sorted((tmp_path / "whole").iterdir())
-
-
-def test_every_damage_is_refused_and_the_older_one_resumed_from(checkpoints: list[Path], tmp_path: Path) -> None:
-    assert faults.survive_damage(checkpoints, tmp_path / "damaged", 50, 1) == {"damages": 50, "refused": 50}
-
-
-def test_a_store_that_loads_something_else_is_found_out(
-    checkpoints: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def careless(path: Path, _: torch.device) -> dict[str, Any]:
-        found = load_checkpoint(path, CPU)
-        found["moments"][1][7] += len(list(path.parent.iterdir())) - 1
-        return found
-
-    monkeypatch.setattr("utils.training.checkpoint.load_checkpoint", careless)
-    with pytest.raises(ValueError, match=r"damage 0 \(cut off\) was accepted: \['\.moments\.1'\]"):
-        faults.survive_damage(checkpoints, tmp_path / "damaged", 5, 1)
 
 
 @pytest.mark.parametrize(
