@@ -212,52 +212,7 @@ def survive_kills(folder: Path, n: int, reference: Mapping[str, Any], seconds: f
     return dict(figures)
 
 
-def _flip(data: bytes, draw: random.Random) -> bytes:
-    flipped = bytearray(data)
-    for bit in draw.sample(range(8 * len(data)), draw.randint(1, 8)):
-        flipped[bit // 8] ^= 1 << bit % 8
-    return bytes(flipped)
-
-
-def _zero(data: bytes, draw: random.Random) -> bytes:
-    size = draw.choice([16, 512, 4096])
-    begin = draw.randrange(len(data)) // size * size
-    return data[:begin] + bytes(len(data[begin : begin + size])) + data[begin + size :]
-
-
-DAMAGES: dict[str, Callable[[bytes, random.Random], bytes]] = {
-    "cut off": lambda data, draw: data[: draw.randrange(1, len(data))],
-    "some bits flipped": _flip,
-    "emptied": lambda _, draw: b"",  # noqa: ARG005 (one signature for all)
-    "a block zeroed": _zero,  # as by a disk that did not get to write it
-    "extended": lambda data, draw: data + draw.randbytes(draw.randint(1, 5000)),
-}
-
-
-def survive_damage(checkpoints: list[Path], folder: Path, n: int, seed: int) -> dict[str, int]:
-    """Damage the newer of two checkpoints n times; each time the older one must be loaded, with a notice."""
-    draw = random.Random(seed)
-    older, newer = checkpoints
-    whole = newer.read_bytes()
-    folder.mkdir(parents=True, exist_ok=True)
-    shutil.copy(older, folder)
-    store = CheckpointStore(folder, 2)
-    expected = store.load(CPU, print)
-    for i, (name, damage) in zip(tqdm(range(n), desc="damaged", disable=None), itertools.cycle(DAMAGES.items())):
-        while (data := damage(whole, draw)) == whole:  # zeros in place of zeros
-            pass
-        (folder / newer.name).write_bytes(data)
-        notices: list[str] = []
-        try:
-            wrong = differences(store.load(CPU, notices.append), expected)
-        except Exception as error:
-            raise ValueError(f"damage {i} ({name}) was fatal: {error!r}") from error
-        if wrong or len(notices) != 1 or newer.name not in notices[0] or older.name not in notices[0]:
-            raise ValueError(f"damage {i} ({name}) was accepted: {wrong}; messages: {notices}")
-    return {"damages": n, "refused": n}
-
-
-def survive_damage_on_the_command_line(training: TinyTraining, reference: Mapping[str, Any]) -> None:
+def survive_damage(training: TinyTraining, reference: Mapping[str, Any]) -> None:
     """Damage the newest checkpoint: train.py must say so and end the same. Damage all: it must fail with one line."""
     newest = training.checkpoints()[-1]
     newest.write_bytes(newest.read_bytes()[:-1])
@@ -318,11 +273,10 @@ def build_parser() -> Parser:
     return benchmark_parser(
         "faults",
         "Kill a tiny training, damage its checkpoints, fill its disk: it must still end bit-identical.",
-        """  python -m bench.faults                            30 kills, 200 damages, a full disk: a quarter of an hour
-  python -m bench.faults --kills 2 --damages 20     a quick look""",
+        """  python -m bench.faults                30 kills, damaged checkpoints, a full disk: a quarter of an hour
+  python -m bench.faults --kills 2      a quick look""",
         kills=(30, "number of kills"),
-        damages=(200, "number of damaged checkpoints"),
-        seed=(1, "random seed of moments and damages"),
+        seed=(1, "random seed of their moments"),
     )
 
 
@@ -336,10 +290,8 @@ def main() -> None:
         training.finish()
         seconds, reference = time.monotonic() - begin, training.outcome()
         print(f"The undisturbed training takes {seconds:.1f} s and leaves {len(reference['log'])} lines of log.")
-        figures: dict[str, int | str] = {}
-        figures |= survive_damage(training.checkpoints(), folder / "damaged", arguments.damages, arguments.seed)
-        survive_damage_on_the_command_line(training, reference)
-        figures["full_disk"] = survive_full_disk(folder / "starved", reference)
+        survive_damage(training, reference)
+        figures: dict[str, int | str] = {"full_disk": survive_full_disk(folder / "starved", reference)}
         figures |= survive_kills(folder, arguments.kills, reference, seconds, arguments.seed)
     print("All trainings ended bit-identical to the undisturbed one.")
     publish(figures, {}, arguments.json)

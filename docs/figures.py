@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, NamedTuple, get_args, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import numpy as np
 import torch
@@ -124,29 +124,29 @@ def draw_length_penalty(picture: Path) -> None:
         divisor.legend(frameon=False)
 
 
-def draw_masks(sources: Sequence[Sequence[str]], targets: Sequence[Sequence[str]], picture: Path) -> None:
-    """Draw the padding mask of a batch, and the masks of its last pair in the three attentions of a translator.
+SOURCES = (
+    ("京都", "は", "日本", "の", "古都", "です", "。", EOS),
+    ("雨", "です", "。", EOS, PAD, PAD, PAD, PAD),
+)
+TARGET = (BOS, "It", "is", "raining", ".", PAD, PAD)  # of the second
 
-    Args:
-        sources: tokens with a final </s>, all padded to one length with <pad>.
-        targets: tokens with an initial <s>, padded likewise.
-        picture: file to write.
-    """
-    padding = padding_mask(torch.tensor([[PAD_ID if t == PAD else UNK_ID for t in row] for row in sources]), PAD_ID)
-    src, tgt = sources[-1], targets[-1]
-    last = padding[-1, 0]
+
+def draw_masks(picture: Path) -> None:
+    """Draw the padding mask of a batch, and the masks of its last pair in the three attentions of a translator."""
+    padding = padding_mask(torch.tensor([[PAD_ID if t == PAD else UNK_ID for t in row] for row in SOURCES]), PAD_ID)
+    src, last = SOURCES[-1], padding[-1, 0]
     with sheet(picture, (10, 7.6), rows=2, columns=2) as (batch, encoder, decoder, cross):
-        _cells(batch, padding[:, 0, 0], [f"sentence {i + 1}" for i in range(len(sources))], range(len(src)))
-        for row, tokens in enumerate(sources):
+        _cells(batch, padding[:, 0, 0], [f"sentence {i + 1}" for i in range(len(SOURCES))], range(len(src)))
+        for row, tokens in enumerate(SOURCES):
             for column, token in enumerate(tokens):
                 color = "white" if padding[row, 0, 0, column] else "#888888"
                 batch.text(column, row, token, ha="center", va="center", fontsize=9, color=color)
         batch.set(title="padding_mask of a batch", xlabel="position of the source")
         _cells(encoder, last.expand(len(src), -1), src, src)
-        encoder.set(title=f"sentence {len(sources)} in the encoder: padding_mask")
-        _cells(decoder, causal_mask(len(tgt), len(tgt)), tgt, tgt)
-        decoder.set(title="in the decoder: causal_mask", ylabel="query")
-        _cells(cross, last.expand(len(tgt), -1), tgt, src)
+        encoder.set(title=f"sentence {len(SOURCES)} in the encoder: padding_mask")
+        _cells(decoder, causal_mask(len(TARGET), len(TARGET)), TARGET, TARGET)
+        decoder.set(title="in the decoder: causal_mask")
+        _cells(cross, last.expand(len(TARGET), -1), TARGET, src)
         cross.set(title="from decoder to encoder: padding_mask")
         for axes in (encoder, decoder, cross):
             axes.set(xlabel="key", ylabel="query")
@@ -159,10 +159,11 @@ def memory_mask(memory: Sequence[int], segment: Sequence[int]) -> Bool[Tensor, "
     return causal_mask(len(segment), len(documents)) & same
 
 
-def draw_memory_mask(memory: Sequence[str], segment: Sequence[str], n_old: int, picture: Path) -> None:
-    """Draw the mask of a segment that continues the memory's document, or in which a new one begins after `n_old`."""
-    inches = (1.5 + 0.42 * (len(memory) + len(segment)), 6.2)
-    with sheet(picture, inches, rows=2) as (one, two):
+def draw_memory_mask(picture: Path) -> None:
+    """Draw the mask of a segment that continues the memory's document, or in which a new one begins."""
+    memory = ("Kyoto", "is", "an", "old", "capital", ".")
+    segment, n_old = ("It", "lies", "inland", ".", "Rain", "fell", "."), 4
+    with sheet(picture, (1.5 + 0.42 * (len(memory) + len(segment)), 6.2), rows=2) as (one, two):
         for axes, n_same, title in (
             (one, len(segment), "one document"),
             (two, n_old, f"a new document begins with “{segment[n_old]}”"),
@@ -190,6 +191,12 @@ def _part_cells(axes: Axes, n_rows: int, n_columns: int) -> None:
 
 
 MASK = "[MASK]"
+MASKED = (
+    "京都 は 千 年 の 間 日本 の 都 で あっ た 。",
+    "奈良 に は 古い 寺 が たくさん ある 。",
+    "大阪 から 電車 で 三十 分 かかり ます 。",
+)
+SEED = 25  # gives ten typical epochs: 16 tokens masked, 2 replaced and 2 kept
 
 
 class Fate(IntEnum):
@@ -209,53 +216,41 @@ _FATES = {
 }
 
 
-class Example(NamedTuple):
-    """One sentence as read in one epoch."""
-
-    tokens: list[str]
-    fates: list[Fate]
-
-
-def masked_examples(sentences: Sequence[str], n_epochs: int, config: MaskingConfig, seed: int = 1) -> list[Example]:
+def masked_examples(
+    sentences: Sequence[str], n_epochs: int, config: MaskingConfig, seed: int = 1
+) -> list[tuple[list[str], list[Fate]]]:
     """Return the first sentence as read in each epoch (Devlin et al. 2019, 3.1); the others add to the vocabulary."""
     tokenizer = WordTokenizer.train(sentences, min_freq=1, lowercase=False)
     lines = TokenArray.of(tokenizer.encode(sentences), len(tokenizer))
     text = DocumentTokens.of(lines, [Document("all", len(sentences))])
-    examples = []
+    mask_id, examples = len(tokenizer), []
     for n in range(n_epochs):
         whole = masked.MaskedText(text, tokenizer, config)
         every = masked.masked_examples(whole, None, (seed, n), np.random.default_rng(seed))
         batch: Any = every.make(np.zeros(1, np.int64), [len(lines[0]) + 2])
         read, right = batch.ids[0].tolist(), batch.target[0].tolist()
-        mask_id = len(tokenizer)
-        fates = [_fate(i, target, mask_id) for i, target in zip(read, right, strict=True)]
-        examples.append(Example([MASK if i == mask_id else tokenizer.tokens([i])[0] for i in read], fates))
+        fates = [
+            Fate.READ if j == PAD_ID else Fate.HIDDEN if i == mask_id else Fate.KEPT if i == j else Fate.REPLACED
+            for i, j in zip(read, right, strict=True)
+        ]
+        examples.append(([MASK if i == mask_id else tokenizer.tokens([i])[0] for i in read], fates))
     return examples
 
 
-def _fate(read: int, target: int, mask_id: int) -> Fate:
-    if target == PAD_ID:
-        return Fate.READ
-    if read == mask_id:
-        return Fate.HIDDEN
-    return Fate.KEPT if read == target else Fate.REPLACED
-
-
-def draw_masking(sentences: Sequence[str], n_epochs: int, seed: int, picture: Path) -> None:
-    """Draw the first sentence as a row of cells for each epoch. Arguments as for `masked_examples`."""
-    examples = masked_examples(sentences, n_epochs, MaskingConfig(next_sentence=False), seed)
-    n_tokens = len(examples[0].tokens)
-    with sheet(picture, (1 + 0.62 * n_tokens, 1 + 0.32 * n_epochs)) as (axes,):
-        fates = [[int(fate) for fate in example.fates] for example in examples]
+def draw_masking(picture: Path) -> None:
+    """Draw a sentence as a row of cells for each of ten epochs."""
+    examples = masked_examples(MASKED, 10, MaskingConfig(next_sentence=False), SEED)
+    n_tokens = len(examples[0][0])
+    with sheet(picture, (1 + 0.62 * n_tokens, 1 + 0.32 * len(examples))) as (axes,):
         colours = ListedColormap([colour for colour, _ in _FATES.values()])
-        axes.imshow(fates, cmap=colours, vmin=0, vmax=len(Fate) - 1, aspect="auto")
+        axes.imshow([fates for _, fates in examples], cmap=colours, vmin=0, vmax=len(Fate) - 1, aspect="auto")
         for row, example in enumerate(examples):
             for column, (token, fate) in enumerate(zip(*example, strict=True)):
                 color = "#555555" if fate is Fate.READ else "white"
                 axes.text(column, row, token, ha="center", va="center", fontsize=8, color=color)
-        axes.set_yticks(range(n_epochs), [f"epoch {n + 1}" for n in range(n_epochs)])
+        axes.set_yticks(range(len(examples)), [f"epoch {n + 1}" for n in range(len(examples))])
         axes.set_xticks([])
-        _part_cells(axes, n_epochs, n_tokens)
+        _part_cells(axes, len(examples), n_tokens)
         handles = [Patch(color=colour, label=name) for colour, name in _FATES.values()]
         axes.legend(handles=handles, frameon=False, ncols=2, loc="upper center", bbox_to_anchor=(0.5, 0))
 
@@ -333,17 +328,11 @@ def _heat_map(axes: Axes, values: Float[Tensor, "R C"], reach: float) -> None:
 _N_KEYS = 16
 
 
-class Sharpness(NamedTuple):
-    """How sharply queries of one width attend to keys, with all components drawn from N(0, 1)."""
+def sharpness(width: int, scaled: bool) -> tuple[float, float]:
+    """Return the standard deviation of the scores of a head of width K, and its mean largest weight.
 
-    score_std: float
-    largest_weight: float  # mean over queries
-
-
-def sharpness(width: int, scaled: bool) -> Sharpness:
-    """Return the sharpness of a head of width K, with scores divided by √K as attention does, or not.
-
-    Undivided, wide heads would attend to a single key (Vaswani et al. 2017, 3.2.1).
+    Queries and keys are drawn from N(0, 1). Scores not divided by √K, wide heads would attend to a single key (Vaswani
+    et al. 2017, 3.2.1).
     """
     draw = torch.Generator().manual_seed(width)
     query, key = (torch.randn(512, 1, n, width, generator=draw) for n in (1, _N_KEYS))
@@ -351,7 +340,7 @@ def sharpness(width: int, scaled: bool) -> Sharpness:
         query = query * math.sqrt(width)  # undoes the division
     weights: Tensor = ScaledDotProductAttention()(query, key, key)[1]
     scores = query @ key.transpose(-2, -1) / math.sqrt(width)
-    return Sharpness(scores.std().item(), weights.amax(-1).mean().item())
+    return scores.std().item(), weights.amax(-1).mean().item()
 
 
 def draw_scaling(picture: Path) -> None:
@@ -360,8 +349,8 @@ def draw_scaling(picture: Path) -> None:
     with sheet(picture, (9, 3.6), columns=2) as (spread, largest):
         for scaled, label, style in ((False, "q · k", "o--"), (True, "q · k / √K", "o-")):
             found = [sharpness(width, scaled) for width in widths]
-            spread.plot(widths, [point.score_std for point in found], style, ms=4, label=label)
-            largest.plot(widths, [point.largest_weight for point in found], style, ms=4, label=label)
+            for i, axes in enumerate((spread, largest)):
+                axes.plot(widths, [values[i] for values in found], style, ms=4, label=label)
         spread.set(title="Scores", ylabel="standard deviation")
         spread.set_yscale("log", base=2)
         spread.yaxis.set_major_formatter(ScalarFormatter())
@@ -374,55 +363,28 @@ def draw_scaling(picture: Path) -> None:
             _grid(axes)
 
 
-_SOURCES = (
-    ("京都", "は", "日本", "の", "古都", "です", "。", EOS),
-    ("雨", "です", "。", EOS, PAD, PAD, PAD, PAD),
-)
-_TARGETS = (
-    (BOS, "Kyoto", "is", "an", "old", "capital", "."),
-    (BOS, "It", "is", "raining", ".", PAD, PAD),
-)
-_READ_BEFORE = ("Kyoto", "is", "an", "old", "capital", ".")
-_READ_NOW = ("It", "lies", "inland", ".", "Rain", "fell", ".")
-_MASKED = (
-    "京都 は 千 年 の 間 日本 の 都 で あっ た 。",
-    "奈良 に は 古い 寺 が たくさん ある 。",
-    "大阪 から 電車 で 三十 分 かかり ます 。",
-)
-_SEED = 25  # gives ten typical epochs: 16 tokens masked, 2 replaced and 2 kept
-
-
-def _draw_learned(weights: Path, picture: Path) -> None:
+def draw_learned(weights: Path, picture: Path) -> None:
+    """Draw the learned positions of a run beside sinusoids."""
     table, preset = learned_table(weights), weights.parent.name.split("-")[0]
     draw_positions({"sinusoid": sinusoid(*table.shape), f"learned, {preset}": table}, picture)
 
 
-class FromRun(NamedTuple):
-    """A picture of a trained run: the newest run of a preset that has the file."""
-
-    preset: str
-    file: str
-    command: str  # command that trains one
-    draw: Callable[[Path, Path], None]  # arguments: the file, the picture
-
-
 DRAWN: dict[str, Callable[[Path], None]] = {
     "scaling": draw_scaling,
-    "masks": lambda picture: draw_masks(_SOURCES, _TARGETS, picture),
+    "masks": draw_masks,
     "positions": lambda picture: draw_positions({"sinusoid": sinusoid(100, 64)}, picture),
     "activations": draw_activations,
     "norm_place": draw_norm_place,
     "learning_rates": draw_learning_rates,
     "label_smoothing": draw_label_smoothing,
     "length_penalty": draw_length_penalty,
-    "bert_masking": lambda picture: draw_masking(_MASKED, 10, _SEED, picture),
-    "memory_mask": lambda picture: draw_memory_mask(_READ_BEFORE, _READ_NOW, 4, picture),
+    "bert_masking": draw_masking,
+    "memory_mask": draw_memory_mask,
 }
-FROM_RUNS = {
-    "demo_curve": FromRun("demo", LOG, "make demo", lambda log, picture: draw_curves({"": log}, picture)),
-    "learned_positions": FromRun(
-        "multi30k_de_en_words", WEIGHTS, "python train.py --config multi30k_de_en_words", _draw_learned
-    ),
+# picture -> a file of the newest run of a preset, and how it is drawn
+FROM_RUNS: dict[str, tuple[str, str, Callable[[Path, Path], None]]] = {
+    "demo_curve": ("demo", LOG, lambda log, picture: draw_curves({"": log}, picture)),
+    "learned_positions": ("multi30k_de_en_words", WEIGHTS, draw_learned),
 }
 # pictures drawn by other commands, which need a run
 ELSEWHERE = {
@@ -439,13 +401,13 @@ def draw_all(folder: Path, pickles: Path) -> None:
     for name, draw in DRAWN.items():
         draw(folder / f"{name}.png")
         print(f"drawn: {name}.png", flush=True)
-    for name, source in FROM_RUNS.items():
-        files = sorted(pickles.glob(f"{source.preset}-*/{source.file}"), key=lambda file: file.stat().st_mtime)
+    for name, (preset, file, draw_from) in FROM_RUNS.items():
+        files = sorted(pickles.glob(f"{preset}-*/{file}"), key=lambda path: path.stat().st_mtime)
         if files:
-            source.draw(files[-1], folder / f"{name}.png")
+            draw_from(files[-1], folder / f"{name}.png")
             print(f"drawn: {name}.png, from {files[-1].parent.name}", flush=True)
         else:
-            print(f"left out: {name}.png, which needs a run of {source.preset}: {source.command}")
+            print(f"left out: {name}.png, which needs a run of it: python train.py --config {preset}")
     for name, command in ELSEWHERE.items():
         print(f"left out: {name}.png, which another command draws: {command}")
 

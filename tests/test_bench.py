@@ -1,13 +1,12 @@
-"""The benchmarks measure what they claim to, find the faults they are made to find, and fill the tables."""
+"""The benchmarks measure what they claim to, and find the faults that they are made to find."""
 
 import itertools
 import json
-import random
 import re
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -19,12 +18,10 @@ import torch
 import torch.nn.functional as F
 import yaml
 from torch import Tensor
-from torch.profiler import record_function
 from torch.utils.flop_counter import FlopCounterMode
 
 from bench import decode, faults, measure, train
 from bench.decode import CTRANSLATE2, RECOMPUTING
-from bench.results import decode_table, train_table
 from bench.train import EOLE, JOEYNMT, MODEL, OURS, PEER_WARM_UP, PEERS, PLAIN
 from config.model import TransformerConfig
 from config.search import Bounds, SearchConfig
@@ -37,7 +34,6 @@ from utils.dataset.ids import TokenArray, TokenPairs
 from utils.export.ctranslate2 import to_ctranslate2
 from utils.run import load_run
 from utils.search.beam import beam_search
-from utils.training.checkpoint import CheckpointStore, load_checkpoint
 from utils.training.dry_run import RANGES
 from utils.training.loss import TranslationObjective
 
@@ -154,8 +150,7 @@ def test_decoding_is_compared_with_like_settings() -> None:
     equal = {"ctranslate2": 1.0, "without_caches": 0.0, "bf16": 0.5}
     assert decode.equality(found) == {f"greedy_equal_{name}": share for name, share in equal.items()}
     lines = decode.table(found, ["x"], lambda _: 33.333).splitlines()
-    assert [float(line.split()[-2]) for line in lines[1:]] == [1.5, 3.0, 1.0, 0.25, 3.0, 1.0]
-    assert all(line.endswith("33.33") for line in lines[1:])
+    assert [line.split()[-2:] for line in lines[1:3]] == [["1.50", "33.33"], ["3.00", "33.33"]]
     settings = decode.all_settings()
     assert all(replace(one, system=CTRANSLATE2, precision="float32") in settings for one in settings)
 
@@ -195,25 +190,6 @@ def test_each_system_trains_and_its_parts_are_seen(job: train.Job, system: str, 
     assert found.tokens_per_s > 0
     assert found.padding == BucketSampler(job.pairs, 64, train.LONGEST, 1).epoch(0).padding
     assert set(found.part_ms) == set(RANGES)
-
-
-def test_parts_of_a_step_are_means_in_milliseconds() -> None:
-    took = []
-
-    def step(_: Batch) -> None:
-        begin = time.perf_counter()
-        with record_function("forward"):
-            time.sleep(0.02)
-        took.append(time.perf_counter() - begin)
-
-    def source() -> Iterator[Batch]:
-        while True:
-            time.sleep(0.01)
-            yield batch(3)
-
-    found = train.parts(step, source())
-    assert found["data"] >= 10
-    assert 20 <= found["forward"] <= 1000 * max(took)
 
 
 def test_the_plain_model_hides_future_and_padding() -> None:
@@ -396,58 +372,6 @@ def test_a_peer_is_stopped_when_enough_was_seen_and_one_that_fails_says_its_last
 # faults
 
 
-@pytest.fixture
-def checkpoints(tmp_path: Path) -> list[Path]:
-    store = CheckpointStore(tmp_path / "whole", 2)
-    for step in (10, 20):
-        weight = torch.arange(2000.0) + step
-        net = {"weight": weight, "zeros": torch.zeros(20_000)}  # zeros in place of zeros are no damage
-        store.save({"step": step, "net": net, "moments": [weight * 2, weight / 3], "seconds": 1.0}, step)
-    return sorted((tmp_path / "whole").iterdir())
-
-
-def test_every_damage_is_refused_and_the_older_one_resumed_from(checkpoints: list[Path], tmp_path: Path) -> None:
-    assert faults.survive_damage(checkpoints, tmp_path / "damaged", 50, 1) == {"damages": 50, "refused": 50}
-
-
-def believes_everything(path: Path, _: torch.device) -> dict[str, Any]:
-    return load_checkpoint(path.parent.parent / "whole" / "step-00000020.pt", CPU)
-
-
-def careless(path: Path, _: torch.device) -> dict[str, Any]:
-    found = load_checkpoint(path, CPU)
-    found["moments"][1][7] += len(list(path.parent.iterdir())) - 1
-    return found
-
-
-def breaks(path: Path, _: torch.device) -> dict[str, Any]:
-    if path.stem.endswith("20"):
-        raise RuntimeError("the archive is odd")
-    return load_checkpoint(path, CPU)
-
-
-@pytest.mark.parametrize(
-    ("load", "complaint"),
-    [(believes_everything, "was accepted"), (careless, r"accepted: \['\.moments\.1'\]"), (breaks, "was fatal")],
-)
-def test_a_store_at_fault_is_found_out(
-    load: Callable[..., object],
-    complaint: str,
-    checkpoints: list[Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("utils.training.checkpoint.load_checkpoint", load)
-    with pytest.raises(ValueError, match=rf"damage 0 \(cut off\) {complaint}|{complaint}"):
-        faults.survive_damage(checkpoints, tmp_path / "damaged", 5, 1)
-
-
-@pytest.mark.parametrize("name", faults.DAMAGES)
-def test_a_damage_is_one(name: str) -> None:
-    draw, whole = random.Random(0), random.Random(1).randbytes(10_000)
-    assert all(faults.DAMAGES[name](whole, draw) != whole for _ in range(50))
-
-
 @pytest.mark.parametrize(
     ("path", "value"),
     [
@@ -489,54 +413,3 @@ def test_killed_trainings_end_as_undisturbed_ones(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(faults, "TinyTraining", lambda folder: type(training)(folder, short))
     monkeypatch.setattr(faults, "KILLS_A_TRAINING", 2)
     assert faults.survive_kills(tmp_path, 2, training.outcome(), 15.0, 1)["kills"] == 2
-
-
-# tables
-
-
-def test_a_row_of_decoding_compares_what_does_the_same(tmp_path: Path) -> None:
-    found = [
-        (CTRANSLATE2, "float32", 1, False, 80.0),
-        (OURS, "bf16", 1, False, 40.0),
-        (OURS, "fp32", 1, False, 20.0),
-        (CTRANSLATE2, "float32", 5, True, 200.0),
-        (CTRANSLATE2, "int8", 5, True, 250.0),
-        (OURS, "fp32", 5, True, 100.0),
-        (OURS, "bf16", 5, True, 300.0),
-        (RECOMPUTING, "fp32", 5, True, 10.0),
-    ]
-    names = ("system", "precision", "beam", "batched")
-    rows = [{"setting": dict(zip(names, row[:4], strict=True)), "sentences_per_s": row[4]} for row in found]
-    result = {"name": "small", "tokens": 20, "sentences": 500, "source_tokens": 14.1, "measurements": rows}
-    (tmp_path / "decode_small.json").write_text(json.dumps(result), encoding="utf-8")
-    assert decode_table(tmp_path).splitlines()[2:] == [
-        "| `small`, 20 tokens forced | beam 5, batched | 200.0 | 10.0 (0.05 x) | 100.0 (0.50 x) | 300.0 (1.50 x) |",
-        "| `small`, 20 tokens forced | greedy, one by one | 80.0 |  | 20.0 (0.25 x) | 40.0 (0.50 x) |",
-    ]
-
-
-def test_a_row_of_training_sets_the_fastest_of_ours_beside_each(tmp_path: Path) -> None:
-    def found(system: str, precision: str, speed: float, compiled: bool = False, **other: object) -> dict[str, object]:
-        setting = {"system": system, "precision": precision, "compiled": compiled, "tokens_per_batch": 4096}
-        return {"setting": setting, "tokens_per_s": speed, "peak_mib": 1234.4, "padding": 0.025, "part_ms": {}} | other
-
-    result = {
-        "name": "tanaka",
-        "machine": "2 threads",
-        "mflop_per_target_token": 50.0,
-        "product_gflops": {"fp32": 200.0, "bf16": 800.0, "fp16": 500.0},
-        "measurements": [
-            found(OURS, "fp32", 2000.0, part_ms={"data": 0.4, "forward": 10.0, "backward": 20.0, "optimizer": 3.6}),
-            found(OURS, "bf16", 4000.0, compiled=True),
-            found("JoeyNMT", "fp32", 800.0, padding=None),
-            found("other", "fp16", 1000.0),
-        ],
-    }
-    (tmp_path / "train_cpu.json").write_text(json.dumps(result), encoding="utf-8")
-    on = "| `tanaka`, 2 threads |"
-    assert train_table(tmp_path).splitlines()[2:] == [
-        f"{on} miyako fp32 | 4,096 | 2,000 | 2.00 x | 1.00 x | 50% | 2.5% | 0, 10, 20, 4 | 1,234 |",
-        f"{on} miyako bf16, compiled | 4,096 | 4,000 | 1.00 x | 1.00 x | 25% | 2.5% |  | 1,234 |",
-        f"{on} JoeyNMT fp32 | 4,096 | 800 | 5.00 x | 2.50 x | 20% |  |  | 1,234 |",
-        f"{on} other fp16 | 4,096 | 1,000 | 4.00 x |  | 10% | 2.5% |  | 1,234 |",
-    ]

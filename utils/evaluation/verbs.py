@@ -54,8 +54,9 @@ def warn(message: str) -> None:
 
 
 class RunText(NamedTuple):
-    """A text of the corpus that a run was trained on, with its description and its tokenizer for BLEU."""
+    """A run and a text of the corpus that it was trained on, with its description and its tokenizer for BLEU."""
 
+    run: Run
     corpus: Corpus
     pairs: ParallelText
     name: str
@@ -71,13 +72,15 @@ def _run_text_options(parser: Parser, act: str, split: str) -> None:
     )
 
 
-def read_run_text(run: Run, split: str, limit: int | None) -> RunText:
-    """Read the dev or test set of a run's corpus, or its first `limit` sentences."""
+def read_run_text(arguments: Namespace) -> RunText:
+    """Load the run, and read the dev or test set of its corpus, or the first sentences of it."""
+    require_options_at_least(arguments, limit=1)
+    run = load_run(find_run(arguments.run), pick_device(arguments.device))
     corpus = prepare_to_score(run.config.data)
-    pairs = read_parallel(getattr(corpus, split))[:limit]
-    part = f", first {len(pairs)} sentences" if limit else ""
-    name = f"{corpus.name} {split}, {corpus.src_lang}-{corpus.tgt_lang}{part}"
-    return RunText(corpus, pairs, name, bleu_tokenizer(corpus.tgt_lang, corpus.pre_tokenized))
+    pairs = read_parallel(getattr(corpus, arguments.split))[: arguments.limit]
+    part = f", first {len(pairs)} sentences" if arguments.limit else ""
+    name = f"{corpus.name} {arguments.split}, {corpus.src_lang}-{corpus.tgt_lang}{part}"
+    return RunText(run, corpus, pairs, name, bleu_tokenizer(corpus.tgt_lang, corpus.pre_tokenized))
 
 
 def _report_options(parser: Parser) -> None:
@@ -117,11 +120,9 @@ def _run_options(parser: Parser) -> None:
 
 def evaluate_run(arguments: Namespace) -> None:
     """Translate a text of a run's own corpus with the run, and score the translations."""
-    require_options_at_least(arguments, limit=1)
     require_file(arguments.translations)
-    run = load_run(find_run(arguments.run), pick_device(arguments.device))
+    run, corpus, pairs, name, tokenize = read_run_text(arguments)
     search = changed_by(run.config.search, {"beam": "beam_size", "length_penalty": "length_penalty"}, arguments)
-    corpus, pairs, name, tokenize = read_run_text(run, arguments.split, arguments.limit)
     refuse_samples(arguments.bootstrap, len(pairs), "--bootstrap")
     translations = [translation.text for translation in translate(run.translator(search), pairs.src)]
     if arguments.translations:
@@ -280,12 +281,10 @@ def _tune_options(parser: Parser) -> None:
 
 def tune(arguments: Namespace) -> None:
     """Find the beam size and length penalty that translate the dev set best."""
-    require_options_at_least(arguments, limit=1)
-    run = load_run(find_run(arguments.run), pick_device(arguments.device))
+    run, corpus, pairs, name, tokenize = read_run_text(arguments)
     options = {"beams": "beam_size", "length_penalties": "length_penalty"}
     tried = [dict(zip(options, values, strict=True)) for values in product(*(arguments[option] for option in options))]
     searches = [changed_by(run.config.search, options, values) for values in tried]  # refuses values out of range
-    corpus, pairs, name, tokenize = read_run_text(run, arguments.split, arguments.limit)
     translator = run.translator()
     bleu = build_metrics(corpus.tgt_lang, tokenize)["BLEU"]
     # no length penalty changes greedy search, which runs once
@@ -353,15 +352,12 @@ def _heads_options(parser: Parser) -> None:
 
 def weigh_heads(arguments: Namespace) -> None:
     """Switch off the attention heads one at a time: how much the loss rises without each, and how widely it attends."""
-    require_options_at_least(arguments, limit=1)
     if arguments.beam is not None and not arguments.bleu:
         raise ValueError(f"--beam {arguments.beam} applies to translations: add --bleu")
-    device = pick_device(arguments.device)
-    run = load_run(find_run(arguments.run), device)
+    run, corpus, pairs, name, tokenize = read_run_text(arguments)
     search = changed_by(run.config.search, {"beam": "beam_size"}, arguments)
-    corpus, pairs, name, tokenize = read_run_text(run, arguments.split, arguments.limit)
     title, signature = f"{run.folder.resolve().name}, {name}", None
-    found = head_importance(run.model, text_batches(pairs, run.tokenizers, device))
+    found = head_importance(run.model, text_batches(pairs, run.tokenizers, pick_device(arguments.device)))
     if arguments.bleu:
         bleu = build_metrics(corpus.tgt_lang, tokenize)["BLEU"]
         found = with_bleu(found, run.translator(search), pairs, bleu)
