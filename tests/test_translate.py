@@ -261,16 +261,6 @@ def test_json_has_what_is_cheap_and_what_is_asked_for(command: Command, expected
             assert (row["pieces"], row["log_probs"], row["alignment"]) == (0, None, None)
 
 
-def test_a_given_translation_is_scored_by_token(command: Command) -> None:
-    *rows, blank, total = command(LINE, "--score", TEXT.tgt[0]).out.splitlines()
-    assert blank == ""
-    assert rows[-1].split()[0] == "</s>"
-    (fields,) = read_json(command(LINE, "--score", TEXT.tgt[0], "--format", "jsonl").out)
-    assert fields["translation"] == TEXT.tgt[0]
-    assert total.startswith(f"log-probability {fields['log_prob']:.4f}, {len(rows)} tokens, perplexity ")
-    assert sum(fields["log_probs"]) == pytest.approx(fields["log_prob"], abs=0.01)
-
-
 def test_given_translations_are_scored_line_by_line(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
