@@ -91,7 +91,7 @@ translate.py --score nowhere.en                               |          | no su
 translate.py 寺 --score temple --prefix T                     |          | --score temple and --prefix T at once: give one of them
 translate.py 寺 --prefix 😀                                   |          | '😀' has characters outside the vocabulary
 translate.py 寺 --format pharaoh --n_best 2                   |          | --n_best 2 at once: it is a line per text
-translate.py 寺 --attention a.svg                             |          | a.svg is neither .html nor .png
+translate.py 寺 --attention a.svg                             |          | a.svg: give the file the extension .html or .png
 translate.py 寺 --run x --run y --attention a.png             |          | --attention a.png and 2 runs at once: give one --run
 translate.py '' --attention a.html                            |          | '' has no token: give a sentence
 translate.py LONG --attention a.html                          |          | are more than the 32 that

@@ -27,7 +27,7 @@ from tests.tiny import MODEL, TEXT, lively, sources, tokenizers, translating, wr
 from tests.tree import Ids, Tree, TreeState, assert_drawn_by, real, repeats, up_to
 from utils.search import beam, inspection
 from utils.search.beam import batch_height, beam_search, drop_finished, largest
-from utils.search.constraint import NEVER, Constraint, Hypothesis, Searchable
+from utils.search.constraint import NEVER, Constraint, Ensemble, Hypothesis, Searchable
 from utils.search.inspection import (
     AttentionMap,
     Inspector,
@@ -44,7 +44,6 @@ from utils.search.inspection import (
 )
 from utils.search.sampling import candidates, greedy_search, inverse_cdf, sample
 from utils.search.translator import Translator, by_expected_chrf, pairwise_chrf
-from utils.search.wrapped import Ensemble
 from utils.text.tokenizer import TokenizerPair, WordTokenizer
 
 CPU = torch.device("cpu")
@@ -511,7 +510,12 @@ def watch_sources(monkeypatch: pytest.MonkeyPatch, model: Searchable[Any]) -> li
     """Grows by each batch that the model reads."""
     read: list[Tensor] = []
     start = model.start
-    monkeypatch.setattr(model, "start", lambda src: (read.append(src), start(src))[1])
+
+    def watched(src: Tensor) -> Any:
+        read.append(src)
+        return start(src)
+
+    monkeypatch.setattr(model, "start", watched)
     return read
 
 
@@ -739,7 +743,8 @@ def test_chrf_is_that_of_sacrebleu(texts: list[str]) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_order_is_that_of_the_mean_chrf_against_all_others(seed: int) -> None:
-    texts, metric = [*varied(14, seed), *ODD[:3], *varied(3, seed)], CHRF()  # the last ones for the second time
+    drawn, metric = varied(14, seed), CHRF()
+    texts = [*drawn, *ODD[:3], *drawn[:3]]
     scores = [
         sum(metric.sentence_score(one, [other]).score for j, other in enumerate(texts) if j != i)
         for i, one in enumerate(texts)
@@ -779,7 +784,7 @@ def assert_close(found: list[list[float]], expected: list[list[float]], rel: flo
 def test_each_token_has_the_probability_of_its_step_in_any_batch(
     tokens_per_batch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = []
+    expected: list[list[float]] = []
     for src, tgt in zip(IDS, TARGETS, strict=True):  # one token after the other
         state = NETWORK.start(torch.tensor([[*src, EOS_ID]]))
         expected.append([])
@@ -860,6 +865,7 @@ def test_alternatives_are_those_of_each_position_or_of_the_one_behind_a_prefix()
     # greedy search said what was likeliest, but for its last token, which had to be </s>
     assert [position.likeliest[0][0] for position in positions[:-1]] == tokens
     (log_probs,) = ours.log_probs(["寺"], [found])
+    assert log_probs is not None
     assert [position.likeliest[0][1] for position in positions[:-1]] == pytest.approx(log_probs[:-1], abs=1e-3)
     (position,) = ours.positions("寺", begun, 2, prefix)
     assert position == ours.positions("寺", begun, 2)[len(tokenizers().tgt.encode([prefix])[0])]
