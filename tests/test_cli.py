@@ -73,7 +73,8 @@ translate.py 寺 --format xml                                  |          | xml
 translate.py 寺 --input in.ja                                 |          | texts and --input in.ja at once: give one of them
 translate.py --input nowhere --output out                     |          | no such file: nowhere
 translate.py --input .                                        |          | . is a folder: give a file
-translate.py --input in.ja --output in.ja                     |          | --output in.ja is the file of --input: give another
+translate.py --input in.ja --output link.ja                   |          | --output link.ja is the file of --input: give another
+translate.py --score in.en --output in.en                     |          | --output in.en is the file of --score: give another
 translate.py 寺 --n_best 0                                    |          | --n_best 0: give 1 or more
 translate.py 寺 --n_best 3 --beam 2                           |          | --beam 2 is less than --n_best 3: give --beam 3
 translate.py 寺 --n_best 5 --sample --samples 4               |          | --samples 4 is less than --n_best 5: give --samples 5
@@ -189,6 +190,7 @@ def cli(
         "wrong": ["river", "harbour", "river"],
     }.items():
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    (tmp_path / "link.ja").symlink_to("in.ja")
     (tmp_path / "euc.ja").write_bytes("寺\n".encode() + "京都\n".encode("euc-jp"))
     monkeypatch.chdir(tmp_path)
     root = runs["TRANSLATOR"].parent

@@ -144,16 +144,6 @@ def test_of_very_many_lines_few_are_held() -> None:
     assert n_done == 1_000_000
 
 
-@pytest.mark.parametrize("option", ["--input", "--score"])
-def test_a_file_is_not_written_over_what_is_read(command: Command, tmp_path: Path, option: str) -> None:
-    (tmp_path / "in").write_text("寺\n", encoding="utf-8")
-    (tmp_path / "link").symlink_to(tmp_path / "in")
-    other = ("--input", tmp_path / "in") if option == "--score" else ()
-    found = command(*other, option, tmp_path / "in", "--output", tmp_path / "link")
-    assert f"--output {tmp_path / 'link'} is the file of --input" in found.complaint
-    assert (tmp_path / "in").read_text(encoding="utf-8") == "寺\n"
-
-
 @pytest.mark.parametrize("content", ["", "a\nb\n", "a\nb", "\n\n", "\n", "a\u2028b\nc\x85\n", "a" * 99])
 @pytest.mark.parametrize("n_bytes", [1, 2, 2**18])
 def test_lines_are_those_of_a_file(content: str, n_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
