@@ -32,19 +32,20 @@ def build_parser() -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     verbs = parser.add_subparsers(prog="evaluate.py", dest="verb", title="verbs", metavar="VERB", required=True)
-    for name, verb in VERBS.items():
-        usage = f"python evaluate.py {name} {verb.usage}"
-        verb.add_options(verbs.add_parser(name, usage=usage, description=verb.act.__doc__, help=verb.help))
+    for name, (add_options, act) in VERBS.items():
+        text = act.__doc__ or ""
+        verb = verbs.add_parser(name, description=text, help=text[0].lower() + text[1:].rstrip("."))
+        add_options(verb)
+        verb.usage = f"python {verb.format_usage().removeprefix('usage: ')}"
     return parser
 
 
 def main() -> None:
     """Read the arguments and run the verb."""
     arguments = build_parser().parse_args()
-    asked = arguments
-    require_file(*(asked.get(option) for option in ("json", "html", "picture")))
-    with sampling_seed(asked.get("seed")):
-        VERBS[arguments.verb].act(asked)
+    require_file(*(arguments.get(option) for option in ("json", "html", "picture")))
+    with sampling_seed(arguments.get("seed")):
+        VERBS[arguments.verb][1](arguments)
 
 
 if __name__ == "__main__":

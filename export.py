@@ -17,9 +17,8 @@ from utils.config import (
     config_type_of,
     task_of,
 )
-from utils.export.model_card import CARD, ctranslate2_card, safetensors_card
+from utils.export import CARD
 from utils.export.safetensors import Network, write_safetensors
-from utils.export.translator_settings import TranslatorSettings, require_ctranslate2
 from utils.file import atomic_folder
 from utils.run import CONFIG, WEIGHTS, find_run, load_bert, load_classifier, load_language_model, load_run
 from utils.text.tokenizer import TokenizerPair, Vocabulary
@@ -89,8 +88,7 @@ def main() -> None:
 
 def export_ctranslate2(folder: Path, output: Path, quantization: str | None) -> None:
     """Write a translator for CTranslate2, with all that is needed to translate with it."""
-    require_ctranslate2()
-    from utils.export.ctranslate2 import require_quantization, to_ctranslate2
+    from utils.export.ctranslate2 import TranslatorSettings, require_quantization, write_translator
 
     require_quantization(quantization)
     if (config_type := config_type_of(folder / CONFIG)) is not TranslationConfig:
@@ -102,19 +100,16 @@ def export_ctranslate2(folder: Path, output: Path, quantization: str | None) -> 
     data, longest, name = run.config.data, run.config.model.max_length, folder.resolve().name
     settings = TranslatorSettings(name, data.src_lang, data.tgt_lang, run.window, longest, run.config.search)
     with atomic_folder(output) as draft:
-        to_ctranslate2(run.model, run.tokenizers, draft, quantization)
-        run.tokenizers.save(draft)
-        settings.save(draft)
-        (draft / CARD).write_text(ctranslate2_card(settings, run.tokenizers, quantization), encoding="utf-8")
+        write_translator(run.model, run.tokenizers, settings, draft, quantization)
 
 
 def export_safetensors(folder: Path, output: Path) -> None:
     """Write the network of a run of any task as safetensors."""
     net, vocabulary, facts = load_any(folder)
-    name = folder.resolve().name
     with atomic_folder(output) as draft:
-        write_safetensors(net, vocabulary, {"name": name, **facts}, read_score(folder / WEIGHTS), draft)
-        (draft / CARD).write_text(safetensors_card(name, type(net).__name__), encoding="utf-8")
+        write_safetensors(
+            net, vocabulary, {"name": folder.resolve().name, **facts}, read_score(folder / WEIGHTS), draft
+        )
 
 
 def load_any(folder: Path) -> tuple[Network, Vocabulary, dict[str, Any]]:

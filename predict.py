@@ -4,7 +4,7 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from config.search import SamplingConfig
 from const.corpora import VERSION
@@ -13,22 +13,12 @@ from utils.config import ClassificationConfig, LanguageConfig, MaskedLanguageCon
 from utils.dataset.text import decoded_lines
 from utils.device import keep_freed_memory, pick_device
 from utils.file import require_file, write_json
-from utils.run import find_run, load_classifier, load_language_model
+from utils.run import distinct_names, find_run, load_classifier, load_language_model
 from utils.task.bert import MaskFiller
 from utils.task.classification import classify, confusion, labelled_batches, summary
 from utils.task.language import Remembered, continuations, draw_memory, perplexity_by_memory
 from utils.terminal.input import ask_for_lines
 from utils.terminal.option import SAMPLING, add_settings, changed_by
-from utils.visualize.run_title import distinct_names
-
-
-class Verb(NamedTuple):
-    """A verb of the command."""
-
-    help: str
-    usage: str
-    add_options: Callable[[Parser], None]
-    act: Callable[[Namespace], None]
 
 
 def build_parser() -> Parser:
@@ -38,22 +28,14 @@ def build_parser() -> Parser:
         version=VERSION,
         usage="python predict.py VERB ... (python predict.py VERB --help shows its options)",
         description="Use what was trained besides translators: a BERT, a classifier, a language model.",
-        epilog="""examples:
-  python predict.py fill-mask "京都は[MASK]の古都である。"
-  python predict.py fill-mask "[MASK]時代の[MASK]。" --top 10 --run pickles/RUN
-  python predict.py fill-mask --hugging_face bert-base-uncased "Kyoto was the [MASK] of Japan."
-  python predict.py classify "法隆寺は聖徳太子が建てた寺である。"
-  python predict.py classify --texts test.text --labels test.labels
-  python predict.py generate "The temple was built in" --sentences 3 --samples 5 --top_p 0.9
-  python predict.py generate "Kyoto is" --greedy --memory_length 256 --run pickles/RUN
-  python predict.py perplexity --memory_lengths 0 16 64 256
-  python predict.py perplexity --run pickles/XL pickles/NO_MEMORY --picture memory.png --json memory.json""",
+        epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     verbs = parser.add_subparsers(prog="predict.py", dest="verb", title="verbs", metavar="VERB", required=True)
-    for name, verb in VERBS.items():
-        usage = f"python predict.py {name} {verb.usage}"
-        verb.add_options(verbs.add_parser(name, usage=usage, description=verb.act.__doc__, help=verb.help))
+    for name, (add_options, act) in VERBS.items():
+        about = act.__doc__
+        usage, summary = f"python predict.py {name} [...]", (about or "").partition(";")[0]
+        add_options(verbs.add_parser(name, usage=usage, description=about, help=summary))
     return parser
 
 
@@ -103,7 +85,7 @@ def add_classify_options(parser: Parser) -> None:
 
 
 def classify_texts(arguments: Namespace) -> None:
-    """Classify texts, or lines of standard input; or score a classifier on a file with known labels."""
+    """Classify texts, or lines of standard input, or score a classifier on a file with known labels."""
     require_options_at_least(arguments, top=1)
     if (arguments.texts is None) != (arguments.labels is None):
         raise ValueError("--texts and --labels belong together: give both")
@@ -195,38 +177,30 @@ def given_texts(texts: Sequence[str]) -> Iterator[str]:
     yield from decoded_lines(sys.stdin.buffer, "standard input")
 
 
-VERBS = {
-    "fill-mask": Verb(
-        "fill in the [MASK]s of texts",
-        "[TEXT ...] [--run RUN | --hugging_face FOLDER] [--top N]",
-        add_fill_mask_options,
-        fill_mask,
-    ),
-    "classify": Verb(
-        "classify texts, or score a classifier",
-        "[TEXT ...] [--texts FILE --labels FILE] [--run RUN] [--top N]",
-        add_classify_options,
-        classify_texts,
-    ),
-    "generate": Verb(
-        "continue a text with a language model",
-        "[PROMPT] [--run RUN] [--tokens N] [--sentences N] [options]",
-        add_generate_options,
-        generate,
-    ),
-    "perplexity": Verb(
-        "predict a text with more or less memory",
-        "[--run RUN ...] [--memory_lengths M ...] [--split dev|test] [options]",
-        add_perplexity_options,
-        perplexity,
-    ),
+VERBS: dict[str, tuple[Callable[[Parser], None], Callable[[Namespace], None]]] = {
+    "fill-mask": (add_fill_mask_options, fill_mask),
+    "classify": (add_classify_options, classify_texts),
+    "generate": (add_generate_options, generate),
+    "perplexity": (add_perplexity_options, perplexity),
 }
+
+_EXAMPLES = """examples:
+  python predict.py fill-mask "京都は[MASK]の古都である。"
+  python predict.py fill-mask "[MASK]時代の[MASK]。" --top 10 --run pickles/RUN
+  python predict.py fill-mask --hugging_face bert-base-uncased "Kyoto was the [MASK] of Japan."
+  python predict.py classify "法隆寺は聖徳太子が建てた寺である。"
+  python predict.py classify --texts test.text --labels test.labels
+  python predict.py generate "The temple was built in" --sentences 3 --samples 5 --top_p 0.9
+  python predict.py generate "Kyoto is" --greedy --memory_length 256 --run pickles/RUN
+  python predict.py perplexity --memory_lengths 0 16 64 256
+  python predict.py perplexity --run pickles/XL pickles/NO_MEMORY --picture memory.png --json memory.json"""
 
 
 def main() -> None:
     """Read the arguments and run the verb."""
     arguments = build_parser().parse_args()
-    VERBS[arguments.verb].act(arguments)
+    _, act = VERBS[arguments.verb]
+    act(arguments)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from itertools import islice
 from pathlib import Path
 from typing import get_args
 
+from config.reader import texts_of
 from config.training import Device
 from const.corpora import VERSION
 from const.path import PICKLES
@@ -38,14 +39,11 @@ pending requests; a second one ends it at once. Exit status: 0 on success, 2 on 
 Ctrl-C.""",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "--host", type=str, default="127.0.0.1", help="address to listen on (default: 127.0.0.1, this machine only)"
-    )
+    parser.add_argument("--host", default="127.0.0.1", help="address (default: 127.0.0.1, this machine only)")
     parser.add_argument("--port", type=int, default=8000, help="port to listen on; 0: any free port (default: 8000)")
     model = parser.add_argument_group("model")
     model.add_argument(
         "--run",
-        type=str,
         action="append",
         help="run to serve; repeat to serve several (default: the newest, and the newest that translates back)",
     )
@@ -59,7 +57,7 @@ Ctrl-C.""",
     )
     limits = parser.add_argument_group("limits")
     for field in fields(Limits):
-        meaning = f"{field.metadata['help']} (default: {field.default:g})"
+        meaning = f"{texts_of(Limits)[field.name]} (default: {field.default:g})"
         limits.add_argument(f"--{field.name}", type=field.type, metavar="N", default=field.default, help=meaning)
     return parser
 

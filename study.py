@@ -1,33 +1,19 @@
 """Many trainings from one YAML file: `python study.py FILE` searches a `space`, or turns `switches` one at a time."""
 
 import argparse
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
-from tqdm import tqdm
-
+from config.reader import Text, layer_from_file, read
 from const.corpora import VERSION
 from const.path import FIGURE
-from utils.command import Namespace, Parser, needing_group, print_above_bars, require_options_at_least, run_command
-from utils.config import read_yaml
-from utils.experiment.ablation import Ablation, AblationConfig, write_page, write_rows
-from utils.experiment.trial import parsed, stop_as_by_ctrl_c
+from utils.command import Namespace, Parser, needing_group, require_options_at_least, run_command
+from utils.experiment.ablation import Ablation, AblationConfig, write_page
+from utils.experiment.trial import stop_as_by_ctrl_c
 from utils.file import require_file
 from utils.run import own_commit, portable
 
 with needing_group("study.py", "study"):
-    from utils.experiment.study import (
-        FINISHED,
-        Study,
-        StudyConfig,
-        draw,
-        shown_score,
-        summary,
-        trial_line,
-        write_best,
-        write_trials,
-    )
+    from utils.experiment.study import FINISHED, Study, StudyConfig, draw, summary, write_best, write_trials
 
 
 def build_parser() -> Parser:
@@ -67,7 +53,7 @@ Exit status: 0 on success, 2 after a mistake or failed trainings, 130 after Ctrl
         "long as a trial did unless --training.max_steps or --training.max_epochs is given",
     )
     parser.add_argument("--report", action="store_true", help="only report the results so far, without training")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="at the end, write all results as JSON")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="at the end of a search, write all trials as JSON")
     parser.add_argument(
         "--folder",
         type=Path,
@@ -81,17 +67,19 @@ def load(file: Path) -> StudyConfig | AblationConfig:
     """Read a study file, and check every option in it with train.py's own parser."""
     if not file.is_file():
         raise ValueError(f"no study {file}: give a YAML file such as const/study/demo.yaml")
-    given = read_yaml(file)
+    layer = layer_from_file(file)
     kinds: dict[str, type[StudyConfig | AblationConfig]] = {"space": StudyConfig, "switches": AblationConfig}
-    found = [kind for key, kind in kinds.items() if isinstance(given, dict) and given.get(key) is not None]
+    found = [kind for key, kind in kinds.items() if key in layer]
+    if isinstance(layer.get("pruner"), Text):
+        layer["pruner"] = {"kind": layer["pruner"]}  # a word is its kind
     try:
         if len(found) != 1:
             raise ValueError("no study: give a name, a preset, and either a space, or switches and seeds")
-        config = parsed(found[0], given)
-        config.check()
+        return read(found[0], layer)
     except ValueError as error:
+        if str(error).startswith(str(file)):  # and the line
+            raise
         raise ValueError(f"{file}: {error}") from error
-    return config
 
 
 def main() -> None:
@@ -100,19 +88,12 @@ def main() -> None:
     require_options_at_least(arguments, trials=0)
     require_file(arguments.best, arguments.json)
     config = load(arguments.study)
+    for option in ("best", "json"):
+        if isinstance(config, AblationConfig) and arguments[option] is not None:
+            raise ValueError(f"--{option} is for a file with a space: the results of an ablation are files of JSON")
     stop_as_by_ctrl_c()
-    if isinstance(config, StudyConfig):
-        search(config, arguments)
-    elif arguments.best is not None:
-        raise ValueError("--best is for a file with a space: an ablation has no best trial")
-    else:
-        ablate(config, arguments)
-
-
-def saying_how_to_resume(train: Callable[[], None]) -> None:
-    """Train until the end, or until Ctrl-C."""
     try:
-        train()
+        (search if isinstance(config, StudyConfig) else ablate)(config, arguments)
     except KeyboardInterrupt:
         print("stopped; the running training is saved, and the same command resumes it", flush=True)
         raise
@@ -125,7 +106,7 @@ def search(config: StudyConfig, arguments: Namespace) -> None:
     finished = len(study.trials(*FINISHED))
     wanted = f" of {n_trials}" if finished < n_trials else ""
     print(f"{study.folder}: {finished}{wanted} trials are finished", flush=True)
-    saying_how_to_resume(lambda: show_search(study, n_trials))
+    study.search(n_trials)
     print("\n".join(summary(study)))
     if pictures := draw(study):
         print(f"pictures: {', '.join(str(picture) for picture in pictures)}")
@@ -136,35 +117,14 @@ def search(config: StudyConfig, arguments: Namespace) -> None:
         write_trials(study, arguments.json)
 
 
-def show_search(study: Study, n_trials: int) -> None:
-    """Train, printing a line for each trial that ends."""
-    with tqdm(
-        total=n_trials,
-        initial=len(study.trials(*FINISHED)),
-        dynamic_ncols=True,
-        bar_format="{n_fmt}/{total_fmt} |{bar}| {desc}",
-        disable=not sys.stderr.isatty(),
-    ) as bar:
-
-        def on_validation(number: int, step: int, value: float) -> None:
-            bar.set_description_str(f"trial {number}, step {step:,}: {shown_score(study, value)}")
-
-        for trial in study.search(n_trials, on_validation):
-            print_above_bars(trial_line(study, trial))
-            bar.n = len(study.trials(*FINISHED))
-            bar.set_description_str("")
-
-
 def ablate(config: AblationConfig, arguments: Namespace) -> None:
     """Train and score a base and its alternatives, and compare them in a table and a picture."""
     own_commit()  # of the code as it is now: it may change while this trains
     ablation = Ablation(config, arguments.folder / "ablation" / config.name)
     if not arguments.report:
-        saying_how_to_resume(ablation.train)
+        ablation.train()
     command = f"python study.py {portable(arguments.study.resolve())} --report"
     print("\n".join(str(path) for path in write_page(ablation, arguments.folder, command)))
-    if arguments.json is not None:
-        write_rows(ablation, arguments.json)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 import shlex
 import sys
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict
 from pathlib import Path
@@ -31,13 +31,13 @@ from utils.device import (
     return_freed_memory,
 )
 from utils.file import from_here, require_writable, sweep_drafts
-from utils.task.task import Task, architecture, describe, init_from, prepare, try_average
-from utils.training.checkpoint import CheckpointKeeper, CheckpointStore, WeightStore, difference
+from utils.task.task import Log, Task, architecture, describe, init_from, prepare, write_scores
+from utils.training.checkpoint import CheckpointKeeper, CheckpointStore, WeightStore, difference, try_average
 from utils.training.distributed import Interrupt, Processes, graceful_interrupt, joined_processes, own_device
+from utils.training.dry_run import Tracer, dry_run, explained_out_of_memory
 from utils.training.loss import Loss, Objective, mean_loss
 from utils.training.optimizer import Optimizer
 from utils.training.plan import Progress
-from utils.training.rehearsal import Tracer, dry_run, explained_out_of_memory
 from utils.training.report import (
     LOG,
     Decoration,
@@ -133,13 +133,7 @@ class Trainer:
     ) -> None:
         """Train until the plan ends or the user interrupts, starting from where `progress` stands.
 
-        Args:
-            sampler: splits the training text into batches.
-            batch: batch settings, such as how many batches make an update.
-            dev: text to validate on, in the first process alone.
-            validate: translates and scores it, given its loss.
-            observers: notified of what happens; empty on all processes but the first.
-            interrupt: checked after each update.
+        The first process alone is given a text to validate on, what scores it, and observers.
         """
         progress, plan, interrupt = self.progress, self.plan, interrupt or Interrupt()
         self.meter.restart_clock()
@@ -256,7 +250,7 @@ def compile_blocks(net: nn.Module) -> None:
             part.compile(dynamic=True)
 
 
-def resume(trainer: Trainer, checkpoints: CheckpointStore, task: Task, log: Callable[[str], None]) -> None:
+def resume(trainer: Trainer, checkpoints: CheckpointStore, task: Task, log: Log) -> None:
     """Resume from the newest intact checkpoint; options that are newer than it are taken to have had their defaults."""
     state, wanted = checkpoints.load(trainer.device, log), architecture(task)
     state["model"] = type(task.config.model)().architecture() | state.get("model", {})
@@ -279,9 +273,7 @@ def resume(trainer: Trainer, checkpoints: CheckpointStore, task: Task, log: Call
             log("The text is split into other batches than before: parts of this epoch may come twice, or not at all")
 
 
-def new_trainer(
-    task: Task, source: Path | None, processes: Processes, device: torch.device, log: Callable[[str], None]
-) -> Trainer:
+def new_trainer(task: Task, source: Path | None, processes: Processes, device: torch.device, log: Log) -> Trainer:
     """Build the network of a task, initialised from another run if there is one, and what trains it."""
     config, plan = task.config, task.config.training
     torch.manual_seed(plan.seed)
@@ -296,7 +288,7 @@ def new_trainer(
 
 def train(arguments: Arguments, processes: Processes, device: torch.device) -> None:
     """Train, validate and test; processes other than the first only take part in the training."""
-    log: Callable[[str], None] = print if processes.is_first else lambda _: None
+    log: Log = print if processes.is_first else lambda _: None
     accumulate, resumed = arguments.config.batch.accumulate, arguments.resume
     if accumulate % processes.size:
         raise ValueError(
@@ -351,26 +343,27 @@ def fit_and_save(
     """Train as the first process or the only one: validate, report, save, and test; an epoch has `n_updates`."""
     plan, kept, step = task.config.training, task.config.checkpoint, trainer.progress.step
     dev, validate = task.validation(trainer.net)
+    best = folder / run_folder.WEIGHTS
 
     def learned() -> dict[str, Tensor]:
         with trainer.optimizer.averaged():
             return trainer.net.state_dict()
 
-    def state() -> dict[str, Any]:
-        return architecture(task) | trainer.state()
-
     weights = WeightStore(folder / run_folder.KEPT_WEIGHTS, kept.keep_best, kept.average_last, step)
-    keeper = CheckpointKeeper(checkpoints, weights, folder / run_folder.WEIGHTS, state, learned, plan.select_by)
+    keeper = CheckpointKeeper(
+        checkpoints, weights, best, lambda: architecture(task) | trainer.state(), learned, plan.select_by
+    )
     settings = (folder / run_folder.CONFIG).read_text(encoding="utf-8")
     observers = [
         Terminal(plan, n_updates, task.unit, int(trainer.optimizer.skipped)),
         JsonlLog(folder / LOG, step),
         keeper,
-        Decoration(lambda: TensorBoardLog(folder, step, settings)),
-        Decoration(lambda: CurvePicture(folder / LOG, folder / run_folder.CURVE)),
+        Decoration("TensorBoard", lambda: TensorBoardLog(folder, step, settings)),
+        Decoration("a picture of its curves", lambda: CurvePicture(folder / LOG, folder / run_folder.CURVE)),
     ]
     if traced:
-        observers.append(Tracer(folder / run_folder.TRACE, trainer.device, print_above_bars))
+        trace = folder / run_folder.TRACE
+        observers.append(Decoration("a trace", lambda: Tracer(trace, trainer.device, print_above_bars)))
     with graceful_interrupt() as interrupt:
         try:
             trainer.fit(task.sampler, task.config.batch, dev, validate, observers, interrupt)
@@ -382,8 +375,13 @@ def fit_and_save(
         command = f"{typed_command('train.py')} --resume {shlex.quote(str(folder))}"
         print(f"\nStopped at step {trainer.progress.step:,}; resume with: {command}")
         sys.exit(INTERRUPTED)
-    try_average(trainer, weights, folder, plan.select_by, dev, validate, print)
-    task.test_and_save(trainer, folder, print)
+    try_average(trainer.net, weights, best, lambda: trainer.test(dev, validate), plan.select_by, print)
+    print("\nTesting the best weights")
+    run_folder.load_weights(trainer.net, folder)
+    test = trainer.test(*task.validation(trainer.net, "test"))
+    write_scores(task, trainer.net, test, trainer.progress, folder)
+    print("\n".join([f"test  {test}", *(f"      {signature}" for signature in test.signatures.values())]))
+    task.show(trainer.net, folder, test, print)
 
 
 def main() -> None:

@@ -14,6 +14,7 @@ from config.training import Device, Precision
 from const.corpora import VERSION
 from utils.command import Namespace, Parser, run_command
 from utils.dataset.text import decoded_lines
+from utils.export import EXPORTED
 from utils.file import atomic_file
 from utils.terminal.input import Conversation, arriving_lines, ask_for_lines, converse, count_lines, paired
 from utils.terminal.option import add_search_options, refuse_contradictions, search_configs
@@ -97,7 +98,6 @@ def load(arguments: Namespace) -> tuple[str, "Inspector", bool]:
     """Return a title, what translates and inspects, and whether it learned from tokenized text; draw the attention."""
     # only now: torch takes seconds to import, which neither --help nor a mistake should wait for
     from utils.device import keep_freed_memory, pick_device
-    from utils.export.translator_settings import TranslatorSettings, require_ctranslate2
     from utils.run import build_translator, find_run, load_run
     from utils.search.inspection import Inspector
 
@@ -105,17 +105,16 @@ def load(arguments: Namespace) -> tuple[str, "Inspector", bool]:
     folders = [find_run(Path(name)) for name in arguments.run or []] or [find_run(None)]
     device = pick_device(arguments.device)
     if arguments.engine == "ctranslate2":
-        require_ctranslate2()
         from utils.export import ctranslate2
 
-        settings = TranslatorSettings.load(folders[0])
+        settings = ctranslate2.TranslatorSettings.load(folders[0])
         search, _ = search_configs(settings.search, arguments)
         how = arguments.precision, arguments.minimum_bayes_risk
         exported = ctranslate2.load_exported(folders[0], device, search, *how)
         title = f"{settings.name}, CTranslate2: {settings.src_lang} → {settings.tgt_lang}"
         return title, ctranslate2.CTranslate2Inspector(exported), False
     for folder in folders:
-        if TranslatorSettings.are_in(folder):
+        if (folder / EXPORTED).is_file():
             raise ValueError(f"{folder} was exported for CTranslate2: add --engine ctranslate2")
     runs = [load_run(folder, device) for folder in folders]
     own = runs[0].config

@@ -1,26 +1,23 @@
 """Time and memory of preparing a text of many short pairs and batching it: `python -m bench.data`."""
 
-import argparse
 import resource
 import time
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
-from multiprocessing import get_context
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
-from bench.measure import add_json_option, publish
+from bench.measure import benchmark_parser, in_own_process, publish
 from config.data import BatchConfig, DataConfig, TokenizerConfig
 from utils.command import Parser, require_options_at_least, run_command
 from utils.dataset.batch import BucketSampler, prefetched
 from utils.dataset.corpus import cached_tokenizers, cached_tokens, prepare_corpus, training_tokens
 from utils.dataset.text import ParallelFiles, pair_writer
 
-Figures = dict[str, float]
 _FEWEST_PAIRS = 2000  # fewer do not suffice for a vocabulary
 _N_BATCHES = 1000
+T = TypeVar("T")
 
 
 def write_text(files: ParallelFiles, n_pairs: int) -> None:
@@ -36,63 +33,47 @@ def write_text(files: ParallelFiles, n_pairs: int) -> None:
             write((" ".join(src[i] for i in drawn), " ".join(tgt[i] for i in reversed(drawn))))
 
 
-def prepare(files: ParallelFiles, root: Path, tokenizer: TokenizerConfig) -> Figures:
+def prepare(files: ParallelFiles, root: Path, tokenizer: TokenizerConfig) -> dict[str, float]:
     """Do what train.py does up to the first update, then make some batches; return seconds and the peak of memory."""
-    seconds: Figures = {}
+    seconds: dict[str, float] = {}
 
-    @contextmanager
-    def timed(part: str) -> Iterator[None]:
+    def timed(part: str, do: Callable[[], T]) -> T:
         begin = time.perf_counter()
-        yield
+        done = do()
         seconds[part] = time.perf_counter() - begin
+        print(f"{part} {seconds[part]:.1f} s", flush=True)
+        return done
 
     batch = BatchConfig()
     data = DataConfig(src=files.src, tgt=files.tgt, src_lang="xx", tgt_lang="yy", held_out=400)
-    with timed("corpus"):
-        corpus = prepare_corpus(data, root)
-    with timed("vocabulary"):  # including the cleaning before it
-        tokenizers = cached_tokenizers(corpus, data, tokenizer, print, root)
-    with timed("ids"):
-        train = training_tokens(corpus, data, tokenizers, tokenizer.sampling, 1, print, root)
-        train(0)
-        for split in ("dev", "test"):
-            cached_tokens(corpus, split, data, tokenizers, print, root)
-    with timed("epoch"):
-        epoch = BucketSampler(train, batch.tokens_per_batch, batch.max_tokens, 1).epoch(0)
+    corpus = timed("corpus", lambda: prepare_corpus(data, root))
+    # including the cleaning before it
+    pair = timed("vocabulary", lambda: cached_tokenizers(corpus, data, tokenizer, print, root))
+    train = training_tokens(corpus, data, pair, tokenizer.sampling, 1, print, root)
+    timed(
+        "ids", lambda: [train(0), *(cached_tokens(corpus, split, data, pair, print, root) for split in ("dev", "test"))]
+    )
+    epoch = timed("epoch", lambda: BucketSampler(train, batch.tokens_per_batch, batch.max_tokens, 1).epoch(0))
     start, n = sum(seconds.values()), min(_N_BATCHES, len(epoch))
-    with timed("batches"):
-        for _ in prefetched(epoch[i] for i in range(n)):
-            pass
-    print(
-        ", ".join(f"{part} {found:.1f} s" for part, found in seconds.items()), f"{epoch.padding:.1%} padding", sep=", "
-    )
-    main, worker = (
-        resource.getrusage(who).ru_maxrss / 1024 for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-    )
-    return {
-        "start_s": start,
-        "batches_per_s": n / seconds["batches"],
-        "peak_mib": main,
-        "peak_worker_mib": worker if tokenizer.sampling else 0.0,
-    }
+    timed("batches", lambda: sum(1 for _ in prefetched(epoch[i] for i in range(n))))
+    who = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    main, worker = (resource.getrusage(one).ru_maxrss / 1024 for one in who)
+    worker *= tokenizer.sampling > 0  # without sampling there are no workers
+    return {"start_s": start, "batches_per_s": n / seconds["batches"], "peak_mib": main, "peak_worker_mib": worker}
 
 
 def build_parser() -> Parser:
     """Build the parser with all options."""
-    parser = Parser(
-        prog="bench.data",
-        usage="python -m bench.data --folder DIR [--pairs N] [--json FILE]",
-        description="Prepare a synthetic text of many pairs, twice: from scratch, and from the cache.",
-        epilog="""examples:
-  python -m bench.data --folder /tmp/data                      ten million pairs: 6 GB of disk, some minutes
+    parser = benchmark_parser(
+        "data",
+        "Prepare a synthetic text of many pairs, twice: from scratch, and from the cache.",
+        """  python -m bench.data --folder /tmp/data                      ten million pairs: 6 GB of disk, some minutes
   python -m bench.data --folder /tmp/data --pairs 100000       a quick look""",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        pairs=(10_000_000, "number of pairs"),
+        sampling=(0.0, "sub-word sampling, see train.py"),
+        vocab_size=(8000, "number of pieces"),
     )
     parser.add_argument("--folder", type=Path, required=True, help="folder for texts and caches, which are kept")
-    parser.add_argument("--pairs", type=int, default=10_000_000, help="number of pairs (default: 10,000,000)")
-    parser.add_argument("--sampling", type=float, default=0.0, help="sub-word sampling, see train.py (default: 0)")
-    parser.add_argument("--vocab_size", type=int, default=8000, help="number of pieces (default: 8000)")
-    add_json_option(parser)
     return parser
 
 
@@ -107,8 +88,7 @@ def main() -> None:
     files = ParallelFiles(folder / f"text-{n_pairs}.src", folder / f"text-{n_pairs}.tgt")
     write_text(files, n_pairs)
     tokenizer = TokenizerConfig(vocab_size=arguments.vocab_size, sampling=arguments.sampling)
-    with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as pool:
-        cold, warm = (pool.submit(prepare, files, root, tokenizer).result() for _ in range(2))
+    cold, warm = (in_own_process(prepare, files, root, tokenizer) for _ in range(2))
     figures = {
         "minutes": cold["start_s"] / 60,
         "pairs_per_s": n_pairs / cold["start_s"],

@@ -1,15 +1,8 @@
-"""Decoding speed of a run, CTranslate2 with the same weights, and a loop without caches: `python -m bench.decode`.
+"""Decoding speed of a run, CTranslate2 with the same weights, and a loop without caches: `python -m bench.decode`."""
 
-Each setting is measured in a separate process, for its own peak memory, and in several rounds, so that a machine that
-slows down in the meantime slows all of them.
-"""
-
-import argparse
-import multiprocessing
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,14 +12,13 @@ import ctranslate2
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from tqdm import tqdm
 
-from bench.measure import add_json_option, product_peak, publish
+from bench.measure import benchmark_parser, in_own_process, in_rounds, product_peak, publish
 from config.training import Precision
 from const.token import PAD_ID
 from layers.mask import padding_mask
 from models.transformer import Transformer
-from utils.command import Parser, require_options_at_least, run_command
+from utils.command import Parser, aligned, require_options_at_least, run_command
 from utils.dataset.corpus import prepare_to_score
 from utils.dataset.text import read_parallel
 from utils.device import keep_freed_memory
@@ -35,7 +27,7 @@ from utils.export.ctranslate2 import to_ctranslate2
 from utils.run import build_translator, find_run, load_run
 from utils.search.translator import Translator
 from utils.text.tokenizer import id_of_each, load_tokenizers
-from utils.training.rehearsal import peak_memory
+from utils.training.dry_run import peak_memory
 
 OURS, RECOMPUTING, CTRANSLATE2 = "miyako", "without caches", "CTranslate2"
 BATCH_SIZES = (32, 64, 128, 256)  # CTranslate2 is measured with its best
@@ -47,7 +39,7 @@ Decode = Callable[[list[list[int]]], list[list[int]]]  # ids of sources -> ids o
 
 @dataclass(frozen=True)
 class Setting:
-    """A setting to measure."""
+    """What is measured."""
 
     system: str
     precision: str
@@ -57,41 +49,24 @@ class Setting:
 
 @dataclass(frozen=True)
 class Job:
-    """What all settings have in common.
-
-    Args:
-        run: folder of the run.
-        exported: folder of the same weights for CTranslate2.
-        sources: ids of each sentence.
-        n_tokens: number of tokens to generate for each sentence; 0: until </s>.
-        threads: number of CPU threads.
-    """
+    """What all settings have in common."""
 
     run: Path
-    exported: Path
+    exported: Path  # the same weights for CTranslate2
     sources: list[list[int]]
-    n_tokens: int
+    n_tokens: int  # to generate for each sentence; 0: until </s>
     threads: int
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """The measurement of one setting.
-
-    Args:
-        setting: the measured setting.
-        batch: sentences per batch, if that is fixed.
-        sentences_per_s: sentences translated per second.
-        tokens_per_s: target tokens generated per second, without </s>.
-        peak_mib: peak memory of the process.
-        translations: target ids of each sentence.
-    """
+    """The measurement of one setting."""
 
     setting: Setting
-    batch: int | None
+    batch: int | None  # sentences per batch; None: batches by token budget
     sentences_per_s: float
-    tokens_per_s: float
-    peak_mib: float
+    tokens_per_s: float  # target tokens without </s>
+    peak_mib: float  # of the process
     translations: list[list[int]]
 
 
@@ -100,7 +75,7 @@ class RecomputingState(NamedTuple):
 
     memory: Float[Tensor, "R S D"]
     mask: Bool[Tensor, "R 1 1 S"]
-    said: Int[Tensor, "R t"]
+    tokens: Int[Tensor, "R t"]
 
     def select(self, rows: Int[Tensor, "N W"]) -> "RecomputingState":
         """Copy the rows."""
@@ -115,14 +90,14 @@ class Recomputing:
 
     def start(self, src: Int[Tensor, "N S"]) -> RecomputingState:
         """Read the sources."""
-        said = torch.empty(len(src), 0, dtype=torch.long)
-        return RecomputingState(self.model.encode(src), padding_mask(src, PAD_ID), said)
+        tokens = torch.empty(len(src), 0, dtype=torch.long)
+        return RecomputingState(self.model.encode(src), padding_mask(src, PAD_ID), tokens)
 
     def step(self, tokens: Int[Tensor, " R"], state: RecomputingState) -> tuple[Float[Tensor, "R V"], RecomputingState]:
         """Decode everything up to the new token again."""
-        said = torch.cat([state.said, tokens[:, None]], 1)
-        x = self.model.decode(said, state.memory, state.mask)
-        return self.model.project(x[:, -1]), state._replace(said=said)
+        state = state._replace(tokens=torch.cat([state.tokens, tokens[:, None]], 1))
+        x = self.model.decode(state.tokens, state.memory, state.mask)
+        return self.model.project(x[:, -1]), state
 
 
 def our_translator(setting: Setting, job: Job) -> Translator:
@@ -139,38 +114,33 @@ def our_translator(setting: Setting, job: Job) -> Translator:
     return translator
 
 
-class Exported:
-    """Decodes with the same weights in CTranslate2."""
-
-    def __init__(self, setting: Setting, job: Job) -> None:
-        self._setting = setting
-        self._n_tokens = job.n_tokens
-        self._tokenizers = load_tokenizers(job.run)
-        tgt = self._tokenizers.tgt
-        self._ids = id_of_each(tgt)
-        self._translator = ctranslate2.Translator(
-            str(job.exported), device="cpu", compute_type=setting.precision, intra_threads=job.threads, inter_threads=1
-        )
-
-    def decode(self, batch: int, sources: list[list[int]]) -> list[list[int]]:
-        """Translate source ids to target ids, `batch` sentences at a time."""
-        found = self._translator.translate_batch(
-            [self._tokenizers.src.tokens(source) for source in sources],
-            beam_size=self._setting.beam,
-            max_batch_size=batch,
-            min_decoding_length=self._n_tokens,
-            max_decoding_length=self._n_tokens or LONGEST,
-        )
-        return [[self._ids[token] for token in translation.hypotheses[0]] for translation in found]
-
-
 def decoders(setting: Setting, job: Job) -> list[tuple[int | None, Decode]]:
     """Return the batch sizes to try for a setting, each with its decoder; None: batches by token budget."""
-    if setting.system == CTRANSLATE2:
-        exported = Exported(setting, job)
-        return [(size, partial(exported.decode, size)) for size in (BATCH_SIZES if setting.batched else (1,))]
-    translator = our_translator(setting, job)
-    return [(None, lambda sources: [found[0].ids for found in translator.search_ids(sources)])]
+    if setting.system != CTRANSLATE2:
+        translator = our_translator(setting, job)
+        return [(None, lambda sources: [found[0].ids for found in translator.search_ids(sources)])]
+    model = ctranslate2.Translator(
+        str(job.exported), device="cpu", compute_type=setting.precision, intra_threads=job.threads, inter_threads=1
+    )
+    tokenizers = load_tokenizers(job.run)
+    ids = id_of_each(tokenizers.tgt)
+
+    def decode(size: int, sources: list[list[int]]) -> list[list[int]]:
+        found = model.translate_batch(
+            [tokenizers.src.tokens(source) for source in sources],
+            beam_size=setting.beam,
+            max_batch_size=size,
+            min_decoding_length=job.n_tokens,
+            max_decoding_length=job.n_tokens or LONGEST,
+        )
+        return [[ids[token] for token in translation.hypotheses[0]] for translation in found]
+
+    return [(size, partial(decode, size)) for size in (BATCH_SIZES if setting.batched else (1,))]
+
+
+def speed(measurement: Measurement) -> float:
+    """Return sentences per second, by which the best batch size and the best round are chosen."""
+    return measurement.sentences_per_s
 
 
 def measure(setting: Setting, job: Job) -> Measurement:
@@ -184,63 +154,42 @@ def measure(setting: Setting, job: Job) -> Measurement:
         begin = time.perf_counter()
         translations = decode(sources) if setting.batched else [decode([source])[0] for source in sources]
         seconds = time.perf_counter() - begin
-        n_tokens = sum(len(ids) for ids in translations)
+        speeds = len(sources) / seconds, sum(map(len, translations)) / seconds
         peak = peak_memory(torch.device("cpu")) / 2**20
-        speeds = len(sources) / seconds, n_tokens / seconds
         found.append(Measurement(setting, batch, *speeds, peak, translations))
-    return max(found, key=lambda measurement: measurement.sentences_per_s)
-
-
-def measure_all(settings: Sequence[Setting], job: Job, rounds: int) -> list[Measurement]:
-    """Return the best of all rounds for each setting, measured one process at a time."""
-    best: dict[Setting, Measurement] = {}
-    spawn = multiprocessing.get_context("spawn")  # a forked child would inherit its parent's peak
-    with (
-        ProcessPoolExecutor(1, mp_context=spawn, max_tasks_per_child=1) as pool,
-        tqdm(total=rounds * len(settings), unit="measurement", disable=None) as bar,
-    ):
-        for _ in range(rounds):
-            for setting in settings:
-                bar.set_postfix_str(f"{setting.system} {setting.precision} beam {setting.beam}")
-                found = pool.submit(measure, setting, job).result()
-                if setting not in best or found.sentences_per_s > best[setting].sentences_per_s:
-                    best[setting] = found
-                bar.update()
-    return [best[setting] for setting in settings]
+    return max(found, key=speed)
 
 
 def all_settings() -> list[Setting]:
     """Return all settings, those to be compared next to each other."""
-    settings = []
-    for batched in (True, False):
-        for beam in (1, 5):
-            settings += [Setting(OURS, precision, beam, batched) for precision in ("fp32", "bf16")]
-            settings += [Setting(CTRANSLATE2, precision, beam, batched) for precision in ("float32", "int8")]
-            if batched:
-                settings.append(Setting(RECOMPUTING, "fp32", beam, batched))
-    return settings
+    systems = [(OURS, "fp32"), (OURS, "bf16"), (CTRANSLATE2, "float32"), (CTRANSLATE2, "int8"), (RECOMPUTING, "fp32")]
+    return [
+        Setting(system, precision, beam, batched)
+        for batched in (True, False)
+        for beam in (1, 5)
+        for system, precision in systems
+        if batched or system != RECOMPUTING
+    ]
 
 
-def baseline(measurements: Sequence[Measurement], setting: Setting) -> Measurement:
-    """Return the measurement of CTranslate2 in single precision with the same search."""
-    wanted = replace(setting, system=CTRANSLATE2, precision="float32")
-    return next(found for found in measurements if found.setting == wanted)
+def ratio(found: Measurement, measurements: Sequence[Measurement]) -> float:
+    """Return the speed relative to CTranslate2 in single precision with the same search."""
+    like = replace(found.setting, system=CTRANSLATE2, precision="float32")
+    return speed(found) / next(speed(other) for other in measurements if other.setting == like)
 
 
 def table(measurements: Sequence[Measurement], references: Sequence[str], bleu: Callable[[Measurement], float]) -> str:
     """Return a table with a line for each setting, with BLEU if there are references."""
-    head = f"{'system':15} {'precision':9} {'beam':>4} {'batch':>7} {'sentences/s':>12} {'tokens/s':>9} {'MiB':>6}"
-    lines = [f"{head} {'x CTranslate2':>14}{'   BLEU' if references else ''}"]
+    head = ["system", "precision", "beam", "batch", "sentences/s", "tokens/s", "MiB", "x CTranslate2"]
+    rows = [head + ["BLEU"] * bool(references)]
     for found in measurements:
         s = found.setting
-        ratio = found.sentences_per_s / baseline(measurements, s).sentences_per_s
-        batch = "1" if not s.batched else str(found.batch or "budget")
-        lines.append(
-            f"{s.system:15} {s.precision:9} {s.beam:>4} {batch:>7} {found.sentences_per_s:>12.1f} "
-            f"{found.tokens_per_s:>9.0f} {found.peak_mib:>6.0f} {ratio:>14.2f}"
-            f"{f'{bleu(found):>7.2f}' if references and s.batched else ''}"
-        )
-    return "\n".join(lines)
+        batch = str(found.batch or "budget") if s.batched else "1"
+        speeds = [f"{found.sentences_per_s:.1f}", f"{found.tokens_per_s:.0f}", f"{found.peak_mib:.0f}"]
+        rows.append([s.system, s.precision, str(s.beam), batch, *speeds, f"{ratio(found, measurements):.2f}"])
+        if references:
+            rows[-1].append(f"{bleu(found):.2f}" if s.batched else "")
+    return "\n".join(aligned(rows, "ll" + "r" * (len(rows[0]) - 2), indent=""))
 
 
 def ratios(measurements: Sequence[Measurement]) -> dict[str, float]:
@@ -248,56 +197,42 @@ def ratios(measurements: Sequence[Measurement]) -> dict[str, float]:
     figures = {}
     for found in measurements:
         s = found.setting
+        search = f"{'greedy' if s.beam == 1 else f'beam{s.beam}'}_{'batched' if s.batched else 'single'}"
         if s.system == OURS:
-            name = (
-                f"{s.precision}_{'greedy' if s.beam == 1 else f'beam{s.beam}'}_{'batched' if s.batched else 'single'}"
-            )
-            figures[f"{name}_x"] = found.sentences_per_s / baseline(measurements, s).sentences_per_s
+            figures[f"{s.precision}_{search}_x"] = ratio(found, measurements)
     return figures
 
 
 def equality(measurements: Sequence[Measurement]) -> dict[str, float]:
     """Return the share of sentences that our greedy search and the others translate identically, token for token."""
-    greedy = {
-        (found.setting.system, found.setting.precision): found
-        for found in measurements
-        if found.setting.beam == 1 and found.setting.batched
+    found = {
+        (m.setting.system, m.setting.precision): m.translations
+        for m in measurements
+        if m.setting.beam == 1 and m.setting.batched
     }
-    ours = greedy[OURS, "fp32"].translations
-    others = {
-        "ctranslate2": greedy[CTRANSLATE2, "float32"],
-        "without_caches": greedy[RECOMPUTING, "fp32"],
-        "bf16": greedy[OURS, "bf16"],
-    }
+    ours = found[OURS, "fp32"]
+    others = {"ctranslate2": (CTRANSLATE2, "float32"), "without_caches": (RECOMPUTING, "fp32"), "bf16": (OURS, "bf16")}
     return {
-        f"greedy_equal_{name}": sum(a == b for a, b in zip(ours, other.translations, strict=True)) / len(ours)
+        f"greedy_equal_{name}": sum(a == b for a, b in zip(ours, found[other], strict=True)) / len(ours)
         for name, other in others.items()
     }
 
 
 def build_parser() -> Parser:
     """Build the parser with all options."""
-    parser = Parser(
-        prog="bench.decode",
-        usage="python -m bench.decode [--run RUN] [--sentences N] [--tokens N] [--rounds N] [--json FILE]",
-        description="Compare decoding with a run on this CPU: this project, CTranslate2, and a loop without caches.",
-        epilog="""examples:
-  python -m bench.decode                                     the newest run, 500 sentences, until </s>
+    parser = benchmark_parser(
+        "decode",
+        "Compare decoding with a run on this CPU: this project, CTranslate2, and a loop without caches.",
+        """  python -m bench.decode                                     the newest run, 500 sentences, until </s>
   python -m bench.decode --tokens 20                         exactly 20 steps per sentence: the same work for all
   python -m bench.decode --run pickles/RUN --json decode.json
   python -m bench.decode --sentences 50 --rounds 1           a quick look""",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        sentences=(500, "sentences of the run's test set"),
+        tokens=(0, "force N tokens per sentence; 0: until </s>"),
+        rounds=(2, "rounds, of which the best counts"),
+        threads=(torch.get_num_threads(), "CPU threads"),
     )
     parser.add_argument("--run", type=Path, help="folder or name of a run (default: the one trained last)")
-    parser.add_argument(
-        "--sentences", type=int, default=500, help="number of sentences of the run's test set (default: 500)"
-    )
-    parser.add_argument("--tokens", type=int, default=0, help="force N tokens per sentence (default: until </s>)")
-    parser.add_argument("--rounds", type=int, default=2, help="number of rounds, of which the best counts (default: 2)")
-    parser.add_argument(
-        "--threads", type=int, default=torch.get_num_threads(), help="CPU threads (default: one per core)"
-    )
-    add_json_option(parser)
     return parser
 
 
@@ -312,7 +247,6 @@ def main() -> None:
     text = read_parallel(corpus.test)[: arguments.sentences]
     sources = [ids[: run.window - 1] for ids in run.tokenizers.src.encode(text.src)]
     references = [] if arguments.tokens else text.tgt
-
     metric = corpus_metrics(corpus)["BLEU"]
 
     def bleu(found: Measurement) -> float:
@@ -324,7 +258,8 @@ def main() -> None:
         exported = Path(folder) / "model"
         to_ctranslate2(run.model, run.tokenizers, exported)
         job = Job(run.folder, exported, sources, arguments.tokens, arguments.threads)
-        measurements = measure_all(all_settings(), job, arguments.rounds)
+        rounds = in_rounds(all_settings(), lambda setting: in_own_process(measure, setting, job), arguments.rounds)
+    measurements = [max(found, key=speed) for found in rounds.values()]
     lengths = sum(map(len, sources)) / len(sources)
     print(
         f"{run.folder.name}: {len(sources)} sentences of {corpus.name}, {lengths:.1f} source tokens each, "

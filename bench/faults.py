@@ -4,7 +4,6 @@ It is first run to its end undisturbed. Whatever happens to the other trainings,
 checkpoint (optimizer, averages, place in the data) and log, except for times.
 """
 
-import argparse
 import itertools
 import os
 import random
@@ -15,18 +14,18 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from bench.measure import add_json_option, publish
+from bench.measure import benchmark_parser, publish
 from const.path import ROOT
 from utils.command import Parser, run_command
 from utils.file import write_lines
@@ -34,11 +33,12 @@ from utils.run import CHECKPOINTS, WEIGHTS
 from utils.training.checkpoint import CheckpointStore, read_weights, step_files, step_of
 from utils.training.report import LOG, read_log
 
-# A training of a few seconds in separate processes, which may be disturbed; its results are compared bit by bit.
-
 CPU = torch.device("cpu")
 TIMES = {"seconds", "minutes", "tokens_per_second"}  # differ between any two trainings
 PATIENCE = 600.0  # seconds to wait for a training that takes about ten
+KILLS_A_TRAINING = 5
+STARTING = 0.4  # share of a training's time before its first update
+LARGE = 2**28  # bytes of a disk with room for everything
 
 SETTINGS = """
 name: faults
@@ -53,64 +53,44 @@ training: {max_steps: 60, max_epochs: null, validate_every: 5, report_every: 1, 
 checkpoint: {average_last: 2}
 search: {beam_size: 2, max_ratio: 1.0}
 """
-
 _PLACES = {"京都": "Kyoto", "奈良": "Nara", "大阪": "Osaka", "嵐山": "Arashiyama", "宇治": "Uji", "伏見": "Fushimi"}
 _KINDS = {"古い": "old", "新しい": "new", "美しい": "beautiful", "小さい": "small"}
 _THINGS = {"寺": "temple", "橋": "bridge", "川": "river", "庭": "garden", "店": "shop"}
 
-
-class Outcome(NamedTuple):
-    """The results of a training."""
-
-    weights: dict[str, Tensor]
-    checkpoint: dict[str, Any]
-    log: list[dict[str, Any]]
+Prepare = Callable[[], None]  # called in a training's process before it begins
 
 
-@dataclass
+@dataclass(frozen=True)
 class TinyTraining:
-    """A folder with a small parallel text, its caches, and one run."""
+    """A training of a few seconds in a folder of its own, in processes that may be disturbed."""
 
     folder: Path
     settings: str = SETTINGS
-    said: Path = field(init=False)  # output of all processes
 
     def __post_init__(self) -> None:
-        """Write the settings and the text."""
+        """Write the settings and a small parallel text."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.said = self.folder / "said.txt"
         (self.folder / "faults.yaml").write_text(self.settings, encoding="utf-8")
         words = list(itertools.product(_PLACES, _KINDS, _THINGS))
-        texts = {
-            "my.ja": [f"{place}に{kind}{thing}がある。" for place, kind, thing in words],
-            "my.en": [f"There is a {_KINDS[k]} {_THINGS[t]} in {_PLACES[p]}." for p, k, t in words],
-        }
-        for name, lines in texts.items():
-            write_lines(self.folder / name, lines)
+        write_lines(self.folder / "my.ja", [f"{place}に{kind}{thing}がある。" for place, kind, thing in words])
+        write_lines(
+            self.folder / "my.en", [f"There is a {_KINDS[k]} {_THINGS[t]} in {_PLACES[p]}." for p, k, t in words]
+        )
 
     @property
-    def run(self) -> Path | None:
-        """Folder of the run; None if it has not started."""
-        return next(iter((self.folder / "pickles").glob("*/")), None)
+    def run(self) -> Path:
+        """Folder of the run; one that is not there if it has not started."""
+        return next((self.folder / "pickles").glob("*/"), self.folder / "nowhere")
 
-    def drafts(self) -> set[str]:
+    def drafts(self) -> set[Path]:
         """Return checkpoints that are being written, or were when their writer died."""
-        with suppress(FileNotFoundError):
-            run = self.run
-            if run is not None:
-                return {entry.name for entry in os.scandir(run / CHECKPOINTS) if entry.name.endswith(".part")}
-        return set()
+        return set((self.run / CHECKPOINTS).glob("*.part"))
 
     def checkpoints(self) -> list[Path]:
         """Return the checkpoints in order of their step."""
-        return step_files(self.run / CHECKPOINTS, ".pt") if self.run else []
+        return step_files(self.run / CHECKPOINTS, ".pt")
 
-    @property
-    def step(self) -> int:
-        """Step of the newest checkpoint."""
-        return max(map(step_of, self.checkpoints()), default=0)
-
-    def start(self, prepare: Callable[[], None] | None = None) -> subprocess.Popen[bytes]:
+    def start(self, prepare: Prepare | None = None) -> subprocess.Popen[bytes]:
         """Start training, or resume if there is a checkpoint."""
         if self.checkpoints():
             arguments = ["--resume", str(self.run)]
@@ -119,289 +99,231 @@ class TinyTraining:
             files = ("--data.src", str(self.folder / "my.ja"), "--data.tgt", str(self.folder / "my.en"))
             arguments = ["--config", str(self.folder / "faults.yaml"), *files]
         places = {name: str(self.folder / name[7:].lower()) for name in ("MIYAKO_CORPUS", "MIYAKO_PICKLES")}
-        with self.said.open("ab") as said:
+        with (self.folder / "output.txt").open("wb") as output:
             return subprocess.Popen(
                 [sys.executable, "train.py", *arguments],
                 cwd=ROOT,
                 env=os.environ | places | {"OMP_NUM_THREADS": "1"},
                 stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=said,
+                stdout=output,
+                stderr=output,
                 preexec_fn=prepare,
             )
 
-    def finish(self, status: int = 0, prepare: Callable[[], None] | None = None) -> str:
+    def output(self) -> str:
+        """Return the output of the process that was started last."""
+        text = (self.folder / "output.txt").read_text(encoding="utf-8", errors="replace")
+        if "Traceback" in text:
+            raise ValueError(f"train.py left a traceback: {text[-2000:]}")
+        return text
+
+    def finish(self, status: int = 0, prepare: Prepare | None = None) -> str:
         """Train to the end; return the output."""
-        before = self.said.stat().st_size if self.said.exists() else 0
         process = self.start(prepare)
         try:
             found = process.wait(PATIENCE)
         finally:
             process.kill()
-        said = self.said.read_bytes()[before:].decode(errors="replace")
-        if found != status or "Traceback" in said:
-            raise ValueError(f"train.py ended with status {found} instead of {status}: {said[-2000:]}")
-        return said
+        if found != status:
+            raise ValueError(f"train.py ended with status {found} instead of {status}: {self.output()[-2000:]}")
+        return self.output()
 
-    def outcome(self) -> Outcome:
-        """Read the results of the run."""
-        run = self.run
-        if run is None:
-            raise ValueError(f"no run in {self.folder}")
-        state = CheckpointStore(run / CHECKPOINTS, 9).load(CPU, print)
-        return Outcome(read_weights(run / WEIGHTS), state, [record for _, record in read_log(run / LOG)])
+    def kill_after(self, wait: Callable[[subprocess.Popen[bytes]], object]) -> bool:
+        """Start or resume, wait, and kill; return whether it was still running."""
+        process = self.start()
+        try:
+            wait(process)
+            return process.poll() is None
+        finally:
+            process.kill()
+            process.wait()
+            self.output()
 
+    def wait_for_save(self, process: subprocess.Popen[bytes], n: int) -> None:
+        """Wait until the n-th checkpoint of this process is being written, or the process has ended."""
+        before = self.drafts()
+        seen: set[Path] = set()
+        while process.poll() is None and len(seen) < n:
+            seen |= self.drafts() - before
+            time.sleep(0.0003)
 
-def differences(a: Any, b: Any, name: str = "") -> Iterator[str]:
-    """Yield the names of all values that are not bit-identical, ignoring times."""
-    if isinstance(a, Tensor) and isinstance(b, Tensor):
-        if a.shape != b.shape or a.dtype != b.dtype or _bits(a) != _bits(b):
-            yield name
-    elif isinstance(a, Mapping) and isinstance(b, Mapping):
-        for key in dict.fromkeys([*a, *b]):
-            if key in TIMES:
-                continue
-            if key not in a or key not in b:
-                yield f"{name}.{key}"
-            else:
-                yield from differences(a[key], b[key], f"{name}.{key}")
-    elif isinstance(a, list | tuple) and isinstance(b, list | tuple):
-        if len(a) != len(b):
-            yield f"{name} ({len(a)} and {len(b)} long)"
-        for i, (x, y) in enumerate(zip(a, b, strict=False)):
-            yield from differences(x, y, f"{name}[{i}]")
-    elif repr(a) != repr(b):  # NaN is NaN here
-        yield f"{name} ({a!r} and {b!r})"
+    def outcome(self) -> dict[str, Any]:
+        """Return the results of the run."""
+        return {
+            "weights": read_weights(self.run / WEIGHTS),
+            "checkpoint": CheckpointStore(self.run / CHECKPOINTS, 9).load(CPU, print),
+            "log": [record for _, record in read_log(self.run / LOG)],
+        }
 
 
-def _bits(tensor: Tensor) -> bytes:
-    return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+def values(of: Any, name: str = "") -> Iterator[tuple[str, object]]:
+    """Yield the name of each value, times left out, and what two equal values have in common, bit by bit."""
+    if isinstance(of, Tensor):
+        yield name, (of.dtype, of.shape, of.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    elif isinstance(of, Mapping | list | tuple):
+        yield f"{name} length", len(of)
+        for key, value in of.items() if isinstance(of, Mapping) else enumerate(of):
+            if key not in TIMES:
+                yield from values(value, f"{name}.{key}")
+    else:
+        yield name, repr(of)  # NaN is NaN here
 
 
-def compare(ours: Outcome, reference: Outcome) -> None:
-    """Check that two outcomes are identical."""
-    if found := list(differences(ours._asdict(), reference._asdict())):
+def differences(ours: Any, theirs: Any) -> list[str]:
+    """Return the names of all values that are not bit-identical, ignoring times."""
+    one, other = dict(values(ours)), dict(values(theirs))
+    return [name for name in one | other if one.get(name) != other.get(name)]
+
+
+def compare(training: TinyTraining, reference: Mapping[str, Any]) -> None:
+    """Check that a training has ended as the undisturbed one."""
+    if found := differences(training.outcome(), reference):
         raise ValueError(f"{len(found)} values differ from the undisturbed training: {', '.join(found[:8])}")
 
 
-KILLS_A_TRAINING = 5
-STARTING = 0.4  # share of a training's time before its first update
-
-
-# killed
-
-
-def kill_once(training: TinyTraining, draw: random.Random, seconds: float, in_save: bool) -> Literal["killed", "ended"]:
-    """Start or resume, and kill at a random moment, unless the training ends first."""
-    process = training.start()
-    try:
-        if in_save:
-            wait_for_save(training, process, draw.randint(1, 4))
-            time.sleep(draw.uniform(0, 0.002))
-        else:
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(draw.uniform(0, seconds))
-        return "killed" if process.poll() is None else "ended"
-    finally:
-        process.kill()
-        process.wait()
-
-
-def wait_for_save(training: TinyTraining, process: subprocess.Popen[bytes], n: int) -> None:
-    """Wait until the n-th checkpoint of this process is being written, or the process has ended."""
-    left = training.drafts()
-    seen: set[str] = set()
-    while process.poll() is None and len(seen) < n:
-        seen |= training.drafts() - left
-        time.sleep(0.0003)
-
-
-def survive_kills(folder: Path, n: int, reference: Outcome, seconds: float, seed: int) -> dict[str, int]:
-    """Kill trainings n times in all, and let each of them finish after some kills."""
+def survive_kills(folder: Path, n: int, reference: Mapping[str, Any], seconds: float, seed: int) -> dict[str, int]:
+    """Kill trainings n times in all, every other time in a save, and let each of them finish after some kills."""
     draw, figures = random.Random(seed), Counter(kills=0, kills_in_save=0, trainings=0)
-    last_step = reference.checkpoint["progress"]["step"]
+    last_step = reference["checkpoint"]["progress"]["step"]
+
+    def in_save(process: subprocess.Popen[bytes]) -> None:
+        training.wait_for_save(process, draw.randint(1, 4))
+        time.sleep(draw.uniform(0, 0.002))
+
+    def at_any_time(process: subprocess.Popen[bytes]) -> None:
+        step = max(map(step_of, training.checkpoints()), default=0)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(draw.uniform(0, seconds * (STARTING + (1 - STARTING) * (1 - step / last_step))))
+
     with tqdm(total=n, desc="killed", disable=None) as bar:
         while figures["kills"] < n:
             training = TinyTraining(folder / f"killed-{figures['trainings']}")
             for i in range(min(KILLS_A_TRAINING, n - figures["kills"])):
                 before = training.drafts()
-                left = STARTING + (1 - STARTING) * (1 - training.step / last_step)
-                if kill_once(training, draw, seconds * left, in_save=i % 2 == 1) == "ended":
+                if not training.kill_after(in_save if i % 2 else at_any_time):
                     break
                 figures["kills"] += 1
                 figures["kills_in_save"] += bool(training.drafts() - before)
                 bar.update()
             else:
                 training.finish()
-            compare(training.outcome(), reference)
-            if b"Traceback" in training.said.read_bytes():
-                raise ValueError(f"a killed training left a traceback: {training.said.read_text()[-2000:]}")
+            compare(training, reference)
             figures["trainings"] += 1
     return dict(figures)
 
 
-# damaged
-
-
-def truncate(data: bytes, draw: random.Random) -> bytes:
-    """Cut off the end."""
-    return data[: draw.randrange(1, len(data))]
-
-
-def flip(data: bytes, draw: random.Random) -> bytes:
-    """Flip one to eight bits."""
+def _flip(data: bytes, draw: random.Random) -> bytes:
     flipped = bytearray(data)
     for bit in draw.sample(range(8 * len(data)), draw.randint(1, 8)):
         flipped[bit // 8] ^= 1 << bit % 8
     return bytes(flipped)
 
 
-def empty(data: bytes, draw: random.Random) -> bytes:  # noqa: ARG001 (one signature for all)
-    """Remove everything."""
-    return b""
-
-
-def zero(data: bytes, draw: random.Random) -> bytes:
-    """Zero a block, like a disk that did not get to write it."""
+def _zero(data: bytes, draw: random.Random) -> bytes:
     size = draw.choice([16, 512, 4096])
     begin = draw.randrange(len(data)) // size * size
-    block = data[begin : begin + size]
-    return data[:begin] + bytes(len(block)) + data[begin + size :]
+    return data[:begin] + bytes(len(data[begin : begin + size])) + data[begin + size :]
 
 
-def append(data: bytes, draw: random.Random) -> bytes:
-    """Append random bytes."""
-    return data + draw.randbytes(draw.randint(1, 5000))
+DAMAGES: dict[str, Callable[[bytes, random.Random], bytes]] = {
+    "cut off": lambda data, draw: data[: draw.randrange(1, len(data))],
+    "some bits flipped": _flip,
+    "emptied": lambda _, draw: b"",  # noqa: ARG005 (one signature for all)
+    "a block zeroed": _zero,  # as by a disk that did not get to write it
+    "extended": lambda data, draw: data + draw.randbytes(draw.randint(1, 5000)),
+}
 
 
-DAMAGES: Sequence[Callable[[bytes, random.Random], bytes]] = (truncate, flip, empty, zero, append)
-
-
-def survive_damage(checkpoints: Sequence[Path], folder: Path, n: int, seed: int) -> dict[str, int]:
+def survive_damage(checkpoints: list[Path], folder: Path, n: int, seed: int) -> dict[str, int]:
     """Damage the newer of two checkpoints n times; each time the older one must be loaded, with a notice."""
-    draw, refused = random.Random(seed), 0
+    draw = random.Random(seed)
     older, newer = checkpoints
     whole = newer.read_bytes()
-    store = CheckpointStore(folder, 2)
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copy(older, folder)
-    expected = CheckpointStore(folder, 2).load(CPU, print)
-    for i in tqdm(range(n), desc="damaged", disable=None):
-        hurt = DAMAGES[i % len(DAMAGES)]
-        while (data := hurt(whole, draw)) == whole:  # zeros in place of zeros
+    store = CheckpointStore(folder, 2)
+    expected = store.load(CPU, print)
+    for i, (name, damage) in zip(tqdm(range(n), desc="damaged", disable=None), itertools.cycle(DAMAGES.items())):
+        while (data := damage(whole, draw)) == whole:  # zeros in place of zeros
             pass
         (folder / newer.name).write_bytes(data)
-        said: list[str] = []
+        notices: list[str] = []
         try:
-            found = store.load(CPU, said.append)
+            wrong = differences(store.load(CPU, notices.append), expected)
         except Exception as error:
-            raise ValueError(f"damage {i} ({hurt.__name__}) was fatal: {error!r}") from error
-        wrong = next(differences(found, expected), None)
-        if wrong or len(said) != 1 or newer.name not in said[0] or older.name not in said[0]:
-            raise ValueError(f"damage {i} ({hurt.__name__}) was accepted: {wrong}; messages: {said}")
-        refused += 1
-    return {"damages": n, "refused": refused}
+            raise ValueError(f"damage {i} ({name}) was fatal: {error!r}") from error
+        if wrong or len(notices) != 1 or newer.name not in notices[0] or older.name not in notices[0]:
+            raise ValueError(f"damage {i} ({name}) was accepted: {wrong}; messages: {notices}")
+    return {"damages": n, "refused": n}
 
 
-def survive_damage_on_the_command_line(training: TinyTraining, reference: Outcome) -> None:
+def survive_damage_on_the_command_line(training: TinyTraining, reference: Mapping[str, Any]) -> None:
     """Damage the newest checkpoint: train.py must say so and end the same. Damage all: it must fail with one line."""
     newest = training.checkpoints()[-1]
     newest.write_bytes(newest.read_bytes()[:-1])
-    said = training.finish()
-    if f"Checkpoint {newest.name} is damaged" not in said:
-        raise ValueError(f"a damaged checkpoint was skipped without a message: {said[-2000:]}")
-    compare(training.outcome(), reference)
+    if f"Checkpoint {newest.name} is damaged" not in (output := training.finish()):
+        raise ValueError(f"a damaged checkpoint was skipped without a message: {output[-2000:]}")
+    compare(training, reference)
     for path in training.checkpoints():
         path.write_bytes(b"")
-    (line,) = training.finish(status=2).strip().splitlines()[-1:]
-    if not line.startswith("train.py: error: no checkpoint in "):
-        raise ValueError(f"with no checkpoint left, the last line was {line}")
+    last = training.finish(status=2).splitlines()[-1]
+    if not last.startswith("train.py: error: no checkpoint in "):
+        raise ValueError(f"with no checkpoint left, the last line was {last}")
 
 
-# starved
-
-
-def mount_small_disk(folder: Path, size: int) -> bool:
-    """Mount a separate disk of `size` bytes at an empty folder; False: this user may not."""
-    folder.mkdir(parents=True, exist_ok=True)
-    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
+def mount(folder: Path, size: int, *options: str) -> bool:
+    """Mount a separate disk of `size` bytes at a folder, or change its size; False: this user may not."""
+    command = ["mount", "-t", "tmpfs", "-o", ",".join([*options, f"size={size}"]), "tmpfs", str(folder)]
     return (
-        shutil.which("mount") is not None and subprocess.run(command, capture_output=True, check=False).returncode == 0
+        shutil.which("mount") is not None and not subprocess.run(command, capture_output=True, check=False).returncode
     )
 
 
-def unmount(folder: Path) -> None:
-    """Unmount the small disk."""
-    subprocess.run(["umount", str(folder)], check=True)
-
-
-def _limit_files(size: int) -> None:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
-
-
-def starve(training: TinyTraining, prepare: Callable[[], None] | None) -> None:
-    """Resume where no further checkpoint fits."""
-    before = {path.name: path.read_bytes() for path in training.checkpoints()}
-    said = training.finish(2, prepare)
-    last = said.strip().splitlines()[-1]
-    if not (
-        last.startswith("train.py: error: no room for step-") and " MiB, and " in last and " MiB are free in " in last
-    ):
-        raise ValueError(f"on a full disk, the last line was {last}")
-    if {path.name: path.read_bytes() for path in training.checkpoints()} != before or training.drafts():
-        raise ValueError("on a full disk, the old checkpoints changed")
-
-
-def survive_full_disk(folder: Path, reference: Outcome) -> str:
+def survive_full_disk(folder: Path, reference: Mapping[str, Any]) -> str:
     """Kill a training, resume it where no further checkpoint fits, and then where there is room again.
 
     Returns:
         `tmpfs` for a full disk, or `rlimit` for limited file sizes if nothing may be mounted.
     """
-    started = TinyTraining(folder / "started")
-    process = started.start()
+    training = TinyTraining(folder)
+    disk = folder / "pickles"
+    disk.mkdir()
+    mounted = mount(disk, LARGE)
     try:
-        wait_for_save(started, process, 4)
-    finally:
-        process.kill()
-        process.wait()
-    run = started.run
-    if run is None:
-        raise ValueError("the training did not start")
-    room = started.checkpoints()[-1].stat().st_size * 9 // 10  # enough for everything else that is written first
-    starved = TinyTraining(folder / "starved")
-    disk = starved.folder / "pickles"
-    blocks = sum(-(-path.stat().st_size // 4096) for path in run.rglob("*"))
-    mounted = mount_small_disk(disk, 4096 * blocks + room)
-    try:
-        shutil.copytree(run, disk / run.name)
-        starve(starved, None if mounted else partial(_limit_files, room))
+        training.kill_after(lambda process: training.wait_for_save(process, 4))
+        for draft in training.drafts():
+            draft.unlink()
+        before = {path.name: path.read_bytes() for path in training.checkpoints()}
+        room = len(before[max(before)]) * 9 // 10  # enough for everything else that is written first
         if mounted:
-            subprocess.run(["mount", "-o", f"remount,size={100 * 4096 * blocks}", str(disk)], check=True)
-        starved.finish()
-        compare(starved.outcome(), reference)
+            mount(disk, shutil.disk_usage(disk).used + room, "remount")
+        limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (room, room))
+        last = training.finish(2, None if mounted else limit).splitlines()[-1]
+        if not last.startswith("train.py: error: no room for step-"):
+            raise ValueError(f"on a full disk, the last line was {last}")
+        if {path.name: path.read_bytes() for path in training.checkpoints()} != before or training.drafts():
+            raise ValueError("on a full disk, the old checkpoints changed")
+        if mounted:
+            mount(disk, LARGE, "remount")
+        training.finish()
+        compare(training, reference)
     finally:
         if mounted:
-            unmount(disk)
+            subprocess.run(["umount", str(disk)], check=True)
     return "tmpfs" if mounted else "rlimit"
 
 
 def build_parser() -> Parser:
     """Build the parser with all options."""
-    parser = Parser(
-        prog="bench.faults",
-        usage="python -m bench.faults [--kills N] [--damages N] [--seed N] [--json FILE]",
-        description="Kill a tiny training, damage its checkpoints, fill its disk: it must still end bit-identical.",
-        epilog="""examples:
-  python -m bench.faults                            30 kills, 200 damages, a full disk: a quarter of an hour
+    return benchmark_parser(
+        "faults",
+        "Kill a tiny training, damage its checkpoints, fill its disk: it must still end bit-identical.",
+        """  python -m bench.faults                            30 kills, 200 damages, a full disk: a quarter of an hour
   python -m bench.faults --kills 2 --damages 20     a quick look""",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        kills=(30, "number of kills"),
+        damages=(200, "number of damaged checkpoints"),
+        seed=(1, "random seed of moments and damages"),
     )
-    parser.add_argument("--kills", type=int, default=30, help="number of kills (default: 30)")
-    parser.add_argument("--damages", type=int, default=200, help="number of damaged checkpoints (default: 200)")
-    parser.add_argument("--seed", type=int, default=1, help="random seed of moments and damages (default: 1)")
-    add_json_option(parser)
-    return parser
 
 
 def main() -> None:
@@ -413,11 +335,11 @@ def main() -> None:
         begin = time.monotonic()
         training.finish()
         seconds, reference = time.monotonic() - begin, training.outcome()
-        print(f"The undisturbed training takes {seconds:.1f} s and leaves {len(reference.log)} lines of log.")
+        print(f"The undisturbed training takes {seconds:.1f} s and leaves {len(reference['log'])} lines of log.")
         figures: dict[str, int | str] = {}
         figures |= survive_damage(training.checkpoints(), folder / "damaged", arguments.damages, arguments.seed)
         survive_damage_on_the_command_line(training, reference)
-        figures |= {"full_disk": survive_full_disk(folder, reference)}
+        figures["full_disk"] = survive_full_disk(folder / "starved", reference)
         figures |= survive_kills(folder, arguments.kills, reference, seconds, arguments.seed)
     print("All trainings ended bit-identical to the undisturbed one.")
     publish(figures, {}, arguments.json)

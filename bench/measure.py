@@ -1,21 +1,69 @@
-"""What all benchmarks share: the peak speed of this machine, operations counted by hand, and output of figures."""
+"""What all benchmarks share: options, processes and rounds, this machine's peak, operations by hand, output."""
 
 import time
-from argparse import ArgumentParser, ArgumentTypeError
-from collections.abc import Mapping
+from argparse import ArgumentTypeError, RawDescriptionHelpFormatter
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from tqdm import tqdm
 
 from config.model import TransformerConfig
+from utils.command import Parser
 from utils.device import synchronize
 from utils.file import require_file, write_json
 
-# Peak speed of this machine, as a reference for measurements.
-
 _CPU = torch.device("cpu")
+P = ParamSpec("P")
+T = TypeVar("T")
+S = TypeVar("S", bound=Hashable)
+
+
+def benchmark_parser(name: str, description: str, examples: str, **numbers: tuple[float, str]) -> Parser:
+    """Return the parser of a benchmark; each of its numbers has a default and a help text."""
+    parser = Parser(
+        prog=f"bench.{name}",
+        usage=f"python -m bench.{name} [OPTION ...]",
+        description=description,
+        epilog=f"examples:\n{examples}",
+        formatter_class=RawDescriptionHelpFormatter,
+    )
+    for option, (default, text) in numbers.items():
+        text = f"{text} (default: {default:,})"
+        parser.add_argument(f"--{option}", type=type(default), default=default, metavar="N", help=text)
+    parser.add_argument("--json", type=_new_file, metavar="FILE", help="write all figures to this file")
+    return parser
+
+
+def _new_file(name: str) -> Path:
+    try:  # before anything is measured
+        require_file(Path(name))
+    except ValueError as error:  # argparse would not show its message
+        raise ArgumentTypeError(str(error)) from error
+    return Path(name)
+
+
+def in_own_process(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call a function in a fresh process, for its own peak of memory: a forked child would inherit its parent's."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        return pool.submit(function, *args, **kwargs).result()
+
+
+def in_rounds(settings: Sequence[S], measure: Callable[[S], T], rounds: int) -> dict[S, list[T]]:
+    """Measure the settings in turns, so that a machine that slows down in the meantime slows all of them."""
+    found: dict[S, list[T]] = {setting: [] for setting in settings}
+    with tqdm(total=rounds * len(settings), unit="measurement", disable=None) as bar:
+        for _ in range(rounds):
+            for setting in settings:
+                bar.set_postfix_str(str(setting))
+                found[setting].append(measure(setting))
+                bar.update()
+    return found
 
 
 def product_peak(dtype: torch.dtype, device: torch.device = _CPU) -> float:
@@ -32,56 +80,24 @@ def product_peak(dtype: torch.dtype, device: torch.device = _CPU) -> float:
     return 2 * size**3 / best / 1e9
 
 
-# Output of all benchmarks: figures in one line, and in a file for programs.
-
-Figure = float | str
-
-
-def add_json_option(parser: ArgumentParser) -> None:
-    """Add the option --json; an impossible place is refused before anything is measured."""
-    parser.add_argument("--json", type=_place_of_a_file, metavar="FILE", help="write all figures to this file")
-
-
-def _place_of_a_file(name: str) -> Path:
-    try:
-        require_file(Path(name))
-    except ValueError as error:  # argparse would not show its message
-        raise ArgumentTypeError(str(error)) from error
-    return Path(name)
-
-
-def publish(figures: Mapping[str, Figure], about: Mapping[str, object], file: Path | None) -> None:
-    """Print figures as `name=value name=value`, and write them to a file together with their context.
-
-    Args:
-        figures: figures by name; floats are printed with three digits.
-        about: further content of the file.
-        file: file to write; None: no file.
-    """
-    print("\n" + " ".join(f"{name}={_printed(value)}" for name, value in figures.items()))
+def publish(figures: Mapping[str, float | str], about: Mapping[str, object], file: Path | None) -> None:
+    """Print figures as `name=value name=value`, and write them to a file, if one is given, with what they are about."""
+    shown = (f"{name}={f'{value:.3f}' if isinstance(value, float) else value}" for name, value in figures.items())
+    print("\n" + " ".join(shown))
     if file is not None:
         write_json(file, {**about, "figures": figures})
-
-
-def _printed(value: Figure) -> str:
-    return f"{value:.3f}" if isinstance(value, float) else str(value)
-
-
-# Floating-point operations that a model needs to learn from text, counted by hand from shapes.
-#
-# Only matrix products count, 2 per multiply-add, over real tokens: padding, dropout, norms and softmax are not useful
-# work. Attention counts as whole squares, causal or not (as in Chowdhery et al. 2022, appendix B), and the backward
-# pass counts twice the forward pass.
 
 
 def training_flops(
     config: TransformerConfig, tgt_vocab: int, src: NDArray[np.int64], tgt: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Return the operations of the forward and the backward pass for each pair.
+    """Return the operations of the forward and the backward pass for each pair, counted by hand from shapes.
+
+    Only matrix products count, 2 per multiply-add, over real tokens: padding, dropout, norms and softmax are not useful
+    work. Attention counts as whole squares, causal or not (as in Chowdhery et al. 2022, appendix B), and the backward
+    pass counts twice the forward pass.
 
     Args:
-        config: architecture of the model.
-        tgt_vocab: size of the target vocabulary.
         src: number of tokens of each source, </s> included.
         tgt: number of tokens to predict in each target, </s> included.
     """

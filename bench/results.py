@@ -1,11 +1,12 @@
 """Published results: `python -m bench.results RUN ...` keeps those of runs, and fills the tables of the pages.
 
 A result is the `test.json` of its run, with the translations next to it, so that anybody can score them again. The
-tables of the pages are made from the results in figure/results/, and from scores of other systems in published.yaml.
+tables of the pages are made from the results in figure/results/, from scores of other systems in published.yaml, and
+from what bench.decode and bench.train have measured, in figure/bench/.
 """
 
 from argparse import RawDescriptionHelpFormatter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -18,30 +19,23 @@ from utils.file import atomic_file, read_json, write_json, write_text
 from utils.removed_setting import without_removed
 from utils.run import TEST, TRANSLATIONS, find_run
 from utils.training.checkpoint import changed_settings, flat
+from utils.training.dry_run import RANGES
 from utils.training.report import SCORES
 
-_RESULT_PAGES = (ROOT / "docs" / "results.md", ROOT / "docs" / "ja" / "results.md")
-_SPEED_PAGES = (ROOT / "docs" / "speed.md", ROOT / "docs" / "ja" / "speed.md")
-PAGES = {  # that show a table, in both languages
-    "results": (ROOT / "README.md", ROOT / "README.ja.md"),
-    "published": _RESULT_PAGES,
-    "models": _RESULT_PAGES,
-    "decoding": _SPEED_PAGES,
-    "training": _SPEED_PAGES,
-}
-RESULTS = FIGURE / "results"
+RESULTS, MEASURED = FIGURE / "results", FIGURE / "bench"
 PUBLISHED = Path(__file__).with_name("published.yaml")
 
-_RESULTS_HEAD = (
-    "| run | corpus | direction | parameters | training | test PPL | BLEU | chrF2 |\n|---|---|---|---|---|---|---|---|"
-)
-_OTHER_HEAD = "| run | task | text | parameters | training | test PPL | scores |\n|---|---|---|---|---|---|---|"
-_PUBLISHED_HEAD = "| run | published BLEU | by | counted on | BLEU here | difference |\n|---|---|---|---|---|---|"
+Result = dict[str, Any]
 
 
-def read_results(folder: Path, of_translators: bool) -> Iterator[list[dict[str, Any]]]:
+def markdown(head: str, rows: list[str]) -> str:
+    """Return a Markdown table; cells are parted by ` | `."""
+    return "\n".join([f"| {head} |", "|---" * (head.count(" | ") + 1) + "|", *(f"| {row} |" for row in rows)])
+
+
+def read_results(folder: Path, of_translators: bool) -> Iterator[list[Result]]:
     """Yield the results of runs, grouped by name, in order of each group's first file."""
-    runs: dict[str, list[dict[str, Any]]] = {}
+    runs: dict[str, list[Result]] = {}
     for file in sorted(folder.glob("*.json")):
         result = read_json(file)
         if ("bleu" in result) is of_translators:
@@ -55,66 +49,121 @@ def read_results(folder: Path, of_translators: bool) -> Iterator[list[dict[str, 
     yield from runs.values()
 
 
-def _recipe(result: dict[str, Any]) -> dict[str, Any]:
+def _recipe(result: Result) -> dict[str, Any]:
     """Return all settings but the seed, by their dotted names, if the result has them.
 
     Those that are null or false are left out: older results lack what did not exist yet, and was not done then.
     """
     settings = flat(without_removed(result.get("config", {})))
-    return {
-        name: value
-        for name, value in settings.items()
-        if value is not None and value is not False and name != "training.seed"
-    }
+    settings.pop("training.seed", None)
+    return {name: value for name, value in settings.items() if value is not None and value is not False}
 
 
-def _mean(runs: list[dict[str, Any]], figure: str) -> str:
+def _mean(runs: list[Result], figure: str) -> str:
     """Format the mean and, for several seeds, the standard deviation."""
     values = [run[figure] for run in runs]
     return f"{mean(values):.2f}" + (f" ± {stdev(values):.2f}" if len(values) > 1 else "")
 
 
-def _training(runs: list[dict[str, Any]]) -> str:
+def _trained(runs: list[Result]) -> str:
+    """Format the cells that all runs have: parameters, training, perplexity."""
     minutes, tokens = (mean(run[figure] for run in runs) for figure in ("minutes", "target_tokens"))
     seeds = f"{len(runs)} seeds, each " if len(runs) > 1 else ""
-    return f"{seeds}{minutes:.0f} min, {tokens / 1e6:.1f} M tokens"
+    training = f"{seeds}{minutes:.0f} min, {tokens / 1e6:.1f} M tokens"
+    return f"{runs[0]['parameters'] / 1e6:.1f} M | {training} | {_mean(runs, 'perplexity')}"
 
 
-def result_table(folder: Path) -> str:
-    """Return a Markdown table with a row for each translator; runs of one name share a row."""
+def result_table(folder: Path = RESULTS) -> str:
+    """Return a row for each translator; runs of one name share a row."""
     rows = [
-        f"| `{r['name']}` | {r['corpus']} | {r['direction'].replace('-', '→')} | {r['parameters'] / 1e6:.1f} M "
-        f"| {_training(runs)} | {_mean(runs, 'perplexity')} | **{_mean(runs, 'bleu')}** | {_mean(runs, 'chrf')} |"
+        f"`{r['name']}` | {r['corpus']} | {r['direction'].replace('-', '→')} | {_trained(runs)} "
+        f"| **{_mean(runs, 'bleu')}** | {_mean(runs, 'chrf')}"
         for runs in read_results(folder, of_translators=True)
         for r in runs[:1]
     ]
-    return "\n".join([_RESULTS_HEAD, *rows])
+    return markdown("run | corpus | direction | parameters | training | test PPL | BLEU | chrF2", rows)
 
 
-def other_table(folder: Path) -> str:
-    """Return a Markdown table with a row for each network of another task; runs of one name share a row."""
+def other_table(folder: Path = RESULTS) -> str:
+    """Return a row for each network of another task; runs of one name share a row."""
     rows = [
-        f"| `{r['name']}` | {r['task']} | {r['text']} | {r['parameters'] / 1e6:.1f} M | {_training(runs)} "
-        f"| {_mean(runs, 'perplexity')} "
-        f"| {', '.join(f'{label} {_mean(runs, n)}' for n, label in SCORES.items() if n in r)} |"
+        f"`{r['name']}` | {r['task']} | {r['text']} | {_trained(runs)} "
+        f"| {', '.join(f'{label} {_mean(runs, n)}' for n, label in SCORES.items() if n in r)}"
         for runs in read_results(folder, of_translators=False)
         for r in runs[:1]
     ]
-    return "\n".join([_OTHER_HEAD, *rows])
+    return markdown("run | task | text | parameters | training | test PPL | scores", rows)
 
 
-def published_table(folder: Path) -> str:
-    """Return a Markdown table with a row for each published score that we have results for; seeds are averaged."""
+def published_table(folder: Path = RESULTS) -> str:
+    """Return a row for each published score that we have results for; seeds are averaged."""
     ours = {runs[0]["name"]: mean(run["bleu"] for run in runs) for runs in read_results(folder, of_translators=True)}
     rows = []
     for theirs in yaml.safe_load(PUBLISHED.read_text(encoding="utf-8")):
         if (here := ours.get(theirs["run"])) is not None:
             difference = f"{here - theirs['bleu']:+.2f}" if theirs["same"] else "not comparable"
-            row = (
-                f"| `{theirs['run']}` | {theirs['bleu']:.2f} | {theirs['by']} | {theirs['protocol']} | **{here:.2f}** "
+            there = f"`{theirs['run']}` | {theirs['bleu']:.2f} | {theirs['by']} | {theirs['protocol']}"
+            rows.append(f"{there} | **{here:.2f}** | {difference}")
+    return markdown("run | published BLEU | by | counted on | BLEU here | difference", rows)
+
+
+def decode_table(folder: Path = MEASURED) -> str:
+    """Return a row for each search in a `decode_*.json`: sentences per second, and the ratio to CTranslate2."""
+    rows = []
+    for file in sorted(folder.glob("decode_*.json")):
+        result = read_json(file)
+        forced = f", {result['tokens']} tokens forced" if result["tokens"] else ""
+        found = {tuple(row["setting"].values()): row["sentences_per_s"] for row in result["measurements"]}
+        for batched, beam in sorted({(batched, beam) for _, _, beam, batched in found}, key=lambda s: (not s[0], s[1])):
+            base = found["CTranslate2", "float32", beam, batched]
+            cells = [f"`{result['name']}`{forced}", f"{'greedy' if beam == 1 else f'beam {beam}'}, "]
+            cells[1] += "batched" if batched else "one by one"
+            cells.append(f"{base:.1f}")
+            for system in (("without caches", "fp32"), ("miyako", "fp32"), ("miyako", "bf16")):
+                speed = found.get((*system, beam, batched))
+                cells.append("" if speed is None else f"{speed:.1f} ({speed / base:.2f} x)")
+            rows.append(" | ".join(cells))
+    return markdown("run, its test set | search | CTranslate2 float32 | without caches | ours fp32 | ours bf16", rows)
+
+
+def train_table(folder: Path = MEASURED) -> str:
+    """Return a row for each setting in a `train_*.json`; "ours is": the ratio of our fastest."""
+    rows = []
+    for file in sorted(folder.glob("train_*.json")):
+        result = read_json(file)
+        ours: dict[str, float] = {}  # by precision
+        for found in result["measurements"]:
+            if found["setting"]["system"] == "miyako":
+                precision = found["setting"]["precision"]
+                ours[precision] = max(found["tokens_per_s"], ours.get(precision, 0.0))
+        for found in result["measurements"]:
+            setting, precision, speed = found["setting"], found["setting"]["precision"], found["tokens_per_s"]
+            used = speed * result["mflop_per_target_token"] / (result["product_gflops"][precision] * 1e3)
+            cells = (
+                f"`{result['name']}`, {result['machine']}",
+                f"{setting['system']} {precision}{', compiled' if setting['compiled'] else ''}",
+                f"{setting['tokens_per_batch']:,}",
+                f"{speed:,.0f}",
+                f"{max(ours.values()) / speed:.2f} x",
+                f"{ours[precision] / speed:.2f} x" if precision in ours else "",
+                f"{used:.0%}",
+                "" if found["padding"] is None else f"{found['padding']:.1%}",
+                ", ".join(f"{found['part_ms'][part]:.0f}" for part in RANGES if part in found["part_ms"]),
+                f"{found['peak_mib']:,.0f}",
             )
-            rows.append(f"{row}| {difference} |")
-    return "\n".join([_PUBLISHED_HEAD, *rows])
+            rows.append(" | ".join(cells))
+    speeds = "target tokens/s | ours is | in the same precision | of the peak"
+    return markdown(f"on | system | batch | {speeds} | padding | {', '.join(RANGES)} (ms) | MiB", rows)
+
+
+# name of each table -> what makes it, and the pages that show it, in both languages
+TABLES: dict[str, tuple[Callable[[], str], tuple[str, ...]]] = {
+    "results": (result_table, ("README.md", "README.ja.md")),
+    "published": (published_table, ("docs/results.md", "docs/ja/results.md")),
+    "models": (other_table, ("docs/results.md", "docs/ja/results.md")),
+    "decoding": (decode_table, ("docs/speed.md", "docs/ja/speed.md")),
+    "training": (train_table, ("docs/speed.md", "docs/ja/speed.md")),
+}
 
 
 def with_table(page: str, table: str, name: str) -> str:
@@ -125,29 +174,14 @@ def with_table(page: str, table: str, name: str) -> str:
     return f"{page.partition(begin)[0]}{begin}\n{table}\n{end}{page.partition(end)[2]}"
 
 
-def rewrite_pages(table: str, name: str) -> None:
-    """Put a table in its place in the page of each language."""
-    for page in PAGES[name]:
-        write_text(page, with_table(page.read_text(encoding="utf-8"), table, name))
-
-
-def renew_tables(folder: Path) -> None:
-    """Update the READMEs' tables with the results that are kept in a folder."""
-    rewrite_pages(result_table(folder), "results")
-    rewrite_pages(published_table(folder), "published")
-    rewrite_pages(other_table(folder), "models")
-
-
 def keep_result(run: Path, folder: Path) -> Path:
     """Copy a run's result into a folder, under the run's name and seed; an earlier result of both is replaced."""
     test, translations = run / TEST, run / TRANSLATIONS
     if not test.is_file():
         raise ValueError(f"{run} has no {TEST} yet: it is written when the training has ended")
     result = read_json(test)
-    if "seed" not in result:
-        raise ValueError(f"{test} does not contain the seed: test the run again, python train.py --resume {run}")
-    if "bleu" in result and not translations.is_file():
-        raise ValueError(f"{run} has no {TRANSLATIONS}: test the run again, python train.py --resume {run}")
+    if "seed" not in result or ("bleu" in result and not translations.is_file()):
+        raise ValueError(f"{run} has no seed or no {TRANSLATIONS}: test it again, python train.py --resume {run}")
     kept = folder / f"{result['name']}_{result['seed']}.json"
     if translations.is_file():
         with atomic_file(kept.with_suffix(".txt")) as draft:
@@ -156,21 +190,29 @@ def keep_result(run: Path, folder: Path) -> Path:
     return kept
 
 
-def main() -> None:
-    """Keep the results of the given runs, and update the tables."""
+def build_parser() -> Parser:
+    """Build the parser."""
     parser = Parser(
         prog="bench.results",
         usage="python -m bench.results [RUN ...]",
-        description="Keep the test results of runs in figure/results/, and show them in the READMEs.",
+        description="Keep the test results of runs in figure/results/, and renew the tables of all pages.",
         epilog="""examples:
   python -m bench.results pickles/demo-20260101-120000
-  python -m bench.results                     update the tables only""",
+  python -m bench.results                     renew the tables only""",
         formatter_class=RawDescriptionHelpFormatter,
     )
     parser.add_argument("runs", nargs="*", type=Path, metavar="RUN", help="folder or name of a run")
-    for run in parser.parse_args().runs:
+    return parser
+
+
+def main() -> None:
+    """Keep the results of the given runs, and renew the tables."""
+    for run in build_parser().parse_args().runs:
         print(keep_result(find_run(run), RESULTS))
-    renew_tables(RESULTS)
+    for name, (make, pages) in TABLES.items():
+        table = make()
+        for page in pages:
+            write_text(ROOT / page, with_table((ROOT / page).read_text(encoding="utf-8"), table, name))
 
 
 if __name__ == "__main__":

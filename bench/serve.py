@@ -4,7 +4,6 @@ The throughput of many clients is compared with that of a single one, with the s
 client sends its next request when it has its answer.
 """
 
-import argparse
 import asyncio
 import contextlib
 import signal
@@ -23,9 +22,9 @@ import httpx
 import torch
 from tqdm import tqdm
 
-from bench.measure import add_json_option, publish
+from bench.measure import benchmark_parser, publish
 from const.path import ROOT
-from utils.command import Parser, aligned, run_command
+from utils.command import Parser, aligned, require_options_at_least, run_command
 from utils.dataset.corpus import prepare_to_score
 from utils.dataset.text import read_parallel
 from utils.run import Run, build_translator, find_run, load_run
@@ -93,24 +92,21 @@ async def besiege(
     """Send requests from `clients` clients for `seconds` seconds; return all answers and the time until the last."""
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
     async with httpx.AsyncClient(base_url=url, timeout=PATIENCE, limits=limits) as client:
-        begin = time.perf_counter()
+        begin = shown = time.perf_counter()
 
         async def keep_asking(first: int) -> list[Answer]:
+            nonlocal shown
             found = []
             for i in count(first, clients):  # no two clients send the same text at a time
-                if time.perf_counter() - begin >= seconds:
+                now = time.perf_counter()
+                if now - begin >= seconds:
                     break
+                bar.update(now - shown)
+                shown = now
                 found.append(await ask(client, direction, texts[i % len(texts)]))
             return found
 
-        async def show_progress() -> None:
-            for _ in range(int(seconds)):
-                await asyncio.sleep(1)
-                bar.update()
-
-        progress = asyncio.create_task(show_progress())
         found = await asyncio.gather(*map(keep_asking, range(clients)))
-        progress.cancel()
         return [answer for of_client in found for answer in of_client], time.perf_counter() - begin
 
 
@@ -176,58 +172,40 @@ def table(measurements: Sequence[Measurement]) -> str:
 def figures(measurements: Sequence[Measurement]) -> dict[str, float]:
     """Return the figures of one client and of many."""
     one, many = measurements
-    speed = ("sentences_per_s", "p50_ms", "p99_ms")
-    return (
-        {"together_x": many.sentences_per_s / one.sentences_per_s}
-        | {name: getattr(many, name) for name in speed}
-        | {f"one_{name}": getattr(one, name) for name in speed}
-        | {
-            name: float(getattr(one, name) + getattr(many, name))
-            for name in ("errors", "mixed_up", "differing", "ties")
-        }
-    )
+    speeds, faults = ("sentences_per_s", "p50_ms", "p99_ms"), ("errors", "mixed_up", "differing", "ties")
+    found = {"together_x": many.sentences_per_s / one.sentences_per_s}
+    found |= {name: getattr(many, name) for name in speeds} | {f"one_{name}": getattr(one, name) for name in speeds}
+    return found | {name: float(getattr(one, name) + getattr(many, name)) for name in faults}
 
 
 def build_parser() -> Parser:
     """Build the parser with all options."""
-    parser = Parser(
-        prog="bench.serve",
-        usage="python -m bench.serve [--run RUN] [--clients N] [--seconds S] [--json FILE]",
-        description="Query a server with one client and with many, and compare all answers with offline translations.",
-        epilog="""examples:
-  python -m bench.serve                                      the newest run, 32 clients, a minute
+    parser = benchmark_parser(
+        "serve",
+        "Query a server with one client and with many, and compare all answers with offline translations.",
+        """  python -m bench.serve                                      the newest run, 32 clients, a minute
   python -m bench.serve --run pickles/RUN --json serve.json
   python -m bench.serve --precision bf16                     faster on some machines; ties are counted
   python -m bench.serve --sentences 64 --seconds 5           a quick look""",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        clients=(32, "clients at once"),
+        seconds=(60.0, "duration with one client, and with all"),
+        sentences=(500, "distinct sentences of the test set"),
     )
     parser.add_argument("--run", type=Path, help="folder or name of a run (default: the one trained last)")
-    parser.add_argument("--clients", type=int, default=32, help="number of concurrent clients (default: 32)")
-    parser.add_argument(
-        "--seconds", type=float, default=60.0, help="duration with one client, and with all (default: 60)"
-    )
-    parser.add_argument(
-        "--sentences", type=int, default=500, help="number of distinct sentences of the test set (default: 500)"
-    )
-    parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32", help="precision (default: fp32)")
-    add_json_option(parser)
+    parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32", help="default: fp32")
     return parser
 
 
 def main() -> None:
     """Measure, print the table and write the results."""
     arguments = build_parser().parse_args()
-    for name in ("clients", "seconds", "sentences"):
-        if not arguments[name] > 0:  # nor NaN
-            raise ValueError(f"--{name} {arguments[name]}: give more than 0")
+    require_options_at_least(arguments, clients=1, seconds=0, sentences=1)
     run = load_run(find_run(arguments.run), torch.device("cpu"))
     corpus = prepare_to_score(run.config.data)
     texts = list(dict.fromkeys(read_parallel(corpus.test).src))[: arguments.sentences]
     if len(texts) < arguments.clients:
         raise ValueError(f"{len(texts)} sentences are too few for --clients {arguments.clients}: each needs its own")
-    clients = [1, arguments.clients]
-    measurements = measure(run, texts, clients, arguments.seconds, arguments.precision)
-    found = figures(measurements)
+    measurements = measure(run, texts, [1, arguments.clients], arguments.seconds, arguments.precision)
     print(
         f"{run.folder.name}: {len(texts)} sentences of {corpus.name}, beam {run.config.search.beam_size}, "
         f"{arguments.precision}, {torch.get_num_threads()} threads\n\n{table(measurements)}"
@@ -240,7 +218,7 @@ def main() -> None:
         "threads": torch.get_num_threads(),
         "measurements": [measurement._asdict() for measurement in measurements],
     }
-    publish(found, about, arguments.json)
+    publish(figures(measurements), about, arguments.json)
 
 
 if __name__ == "__main__":

@@ -53,11 +53,9 @@ class SettingsError(ValueError):
 
 
 def layer_from_file(path: Path) -> Layer:
-    """Read a YAML file of settings.
-
-    Raises:
-        SettingsError: it is not UTF-8, not YAML, not a mapping, or has a key twice.
-    """
+    """Read a YAML file of settings; refuse what is not UTF-8, not YAML, not a mapping, or has a key twice."""
+    if not path.is_file():
+        raise SettingsError(f"no settings {path}: give the folder of a run, or a preset")
     try:
         node = yaml.compose(path.read_text(encoding="utf-8"), yaml.SafeLoader)
     except UnicodeDecodeError as error:
@@ -142,48 +140,50 @@ def names_of(config_type: type, above: str = "") -> Iterator[tuple[str, Any]]:
             yield from names_of(group, f"{above}{name}.")
 
 
-def read(config_type: type[ConfigT], layer: Layer, root: type | None = None, above: str = "") -> ConfigT:
+def read(config_type: type[ConfigT], layer: Layer, above: str = "", known: Sequence[str] = ()) -> ConfigT:
     """Make a dataclass of what was written; what was not has its default.
 
     Args:
         config_type: the dataclass.
         layer: what was written.
-        root: the dataclass whose settings a complaint may suggest; the same by default.
         above: name of the group, with a dot behind it.
-
-    Raises:
-        SettingsError: a name is unknown, or a value is not of its field's type.
-        ValueError: the dataclass refuses a value.
+        known: all names that a complaint may suggest; those of the dataclass by default.
     """
-    root, kinds, values = root or config_type, fields_of(config_type), {}  # type: ignore[arg-type]
+    known = known or [name for name, _ in names_of(config_type, above)]
+    kinds, values = fields_of(config_type), {}  # type: ignore[arg-type]
     for name, written in layer.items():
         if name not in kinds:
-            raise _unknown(above + name, written, root)
-        kind, full = kinds[name], above + name
-        group = group_of(kind)
-        if group is None:
-            values[name] = read_value(full, kind, written)
-        elif isinstance(written, dict):
-            values[name] = read(group, written, root, f"{full}.")
-        elif isinstance(written, Text) and written.is_null and NoneType in get_args(kind):
-            values[name] = None
-        else:
-            remedy = "null" if NoneType in get_args(kind) else "leave it out"
-            shown = _shown(written)
-            raise SettingsError(
-                f"{full} is a group of settings, not {shown}: give settings below it, or {remedy}", _place(written)
-            )
+            raise _unknown(above + name, written, known)
+        values[name] = _read_field(above + name, kinds[name], written, known)
     for field in dataclasses.fields(config_type):  # type: ignore[arg-type]
         missing = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         if missing and field.name not in values:
             below = group_of(kinds[field.name])
             if below is None:
                 raise SettingsError(f"{above}{field.name} is missing: give it a value")
-            values[field.name] = read(below, {}, root, f"{above}{field.name}.")
+            values[field.name] = read(below, {}, f"{above}{field.name}.", known)
     try:
         return config_type(**values)
     except BoundError as error:
         raise SettingsError(f"{above}{error}", _place(layer.get(error.name))) from None
+
+
+def _read_field(name: str, kind: Any, written: Any, known: Sequence[str]) -> Any:
+    """Return what was written for a field: a group, a mapping from names of the user's own, or a value."""
+    if get_origin(kind) is dict and isinstance(written, dict):
+        return {key: _read_field(f"{name}.{key}", get_args(kind)[1], value, ()) for key, value in written.items()}
+    group = group_of(kind)
+    if group is None:
+        return read_value(name, kind, written)
+    if isinstance(written, dict):
+        return read(group, written, f"{name}.", known)
+    if isinstance(written, Text) and written.is_null and NoneType in get_args(kind):
+        return None
+    remedy = "null" if NoneType in get_args(kind) else "leave it out"
+    shown = _shown(written)
+    raise SettingsError(
+        f"{name} is a group of settings, not {shown}: give settings below it, or {remedy}", _place(written)
+    )
 
 
 def described(config_type: type, name: str, kind: Any) -> tuple[str, str]:
@@ -225,11 +225,11 @@ def near_name(name: str, known: Iterable[str]) -> str | None:
     return next(iter(get_close_matches(name, beside, 1, 0.5) or get_close_matches(name, known, 1, 0.5)), None)
 
 
-def _unknown(name: str, written: Any, root: type) -> SettingsError:
+def _unknown(name: str, written: Any, known: Sequence[str]) -> SettingsError:
     while isinstance(written, dict) and written:
         below, written = next(iter(written.items()))
         name += f".{below}"
-    near = near_name(name, (known for known, _ in names_of(root)))
+    near = near_name(name, known)
     return SettingsError(
         f"unknown setting {name}: " + (f"did you mean {near}?" if near else "see --help"), _place(written)
     )
@@ -248,7 +248,9 @@ def _shown(written: Any) -> str:
 
 
 def read_value(name: str, kind: Any, written: Any) -> Any:
-    """Return a value of the type of the setting of this name."""
+    """Return a value of the type of the setting of this name; of `Any`, what was written."""
+    if kind is Any:
+        return written
     optional = NoneType in get_args(kind)
     if isinstance(written, Text) and written.is_null:
         if optional or kind is NoneType:
@@ -277,12 +279,14 @@ def _wanted(kind: Any) -> list[str]:
 
 def _converted(kind: Any, written: Any) -> Any:
     """Return a value of this type, or raise a ValueError or TypeError."""
+    if get_origin(kind) is list and isinstance(written, list):
+        return [_converted(get_args(kind)[0], item) for item in written]
     if get_origin(kind) is tuple:
         if isinstance(written, Text):
             node = yaml.compose(written, yaml.SafeLoader)
             written = _value(node, "") if isinstance(node, yaml.SequenceNode) else written.split(",")
         return tuple(_converted(each, Text(item)) for each, item in zip(get_args(kind), written, strict=True))
-    if not isinstance(written, str):
+    if not isinstance(written, str) or get_origin(kind) in (list, dict):
         raise TypeError(written)
     if get_origin(kind) is Literal:
         return next(choice for choice in get_args(kind) if choice == written) if written in get_args(kind) else int("")
@@ -300,4 +304,6 @@ def _words(kind: Any) -> Sequence[str]:
         return [str(choice) for choice in get_args(kind)]
     if get_origin(kind) is tuple:
         return [f"a list of {len(get_args(kind))}, such as [0.9, 0.98]"]
+    if get_origin(kind) in (list, dict):
+        return ["a list, such as [1, 2]" if get_origin(kind) is list else "a group"]
     return [{bool: "true or false", int: "a whole number", float: "a number", Path: "a path"}.get(kind, "text")]

@@ -30,8 +30,8 @@ from layers.positional_encoding import sinusoid
 from layers.scaled_dot_product_attention import ScaledDotProductAttention
 from models.weight import initialise
 from utils.command import Parser, run_command
+from utils.dataset import masked
 from utils.dataset.ids import TokenArray
-from utils.dataset.masked import MaskedEpoch
 from utils.dataset.monolingual import Document, DocumentTokens
 from utils.run import WEIGHTS
 from utils.text.tokenizer import WordTokenizer
@@ -73,7 +73,7 @@ def smoothed_losses(probabilities: Sequence[float], smoothing: float) -> Float[T
     logits = ((1 - p) / (_VOCAB - 1)).log()[:, None].repeat(1, _VOCAB)
     logits[:, 0] = p.log()
     right, weight = torch.zeros(1, dtype=torch.long), torch.eye(_VOCAB)
-    return torch.stack([projected_cross_entropy(row[None], weight, None, right, smoothing) for row in logits])
+    return torch.stack([projected_cross_entropy(row[None, None], weight, None, right, smoothing) for row in logits])
 
 
 def draw_label_smoothing(picture: Path) -> None:
@@ -223,8 +223,9 @@ def masked_examples(sentences: Sequence[str], n_epochs: int, config: MaskingConf
     text = DocumentTokens.of(lines, [Document("all", len(sentences))])
     examples = []
     for n in range(n_epochs):
-        epoch = MaskedEpoch(text, tokenizer, config, 1, None, 1, (seed, n))  # a batch for each sentence
-        (batch,) = (batch for i, batch in enumerate(epoch) if epoch.rows(i).tolist() == [0])
+        whole = masked.MaskedText(text, tokenizer, config)
+        every = masked.masked_examples(whole, None, (seed, n), np.random.default_rng(seed))
+        batch: Any = every.make(np.zeros(1, np.int64), [len(lines[0]) + 2])
         read, right = batch.ids[0].tolist(), batch.target[0].tolist()
         mask_id = len(tokenizer)
         fates = [_fate(i, target, mask_id) for i, target in zip(read, right, strict=True)]

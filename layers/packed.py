@@ -18,6 +18,8 @@ from layers.multi_head_attention import KeyValue, MultiHeadAttention
 from layers.residual import Residual
 
 _ROWS = 64  # the number of rows of x that the layout is optimised for; others work too
+# of torch, but private: where a version lacks one, F.linear computes
+_OPERATORS = ("_reorder_linear_weight", "_linear_pointwise", "_is_mkldnn_bf16_supported")
 _KNOWN = {MultiHeadAttention, FeedForward, Residual, nn.LayerNorm}  # what `PackedDecoderBlock.step` replaces
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
@@ -50,7 +52,7 @@ def _is_known(part: nn.Module) -> bool:
 
 def _has_blocks(dtype: torch.dtype) -> bool:
     """Return whether oneDNN has a layout for weights of this precision here; for bf16 it needs AVX-512."""
-    if not torch.backends.mkldnn.is_available():
+    if not torch.backends.mkldnn.is_available() or not all(hasattr(torch.ops.mkldnn, name) for name in _OPERATORS):
         return False
     return dtype != torch.bfloat16 or torch.ops.mkldnn._is_mkldnn_bf16_supported()
 

@@ -68,9 +68,13 @@ class Transformer(nn.Module):
                 f"a BERT of d_model={c.bert.d_model} cannot read for a model of d_model={c.d_model}, tie={c.tie}: "
                 "give both the same width, and tie=target"
             )
-        self.src_embedding: nn.Module = TokenEmbedding(src_vocab, c.d_model, padding_idx=PAD_ID)
+        self.bert: Bert | None
+        self.register_module("bert", None)  # reads the source instead of an embedding, if there is one
+        if c.bert is None:
+            self.src_embedding = TokenEmbedding(src_vocab, c.d_model, padding_idx=PAD_ID)
         self.tgt_embedding = TokenEmbedding(tgt_vocab, c.d_model, padding_idx=PAD_ID)
-        self.src_positions = self._positions()
+        if c.bert is None:
+            self.src_positions = self._positions()
         self.tgt_positions = self._positions()
         self.encoder = nn.ModuleList(
             EncoderBlock(self._self_attention(), self._feed_forward(), c.d_model, c.dropout, c.norm_first)
@@ -92,7 +96,8 @@ class Transformer(nn.Module):
         if c.tie == "all":
             tie(self.tgt_embedding, self.src_embedding)
         if c.bert is not None:  # initialised as a BERT is; its vocabulary has one more token at the end, [MASK]
-            self.src_embedding, self.src_positions = Bert(replace(c.bert, fused=c.fused), src_vocab + 1), nn.Identity()
+            self.bert = Bert(replace(c.bert, fused=c.fused), src_vocab + 1)
+            self.register_load_state_dict_pre_hook(_name_bert)  # type: ignore[no-untyped-call]
 
     def _positions(self) -> nn.Module:
         if self.config.positions == "rotary":
@@ -125,7 +130,7 @@ class Transformer(nn.Module):
     def encode(self, src: Int[Tensor, "B S"]) -> Float[Tensor, "B S D"]:
         """Encode the source; each position attends to all positions."""
         mask = padding_mask(src, PAD_ID)
-        x = self.src_positions(self.src_embedding(src))
+        x = self.src_positions(self.src_embedding(src)) if self.bert is None else self.bert(src)
         for block in self.encoder:
             x = block(x, mask)
         return self.encoder_norm(x)
@@ -163,3 +168,9 @@ class Transformer(nn.Module):
             x, own = block.step(x, own, source, state.source_mask)  # type: ignore[operator]
             past.append(own)
         return self.project(self.decoder_norm(x[:, 0])), state._replace(past=tuple(past))
+
+
+def _name_bert(_net: nn.Module, state: dict[str, Tensor], prefix: str, *_rest: object) -> None:
+    """Give the weights of a BERT their name, where an earlier version called it the source's embedding."""
+    for name in [name for name in state if name.startswith(f"{prefix}src_embedding.")]:
+        state[name.replace("src_embedding", "bert", 1)] = state.pop(name)

@@ -223,15 +223,6 @@ def test_a_scaled_embedding_is_as_one_of_longer_vectors() -> None:
     torch.testing.assert_close(scaled(IDS, SEGMENTS)[REAL], model(IDS, SEGMENTS)[REAL])
 
 
-@torch.no_grad()
-def test_a_loss_may_choose_its_positions_before_the_vocabulary() -> None:
-    model = pre_training()
-    chosen = torch.zeros_like(REAL)
-    chosen[0, 2] = chosen[1, 3] = True
-    hidden = model.head.hidden(model.bert(IDS, SEGMENTS)[chosen])
-    torch.testing.assert_close(model.head.project(hidden), model(IDS, SEGMENTS).tokens[chosen])
-
-
 # learning
 
 
@@ -250,13 +241,6 @@ def test_both_losses_together_reach_every_parameter(fused: bool) -> None:
         gradient = model.get_parameter(name).grad
         assert gradient is not None
         assert gradient.reshape(len(gradient), -1).abs().amax(1).gt(0).all(), name
-
-
-def test_the_classifiers_loss_reaches_all_of_it() -> None:
-    torch.manual_seed(0)
-    model = BertClassifier(replace(TINY, dropout=0.1), VOCAB, 3)
-    F.cross_entropy(model(IDS, SEGMENTS), torch.tensor([0, 2, 1])).backward()
-    assert all(p.grad is not None and p.grad.count_nonzero() > 0 for p in model.parameters())
 
 
 def test_the_output_is_the_word_embedding() -> None:

@@ -24,7 +24,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
@@ -34,7 +34,7 @@ from hypothesis import strategies as st
 from bench import data as bench
 from config.data import CleanConfig, DataConfig, LabelledConfig, MonolingualConfig, TokenizerConfig
 from const.corpora import CORPORA, CorpusSpec
-from utils.dataset import download, ids, labelled
+from utils.dataset import download, embedded, ids, labelled
 from utils.dataset import text as text_module
 from utils.dataset.corpus import (
     SPLITS,
@@ -42,10 +42,11 @@ from utils.dataset.corpus import (
     MoreText,
     cached_tokenizers,
     cached_tokens,
+    check_own_text,
+    facts,
     prepare_corpus,
     prepare_to_score,
-    refuse_swapped,
-    remark_on_tokens,
+    refuse_other_languages,
     training_tokens,
 )
 from utils.dataset.download import blob_hash, install, take
@@ -61,15 +62,7 @@ from utils.dataset.ids import (
     token_writer,
     write_ids,
 )
-from utils.dataset.labelled import (
-    LabelledText,
-    LabelNames,
-    category,
-    fingerprint,
-    split_articles,
-    text_pairs,
-    write_categories,
-)
+from utils.dataset.labelled import LabelledText, LabelNames, fingerprint, split_articles, text_pairs, write_categories
 from utils.dataset.monolingual import Document, DocumentTokens, MonolingualCorpus, prepare_monolingual, read_documents
 from utils.dataset.text import (
     CleanReport,
@@ -87,7 +80,6 @@ from utils.dataset.text import (
     write_joined,
     write_split,
 )
-from utils.file import sweep_drafts
 from utils.text.tokenizer import SentencePieceTokenizer, Tokenizer, TokenizerPair, WordTokenizer, train_tokenizer
 
 Pairs = list[tuple[str, str]]
@@ -191,8 +183,6 @@ def test_what_is_no_parallel_text_is_refused_in_one_line(data: bytes | None, fau
             read(files)
         assert fault in str(caught.value)
         assert str(files.tgt) in str(caught.value)
-    with pytest.raises(ValueError, match="2 source lines but 1 target lines"):
-        ParallelText(["都", "橋"], ["capital"])
 
 
 sentences = st.text(st.characters(codec="utf-8", exclude_characters="\n\r\ufeff"))
@@ -264,8 +254,7 @@ def test_each_rule_drops_what_it_names_and_is_reported(tmp_path: Path) -> None:
     kept, report = cleaned(tmp_path, [*good, *bad], CleanConfig(max_chars=100, max_length_ratio=4.0))
     assert kept == good[:2]
     assert report.dropped == {"empty": 2, "too long": 1, "length ratio": 1, "duplicate": 4}
-    assert str(report).splitlines()[0] == "empty                  2   20.00%"
-    assert str(report).splitlines()[-1] == "kept                   2   20.00% of 10"
+    assert "too long               1   10.00%" in str(report)
     assert cleaned(tmp_path, [*good, *bad], OFF)[0] == [*good, *bad[2:]]
     exact = [("都" * 5, "x" * 9), ("都" * 5, "y" * 10)]
     assert cleaned(tmp_path, exact, CleanConfig(9, None))[0] == exact[:1]
@@ -279,23 +268,11 @@ def test_the_ratio_is_measured_against_the_usual_one_of_pairs_that_count(tmp_pat
     kept, _ = cleaned(tmp_path, usual + odd, CleanConfig(max_length_ratio=4.0, drop_duplicates=False))
     assert [len(tgt) for _, tgt in kept[9:]] == [9, 139]  # within 35 / 4 .. 35 * 4
     pairs = [("都" * 10, "x" * 20)] * 2 + [("都" * 10, "y" * 90)] * 3
-    kept, report = cleaned(tmp_path, pairs, CleanConfig(max_chars=50, max_length_ratio=2.0, drop_duplicates=False))
+    _, report = cleaned(tmp_path, pairs, CleanConfig(max_chars=50, max_length_ratio=2.0, drop_duplicates=False))
     assert report.dropped == {"empty": 0, "too long": 3, "length ratio": 0}
-    assert len(kept) == 2
-
-
-def test_of_what_is_left_the_first_pairs_can_be_kept_alone(tmp_path: Path) -> None:
     pairs = [("", "capital"), *((f"都{i}", f"capital {i}") for i in range(5))]
-    for n_more, expected in ((0, [0, 1]), (1, [0, 1, 4])):
-        kept, report = cleaned(tmp_path, pairs, CleanConfig(max_pairs=2), n_more)
-        assert kept == [pairs[1 + i] for i in expected]
-        assert report.dropped["over max_pairs"] == 5 - len(expected)
-
-
-@pytest.mark.parametrize("bound", [{"max_chars": 0}, {"max_pairs": 0}, {"max_length_ratio": float("nan")}])
-def test_a_bound_that_no_pair_meets_is_refused(bound: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"^max_\w+=\w+ drops every pair"):
-        CleanConfig(**bound)
+    for n_more, expected in ((0, [1, 2]), (1, [1, 2, 5])):  # of what is left, the first alone
+        assert cleaned(tmp_path, pairs, CleanConfig(max_pairs=2), n_more)[0] == [pairs[i] for i in expected]
 
 
 # holding out
@@ -505,16 +482,16 @@ def test_archives_and_folders_give_the_same_corpus(
     assert [path.name for path in place.parent.iterdir()] == ["toy"]
 
 
-def test_the_nearest_and_plain_file_of_a_folder_is_taken(tmp_path: Path) -> None:
+def test_the_nearest_and_plain_file_is_taken_and_those_of_no_split_may_be_absent(
+    toy: CorpusSpec, tmp_path: Path, place: Path
+) -> None:
     files = {"data/old/a": b"3", "old/a": b"2", "a": b"1", "a.gz": gzip.compress(b"4")}
     (tmp_path / "into").mkdir()
     take(write_tree(tmp_path / "given", files), ["a"], tmp_path / "into")
     assert files_in(tmp_path / "into") == {"a": b"1"}
-
-
-def test_files_of_no_split_may_be_absent(toy: CorpusSpec, tmp_path: Path, place: Path) -> None:
     needed = {path: content for path, content in TOY.items() if path.startswith("orig/")}
-    install(toy, write_tar(tmp_path / "orig.tar.gz", needed), place)
+    hashes = install(toy, write_tar(tmp_path / "orig.tar.gz", needed), place)
+    assert hashes == {path: git_hash(data) for path, data in needed.items()} == install(toy, None, place)
     assert files_in(place) == needed
 
 
@@ -522,8 +499,9 @@ def test_files_of_no_split_may_be_absent(toy: CorpusSpec, tmp_path: Path, place:
 def test_another_text_is_refused_and_leaves_nothing(path: str, toy: CorpusSpec, tmp_path: Path, place: Path) -> None:
     other = TOY[path].replace(b"i", b"I").replace("川".encode(), "河".encode())
     source = write_tar(tmp_path / "toy.tar.gz", TOY | {path: other})
-    message = f"toy: {path} has git blob hash {git_hash(other)}, expected {git_hash(TOY[path])}: {source} is not toy as"
-    with pytest.raises(ValueError, match=f"^{message}"):
+    with pytest.raises(
+        ValueError, match=f"^toy: {path} has .* {git_hash(other)}, expected {git_hash(TOY[path])}: {source}"
+    ):
         install(toy, source, place)
     assert nothing_left(place)
 
@@ -611,32 +589,10 @@ def test_a_verified_corpus_is_kept_while_nobody_changes_it(
     with pytest.raises(ValueError, match=r"^toy: orig/toy-test\.en is missing: delete"):
         install(toy, archive, place)
 
-
-def test_a_folder_of_ones_own_is_neither_taken_for_the_corpus_nor_touched(
-    toy: CorpusSpec, place: Path, archive: Path
-) -> None:
-    theirs = {"orig/toy-train.ja": TOY["orig/toy-train.ja"], "mine": b"1"}
-    write_tree(place, theirs)
-    with pytest.raises(ValueError, match=rf"^{place} was not installed by this command: move it elsewhere"):
-        install(toy, archive, place)
-    assert files_in(place) == theirs
-
-
-def test_what_a_killed_process_left_is_swept(
-    toy: CorpusSpec, place: Path, archive: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found: list[bool] = []
-
-    def killed(*_: object) -> None:
-        (left,) = place.parent.iterdir()
-        copy = place.parent / "copies" / left.name
-        copy.mkdir(parents=True)
-        found.append(sweep_drafts(copy.parent) == [copy])
-
-    monkeypatch.setattr(download, "take", killed)
-    with pytest.raises(ValueError, match="is missing"):
-        install(toy, archive, place)
-    assert found == [True]
+    (other := place.with_name("other")).mkdir()
+    with pytest.raises(ValueError, match="was not installed by this command"):
+        install(toy, archive, other)
+    assert not list(other.iterdir())
 
 
 def test_processes_that_install_at_once_all_end_with_a_whole_corpus(
@@ -703,7 +659,13 @@ def sizes(corpus: Corpus) -> list[int]:
     return [len(read_parallel(files)) for files in (corpus.train, corpus.dev, corpus.test)]
 
 
-@pytest.mark.usefixtures("toy")
+@pytest.fixture
+def few_embedded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The embedded corpus, of a few lines."""
+    monkeypatch.setattr(embedded, "generate", lambda: {split: [(f"{split}都", f"{split} capital")] for split in SPLITS})
+
+
+@pytest.mark.usefixtures("few_embedded", "toy")
 def test_a_known_corpus_is_read_in_either_direction(root: Path, archive: Path) -> None:
     config = DataConfig(corpus="tanaka", archive=archive)
     corpus = prepare_corpus(config, root)
@@ -712,12 +674,29 @@ def test_a_known_corpus_is_read_in_either_direction(root: Path, archive: Path) -
     back = prepare_corpus(replace(config, src_lang="en", tgt_lang="ja"), root)
     assert back == corpus.reversed()
     assert back.train == ParallelFiles(corpus.train.tgt, corpus.train.src)
-    embedded = prepare_corpus(DataConfig(corpus="embedded", src_lang="en", tgt_lang="ja"), root)
-    assert sizes(embedded)[0] > sizes(embedded)[1] > 0 < sizes(embedded)[2]
-    assert all(line.isascii() for line in read_parallel(embedded.test).src)
+    english = prepare_corpus(DataConfig(corpus="embedded", src_lang="en", tgt_lang="ja"), root)
+    assert read_parallel(english.dev) == ParallelText(["dev capital"], ["dev都"])
     for name, src, tgt in (("multi30k", "ja", "de"), ("kftt", "en", "en"), ("embedded", "fr", "en")):
         with pytest.raises(ValueError, match=rf"^corpus={name} has .*, not src_lang={src} to tgt_lang={tgt}: give"):
             prepare_corpus(DataConfig(corpus=name, src_lang=src, tgt_lang=tgt), root)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"^pre_tokenized=true is for your own texts"):
+        prepare_corpus(DataConfig("embedded", pre_tokenized=True), root)
+
+
+def test_a_result_tells_a_rebuilt_training_text_from_the_published_one(
+    toy: CorpusSpec, root: Path, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = DataConfig(corpus="tanaka", archive=archive)
+    published = prepare_corpus(config, root)
+    for path, rebuilt in (("orig/toy-dev.en", False), ("orig/toy-train.en", True)):
+        monkeypatch.setitem(CORPORA, "tanaka", replace(toy, rebuilt=(git_hash(TOY[path]),)))
+        for corpus in prepare_corpus(config, root), prepare_monolingual(MonolingualConfig("tanaka"), root):
+            assert corpus.rebuilt == rebuilt
+            told = facts(corpus.fingerprint(), corpus.rebuilt)
+            assert told["fingerprint"] == corpus.fingerprint()
+            assert ("extracted again" in told.get("training_text", "")) == rebuilt
+    assert prepare_corpus(config, root).fingerprint() == published.fingerprint()
+    assert all(blob in spec.hashes for spec in CORPORA.values() for blob in spec.rebuilt)
 
 
 def test_of_own_files_some_lines_are_held_out_once_for_each_content(own: ParallelFiles, root: Path) -> None:
@@ -762,16 +741,15 @@ def test_the_fingerprint_is_of_content_and_direction(own: ParallelFiles, root: P
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"tgt": None}, r"^src=.*own\.src is missing its counterpart: also give --data\.tgt FILE$"),
-        ({"src": None}, r"^tgt=.*own\.tgt is missing its counterpart: also give --data\.src FILE$"),
-        ({"dev_tgt": Path("x")}, r"^dev_tgt=x is missing its counterpart: also give --data\.dev_src FILE$"),
-        ({"more_src": Path("x")}, r"^more_src=x is missing its counterpart: also give --data\.more_tgt FILE$"),
+        ({"tgt": None}, r"^src=.*own\.src is missing .*--data\.tgt FILE$"),
+        ({"dev_tgt": Path("x")}, r"^dev_tgt=x is missing .*--data\.dev_src FILE$"),
+        ({"more_src": Path("x")}, r"^more_src=x is missing .*--data\.more_tgt FILE$"),
         ({"src": Path("nowhere.ja")}, r"^src=nowhere\.ja: no such file$"),
         ({"src": None, "tgt": None}, r"^your own texts need both sides"),
         ({"corpus": "kftt", "src": None, "tgt": None, "test_src": Path("x")}, r"^your own texts need both sides"),
-        ({"archive": Path("a.tar")}, r"^archive=a\.tar is for published corpora \(kftt, .*\): leave it out$"),
-        ({"held_out": 0}, r"^held_out=0 leaves no dev and no test text: give at least 1$"),
-        ({"held_out": 5}, r"^held_out=5 is too many of 20 distinct pairs, .*: lower --data\.held_out or give --data"),
+        ({"archive": Path("a.tar")}, r"^archive=a\.tar is for published corpora \(kftt, "),
+        ({"held_out": 0}, r"^held_out=0 leaves no dev and no test text"),
+        ({"held_out": 5}, r"^held_out=5 is too many of 20 distinct pairs, .*: lower --data\.held_out"),
     ],
 )
 def test_own_files_that_do_not_do_are_refused(
@@ -783,6 +761,7 @@ def test_own_files_that_do_not_do_are_refused(
     assert not root.exists()
 
 
+@pytest.mark.usefixtures("few_embedded")
 def test_more_text_joins_any_training_text_but_not_what_is_scored_on(
     own: ParallelFiles, root: Path, tmp_path: Path
 ) -> None:
@@ -820,36 +799,35 @@ def german(tmp_path: Path) -> DataConfig:
     return DataConfig("files", "en", "de", **files)  # type: ignore[arg-type]
 
 
+def remarks(data: DataConfig, root: Path) -> str:
+    said: list[str] = []
+    check_own_text(data, prepare_corpus(data, root), said.append)
+    return "\n".join(said)
+
+
 def test_swapped_sides_are_told_by_their_words(german: DataConfig, tmp_path: Path) -> None:
-    refuse_swapped(german, prepare_corpus(german, tmp_path))
     for kind in ("dev", "test", "more"):
         src, tgt = getattr(german, f"{kind}_src"), getattr(german, f"{kind}_tgt")
-        swapped = replace(german, **{f"{kind}_src": tgt, f"{kind}_tgt": src})
+        swapped: Any = {f"{kind}_src": tgt, f"{kind}_tgt": src}
         with pytest.raises(ValueError, match=rf"^{tgt} has the words of .*: are --data.{kind}_src and .* swapped\?$"):
-            refuse_swapped(swapped, prepare_corpus(swapped, tmp_path))
+            remarks(replace(german, **swapped), tmp_path)
     french = write(tmp_path / "fr", "Le chien court.", "Un homme est dehors.", "La femme est là.")
-    for odd in ({"more_src": french}, {"more_tgt": french}, {"more_src": german.tgt}):  # one side alone is not swapped
-        data = replace(german, **odd)
-        refuse_swapped(data, prepare_corpus(data, tmp_path))
+    odds: list[Any] = [{"more_src": french}, {"more_tgt": french}, {"more_src": german.tgt}]
+    for odd in odds:  # one side alone is not swapped
+        assert remarks(replace(german, **odd), tmp_path) == ""
+    japanese: Any = {"test_tgt": write(tmp_path / "ja", "犬が走る。", "男がいる。", "女がいる。")}
+    with pytest.raises(ValueError, match=r"/ja is not in de: .* swapped, or is --data\.tgt_lang wrong\?"):
+        refuse_other_languages(replace(german, **japanese))
 
 
 def test_text_that_is_not_tokenized_as_is_said_is_remarked_on(german: DataConfig, tmp_path: Path) -> None:
-    def remarks(data: DataConfig) -> str:
-        said: list[str] = []
-        remark_on_tokens(data, prepare_corpus(data, tmp_path), said.append)
-        return "\n".join(said)
-
-    assert remarks(german) == ""
+    assert remarks(german, tmp_path) == ""
     said = replace(german, pre_tokenized=True)
-    assert remarks(said).startswith(f"{german.dev_tgt} does not look tokenized")
-    write(tmp_path / "more_en", *tokenized(ENGLISH))
-    assert remarks(german).startswith(f"{german.more_src} looks tokenized otherwise than {german.dev_src}")
+    assert remarks(said, tmp_path).startswith(f"{german.dev_tgt} does not look tokenized")
     for file in tmp_path.glob("*_??"):
         write(file, *tokenized(lines(file)))
-    assert remarks(said) == ""
-    assert remarks(german).startswith(f"{german.dev_tgt} looks tokenized: give --data.pre_tokenized true")
-    with pytest.raises(ValueError, match=r"^pre_tokenized=true is for your own texts, and corpus=embedded is none"):
-        prepare_corpus(DataConfig("embedded", pre_tokenized=True), tmp_path)
+    assert remarks(said, tmp_path) == ""
+    assert remarks(german, tmp_path).startswith(f"{german.dev_tgt} looks tokenized: give --data.pre_tokenized true")
     assert [DataConfig(name).is_tokenized for name in ("multi30k_tok", "multi30k")] == [True, False]
     assert not replace(german, corpus="multi30k_tok").is_tokenized  # own files, whatever the corpus says
 
@@ -871,18 +849,16 @@ def damage(path: Path, how: str) -> None:
     if how == "missing":
         path.unlink()
     else:
-        changed = {"flipped": data[:-1] + bytes([data[-1] ^ 1]) if data else b"!", "shorter": data[:-1], "empty": b""}
-        changed["first"] = b"!" + data[1:]
-        changed["other"] = b'{"a": 7}'
-        path.write_bytes(changed[how])
+        flipped = data[:-1] + bytes([data[-1] ^ 1]) if data else b"!"
+        path.write_bytes({"flipped": flipped, "shorter": data[:-1], "other": b'{"a": 7}'}[how])
 
 
 @pytest.mark.parametrize(
     ("file", "how"),
     [
-        *(("a", how) for how in ("shorter", "flipped", "first", "missing", "empty")),
-        *(("empty", how) for how in ("flipped", "missing")),
-        *(("checksums.json", how) for how in ("missing", "empty", "shorter", "other")),
+        *(("a", how) for how in ("shorter", "flipped", "missing")),
+        ("empty", "flipped"),
+        *(("checksums.json", how) for how in ("missing", "shorter", "other")),
     ],
 )
 def test_a_folder_is_made_once_and_damage_is_found_and_repaired(tmp_path: Path, file: str, how: str) -> None:
@@ -1113,9 +1089,8 @@ def test_what_was_interrupted_does_not_count(corpus: Corpus, root: Path) -> None
     assert ids_of(dev.tgt) == tokenizers.tgt.encode(LINES["dev.tgt"])
 
 
-@pytest.mark.parametrize("how", ["shorter", "flipped", "empty", "missing"])
-def test_what_was_damaged_is_made_anew_and_said_so(corpus: Corpus, root: Path, how: str) -> None:
-    first = everything(corpus, DATA, WORDS, quiet, root)
+def test_what_was_damaged_is_made_anew_and_said_so(corpus: Corpus, root: Path) -> None:
+    first, how = everything(corpus, DATA, WORDS, quiet, root), "flipped"
     for file, n_damaged in (
         ("toy-tokenizer-*/tokenizer_src.json", 1),
         ("toy-train-*/src.ids.npy", 1),
@@ -1131,12 +1106,6 @@ def test_what_was_damaged_is_made_anew_and_said_so(corpus: Corpus, root: Path, h
         assert sum(line.endswith("rebuilding it") for line in said) == n_damaged
         assert any(str(path.parent) in line for line in said)
     assert everything(corpus, DATA, WORDS, never, root) == first
-
-
-def test_many_texts_are_encoded_as_few_are() -> None:
-    text = [f"the old capital of {n} and the capitals of {n * 7}" for n in range(1500)]
-    tokenizer = SentencePieceTokenizer.train(text, "unigram", 60, 1.0, "identity")
-    assert tokenizer.encode(text) == [tokenizer.encode([line])[0] for line in text]  # by threads, and without
 
 
 # sub-word sampling
@@ -1265,8 +1234,6 @@ def test_sampling_is_of_pieces_of_training_text_alone(corpus: Corpus, root: Path
     assert (
         ids_of(tokens(0).src) == ids_of(tokens(5).src) == tokenizers.src.encode([LINES["train.src"][i] for i in KEPT])
     )
-    with pytest.raises(ValueError, match=r"^tokenizer\.sampling=0\.1 splits words into pieces"):
-        training_tokens(corpus, DATA, tokenizers, 0.1, 1, quiet, root)(0)
 
 
 # one text, and its documents
@@ -1343,8 +1310,6 @@ def test_a_known_corpus_has_the_side_of_the_language(root: Path, archive: Path) 
     assert parts(en)[1:] == [["temple"], ["bridge", "river"]]
     assert (ja.name, ja.language, en.language, ja.documents) == ("toy", "ja", "en", (("all", 3),))
     assert ja.fingerprint() != en.fingerprint()
-    embedded = prepare_monolingual(MonolingualConfig("embedded", "en"), root)
-    assert all(line.isascii() for part in parts(embedded) for line in part)
 
 
 @pytest.mark.parametrize(
@@ -1381,9 +1346,7 @@ def test_texts_that_are_given_are_taken_as_they_are(tmp_path: Path, one_text: Pa
     assert (corpus.train, corpus.dev, corpus.test) == (one_text, other, other)
     assert (corpus.documents, corpus.name, corpus.language) == ((("D0", 13), ("D1", 7)), "files", "ja")
     # the same text, cut in the same places, for another purpose
-    dev, test = (
-        prepare_monolingual(replace(config, **cast(Any, {f"{part}_text": None})), root) for part in ("dev", "test")
-    )
+    dev, test = (prepare_monolingual(replace(config, **{f"{part}_text": None}), root) for part in ("dev", "test"))
     assert (dev.test, test.dev) == (other, other)
     assert lines(dev.dev) == lines(test.test) == lines(one_text)[17:]
     assert dev.dev.name == "dev"
@@ -1397,19 +1360,15 @@ def test_monolingual_text_that_is_not_there_or_makes_no_sense_is_refused(
 ) -> None:
     for config, message in (
         (MonolingualConfig("kftt", "de"), r"^corpus=kftt has ja and en, not language=de$"),
-        (MonolingualConfig("embedded", "de"), r"^corpus=embedded has ja and en, not language=de$"),
-        (MonolingualConfig("files"), r"^corpus=files needs a training text: give text=FILE$"),
+        (MonolingualConfig("embedded", "de"), r"^corpus=embedded has ja and en"),
         (MonolingualConfig(dev_text=one_text), r"^corpus=files needs a training text"),
-        (MonolingualConfig(text=tmp_path / "x"), rf"^text={tmp_path}/x: no such file$"),
         (MonolingualConfig(text=one_text, test_text=tmp_path / "x"), rf"^test_text={tmp_path}/x: no such file$"),
-        (MonolingualConfig(text=one_text, archive=one_text), r"^archive=.* is for published corpora \(kftt, .*\)"),
+        (MonolingualConfig(text=one_text, archive=one_text), r"^archive=.* is for published corpora"),
         (MonolingualConfig(text=one_text, documents=tmp_path / "x"), rf"^no such file: {tmp_path}/x$"),
         (MonolingualConfig(text=one_text, held_out=0), r"^held_out=0 leaves no dev and no test text"),
     ):
         with pytest.raises(ValueError, match=message):
             prepare_monolingual(config, root)
-    with pytest.raises(ValueError, match=r"^language=jp is no language code: did you mean ja\?$"):
-        MonolingualConfig("files", "jp")
 
 
 def test_a_monolingual_fingerprint_is_of_texts_and_documents(tmp_path: Path, one_text: Path, root: Path) -> None:
@@ -1420,7 +1379,8 @@ def test_a_monolingual_fingerprint_is_of_texts_and_documents(tmp_path: Path, one
         changed = replace(config, documents=documents_of(tmp_path, *counts))
         prints.append(prepare_monolingual(changed, root).fingerprint())
     for part in ("text", "dev_text", "test_text"):
-        changed = replace(config, **cast(Any, {part: write(tmp_path / part, "".join(lines(one_text)))}))
+        anew: Any = {part: write(tmp_path / part, "".join(lines(one_text)))}
+        changed = replace(config, **anew)
         prints.append(prepare_monolingual(changed, root).fingerprint())
     assert len(set(prints)) == 6
 
@@ -1548,7 +1508,7 @@ def test_kftts_articles_make_up_its_training_text_and_fifteen_categories(shared_
     assert (len(documents), sum(document.n_lines for document in documents)) == (14_066, 440_288)
     sizes = {split: Counter[str]() for split in SPLITS}
     for document, split in zip(documents, split_articles(documents, 0.02), strict=True):
-        sizes[split][category(document)] += document.n_lines
+        sizes[split][document.name[:3]] += document.n_lines
     total = sum(sizes.values(), Counter())
     assert len(total) == 15
     for split in ("dev", "test"):
@@ -1558,6 +1518,7 @@ def test_kftts_articles_make_up_its_training_text_and_fifteen_categories(shared_
 # ten million pairs
 
 
+@pytest.mark.slow
 def test_the_benchmark_prepares_a_synthetic_text_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

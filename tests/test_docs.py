@@ -11,11 +11,9 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from bench import decode_table, train_table
-from bench.results import PAGES as SHOWN
-from bench.results import RESULTS, other_table, published_table, result_table, with_table
+from bench.results import TABLES, with_table
 from const.path import ROOT
-from tests.checkout import tracked
+from tests.test_floors import tracked
 from tests.test_surface import prose, spoken, understand
 
 _NUMBERED = sorted(f"docs/{page.name}" for page in (ROOT / "docs").glob("[0-9]-*.md"))
@@ -156,17 +154,8 @@ def test_the_readme_is_short() -> None:
     assert len(text_of("README.md").encode()) <= 15_000
 
 
-TABLES = {
-    "results": lambda: result_table(RESULTS),
-    "published": lambda: published_table(RESULTS),
-    "models": lambda: other_table(RESULTS),
-    "decoding": lambda: decode_table.decode_table(decode_table.FOLDER),
-    "training": lambda: train_table.train_table(train_table.FOLDER),
-}
-
-
 @pytest.mark.parametrize("name", TABLES)
 def test_pages_show_what_was_measured(name: str) -> None:
-    for page in SHOWN[name]:
-        text = page.read_text(encoding="utf-8")
-        assert with_table(text, TABLES[name](), name) == text
+    make, pages = TABLES[name]
+    for page in pages:
+        assert with_table(text_of(page), make(), name) == text_of(page)

@@ -6,16 +6,16 @@ import math
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from random import Random
-from typing import Any, NoReturn, Self, cast
+from typing import Any, NoReturn, cast
 
 import pytest
 import sacrebleu
@@ -35,9 +35,8 @@ from layers.multi_head_attention import MultiHeadAttention
 from models.bert import BertClassifier, BertForPreTraining
 from models.transformer import Transformer
 from tests import tiny
-from tests.outcome import Outcome, outcome
-from tests.tiny import CORPUS, MODEL, TEXT, tokenizers, translating
-from tests.utils.evaluation.texts import ENGLISH, JAPANESE, TOKENIZED, Translated
+from tests.samples import ENGLISH, JAPANESE, TOKENIZED, Translated
+from tests.tiny import CORPUS, MODEL, TEXT, Outcome, outcome, tokenizers, translating
 from utils.config import TranslationConfig
 from utils.dataset.batch import padded
 from utils.dataset.corpus import prepare_corpus, prepare_to_score
@@ -48,7 +47,7 @@ from utils.dataset.text import ParallelText, read_lines, read_parallel
 from utils.evaluation import heads as heads_module
 from utils.evaluation import verbs
 from utils.evaluation.analysis import Group, analyse, repeats, under_translated, word_counts, word_cutter
-from utils.evaluation.heads import bleu_without, count_heads, head_importance, importance_table, text_batches
+from utils.evaluation.heads import head_importance, importance_table, text_batches, with_bleu
 from utils.evaluation.judge import ClassAccuracy, MaskedAccuracy, Validator
 from utils.evaluation.metric import (
     System,
@@ -66,7 +65,7 @@ from utils.evaluation.metric import (
 from utils.run import CONFIG, Run, build_translator, find_run, load_run
 from utils.search.inspection import attention_weights, attentions, row_entropy
 from utils.search.translator import Candidate, Translation, Translator
-from utils.text.language import refuse_other_language, refuse_same
+from utils.text.language import refuse_other_language
 
 CPU = torch.device("cpu")
 ASIAN = ["--ter-normalized", "--ter-asian-support"]
@@ -95,10 +94,8 @@ def sacrebleu_says(folder: Path, text: Translated, *words: str) -> str:
         (ENGLISH, "en", "13a", ["--confidence", "--confidence-n", "200"]),
         (TOKENIZED, "en", "none", ["--force"]),
         (JAPANESE, "ja", "ja-mecab", ASIAN),
-        (JAPANESE, "ja", "char", [*ASIAN, "--confidence", "--confidence-n", "200"]),
-        (JAPANESE, "zh-CN", "zh", ASIAN),
     ],
-    ids=["en", "en, tokenized", "ja", "ja by characters", "zh"],
+    ids=["en", "en, tokenized", "ja"],
 )
 def test_scores_signatures_and_intervals_are_sacrebleus(
     text: Translated, lang: str, tokenize: str, options: list[str], tmp_path: Path
@@ -119,18 +116,13 @@ def test_scores_signatures_and_intervals_are_sacrebleus(
 
 
 @pytest.mark.parametrize("test", TESTS)
-@pytest.mark.parametrize(
-    ("text", "lang", "tokenize", "options"), [(ENGLISH, "en", "13a", []), (JAPANESE, "ja", "ja-mecab", ASIAN)]
-)
-def test_p_values_are_sacrebleus(
-    text: Translated, lang: str, tokenize: str, options: list[str], test: Test, tmp_path: Path
-) -> None:
-    paired = f"--paired-{'bs' if test == 'bootstrap' else 'ar'}"
-    words = ["-i", "good", "bad", "-tok", tokenize, *options, paired, f"{paired}-n", "300", "-w", "4"]
+def test_p_values_are_sacrebleus(test: Test, tmp_path: Path) -> None:
+    text, paired = ENGLISH, f"--paired-{'bs' if test == 'bootstrap' else 'ar'}"
+    words = ["-i", "good", "bad", "-tok", "13a", paired, f"{paired}-n", "300", "-w", "4"]
     told = sacrebleu_says(tmp_path, text, *words, "-f", "latex", "--no-color")  # its JSON fails with bootstrap results
     with sampling_seed(7):
         systems = [System("good", text.good), System("bad", text.bad)]
-        scores, comparisons = compare(systems, text.references, build_metrics(lang, tokenize), test, 300)
+        scores, comparisons = compare(systems, text.references, build_metrics("en", "13a"), test, 300)
     expected: list[float] = []
     for of_system in scores:
         for i, metric in enumerate(of_system):
@@ -163,16 +155,14 @@ def test_a_system_is_tested_against_the_first_by_each_metric() -> None:
 
 @pytest.mark.parametrize("test", TESTS)
 def test_a_few_words_are_chance_and_many_are_not(test: Test) -> None:
-    def changed(n: int) -> list[str]:
-        return [line.replace("There", "Here") if i < n else line for i, line in enumerate(ENGLISH.references)]
-
-    for n, significant in ((0, False), (1, False), (2, False), (5, None), (12, True)):
-        _, found = compared(ENGLISH.references, changed(n), test=test, n=500)
-        assert significant is None or (found[0].p_value < 0.05) == significant
+    for n, significant in ((0, False), (2, False), (12, True)):
+        changed = [line.replace("There", "Here") if i < n else line for i, line in enumerate(ENGLISH.references)]
+        _, found = compared(ENGLISH.references, changed, test=test, n=500)
+        assert (found[0].p_value < 0.05) == significant
         if n == 0:
             assert {(c.difference, c.p_value) for c in found} == {(0, 1)}
-        elif test == "randomization" and n < 12:  # no surer than its ways to swap
-            assert [c.p_value for c in found] == [2 ** (1 - n)] * 3
+        elif test == "randomization" and n == 2:  # no surer than its ways to swap
+            assert [c.p_value for c in found] == [1 / 2] * 3
 
 
 def test_scores_in_a_comparison_are_those_of_each_system_alone() -> None:
@@ -183,10 +173,6 @@ def test_scores_in_a_comparison_are_those_of_each_system_alone() -> None:
     (baseline, _), (bleu, *_) = compared(ENGLISH.good, ENGLISH.bad, test="randomization", n_bootstrap=300)
     assert [(m.score, m.low, m.high) for m in baseline] == [(m.score, m.low, m.high) for m in alone]
     assert "|bs:300|ar:200|seed:7|" in bleu.signature
-    (baseline, _), (bleu, *_) = compared(ENGLISH.good, ENGLISH.bad, test="randomization")
-    assert all(m.low == m.score == m.high for m in baseline)
-    assert "|bs:" not in bleu.signature
-    assert bleu.method == "approximate randomization, 200 trials"
 
 
 @pytest.mark.parametrize(
@@ -225,28 +211,14 @@ def test_no_end_of_an_interval_leaves_the_scale() -> None:
     assert with_interval("BLEU", 1, 1, 3, "").low == 0
 
 
-def test_neither_side_is_changed_or_swapped_before_it_is_counted() -> None:
-    def scores(translations: Sequence[str], references: Sequence[str]) -> list[float]:
-        return [metric.score for metric in measure(translations, references, build_metrics("en", "13a"))[:2]]
-
-    assert scores(["THE OLD TEMPLE IN KYOTO"], ["the old temple in kyoto"])[0] < 1
-    assert scores(["ＡＢＣ ＤＥＦ ＧＨＩ ＪＫＬ"], ["ABC DEF GHI JKL"])[1] < 1
-    shorter = [line.rpartition(" ")[0] for line in ENGLISH.good]
-    for ours, swapped in zip(scores(shorter, ENGLISH.references), scores(ENGLISH.references, shorter), strict=True):
-        assert abs(ours - swapped) > 1
-    assert scores(["", *ENGLISH.good[1:]], ENGLISH.references) < scores(ENGLISH.good, ENGLISH.references)
-
-
 @pytest.mark.parametrize(
     ("translations", "references", "n", "message"),
     [
-        (["a"], ["a", "b"], 0, "1 translations against 2 references: give one for each"),
+        (["a"], ["a", "b"], 0, "1 translations against 2 references"),
         ([], [], 0, "0 translations against 0 references"),
-        (["a"], ["a"], 99, "--bootstrap 99: give 100 or more"),
-        (["a"], ["a"], -1, "--bootstrap -1: give 100 or more"),
-        (["a"] * 400_000, ["a"] * 400_000, 1000, "needs 30 GB of memory: give --bootstrap 125, or 0"),
+        (["a"], ["a"], 99, "give 100 or more"),
+        (["a"] * 400_000, ["a"] * 400_000, 1000, "30 GB of memory: give --bootstrap 125"),
         (["x", ""], ["", "He is home ."], 1000, "some of them empty, .* give --bootstrap 0"),
-        (["", "He is home ."], ["x", "He is home ."], 1000, "some of them empty, .* give --bootstrap 0"),
     ],
 )
 def test_what_has_no_score_is_refused(translations: list[str], references: list[str], n: int, message: str) -> None:
@@ -258,22 +230,15 @@ def test_what_has_no_score_is_refused(translations: list[str], references: list[
     ("lang", "pre_tokenized", "wanted", "force", "tokenizer"),
     [
         ("en", False, None, False, "13a"),
-        ("ja", False, None, False, "ja-mecab"),
         ("ja_JP", False, None, False, "ja-mecab"),
         ("zh-Hant", False, None, False, "zh"),
-        ("ko", False, None, False, "ko-mecab"),
         ("ja", True, None, False, "none"),
-        ("ja", True, "none", False, "none"),
         ("ja", False, "char", False, "char"),
         ("en", False, "intl", False, "intl"),
-        ("en", False, "none", False, "none"),
-        ("ja", False, "13a", True, "13a"),
         ("ja", True, "13a", True, "13a"),
-        ("ja", False, "13a", False, "!--tokenize ja-mecab, or --pre_tokenized"),
-        ("ja-JP", False, "none", False, "!--tokenize ja-mecab"),
+        ("ja-JP", False, "none", False, "!--tokenize ja-mecab, or --pre_tokenized"),
         ("ko", False, "intl", False, "!--tokenize ko-mecab"),
         ("en", False, "ja-mecab", False, "!--tokenize 13a"),
-        ("ja", False, "zh", False, "!--tokenize ja-mecab"),
         ("en", True, "13a", False, "!split already"),
     ],
 )
@@ -293,22 +258,15 @@ def test_a_tokenizer_that_is_not_installed_is_told_in_one_error(monkeypatch: pyt
         build_metrics("ko", "ko-mecab")
 
 
-KOREAN, CHINESE = ["교토에 오래된 절이 있다.", "다리가 있다."], ["京都有一座古老的寺庙。", "那里有一座桥。"]
-
-
 @pytest.mark.parametrize(
     ("lines", "refused", "accepted"),
     [
         (ENGLISH.references, ["ja", "ja-JP", "zh", "ko"], ["en", "de"]),
         (JAPANESE.references, ["en", "jp", "ko"], ["ja", "ja_JP"]),  # jp is no code: Japanese is `ja`
-        (CHINESE, ["de"], ["zh"]),
-        (KOREAN, ["en", "ja"], ["ko"]),
-        ([" ".join(line) for line in JAPANESE.references], ["en"], ["ja"]),
+        (["京都有一座古老的寺庙。", "那里有一座桥。"], ["de"], ["zh"]),
+        (["교토에 오래된 절이 있다.", "다리가 있다."], ["en", "ja"], ["ko"]),
         (["The Kinkaku-ji (金閣寺) is in Kyoto.", *ENGLISH.references], ["ja"], ["en"]),
-        (["Wikipedia の API と HTTP/2 について", *JAPANESE.references], ["en"], ["ja"]),
-        (["Это храм.", "Θα έρθω."], [], ["ru"]),
-        (["1603", "2, 3 ...", ""], [], ["en", "ja"]),
-        (["・ a", "・ b", "・・・ yes"], [], ["en"]),  # list bullets are not letters
+        (["1603", "2, 3 ...", "・ a", "・・・ yes"], [], ["en"]),  # list bullets are not letters
     ],
 )
 def test_another_script_is_refused(lines: list[str], refused: list[str], accepted: list[str]) -> None:
@@ -317,12 +275,6 @@ def test_another_script_is_refused(lines: list[str], refused: list[str], accepte
             refuse_other_language(lines, language, "FILE", "look again")
     for language in accepted:
         refuse_other_language(lines, language, "FILE", "look again")
-
-
-def test_two_texts_that_are_the_same_are_refused_with_their_names() -> None:
-    with pytest.raises(ValueError, match=r"^A x and C z have the same 2 lines: "):
-        refuse_same({"A x": ["a", "b"], "B y": ["a", "c"], "C z": ["a", "b"]})
-    refuse_same({"A x": ["a", "b"], "B y": ["b", "a"], "C z": ["a"]})
 
 
 # multi-bleu.perl, by a copy of its formula that is independent of sacreBLEU
@@ -351,25 +303,17 @@ def by_hand(translations: list[str], references: list[str]) -> str:
     ("translations", "references"),
     [
         (TOKENIZED.good, TOKENIZED.references),
-        (TOKENIZED.references, TOKENIZED.bad),
         ([line[: len(line) // 2] for line in TOKENIZED.good], TOKENIZED.references),
         ([line.upper() for line in TOKENIZED.bad], TOKENIZED.references),
         ([" ".join(line) for line in JAPANESE.good], [" ".join(line) for line in JAPANESE.references]),
         (["a b c", "d e"], ["a b c d", "d e f"]),  # no 4-gram at all
         (["a b c x e f g"], ["a b c d e f g"]),  # 4-grams, but no matching one
-        (["x y z w"], ["a b c d"]),
         (["", "a b c d e"], ["x y", "a b c d e"]),
         (["a\u3000b c\u00a0d e f g", "É a ＴＶ b c d"], ["a\u3000b c d e f g", "é a ｔｖ b c d"]),
     ],
 )
 def test_nymwas_line_is_that_of_the_script(translations: list[str], references: list[str]) -> None:
     assert multi_bleu(translations, references) == by_hand(translations, references)
-
-
-def test_a_line_counted_on_paper() -> None:
-    # 6 of 7 words, 3 of 6 bigrams, 2 of 5 trigrams, 1 of 4 4-grams; one word short of eight
-    told = multi_bleu(["The old temple is in Nara ."], ["the old temple is far in Kyoto ."])
-    assert told == "BLEU = 39.44, 85.7/50.0/40.0/25.0 (BP=0.867, ratio=0.875, hyp_len=7, ref_len=8)"
 
 
 def test_plain_english_is_cut_as_moses_does() -> None:
@@ -447,9 +391,6 @@ def test_a_group_is_scored_as_a_text_of_its_own_with_its_tokenizer() -> None:
     short, long = analyse([sentence(20), sentence(12), "はい。"], translations, references, "13a").bleu_by_length
     assert short.score == pytest.approx(100)  # 13a cuts the full stop off; shorter n-grams count where there are no 4
     assert long.score == pytest.approx(sacrebleu.corpus_bleu(translations[:2], [references[:2]]).score)
-    assert (
-        analyse([sentence(20), sentence(12), "はい。"], translations, references, "none").bleu_by_length[0].score < 90
-    )
     ours, theirs = ["古い寺が京都にある。", "庭は広くない。"], ["古い寺は京都にある。", "庭は広いです。"]
     (group,) = analyse([], ours, theirs, "char").bleu_by_length
     assert group.score == pytest.approx(sacrebleu.corpus_bleu(ours, [theirs], tokenize="char").score)
@@ -476,9 +417,6 @@ def test_f1_by_hand() -> None:
         ("a b c d x a b c d", "a b c d", False),  # twice may be right
         ("a b c d x a b c d y a b c d", "a b c d z a b c d", False),  # the reference says it twice
         ("a b c d x a b c d", "", False),
-        ("a b c d x a b c d y a b c d", "", True),
-        ("no no no", "no", True),
-        ("no no x no no", "no", False),
         ("no , no , no", "no", True),  # punctuation hides nothing
         ("no no no", "ha ha ha", False),
         ("no no no no", "ha ha ha", True),
@@ -487,14 +425,10 @@ def test_f1_by_hand() -> None:
         ("a b c a b c a b c", "a b c", True),
         ("a b c a b c a b", "a b c", False),
         ("well . . . . .", "well", False),
-        ("「 」 「 」 「 」 「 」 「 」", "", True),  # a loop, if not of words
         ("JNRRRRR", "JNR", True),
-        ("任任任任任", "任", True),
         ("aaaa bbbb", "a", False),
         ("aaaaa", "bbbbb", False),
-        ("aaaaaa", "bbbbb", True),
         ("1000000 _____", "1", False),
-        ("", "no no no", False),
     ],
 )
 def test_what_a_repetition_is(translation: str, reference: str, expected: bool) -> None:
@@ -517,9 +451,9 @@ def test_rates_are_shares_of_the_sentences() -> None:
 def test_best_and_worst_have_their_lines() -> None:
     references = ["a temple", "a temple", "a garden", "the house", "a bridge"]
     translations = ["a temple", "xyz", "a garden", "the hut", "qqq"]
-    analysis = analyse(["寺", "寺", "庭", "家", "橋"], translations, references, "13a", n_shown=3)
-    assert [shown.line for shown in analysis.best] == [1, 3, 4]
-    assert [shown.line for shown in analysis.worst] == [2, 5, 4]
+    analysis = analyse(["寺", "寺", "庭", "家", "橋"], translations, references, "13a")
+    assert [shown.line for shown in analysis.best] == [1, 3, 4, 2, 5]
+    assert [shown.line for shown in analysis.worst] == [2, 5, 4, 1, 3]
     shown = analysis.worst[2]
     assert (shown.source, shown.translation, shown.reference) == ("家", "the hut", "the house")
     assert shown.chrf == sacrebleu.sentence_chrf("the hut", ["the house"]).score
@@ -539,12 +473,6 @@ def test_what_holds_of_any_text(pairs: list[tuple[str, str]], random: Random) ->
     assert all(group.score == pytest.approx(100) for group in perfect.f1_by_frequency)
     assert perfect.repetition_rate == perfect.under_translation_rate == 0
     assert perfect.length_ratio == float(any(references))
-
-
-def test_there_must_be_one_of_each() -> None:
-    for n_sources, n_translations, n_references in ((1, 1, 2), (0, 2, 1), (1, 2, 2), (0, 0, 0)):
-        with pytest.raises(ValueError, match=f"^{n_sources} sources and {n_translations} translations against"):
-            analyse(["a"] * n_sources, ["a"] * n_translations, ["a"] * n_references, "13a")
 
 
 # heads: against networks with the head's weights zeroed
@@ -576,30 +504,22 @@ def pair_by_pair(model: Transformer) -> float:
     return nats / n
 
 
-@pytest.mark.parametrize("budget", [1, 60, 4096])
-def test_a_head_is_worth_what_the_loss_rises_without_it(budget: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heads_module, "_TOKENS_PER_BATCH", budget)
-    model, done = translating(), [0]
-    modules = dict(model.named_modules())
+def test_a_head_is_worth_what_the_loss_rises_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heads_module, "_TOKENS_PER_BATCH", 60)
+    model = translating()
     batches = text_batches(SHORT, tokenizers(), CPU)
-    assert (len(batches) == 1) is (budget == 4096)
-    found = head_importance(model, batches, lambda n: done.append(done[-1] + n))
+    assert len(batches) > 1
+    found = head_importance(model, batches)
     assert found.loss == pytest.approx(pair_by_pair(model), rel=1e-5)
     rises = [pair_by_pair(cut(model, i)) - pair_by_pair(model) for i in range(10)]
     assert [head.loss_rise for head in found.heads] == pytest.approx(rises, abs=1e-4)
-    assert len({round(rise, 3) for rise in rises}) == count_heads(model) == 10
-    assert done == list(range(11))
+    assert len({round(rise, 3) for rise in rises}) == 10
     assert [(head.kind, head.layer, head.head) for head in found.heads] == [
         *(("encoder", 1, head) for head in (1, 2)),
         *((kind, layer, head) for kind in ("decoder", "cross") for layer in (1, 2) for head in (1, 2)),
     ]
-    assert dict(model.named_modules()) == modules
     assert not any(part._forward_hooks or part._forward_pre_hooks for part in model.modules())
-
-
-def test_entropy_is_the_mean_over_all_positions_that_are_no_padding() -> None:
-    model = translating()
-    found = head_importance(model, text_batches(SHORT, tokenizers(), CPU))
+    # the entropy is the mean over all positions that are no padding
     ids = zip(tokenizers().src.encode(SHORT.src), tokenizers().tgt.encode(SHORT.tgt), strict=True)
     by_pair = [attention_weights(model, *pair) for pair in ids]
     for head in found.heads:
@@ -607,23 +527,23 @@ def test_entropy_is_the_mean_over_all_positions_that_are_no_padding() -> None:
         assert head.entropy == pytest.approx(rows.mean().item(), rel=1e-4)
 
 
-def test_translations_are_found_without_the_head(tmp_path: Path) -> None:
+def test_bleu_is_that_of_translations_without_the_head(tmp_path: Path) -> None:
     trained = load_run(tiny.run(tmp_path), CPU)
     bleu = build_metrics("en", "char")["BLEU"]  # its output is hardly a word long
-    search = SearchConfig(2, max_ratio=1.0)
+    search, few = SearchConfig(1, max_ratio=1.0), SHORT[:3]
 
     def translations(run: Run) -> list[str]:
-        return [found.text for found in build_translator([run], search, precision="fp32").translate(SHORT.src)]
+        return [found.text for found in build_translator([run], search, precision="fp32").translate(few.src)]
 
     # the run's output is the reference, so that BLEU is 100 with all heads
-    pairs = ParallelText(SHORT.src, translations(trained))
-    whole, without = bleu_without(build_translator([trained], search, precision="fp32"), pairs, bleu)
-    assert whole == pytest.approx(100)
+    pairs = ParallelText(few.src, translations(trained))
+    found = head_importance(trained.model, text_batches(few, tokenizers(), CPU))
+    found = with_bleu(found, build_translator([trained], search, precision="fp32"), pairs, bleu)
+    assert found.bleu == pytest.approx(100)
     cuts = [trained._replace(model=cut(trained.model, i)) for i in range(10)]
-    assert without == pytest.approx([bleu.corpus_score(translations(run), [pairs.tgt]).score for run in cuts])
-    assert min(without) < 50
-    found = head_importance(trained.model, text_batches(SHORT, tokenizers(), CPU)).with_bleu(whole, without)
-    assert [head.bleu_change for head in found.heads] == [score - whole for score in without]
+    scores = [bleu.corpus_score(translations(run), [pairs.tgt]).score for run in cuts]
+    assert [head.bleu_change for head in found.heads] == pytest.approx([score - 100 for score in scores])
+    assert min(scores) < 50
     top, _, _, names, *rows = importance_table(found)
     assert top.endswith(", BLEU 100.00")
     assert names.split() == ["attention", "layer", "head", "loss", "BLEU", "entropy"]
@@ -631,14 +551,10 @@ def test_translations_are_found_without_the_head(tmp_path: Path) -> None:
     shown = ["2", "2", f"{last.loss_rise:+.4f}", f"{last.bleu_change:+.2f}", f"{last.entropy:.3f}"]
     assert rows[-1].split() == ["cross-attention", *shown]
     with pytest.raises(ValueError, match="ensemble: give one run"):
-        bleu_without(build_translator([trained, trained]), pairs, bleu)
+        with_bleu(found, build_translator([trained, trained]), pairs, bleu)
 
 
 # scores at validation
-
-
-def greedy(model: Transformer) -> Translator:
-    return Translator(model, tokenizers(), "en", SearchConfig(beam_size=1, max_length=20), 48, 48, CPU)
 
 
 class Dictionary(Translator):
@@ -669,7 +585,7 @@ def test_a_validation_scores_translations_against_references() -> None:
 
 @pytest.mark.parametrize(
     ("lines", "wanted", "shown"),
-    [(10, 3, [0, 3, 6]), (120, 4, [0, 30, 60, 90]), (2, 5, [0, 1]), (5, 5, [0, 1, 2, 3, 4]), (7, 0, [])],
+    [(10, 3, [0, 3, 6]), (2, 5, [0, 1]), (7, 0, [])],
 )
 def test_samples_are_spread_over_the_text(lines: int, wanted: int, shown: list[int]) -> None:
     samples = Validator(Dictionary, TEXT[:lines], CORPUS, wanted)(1.0).samples
@@ -678,34 +594,8 @@ def test_samples_are_spread_over_the_text(lines: int, wanted: int, shown: list[i
     ]
 
 
-class Parrot(nn.Module):
-    """Says the token that follows the present one in the reference, but the first of them it never gets right."""
-
-    def __init__(self, following: dict[int, int]) -> None:
-        super().__init__()
-        self.table = torch.zeros(len(tokenizers().tgt), len(tokenizers().tgt))
-        for token, right in following.items():
-            self.table[token, right] = 50.0
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        return self.table[tokens]
-
-
-def test_what_is_right_only_when_it_is_shown_the_reference_is_not_scored_as_right() -> None:
-    """With teacher forcing it predicts all but one token; its own output repeats that mistake for ever."""
-    ids = [BOS_ID, *tokenizers().tgt.encode(["There is a new"])[0], EOS_ID]
-    assert len(set(ids)) == len(ids)
-    parrot = Parrot(dict(pairwise(ids)) | {ids[2]: ids[1]})  # at one place it goes back by one
-    right = (parrot(torch.tensor(ids[:-1])).argmax(-1) == torch.tensor(ids[1:])).float().mean()
-    assert right > 0.8
-    model = translating()
-    model.step = lambda tokens, state: (parrot(tokens), state)  # type: ignore[method-assign]
-    found = Validator(lambda: greedy(model), ParallelText(TEXT.src[:1], ["There is a new"]), CORPUS, 1)(0.1)
-    assert found.samples[0].translation.startswith("There is There is There is")
-    assert found.scores["bleu"] < 20
-
-
 def test_each_validation_translates_with_the_weights_of_its_moment() -> None:
+    """What is right only with teacher forcing is not scored as right: the text is decoded anew each time."""
     model, other = translating(), translating(seed=2)
     run = Run(Path("nowhere"), TranslationConfig(model=MODEL), tokenizers(), model)
     search = SearchConfig(beam_size=1, max_length=9)
@@ -797,38 +687,41 @@ def test_classes_are_counted_over_all_batches() -> None:
 Command = Callable[[str], Outcome]
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder that commands run in."""
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("evaluate")
     for name in ("references", "good", "bad"):
-        write(tmp_path / f"{name}.en", getattr(ENGLISH, name))
-        write(tmp_path / f"{name}.ja", getattr(JAPANESE, name))
-        write(tmp_path / f"{name}.tok", getattr(TOKENIZED, name))
-    write(tmp_path / "sources", TEXT.src[:40])
-    write(tmp_path / "short", ENGLISH.good[:-1])
-    write(tmp_path / "empty", [" ", ""])
-    (tmp_path / "latin").write_bytes(b"good\ncaf\xe9\n")
-    (tmp_path / "folder").mkdir()
+        write(home / f"{name}.en", getattr(ENGLISH, name))
+        write(home / f"{name}.ja", getattr(JAPANESE, name))
+        write(home / f"{name}.tok", getattr(TOKENIZED, name))
+    write(home / "sources", TEXT.src[:40])
+    write(home / "short", ENGLISH.good[:-1])
+    write(home / "empty", [" ", ""])
+    (home / "latin").write_bytes(b"good\ncaf\xe9\n")
+    (home / "folder").mkdir()
+    src, tgt = write(home / "corpus.ja", TEXT.src), write(home / "corpus.en", TEXT.tgt)
+    run = tiny.run(home / "pickles")
+    data = DataConfig(corpus="files", src=src, tgt=tgt, held_out=15)
+    replace(TranslationConfig.load(run / CONFIG), data=data).save(run / CONFIG)
+    prepare_corpus(data, home / "split")
+    return home
+
+
+@pytest.fixture
+def home(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that a command runs in."""
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(verbs, "find_run", partial(find_run, root=tmp_path / "pickles"))
+    for prepare in (prepare_to_score, prepare_corpus):
+        monkeypatch.setattr(verbs, prepare.__name__, partial(prepare, root=made / "split"))
     return tmp_path
 
 
 @pytest.fixture
-def run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The only run, on a corpus of two files."""
-    src, tgt = write(folder / "corpus.ja", TEXT.src), write(folder / "corpus.en", TEXT.tgt)
-    found = tiny.run(folder / "pickles")
-    data = DataConfig(corpus="files", src=src, tgt=tgt, held_out=15)
-    replace(TranslationConfig.load(found / CONFIG), data=data).save(found / CONFIG)
-    monkeypatch.setattr(verbs, "find_run", partial(find_run, root=found.parent))
-    for prepare in (prepare_to_score, prepare_corpus):
-        monkeypatch.setattr(verbs, prepare.__name__, partial(prepare, root=folder / "split"))
-    return found
-
-
-@pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+def command(home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
     def run_it(line: str) -> Outcome:
+        assert Path.cwd() == home
         monkeypatch.setattr(sys, "argv", ["evaluate.py", *shlex.split(line)])
         return outcome("evaluate.py", evaluate.main, capsys)
 
@@ -846,22 +739,17 @@ def reported(command: Command, line: str) -> list[dict[str, Any]]:
 REFUSED = """
 file short references.en --tgt_lang en                        | references.en has 40 lines but short has 39: line i
 file good.en references.en --sources short --tgt_lang en      | references.en has 40 lines but short has 39
-file nowhere references.en --tgt_lang en                      | no such file: nowhere
 file good.en references.en --training_text no --tgt_lang en   | no such file: no
 file good.en folder --tgt_lang en                             | no such file: folder
 file folder references.en --tgt_lang en                       | python evaluate.py run folder --translations FILE
-compare references.en good.en folder --tgt_lang en            | folder has no test.txt
 file good.en empty --tgt_lang en                              | empty holds no text
 file latin references.en --tgt_lang en                        | latin, line 2: byte 0xe9 is not UTF-8
 file references.en references.en --tgt_lang en                | have the same 40
 file sources references.en --sources sources --tgt_lang en    | TRANSLATIONS sources and --sources sources have
 file good.en references.ja --tgt_lang en                      | REFERENCES references.ja is not in en
-file good.ja references.en --tgt_lang en                      | TRANSLATIONS good.ja is not in en
 file good.en references.en --tgt_lang en --bootstrap 5        | --bootstrap 5: give 100 or more
-file good.en references.en --tgt_lang en --bootstrap many     | many
 file good.en references.en --tgt_lang en --seed 0             | seed 0: give 1 or more
 file good.en references.en --tgt_lang en --tokenize zh        | --tokenize zh cannot split en into words
-file good.en references.en --tgt_lang en --sauces sources     | did you mean --sources?
 file good.en references.en                                    | such as --tgt_lang en
 file good.en references.en --tgt_lang jp                      | did you mean ja?
 file good.en references.en --tgt_lang en --html folder        | folder exists and is not a file
@@ -871,252 +759,159 @@ compare references.en bad.en good.en --tgt_lang en --samples 0 | --samples 0
 compare references.en bad.en good.en --tgt_lang en --bootstrap 0 | --bootstrap 0 and --test bootstrap at once
 nymwa references.tok references.tok                           | have the same 40 lines
 run --limit 0                                                 | --limit 0: give 1 or more
-run --beam 0                                                  | --beam 0: give
 run --length_penalty 20                                       | --length_penalty 20.0: give
-run --bootstrap 5                                             | --bootstrap 5: give 100 or more
 run nowhere                                                   | no run nowhere
 run --split train                                             | invalid choice: 'train'
 run --translations folder                                     | folder exists and is not a file
 tune --save --beams 1 0                                       | --beams 0: give
-tune --save --limit 0                                         | --limit 0: give 1 or more
-tune --save --length_penalties nan                            | nan
-tune --save --length_penalties 1 20                           | --length_penalties 20.0: give
-tune --picture folder                                         | folder exists and is not a file
-heads --limit 0                                               | --limit 0: give 1 or more
+tune --save --length_penalties 1 nan                          | nan
 heads --beam 2                                                | --beam 2 applies to translations: add --bleu
-heads --bleu --beam 0                                         | --beam 0: give
-heads nowhere                                                 | no run nowhere
-heads --json folder                                           | folder exists and is not a file
 curves folder --picture x.png                                 | no log.jsonl in folder
 curves folder/a pickles/a --picture x.png                     | two runs are named a
 curves a b c d e f g h i j k --picture x.png                  | 11 runs: give at most 10
                                                               | arguments are required: VERB
-walk                                                          | invalid choice: 'walk'
 run --bim 3                                                   | evaluate.py run: error: unknown option bim: did you
 """
 
 
-@pytest.mark.usefixtures("run")
 @pytest.mark.parametrize(("line", "words"), [row.split(" | ") for row in REFUSED.strip("\n").split("\n")])
 def test_a_mistake_is_one_line_and_nothing_is_translated_or_written(
-    line: str, words: str, command: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
+    line: str, words: str, command: Command, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def never(*_: object) -> NoReturn:
         raise AssertionError("translated in vain")
 
     monkeypatch.setattr(Translator, "translate", never)
-    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and "split" not in path.parts}
+    before = {path: path.read_bytes() for path in home.rglob("*") if path.is_file()}
     assert words.strip() in command(line).complaint
-    assert before == {
-        path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and "split" not in path.parts
-    }
+    assert before == {path: path.read_bytes() for path in home.rglob("*") if path.is_file()}
 
 
-@pytest.mark.usefixtures("folder")
-@pytest.mark.parametrize(
-    "line",
-    [
-        "file references.en references.en --tgt_lang en",
-        "file good.en references.ja --tgt_lang en",
-        "file good.en references.en --tgt_lang en --tokenize zh",
-        "file good.ja references.ja --tgt_lang ja --tokenize 13a",
-        "nymwa references.tok references.tok",
-    ],
-)
-def test_who_insists_is_served(line: str, command: Command) -> None:
-    assert command(f"{line} --force{' --bootstrap 0' * line.startswith('file')}").status == 0
+WARNED = """
+file references.en references.en --tgt_lang en --force --bootstrap 0                  |
+file good.en references.ja --tgt_lang en --force --bootstrap 0                        |
+file good.tok references.en --tgt_lang en --bootstrap 0 | good.tok looks tokenized: give --pre_tokenized
+file good.tok references.en --tgt_lang en --bootstrap 0 --pre_tokenized               |
+nymwa references.tok references.tok --force             | is not tok/kyoto-test.en of KFTT
+nymwa good.en references.tok                            | good.en is not tokenized
+"""
 
 
-@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(("line", "words"), [row.split("|") for row in WARNED.strip("\n").split("\n")])
+def test_what_looks_wrong_is_scored_with_a_warning(line: str, words: str, command: Command) -> None:
+    found = command(line)
+    assert found.status == 0
+    assert words.strip() in found.err
+    assert words.strip() or not found.err
+
+
 @pytest.mark.parametrize(
     ("line", "text", "metrics", "n"),
     [
         ("good.en references.en --tgt_lang en --seed 7", ENGLISH, ("en", "13a"), 1000),
         ("good.ja references.ja --tgt_lang ja --bootstrap 0", JAPANESE, ("ja", "ja-mecab"), 0),
-        ("good.ja references.ja --tgt_lang ja --bootstrap 0 --tokenize char", JAPANESE, ("ja", "char"), 0),
-        ("good.ja references.ja --tgt_lang ja --bootstrap 0 --pre_tokenized", JAPANESE, ("ja", "none"), 0),
     ],
 )
 def test_a_file_is_scored(line: str, text: Translated, metrics: tuple[str, str], n: int, command: Command) -> None:
-    (found,) = reported(command, f"file {line} --html report.html")
+    (found,) = reported(command, f"file {line} --html report.html --sources sources --training_text references.en")
     with sampling_seed(7):
         expected = measure(text.good, text.references, build_metrics(*metrics), n)
     assert found["metrics"] == [asdict(metric) for metric in expected]
     assert (found["system"], found["text"], found["n_sentences"]) == (*line.split()[:2], 40)
     page = Path("report.html").read_text(encoding="utf-8")
     assert all(f"{metric.score:.2f}" in page and metric.signature in page for metric in expected)
-
-
-def test_sources_and_training_text_make_the_report_richer(command: Command, folder: Path) -> None:
-    files = "file good.en references.en --tgt_lang en --bootstrap 0"
-    (plain,) = reported(command, files)
-    write(folder / "training", TEXT.tgt)
-    (rich,) = reported(command, f"{files} --sources sources --training_text training")
-    assert rich["metrics"] == plain["metrics"]
-    assert not plain["analysis"]["f1_by_frequency"]
-    assert sum(group["count"] for group in rich["analysis"]["f1_by_frequency"]) > 100
-    shown = next(one for one in rich["analysis"]["best"] if one["line"] == 3)
-    assert (shown["source"], shown["translation"]) == (TEXT.src[2], ENGLISH.good[2])
-
-
-@pytest.mark.usefixtures("folder")
-def test_tokenized_text_is_noticed(command: Command) -> None:
-    line = "file good.tok references.en --tgt_lang en --bootstrap 0"
-    assert "warning: good.tok looks tokenized: give --pre_tokenized" in command(line).err
-    assert command(f"{line} --pre_tokenized").err == ""
-    assert command("file good.en references.en --sources bad.tok --tgt_lang en --bootstrap 0").err == ""
+    assert found["analysis"]["f1_by_frequency"]
+    shown = found["analysis"]["best"][0]
+    assert (shown["source"], shown["translation"]) == (TEXT.src[shown["line"] - 1], text.good[shown["line"] - 1])
 
 
 @pytest.mark.parametrize("test", TESTS)
 def test_systems_are_compared_with_the_first_and_runs_stand_for_their_translations(
-    command: Command, folder: Path, test: Test
+    command: Command, home: Path, test: Test
 ) -> None:
-    (folder / "folder" / "test.txt").write_bytes((folder / "good.en").read_bytes())
-    line = f"compare references.en bad.en folder short --tgt_lang en --test {test} --samples 200 --seed 3"
-    write(folder / "short", [*ENGLISH.references[:39], "Oh."])
-    found = reported(command, line)
-    systems = [
-        System("bad.en", ENGLISH.bad),
-        System("folder", ENGLISH.good),
-        System("short", read_lines(Path("short"))),
-    ]
+    shutil.copy(home / "good.en", home / "folder" / "test.txt")
+    found = reported(command, f"compare references.en bad.en folder --tgt_lang en --test {test} --samples 200 --seed 3")
+    systems = [System("bad.en", ENGLISH.bad), System("folder", ENGLISH.good)]
     with sampling_seed(3):
         scores, comparisons = compare(systems, ENGLISH.references, build_metrics("en", "13a"), test, 200, 1000)
     assert [one["metrics"] for one in found] == [[asdict(metric) for metric in of_system] for of_system in scores]
-    assert [one["system"] for one in found] == ["bad.en", "folder", "short"]
-    told = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    assert [one["system"] for one in found] == ["bad.en", "folder"]
+    told = json.loads((home / "report.json").read_text(encoding="utf-8"))
     assert told["comparisons"] == [asdict(one) for one in comparisons]
-    if test == "randomization":
-        flat = reported(command, f"{line} --bootstrap 0")[0]["metrics"][0]
-        assert flat["low"] == flat["high"]
 
 
-@pytest.mark.usefixtures("folder")
 def test_nymwas_line_is_all_that_is_printed(command: Command) -> None:
-    found = command("nymwa good.tok references.tok")
-    assert found.out == multi_bleu(TOKENIZED.good, TOKENIZED.references) + "\n"
-    assert "is not tok/kyoto-test.en of KFTT (1,160 lines, 26,734 words)" in found.err
-    assert "good.en is not tokenized" in command("nymwa good.en references.tok").err
-    assert "is not tokenized" not in command("nymwa good.en references.en").err
+    assert command("nymwa good.tok references.tok").out == multi_bleu(TOKENIZED.good, TOKENIZED.references) + "\n"
     found = command("nymwa good.en references.tok --plain")
     assert found.out == multi_bleu(moses_words(ENGLISH.good), TOKENIZED.references) + "\n"
     assert "is not tokenized" not in found.err
 
 
-@pytest.mark.parametrize(
-    ("words", "search", "split", "n", "name"),
-    [
-        ("", {}, "test", 15, "files test, ja-en"),
-        ("--limit 400", {}, "test", 15, "files test, ja-en, first 15 sentences"),
-        (
-            "{run} --split dev --beam 3 --length_penalty -1 --limit 6",
-            {"beam_size": 3, "length_penalty": -1.0},
-            "dev",
-            6,
-            "files dev, ja-en, first 6 sentences",
-        ),
-    ],
-)
-def test_a_run_translates_its_own_text(
-    words: str, search: dict[str, Any], split: str, n: int, name: str, command: Command, run: Path, folder: Path
-) -> None:
-    loaded = load_run(run, CPU)
-    pairs = read_parallel(getattr(prepare_corpus(loaded.config.data, folder / "split"), split))[:n]
-    search_config = replace(loaded.config.search, **search)
-    expected = [found.text for found in loaded.translator(search_config).translate(pairs.src)]
-    (found,) = reported(command, f"run {words.format(run=run)} --bootstrap 0 --translations out")
-    assert read_lines(folder / "out") == expected
+def test_a_run_translates_its_own_text(command: Command, home: Path) -> None:
+    (folder,) = (home / "pickles").iterdir()
+    loaded = load_run(folder, CPU)
+    search = replace(loaded.config.search, beam_size=3, length_penalty=-1.0)
+    pairs = read_parallel(verbs.prepare_to_score(loaded.config.data).dev)[:6]
+    expected = [found.text for found in loaded.translator(search).translate(pairs.src)]
+    words = "--split dev --beam 3 --length_penalty -1 --limit 6 --bootstrap 0 --translations out"
+    (found,) = reported(command, f"run {folder} {words}")
+    assert read_lines(home / "out") == expected
     assert found["metrics"] == [asdict(m) for m in measure(expected, pairs.tgt, build_metrics("en", "13a"))]
-    assert (found["text"], found["n_sentences"]) == (name, n)
-    used = f"beam {search_config.beam_size}, length penalty {search_config.length_penalty:g}"
-    assert found["system"] == f"{run.name}, {used}"
-    assert {one["source"] for one in found["analysis"]["worst"]} <= set(pairs.src)
+    assert (found["text"], found["n_sentences"]) == ("files dev, ja-en, first 6 sentences", 6)
+    assert found["system"] == f"{folder.name}, beam 3, length penalty -1"
     groups = found["analysis"]["f1_by_frequency"]
-    assert sum(group["count"] for group in groups if group["label"] != "never seen") > 3 * n
+    assert sum(group["count"] for group in groups if group["label"] != "never seen") > 3 * 6
+    (found,) = reported(command, "run --bootstrap 0 --beam 1")
+    assert (found["text"], found["n_sentences"]) == ("files test, ja-en", 15)
 
 
-def test_what_is_missing_or_could_not_be_translated_whole_is_said(command: Command, run: Path, folder: Path) -> None:
+def test_what_is_missing_or_could_not_be_translated_whole_is_said(command: Command, home: Path) -> None:
+    (run,) = (home / "pickles").iterdir()
     config = TranslationConfig.load(run / CONFIG)
-    src = write(folder / "d.ja", [TEXT.src[0], "京都に古い寺" * 20, "😀", "😀"])
-    tgt = write(folder / "d.en", TEXT.tgt[:4])
-    gone = folder / "gone.ja"
+    src = write(home / "d.ja", [TEXT.src[0], "京都に古い寺" * 20, "😀", "😀"])
+    tgt = write(home / "d.en", TEXT.tgt[:4])
     test_src, test_tgt = config.data.src, config.data.tgt
-    data = replace(config.data, src=gone, dev_src=src, dev_tgt=tgt, test_src=test_src, test_tgt=test_tgt)
-    replace(config, data=data).save(run / CONFIG)
-    assert command("run --split dev --bootstrap 0").err.splitlines() == [
-        "evaluate.py: warning: 1 of 4 sources are longer than the model's window and were cut off",
-        "evaluate.py: warning: 2 of 4 sources are entirely outside the vocabulary and were left unchanged",
-        f"evaluate.py: warning: no F1 by word frequency, which needs the training text: src={gone}: no such file",
-    ]
-
-
-class Bar:
-    """A replacement for tqdm that records its progress and total."""
-
-    seen: list[tuple[int, int]]
-
-    def __init__(self, total: int, **_: object) -> None:
-        self.n, self.total = 0, total
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.seen.append((self.n, self.total))
-
-    def update(self, n: int) -> None:
-        self.n += n
+    files = {"dev_src": src, "dev_tgt": tgt, "test_src": test_src, "test_tgt": test_tgt}
+    replace(config, data=replace(config.data, src=home / "gone.ja", **files)).save(run / CONFIG)
+    cut_off, unknown, gone = command("run --split dev --bootstrap 0 --beam 1").err.splitlines()
+    assert "1 of 4 sources are longer" in cut_off
+    assert "2 of 4 sources are entirely outside the vocabulary" in unknown
+    assert "no F1 by word frequency" in gone
 
 
 def test_tuning_tries_each_setting_and_saves_the_best(
-    command: Command, run: Path, monkeypatch: pytest.MonkeyPatch
+    command: Command, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Bar, "seen", [], raising=False)
-    monkeypatch.setattr(verbs, "tqdm", Bar)
-    line = "tune --beams 1 3 --length_penalties 0 2 --limit 9 --save --json tuned.json --picture tuned.png"
-    found = command(line)
-    assert Bar.seen == [(27, 27)]  # greedy search translates once, whatever the length penalties are
+    searched: list[tuple[int, float]] = []
+    translate = Translator.translate
+
+    def watched(translator: Translator, *rest: Any) -> list[Translation]:
+        searched.append((translator.search.beam_size, translator.search.length_penalty))
+        return translate(translator, *rest)
+
+    monkeypatch.setattr(Translator, "translate", watched)
+    found = command("tune --beams 1 3 --length_penalties 0 2 --limit 4 --save --json tuned.json --picture tuned.png")
+    assert searched == [(1, 0), (3, 0), (3, 2)]  # no length penalty changes greedy search
     kept = json.loads(Path("tuned.json").read_text(encoding="utf-8"))
     trials = kept["trials"]
     assert [(t["beam_size"], t["length_penalty"]) for t in trials] == [(1, 0), (1, 2), (3, 0), (3, 2)]
     best = verbs.best_trial([verbs.Trial(**trial) for trial in trials])
     assert f"best: --beam {best.beam_size} --length_penalty {best.length_penalty:g}" in found.out
-    assert kept["signature"] in found.out
-    assert kept["text"] == "files dev, ja-en, first 9 sentences"
+    assert kept["text"] == "files dev, ja-en, first 4 sentences"
+    (run,) = (home / "pickles").iterdir()
     search = TranslationConfig.load(run / CONFIG).search
     assert (search.beam_size, search.length_penalty) == (best.beam_size, best.length_penalty)
     assert Path("tuned.png").read_bytes().startswith(b"\x89PNG")
-    for trial in trials:
-        words = f"--beam {trial['beam_size']} --length_penalty {trial['length_penalty']}"
-        (scored,) = reported(command, f"run --split dev --limit 9 --bootstrap 0 {words}")
-        assert scored["metrics"][0]["score"] == pytest.approx(trial["bleu"])
-        assert scored["analysis"]["length_ratio"] == pytest.approx(trial["length_ratio"])
+    (scored,) = reported(command, "run --split dev --limit 4 --bootstrap 0 --beam 3 --length_penalty 2")
+    assert scored["metrics"][0]["score"] == pytest.approx(trials[3]["bleu"])
+    assert scored["analysis"]["length_ratio"] == pytest.approx(trials[3]["length_ratio"])
+    ties = [verbs.Trial(8, 1.0, 20.0, 1.0), verbs.Trial(2, 0.6, 20.0, 0.9), verbs.Trial(4, 0.6, 20.0, 1.0)]
+    assert verbs.best_trial(ties).beam_size == 2
 
 
-def test_of_equals_the_narrowest_beam_is_best() -> None:
-    trials = [verbs.Trial(8, 1.0, 20.0, 1.0), verbs.Trial(2, 0.6, 20.0, 0.9), verbs.Trial(4, 0.6, 20.0, 1.0)]
-    assert verbs.best_trial(trials).beam_size == 2
-
-
-def test_heads_are_weighed_on_the_text_that_is_asked_for(command: Command, run: Path, folder: Path) -> None:
-    found = command("heads --picture heads.png --json heads.json")
-    assert (found.status, found.err) == (0, "")
-    loaded = load_run(run, CPU)
-    pairs = read_parallel(prepare_corpus(loaded.config.data, root=folder / "split").dev)
-    expected = head_importance(loaded.model, text_batches(pairs, loaded.tokenizers, CPU))
-    title, _, *lines = found.out.splitlines()
-    assert title == f"{run.name}, files dev, ja-en"
-    assert lines == importance_table(expected)
-    told = json.loads((folder / "heads.json").read_text(encoding="utf-8"))
-    assert told["heads"] == [asdict(head) for head in expected.heads]
-    assert (told["loss"], told["bleu"], told["signature"]) == (expected.loss, None, None)
-    assert (folder / "heads.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_heads_are_weighed_by_bleu_with_the_beam_that_is_asked_for(
-    command: Command, run: Path, monkeypatch: pytest.MonkeyPatch
+def test_heads_are_weighed_on_the_text_and_with_the_beam_that_are_asked_for(
+    command: Command, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert run.is_dir()
     beams: list[int] = []
     translate = Translator.translate
 
@@ -1125,10 +920,16 @@ def test_heads_are_weighed_by_bleu_with_the_beam_that_is_asked_for(
         return translate(translator, *rest)
 
     monkeypatch.setattr(Translator, "translate", watched)
-    found = command("heads --split test --limit 3 --bleu --beam 1 --json heads.json")
-    assert "files test, ja-en, first 3 sentences" in found.out.splitlines()[0]
+    found = command("heads --split test --limit 2 --bleu --beam 1 --picture heads.png --json heads.json")
+    (run,) = (home / "pickles").iterdir()
+    loaded = load_run(run, CPU)
+    pairs = read_parallel(verbs.prepare_to_score(loaded.config.data).test)[:2]
+    expected = head_importance(loaded.model, text_batches(pairs, loaded.tokenizers, CPU))
+    assert found.out.splitlines()[0] == f"{run.name}, files test, ja-en, first 2 sentences"
     assert beams == [1] * 11
     told = json.loads(Path("heads.json").read_text(encoding="utf-8"))
+    assert told["loss"] == expected.loss
+    assert [head["loss_rise"] for head in told["heads"]] == [head.loss_rise for head in expected.heads]
     assert "tok:13a" in told["signature"]
-    assert all(head["bleu_change"] is not None for head in told["heads"])
     assert f"BLEU {told['bleu']:.2f}" in found.out
+    assert (home / "heads.png").read_bytes().startswith(b"\x89PNG")

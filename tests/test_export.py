@@ -31,23 +31,22 @@ from layers.decoder_block import DecoderBlock
 from models.bert import BertClassifier, BertForPreTraining
 from models.transformer import Transformer
 from models.transformer_xl import TransformerXL
-from tests import hugging_face
+from tests import hugging_face, tiny_run
 from tests.hugging_face import VOCAB
-from tests.outcome import Outcome, outcome
-from tests.tiny import MODEL, TEXT, lively, run, sources, tokenizers, translating
-from tests.utils.task import tiny_run
+from tests.tiny import MODEL, TEXT, Outcome, lively, outcome, run, sources, tokenizers, translating
 from utils.dataset.batch import padded
+from utils.export import EXPORTED
 from utils.export.ctranslate2 import (
     QUANTIZATIONS,
     CTranslate2Inspector,
     CTranslate2Model,
     CTranslate2Translator,
+    TranslatorSettings,
     load_exported,
     to_ctranslate2,
 )
 from utils.export.hugging_face import WordPieceTokenizer, load_hugging_face_bert, load_weights
 from utils.export.safetensors import CONFIG, WEIGHTS, Network, load_safetensors, write_safetensors
-from utils.export.translator_settings import SETTINGS, TranslatorSettings
 from utils.run import find_run, load_run
 from utils.search.beam import beam_search
 from utils.search.constraint import Hypothesis
@@ -58,7 +57,7 @@ from utils.training.checkpoint import write_weights
 
 CPU = torch.device("cpu")
 GREEDY = SearchConfig(beam_size=1)
-SOURCES = tokenizers().src.encode(TEXT.src)
+SOURCES = tokenizers().src.encode(TEXT.src[::2])
 Penalty = tuple[float, Literal["gnmt", "length"]]
 
 
@@ -109,7 +108,6 @@ def converted(
     [
         {},
         {"norm_first": False},
-        {"tie": "none"},
         {"tie": "all"},
         {"norm_first": False, "positions": "learned", "tie": "none"},
         {"positions": "learned", "tie": "none", "activation": "gelu"},
@@ -126,7 +124,7 @@ def test_ctranslate2_says_the_same_and_finds_it_as_likely(changes: dict[str, Any
     theirs, draw = converted(model, tmp_path, pair), random.Random(1)
     ids = range(len(SPECIAL_TOKENS), len(src))
     # sentences, and any pieces in any order
-    texts = SOURCES[::2] + [[draw.choice(ids) for _ in range(draw.randint(1, 30))] for _ in range(120)]
+    texts = SOURCES + [[draw.choice(ids) for _ in range(draw.randint(1, 30))] for _ in range(60)]
     bounds, once = [Bounds(0, 13)] * len(texts), SearchConfig(beam_size=1, no_repeat_ngram=1)
     ours = [tgt.tokens(found.ids) for found in greedy_search(model, padded(texts), bounds, once)]
     found = theirs.translate_batch(
@@ -140,7 +138,7 @@ def test_ctranslate2_says_the_same_and_finds_it_as_likely(changes: dict[str, Any
     assert [translation.hypotheses[0] for translation in found] == ours
     assert len({tuple(tokens) for tokens in ours}) > 20
 
-    targets = tgt.encode(TEXT.tgt[::2])
+    targets = tgt.encode(TEXT.tgt[::4])
     given, texts = padded(targets, bos=True), texts[: len(targets)]
     log_probs = model(padded(texts), given[:, :-1]).log_softmax(-1).gather(-1, given[:, 1:, None])[..., 0].tolist()
     scored = theirs.score_batch([src.tokens(ids) for ids in texts], [tgt.tokens(ids) for ids in targets])
@@ -148,32 +146,39 @@ def test_ctranslate2_says_the_same_and_finds_it_as_likely(changes: dict[str, Any
         assert score.log_probs == pytest.approx(row[: len(ids_) + 1], abs=1e-3)
 
 
-@pytest.mark.parametrize("quantization", QUANTIZATIONS)
-def test_smaller_numbers_say_almost_the_same(quantization: str, tmp_path: Path) -> None:
+def test_smaller_numbers_say_almost_the_same(tmp_path: Path) -> None:
     model = attentive(replace(MODEL, norm_first=False))  # whose numbers stay small
-    whole, small = converted(model, tmp_path / "a"), converted(model, tmp_path / "b", quantization=quantization)
-    targets = [tokenizers().tgt.tokens(ids) for ids in tokenizers().tgt.encode(TEXT.tgt[::10])]
+    targets = [tokenizers().tgt.tokens(ids) for ids in tokenizers().tgt.encode(TEXT.tgt[::20])]
     texts = [tokenizers().src.tokens(ids) for ids in SOURCES[::10]]
-    pairs = zip(small.score_batch(texts, targets), whole.score_batch(texts, targets), strict=True)
-    far = [abs(a - b) for ours, theirs in pairs for a, b in zip(ours.log_probs, theirs.log_probs, strict=True)]
+    whole = converted(model, tmp_path / "whole").score_batch(texts, targets)
     # AVX2 has no arithmetic for int16, which is computed as int8 there, and int8's sums saturate
     is_old = torch.backends.cpu.get_cpu_capability() == "AVX2"
-    tolerance = 0.1 if not quantization.startswith("int" if is_old else "int8") else 1.0 if is_old else 0.5
-    assert sum(far) / len(far) < tolerance
-    sizes = [(tmp_path / folder / "model.bin").stat().st_size for folder in "ba"]
-    assert (sizes[0] < 0.8 * sizes[1]) == (quantization != "float32")
+    for quantization in QUANTIZATIONS:
+        small = converted(model, tmp_path / quantization, quantization=quantization).score_batch(texts, targets)
+        pairs = zip(small, whole, strict=True)
+        far = [abs(a - b) for ours, theirs in pairs for a, b in zip(ours.log_probs, theirs.log_probs, strict=True)]
+        tolerance = 0.1 if not quantization.startswith("int" if is_old else "int8") else 1.0 if is_old else 0.5
+        assert sum(far) / len(far) < tolerance, quantization
+        sizes = [(tmp_path / folder / "model.bin").stat().st_size for folder in (quantization, "whole")]
+        assert (sizes[0] < 0.8 * sizes[1]) == (quantization != "float32")
 
 
-def test_what_ctranslate2_cannot_hold_is_named(tmp_path: Path) -> None:
+def test_what_ctranslate2_cannot_hold_or_load_is_named(tmp_path: Path) -> None:
     bert = BertConfig(d_model=16, n_heads=2, d_ff=32, n_layers=1, max_length=48)
     for config, quantization, message in (
-        (replace(MODEL, activation="mish"), None, "no activation mish, only relu, gelu, swish: export to safetensors"),
-        (replace(MODEL, bert=bert), None, "does not support a BERT as encoder: export to safetensors"),
+        (replace(MODEL, activation="mish"), None, "activation mish, only relu, gelu, swish: export to safetensors"),
+        (replace(MODEL, bert=bert), None, "BERT as encoder: export to safetensors"),
         (MODEL, "int4", "quantization=int4: CTranslate2 supports int8, "),
     ):
         with pytest.raises(ValueError, match=message):
             to_ctranslate2(translating(config), tokenizers(), tmp_path / "model", quantization)
     assert not any(tmp_path.iterdir())
+    to_ctranslate2(translating(), tokenizers(), tmp_path)
+    with pytest.raises(ValueError, match="float16"):
+        CTranslate2Model(tmp_path, tokenizers(), CPU, "fp16")
+    (tmp_path / "model.bin").write_bytes(b"no model")
+    with pytest.raises(ValueError, match=r"CTranslate2 cannot load .* \(.*\): export the run again"):
+        CTranslate2Model(tmp_path, tokenizers(), CPU)
 
 
 # ---- its search, beside ours
@@ -207,22 +212,20 @@ def test_greedy_translations_are_ours(config: TransformerConfig, tmp_path: Path)
     model = learned(config)
     theirs = exported(model, tmp_path)
     for search in (GREEDY, replace(GREEDY, no_repeat_ngram=2)):
-        for choices in (STARTS[:1], STARTS):
-            prefixes = [DRAW.choice(choices) for _ in SOURCES]
-            ours = [found.ids for found in greedy_search(model, padded(SOURCES), BOUNDS, search, prefixes)]
-            assert best(theirs.search(SOURCES, BOUNDS, search, prefixes)) == ours
+        prefixes = [DRAW.choice(STARTS) for _ in SOURCES]
+        ours = [found.ids for found in greedy_search(model, padded(SOURCES), BOUNDS, search, prefixes)]
+        assert best(theirs.search(SOURCES, BOUNDS, search, prefixes)) == ours
     for ids, bound, prefix in zip(ours, BOUNDS, prefixes, strict=True):
         assert bound.least <= len(ids) < max(bound.most, len(prefix) + 1) or ids == prefix
         assert ids[: len(prefix)] == prefix
     assert len({len(ids) for ids in ours}) > 5
 
 
-@pytest.mark.parametrize("penalty", [(0.6, "gnmt"), (1.0, "length"), (-1.0, "gnmt")])
-@pytest.mark.parametrize("width", [1, 2, 5])
+@pytest.mark.parametrize(("width", "penalty"), [(1, (0.6, "gnmt")), (2, (1.0, "length")), (5, (-1.0, "gnmt"))])
 def test_scores_are_log_probabilities_over_our_penalty(width: int, penalty: Penalty, tmp_path: Path) -> None:
     model, search = tempted(-50.0), SearchConfig(width, *penalty)
     theirs = exported(model, tmp_path)
-    texts, bounds = SOURCES[::3], [Bounds(0, bound.most - bound.least) for bound in BOUNDS[::3]]
+    texts, bounds = SOURCES[::2], [Bounds(0, bound.most - bound.least) for bound in BOUNDS[::2]]
     for prefixes in (None, [DRAW.choice(STARTS) for _ in texts]):
         found = theirs.search(texts, bounds, search, prefixes)
         for source, bound, hypotheses in zip(texts, bounds, found, strict=True):
@@ -236,7 +239,7 @@ def test_scores_are_log_probabilities_over_our_penalty(width: int, penalty: Pena
         assert sum(map(len, found)) > 0.4 * width * len(texts)
 
 
-@pytest.mark.parametrize("penalty", [(0.6, "gnmt"), (1.0, "length"), (0.0, "gnmt")])
+@pytest.mark.parametrize("penalty", [(0.6, "gnmt"), (1.0, "length")])
 def test_a_beam_finds_what_ours_finds(penalty: Penalty, tmp_path: Path) -> None:
     model, search = learned(), SearchConfig(4, *penalty)
     bounds = [Bounds(0, 40)] * len(SOURCES)
@@ -256,16 +259,16 @@ def test_it_looks_on_when_enough_are_found(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_what_may_not_be_said_shares_out_its_probability(tmp_path: Path) -> None:
-    model, bounds = tempted(10.0), [Bounds(0, 20)] * len(SOURCES)
-    ours = greedy_search(model, padded(SOURCES), bounds, GREEDY)
-    found = exported(model, tmp_path).search(SOURCES, bounds, GREEDY)
+    model, bounds = tempted(10.0), [Bounds(0, 20)] * 40
+    ours = greedy_search(model, padded(SOURCES[:40]), bounds, GREEDY)
+    found = exported(model, tmp_path).search(SOURCES[:40], bounds, GREEDY)
     assert best(found) == [one.ids for one in ours]
     assert all(a.score < b.score for a, (b,) in zip(ours, found, strict=True) if len(b.ids) < 19)
 
 
 def test_given_translations_are_as_likely_and_steps_are_refused(tmp_path: Path) -> None:
     model = translating()
-    theirs, targets = exported(model, tmp_path), [[], *tokenizers().tgt.encode(TEXT.tgt)[1:-1], [UNK_ID]]
+    theirs, targets = exported(model, tmp_path), [[], *tokenizers().tgt.encode(TEXT.tgt[::2])[1:-1], [UNK_ID]]
     for ours, row in zip(token_log_probs(model, SOURCES, targets), theirs.log_probs(SOURCES, targets), strict=True):
         assert row == pytest.approx(ours, abs=1e-3)
     (found,) = theirs.search(SOURCES[:1], [Bounds(0, 1)], SearchConfig(2))
@@ -274,19 +277,10 @@ def test_given_translations_are_as_likely_and_steps_are_refused(tmp_path: Path) 
         theirs.step(None, None)
 
 
-def test_what_cannot_be_loaded_is_named(tmp_path: Path) -> None:
-    to_ctranslate2(translating(), tokenizers(), tmp_path)
-    with pytest.raises(ValueError, match="float16"):
-        CTranslate2Model(tmp_path, tokenizers(), CPU, "fp16")
-    (tmp_path / "model.bin").write_bytes(b"no model")
-    with pytest.raises(ValueError, match=r"CTranslate2 cannot load .* \(.*\): export the run again"):
-        CTranslate2Model(tmp_path, tokenizers(), CPU)
-
-
 # ---- whole texts
 
 
-TEXTS = ["", "".join(TEXT.src[:8]), "寺", "😀", "  ", "京都に古い寺" * 20, *TEXT.src]
+TEXTS = ["", "".join(TEXT.src[:8]), "寺", "😀", "  ", "京都に古い寺" * 20, *TEXT.src[::3]]
 
 
 @pytest.fixture(scope="module")
@@ -328,21 +322,22 @@ def test_texts_are_cut_prefixed_and_scored_as_ours(folders: tuple[Path, Path], m
     assert max(len(one.candidates[0].tokens) for one in shortest) == 3
     search = SearchConfig(beam_size=6)
     by_score, by_risk = (load_exported(folders[1], CPU, search, None, risk) for risk in (False, True))
-    assert [t.text for t in by_risk.translate(TEXT.src)] != [t.text for t in by_score.translate(TEXT.src)]
+    assert [t.text for t in by_risk.translate(TEXTS)] != [t.text for t in by_score.translate(TEXTS)]
 
 
-MINE = TranslatorSettings("京都-20260101-120000", "ja", "en", 30, 48, SearchConfig(3, 1.5, "length", max_ratio=9.0))
-
-
-def test_settings_are_read_as_they_were_written(tmp_path: Path) -> None:
+def test_settings_are_read_as_they_were_written(folders: tuple[Path, Path], tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"is not an exported translator: `python export\.py"):
         TranslatorSettings.load(tmp_path)
-    MINE.save(tmp_path)
-    assert TranslatorSettings.load(tmp_path) == MINE
-    found = json.loads((tmp_path / SETTINGS).read_text(encoding="utf-8"))
-    found["search"]["coverage_penalty"] = 0.2  # a setting that was removed since
-    (tmp_path / SETTINGS).write_text(json.dumps(found), encoding="utf-8")
-    assert TranslatorSettings.load(tmp_path) == MINE
+    found = json.loads((folders[1] / EXPORTED).read_text(encoding="utf-8"))
+    search = {"beam_size": 3, "length_penalty": 1.5, "normalization": "length", "max_ratio": 1e-5}
+    removed = {"coverage_penalty": 0.2}  # since this was written
+    found |= {"name": "京都-20260101-120000", "search": search | removed}
+    (tmp_path / EXPORTED).write_text(json.dumps(found), encoding="utf-8")
+    settings = TranslatorSettings.load(tmp_path)
+    assert (settings.name, settings.search) == ("京都-20260101-120000", SearchConfig(3, 1.5, "length", max_ratio=1e-5))
+    own = load_run(folders[0], CPU)
+    assert (settings.src_lang, settings.tgt_lang, settings.longest) == ("ja", "en", MODEL.max_length)
+    assert settings.window == own.window
     for change in (
         {"search": {"beam_size": 0}},
         {"search": {"beams": 2}},
@@ -350,8 +345,8 @@ def test_settings_are_read_as_they_were_written(tmp_path: Path) -> None:
         {"more": 1},
         {"window": ""},
     ):
-        (tmp_path / SETTINGS).write_text(json.dumps(found | change), encoding="utf-8")
-        with pytest.raises(ValueError, match=f"{SETTINGS} cannot be read .*: export the run again"):
+        (tmp_path / EXPORTED).write_text(json.dumps(found | change), encoding="utf-8")
+        with pytest.raises(ValueError, match=f"{EXPORTED}, line .*{next(iter(change))}"):
             TranslatorSettings.load(tmp_path)
 
 
@@ -443,22 +438,8 @@ def test_files_that_do_not_fit_or_are_damaged_are_named(tmp_path: Path) -> None:
 # ---- BERT from Hugging Face
 
 
-VOCABULARY = [
-    "[PAD]",
-    "[UNK]",
-    "[CLS]",
-    "[SEP]",
-    "[MASK]",
-    "old",
-    "capital",
-    "cap",
-    "##ital",
-    "京",
-    "都",
-    "Old",
-    "é",
-    "e",
-]
+VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "old", "capital", "cap", "##ital", "京", "都"]
+VOCABULARY += ["Old", "é", "e"]
 VOCABULARY += [f"##{letter}" for letter in "abcdefghi"]
 
 
@@ -528,25 +509,6 @@ def test_a_bert_says_the_same(
     assert all(parameter.isfinite().all() for parameter in model.parameters())
 
 
-@pytest.mark.parametrize(
-    ("theirs", "ours"),
-    [
-        ({"hidden_act": "relu", "layer_norm_eps": 1e-5}, {"activation": "relu", "norm_eps": 1e-5}),
-        ({"hidden_act": "silu", "type_vocab_size": 3}, {"activation": "swish", "n_segments": 3}),
-        ({"num_attention_heads": 4, "num_hidden_layers": 3}, {"n_heads": 4, "n_layers": 3}),
-        ({"hidden_size": 8, "intermediate_size": 12}, {"d_model": 8, "d_ff": 12}),
-        (
-            {"hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0.3, "max_position_embeddings": 20},
-            {"dropout": 0.0, "attention_dropout": 0.3, "max_length": 20},
-        ),
-    ],
-)
-def test_the_settings_are_those_of_its_config(tmp_path: Path, theirs: dict[str, Any], ours: dict[str, Any]) -> None:
-    folder = write(tmp_path, hugging_face.lively(transformers.BertModel, hugging_face.config(**theirs)))
-    expected = {"d_model": 16, "n_heads": 2, "d_ff": 24, "n_layers": 2, "max_length": 12} | ours
-    assert load_hugging_face_bert(folder).model.config == BertConfig(**expected)
-
-
 def test_names_of_old_and_doubled_tensors_are_known(bert: Path) -> None:
     expected = load_hugging_face_bert(bert).model.state_dict()
     tensors = load_file(bert / WEIGHTS)
@@ -570,114 +532,95 @@ def test_names_of_old_and_doubled_tensors_are_known(bert: Path) -> None:
     assert classifier.pooler.dense.weight.equal(tensors["bert.pooler.dense.weight"])
 
 
-def test_half_precision_becomes_single_and_padding_stands_where_it_stands(tmp_path: Path) -> None:
+def test_settings_words_and_precision_are_those_of_its_files(tmp_path: Path) -> None:
     pieces = [*VOCABULARY[1:5], VOCABULARY[0], *VOCABULARY[5:]]
-    folder = write(tmp_path, hugging_face.lively(transformers.BertModel, hugging_face.config(pad_token_id=4)), pieces)
+    theirs = hugging_face.config(hidden_act="silu", layer_norm_eps=1e-5, hidden_dropout_prob=0, pad_token_id=4)
+    folder = write(tmp_path, hugging_face.lively(transformers.BertModel, theirs), pieces)
     halves = {name: tensor.half() for name, tensor in load_file(folder / WEIGHTS).items()}
     loaded = load_hugging_face_bert(rewrite(folder, dict(halves)))
-    word = loaded.model.bert.embedding.weight
-    assert word.dtype == torch.float32
-    assert word.equal(halves["embeddings.word_embeddings.weight"].float())
+    sizes = {"d_model": 16, "n_heads": 2, "d_ff": 24, "n_layers": 2, "max_length": 12}
+    assert loaded.model.config == BertConfig(**sizes, activation="swish", norm_eps=1e-5, dropout=0.0)
+    assert loaded.model.bert.embedding.weight.equal(halves["embeddings.word_embeddings.weight"].float())
     assert loaded.tokenizer.pad_id == loaded.model.bert.pad_id == 4
-
-
-@pytest.mark.parametrize(
-    ("settings", "lowercase", "expected"),
-    [
+    for settings, lowercase, expected in (
         ({}, None, "old e"),
-        ({"do_lower_case": True}, None, "old e"),
         ({"do_lower_case": False}, None, "Old é"),
-        ({"do_lower_case": True}, False, "Old é"),
         ({"do_lower_case": False}, True, "old e"),
-        ({"do_lower_case": False, "strip_accents": None, "tokenizer_class": "BertTokenizerFast"}, None, "Old é"),
-        ({"strip_accents": False}, None, "old é"),
-    ],
-)
-def test_case_is_what_the_tokenizers_settings_say(
-    bert: Path, settings: dict[str, Any], lowercase: bool | None, expected: str
-) -> None:
-    if settings:
-        reconfigure(bert, "tokenizer_config.json", **settings)
-    tokenizer = load_hugging_face_bert(bert, lowercase).tokenizer
-    assert tokenizer.decode(tokenizer.encode(["Old é"])) == [expected]
+        ({"do_lower_case": True, "strip_accents": False}, None, "old é"),
+    ):
+        reconfigure(folder, "tokenizer_config.json", **settings)
+        tokenizer = load_hugging_face_bert(folder, lowercase).tokenizer
+        assert tokenizer.decode(tokenizer.encode(["Old é"])) == [expected]
 
 
-def test_settings_that_hugging_faces_tokenizer_saves_itself_are_read(bert: Path) -> None:
-    theirs = transformers.BertTokenizer({piece: i for i, piece in enumerate(VOCABULARY)}, do_lower_case=False)
-    theirs.save_pretrained(bert)
-    tokenizer = load_hugging_face_bert(bert).tokenizer
-    assert tokenizer.encode(["Old é old"]) == [theirs("Old é old", add_special_tokens=False)["input_ids"]]
+QUERY = "bert.encoder.layer.1.attention.self.query.weight"
 
 
-_QUERY = "bert.encoder.layer.1.attention.self.query.weight"
-_VALUE = "bert.encoder.layer.0.attention.self.value.weight"
-
-
-@pytest.mark.parametrize(
-    ("file", "changes", "message"),
-    [
+def test_another_model_and_damaged_files_are_refused(bert: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = {file.name: file.read_bytes() for file in bert.iterdir()}
+    for file, changes, message in (
         (CONFIG, {"model_type": "roberta"}, "model_type=roberta: only bert"),
-        (CONFIG, {"hidden_act": "gelu_new"}, "hidden_act=gelu_new: only gelu, relu"),
-        (CONFIG, {"position_embedding_type": "relative_key"}, "position_embedding_type=relative_key: only absolute"),
-        (CONFIG, {"is_decoder": True}, "is_decoder=True"),
         (CONFIG, {"hidden_size": "16"}, "hidden_size=16: it must be a number"),
-        (CONFIG, {"num_attention_heads": 0}, "n_heads=0: give at least 1"),
         (CONFIG, {"num_attention_heads": 3}, "d_model=16 does not split into n_heads=3"),
         (CONFIG, {"num_hidden_layers": 1}, r"encoder.layer.1.attention.* is not a weight of this model \(16"),
-        (CONFIG, {"num_hidden_layers": 3}, "encoder.layer.2.attention.self.query.weight is missing"),
         (CONFIG, {"intermediate_size": 20}, r"intermediate.dense.weight has shape \(24, 16\), but \(20, 16\)"),
-        (CONFIG, {"max_position_embeddings": 14}, r"position_embeddings.weight has shape \(12, 16\)"),
-        ("tokenizer_config.json", {"tokenizer_class": "BertJapaneseTokenizer"}, "class=BertJapaneseTokenizer"),
-        ("tokenizer_config.json", {"do_basic_tokenize": False}, "do_basic_tokenize=False: only True"),
-        (WEIGHTS, {"bert.a": torch.ones(1), "bert.b": torch.ones(1)}, r"a is not a weight of this model \(2 "),
-        (WEIGHTS, {"classifier.weight": torch.ones(2, 16)}, "classifier.weight is not a weight"),
-        (WEIGHTS, {_QUERY: None}, "encoder.layer.1.attention.self.query.weight is missing"),
-        (WEIGHTS, {"cls.predictions.bias": None}, "cls.predictions.decoder.bias is missing"),
-        (WEIGHTS, {_VALUE: torch.ones(16, 8)}, r"self.value.weight has shape \(16, 8\), but \(16, 16\) is"),
-        (WEIGHTS, {_VALUE: torch.ones(())}, r"self.value.weight has shape \(\), but \(16, 16\)"),
-        (WEIGHTS, {"cls.predictions.decoder.weight": torch.ones(VOCAB, 16)}, "is not the word embedding"),
-    ],
-)
-def test_another_model_is_refused(bert: Path, file: str, changes: dict[str, Any], message: str) -> None:
-    if file == WEIGHTS:
-        rewrite(bert, changes)
-    else:
-        reconfigure(bert, file, **changes)
-    with pytest.raises(ValueError, match=message) as refused:
-        load_hugging_face_bert(bert)
-    assert "\n" not in str(refused.value)
-
-
-def test_missing_and_damaged_files_are_named(bert: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, content, message in (
-        (WEIGHTS, (bert / WEIGHTS).read_bytes()[:-100], "cannot be read"),
-        ("vocab.txt", b"\xff\n", "is not UTF-8"),
-        (
-            "vocab.txt",
-            "".join(f"{piece}\n" for piece in VOCABULARY[:-1]).encode(),
-            "has 22 pieces but the embedding 23",
-        ),
-        ("vocab.txt", b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n", r"\[MASK\] is not among the 4 pieces"),
-        (CONFIG, b"{", CONFIG),
         (CONFIG, b"[]", CONFIG),
         (CONFIG, None, f"has no {CONFIG}: a BERT is read from"),
+        ("tokenizer_config.json", {"tokenizer_class": "BertJapaneseTokenizer"}, "class=BertJapaneseTokenizer"),
+        ("vocab.txt", b"\xff\n", "is not UTF-8"),
+        ("vocab.txt", b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n", r"\[MASK\] is not among the 4 pieces"),
+        ("vocab.txt", "\n".join(VOCABULARY[:-1]).encode(), r"shape \(23, 16\), but \(22, 16\)"),
+        (WEIGHTS, whole[WEIGHTS][:-100], "cannot be read"),
+        (WEIGHTS, {"classifier.weight": torch.ones(2, 16)}, "classifier.weight is not a weight"),
+        (WEIGHTS, {QUERY: None}, "encoder.layer.1.attention.self.query.weight is missing"),
+        (WEIGHTS, {QUERY: torch.ones(())}, r"self.query.weight has shape \(\), but \(16, 16\)"),
+        (WEIGHTS, {"cls.predictions.decoder.weight": torch.ones(VOCAB, 16)}, "is not the word embedding"),
     ):
-        whole = (bert / name).read_bytes()
-        if content is None:
-            (bert / name).unlink()
+        if changes is None:
+            (bert / file).unlink()
+        elif isinstance(changes, bytes):
+            (bert / file).write_bytes(changes)
+        elif file == WEIGHTS:
+            rewrite(bert, changes)
         else:
-            (bert / name).write_bytes(content)
-        with pytest.raises(ValueError, match=message):
+            reconfigure(bert, file, **changes)
+        with pytest.raises(ValueError, match=message) as refused:
             load_hugging_face_bert(bert)
-        (bert / name).write_bytes(whole)
+        assert "\n" not in str(refused.value)
+        (bert / "tokenizer_config.json").unlink(missing_ok=True)
+        for name, content in whole.items():
+            (bert / name).write_bytes(content)
     monkeypatch.setitem(sys.modules, "tokenizers", None)  # its import fails
     with pytest.raises(ValueError, match="`poetry install --with hugging_face`"):
         load_hugging_face_bert(bert)
 
 
 # not in the usual order, and with pieces that begin like each other
-WORD_PIECES = ["the", "[MASK]", "un", "##aff", "##able", "##affable", "[PAD]", "una", "a", "##a", "ab", "##ab", "##abc"]
-WORD_PIECES += ["c", "[UNK]", "[SEP]", "[CLS]", "京", "都", "と", "##う", "é", "##e"]
+WORD_PIECES = [
+    "the",
+    "[MASK]",
+    "un",
+    "##aff",
+    "##able",
+    "##affable",
+    "[PAD]",
+    "una",
+    "a",
+    "##a",
+    "ab",
+    "##ab",
+    "##abc",
+    "c",
+    "[UNK]",
+    "[SEP]",
+    "[CLS]",
+    "京",
+    "都",
+    "と",
+    "##う",
+    "é",
+    "##e",
+]
 WORD_PIECES += [*".,!$", "\u2028", "\x85", "a b", "", "##", "ab"]
 
 
@@ -736,8 +679,7 @@ def test_an_exported_run_translates_as_the_run_does(command: Command, tmp_path: 
 def test_what_is_shown_of_a_translation_is_the_same(command: Command, folders: tuple[Path, Path]) -> None:
     text = TEXT.src[0]
     for words in (
-        (text, "--beam", "1", "--prefix", "There"),
-        (text, "--beam", "1", "--min_length", "20", "--no_repeat_ngram", "3"),
+        (text, "--beam", "1", "--prefix", "There", "--min_length", "20", "--no_repeat_ngram", "3"),
         (text, "--beam", "1", "--format", "jsonl", "--log_probs"),
         (text, "--score", TEXT.tgt[0], "--format", "jsonl"),
     ):
@@ -752,10 +694,6 @@ def test_what_is_shown_of_a_translation_is_the_same(command: Command, folders: t
         for key, value in a.items():
             close = key in ("log_probs", "log_prob", "perplexity")
             assert key == "score" or b[key] == (pytest.approx(value, abs=2e-3, rel=1e-3) if close else value)
-    best = command("translate.py", text, "--n_best", "4", *ENGINE, folders[1]).out.splitlines()
-    scores = [float(line.split("\t")[1]) for line in best]
-    assert len(scores) == 4
-    assert scores == sorted(scores, reverse=True)
 
 
 def words(lowercase: bool) -> TokenizerPair:
@@ -766,16 +704,15 @@ def words(lowercase: bool) -> TokenizerPair:
 @pytest.mark.parametrize(
     ("pair", "text", "expected"),
     [
-        (tokenizers, TEXT.src[7], "beam_size=2, length_penalty=0.6"),
+        (tokenizers, TEXT.src[7], '{"beam_size": 2, "length_penalty": 0.6}'),
         (lambda: words(True), TEXT.tgt[5], ".lower()"),
-        (lambda: words(False), TEXT.tgt[5], '"a sentence , its words apart".split()'),
         (
             lambda: train_tokenizers(TokenizerConfig(vocab_size=90, tag=True), TEXT.src, TEXT.tgt, ("ja", "en")),
             TEXT.src[5],
             '["<2en>"] + ',
         ),
     ],
-    ids=["pieces", "lower", "words", "tag"],
+    ids=["pieces", "lower", "tag"],
 )
 def test_the_folder_says_how_it_is_used_elsewhere(
     pair: Callable[[], TokenizerPair],
@@ -793,7 +730,7 @@ def test_the_folder_says_how_it_is_used_elsewhere(
     card = (output / "README.md").read_text(encoding="utf-8")
     (snippet,) = re.findall(r"^```python\n(.*?)^```$", card, re.S | re.M)
     assert expected in snippet
-    assert len(snippet.strip().splitlines()) <= 8
+    assert len(snippet.strip().splitlines()) <= 10
     about_it, n = re.subn(r'"a sentence.*?"', repr(text), snippet)
     assert n == 1
     with contextlib.chdir(output):
@@ -803,17 +740,23 @@ def test_the_folder_says_how_it_is_used_elsewhere(
     assert command("translate.py", text, *ENGINE, output, *AS_CTRANSLATE2).out == alone
 
 
-def test_smaller_weights_are_made_and_their_size_is_told(
+def test_smaller_weights_translate_and_their_size_is_told(
     command: Command, folders: tuple[Path, Path], tmp_path: Path
 ) -> None:
     output, folder = tmp_path / "x", folders[0]
     made = command("export.py", folder.name, "--to", "ctranslate2", "--output", output, "--quantization", "int8")
-    sizes = [f"{path.stat().st_size / 1e6:.1f} MB" for path in (output / "model.bin", folder / WEIGHTS)]
-    assert all(size in made.out for size in sizes)
-    assert f"--engine ctranslate2 --run {output}\n" in made.out
+    assert all(f"{(at).stat().st_size / 1e6:.1f} MB" in made.out for at in (output / "model.bin", folder / WEIGHTS))
     assert "weights: int8." in (output / "README.md").read_text(encoding="utf-8")
     found = command("translate.py", *TEXT.src[:3], *ENGINE, output)
     assert (found.status, found.out.count("\n")) == (0, 3)
+    for options, message in (
+        ("--run a --run b", "2 runs at once: an ensemble needs --engine miyako"),
+        (f"--run {output} --precision fp16", "precision=fp16: "),
+        (f"--run {output} --engine miyako", "was exported for CTranslate2: add --engine ctranslate2"),
+        ("", "`python export.py "),
+    ):
+        words = ("translate.py", "寺", "--engine", "ctranslate2", *options.split())
+        assert message in command(*words).complaint
 
 
 def test_a_network_of_any_task_becomes_safetensors(
@@ -853,37 +796,16 @@ def test_what_cannot_be_exported_says_why_and_leaves_nothing(
 
     assert "is of task language, but only translators can be exported" in complaint(language, *to)
     assert "no activation mish" in complaint(mish, *to)
-    assert "quantization=int4: CTranslate2 supports int8, " in complaint(*to, "--quantization", "int4")
+    assert "quantization=int4" in complaint(*to, "--quantization", "int4")
     assert "add --to ctranslate2" in complaint("--to", "safetensors", *output, "--quantization", "int8")
-    assert f"did you mean {folders[0].name}?" in complaint(folders[0].name[:-1], *to)
-    assert "onnx" in complaint("--to", "onnx", *output)
-    assert "to" in complaint(*output)
     for target in ("ctranslate2", "safetensors"):
         assert f"--output {tmp_path} already exists" in complaint("--to", target, "--output", tmp_path)
         with monkeypatch.context() as full:
             full.setattr(TokenizerPair, "save", lambda *_: cast(Any, Path()).joinpath("\0").touch())
             assert complaint(folders[0], "--to", target, *output)
     monkeypatch.setitem(sys.modules, "ctranslate2", None)  # its import fails
+    monkeypatch.delitem(sys.modules, "utils.export.ctranslate2")
+    monkeypatch.delattr("utils.export.ctranslate2")
     assert "`poetry install --with export`" in complaint(*to)
     assert "ctranslate2 cannot be loaded (" in command("translate.py", "寺", "--engine", "ctranslate2").complaint
     assert set(tmp_path.iterdir()) == {language, mish}
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ("--sample", "--engine ctranslate2 and --sample at once: it needs --engine miyako"),
-        ("--alternatives 2", "--engine ctranslate2 and --alternatives 2 at once"),
-        ("--alignment --format jsonl", "--engine ctranslate2 and --alignment at once"),
-        ("--run a --run b", "--engine ctranslate2 and 2 runs at once: an ensemble needs --engine miyako"),
-        ("--temperature 0.5", "--temperature 0.5 and a search at once: add --sample"),
-        ("--run EXPORTED --precision fp16", "precision=fp16: "),
-        ("--run EXPORTED --engine miyako", "was exported for CTranslate2: add --engine ctranslate2"),
-        ("", "`python export.py "),
-    ],
-)
-def test_what_the_engine_cannot_do_is_refused(
-    command: Command, folders: tuple[Path, Path], options: str, message: str
-) -> None:
-    given = [str(folders[1]) if word == "EXPORTED" else word for word in options.split()]
-    assert message in command("translate.py", "寺", "--engine", "ctranslate2", *given).complaint

@@ -20,7 +20,7 @@ from layers.positional_encoding import LearnedPositionalEncoding, SinusoidalPosi
 from layers.residual import Residual
 from layers.scaled_dot_product_attention import attention_kernel
 from layers.token_embedding import TokenEmbedding
-from tests.oracle import block_state
+from tests.tiny import block_state
 
 
 @pytest.mark.parametrize("d_model", [1, 7, 16])

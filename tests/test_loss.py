@@ -16,28 +16,21 @@ from models.transformer import Transformer
 from tests.test_resume import BERT, documents
 from tests.test_resume import VOCAB as BERT_VOCAB
 from tests.tiny import MODEL, lively, tokenizers
-from utils.dataset.batch import Batch, padded
-from utils.dataset.masked import MaskedBatch, MaskedSampler
+from utils.dataset.batch import Batch, BucketSampler, padded
+from utils.dataset.masked import MaskedBatch, MaskedText, masked_examples
 from utils.training import loss as module
 from utils.training.loss import (
     MaskedLanguageObjective,
-    RDropObjective,
     TranslationObjective,
-    build_objective,
     projected_cross_entropy,
-    projected_r_drop,
 )
 
 VOCAB = 13
-
-
 PAIRS: list[tuple[list[int], list[int]]] = [
     ([4, 5, 6, 7], [8, 9]),
     ([10], [4, 5, 6, 7, 8, 11]),
     ([7, 7, 12], [9, 12, 4]),
 ]
-
-
 N_TOKENS = sum(len(tgt) + 1 for _, tgt in PAIRS)  # </s> is learned too
 
 
@@ -61,19 +54,13 @@ def by_hand(net: Transformer, smoothing: float) -> float:
     return nats
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.37, 1.0])
-def test_it_is_the_cross_entropy_with_smoothed_labels(smoothing: float) -> None:
-    net = network().train()  # without dropout
-    nats, tokens, _ = TranslationObjective(smoothing)(net, batch(PAIRS))
-    assert nats.item() == pytest.approx(by_hand(net, smoothing), rel=1e-5)
-    assert tokens.item() == N_TOKENS
-
-
-def test_a_network_in_eval_mode_has_a_plain_loss() -> None:
-    net = network()
-    nats, _, _ = TranslationObjective(0.3)(net, batch(PAIRS))
-    assert nats.item() == pytest.approx(by_hand(net, 0.0), rel=1e-5)
-    assert nats.item() != pytest.approx(by_hand(net, 0.3), rel=1e-3)
+@pytest.mark.parametrize("smoothing", [0.0, 0.37, 1.0])
+def test_it_is_the_cross_entropy_with_labels_smoothed_in_training_alone(smoothing: float) -> None:
+    for training, kept in ((True, smoothing), (False, 0.0)):
+        net = network().train(training)  # without dropout
+        nats, tokens, _ = TranslationObjective(smoothing)(net, batch(PAIRS))
+        assert nats.item() == pytest.approx(by_hand(net, kept), rel=1e-5)
+        assert tokens.item() == N_TOKENS
 
 
 def test_padding_changes_neither_loss_nor_count_nor_gradient() -> None:
@@ -92,22 +79,10 @@ def test_padding_changes_neither_loss_nor_count_nor_gradient() -> None:
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("cut", [[1, 1, 1], [2, 1], [1, 2]])
-def test_sums_over_any_batching_are_the_same(cut: list[int]) -> None:
-    net, objective = network(), TranslationObjective()
-    whole = objective(net, batch(PAIRS))
-    rest, parts = PAIRS, []
-    for size in cut:
-        parts.append(objective(net, batch(rest[:size])))
-        rest = rest[size:]
-    assert sum(loss.nats.item() for loss in parts) == pytest.approx(whole[0].item(), rel=1e-6)
-    assert sum(int(loss.tokens) for loss in parts) == int(whole[1])
-
-
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_r_drop_without_dropout_is_the_plain_objective(smoothing: float) -> None:
     outcomes = []
-    for objective in (TranslationObjective(smoothing), RDropObjective(smoothing, alpha=5.0)):
+    for objective in (TranslationObjective(smoothing), TranslationObjective(smoothing, r_drop=5.0)):
         net = network().train()
         nats, tokens, _ = objective(net, batch(PAIRS))
         nats.backward()
@@ -123,7 +98,7 @@ def passes(net: Transformer) -> Iterator[Tensor]:
     yield from net(src, tgt[:, :-1]).unflatten(0, (2, -1))
 
 
-@pytest.mark.parametrize("alpha", [0.0, 1.0, 5.0])
+@pytest.mark.parametrize("alpha", [1.0, 5.0])
 def test_r_drop_is_half_of_the_papers_loss(alpha: float) -> None:
     """Liang et al. 2021, eq. 1 to 4, pair by pair and position by position, with what dropout left in each pass."""
     net = lively(replace(MODEL, dropout=0.3), VOCAB, VOCAB).train()
@@ -136,7 +111,7 @@ def test_r_drop_is_half_of_the_papers_loss(alpha: float) -> None:
             divergence = ((p * (p / q).log()).sum() + (q * (q / p).log()).sum()) / 2
             expected += float(likelihood + alpha * divergence) / 2
     torch.manual_seed(3)
-    nats, tokens, _ = RDropObjective(0.0, alpha)(net, batch(PAIRS))
+    nats, tokens, _ = TranslationObjective(0.0, alpha)(net, batch(PAIRS))
     assert nats.item() == pytest.approx(expected, rel=1e-5)
     assert tokens.item() == N_TOKENS
 
@@ -144,25 +119,9 @@ def test_r_drop_is_half_of_the_papers_loss(alpha: float) -> None:
 def test_r_drop_in_eval_mode_is_plain() -> None:
     net, calls = network(), []
     net.src_embedding.register_forward_pre_hook(lambda _, inputs: calls.append(len(inputs[0])))
-    nats, tokens, _ = RDropObjective(0.3, alpha=5.0)(net, batch(PAIRS))
+    nats, _, _ = TranslationObjective(0.3, r_drop=5.0)(net, batch(PAIRS))
     assert calls == [len(PAIRS)]  # a single pass
     assert nats.item() == pytest.approx(by_hand(net, 0.0), rel=1e-5)
-    assert tokens.item() == N_TOKENS
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ((-0.1, 0.0), "label_smoothing=-0.1"),
-        ((1.0, 0.0), "label_smoothing=1.0"),
-        ((0.1, -1.0), "r_drop=-1.0"),
-        ((0.1, math.nan), "r_drop=nan"),
-        ((0.1, math.inf), "r_drop=inf"),
-    ],
-)
-def test_settings_that_make_no_objective_are_refused(settings: tuple[float, float], message: str) -> None:
-    with pytest.raises(ValueError, match=f"^{message}: give"):
-        build_objective(*settings)
 
 
 # the projection in slices
@@ -194,9 +153,7 @@ def whole(kind: str, inputs: list[Tensor], target: Tensor, smoothing: float, alp
 def sliced(kind: str, inputs: list[Tensor], target: Tensor, smoothing: float, alpha: float) -> Tensor:
     hidden, weight, *bias = inputs
     last = bias[0] if bias else None
-    if kind == "plain":
-        return projected_cross_entropy(hidden, weight, last, target, smoothing)
-    return projected_r_drop(hidden, weight, last, target, smoothing, alpha)
+    return projected_cross_entropy(hidden if kind == "r_drop" else hidden[None], weight, last, target, smoothing, alpha)
 
 
 KINDS = pytest.mark.parametrize("kind", ["plain", "r_drop"])
@@ -205,7 +162,7 @@ KINDS = pytest.mark.parametrize("kind", ["plain", "r_drop"])
 # a position at a time; three and a rest, in pieces of two and one; all at once
 @pytest.mark.parametrize(("in_slice", "in_piece"), [(1, 1), (66, 44), (2**23, 2**23)])
 @pytest.mark.parametrize("with_bias", [False, True])
-@pytest.mark.parametrize(("smoothing", "alpha"), [(0.0, 1.0), (0.1, 5.0), (0.6, 0.0), (1.0, 0.3)])
+@pytest.mark.parametrize(("smoothing", "alpha"), [(0.1, 5.0), (1.0, 0.0)])
 @KINDS
 def test_value_and_gradients_are_those_of_the_whole(
     kind: str,
@@ -239,7 +196,7 @@ def test_bf16_keeps_the_sums_in_single_precision(kind: str) -> None:
 
 @KINDS
 def test_a_loss_without_gradients_makes_none(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "subtract_target", lambda *_: pytest.fail("a gradient was made"))
+    monkeypatch.setattr(Tensor, "scatter_add_", lambda *_: pytest.fail("a gradient was made"))
     inputs, target = example(kind)
     with torch.no_grad():
         nats = sliced(kind, inputs, target, 0.1, 5.0)
@@ -249,25 +206,22 @@ def test_a_loss_without_gradients_makes_none(kind: str, monkeypatch: pytest.Monk
 
 def test_a_certain_network_has_a_finite_loss() -> None:
     hidden, weight = torch.tensor([[1000.0, 0], [1000.0, 0]]), torch.eye(2) * 1000
-    nats = projected_cross_entropy(hidden, weight, None, torch.tensor([0, 1]), 0.0)
+    nats = projected_cross_entropy(hidden[None], weight, None, torch.tensor([0, 1]))
     assert nats.item() == pytest.approx(1e6)  # nothing for the first, the whole distance for the second
     passes = torch.tensor([[[1000.0, 0]], [[0, 1000.0]]], requires_grad=True)
-    nats = projected_r_drop(passes, torch.eye(2), None, torch.tensor([0]), 0.0, 2.0)
+    nats = projected_cross_entropy(passes, torch.eye(2), None, torch.tensor([0]), 0.0, 2.0)
     assert nats.item() == pytest.approx(1000 / 2 + 2 / 4 * 2 * 1000)
     (gradient,) = torch.autograd.grad(nats, passes)
     assert gradient.isfinite().all()
 
 
-@pytest.mark.parametrize("in_piece", [11, 2**18])
-def test_a_position_that_does_not_count_is_as_if_it_were_not_there(
-    in_piece: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(module._PIECE, "cpu", in_piece)
+def test_a_position_that_does_not_count_is_as_if_it_were_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(module._PIECE, "cpu", 44)
     inputs, target = example("plain")
     hidden, weight, bias = inputs
     counted = torch.arange(13) % 3 != 0
-    ours = projected_cross_entropy(hidden, weight, bias, target, 0.1, counted)
-    theirs = projected_cross_entropy(hidden[counted], weight, bias, target[counted], 0.1)
+    ours = projected_cross_entropy(hidden[None], weight, bias, target, 0.1, counted=counted)
+    theirs = projected_cross_entropy(hidden[None, counted], weight, bias, target[counted], 0.1)
     torch.testing.assert_close(ours, theirs)
     torch.testing.assert_close(torch.autograd.grad(ours, inputs), torch.autograd.grad(theirs, inputs))
 
@@ -281,11 +235,11 @@ def bert() -> BertForPreTraining:
 
 
 def masked(next_sentence: bool = True) -> MaskedBatch:
-    return MaskedSampler(documents(), tokenizers().src, MaskingConfig(next_sentence=next_sentence), 200).epoch(0)[0]
+    text = MaskedText(documents(), tokenizers().src, MaskingConfig(next_sentence=next_sentence))
+    return BucketSampler(text, 200, examples=masked_examples).epoch(0)[0]
 
 
-@pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("next_sentence", [True, False])
+@pytest.mark.parametrize(("training", "next_sentence"), [(True, True), (True, False), (False, True)])
 def test_it_is_the_cross_entropy_of_what_is_hidden_and_of_what_follows(training: bool, next_sentence: bool) -> None:
     net, one = bert().train(training), masked(next_sentence)
     tokens, follows = net(one.ids, one.segments)

@@ -56,20 +56,6 @@ def test_in_half_precision_it_is_the_product_under_autocast(
     torch.testing.assert_close(found, expected, atol=0.02, rtol=0.02)
 
 
-@layouts
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_learning_on_does_not_reach_it(blocked: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not blocked:
-        monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
-    linear, x = nn.Linear(24, 40), torch.randn(7, 24)
-    layer = PackedLinear(linear, dtype)
-    before = layer(x)
-    with torch.no_grad():
-        linear.weight.fill_(9)
-        linear.bias.fill_(9)
-    assert layer(x).equal(before)
-
-
 def test_it_has_nothing_to_learn_and_lets_no_gradient_through() -> None:
     layer = PackedLinear(nn.Linear(24, 40), torch.float32)
     assert list(layer.parameters()) == []
@@ -244,17 +230,3 @@ def test_scores_have_their_bias() -> None:
 
 def test_a_block_by_itself_is_packed_without_its_step() -> None:
     assert type(packed(lively_block(True, True, "relu"), torch.float32)) is DecoderBlock
-
-
-def test_its_weights_are_its_own() -> None:
-    original = lively_block(True, True, "relu")
-    twin = cast(DecoderBlock, packed(nn.Sequential(original), torch.float32)[0])
-    x = torch.randn(1, 1, D)
-    with torch.no_grad():
-        source = original.cross_attention.project(torch.randn(1, S, D))
-        past = original.self_attention.project(x[:, :0])
-        before, _ = twin.step(x, past, source)
-        for parameter in original.parameters():
-            parameter.mul_(2)
-        after, _ = twin.step(x, past, source)
-    assert torch.equal(before, after)

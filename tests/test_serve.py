@@ -23,23 +23,21 @@ import torch
 from fastapi import FastAPI
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.exceptions import HTTPException
-from tqdm import tqdm
 
 import serve
 from bench import serve as bench
 from bench.serve import Answer, Measurement
 from const.token import EOS
-from tests.outcome import Outcome, outcome
 from tests.served import Scribe, ask, eventually, line_translator, route, serving, translator
-from tests.tiny import MODEL, TEXT, lively, run, tokenizers
-from tests.utils.task.tiny_run import language_run
+from tests.tiny import MODEL, TEXT, Outcome, lively, outcome, run, tokenizers
+from tests.tiny_run import language_run
 from utils.config import TranslationConfig
 from utils.run import CONFIG, WEIGHTS, create_run, find_run, load_run
 from utils.serve import api, service
 from utils.serve.api import create_app, page
 from utils.serve.batcher import Batcher
 from utils.serve.service import Limits, Options, Route, Server, Service, address, bind
-from utils.text.language import detect, language_name
+from utils.text.language import detect
 from utils.text.tokenizer import TokenizerPair
 from utils.training.checkpoint import write_weights
 from utils.visualize.attention import cross_attention
@@ -108,19 +106,6 @@ def test_batches_are_made_in_one_other_thread(chunks: str, settings: dict[str, A
     assert [".".join(call) for call in copyist.calls] == calls.split()
     assert copyist.sizes == [len(texts) for texts, _ in copyist.calls]
     assert len(copyist.threads - {threading.get_ident()}) == len(copyist.threads) == 1
-
-
-def test_what_comes_a_little_later_is_waited_for() -> None:
-    copyist = Copyist()
-
-    async def question() -> None:
-        async with copyist.batcher(collect_s=0.5) as batcher:
-            early = batcher.enter(["a"], "x")
-            await asyncio.sleep(0.02)
-            await asyncio.gather(early, batcher.enter(["b"], "x"))
-
-    asyncio.run(question())
-    assert copyist.calls == [("ab", "x")]
 
 
 def test_a_failure_is_the_answer_to_who_caused_it_alone() -> None:
@@ -203,7 +188,7 @@ def test_the_end_finishes_what_is_there_and_takes_nothing_new() -> None:
 LINES = [TEXT.src[0], "", TEXT.src[77], "  ", TEXT.src[40]]
 
 
-@pytest.mark.parametrize(("beam", "n_best", "expected_beam"), [(None, 1, 2), (None, 4, 4), (1, 1, 1), (5, 2, 5)])
+@pytest.mark.parametrize(("beam", "n_best", "expected_beam"), [(None, 1, 2), (None, 4, 4), (5, 2, 5)])
 def test_lines_are_translated_as_the_translator_does(beam: int | None, n_best: int, expected_beam: int) -> None:
     own = line_translator()
     own.translate(LINES, Options(beam=3))  # earlier requests leave no trace
@@ -271,60 +256,27 @@ def test_a_run_is_chosen(text: str, source: str, target: str, name: str | None, 
     assert (found.name, detected and detected.language) == (expected, language)
 
 
-@pytest.mark.parametrize(
-    ("text", "source", "target", "name", "complaint"),
-    [
-        ("x", "ja", "fr", None, "no run translates ja→fr: choose from ja→en, en→ja, de→en"),
-        ("x", "fr", "auto", None, "no run translates fr→auto"),
-        ("駅は", "auto", "ja", None, "cannot be translated auto→ja: choose from ja→en, en→ja, de→en"),
-        ("x", "auto", "auto", "none", "no run 'none' is served: choose from one, other, back, german"),
-        ("x", "en", "ja", "one", "no run one translates en→ja"),
-    ],
-)
-def test_what_no_run_translates_is_refused(
-    text: str, source: str, target: str, name: str | None, complaint: str
-) -> None:
-    with pytest.raises(HTTPException) as caught:
-        SERVICE.choose(text, source, target, name)
-    assert caught.value.status_code == 400
-    assert complaint in caught.value.detail
+def test_what_no_run_translates_is_refused() -> None:
+    for asked, complaint in (
+        (("x", "ja", "fr", None), "ja→fr: choose from ja→en, en→ja, de→en"),
+        (("駅は", "auto", "ja", None), "auto→ja: choose from"),
+        (("x", "auto", "auto", "none"), "choose from one, other, back, german"),
+        (("x", "en", "ja", "one"), "no run one translates en→ja"),
+    ):
+        with pytest.raises(HTTPException, match=complaint):
+            SERVICE.choose(*asked)
 
 
-@pytest.mark.parametrize(
-    ("text", "languages", "expected"),
-    [
-        ("駅はどこですか。", "en ja", ("ja", 100.0)),
+def test_letters_tell_the_language() -> None:
+    for text, languages, expected in (
         ("京都", "en ja", ("ja", 100.0)),  # might be Chinese, which is not available
         ("京都", "ja zh", ("zh", 100.0)),
         ("Wo ist der Bahnhof?", "en de", ("en", 50.0)),  # letters cannot tell
-        ("寺はtemple", "en ja", ("en", 75.0)),
         ("寺は庭だzen", "en ja", ("ja", 57.1)),
-        ("トム・クルーズ", "en ja", ("ja", 100.0)),  # the dot is not a letter
         ("1603 – 1868", "de en", ("de", 0.0)),
-        ("我是学生。", "zh-CN en", ("zh-CN", 100.0)),
-        ("Where?", "zh_CN en-GB", ("en-GB", 100.0)),
-        ("", "ja", ("ja", 0.0)),
-        ("Where?", "ja zh", None),
         ("どこ", "en de", None),
-    ],
-)
-def test_letters_tell_the_language(text: str, languages: str, expected: tuple[str, float] | None) -> None:
-    assert detect(text, languages.split()) == expected
-    assert (language_name("ja"), language_name("tlh")) == ("Japanese", "tlh")
-
-
-@pytest.mark.parametrize(
-    ("limits", "complaint"),
-    [
-        *(({name: 0}, f"{name}=0 lets nothing through") for name in asdict(Limits()) if name != "collect_ms"),
-        ({"timeout_s": float("nan")}, "timeout_s=nan"),
-        ({"queue_texts": 9, "max_texts": 10}, "queue_texts=9 has no room for the max_texts=10"),
-    ],
-    ids=str,
-)
-def test_limits_that_let_nothing_through_are_refused(limits: dict[str, Any], complaint: str) -> None:
-    with pytest.raises(ValueError, match=complaint):
-        Limits(**limits)
+    ):
+        assert detect(text, languages.split()) == expected
 
 
 # ---- LibreTranslate's endpoint
@@ -374,17 +326,14 @@ def test_texts_lists_and_lines_keep_their_shape(scribe: Scribe) -> None:
         {"files": {"q": (None, "寺、川"), "source": (None, "ja"), "target": (None, "en")}},
         {"content": json.dumps({"q": "寺、川", **JA_EN}).encode()},  # of no declared type
         {"json": {"q": "寺、川", **JA_EN, "api_key": "x", "alternatives": "0"}},
+        {"data": {"q": ["ab", "cd"], **JA_EN}},
     ],
-    ids=["urlencoded", "curl", "multipart", "bare", "json"],
+    ids=["urlencoded", "curl", "multipart", "bare", "json", "twice"],
 )
 def test_json_and_forms_say_the_same(scribe: Scribe, how: dict[str, Any]) -> None:
     answer = post([scribe.route()], **how)
-    assert (answer.status_code, answer.json()) == (200, {"translatedText": "川、寺"})
-
-
-def test_a_field_given_twice_is_a_list(scribe: Scribe) -> None:
-    answer = post([scribe.route()], data={"q": ["ab", "cd"], **JA_EN})
-    assert answer.json() == {"translatedText": ["ba", "dc"]}
+    expected: Any = ["ba", "dc"] if "ab" in str(how) else "川、寺"
+    assert (answer.status_code, answer.json()) == (200, {"translatedText": expected})
 
 
 def test_the_language_is_found_text_by_text(scribe: Scribe) -> None:
@@ -416,22 +365,15 @@ SURROGATE = "".join(
     ("how", "complaint"),
     [
         ({"json": {**JA_EN}}, "q: Field required"),
-        ({"json": {"q": 7, **JA_EN}}, "q.str: "),
         ({"json": {"q": [1] * 5_000, **JA_EN}}, " more"),
         ({"json": {"q": "x", "source": "ja", "target": "fr"}}, "choose from ja→en"),
         ({"json": {"q": "x", **JA_EN, "format": "html"}}, "format: "),
         ({"json": {"q": "x", **JA_EN, "alternatives": 16}}, "alternatives: "),
-        ({"json": {"q": "x", **JA_EN, "alternatives": -1}}, "alternatives: "),
-        ({"json": ["x"]}, "object"),
         ({"content": b"q=x"}, "JSON"),
-        ({"content": b""}, "JSON"),
-        ({"content": b"\xff\xfe\xfa"}, "JSON"),
         ({"content": b"[" * 2000}, "JSON"),
         ({"content": b'{"q": "\\ud800", "source": "ja", "target": "en"}'}, "JSON"),
         ({"content": b"q=%ff", "headers": FORM}, "cannot be read"),
-        ({"content": b"q=\xff", "headers": FORM}, "cannot be read"),
         ({"content": "&".join(["q=x"] * 1001).encode(), "headers": FORM}, "cannot be read"),
-        ({"data": {"q": "x"}}, "source: Field required; target: Field required"),
         ({"files": {"q": ("name", b"x")}}, "files"),
         ({"content": b"x", "headers": {"content-type": "multipart/form-data"}}, ""),
         (
@@ -442,9 +384,11 @@ SURROGATE = "".join(
             "",
         ),
         ({"json": {"q": "x" * (LONGEST + 1), **JA_EN}}, "201 characters exceed the limit of 200"),
-        ({"json": {"q": ["x" * LONGEST, "y"], **JA_EN}}, "201 characters"),
-        ({"json": {"q": ["x"] * 9, **JA_EN}}, "9 lines exceed the limit of 8"),
         ({"json": {"q": "\n" * 8, **JA_EN}}, "9 lines"),
+        ({"path": "/api/translate", "json": {"text": "x", "beem": 3}}, "beem: "),
+        ({"path": "/api/translate", "json": {"text": "x", "beam": 17}}, "beam: "),
+        ({"path": "/api/translate", "json": {"text": "x", "beam": 2, "n_best": 3}}, "give beam=3"),
+        ({"path": "/api/translate", "json": {"text": "x" * (LONGEST + 1)}}, "201 characters"),
     ],
 )
 def test_a_mistake_is_answered_with_one_line(scribe: Scribe, how: dict[str, Any], complaint: str) -> None:
@@ -507,23 +451,6 @@ def test_the_page_chooses_run_and_beam(scribe: Scribe) -> None:
     assert (scribe.options, other.options) == ([Options(3, 2, False)], [Options(None, 1, False)])
 
 
-@pytest.mark.parametrize(
-    ("question", "complaint"),
-    [
-        ({"text": "x", "beem": 3}, "beem: "),
-        ({"text": "x", "beam": 0}, "beam: "),
-        ({"text": "x", "beam": 17}, "beam: "),
-        ({"text": "x", "n_best": 0}, "n_best: "),
-        ({"text": "x", "beam": 2, "n_best": 3}, "beam=2 is less than n_best=3: give beam=3"),
-        ({"text": "x", "run": "none"}, "no run 'none' is served: choose from scribe"),
-        ({"text": ["x"]}, "text: "),
-        ({"text": "x" * (LONGEST + 1)}, "201 characters"),
-    ],
-)
-def test_a_mistake_of_the_page_is_one_line(scribe: Scribe, question: dict[str, Any], complaint: str) -> None:
-    assert complaint in refused(post([scribe.route()], "/api/translate", json=question), 400)
-
-
 HTML = bytes(page().body).decode()
 (SCRIPT,) = re.findall(r"<script>(.*?)</script>", HTML, re.S)
 (STYLE,) = re.findall(r"<style>(.*?)</style>", HTML, re.S)
@@ -541,17 +468,6 @@ def test_the_page_asks_nobody_else_and_runs_nothing_else() -> None:
     assert policy["default-src"] == policy["base-uri"] == policy["frame-ancestors"] == "'none'"
     assert policy["connect-src"] == "'self'"
     assert "unsafe" not in str(policy)
-
-
-def test_every_word_and_element_that_the_script_names_is_there() -> None:
-    blocks = dict(re.findall(r"^  (en|ja): \{\n(.*?)^  \},$", SCRIPT, re.S | re.M))
-    known = {speech: set(re.findall(r"(?:^|, )\s*(\w+): (?=[\"`(s])", block, re.M)) for speech, block in blocks.items()}
-    used = set(re.findall(r"words\(\)\.(\w+)", SCRIPT)) | set(re.findall(r"data-(?:word|label)=\"(\w+)\"", HTML))
-    assert len(used) > 20
-    assert known["en"] == known["ja"] == used
-    there = re.findall(r"\bid=\"([\w-]+)\"", HTML)
-    assert set(re.findall(r"\$\(\"([\w-]+)\"\)", SCRIPT)) <= set(there)
-    assert len(there) == len(set(there))
 
 
 # ---- together, and when it cannot
@@ -731,46 +647,34 @@ def half_a_request(url: str) -> socket.socket:
 
 
 def test_a_body_that_does_not_come_is_not_waited_for(scribe: Scribe, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api, "_READING_S", 0.2)
-    with serving([scribe.route()], LIMITS) as url, half_a_request(url) as client:
-        answer = b"".join(iter(lambda: client.recv(4096), b""))  # to the end: the connection is closed
+    with serving([scribe.route()], LIMITS) as url, httpx.Client(base_url=url, timeout=60) as client:
+        half_a_request(url).close()
+        assert eventually(lambda: 'status="499"} 1' in client.get("/metrics").text)
+        monkeypatch.setattr(api, "_READING_S", 0.2)
+        with half_a_request(url) as other:
+            answer = b"".join(iter(lambda: other.recv(4096), b""))  # to the end: the connection is closed
     head, _, body = answer.decode().partition("\r\n\r\n")
     assert head.startswith("HTTP/1.1 408 ")
     assert list(json.loads(body)) == ["error"]
     assert scribe.calls == []
 
 
-def test_who_hangs_up_while_asking_is_counted(scribe: Scribe) -> None:
-    with serving([scribe.route()], LIMITS) as url, httpx.Client(base_url=url, timeout=60) as client:
-        half_a_request(url).close()
-        assert eventually(lambda: 'status="499"} 1' in client.get("/metrics").text)
-    assert scribe.calls == []
-
-
 # ---- a socket and signals
 
 
-@pytest.mark.parametrize(
-    ("host", "port", "complaint"),
-    [
-        ("127.0.0.1", 65536, r"port 65536\b"),
-        ("127.0.0.1", -1, r"port -1\b"),
-        ("..", 0, "is not a host name: --host"),
-        ("a" * 70 + ".org", 0, "is not a host name: --host"),
-        ("192.0.2.1", 8077, r"cannot listen on 192.0.2.1, port 8077 \([^()]+\): --host"),
-    ],
-)
-def test_an_address_that_cannot_be_had_is_refused(host: str, port: int, complaint: str) -> None:
-    with pytest.raises(ValueError, match=complaint):
-        bind(host, port)
-
-
-def test_of_two_that_begin_at_once_one_has_the_port() -> None:
+def test_an_address_that_cannot_be_had_is_refused() -> None:
     with bind("127.0.0.1", 0) as first:
-        port = first.getsockname()[1]
-        assert address(first) == f"http://127.0.0.1:{port}"
-        with pytest.raises(ValueError, match=rf"port {port} \([^()]+\): another program uses it"):
-            bind("127.0.0.1", port)
+        taken = first.getsockname()[1]
+        assert address(first) == f"http://127.0.0.1:{taken}"
+        for host, port, complaint in (
+            ("127.0.0.1", 65536, r"port 65536\b"),
+            ("127.0.0.1", -1, r"port -1\b"),
+            ("..", 0, "is not a host name: --host"),
+            ("192.0.2.1", 8077, r"192.0.2.1, port 8077 \([^()]+\): --host"),
+            ("127.0.0.1", taken, rf"port {taken} \([^()]+\): another program uses it"),
+        ):
+            with pytest.raises(ValueError, match=complaint):
+                bind(host, port)
 
 
 @pytest.fixture(autouse=True)
@@ -887,16 +791,14 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return [there, touch(newer, 1_600_000_000), touch(older, 1_500_000_000), language_run(root)]
 
 
-class Served(list[tuple[FastAPI, Limits]]):
-    """What would have been served."""
-
-
 Command = Callable[..., Outcome]
+Served = list[tuple[FastAPI, Limits]]
 
 
 @pytest.fixture
 def served() -> Served:
-    return Served()
+    """What would have been served."""
+    return []
 
 
 @pytest.fixture
@@ -983,7 +885,9 @@ def test_every_limit_and_the_address_are_options(command: Command, served: Serve
         ("--run nowhere", "no run nowhere"),
         ("--run tiny --run tiny", "two runs are called tiny"),
         ("--prot 0", "did you mean --port?"),
-        ("--batch_texts 0", "batch_texts=0 lets nothing through"),
+        ("--batch_texts 0", "batch_texts=0"),
+        ("--timeout_s nan", "timeout_s=nan"),
+        ("--queue_texts 9 --max_texts 10", "queue_texts=9 has no room for the max_texts=10"),
         ("--precision fp16", "precision=fp16 needs CUDA"),
         ("--port 70000", "port 70000"),
     ],
@@ -1024,18 +928,6 @@ def test_each_fault_is_called_by_its_name(offline: dict[str, str]) -> None:
         checked([Answer(first, None, 0.1)], offline)
 
 
-def test_clients_ask_at_once_and_none_the_same(scribe: Scribe) -> None:
-    with serving([scribe.route()], Limits(collect_ms=100)) as url:
-        answers, elapsed = asyncio.run(bench.besiege(url, JA_EN, BENCH_TEXTS, 4, 0.5, tqdm(disable=True)))
-        failed, _ = asyncio.run(bench.besiege(url, JA_EN | {"source": "fr"}, BENCH_TEXTS, 1, 0.5, tqdm(disable=True)))
-    assert elapsed >= 0.5
-    assert {answer.translation == answer.text[::-1] for answer in answers} == {True}
-    assert {answer.translation for answer in failed} == {None}
-    assert max(map(len, scribe.calls)) > 1
-    assert all(len(set(call)) == len(call) <= 4 for call in scribe.calls)
-    assert len(answers) == sum(map(len, scribe.calls))
-
-
 @pytest.mark.slow
 def test_a_server_in_a_process_of_its_own_is_measured(tmp_path: Path) -> None:
     own = load_run(run(tmp_path), torch.device("cpu"))
@@ -1045,18 +937,3 @@ def test_a_server_in_a_process_of_its_own_is_measured(tmp_path: Path) -> None:
         assert (found.errors, found.mixed_up, found.differing) == (0, 0, 0)
     assert (one.clients, four.clients) == (1, 4)
     assert bench.figures([one, four])["together_x"] == four.sentences_per_s / one.sentences_per_s
-
-
-@pytest.mark.parametrize(
-    ("script", "complaint"),
-    [("exit 2", r"did not start \(status 2\)"), ("trap '' TERM; echo http://x serves; exit 3", "ended with status 3")],
-)
-def test_a_server_that_fails_is_said_so(
-    script: str, complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    python = tmp_path / "python"
-    python.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
-    python.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(python))
-    with pytest.raises(ValueError, match=complaint), bench.served(tmp_path) as url:
-        assert url == "http://x"

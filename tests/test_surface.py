@@ -11,11 +11,12 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from packaging.markers import Marker
 
 import utils.arguments
 from const.corpora import VERSION
 from const.path import ROOT
-from tests.checkout import tracked
+from tests.test_floors import tracked
 from utils.config import config_type_of, find_settings
 
 COMMANDS = sorted(path.name for path in ROOT.glob("*.py"))
@@ -178,3 +179,19 @@ def test_a_command_says_its_version(command: str, capsys: pytest.CaptureFixture[
         parser_of(command).parse_args(["--version"])
     assert caught.value.code == 0
     assert capsys.readouterr() == (f"{command} {VERSION}\n", "")
+
+
+def test_no_package_is_installed_twice() -> None:
+    """Poetry may lock a second version for machines that torch is not made for, with markers that fit all machines.
+
+    After `poetry lock`, remove the version that torch does not name from poetry.lock.
+    """
+    locked = tomllib.loads((ROOT / "poetry.lock").read_text(encoding="utf-8"))["package"]
+    here = []
+    for package in locked:
+        markers = package.get("markers", "")  # one for all groups of dependencies, or one for each
+        each = markers.values() if isinstance(markers, dict) else [markers]
+        if any(not marker or Marker(marker).evaluate({"extra": ""}) for marker in each):
+            here.append(package["name"])
+    assert "torch" in here
+    assert sorted({name for name in here if here.count(name) > 1}) == []

@@ -1,4 +1,4 @@
-"""train.py from two text files to a translation, resumed, branched, shared and refused."""
+"""train.py from text files to a translator and to what the other tasks make; resumed, branched, shared and refused."""
 
 import json
 import os
@@ -20,8 +20,11 @@ import torch
 import yaml
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch import nn
 
 import train
+from config.data import DataConfig, LabelledConfig, MonolingualConfig
+from config.training import OptimizerConfig
 from const.corpora import CORPORA
 from const.path import ROOT
 from evaluate import build_parser as evaluate_parser
@@ -35,16 +38,21 @@ from train import Trainer
 from translate import build_parser as translate_parser
 from utils.arguments import read_arguments
 from utils.command import run_command
-from utils.config import TranslationConfig
+from utils.config import ClassificationConfig, LanguageConfig, MaskedLanguageConfig, TranslationConfig
 from utils.dataset.corpus import prepare_corpus
-from utils.run import load_run
+from utils.run import load_bert, load_classifier, load_language_model, load_run, newest_run
 from utils.task import translation
-from utils.task.task import Task, architecture, init_from, what_next
+from utils.task.task import Task, architecture, init_from, prepare
+from utils.task.translation import what_next
+from utils.text.tokenizer import load_tokenizers
 from utils.training.checkpoint import CheckpointStore
 from utils.training.distributed import Processes
 from utils.training.loss import TranslationObjective
 from utils.training.optimizer import Optimizer
+from utils.training.plan import learning_rate
 from utils.training.report import read_log
+
+CPU = torch.device("cpu")
 
 
 def run_python(*arguments: str | Path, home: Path, **options: Any) -> subprocess.Popen[str]:
@@ -79,36 +87,116 @@ optimizer: {peak_lr: 0.01, warmup_steps: 10}
 training: {max_steps: 6, validate_every: 3, report_every: 2, precision: fp32, device: cpu}
 search: {beam_size: 2, max_ratio: 1.0}
 """
+# A word @NAME is the run of that name. It is said when the best weights are read, and pictures of curves fail where a
+# run is called `kinds`.
+RUN = """
+import sys
+from dataclasses import replace
+import train
+import utils.run
+from const.path import PICKLES
+from utils.config import MaskedLanguageConfig
+from utils.task.bert import MaskedLanguageTask
+
+def reading(path, read=utils.run.read_weights):
+    print("The best weights are read")
+    return read(path)
+
+def drawing(picture, progress, validation, draw=train.CurvePicture.on_validation):
+    if "kinds" in str(picture._picture):
+        saved = picture._picture.parent / "checkpoints" / f"step-{{progress.step:08d}}.pt"
+        raise ZeroDivisionError(f"after the checkpoint: {{saved.is_file()}}")
+    draw(picture, progress, validation)
+
+utils.run.read_weights, train.CurvePicture.on_validation = reading, drawing
+for argv in {commands!r}:
+    sys.argv = ["train.py", *(str(*PICKLES.glob(word[1:] + "-*")) if word[0] == "@" else word for word in argv)]
+    train.main()
+(bert,) = PICKLES.glob("bert-*")
+away = bert.rename(PICKLES / "away")
+sys.argv = ["train.py", "--resume", str(*PICKLES.glob("translator-*")), "--training.max_steps", "5"]
+train.main()
+away.rename(bert)
+config = utils.run.read_config(bert, MaskedLanguageConfig)
+for seed in (1, 2):
+    task = MaskedLanguageTask(replace(config, training=replace(config.training, seed=seed)), bert, print)
+    dev, _ = task.validation(task.build())
+    for split, batches in (("dev", dev), ("train", task.sampler.all())):
+        print(f"{{split}} of seed {{seed}}: {{[batch.ids.tolist() for batch in batches]}}")
+"""
 
 
-def settings(home: Path) -> tuple[str | Path, ...]:
-    return "--config", home / "tiny.yaml", "--data.src", home / "my.ja", "--data.tgt", home / "my.en"
+def settings(home: Path) -> tuple[str, ...]:
+    return "--config", f"{home}/tiny.yaml", "--data.src", f"{home}/my.ja", "--data.tgt", f"{home}/my.en"
+
+
+def commands(home: Path) -> list[list[str]]:
+    """A translator; a Transformer-XL, resumed; a BERT; a classifier and a translator that begin with it."""
+    small = "--model.d_model 16 --model.n_heads 2 --model.d_ff 32"
+    common = """--tokenizer.kind bpe --tokenizer.vocab_size 48 --optimizer.warmup_steps 1 --training.max_steps 4
+        --training.validate_every 2 --training.report_every 1 --training.precision fp32 --training.device cpu"""
+    texts = f"{small} --model.n_layers 2 --data.text @@my.ja --data.documents @@docs --data.held_out 12"
+    bounded = "--batch.max_tokens 40 --batch.tokens_per_batch 200"
+    logged = "--training.max_steps 5"  # enough for a line that says where the training is
+    still = "--optimizer.peak_lr 1e-12"  # begins with other weights, and leaves them as they are
+    files = " ".join(f"--data.{split}text @@my.ja --data.{split}labels @@labels" for split in ("", "dev_", "test_"))
+    lines = [
+        f"""--task language --name xl --model.memory_length 8 --optimizer.schedule cosine {texts} --batch.n_streams 2
+        --batch.segment_length 8 --batch.accumulate 2 {common}""",
+        "--resume @xl --training.max_steps 6 --batch.n_streams 3",
+        f"--task masked_language --name bert {texts} --model.max_length 40 {bounded} {common} {logged}",
+        f"""--task classification --name kinds {files} --training.select_by accuracy {bounded} {still} {common} {logged}
+        --model.init-encoder @bert""",
+        f"""--task translation --name translator --data.src @@my.ja --data.tgt @@my.en --data.held_out 10
+        --tokenizer.joint false {small} --model.tie target --model.n_encoder_layers 0 --model.n_decoder_layers 1
+        --training.bleu_sentences 4 {bounded} {still} {common} --model.init-encoder @bert""",
+    ]
+    given = [[str(home / word[2:]) if word[:2] == "@@" else word for word in line.split()] for line in lines]
+    return [[*settings(home)], *given]
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two text files, and the run that train.py makes of them."""
-    home = tmp_path_factory.mktemp("home")
-    (home / "tiny.yaml").write_text(SETTINGS)
-    for name, lines in (("my.ja", TEXT.src), ("my.en", TEXT.tgt)):
+    """Texts, and what train.py makes of them; the translator was resumed while its BERT was not there."""
+    home = tmp_path_factory.mktemp("home of 都")
+    texts = {
+        "tiny.yaml": [SETTINGS],
+        "my.ja": TEXT.src,
+        "my.en": TEXT.tgt,
+        "labels": [line.split()[3] for line in TEXT.tgt],
+        "docs": [f"D{i} 10" for i in range(12)],
+    }
+    for name, lines in texts.items():
         (home / name).write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-    out = finished(run_python("train.py", *settings(home), home=home))
+    out = finished(run_python("-c", RUN.format(commands=commands(home)), home=home))
     (home / "said.txt").write_text(out, encoding="utf-8")
     return home
 
 
 def newest(folder: Path) -> dict[str, Any]:
     """The newest checkpoint of a run."""
-    return CheckpointStore(folder / "checkpoints", 2).load(torch.device("cpu"), print)
+    return CheckpointStore(folder / "checkpoints", 2).load(CPU, print)
 
 
-def only_run(home: Path) -> Path:
-    (folder,) = (home / "pickles").iterdir()
+def run(home: Path, name: str = "tiny") -> Path:
+    (folder,) = (home / "pickles").glob(f"{name}-*")
     return folder
 
 
+def copied(home: Path, place: Path, run_too: bool = False) -> Path:
+    shutil.copytree(home / "corpus", place / "corpus")
+    if run_too:
+        shutil.copytree(run(home), place / "pickles" / run(home).name)
+    return place
+
+
+def held_out(home: Path) -> list[str]:
+    texts = [file.read_text(encoding="utf-8").splitlines() for file in (home / "corpus").glob("files-*/test.src")]
+    return next(text for text in texts if len(text) == 8)
+
+
 def test_two_text_files_become_a_run_folder_that_holds_everything(home: Path) -> None:
-    folder = only_run(home)
+    folder = run(home)
     assert folder.name.startswith("tiny-")
     names = {file.name for file in folder.iterdir() if not file.name.startswith("events.")}
     assert names == {
@@ -136,17 +224,15 @@ def test_two_text_files_become_a_run_folder_that_holds_everything(home: Path) ->
             image.load()
             assert min(image.size) > 100
     assert newest(folder)["progress"]["step"] == 6
-    config = load_run(folder, torch.device("cpu")).config
+    config = load_run(folder, CPU).config
     assert (config.name, config.model.d_model, config.data.src) == ("tiny", 16, home / "my.ja")
 
 
 def test_the_test_set_is_scored_with_the_best_weights_and_the_runs_own_search(home: Path) -> None:
-    folder = only_run(home)
+    folder = run(home)
     translations = (folder / "test.txt").read_text(encoding="utf-8").split("\n")[:-1]
-    (held_out,) = (home / "corpus").glob("files-*/test.src")
-    sources = held_out.read_text(encoding="utf-8").split("\n")[:-1]
-    assert len(sources) == 8
-    found = load_run(folder, torch.device("cpu")).translator().translate(sources)
+    sources = held_out(home)
+    found = load_run(folder, CPU).translator().translate(sources)
     assert [t.text for t in found] == translations
     scores = json.loads((folder / "test.json").read_text(encoding="utf-8"))
     assert "tok:13a" in scores["bleu_signature"]
@@ -162,33 +248,27 @@ def test_the_test_set_is_scored_with_the_best_weights_and_the_runs_own_search(ho
 
 def test_what_comes_next_works_as_it_is_printed(home: Path) -> None:
     said = (home / "said.txt").read_text(encoding="utf-8")
-    _, _, next_steps = said.partition("What next?\n")
-    commands = [shlex.split(line) for line in next_steps.splitlines() if line.startswith("    ")]
-    assert [words[1] for words in commands] == [
-        "translate.py",
-        "translate.py",
-        "translate.py",
-        "serve.py",
-        "evaluate.py",
-    ]
+    _, next_steps, *_ = said.split("What next?\n")
+    commands = [shlex.split(line) for line in next_steps.splitlines() if line.startswith("    ")][:5]
+    names = [words[1] for words in commands]
+    assert names == ["translate.py", "translate.py", "translate.py", "serve.py", "evaluate.py"]
     for python, name, *arguments in commands:
         assert Path(python).samefile(sys.executable)
         parser_of(name).parse_args(arguments)
-    assert (home / "said.txt").read_text(encoding="utf-8").count(commands[0][-1]) > 2  # a sentence that was shown
     out = finished(run_python(*commands[0][1:], home=home))
-    assert out.strip() in (only_run(home) / "test.txt").read_text(encoding="utf-8").split("\n")
+    assert out.strip() in (run(home) / "test.txt").read_text(encoding="utf-8").split("\n")
 
 
-def test_translate_finds_the_run_and_repeats_what_its_test_has_found(home: Path) -> None:
-    (held_out,) = (home / "corpus").glob("files-*/test.src")
-    out = finished(run_python("translate.py", "--input", held_out, home=home))
-    assert out == (only_run(home) / "test.txt").read_text(encoding="utf-8")
+def test_the_best_weights_are_read_once_and_pictures_are_only_decoration(home: Path) -> None:
+    said = (home / "said.txt").read_text(encoding="utf-8")
+    training, _, end = said.partition("What next?\n")[0].partition("Testing the best weights\n")
+    assert training.count("The best weights are read") == 0
+    assert end.count("The best weights are read") == 1
+    assert re.findall("continues without a picture of its curves: (.*)", said) == ["after the checkpoint: True"]
 
 
 def test_a_run_goes_on_until_it_is_stopped_and_then_again(home: Path, tmp_path: Path) -> None:
-    shutil.copytree(home / "corpus", tmp_path / "corpus")
-    shutil.copytree(home / "pickles", tmp_path / "pickles")
-    folder = only_run(tmp_path)
+    folder = run(copied(home, tmp_path, run_too=True))
     endless = run_python("train.py", "--resume", "--training.max_steps", "1000000", home=tmp_path)
     patience = time.monotonic() + 300
     while read_log(folder / "log.jsonl")[-1][1]["step"] < 30:
@@ -218,7 +298,7 @@ def test_a_run_goes_on_until_it_is_stopped_and_then_again(home: Path, tmp_path: 
 
 @pytest.mark.slow
 def test_a_trunk_of_both_directions_and_its_branch_resume_bit_for_bit(home: Path, tmp_path: Path) -> None:
-    shutil.copytree(home / "corpus", tmp_path / "corpus")
+    copied(home, tmp_path)
 
     def again(run: Path, *options: str) -> bool:
         """Whether a run that is resumed from its last checkpoint but one ends as it did."""
@@ -241,7 +321,7 @@ def test_a_trunk_of_both_directions_and_its_branch_resume_bit_for_bit(home: Path
         "1",
     )  # longer than the trunk lasts
     finished(run_python("train.py", *settings(home), *both, *shape, *moves, *waits, home=tmp_path))
-    trunk = only_run(tmp_path)
+    trunk = run(tmp_path, "trunk")
     assert again(trunk)
     untouched = {file: file.read_bytes() for file in trunk.rglob("*") if file.is_file()}
 
@@ -249,17 +329,17 @@ def test_a_trunk_of_both_directions_and_its_branch_resume_bit_for_bit(home: Path
     files = ("--data.src", home / "my.en", "--data.tgt", home / "my.ja", "--optimizer.decay_steps", "6")
     finished(run_python("train.py", "--branch", trunk, "--name", "done", *back, *files, home=tmp_path))
     assert untouched == {file: file.read_bytes() for file in trunk.rglob("*") if file.is_file()}
-    (branch,) = tmp_path.glob("pickles/done-*")
+    branch = run(tmp_path, "done")
     rates = [record["learning_rate"] for record in timeless(branch / "log.jsonl") if record["kind"] == "train"]
     assert rates == pytest.approx([0.01 * (1 - (n / 6) ** 0.5) for n in range(1, 7)])
     assert again(branch)
-    src = load_run(branch, torch.device("cpu")).tokenizers.src
+    src = load_run(branch, CPU).tokenizers.src
     assert src.tokens(src.encode(["an old temple"])[0])[0] == "<2ja>"
 
 
 def test_two_processes_are_one(home: Path, tmp_path: Path) -> None:
     """Dropout too: a batch's draws are its own, whichever process learns from it."""
-    shutil.copytree(home / "corpus", tmp_path / "corpus")
+    copied(home, tmp_path)
     batch = ("--batch.accumulate", "2", "--batch.tokens_per_batch", "100", "--training.max_steps", "8")
     moves = ("--optimizer.kind", "muon", "--optimizer.ema_decay", "0.8")
     more = (*batch, *moves, "--training.report_every", "1", "--model.attention_dropout", "0.1")
@@ -268,7 +348,7 @@ def test_two_processes_are_one(home: Path, tmp_path: Path) -> None:
     out = finished(run_python(*torchrun, *settings(home), *more, "--name", "two", home=tmp_path))
     assert "by 2 processes" in out
     assert out.count("Run folder") == 1
-    one, two = (next(tmp_path.glob(f"pickles/{name}-*")) for name in ("one", "two"))
+    one, two = (run(tmp_path, name) for name in ("one", "two"))
     assert len(list((tmp_path / "pickles").iterdir())) == 2
     for ours, theirs in zip(timeless(two / "log.jsonl"), timeless(one / "log.jsonl"), strict=True):
         assert (ours["kind"], ours["step"], ours["epoch"]) == (theirs["kind"], theirs["step"], theirs["epoch"])
@@ -282,7 +362,7 @@ def test_two_processes_are_one(home: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_all_processes_stop_when_one_is_asked_to(home: Path, tmp_path: Path) -> None:
-    shutil.copytree(home / "corpus", tmp_path / "corpus")
+    copied(home, tmp_path)
     endless = ("--batch.accumulate", "2", "--training.max_steps", "1000000", "--training.validate_every", "1000000")
     torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py")
     process = run_python(*torchrun, *settings(home), *endless, home=tmp_path)
@@ -296,35 +376,34 @@ def test_all_processes_stop_when_one_is_asked_to(home: Path, tmp_path: Path) -> 
     out, _ = process.communicate(timeout=60)
     told = re.search(r"Stopped at step (\d+); resume with", out)
     assert told is not None
-    assert newest(only_run(tmp_path))["progress"]["step"] == int(told[1])
+    assert newest(run(tmp_path))["progress"]["step"] == int(told[1])
 
 
 def test_processes_that_cannot_share_an_update_are_refused(home: Path) -> None:
-    arguments = read_arguments([str(word) for word in settings(home)])
+    arguments = read_arguments(settings(home))
     with pytest.raises(ValueError, match=r"give --batch\.accumulate 4 or a multiple of it"):
-        train.train(arguments, Processes(0, 4), torch.device("cpu"))
+        train.train(arguments, Processes(0, 4), CPU)
 
 
 def test_a_dry_run_says_how_large_it_is_and_leaves_nothing(home: Path, tmp_path: Path) -> None:
-    shutil.copytree(home / "corpus", tmp_path / "corpus")
+    copied(home, tmp_path)
     out = finished(run_python("train.py", *settings(home), "--dry-run", home=tmp_path))
-    assert f"{sum(p.numel() for p in load_run(only_run(home), torch.device('cpu')).model.parameters()):,}" in out
+    assert f"{sum(p.numel() for p in load_run(run(home), torch.device('cpu')).model.parameters()):,}" in out
     assert "13 updates" in out
     assert not (tmp_path / "pickles").exists()
 
 
 def test_a_new_run_begins_with_the_weights_and_the_vocabulary_of_another(home: Path, tmp_path: Path) -> None:
-    source = only_run(home)
+    source = run(home)
     other = tmp_path / "other.ja"
     other.write_text("".join(line[::-1] + "\n" for line in TEXT.src), encoding="utf-8")
     more = ("--init-from", source, "--data.src", other, "--optimizer.peak_lr", "1e-12", "--name", "tuned", "--profile")
     out = finished(run_python("train.py", *more, home=tmp_path))
     assert f"Initialised from the weights of {source}" in out
-    tuned = only_run(tmp_path)
-    assert tuned.name.startswith("tuned-")
+    tuned = run(tmp_path, "tuned")
     for name in ("tokenizer_src.model", "tokenizer_tgt.model"):
         assert (tuned / name).read_bytes() == (source / name).read_bytes()
-    before, after = (load_run(folder, torch.device("cpu")) for folder in (source, tuned))
+    before, after = (load_run(folder, CPU) for folder in (source, tuned))
     assert after.config.data.src == other
     for a, b in zip(before.model.parameters(), after.model.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=1e-9)
@@ -332,7 +411,7 @@ def test_a_new_run_begins_with_the_weights_and_the_vocabulary_of_another(home: P
 
 
 def test_another_architecture_is_named(home: Path) -> None:
-    folder = only_run(home)
+    folder = run(home)
     config = TranslationConfig.load(folder / "config.yaml")
     other = replace(config, model=replace(config.model, n_heads=4))
     net = Transformer(other.model, 48, 48)
@@ -366,7 +445,7 @@ def test_a_checkpoint_from_before_an_option_is_of_its_default(
 
 
 def test_a_training_that_goes_on_keeps_what_it_chooses_by(home: Path) -> None:
-    folder = only_run(home)
+    folder = run(home)
     assert read_arguments(["--resume", str(folder), "--training.select_by", "bleu"]).resume == folder
     told = f"select_by=loss, but the best weights of {folder} were chosen by bleu: give --training.select_by bleu, or"
     with pytest.raises(ValueError, match=re.escape(told)):
@@ -407,16 +486,117 @@ def test_resuming_what_is_not_there_names_the_folder(
 
 
 @pytest.mark.parametrize("sentence", ["寺がある", "-5 度", "it's"])
-@pytest.mark.parametrize("elsewhere", [False, True])
-def test_what_is_proposed_works_as_it_stands(
-    sentence: str, elsewhere: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path if elsewhere else ROOT)
+def test_what_is_proposed_works_as_it_stands(sentence: str) -> None:
     parsers = {"translate.py": translate_parser(), "serve.py": serve_parser(), "evaluate.py": evaluate_parser()}
-    _, *wishes = what_next(Path("pickles/my run"), sentence)
-    commands = [shlex.split(wish.split("\n")[1]) for wish in wishes]
-    assert all(Path(python).is_file() and Path(program).is_file() for python, program, *_ in commands)
+    lines = what_next(Path("pickles/my run"), sentence).splitlines()
+    commands = [shlex.split(line) for line in lines if line.startswith("    ")]
     asked = [parsers[Path(program).name].parse_args(words) for _, program, *words in commands]
     assert [translation.texts for translation in asked[:3]] == [[sentence], [sentence], []]
     assert [translation.run for translation in asked[:3]] == [["pickles/my run"]] * 3
     assert len(asked) == 5
+
+
+# the other tasks
+
+
+NOWHERE = Path("nowhere")
+
+
+@pytest.mark.parametrize(
+    ("config", "known"),
+    [
+        (TranslationConfig(data=DataConfig(src=NOWHERE, tgt=NOWHERE)), {"bleu", "chrf"}),
+        (MaskedLanguageConfig(data=MonolingualConfig(text=NOWHERE)), {"accuracy"}),
+        (LanguageConfig(data=MonolingualConfig(text=NOWHERE)), set()),
+        (ClassificationConfig(data=LabelledConfig(*[NOWHERE] * 6)), {"accuracy"}),
+    ],
+)
+def test_a_task_refuses_scores_that_it_does_not_have_before_it_looks_for_its_text(config: Any, known: set[str]) -> None:
+    for score in ("loss", "bleu", "chrf", "accuracy"):
+        expected = "nowhere" if score in known | {"loss"} else f"^select_by={score} is not scored by this task"
+        with pytest.raises(ValueError, match=expected):
+            prepare(replace(config, training=replace(config.training, select_by=score)), None, print)
+
+
+@pytest.mark.parametrize(
+    ("name", "scores", "steps"),
+    [
+        ("bert", {"accuracy", "next_sentence"}, [2, 4, 5]),
+        ("kinds", {"accuracy"}, [2, 4, 5]),
+        ("xl", {"word_ppl"}, [2, 4, 6]),
+        ("translator", {"bleu", "chrf"}, [2, 4, 5]),
+    ],
+)
+def test_every_task_leaves_a_run_folder_that_holds_everything(
+    home: Path, name: str, scores: set[str], steps: list[int]
+) -> None:
+    folder = run(home, name)
+    for file in ("config.yaml", "model.safetensors", "checkpoints", "log.jsonl"):
+        assert (folder / file).exists()
+    result = json.loads((folder / "test.json").read_text(encoding="utf-8"))
+    assert scores <= result.keys()
+    assert (result["name"], result["seed"], result["steps"]) == (name, 1, steps[-1])
+    dev = [record for _, record in read_log(folder / "log.jsonl") if record["kind"] == "dev"]
+    assert [record["step"] for record in dev] == steps
+    assert all(scores <= record.keys() for record in dev)
+
+
+def test_what_the_trainings_of_other_tasks_say(home: Path) -> None:
+    said = (home / "said.txt").read_text(encoding="utf-8")
+    assert "The text is split into other streams than before: the epoch starts over, with an empty memory" in said
+    assert re.findall(r"^step .* [\d,]+ ([a-z ]+/s)", said, re.M) == ["masked tok/s", "texts/s"]
+    # berts of several seeds are scored on the same examples
+    one, two = (re.findall(rf"^(?:dev|train) of seed {seed}: (.+)$", said, re.M) for seed in (1, 2))
+    assert one[0] == two[0]
+    assert one[1] != two[1]
+
+
+def test_a_cosine_comes_down_where_the_training_ends(home: Path) -> None:
+    """First at 4 updates, and then, as the training goes on, at 6; one is of warm-up."""
+    log = read_log(run(home, "xl") / "log.jsonl")
+    rates = {record["step"]: record["learning_rate"] for _, record in log if record["kind"] == "train"}
+    ends = dict.fromkeys(range(1, 5), 4) | dict.fromkeys((5, 6), 6)
+    config = OptimizerConfig(schedule="cosine", warmup_steps=1)
+    expected = {step: learning_rate(step, config.ending_at(end)) for step, end in ends.items()}
+    assert rates == pytest.approx(expected)
+    assert expected[4] == expected[6] == 0 < expected[5]
+
+
+def test_what_was_trained_is_read_again_and_the_newest_of_a_task_is_found(home: Path) -> None:
+    assert load_language_model(run(home, "xl")).config.model.memory_length == 8
+    assert load_bert(run(home, "bert")).config.name == "bert"
+    assert set(load_classifier(run(home, "kinds")).vocabulary.labels) == {"old", "new", "beautiful", "small"}
+    for wrong in ("xl", "kinds", "translator"):
+        with pytest.raises(ValueError, match=r"but masked_language is needed here$"):
+            load_bert(run(home, wrong))
+    assert newest_run("model.safetensors", home / "pickles") == run(home, "translator")
+    assert newest_run("model.safetensors", home / "pickles", LanguageConfig) == run(home, "xl")
+
+
+def same_weights(ours: nn.Module | None, theirs: nn.Module) -> None:
+    assert ours is not None
+    for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-9)
+
+
+def test_a_classifier_and_a_translator_begin_with_the_bert_and_its_vocabulary(home: Path) -> None:
+    pretrained = load_bert(run(home, "bert"))
+    classifier = load_classifier(run(home, "kinds")).net
+    same_weights(classifier.bert, pretrained.net.bert)
+    same_weights(classifier.pooler, pretrained.net.pooler)
+    translator = load_run(run(home, "translator"), CPU)
+    same_weights(translator.model.bert, pretrained.net.bert)
+    words = pretrained.tokenizer.tokens(range(len(pretrained.tokenizer)))
+    for folder in (run(home, "kinds"), run(home, "translator")):
+        tokenizer = load_tokenizers(folder).src
+        assert tokenizer.tokens(range(len(tokenizer))) == words
+    config = translator.config
+    assert config.model.bert is not None
+    assert config.model.bert.architecture() == pretrained.config.model.architecture()
+    assert len(translator.translator().translate(TEXT.src[:2])) == 2
+    # an earlier version called its BERT the source's embedding
+    old = {name.replace("bert.", "src_embedding."): tensor for name, tensor in translator.model.state_dict().items()}
+    assert "src_embedding.embedding.weight" in old
+    net = Transformer(config.model, len(translator.tokenizers.src), len(translator.tokenizers.tgt))
+    net.load_state_dict(old)
+    same_weights(net.bert, pretrained.net.bert)

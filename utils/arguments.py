@@ -3,7 +3,8 @@
 import argparse
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, asdict, fields, replace
+from dataclasses import MISSING, fields, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -105,15 +106,11 @@ def read_arguments(argv: Sequence[str]) -> Arguments:
     resumed, begun, trunk = _runs(asked)
     source = resumed or begun or trunk
     file: Layer = {} if asked.config is None else settings_layer(find_settings(Path(asked.config)))
-    below: Layer = {}
     if source is not None:
-        if not (saved := source / CONFIG).is_file():
-            raise ValueError(f"no settings {saved}: give the folder of a run")
-        below = settings_layer(saved)
-        config_type = config_type_in(below, str(saved))
+        below = settings_layer(source / CONFIG)
+        config_type = config_type_in(below, str(source / CONFIG))
     else:
-        if asked.config is None and asked.task is None:
-            below = settings_layer(PRESET / "kftt_ja_en.yaml")
+        below = settings_layer(PRESET / "kftt_ja_en.yaml") if asked.config is None and asked.task is None else {}
         config_type = config_type_in(file if asked.task is None else {"task": asked.task}, asked.config or "--task")
     if {"-h", "--help"} & set(argv):
         build_parser(config_type, to_config(config_type, merged(below, file))).parse_args(["--help"])
@@ -124,11 +121,8 @@ def read_arguments(argv: Sequence[str]) -> Arguments:
         below = merged(below, _cleared_files(file, typed, is_new=resumed is None))
     config = to_config(config_type, merged(below, file, typed))
     if source is not None:
-        _refuse_other_vocabulary(source, config)
-    if resumed is not None:
-        _refuse_other_score(resumed, config)
-        _refuse_other_held_out(resumed, config)
-    else:
+        _refuse_other(source, config, is_new=resumed is None)
+    if resumed is None:
         require_folder_name(config.name)
     if trunk is not None:
         config = _with_decay(config, trunk)
@@ -157,11 +151,7 @@ def _runs(asked: argparse.Namespace) -> tuple[Path | None, Path | None, Path | N
 
 
 def _with_decay(config: AnyConfig, trunk: Path) -> AnyConfig:
-    """Return the settings of a branch: it ends with a decay that begins at the trunk's newest checkpoint.
-
-    Raises:
-        ValueError: the trunk has no checkpoint, or no learning rate that waits for its decay.
-    """
+    """Return the settings of a branch: it ends with a decay that begins at the trunk's newest checkpoint."""
     optimizer, plan = config.optimizer, config.training
     if optimizer.schedule != "trapezoid":
         raise ValueError(
@@ -177,39 +167,16 @@ def _with_decay(config: AnyConfig, trunk: Path) -> AnyConfig:
     return replace(config, optimizer=replace(optimizer, decay_steps=decay_steps, decay_from=step), **ends)
 
 
-def _refuse_other_score(run: Path, config: AnyConfig) -> None:
-    """Refuse another score for a resumed run: the best weights by one need not be the best by another."""
-    was, now = read_config(run, type(config)).training.select_by, config.training.select_by
-    if was != now:
-        raise ValueError(
-            f"select_by={now}, but the best weights of {run} were chosen by {was}: give --training.select_by {was}, "
-            "or start a new run from them with --init-from"
-        )
-
-
-def _refuse_other_held_out(run: Path, config: AnyConfig) -> None:
-    """Refuse to hold out another number of pairs for a resumed run: it has learned from what would be held out."""
-    # a classifier's texts are all given: nothing is held out
-    was, now = (getattr(data, "held_out", None) for data in (read_config(run, type(config)).data, config.data))
-    if was != now:
-        raise ValueError(
-            f"held_out={now}, but {run} was trained on what {was} had left: give --data.held_out {was}, or train a new "
-            "run"
-        )
-
-
-def _refuse_other_vocabulary(source: Path, config: AnyConfig) -> None:
-    """Refuse settings of a vocabulary other than that of the run to start from; how it is sampled may change.
-
-    Raises:
-        ValueError: a setting differs.
-    """
-    wanted, learned = asdict(config.tokenizer), asdict(read_config(source, type(config)).tokenizer)
-    for name, value in wanted.items():
-        if name != "sampling" and value != learned[name]:
+def _refuse_other(source: Path, config: AnyConfig, is_new: bool) -> None:
+    """Refuse what cannot change in a run: its vocabulary; if it is resumed, its best score, and what is held out."""
+    saved = read_config(source, type(config))
+    fixed = () if is_new else ("training.select_by", "data.held_out")
+    names = [name for name, _ in names_of(type(config)) if name.startswith("tokenizer.") or name in fixed]
+    for name in names:
+        was, now = (as_text(attrgetter(name)(each)) for each in (saved, config))
+        if was != now and name != "tokenizer.sampling":
             raise ValueError(
-                f"tokenizer.{name}={value}, but the vocabulary of {source} was learned with {learned[name]}: "
-                f"give --tokenizer.{name} {learned[name]}, or train a new run"
+                f"{name}={now}, but {source} was trained with {was}: give --{name} {was}, or train a new run"
             )
 
 
@@ -229,6 +196,8 @@ def _cleared_files(file: Layer, typed: Layer, is_new: bool) -> Layer:
 
 def as_text(value: Any) -> str:
     """Return a value as written on the command line: `0.1`, `true`, `null`, `[1, 2]`, and strings unchanged."""
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(as_text, value))}]"
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 

@@ -21,8 +21,6 @@ from utils.file import from_here
 if TYPE_CHECKING:
     from jinja2 import Template
 
-# What all commands share: one-line errors that name the remedy, exit statuses that a shell understands.
-
 INTERRUPTED, TERMINATED = 130, 143  # 128 + SIGINT, 128 + SIGTERM, as shells count them
 
 
@@ -62,7 +60,7 @@ class Parser(argparse.ArgumentParser):
         if version is not None:
             self.add_argument("--version", action="version", version=f"%(prog)s {version}")
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # type: ignore[override]
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse with every option spelled as it was declared; of a verb, too."""
         known = {hyphenated(option): option for option in self._option_string_actions}
         spelled = []
@@ -71,7 +69,7 @@ class Parser(argparse.ArgumentParser):
             spelled.append(known.get(hyphenated(option), option) + equals + value)
         return super().parse_known_args(spelled, Namespace() if namespace is None else namespace)
 
-    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:  # type: ignore[override]
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse, or exit with the option that was probably meant."""
         found, unknown = self.parse_known_args(args, namespace)
         if unknown:
@@ -101,15 +99,7 @@ def typed_command(program: str) -> str:
 
 
 def require_options_at_least(arguments: Namespace, **least: int) -> None:
-    """Refuse options whose values are below a minimum.
-
-    Args:
-        arguments: parsed; None where an option is not given; a list is checked value by value.
-        least: minimum of each option.
-
-    Raises:
-        ValueError: when a value is below its minimum.
-    """
+    """Refuse options whose values are below a minimum; None passes, and a list is checked value by value."""
     for option, fewest in least.items():
         given = arguments[option]
         for value in given if isinstance(given, list) else [given]:
@@ -176,16 +166,10 @@ def run_command(program: str, main: Callable[[], None]) -> NoReturn:
     sys.exit(0)
 
 
-# Lines of output while a progress bar is shown.
-
-
 def print_above_bars(text: str) -> None:
     """Print to standard output immediately, above any progress bars on the same terminal."""
     tqdm.write(text)
     sys.stdout.flush()
-
-
-# Durations in readable units.
 
 
 def duration(seconds: float) -> str:
@@ -197,11 +181,8 @@ def duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.1f} days"
 
 
-# Plain text in columns for a terminal, where Japanese characters are two columns wide.
-
-
 def columns_of(text: str) -> int:
-    """Return how many terminal columns a text takes (Unicode Standard Annex #11)."""
+    """Return how many terminal columns a text takes, two for a Japanese character (Unicode Standard Annex #11)."""
     return sum(
         0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1
         for character in text
@@ -209,13 +190,7 @@ def columns_of(text: str) -> int:
 
 
 def aligned(rows: Sequence[Sequence[str]], alignment: str, indent: str = "  ") -> list[str]:
-    """Return a line for each row, with the cells aligned in columns.
-
-    Args:
-        rows: each with as many cells as `alignment` has letters.
-        alignment: `l` or `r` for each column.
-        indent: text that each line starts with.
-    """
+    """Return a line for each row, its cells in columns that `alignment` says of: `l` or `r` for each."""
     widths = [max(map(columns_of, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:
@@ -248,18 +223,16 @@ def bar(share: float, length: int = 24) -> str:
     return "#" * (max(1, round(share * length)) if share > 0 else 0)
 
 
-# Single-file web pages from templates.
-
-
 def page_template(file: Path) -> "Template":
-    """Load a template that escapes the values it is given, and raises an error if one is missing."""
+    """Load a template that raises an error if a value is missing; one of HTML escapes what it is given."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
         loader=FileSystemLoader(file.parent),
-        autoescape=True,
+        autoescape=file.suffix == ".html",
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
     return environment.get_template(file.name)

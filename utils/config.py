@@ -1,7 +1,7 @@
 """A tree of settings for each task, each leaf declared next to its owner; saved with every run and read again."""
 
 import dataclasses
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -26,48 +26,6 @@ from const.path import PRESET, ROOT
 from utils.file import write_text
 from utils.removed_setting import without_removed
 
-_MERGE = "tag:yaml.org,2002:merge"
-
-
-class _Loader(yaml.SafeLoader):
-    """Refuses what PyYAML accepts: duplicate keys, of which the last would win, and `2`, `off`, `null` as keys."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        known: set[str] = set()
-        for below, _ in node.value:
-            if below.tag == _MERGE:
-                continue
-            key, line = self.construct_object(below, deep=True), below.start_mark.line + 1
-            if not isinstance(key, str):
-                raise ValueError(f"line {line}: the key {_as_written(below)} is not a string: quote it")
-            if key in known:
-                raise ValueError(f"line {line}: the key {key} appears twice: leave one of them out")
-            known.add(key)
-        return super().construct_mapping(node, deep)
-
-
-def _as_written(node: yaml.Node) -> str:
-    return str(node.value) if isinstance(node, yaml.ScalarNode) else "that is a list or a group"
-
-
-def read_yaml(path: Path) -> Any:
-    """Read a YAML file.
-
-    Raises:
-        ValueError: when it is malformed, or a key is not a string or appears twice; one line that names the file.
-    """
-    try:
-        return yaml.load(path.read_text(encoding="utf-8"), _Loader)
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8: save it as UTF-8") from error
-    except yaml.MarkedYAMLError as error:
-        at = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
-        said = ", ".join(part for part in (error.context, error.problem) if part)
-        raise ValueError(f"{path}: {at}{said}") from error
-    except (yaml.YAMLError, ValueError) as error:
-        raise ValueError(f"{path}: {' '.join(str(error).split())}") from error
-
-
 RunConfigT = TypeVar("RunConfigT", bound="RunConfig")
 DataT = TypeVar("DataT", DataConfig, MonolingualConfig, LabelledConfig)
 
@@ -86,13 +44,7 @@ class RunConfig:
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read what `save` wrote, or a preset.
-
-        Raises:
-            ValueError: when there is no such file, it is of another task, or a key is unknown or of the wrong type.
-        """
-        if not path.is_file():
-            raise ValueError(f"no settings {path}: give the folder of a run, or a preset")
+        """Read what `save` wrote, or a preset."""
         layer = settings_layer(path)
         config_type = config_type_in(layer, str(path))
         if not issubclass(config_type, cls):

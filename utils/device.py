@@ -11,15 +11,9 @@ import torch
 
 from config.training import Device, Precision
 
-# Where to compute, and in which precision.
-
 
 def pick_device(wanted: Device = "auto") -> torch.device:
-    """Return the requested device; by default CUDA if available, else the CPU.
-
-    Raises:
-        ValueError: when CUDA is requested but not available.
-    """
+    """Return the requested device; by default CUDA if available, else the CPU."""
     if wanted == "cuda" and not torch.cuda.is_available():
         raise ValueError("device=cuda, but CUDA is not available here: use device=cpu, or leave it at auto")
     if wanted == "auto":
@@ -31,9 +25,7 @@ def has_fast_bf16(device: torch.device) -> bool:
     """Return whether a device multiplies matrices faster in bfloat16 than in single precision."""
     if device.type == "cuda":
         return torch.cuda.get_device_capability(device) >= (8, 0)
-    capabilities: dict[str, object] = getattr(
-        torch.cpu, "get_capabilities", dict
-    )()  # torch before 2.12 does not have it
+    capabilities: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()  # torch 2.11 does not have it
     return any(capabilities.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))
 
 
@@ -53,11 +45,7 @@ def autocast(device: torch.device, precision: Precision = "auto") -> AbstractCon
 
 
 def inference_dtype(device: torch.device, precision: Precision = "auto") -> torch.dtype:
-    """Return the type of the matrix products of a model that is no longer trained.
-
-    Raises:
-        ValueError: when half precision is requested on a CPU.
-    """
+    """Return the type of the matrix products of a model that is no longer trained."""
     if precision == "fp16" and device.type == "cpu":
         raise ValueError("precision=fp16 needs CUDA: use bf16 or fp32 on a CPU")
     return product_dtype(device, precision)
@@ -78,8 +66,6 @@ def keep_compiled_kernels() -> None:
     """
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "4096")
 
-
-# Recognising that memory has run out, whatever reports it.
 
 # the CPU allocator, the CUDA driver and cuBLAS report it as a RuntimeError with one of these phrases
 _PHRASES = re.compile(r"can't allocate memory|not enough memory|out of memory|ALLOC_FAILED|std::bad_alloc", re.I)

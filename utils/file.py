@@ -34,13 +34,9 @@ def _sync(path: Path) -> None:
 
 
 def no_room(path: Path, draft: Path, size: int | None, reason: str) -> OSError:
-    """Return the error for a file that does not fit on its disk: one line with the space needed and the space free.
+    """Return the error for a file that does not fit on its disk: what it needs (`size`, if known) and what is free.
 
-    Args:
-        path: of the file.
-        draft: the part written so far; its space counts as free, for it will be removed.
-        size: bytes of the complete file; None: unknown.
-        reason: given by the operating system.
+    What its draft takes counts as free, for that will be removed.
     """
     written = draft.stat().st_blocks * 512 if draft.exists() else 0
     free = shutil.disk_usage(path.parent).free + written
@@ -58,39 +54,20 @@ def from_here(path: Path) -> Path:
 
 
 def require_folder_name(name: str) -> None:
-    """Refuse a name that a folder cannot safely be called by.
-
-    Raises:
-        ValueError: when the name is empty, or begins or goes on with other characters than those of a name.
-    """
+    """Refuse a name that a folder cannot safely be called by."""
     if not re.fullmatch(r"\w[\w.-]*", name):
         raise ValueError(f"name={name}: give letters, digits, - and _; folders are named after it")
 
 
 def require_file(*paths: Path | None) -> None:
-    """Refuse paths where no file can be written: a folder, a device, a pipe. Worth checking before hours of work.
-
-    Args:
-        paths: where files are to be written; None is ignored.
-
-    Raises:
-        ValueError: when a path exists and is not a file.
-    """
+    """Refuse paths where no file can be written: a folder, a device, a pipe. Worth checking before hours of work."""
     for path in paths:
         if path is not None and path.exists() and not path.is_file():
             raise ValueError(f"{path} exists and is not a file: give another name")
 
 
 def require_writable(folder: Path, remedy: str) -> None:
-    """Refuse a folder that no file can be written to, creating it if need be.
-
-    Args:
-        folder: where files are to be written.
-        remedy: what to do then, for the message.
-
-    Raises:
-        ValueError: when nothing can be written there.
-    """
+    """Refuse a folder that no file can be written to, creating it if need be; `remedy` ends the message."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -104,11 +81,7 @@ def atomic_file(path: Path, size: int | None = None) -> Iterator[Path]:
     """Yield a name to write to; what was written there replaces `path` if the block succeeds.
 
     The permissions of an existing file are kept; a link still points to the same place. `size` is the number of bytes
-    of the complete file, if known.
-
-    Raises:
-        ValueError: when `path` exists and is not a file.
-        OSError: when writing fails; if the disk is full, the message says what is missing.
+    of the complete file, if known, for the message where the disk is full.
     """
     require_file(path)
     path = path.resolve()
@@ -136,9 +109,6 @@ def locked(path: Path, taken: str | None = None) -> Iterator[None]:
     Args:
         path: of the lock, a file that stays. The system releases the lock when its process ends, however it ends.
         taken: error message if another process holds the lock; None: wait for it.
-
-    Raises:
-        ValueError: when another process holds the lock, and `taken` is given.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab") as lock:
@@ -150,11 +120,7 @@ def locked(path: Path, taken: str | None = None) -> Iterator[None]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text as UTF-8, with its line endings unchanged.
-
-    Raises:
-        OSError: when writing fails, for example because the disk is full.
-    """
+    """Write a text as UTF-8, with its line endings unchanged."""
     with atomic_file(path) as draft:
         draft.write_text(text, encoding="utf-8", newline="")
 
@@ -165,20 +131,12 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a value as JSON that people can read, too.
-
-    Raises:
-        OSError: when writing fails, for example because the disk is full.
-    """
+    """Write a value as JSON that people can read, too."""
     write_text(path, json.dumps(value, ensure_ascii=False, indent=1) + "\n")
 
 
 def read_json(path: Path) -> Any:
-    """Read what `write_json` wrote.
-
-    Raises:
-        ValueError: when the file is damaged.
-    """
+    """Read what `write_json` wrote."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
@@ -220,18 +178,6 @@ def _is_gone(pid: int) -> bool:
     return False
 
 
-def put_in_place(fresh: Path, folder: Path) -> None:
-    """Sync a folder to disk and rename it to `folder`, unless another process was faster."""
-    for path in (*fresh.rglob("*"), fresh):
-        _sync(path)
-    try:
-        fresh.rename(folder)
-    except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-            raise
-    _sync(folder.parent)
-
-
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
     """Yield an empty folder to fill; it becomes `path` if the block succeeds.
@@ -243,6 +189,13 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     try:
         yield draft
         draft.chmod(0o755)  # mkdtemp makes it unreadable to other users
-        put_in_place(draft, path)
+        for file in (*draft.rglob("*"), draft):
+            _sync(file)
+        try:
+            draft.rename(path)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+        _sync(path.parent)
     finally:
         shutil.rmtree(draft, ignore_errors=True)

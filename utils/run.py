@@ -45,8 +45,6 @@ from utils.search.translator import Translator
 from utils.text.tokenizer import Tokenizer, TokenizerPair, Vocabulary, every_token, load_tokenizers
 from utils.training.checkpoint import first_difference, read_weights
 
-# A run: one folder under pickles/ that holds everything needed to use or resume it.
-
 CONFIG = "config.yaml"  # the resolved settings
 WEIGHTS = "model.safetensors"  # of the best validation
 CHECKPOINTS = "checkpoints"  # state of the training at its latest validations
@@ -176,25 +174,12 @@ def create_run(config: AnyConfig, vocabulary: Vocabulary, root: Path = PICKLES) 
 
 
 def trained_alone(folder: Path) -> AbstractContextManager[None]:
-    """Within the block, no other process trains this run.
-
-    Raises:
-        ValueError: when another process already trains it.
-    """
+    """Within the block, no other process trains this run; refused while another process does."""
     return locked(folder / _LOCK, f"{folder} is being trained by another process: wait, or --resume another run")
 
 
 def newest_run(having: str, root: Path = PICKLES, config_type: type[RunConfig] | None = TranslationConfig) -> Path:
-    """Return the run whose file or folder of this name was written last.
-
-    Args:
-        having: name of the file or folder.
-        root: where the runs are.
-        config_type: type of the run's settings; None: any.
-
-    Raises:
-        ValueError: when there is none.
-    """
+    """Return the run, of this type of settings or of any, whose file or folder of this name was written last."""
     files = sorted(root.glob(f"*/{having}"), key=lambda file: -file.stat().st_mtime)
     for file in files:
         settings = file.parent / CONFIG
@@ -218,22 +203,34 @@ def runs_named(name: str, root: Path = PICKLES) -> list[Path]:
     return [folder for _, folder in found]
 
 
+def distinct_names(folders: Sequence[Path]) -> list[str]:
+    """Return the folder names of runs that are shown together."""
+    names = [folder.resolve().name for folder in folders]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"two runs are named {name}: give one of them, or rename the folder of the other")
+    return names
+
+
+def titles(names: Sequence[str]) -> list[str]:
+    """Return folder names without the time stamp at the end, unless names would then be equal."""
+    short = [re.sub(r"-\d{8}-\d{6}(-\d+)?$", "", name) for name in names]
+    return [title if short.count(title) == 1 else name for title, name in zip(short, names, strict=True)]
+
+
 def find_run(
     name: Path | None,
     config_type: type[RunConfig] = TranslationConfig,
     root: Path = PICKLES,
     having: str = WEIGHTS,
 ) -> Path:
-    """Return the folder of a run, by its path, its name, or its name without date; by default the one trained last.
+    """Return the folder of a run, by its path, its name, or its name without date; without a name the newest.
 
     Args:
-        name: the path or the name, without a date the newest of that name; None: the run of this type trained last.
-        config_type: type of settings of the default run.
+        name: of several runs of a name without date, the newest that has what is needed.
+        config_type: type of settings of the newest run.
         root: where the runs are.
-        having: name of the file or folder that it is to be used for: a run of that name that has it comes first.
-
-    Raises:
-        ValueError: when there is none.
+        having: name of the file or folder that is needed.
     """
     if name is None:
         return newest_run(having, root, config_type)
@@ -247,15 +244,7 @@ def find_run(
 
 
 def load_run(folder: Path, device: torch.device) -> Run:
-    """Read a run, ready to translate.
-
-    Args:
-        folder: of the run.
-        device: where to put the model.
-
-    Raises:
-        ValueError: when there is no such run, it has no weights yet, or they do not fit its settings.
-    """
+    """Read a translator's run, ready to translate on a device."""
     config = read_config(folder, TranslationConfig)
     tokenizers = load_tokenizers(folder)
     model = Transformer(config.model, len(tokenizers.src), len(tokenizers.tgt)).to(device)
@@ -264,22 +253,14 @@ def load_run(folder: Path, device: torch.device) -> Run:
 
 
 def read_config(folder: Path, config_type: type[RunConfigT]) -> RunConfigT:
-    """Read the settings of a run.
-
-    Raises:
-        ValueError: when there is no such run, or it is of another task.
-    """
+    """Read the settings of a run, which is to be of their task."""
     if not folder.is_dir():
         raise ValueError(f"no run {folder}: give a folder under {PICKLES}")
     return config_type.load(folder / CONFIG)
 
 
 def load_weights(net: nn.Module, folder: Path) -> None:
-    """Load the best weights of a run into a network.
-
-    Raises:
-        ValueError: when the run has no weights yet, or they do not fit.
-    """
+    """Load the best weights of a run into a network."""
     weights = folder / WEIGHTS
     if not weights.is_file():
         raise ValueError(f"{folder} has no {WEIGHTS} yet: it appears with the first validation")
@@ -291,7 +272,7 @@ def load_weights(net: nn.Module, folder: Path) -> None:
         raise ValueError(f"{weights} does not fit {CONFIG}: {first_difference(error)}") from error
 
 
-# Reading runs of tasks other than translation: what was trained, and what belongs to it.
+# Runs of the other tasks.
 
 LABELS = "labels.json"  # in a classifier's run
 
@@ -305,13 +286,8 @@ class PretrainedBert(NamedTuple):
 
 
 def load_bert(folder: Path, device: torch.device | None = None) -> PretrainedBert:
-    """Read the run of a BERT.
-
-    Raises:
-        ValueError: when there is no such run, it is of another task, or it has no weights yet.
-    """
-    config = read_config(folder, MaskedLanguageConfig)
-    tokenizer = load_tokenizers(folder).src
+    """Read the run of a BERT."""
+    config, tokenizer = read_config(folder, MaskedLanguageConfig), load_tokenizers(folder).src
     net = BertForPreTraining(config.model, len(tokenizer) + 1).to(device)
     load_weights(net, folder)
     return PretrainedBert(config, tokenizer, net.eval())
@@ -324,9 +300,6 @@ def pretrained_shape(folder: Path, own: TransformerConfig | BertConfig, language
         folder: the BERT's run.
         own: settings of the network.
         language: that the network is to read; None: any.
-
-    Raises:
-        ValueError: when there is no such run, or it is of another task or language.
     """
     config = read_config(folder, MaskedLanguageConfig)
     if language is not None and primary_language(config.data.language) != primary_language(language):
@@ -344,13 +317,8 @@ class TrainedLanguageModel(NamedTuple):
 
 
 def load_language_model(folder: Path, device: torch.device | None = None) -> TrainedLanguageModel:
-    """Read the run of a Transformer-XL.
-
-    Raises:
-        ValueError: when there is no such run, it is of another task, or it has no weights yet.
-    """
-    config = read_config(folder, LanguageConfig)
-    tokenizer = load_tokenizers(folder).src
+    """Read the run of a Transformer-XL."""
+    config, tokenizer = read_config(folder, LanguageConfig), load_tokenizers(folder).src
     net = TransformerXL(config.model, len(tokenizer)).to(device)
     load_weights(net, folder)
     return TrainedLanguageModel(config, tokenizer, net.eval())
@@ -382,13 +350,8 @@ class TrainedClassifier(NamedTuple):
 
 
 def load_classifier(folder: Path, device: torch.device | None = None) -> TrainedClassifier:
-    """Read the run of a classifier.
-
-    Raises:
-        ValueError: when there is no such run, it is of another task, or it has no weights yet.
-    """
-    config = read_config(folder, ClassificationConfig)
-    vocabulary = Labelling.load(folder)
+    """Read the run of a classifier."""
+    config, vocabulary = read_config(folder, ClassificationConfig), Labelling.load(folder)
     net = BertClassifier(config.model, len(vocabulary.tokenizer) + 1, len(vocabulary.labels)).to(device)
     load_weights(net, folder)
     return TrainedClassifier(config, vocabulary, net.eval())

@@ -31,6 +31,7 @@ from utils.text.tokenizer import TokenizerPair, load_tokenizers, train_tokenizer
 
 Split = Literal["train", "dev", "test"]
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
+REBUILT = "extracted again from its source: a few characters differ from the published text"
 _MORE = "more.json"  # what was joined
 
 
@@ -47,13 +48,11 @@ class Corpus:
 
     Attributes:
         name: as in `DataConfig.corpus`
-        src_lang: language of the sources
-        tgt_lang: language of the translations
         train: training pairs, not cleaned yet
         dev: development pairs, used to choose models
-        test: test pairs
         pre_tokenized: words are already separated by spaces: BLEU takes them as they are (`tokenize none`)
         more: what was added to the training text
+        rebuilt: the training text is not the published one to the letter
     """
 
     name: str
@@ -64,6 +63,7 @@ class Corpus:
     test: ParallelFiles
     pre_tokenized: bool
     more: MoreText = field(default_factory=MoreText)
+    rebuilt: bool = False
 
     def reversed(self) -> "Corpus":
         """Return the corpus in the other direction."""
@@ -75,9 +75,14 @@ class Corpus:
         return _fingerprint([*self.train, *self.dev, *self.test]) + (f"-{n}" if (n := self.more.n_pairs) else "")
 
 
+def facts(fingerprint: str, rebuilt: bool) -> dict[str, str]:
+    """Return what a result says of its text, by which it can be told from others."""
+    return {"fingerprint": fingerprint} | ({"training_text": REBUILT} if rebuilt else {})
+
+
 def prepare_corpus(config: DataConfig, root: Path = CORPUS) -> Corpus:
     """Prepare the corpus under `root`: fetch, verify and unpack it, or split it, where that is still to be done."""
-    more = _own_pair(config, "more_src", "more_tgt")
+    more = _own_pair(config, "more_")
     corpus = _without_more(config, root)
     return corpus if more is None else _with_more(corpus, more, root)
 
@@ -91,6 +96,8 @@ def prepare_to_score(config: DataConfig, root: Path = CORPUS) -> Corpus:
 
 
 def _without_more(config: DataConfig, root: Path, to_train: bool = True) -> Corpus:
+    if config.archive and (config.has_own_text or config.corpus not in CORPORA):
+        raise ValueError(f"archive={config.archive} is for published corpora ({', '.join(CORPORA)}): leave it out")
     if config.has_own_text:
         return _own_files(config, root, to_train)
     if config.pre_tokenized:
@@ -103,51 +110,40 @@ def _without_more(config: DataConfig, root: Path, to_train: bool = True) -> Corp
             f"corpus={config.corpus} has {' and '.join(languages)}, not src_lang={src} to tgt_lang={tgt}: give "
             f"--data.src_lang {languages[0]} --data.tgt_lang {languages[1]}, or the other way round"
         )
-    folder = root / name
+    folder, hashes = root / name, dict[str, str]()
     if spec:
-        install(spec, config.archive, folder)
-        patterns = list(spec.splits)
+        hashes, paths = install(spec, config.archive, folder), spec.splits
     else:
-        _refuse_archive(config)
         write_embedded(folder)
-        patterns = [f"kyoto-{split}.{{lang}}" for split in SPLITS]
-    train, dev, test = (ParallelFiles(*(folder / path.format(lang=lang) for lang in (src, tgt))) for path in patterns)
-    return Corpus(name, src, tgt, train, dev, test, config.is_tokenized)
-
-
-def _refuse_archive(config: DataConfig) -> None:
-    if config.archive:
-        raise ValueError(f"archive={config.archive} is for published corpora ({', '.join(CORPORA)}): leave it out")
+        paths = ("kyoto-train.{lang}", "kyoto-dev.{lang}", "kyoto-test.{lang}")
+    names = [[path.format(lang=lang) for lang in (src, tgt)] for path in paths]
+    train, dev, test = (ParallelFiles(*(folder / name for name in pair)) for pair in names)
+    rebuilt = spec is not None and any(hashes[name] in spec.rebuilt for name in names[0])
+    return Corpus(name, src, tgt, train, dev, test, config.is_tokenized, rebuilt=rebuilt)
 
 
 def _own_files(config: DataConfig, root: Path, to_train: bool) -> Corpus:
-    _refuse_archive(config)
     # without a dev or test text, some of its lines are that
-    is_read = to_train or not (config.dev_src and config.test_src)
-    train = _own_pair(config, "src", "tgt", is_read)
+    train = _own_pair(config, "", is_read=to_train or not (config.dev_src and config.test_src))
     if not train:
         raise ValueError("your own texts need both sides of the training text: give --data.src FILE --data.tgt FILE")
-    dev, test = _own_pair(config, "dev_src", "dev_tgt"), _own_pair(config, "test_src", "test_tgt")
+    dev, test = _own_pair(config, "dev_"), _own_pair(config, "test_")
     if not (dev and test):
         train, dev, test = _split(train, dev, test, config.held_out, root)
     return Corpus("files", config.src_lang, config.tgt_lang, train, dev, test, config.is_tokenized)
 
 
-def _own_pair(config: DataConfig, src: str, tgt: str, is_read: bool = True) -> ParallelFiles | None:
-    files: tuple[Path | None, Path | None] = getattr(config, src), getattr(config, tgt)
-    match files:
-        case None, None:
-            return None
-        case Path(), Path():
-            for name, file in zip((src, tgt), files, strict=True):
-                if is_read and not file.is_file():
-                    raise ValueError(f"{name}={file}: no such file")
-            return ParallelFiles(*files)
-        case _:
-            given, lacking = (src, tgt) if files[0] else (tgt, src)
-            raise ValueError(
-                f"{given}={files[0] or files[1]} is missing its counterpart: also give --data.{lacking} FILE"
-            )
+def _own_pair(config: DataConfig, kind: str, is_read: bool = True) -> ParallelFiles | None:
+    files: dict[str, Path | None] = {name: getattr(config, name) for name in (f"{kind}src", f"{kind}tgt")}
+    given = {name: file for name, file in files.items() if file}
+    if len(given) == 1:
+        ((name, file),) = given.items()
+        (lacking,) = files.keys() - given.keys()
+        raise ValueError(f"{name}={file} is missing its counterpart: also give --data.{lacking} FILE")
+    for name, file in given.items():
+        if is_read and not file.is_file():
+            raise ValueError(f"{name}={file}: no such file")
+    return ParallelFiles(*given.values()) if given else None
 
 
 def _split(
@@ -239,10 +235,6 @@ def training_tokens(
 
     How a line is segmented depends only on the seed, the epoch and the block of lines that it is in. The ids of an
     epoch are kept until a later epoch is requested, so that an interrupted training finds them again.
-
-    Args:
-        sampling: see `TokenizerConfig.sampling`; 0 gives each line its likeliest segmentation.
-        seed: seed of the sampling.
     """
     if not sampling:
         pairs = cached_tokens(corpus, "train", data, tokenizers, say, root)
@@ -293,76 +285,54 @@ def _cleaned(corpus: Corpus, data: DataConfig, say: Callable[[str], None], root:
 
 # Checks of your own texts before hours go by: are they in their languages, on their sides, tokenized as is said?
 
+_SWAPPED = "are --data.{kind}src and --data.{kind}tgt swapped"
 _FIT_BETTER = 2.0  # times as many known words: names and marks are in both languages
+_Texts = tuple[tuple[str, ...], tuple[str, ...]]  # of both sides
 
 
 def refuse_other_languages(data: DataConfig) -> None:
     """Refuse a text of your own that begins in other languages than those it is said to be in."""
-    for kind in ("", "more_", "dev_", "test_"):
-        if (files := _given(data, kind)) is not None:
+    for kind in ("", "dev_", "test_", "more_"):
+        if files := _own_pair(data, kind):
             for side, file, lines in zip(("src", "tgt"), files, _beginning(files), strict=True):
-                remedy = f"{_are_swapped(kind)}, or is --data.{side}_lang wrong?"
+                remedy = f"{_SWAPPED.format(kind=kind)}, or is --data.{side}_lang wrong?"
                 refuse_other_language(lines, getattr(data, f"{side}_lang"), str(file), remedy)
 
 
-def refuse_swapped(data: DataConfig, corpus: Corpus) -> None:
-    """Refuse texts of your own whose sides are the other way round than those of the text beside them, by their words.
+def check_own_text(data: DataConfig, corpus: Corpus, say: Callable[[str], object]) -> None:
+    """Refuse a text of your own whose sides are the other way round than is said; remark on spaces that are odd.
 
-    Letters do not tell English from German. Development and test text are compared with the training text, and further
-    training text with the development text.
+    Letters do not tell English from German. So the words of development and test text are compared with those of the
+    training text, and the words of further training text with those of the development text.
     """
     for kind, beside in (("dev_", corpus.train), ("test_", corpus.train), ("more_", corpus.dev)):
-        if (files := _given(data, kind)) is None:
-            continue
-        sides, (src_words, tgt_words) = _beginning(files), map(_words, _beginning(beside))
-        if all(
-            _known(lines, opposite) > _FIT_BETTER * _known(lines, own)
-            for lines, own, opposite in zip(sides, (src_words, tgt_words), (tgt_words, src_words), strict=True)
-        ):
+        if (files := _own_pair(data, kind)) and _has_words_of_other_side(_beginning(files), _beginning(beside)):
             raise ValueError(
                 f"{files.src} has the words of {beside.tgt}, and {files.tgt} those of {beside.src}: "
-                f"{_are_swapped(kind)}?"
+                f"{_SWAPPED.format(kind=kind)}?"
             )
-
-
-def remark_on_tokens(data: DataConfig, corpus: Corpus, say: Callable[[str], object]) -> None:
-    """Remark on spaces between words and marks that are not where the settings or the other texts have them."""
-    dev = _beginning(corpus.dev)
     if data.has_own_text:
-        target = corpus.dev.tgt
-        if not corpus.pre_tokenized and looks_tokenized(dev[1]):
+        target, lines = corpus.dev.tgt, _beginning(corpus.dev)[1]
+        if not corpus.pre_tokenized and looks_tokenized(lines):
             say(
                 f"{target} looks tokenized: give --data.pre_tokenized true if spaces separate all words and marks, "
                 "so that BLEU takes them as they are"
             )
-        if corpus.pre_tokenized and looks_untokenized(dev[1]):
+        if corpus.pre_tokenized and looks_untokenized(lines):
             say(f"{target} does not look tokenized, and BLEU splits it at spaces: is --data.pre_tokenized true right?")
-    if (more := _given(data, "more_")) is not None:
-        for file, other, lines, others in zip(more, corpus.dev, _beginning(more), dev, strict=True):
-            if looks_untokenized(lines) != looks_untokenized(others):
-                say(f"{file} looks tokenized otherwise than {other}: one kind of text is learned better than two")
 
 
-def _given(data: DataConfig, kind: str) -> ParallelFiles | None:
-    """Return a pair of your own files; None where there is none, or `prepare_corpus` says what is missing."""
-    src, tgt = getattr(data, f"{kind}src"), getattr(data, f"{kind}tgt")
-    return ParallelFiles(src, tgt) if src and tgt and src.is_file() and tgt.is_file() else None
-
-
-def _beginning(files: ParallelFiles) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _beginning(files: ParallelFiles) -> _Texts:
     src, tgt = zip(*islice(read_pairs(files), BLOCK), strict=True)
     return src, tgt
 
 
-def _are_swapped(kind: str) -> str:
-    return f"are --data.{kind}src and --data.{kind}tgt swapped"
+def _has_words_of_other_side(texts: _Texts, beside: _Texts) -> bool:
+    """Return whether both sides of a text have far more of the words of the other side than of their own."""
+    found = [[word for line in lines for word in line.lower().split()] for lines in texts]
+    words = [{word for line in lines for word in line.lower().split()} for lines in beside]
 
+    def n_known(side: int, among: int) -> int:
+        return sum(word in words[among] for word in found[side])
 
-def _words(lines: Iterable[str]) -> set[str]:
-    return {word for line in lines for word in line.lower().split()}
-
-
-def _known(lines: Iterable[str], words: set[str]) -> float:
-    """Return the share of the words that are among others."""
-    found = [word in words for line in lines for word in line.lower().split()]
-    return sum(found) / max(1, len(found))
+    return all(n_known(side, 1 - side) > _FIT_BETTER * n_known(side, side) for side in (0, 1))

@@ -2,7 +2,6 @@
 
 import gzip
 import hashlib
-import json
 import lzma
 import shutil
 import sys
@@ -16,47 +15,68 @@ from typing import IO, cast
 import pooch
 
 from const.corpora import CorpusSpec
-from utils.file import atomic_folder, write_text
+from utils.file import atomic_folder, read_json, write_json
 
 _DAMAGED = (tarfile.TarError, EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile)
-_STAMP = ".verified.json"  # sizes and times of the verified files: an unchanged corpus is not hashed again
+_STAMP = ".verified.json"  # size, time and hash of the verified files: an unchanged corpus is not hashed again
 
 
-def install(spec: CorpusSpec, archive: Path | None, folder: Path) -> None:
-    """Make sure that `folder` holds the corpus, verified: a corpus that is already there is kept.
+def install(spec: CorpusSpec, archive: Path | None, folder: Path) -> dict[str, str]:
+    """Make sure that `folder` holds the corpus, verified, and return the hashes of its files.
 
-    Args:
-        spec: the corpus
-        archive: a tar archive or a folder to copy from; None downloads
-        folder: where to put the corpus
+    A corpus that is already there is kept. One that is missing is taken from a tar archive or a folder, or downloaded.
     """
     stamp = folder / _STAMP
-    if folder.exists() and not stamp.is_file():
+    if stamp.is_file():
+        verified = read_json(stamp)
+        if {path: about[:-1] for path, about in verified.items()} == _sizes_and_times(spec, folder):
+            return {path: about[-1] for path, about in verified.items()}
+        return _verify(spec, folder, f"delete {folder} to have it fetched again")
+    if folder.exists():
         raise ValueError(
             f"{folder} was not installed by this command: move it elsewhere, and give --data.archive with its new place"
         )
-    if stamp.is_file():
-        if stamp.read_text() != _stamp(spec, folder):
-            _verify(spec, folder, f"delete {folder} to have it fetched again")
-            write_text(stamp, _stamp(spec, folder))
-        return
     with atomic_folder(folder) as fresh:
         with TemporaryDirectory(dir=fresh) as download:
             take(archive or _download(spec, Path(download)), spec.blobs, fresh)
-        _verify(spec, fresh, f"{archive or spec.url} is not {spec.name} as published, get it from {spec.homepage}")
-        write_text(fresh / _STAMP, _stamp(spec, fresh))
+        return _verify(
+            spec, fresh, f"{archive or spec.url} is not {spec.name} as published, get it from {spec.homepage}"
+        )
+
+
+def _sizes_and_times(spec: CorpusSpec, folder: Path) -> dict[str, list[int]]:
+    stats = {path: (folder / path).stat() for path in spec.blobs if (folder / path).is_file()}
+    return {path: [stat.st_size, stat.st_mtime_ns] for path, stat in stats.items()}
+
+
+def _verify(spec: CorpusSpec, folder: Path, remedy: str) -> dict[str, str]:
+    """Refuse a folder that is not the corpus, stamp one that is, and return the hashes of its files."""
+    found = _sizes_and_times(spec, folder)
+    hashes = {path: blob_hash(folder / path) for path in found}
+    if missing := [path for path in spec.needed if path not in found]:
+        raise ValueError(f"{spec.name}: {missing[0]} is missing: {remedy}")
+    for path, blob in hashes.items():
+        if blob not in (accepted := spec.blobs[path]):
+            expected = " or ".join(accepted)
+            raise ValueError(f"{spec.name}: {path} has git blob hash {blob}, expected {expected}: {remedy}")
+    write_json(folder / _STAMP, {path: [*about, hashes[path]] for path, about in found.items()})
+    return hashes
+
+
+def blob_hash(path: Path) -> str:
+    """Return Git's hash of a file's content, as `git hash-object` prints it."""
+    digest = hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()
 
 
 def take(source: Path, paths: Collection[str], into: Path) -> None:
-    """Copy those of `paths` that `source` has to `into`, whatever top-level folders they are in.
+    """Copy those of `paths` that a tar archive or folder has, whatever top-level folders they are in there.
 
     So `orig/kyoto-dev.ja` is also found as `kftt-data-1.0/data/orig/kyoto-dev.ja`. A file that is gzipped by itself
     (`train.de.gz` for `train.de`) is decompressed. Only `paths` are ever written.
-
-    Args:
-        source: a tar archive (.tar, .tar.gz, .tar.xz, ...) or a folder
-        paths: the wanted files, relative, with forward slashes
-        into: an existing folder
     """
     try:
         if source.is_dir():
@@ -66,9 +86,8 @@ def take(source: Path, paths: Collection[str], into: Path) -> None:
         else:
             raise ValueError(f"no such archive or folder: {source}")
     except tarfile.FilterError as error:
-        name = error.tarinfo.name
         raise ValueError(
-            f"{source} is unsafe: its member {name!r} leaves the folder or is a device; get it again"
+            f"{source} is unsafe: its member {error.tarinfo.name!r} leaves the folder or is no file; get it again"
         ) from None
     except _DAMAGED:
         raise ValueError(f"{source} is truncated, damaged or not a tar archive; get it again") from None
@@ -93,13 +112,10 @@ def _take_from_tar(archive: Path, paths: Collection[str], into: Path) -> None:
             parts = PurePosixPath(member.name.removesuffix(".gz")).parts
             for path in paths:
                 end = PurePosixPath(path).parts
-                if parts[-len(end) :] != end or (into / path).exists():
-                    continue
-                if not member.isfile():
-                    raise ValueError(
-                        f"{archive} is unsafe: its member {member.name!r} is not a regular file; get it again"
-                    )
-                _write(cast(IO[bytes], tar.extractfile(member)), member.name, into / path)
+                if parts[-len(end) :] == end and not (into / path).exists():
+                    if not member.isfile():
+                        raise tarfile.SpecialFileError(member)
+                    _write(cast(IO[bytes], tar.extractfile(member)), member.name, into / path)
 
 
 def _write(stream: IO[bytes], name: str, path: Path) -> None:
@@ -111,13 +127,11 @@ def _write(stream: IO[bytes], name: str, path: Path) -> None:
 def _download(spec: CorpusSpec, into: Path) -> Path:
     """Fetch the archive, or each file by itself; return the archive or the folder of the files."""
     if "{file}" in spec.url:
-        urls = {path: spec.url.format(file=path) for path in spec.needed}
-        urls = {path + (".gz" if url.endswith(".gz") else ""): url for path, url in urls.items()}
-        source = into
+        end = ".gz" if spec.url.endswith(".gz") else ""
+        source, urls = into, {path + end: spec.url.format(file=path) for path in spec.needed}
     else:
         name = spec.url.rpartition("/")[2]
-        urls = {name: spec.url}
-        source = into / name
+        source, urls = into / name, {name: spec.url}
     print(f"Fetching {spec.name} ({spec.download_mb} MB, {spec.licence}) from {spec.homepage}", file=sys.stderr)
     pooch.get_logger().setLevel("WARNING")
     # no hash here: the texts inside are verified, however they were packed
@@ -135,27 +149,3 @@ def _download(spec: CorpusSpec, into: Path) -> Path:
             "or try the corpus that needs no network: --config demo"
         ) from None
     return source
-
-
-def blob_hash(path: Path) -> str:
-    """Return Git's hash of a file's content, as `git hash-object` prints it."""
-    digest = hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
-    with path.open("rb") as file:
-        while chunk := file.read(1 << 20):
-            digest.update(chunk)
-    return digest.hexdigest()
-
-
-def _verify(spec: CorpusSpec, folder: Path, remedy: str) -> None:
-    for path, accepted in spec.blobs.items():
-        if (folder / path).is_file():
-            if (found := blob_hash(folder / path)) not in accepted:
-                expected = " or ".join(accepted)
-                raise ValueError(f"{spec.name}: {path} has git blob hash {found}, expected {expected}: {remedy}")
-        elif path in spec.needed:
-            raise ValueError(f"{spec.name}: {path} is missing: {remedy}")
-
-
-def _stamp(spec: CorpusSpec, folder: Path) -> str:
-    stats = {path: (folder / path).stat() for path in spec.blobs if (folder / path).is_file()}
-    return json.dumps({name: [stat.st_size, stat.st_mtime_ns] for name, stat in stats.items()}, indent=1)

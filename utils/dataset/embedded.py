@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from hashlib import blake2b, sha256
-from itertools import chain, combinations, islice, zip_longest
+from itertools import combinations, islice, zip_longest
 from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -48,7 +48,7 @@ class Construction(NamedTuple):
         return prod(len(words) for words in self.slots.values())
 
     def fillers(self, index: int) -> dict[str, Word]:
-        """Return the words in the slots with this number, 0 <= index < capacity."""
+        """Return the tuple of words of this number, by slot."""
         chosen = {}
         for slot, words in self.slots.items():
             index, place = divmod(index, len(words))
@@ -141,28 +141,27 @@ def sentence_split(fillers: Mapping[str, Word], seed: int) -> str | None:
     return None if len(held_out) == 2 else held_out.pop() if held_out else "train"
 
 
-def draw(construction: Construction, rng: random.Random, seed: int) -> dict[str, list[Pair]]:
-    """Draw different sentences of one construction in random order, separately for each split."""
-    drawn: dict[str, list[Pair]] = {split: [] for split in SIZES}
+def draw(construction: Construction, rng: random.Random, seed: int) -> dict[str, list[dict[str, Word]]]:
+    """Draw the words of different sentences of one construction in random order, separately for each split."""
+    drawn: dict[str, list[dict[str, Word]]] = {split: [] for split in SIZES}
     for index in dict.fromkeys(int(rng.random() * construction.capacity) for _ in range(DRAWS)):
         fillers = construction.fillers(index)
         if split := sentence_split(fillers, seed):
-            drawn[split].append(construction.render(fillers))
+            drawn[split].append(fillers)
     return drawn
 
 
 def generate(seed: int = 0) -> dict[str, list[Pair]]:
-    """Generate the corpus as (Japanese, English) pairs, the constructions in equal shares as far as they suffice.
-
-    Raises:
-        ValueError: the grammar has too few sentences for the required sizes.
-    """
-    rng = random.Random(seed)
-    drawn = [draw(construction, rng, seed) for construction in read_constructions()]
+    """Generate the corpus as (Japanese, English) pairs, the constructions in equal shares as far as they suffice."""
+    rng, constructions = random.Random(seed), read_constructions()
+    drawn = [draw(construction, rng, seed) for construction in constructions]
     corpus: dict[str, list[Pair]] = {}
     for split, size in SIZES.items():
-        in_turns = chain.from_iterable(zip_longest(*(streams[split] for streams in drawn)))
-        pairs = list(islice((pair for pair in in_turns if pair), size))
+        turns = zip_longest(*(streams[split] for streams in drawn))
+        in_turns = (
+            (one, fillers) for turn in turns for one, fillers in zip(constructions, turn, strict=True) if fillers
+        )
+        pairs = [one.render(fillers) for one, fillers in islice(in_turns, size)]
         if len(pairs) < size:
             raise ValueError(f"the grammar yields {len(pairs)} {split} pairs, not {size}: raise DRAWS={DRAWS}")
         corpus[split] = sorted(pairs, key=lambda _: rng.random())
@@ -172,8 +171,7 @@ def generate(seed: int = 0) -> dict[str, list[Pair]]:
 def write_embedded(folder: Path) -> None:
     """Write kyoto-{train,dev,test}.{ja,en} into the folder, unless all six are there and from exactly this grammar.
 
-    Each file is complete or absent, and the file with the grammar's hash is written last: so the next call repairs an
-    interrupted one.
+    The grammar's hash is written last, so that the next call repairs an interrupted one.
     """
     files = {(split, language): folder / f"kyoto-{split}.{language}" for split in SIZES for language in ("ja", "en")}
     written_by = folder / "kyoto.grammar"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import lru_cache
 from itertools import chain, islice
 from multiprocessing import get_context
@@ -116,16 +116,8 @@ def _checksum(path: Path) -> int:
     return checksum
 
 
-# Many sequences of token ids in one flat array.
-
-
 class TokenArray:
-    """Many sequences of ids in one flat array.
-
-    Args:
-        ids: all ids, concatenated.
-        offsets: where each sequence begins, and the total length.
-    """
+    """All ids of many sequences, concatenated, and the offsets: where each sequence begins, and the total length."""
 
     def __init__(self, ids: NDArray[np.uint16 | np.int32], offsets: NDArray[np.int64]) -> None:
         self._ids = ids
@@ -222,15 +214,8 @@ _AT_ONCE = 4  # blocks for each process before the next are read
 Encoded = tuple[list[list[int]], list[list[int]]]
 
 
-@dataclass(frozen=True)
-class Sampling:
-    """How sub-words are sampled.
-
-    Attributes:
-        rate: see `TokenizerConfig.sampling`.
-        seed: seed of the training.
-        epoch: number of the epoch; each has another segmentation.
-    """
+class Sampling(NamedTuple):
+    """How sub-words are sampled: at the rate of `TokenizerConfig.sampling`, each epoch otherwise."""
 
     rate: float
     seed: int
@@ -248,13 +233,8 @@ def write_ids(
     """Write the ids of both sides into a folder, with a progress bar on a terminal."""
     bar = tqdm(total=n_pairs, unit=" pairs", leave=False, disable=not sys.stderr.isatty())
     blocks = enumerate(in_blocks(read_pairs(files)))
-    if sampling is None:
-        encoded: Iterator[Encoded] = (
-            (tokenizers.src.encode([src for src, _ in block]), tokenizers.tgt.encode([tgt for _, tgt in block]))
-            for _, block in blocks
-        )
-    elif n_pairs < _WORTH_PROCESSES:
-        encoded = (_sampled(tokenizers, sampling, i, block) for i, block in blocks)
+    if sampling is None or n_pairs < _WORTH_PROCESSES:
+        encoded: Iterator[Encoded] = (_encoded(tokenizers, sampling, i, block) for i, block in blocks)
     else:
         encoded = _sampled_by_processes(tokenizers, sampling, blocks)
     with (
@@ -268,12 +248,14 @@ def write_ids(
             bar.update(len(src))
 
 
-def _sampled(tokenizers: TokenizerPair, sampling: Sampling, i: int, block: Sequence[Pair]) -> Encoded:
-    src, tgt = (
-        tokenizer.sample([pair[side] for pair in block], sampling.rate, sampling.block_seed(i, side))
-        for side, tokenizer in enumerate(tokenizers)
-    )
-    return src, tgt
+def _encoded(tokenizers: TokenizerPair, sampling: Sampling | None, i: int, block: Sequence[Pair]) -> Encoded:
+    def ids(side: int) -> list[list[int]]:
+        texts = [pair[side] for pair in block]
+        if sampling is None:
+            return tokenizers[side].encode(texts)
+        return tokenizers[side].sample(texts, sampling.rate, sampling.block_seed(i, side))
+
+    return ids(0), ids(1)
 
 
 def _sampled_by_processes(
@@ -308,7 +290,7 @@ def _start_process(folder: Path, sampling: Sampling) -> None:
 
 
 def _sampled_here(numbered: tuple[int, list[Pair]]) -> Encoded:
-    return _sampled(*_here, *numbered)
+    return _encoded(*_here, *numbered)
 
 
 # Tokenizer and ids of one text.
@@ -319,12 +301,7 @@ def cached_tokenizer(
 ) -> Tokenizer:
     """Return the tokenizer of a text, learned from it at the first call; `joint` is ignored.
 
-    Args:
-        name: name of the text, for people who look into the cache.
-        text: what to learn from.
-        config: what to learn.
-        say: called with a message about what takes time.
-        root: where caches are kept.
+    The name is for people who look into the cache; `say` is called with a message about what takes time.
     """
     if config.sampling:
         raise ValueError(f"sampling={config.sampling} is for pairs of texts: set tokenizer.sampling to 0")

@@ -2,11 +2,13 @@
 
 import json
 import random
+from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,7 +21,7 @@ from const.corpora import CORPORA
 from const.path import CORPUS
 from const.token import BOS_ID, PAD_ID
 from utils.command import Parser, run_command
-from utils.dataset.batch import Buckets, Sampler, fill
+from utils.dataset.batch import AnyBatch, Examples, fill
 from utils.dataset.corpus import SPLITS, Split
 from utils.dataset.ids import TokenArray, cache_key, cached_lines, file_hash
 from utils.dataset.monolingual import Document, prepare_monolingual
@@ -69,16 +71,13 @@ class LabelNames(tuple[str, ...]):
 
     def numbers(self, path: Path) -> NDArray[np.int64]:
         """Return the number of each line's label."""
-        number = {name: i for i, name in enumerate(self)}
-
-        def numbered() -> Iterator[int]:
-            for line, label in enumerate(_labels(path), start=1):
-                if label not in number:
-                    known = ", ".join(self[:_SHOWN]) + (", ..." if len(self) > _SHOWN else "")
-                    raise ValueError(f"{path}, line {line}: label {label!r} is not among the training text's: {known}")
-                yield number[label]
-
-        return np.fromiter(numbered(), np.int64)
+        number, found = {name: i for i, name in enumerate(self)}, array("q")
+        for line, label in enumerate(_labels(path), start=1):
+            if label not in number:
+                known = ", ".join(self[:_SHOWN]) + (", ..." if len(self) > _SHOWN else "")
+                raise ValueError(f"{path}, line {line}: label {label!r} is not among the training text's: {known}")
+            found.append(number[label])
+        return np.frombuffer(found, np.int64)
 
 
 def _labels(path: Path) -> Iterator[str]:
@@ -114,75 +113,29 @@ class LabelledText(NamedTuple):
         return found
 
 
-class LabelledBatch(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class LabelledBatch(AnyBatch):
     """B texts `<s> text </s>`, padded at the end, with their labels."""
 
     ids: Int[Tensor, "B L"]
     label: Int[Tensor, " B"]
 
-    @property
-    def sides(self) -> dict[str, Int[Tensor, "B L"]]:
-        """The ids, the only side."""
-        return {"tokens": self.ids}
 
-    def to(self, device: torch.device) -> "LabelledBatch":
-        """Copy to a device; from pinned memory without waiting."""
-        return LabelledBatch(*(part.to(device, non_blocking=True) for part in self))
-
-
-class LabelledEpoch(Buckets[LabelledBatch]):
-    """The batches of labelled texts.
-
-    Args:
-        max_tokens: longer texts, <s> and </s> included, are truncated; None: none are.
-        key: seed and number of the epoch.
-    """
-
-    def __init__(
-        self,
-        text: LabelledText,
-        tokens_per_batch: int,
-        max_tokens: int | None,
-        multiple: int,
-        key: tuple[int, int],
-        sentences_per_batch: int | None = None,
-    ) -> None:
-        if max_tokens is not None and max_tokens < 3:
+def labelled_examples(text: LabelledText, max_tokens: int | None, *_: Any) -> Examples:
+    """Return texts as examples; longer ones than `max_tokens`, <s> and </s> included, are truncated."""
+    lengths = text.lines.lengths.astype(np.int64)
+    if max_tokens is not None:
+        if max_tokens < 3:
             raise ValueError(f"max_tokens={max_tokens} leaves no room for a text: give at least 3")
-        self._text = text
-        lengths = text.lines.lengths.astype(np.int64)
-        self._lengths = lengths if max_tokens is None else np.minimum(lengths, max_tokens - 2)
-        random = np.random.default_rng(key)
-        super().__init__([self._lengths + 2], tokens_per_batch, multiple, random, sentences_per_batch)
+        lengths = np.minimum(lengths, max_tokens - 2)
 
-    def target_tokens(self, i: int) -> int:
-        """Return the number of labels that batch i predicts, without making the batch."""
-        return len(self.bucket(i))
-
-    def __getitem__(self, i: int) -> LabelledBatch:
-        rows = self.bucket(i)
-        lengths = self._lengths[rows]
-        ids = np.full((len(rows), self.width(i)), PAD_ID, np.int64)
+    def make(rows: NDArray[np.integer], widths: list[int]) -> LabelledBatch:
+        ids = np.full((len(rows), *widths), PAD_ID, np.int64)
         ids[:, 0] = BOS_ID
-        fill(ids, 1, *self._text.lines.gather(rows), lengths)
-        return LabelledBatch(torch.from_numpy(ids), torch.from_numpy(self._text.labels[rows]))
+        fill(ids, 1, *text.lines.gather(rows), lengths[rows])
+        return LabelledBatch(torch.from_numpy(ids), torch.from_numpy(text.labels[rows]))
 
-
-class LabelledSampler(Sampler[LabelledEpoch]):
-    """Makes epochs of labelled texts; arguments as in `LabelledEpoch`."""
-
-    def __init__(
-        self,
-        text: LabelledText,
-        tokens_per_batch: int,
-        max_tokens: int | None = None,
-        seed: int = 0,
-        multiple: int = 1,
-        sentences_per_batch: int | None = None,
-    ) -> None:
-        super().__init__(
-            lambda n: LabelledEpoch(text, tokens_per_batch, max_tokens, multiple, (seed, n), sentences_per_batch)
-        )
+    return Examples([lengths + 2], make, len)
 
 
 # Data for classifying sentences by the category of their article: `python -m utils.dataset.labelled`.
@@ -193,16 +146,11 @@ class LabelledSampler(Sampler[LabelledEpoch]):
 _SEED = 20110101
 
 
-def category(document: Document) -> str:
-    """Return the category of a document: the first three letters of its name."""
-    return document.name[:3]
-
-
 def split_articles(documents: Sequence[Document], share: float) -> list[Split]:
     """Choose a split for each article at random: about this share of each category's lines goes to dev, and to test."""
     of_category: dict[str, list[int]] = defaultdict(list)
     for i, document in enumerate(documents):
-        of_category[category(document)].append(i)
+        of_category[document.name[:3]].append(i)
     splits: list[Split] = ["train"] * len(documents)
     draw = random.Random(_SEED)
     for _, articles in sorted(of_category.items()):
@@ -225,22 +173,19 @@ def write_categories(
     """
     if not 0 < share < 0.25:
         raise ValueError(f"share={share}: give dev, and test, more than 0 and less than 0.25 of the sentences")
-    sentences: dict[Split, list[str]] = {split: [] for split in SPLITS}
-    labels: dict[Split, list[str]] = {split: [] for split in SPLITS}
+    found: dict[Split, list[tuple[str, str]]] = {split: [] for split in SPLITS}
     lines = lines_of(text)
     for document, split in zip(documents, split_articles(documents, share), strict=True):
-        found = [line for line in islice(lines, document.n_lines) if line.strip()]
-        sentences[split] += found
-        labels[split] += [category(document)] * len(found)
-    for split in SPLITS:
-        if not labels[split]:
+        found[split] += [(line, document.name[:3]) for line in islice(lines, document.n_lines) if line.strip()]
+    for split, sentences in found.items():
+        if not sentences:
             raise ValueError(
                 f"{len(documents):,} documents leave {split} no text: give more documents, or a larger share"
             )
-    for split in SPLITS:
-        write_lines(folder / f"{split}.text", sentences[split])
-        write_lines(folder / f"{split}.labels", labels[split])
-    return {split: Counter(labels[split]) for split in SPLITS}
+    for split, sentences in found.items():
+        write_lines(folder / f"{split}.text", (line for line, _ in sentences))
+        write_lines(folder / f"{split}.labels", (label for _, label in sentences))
+    return {split: Counter(label for _, label in sentences) for split, sentences in found.items()}
 
 
 def build_parser() -> Parser:
@@ -261,15 +206,15 @@ def build_parser() -> Parser:
 
 def main() -> None:
     """Write the files and show how many sentences each category has."""
-    arguments = build_parser().parse_args()
-    config = MonolingualConfig(arguments.corpus, arguments.language, arguments.archive, documents=arguments.documents)
+    given = build_parser().parse_args()
+    config = MonolingualConfig(given.corpus, given.language, given.archive, documents=given.documents)
     corpus = prepare_monolingual(config, CORPUS)
-    counts = write_categories(corpus.train, corpus.documents, arguments.share, arguments.folder)
+    counts = write_categories(corpus.train, corpus.documents, given.share, given.folder)
     print(f"{'':8}" + "".join(f"{split:>10}" for split in SPLITS))
     for name in sorted(counts["train"] | counts["dev"] | counts["test"]):
         print(f"{name:8}" + "".join(f"{counts[split][name]:10,}" for split in SPLITS))
     print(f"{'all':8}" + "".join(f"{counts[split].total():10,}" for split in SPLITS))
-    print(f"written to {arguments.folder}")
+    print(f"written to {given.folder}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Examples for masked-language models with next-sentence prediction (Devlin et al. 2019, 3.1)."""
 
 import re
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from config.data import MaskingConfig
 from const.token import BOS_ID, PAD_ID, SPECIAL_TOKENS
-from utils.dataset.batch import Buckets, Sampler, fill
+from utils.dataset.batch import AnyBatch, Examples, fill
 from utils.dataset.monolingual import DocumentTokens
 from utils.text.language import HAN, KANA
 from utils.text.tokenizer import Tokenizer, every_token
@@ -77,7 +78,8 @@ MASKED, REPLACED = 0.8, 0.1  # shares of the predicted tokens; the rest is left 
 TRUE_SUCCESSORS = 0.5  # share of the second sentences
 
 
-class MaskedBatch(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class MaskedBatch(AnyBatch):
     """B examples `<s> A </s> B </s>`, or `<s> A </s>`, padded at the end."""
 
     ids: Int[Tensor, "B L"]  # with masks
@@ -90,124 +92,31 @@ class MaskedBatch(NamedTuple):
         """Number of tokens to predict; read it before the batch goes to a device."""
         return int((self.target != PAD_ID).sum())
 
-    @property
-    def sides(self) -> dict[str, Int[Tensor, "B L"]]:
-        """The ids, the only side."""
-        return {"tokens": self.ids}
 
-    def to(self, device: torch.device) -> "MaskedBatch":
-        """Copy to a device; from pinned memory without waiting."""
-        return MaskedBatch(*(part.to(device, non_blocking=True) for part in self))
-
-
-class _Partners(NamedTuple):
-    """The sentences A and B of each example, how many tokens of each are read, and whether B follows A."""
-
-    first: NDArray[np.int64]
-    second: NDArray[np.int64]
-    n_first: NDArray[np.int64]
-    n_second: NDArray[np.int64]
-    follows: NDArray[np.bool_]
-
-    def of(self, rows: NDArray[np.integer]) -> "_Partners":
-        """Return the partners of some examples."""
-        return _Partners(*(part[rows] for part in self))
-
-
-class MaskedEpoch(Buckets[MaskedBatch]):
-    """The batches of masked examples.
-
-    Each sentence that has a successor in its document is an A once; without next-sentence prediction, every sentence.
-    A wrong B is from another document or, where there is only one, any sentence but A and its successor.
-    Which tokens are hidden, and by what, depends only on seed, epoch and A.
+class Masking:
+    """What is hidden in examples of an epoch: it depends only on seed, epoch, the number of A and the places in it.
 
     Args:
-        text: the sentences.
-        tokenizer: the tokenizer that made their ids; its length is the id of the mask.
+        tokenizer: the tokenizer that made the ids; its length is the id of the mask.
         config: what is hidden.
-        max_tokens: longer examples, special tokens included, are truncated at the end of their longer sentence; None:
-            none are.
         key: seed and number of the epoch.
     """
 
-    def __init__(
-        self,
-        text: DocumentTokens,
-        tokenizer: Tokenizer,
-        config: MaskingConfig,
-        tokens_per_batch: int,
-        max_tokens: int | None,
-        multiple: int,
-        key: tuple[int, int],
-        sentences_per_batch: int | None = None,
-    ) -> None:
-        self._text, self._config, self._key = text, config, key
-        self._mask_id = len(tokenizer)
-        self._words = WholeWords(tokenizer) if config.whole_words else None
-        random = np.random.default_rng(key)
-        self._n_special = 3 if config.next_sentence else 2
-        if max_tokens is not None and max_tokens < (least := 2 * self._n_special - 1):
-            raise ValueError(f"max_tokens={max_tokens} leaves no room for an example: give at least {least}")
-        if config.next_sentence:
-            first, second, follows = _next_sentences(text, random)
-        else:
-            first = second = np.arange(text.n_sentences)  # the second is not read
-            follows = np.zeros(len(first), bool)
-        lengths = text.lengths.astype(np.int64)
-        n_first, n_second = lengths[first], lengths[second] * config.next_sentence
-        if max_tokens is not None:
-            room = max_tokens - self._n_special
-            n_second = np.minimum(n_second, np.maximum(room - n_first, room // 2))
-            n_first = np.minimum(n_first, room - n_second)
-        self._partners = _Partners(first, second, n_first, n_second, follows)
-        lengths = n_first + n_second + self._n_special
-        super().__init__([lengths], tokens_per_batch, multiple, random, sentences_per_batch)
+    def __init__(self, tokenizer: Tokenizer, config: MaskingConfig, key: tuple[int, int]) -> None:
+        self._rate, self._key, self._mask_id = config.rate, key, len(tokenizer)
+        self.words = WholeWords(tokenizer) if config.whole_words else None
 
-    def rows(self, i: int) -> NDArray[np.int64]:
-        """Return the sentences that are the A of batch i."""
-        return self._partners.first[self.bucket(i)]
+    def n_predicted(self, n_tokens: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return how many tokens are predicted in examples of `n_tokens` tokens; whole words may be fewer or more."""
+        return np.maximum(np.rint(self._rate * n_tokens).astype(np.int64), 1)
 
-    def target_tokens(self, i: int) -> int:
-        """Return the number of tokens that batch i predicts; the batch is made only where whole words decide it."""
-        if self._words is not None:
-            return self[i].target_tokens
-        partners = self._partners.of(self.bucket(i))
-        return int(self._n_predicted(partners.n_first + partners.n_second).sum())
-
-    def _n_predicted(self, n_tokens: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return how many tokens are predicted in examples of `n_tokens` tokens."""
-        return np.maximum(np.rint(self._config.rate * n_tokens).astype(np.int64), 1)
-
-    def __getitem__(self, i: int) -> MaskedBatch:
-        partners = self._partners.of(self.bucket(i))
-        first, second, n_first, n_second, follows = partners
-        ids = np.full((len(first), self.width(i)), PAD_ID, np.int64)
-        column = np.arange(ids.shape[1])
-        ids[:, 0] = BOS_ID
-        fill(ids, 1, *self._text.gather(first), n_first)
-        segments = np.zeros_like(ids)
-        if self._config.next_sentence:
-            fill(ids, 2 + n_first, *self._text.gather(second), n_second)
-            begin, end = (2 + n_first)[:, None], (3 + n_first + n_second)[:, None]
-            segments[(begin <= column) & (column < end)] = 1
-        read, target = self._hidden(ids, first, n_first, n_second)
-        label = torch.from_numpy(follows.astype(np.int64) if self._config.next_sentence else np.empty(0, np.int64))
-        return MaskedBatch(torch.from_numpy(read), torch.from_numpy(segments), torch.from_numpy(target), label)
-
-    def _hidden(
-        self,
-        ids: NDArray[np.int64],
-        example: NDArray[np.int64],
-        n_first: NDArray[np.int64],
-        n_second: NDArray[np.int64],
+    def hide(
+        self, ids: NDArray[np.int64], is_text: NDArray[np.bool_], example: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return what is read instead of the ids, and what is predicted."""
-        column = np.arange(ids.shape[1])
-        behind = (1 + n_first)[:, None]  # the place of the first </s>
-        is_text = (column > 0) & (column < behind + 1 + n_second[:, None]) & (column != behind)
         row, place = is_text.nonzero()
-        word = np.arange(ids.size) if self._words is None else self._words.numbers(ids.ravel())
-        chosen = self._chosen(word.reshape(ids.shape)[is_text], row, example, place, n_first + n_second)
+        word = np.arange(ids.size) if self.words is None else self.words.numbers(ids.ravel())
+        chosen = self._chosen(word.reshape(ids.shape)[is_text], row, example, place, is_text.sum(1))
         row, place = row[chosen], place[chosen]
         target = np.full_like(ids, PAD_ID)
         target[row, place] = ids[row, place]
@@ -235,7 +144,7 @@ class MaskedEpoch(Buckets[MaskedBatch]):
         taken = np.zeros(len(begins), bool)
         ordered, size = order.tolist(), sizes[order].tolist()
         end = 0
-        for n_words, left in zip(np.bincount(row[begins]).tolist(), self._n_predicted(n_tokens).tolist(), strict=True):
+        for n_words, left in zip(np.bincount(row[begins]).tolist(), self.n_predicted(n_tokens).tolist(), strict=True):
             begin, end = end, end + n_words
             room = left
             for i in range(begin, end):
@@ -247,6 +156,66 @@ class MaskedEpoch(Buckets[MaskedBatch]):
             if room == left:  # no word is short enough
                 taken[ordered[begin]] = True
         return taken[of_token]
+
+
+class MaskedText(NamedTuple):
+    """A text, the tokenizer that made its ids, and what is hidden."""
+
+    text: DocumentTokens
+    tokenizer: Tokenizer
+    config: MaskingConfig
+
+
+def masked_examples(
+    masked: MaskedText, max_tokens: int | None, key: tuple[int, int], random: np.random.Generator
+) -> Examples:
+    """Return the examples of a text in an epoch.
+
+    Each sentence that has a successor in its document is an A once; without next-sentence prediction, every sentence.
+    A wrong B is from another document or, where there is only one, any sentence but A and its successor. Longer
+    examples than `max_tokens`, special tokens included, are truncated at the end of their longer sentence.
+    """
+    text, next_sentence, masking = (
+        masked.text,
+        masked.config.next_sentence,
+        Masking(masked.tokenizer, masked.config, key),
+    )
+    n_special = 3 if next_sentence else 2
+    if max_tokens is not None and max_tokens < (least := 2 * n_special - 1):
+        raise ValueError(f"max_tokens={max_tokens} leaves no room for an example: give at least {least}")
+    if next_sentence:
+        first, second, follows = _next_sentences(text, random)
+    else:
+        first = second = np.arange(text.n_sentences)  # the second is not read
+        follows = np.empty(0, bool)
+    lengths = text.lengths.astype(np.int64)
+    n_first, n_second = lengths[first], lengths[second] * next_sentence
+    if max_tokens is not None:
+        room = max_tokens - n_special
+        n_second = np.minimum(n_second, np.maximum(room - n_first, room // 2))
+        n_first = np.minimum(n_first, room - n_second)
+
+    def make(rows: NDArray[np.integer], widths: list[int]) -> MaskedBatch:
+        ids = np.full((len(rows), *widths), PAD_ID, np.int64)
+        ids[:, 0] = BOS_ID
+        fill(ids, 1, *text.gather(first[rows]), n_first[rows])
+        column, middle, end = np.arange(*widths), 1 + n_first[rows], 1 + n_first[rows]  # places of the </s>
+        if next_sentence:
+            end = end + 1 + n_second[rows]
+            fill(ids, 1 + middle, *text.gather(second[rows]), n_second[rows])
+        middle, end = middle[:, None], end[:, None]
+        is_text = (column > 0) & (column < end) & (column != middle)
+        read, target = masking.hide(ids, is_text, first[rows])
+        segments = ((middle < column) & (column <= end)).astype(np.int64)
+        label = follows[rows].astype(np.int64) if next_sentence else follows.astype(np.int64)
+        return MaskedBatch(*map(torch.from_numpy, (read, segments, target, label)))
+
+    def target_tokens(rows: NDArray[np.integer]) -> int:
+        if masking.words is not None:  # they decide it
+            return make(rows, [int((n_first + n_second)[rows].max()) + n_special]).target_tokens
+        return int(masking.n_predicted((n_first + n_second)[rows]).sum())
+
+    return Examples([n_first + n_second + n_special], make, target_tokens)
 
 
 def _next_sentences(
@@ -271,21 +240,3 @@ def _next_sentences(
     other = random.integers(elsewhere)
     other += np.where(other < begin, 0, end - begin)
     return first, np.where(follows, first + 1, other), follows
-
-
-class MaskedSampler(Sampler[MaskedEpoch]):
-    """Makes epochs of masked examples; arguments as in `MaskedEpoch`."""
-
-    def __init__(
-        self,
-        text: DocumentTokens,
-        tokenizer: Tokenizer,
-        config: MaskingConfig,
-        tokens_per_batch: int,
-        max_tokens: int | None = None,
-        seed: int = 0,
-        multiple: int = 1,
-        sentences_per_batch: int | None = None,
-    ) -> None:
-        bounds = tokens_per_batch, max_tokens, multiple
-        super().__init__(lambda n: MaskedEpoch(text, tokenizer, config, *bounds, (seed, n), sentences_per_batch))

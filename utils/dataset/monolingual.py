@@ -1,6 +1,7 @@
 """Monolingual texts in document order: which one a run uses, how it is prepared, and its token ids."""
 
 import hashlib
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -15,7 +16,7 @@ from const.corpora import CORPORA
 from const.path import CORPUS
 from utils.dataset.corpus import SPLITS, Split, prepare_corpus
 from utils.dataset.ids import TokenArray, cached_lines, cached_tokenizer, file_hash
-from utils.dataset.text import TextLines, read_lines
+from utils.dataset.text import TextLines, lines_of
 from utils.file import atomic_folder
 from utils.text.tokenizer import Tokenizer
 
@@ -30,17 +31,14 @@ class Document(NamedTuple):
 def read_documents(path: Path) -> tuple[Document, ...]:
     """Read the documents of a text, in order, from a file with a name and a number of lines on each line."""
     documents = []
-    for number, line in enumerate(read_lines(path), start=1):
-        match line.rsplit(maxsplit=1):
-            case [name, count] if count.isascii() and count.isdigit():
-                documents.append(Document(name, int(count)))
-            case []:
-                continue
-            case _:
-                raise ValueError(
-                    f"{path}, line {number}: {line[:60]!r} is not the name of a document and its number of lines: "
-                    "write them like KFTT00001 62"
-                )
+    for number, line in enumerate(lines_of(path), start=1):
+        if found := re.fullmatch(r"\s*(\S.*?)\s+([0-9]+)\s*", line):
+            documents.append(Document(found[1], int(found[2])))
+        elif line.strip():
+            raise ValueError(
+                f"{path}, line {number}: {line[:60]!r} is not the name of a document and its number of lines: "
+                "write them like KFTT00001 62"
+            )
     return tuple(documents)
 
 
@@ -87,12 +85,10 @@ class MonolingualCorpus:
 
     Attributes:
         name: as in `MonolingualConfig.corpus`
-        language: language of the text
-        train: training text
-        dev: development text, used to choose models: one document
-        test: test text: one document
+        dev: development text, used to choose models: one document, as the test text is
         documents: documents of the training text, in order
         pre_tokenized: words are already separated by spaces
+        rebuilt: as in `Corpus`
     """
 
     name: str
@@ -102,6 +98,7 @@ class MonolingualCorpus:
     test: Path
     documents: tuple[Document, ...]
     pre_tokenized: bool
+    rebuilt: bool = False
 
     def fingerprint(self) -> str:
         """Return a hash of the files' contents and of where documents end."""
@@ -130,8 +127,8 @@ def prepare_monolingual(config: MonolingualConfig, root: Path = CORPUS) -> Monol
     other = next(language for language in languages if language != config.language)
     pairs = prepare_corpus(DataConfig(config.corpus, config.language, other, config.archive), root)
     train, dev, test = (getattr(pairs, split).src for split in SPLITS)
-    documents = _documents(config, train)
-    return MonolingualCorpus(pairs.name, config.language, train, dev, test, documents, pairs.pre_tokenized)
+    about = _documents(config, train), pairs.pre_tokenized, pairs.rebuilt
+    return MonolingualCorpus(pairs.name, config.language, train, dev, test, *about)
 
 
 def _own_text(config: MonolingualConfig, root: Path) -> MonolingualCorpus:
@@ -145,8 +142,8 @@ def _own_text(config: MonolingualConfig, root: Path) -> MonolingualCorpus:
     train, dev, test, documents = config.text, config.dev_text, config.test_text, _documents(config, config.text)
     if not (dev and test):
         wanted = [name for name, path in (("dev", dev), ("test", test)) if not path]
-        documents, sizes = _parts(documents, wanted, config.held_out)
-        folder = _split(train, ["train", *wanted], sizes, root)
+        documents, sizes = _hold_out(documents, wanted, config.held_out)
+        folder = _split(train, sizes, root)
         train, dev, test = folder / "train", dev or folder / "dev", test or folder / "test"
     return MonolingualCorpus("files", config.language, train, dev, test, documents, pre_tokenized=False)
 
@@ -165,40 +162,41 @@ def _documents(config: MonolingualConfig, text: Path) -> tuple[Document, ...]:
     return documents
 
 
-def _parts(
+def _hold_out(
     documents: tuple[Document, ...], wanted: Sequence[str], held_out: int
-) -> tuple[tuple[Document, ...], list[int]]:
-    """Hold out the end of a text; return the documents that are left, and the number of lines of each part in order."""
+) -> tuple[tuple[Document, ...], list[Document]]:
+    """Hold out the end of a text; return the documents that are left, and name and number of lines of each part."""
     if held_out < 1:
         raise ValueError(f"held_out={held_out} leaves no {' and no '.join(wanted)} text: give at least 1")
     total = sum(document.n_lines for document in documents)
-    left, sizes = list(documents), list[int]()
-    for _ in wanted:
+    left, parts = list(documents), list[Document]()
+    for name in reversed(wanted):
+        size = held_out
         if len(documents) == 1:
-            left, size = [Document(left[0].name, left[0].n_lines - held_out)], held_out
+            left = [Document(left[0].name, left[0].n_lines - held_out)]
         else:
             size = 0
             while left and size < held_out:
                 size += left.pop().n_lines
-        sizes.insert(0, size)
-    if 2 * sum(sizes) > total:
+        parts.insert(0, Document(name, size))
+    n_held = sum(part.n_lines for part in parts)
+    if 2 * n_held > total:
         raise ValueError(
             f"held_out={held_out} is too many of {total:,} lines in {len(documents):,} documents, most of which are "
             "needed for training: lower held_out or give dev_text and test_text"
         )
-    return tuple(left), [total - sum(sizes), *sizes]
+    return tuple(left), [Document("train", total - n_held), *parts]
 
 
-def _split(text: Path, names: Sequence[str], sizes: Sequence[int], root: Path) -> Path:
+def _split(text: Path, parts: Sequence[Document], root: Path) -> Path:
     """Split a text into files, once for each content; return their folder."""
-    parts = [Document(name, size) for name, size in zip(names, sizes, strict=True)]
     folder = root / f"text-{_fingerprint([text], parts)}"
     if not folder.is_dir():
-        lines = iter(TextLines(text))
+        lines = lines_of(text)
         with atomic_folder(folder) as draft:
             for name, size in parts:
                 with (draft / name).open("w", encoding="utf-8", newline="\n") as file:
-                    file.writelines(line + "\n" for line in islice(lines, size))
+                    file.writelines(f"{line}\n" for line in islice(lines, size))
     return folder
 
 

@@ -1,8 +1,7 @@
 """Documents as parallel streams, read segment by segment, for recurrent language models (Dai et al. 2019)."""
 
 import heapq
-from collections.abc import Iterator
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -12,13 +11,14 @@ from torch import Tensor
 
 from config.data import StreamConfig
 from const.token import BOS_ID, EOS_ID, PAD_ID
-from utils.dataset.batch import Sampler
+from utils.dataset.batch import AnyBatch, AnyEpoch, Sampler
 from utils.dataset.monolingual import DocumentTokens
 
 NO_DOCUMENT = -1  # the document of padding
 
 
-class SegmentBatch(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class SegmentBatch(AnyBatch):
     """A segment of each of B streams: `<s> s1 </s> s2 </s> ...` of one document after another, padded at the end.
 
     The last </s> of a document is predicted but not read: the next document begins in its place.
@@ -33,18 +33,9 @@ class SegmentBatch(NamedTuple):
         """Number of tokens to predict; read it before the batch goes to a device."""
         return int((self.target != PAD_ID).sum())
 
-    @property
-    def sides(self) -> dict[str, Int[Tensor, "B L"]]:
-        """The ids, the only side."""
-        return {"tokens": self.ids}
 
-    def to(self, device: torch.device) -> "SegmentBatch":
-        """Copy to a device; from pinned memory without waiting."""
-        return SegmentBatch(*(part.to(device, non_blocking=True) for part in self))
-
-
-class StreamEpoch:
-    """The batches of an epoch, in training order; each is made on demand.
+class StreamEpoch(AnyEpoch):
+    """The batches of an epoch of streams.
 
     With n = `config.accumulate`, batch i is segment `i // n` of the streams of group `i % n`: a row continues from
     where batch `i - n` left it. Documents are dealt to the streams so that all are about equally long, and documents
@@ -55,8 +46,6 @@ class StreamEpoch:
         config: number of streams, and length of a segment.
         key: seed and number of the epoch; None leaves the documents in their order.
     """
-
-    n_dropped = 0  # every sentence is read
 
     def __init__(self, text: DocumentTokens, config: StreamConfig, key: tuple[int, int] | None) -> None:
         self._text, self._config = text, config
@@ -79,7 +68,6 @@ class StreamEpoch:
         self._lengths = np.array([lengths[stream].sum() for stream in streams])
         self._begins = self._lengths.cumsum() - self._lengths
         self._n_segments = -(-int(self._lengths.max()) // config.segment_length)
-        # share of all positions
         self.padding = 1 - float(self._lengths.sum() / (self._n_segments * config.segment_length * n_rows))
 
     def __len__(self) -> int:
@@ -91,14 +79,12 @@ class StreamEpoch:
         return 0
 
     def target_tokens(self, i: int) -> int:
-        """Return the number of tokens that batch i predicts, without making the batch."""
+        """Return the number of tokens that batch i predicts."""
         begin, end = self._window(i)
         return int((end - begin).sum())
 
     def _window(self, i: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the places where each row of batch i begins and ends."""
-        if not 0 <= i < len(self):
-            raise IndexError(f"batch {i} of {len(self)}")
         segment, group = divmod(i, self._config.accumulate)
         rows = slice(group * self._config.n_streams, (group + 1) * self._config.n_streams)
         read = segment * self._config.segment_length
@@ -116,9 +102,6 @@ class StreamEpoch:
         if is_text.any():
             ids[is_text], target[is_text], document[is_text] = self._read(place[is_text])
         return SegmentBatch(torch.from_numpy(ids), torch.from_numpy(target), torch.from_numpy(document))
-
-    def __iter__(self) -> Iterator[SegmentBatch]:
-        return (self[i] for i in range(len(self)))
 
     def _read(self, place: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Return token, next token and document of some places."""

@@ -49,10 +49,6 @@ class ParallelText:
     src: list[str]
     tgt: list[str]
 
-    def __post_init__(self) -> None:
-        if len(self.src) != len(self.tgt):
-            raise ValueError(f"{len(self.src):,} source lines but {len(self.tgt):,} target lines: give one for each")
-
     def __len__(self) -> int:
         return len(self.src)
 
@@ -65,10 +61,6 @@ def decoded_lines(file: Iterable[bytes], name: str) -> Iterator[str]:
 
     Only "\n" ends a line. `str.splitlines` also breaks at U+2028, U+0085 and others, which occur inside sentences of
     real corpora; from there on, every sentence would be paired with its neighbour's translation.
-
-    Args:
-        file: lines of bytes, as iterating over a binary file gives them.
-        name: name of the stream, for error messages.
     """
     for number, line in enumerate(file, start=1):
         if number == 1:
@@ -117,9 +109,6 @@ def read_lines(path: Path) -> list[str]:
 
 def read_pairs(files: ParallelFiles) -> Iterator[Pair]:
     """Yield the pairs of two files; different numbers of lines are refused at the end."""
-    for path in files:
-        if not path.is_file():
-            raise ValueError(f"no such file: {path}")
     n_src = n_tgt = 0
     for src, tgt in zip_longest(*map(lines_of, files)):
         n_src, n_tgt = n_src + (src is not None), n_tgt + (tgt is not None)
@@ -180,12 +169,7 @@ def repeated(hashes: NDArray[np.uint64], among: NDArray[np.bool_]) -> NDArray[np
 
 @dataclass(frozen=True)
 class CleanReport:
-    """The result of cleaning, in numbers.
-
-    Attributes:
-        total: pairs before cleaning
-        dropped: pairs that each rule dropped, in the order of the rules; a pair counts for the first that applies
-    """
+    """How many pairs there were, and how many each rule dropped; a pair counts for the first rule that applies."""
 
     total: int
     dropped: dict[str, int]
@@ -203,13 +187,8 @@ class CleanReport:
 def clean(files: ParallelFiles, config: CleanConfig, into: ParallelFiles, n_more: int = 0) -> CleanReport:
     """Write the pairs that `config` keeps, in their order.
 
-    The text is read twice: for the numbers by which pairs are judged, and to write what is kept.
-
-    Args:
-        files: the text
-        config: what to drop
-        into: where to write
-        n_more: how many pairs at the end are further text, which `max_pairs` does not count
+    The text is read twice: for the numbers by which pairs are judged, and to write what is kept. The last `n_more`
+    pairs are further text, which `max_pairs` does not count.
     """
     lengths, hashes = (array("i"), array("i")), array("Q")
     for pair in read_pairs(files):
@@ -259,9 +238,7 @@ def hold_out(files: ParallelFiles, n_dev: int, n_test: int) -> tuple[NDArray[np.
     the rest, so that a run resumed on a grown text is never scored on what it has learned from. It is the same in both
     directions, so that neither of two opposite translators has learned from the other's test text. Held-out pairs are
     distinct and have text on both sides, and all copies of them, the other way round too, are removed from the rest.
-
-    Returns:
-        whether each line belongs to the rest, the lines of dev, and those of test
+    What is returned: whether each line belongs to the rest, the lines of dev, and those of test.
     """
     numbers, filled = array("Q"), array("b")
     for pair in read_pairs(files):
@@ -304,10 +281,8 @@ def write_joined(
 ) -> tuple[int, int]:
     """Write a training text and more pairs after it, without those that have a held-out line on either side.
 
-    A back-translated reference of a test text has another source, and would still be learned by heart.
-
-    Returns:
-        how many pairs were added, and how many left out
+    A back-translated reference of a test text has another source, and would still be learned by heart. The numbers of
+    pairs that were added and left out are returned.
     """
     scored = {line.strip() for text in held for pair in read_pairs(text) for line in pair} - {""}
     n_added = n_left_out = 0

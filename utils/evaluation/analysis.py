@@ -22,6 +22,7 @@ _LENGTHS = ("0-5", "6-10", "11-20", "21-30", "31-40", "41-60", "61+")
 _RAREST = (0, 1, 2, 5, 10, 100, 1000)  # fewest occurrences of each group
 _FREQUENCIES = ("never seen", "1 time", "2-4 times", "5-9 times", "10-99 times", "100-999 times", "1000+ times")
 
+_N_SHOWN = 10  # best and worst sentences
 _SAME_LETTER = re.compile(r"([^\W\d_])\1*")
 
 
@@ -91,8 +92,7 @@ class ReferenceText:
 
     def evaluation(self, system: System, metrics: list[Metric]) -> Evaluation:
         """Analyse a system, and return the analysis together with its given scores."""
-        texts = self.sources, system.translations, self.references
-        analysis = analyse(*texts, self.tokenize, training_words=self.training_words)
+        analysis = analyse(self.sources, system.translations, self.references, self.tokenize, self.training_words)
         return Evaluation(system.name, self.name, self.tgt_lang, len(self.references), metrics, analysis)
 
 
@@ -101,9 +101,7 @@ def analyse(
     translations: Sequence[str],
     references: Sequence[str],
     tokenizer: str,
-    *,
     training_words: Counter[str] | None = None,
-    n_shown: int = 10,
 ) -> Analysis:
     """Analyse translations; words are the tokens of BLEU's tokenizer.
 
@@ -111,13 +109,7 @@ def analyse(
         sources: one for each reference, or none at all: then lengths are those of the references.
         tokenizer: sacreBLEU's name of the tokenizer; none: spaces separate the words in all of these texts.
         training_words: word counts of the target side of the training set.
-        n_shown: number of best and of worst sentences to list.
     """
-    if len(translations) != len(references) or len(sources) not in (0, len(references)) or not references:
-        raise ValueError(
-            f"{len(sources)} sources and {len(translations)} translations against {len(references)} references: "
-            "give one for each (or no sources at all)"
-        )
     cut = word_cutter(tokenizer)
     ours, theirs = ([cut(line) for line in side] for side in (translations, references))
     if sources:
@@ -139,8 +131,8 @@ def analyse(
         repetition_rate=100 * sum(repeats(*pair) for pair in pairs) / len(pairs),
         under_translation_rate=100 * sum(under_translated(len(a), len(b)) for a, b in pairs) / len(pairs),
         length_ratio=sum(map(len, ours)) / max(1, sum(map(len, theirs))),
-        best=sorted(scored, key=lambda sentence: -sentence.chrf)[:n_shown],  # sorting keeps the order of equals
-        worst=sorted(scored, key=lambda sentence: sentence.chrf)[:n_shown],
+        best=sorted(scored, key=lambda sentence: -sentence.chrf)[:_N_SHOWN],  # sorting keeps the order of equals
+        worst=sorted(scored, key=lambda sentence: sentence.chrf)[:_N_SHOWN],
     )
 
 

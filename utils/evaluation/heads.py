@@ -3,7 +3,7 @@
 ΔL(h) = L(ξ_h = 0) - L, in nats per target token of a text; below 0, the translator is better without the head.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from sacrebleu.metrics.base import Metric
 from torch import Tensor
+from tqdm import tqdm
 
 from const.token import PAD_ID
 from layers.mask import padding_mask
@@ -50,11 +51,6 @@ class Importance(NamedTuple):
     heads: list[Head]
     bleu: float | None = None  # None: not requested
 
-    def with_bleu(self, bleu: float, without: Sequence[float]) -> "Importance":
-        """Return a copy with the results of `bleu_without`."""
-        heads = [replace(head, bleu_change=score - bleu) for head, score in zip(self.heads, without, strict=True)]
-        return Importance(self.loss, heads, bleu)
-
 
 def text_batches(pairs: ParallelText, tokenizers: TokenizerPair, device: torch.device) -> list[Batch]:
     """Return a text in batches of similar length."""
@@ -66,16 +62,9 @@ def text_batches(pairs: ParallelText, tokenizers: TokenizerPair, device: torch.d
     ]
 
 
-def count_heads(model: Transformer) -> int:
-    """Count the heads of all layers and kinds."""
-    return sum(1 for _ in _heads(model))
-
-
 @torch.inference_mode()
-def head_importance(
-    model: Transformer, batches: Sequence[Batch], on_progress: Callable[[int], object] = lambda _: None
-) -> Importance:
-    """Switch off the heads of a model in eval mode one at a time; `on_progress` is called with 1 for each."""
+def head_importance(model: Transformer, batches: Sequence[Batch]) -> Importance:
+    """Switch off the heads of a model in eval mode one at a time."""
     memories = [model.encode(batch.src) for batch in batches]
     loss, entropies = _loss(model, batches, memories), _entropies(model, batches)
     heads = []
@@ -85,14 +74,11 @@ def head_importance(
             read = [model.encode(batch.src) for batch in batches] if kind == "encoder" else memories
             rise = _loss(model, batches, read) - loss
         heads.append(Head(kind, layer + 1, head + 1, rise, entropy))
-        on_progress(1)
     return Importance(loss, heads)
 
 
-def bleu_without(
-    translator: Translator, pairs: ParallelText, bleu: Metric, on_progress: Callable[[int], object] = lambda _: None
-) -> tuple[float, list[float]]:
-    """Return BLEU of a text with all heads, and without each head, in the order of `head_importance`."""
+def with_bleu(found: Importance, translator: Translator, pairs: ParallelText, bleu: Metric) -> Importance:
+    """Add BLEU of a text with all heads, and its change without each."""
     model = translator.model  # a packed copy of the run's own
     if not isinstance(model, Transformer):
         raise ValueError("only the heads of a single run can be switched off, not those of an ensemble: give one run")
@@ -100,20 +86,22 @@ def bleu_without(
     def score() -> float:
         return bleu.corpus_score([found.text for found in translator.translate(pairs.src)], [pairs.tgt]).score
 
-    whole, without = score(), []
-    for _, _, head, attention in _heads(model):
+    whole, heads = score(), []
+    for known, (_, _, head, attention) in zip(found.heads, _heads(model), strict=True):
         with silenced_head(attention, head):
-            without.append(score())
-        on_progress(1)
-    return whole, without
+            heads.append(replace(known, bleu_change=score() - whole))
+    return Importance(found.loss, heads, whole)
 
 
-def _heads(model: Transformer) -> Iterator[tuple[Kind, int, int, MultiHeadAttention]]:
-    """Yield kind, layer, head and attention of each head."""
-    for kind, layers in attentions(model).items():
-        for layer, attention in enumerate(layers):
-            for head in range(attention.n_heads):
-                yield kind, layer, head, attention
+def _heads(model: Transformer) -> Iterable[tuple[Kind, int, int, MultiHeadAttention]]:
+    """Return kind, layer, head and attention of each head, with a progress bar."""
+    every = [
+        (kind, layer, head, attention)
+        for kind, layers in attentions(model).items()
+        for layer, attention in enumerate(layers)
+        for head in range(attention.n_heads)
+    ]
+    return tqdm(every, unit="head", disable=None, leave=False)
 
 
 def _loss(model: Transformer, batches: Sequence[Batch], memories: Sequence[Tensor]) -> float:

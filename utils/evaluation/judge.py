@@ -50,7 +50,7 @@ class Validator:
         ]
         scores = {metric.name: metric.score for metric in found}
         signatures = {metric.name: metric.signature for metric in found}
-        return Validation(loss, scores, signatures, samples[: self._n_samples])
+        return Validation(loss, scores, signatures, samples[: self._n_samples], self.translations)
 
 
 class MaskedAccuracy:

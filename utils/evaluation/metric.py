@@ -5,7 +5,7 @@ Every number and signature is the one that sacreBLEU's command line prints for t
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -15,6 +15,7 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 from sacrebleu.significance import PairedTest, Result
+from tqdm import tqdm
 
 from config.data import primary_language
 from utils.dataset.corpus import Corpus
@@ -111,23 +112,18 @@ def build_metrics(tgt_lang: str, tokenize: str) -> dict[str, base.Metric]:
 
 
 def measure(
-    translations: Sequence[str],
-    references: Sequence[str],
-    metrics: Mapping[str, base.Metric],
-    n_bootstrap: int = 0,
-    on_progress: Callable[[int], object] = lambda _: None,
+    translations: Sequence[str], references: Sequence[str], metrics: Mapping[str, base.Metric], n_bootstrap: int = 0
 ) -> list[Metric]:
     """Score translations against one reference each by every metric; sacreBLEU gets both unchanged.
 
     Args:
         n_bootstrap: resamples of the sentences for the intervals (Koehn 2004); 0: each interval is the score itself.
-        on_progress: called with 1 for each finished metric.
     """
     if len(translations) != len(references) or not references:
         raise ValueError(f"{len(translations)} translations against {len(references)} references: give one for each")
     refuse_samples(n_bootstrap, len(references), "--bootstrap")
     found = []
-    for name, metric in metrics.items():
+    for name, metric in _shown("scoring", metrics, n_bootstrap):
         try:
             score = metric.corpus_score(list(translations), [list(references)], n_bootstrap)
         except TypeError as error:  # sacreBLEU fails on resamples without any words
@@ -137,8 +133,12 @@ def measure(
             ) from error
         mean, half = (score._mean, score._ci) if n_bootstrap else (score.score, 0.0)
         found.append(with_interval(name, score.score, mean, half, str(metric.get_signature())))
-        on_progress(1)
     return found
+
+
+def _shown(doing: str, metrics: Mapping[str, base.Metric], n_samples: int) -> Iterable[tuple[str, base.Metric]]:
+    """Return the metrics, with a progress bar if samples make it take long."""
+    return tqdm(metrics.items(), desc=doing, unit="metric", disable=None if n_samples else True, leave=False)
 
 
 def with_interval(name: str, score: float, mean: float, half: float, signature: str) -> Metric:
@@ -170,15 +170,13 @@ def sampling_seed(seed: int | None) -> Iterator[None]:
     # sacreBLEU's paired tests treat 0 as no seed
     if wanted is not None and wanted.lower() != "none" and not (wanted.isdecimal() and int(wanted) > 0):
         raise ValueError(f"seed {wanted}: give 1 or more (--seed, or the environment's {name})")
+    given = {} if wanted is None else {name: wanted}
     try:
-        if wanted is not None:
-            os.environ[name] = wanted
+        os.environ.update(given)
         yield
     finally:
-        if before is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = before
+        os.environ.pop(name, None)
+        os.environ.update({} if before is None else {name: before})
 
 
 # Significance of differences: sacreBLEU's paired tests, on the same sentences. Paired bootstrap (Koehn 2004) resamples
@@ -199,14 +197,12 @@ def compare(
     test: Test,
     n_samples: int | None = None,
     n_bootstrap: int = 0,
-    on_progress: Callable[[int], object] = lambda _: None,
 ) -> tuple[list[list[Metric]], list[Comparison]]:
     """Return the metrics of each system, and the test of each of the others against the first by each metric.
 
     Args:
         n_samples: resamples or trials of the test; None: sacreBLEU's default.
         n_bootstrap: resamples for the intervals of the scores; a bootstrap test uses its own instead.
-        on_progress: called with 1 for each finished metric.
     """
     code, default, method = _TESTS[test]
     if n_samples == 0:
@@ -219,7 +215,7 @@ def compare(
     baseline, *others = systems
     scores: list[list[Metric]] = [[] for _ in systems]
     comparisons = []
-    for name, metric in metrics.items():
+    for name, metric in _shown("comparing", metrics, n_samples):
         paired = PairedTest(list(systems), {name: metric}, [list(references)], code, n_samples, n_confidence)
         signatures, results = paired()
         ((key, signature),) = signatures.items()
@@ -231,9 +227,8 @@ def compare(
             difference = result.score - found[0].score
             pairs = zip(system.translations, baseline.translations, strict=True)
             p_value = _p_value(result, difference, test, sum(ours != theirs for ours, theirs in pairs))
-            told = name, difference, p_value, method.format(n_samples), str(signature)
-            comparisons.append(Comparison(system.name, baseline.name, *told))
-        on_progress(1)
+            about = method.format(n_samples), str(signature)
+            comparisons.append(Comparison(system.name, baseline.name, name, difference, p_value, *about))
     return scores, comparisons
 
 

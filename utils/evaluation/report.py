@@ -2,13 +2,13 @@
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from difflib import SequenceMatcher
 from itertools import groupby
 from pathlib import Path
 from string import ascii_uppercase
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from utils.command import aligned, bar, page_template, wrapped
 from utils.evaluation.analysis import Evaluation, Group, SentenceScore
@@ -16,6 +16,7 @@ from utils.evaluation.metric import Comparison, Metric
 from utils.file import write_text
 from utils.text.language import unspaced_language
 
+T = TypeVar("T")
 SIGNIFICANT = 0.05
 _LESS_IS_BETTER = ("TER",)
 _WIDTH, _N_SENTENCES = 100, 3  # for plain text
@@ -108,38 +109,35 @@ def system_keys(evaluations: Sequence[Evaluation]) -> list[str]:
     return [ascii_uppercase[i] if i < len(ascii_uppercase) else str(i + 1) for i in range(len(evaluations))]
 
 
+def by_name(of_systems: Iterable[Sequence[T]], name: Callable[[T], str]) -> dict[str, list[tuple[int, T]]]:
+    """Return name -> index and value of each system that has it."""
+    found: dict[str, list[tuple[int, T]]] = {}
+    for place, of_system in enumerate(of_systems):
+        for one in of_system:
+            found.setdefault(name(one), []).append((place, one))
+    return found
+
+
 def by_metric(evaluations: Sequence[Evaluation]) -> dict[str, list[tuple[int, Metric]]]:
     """Return name of a metric -> index and score of each system that has it."""
-    found: dict[str, list[tuple[int, Metric]]] = {}
-    for place, evaluation in enumerate(evaluations):
-        for metric in evaluation.metrics:
-            found.setdefault(metric.name, []).append((place, metric))
-    return found
+    return by_name((evaluation.metrics for evaluation in evaluations), lambda metric: metric.name)
 
 
 def charts(evaluations: Sequence[Evaluation]) -> list[Chart]:
     """Return the charts that have data of any system."""
     analyses = [evaluation.analysis for evaluation in evaluations]
+    f1 = "F1 of words by frequency in the training text"
     found = []
-    for title, parts, counted, measure, groups in (
+    for *names, groups in (
         ("BLEU by length", "Length", "sentences", "BLEU", [a.bleu_by_length for a in analyses]),
-        (
-            "F1 of words by frequency in the training text",
-            "Frequency",
-            "words",
-            "F1",
-            [a.f1_by_frequency for a in analyses],
-        ),
+        (f1, "Frequency", "words", "F1", [a.f1_by_frequency for a in analyses]),
     ):
-        rows: dict[str, list[tuple[int, Group]]] = {}
-        for place, of_system in enumerate(groups):
-            for group in of_system:
-                rows.setdefault(group.label, []).append((place, group))
+        rows = by_name(groups, lambda group: group.label)
         # by their leading number ("11-20 source tokens"), those without one first
         labels = sorted(rows, key=lambda label: int(next(iter(re.findall(r"^\d+", label)), -1)))
         end = end_of_scale([group.score for of_system in groups for group in of_system])
         if rows:
-            found.append(Chart(title, parts, counted, measure, end, {label: rows[label] for label in labels}))
+            found.append(Chart(*names, end, {label: rows[label] for label in labels}))
     return found
 
 

@@ -1,7 +1,7 @@
 """The verbs of evaluate.py: score a run or files, compare, tune the search, weigh heads, draw curves."""
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -16,14 +16,7 @@ from utils.dataset.corpus import Corpus, prepare_corpus, prepare_to_score
 from utils.dataset.text import ParallelText, read_lines, read_parallel
 from utils.device import pick_device
 from utils.evaluation.analysis import Evaluation, ReferenceText
-from utils.evaluation.heads import (
-    bleu_without,
-    count_heads,
-    draw_head_importance,
-    head_importance,
-    importance_table,
-    text_batches,
-)
+from utils.evaluation.heads import draw_head_importance, head_importance, importance_table, text_batches, with_bleu
 from utils.evaluation.metric import (
     TEST_LINES,
     TEST_WORDS,
@@ -50,20 +43,6 @@ from utils.text.language import looks_tokenized, refuse_other_language, refuse_s
 from utils.visualize.curve import draw_runs, sheet
 
 N_BOOTSTRAP = 1000  # as in sacreBLEU's command line
-
-
-class Verb(NamedTuple):
-    """A sub-command: its usage, options and action, whose docstring is its help."""
-
-    usage: str
-    add_options: Callable[[Parser], None]
-    act: Callable[[Namespace], None]
-
-    @property
-    def help(self) -> str:
-        """One line for the list of verbs."""
-        text = (self.act.__doc__ or "").rstrip(".")
-        return text[0].lower() + text[1:]
 
 
 def warn(message: str) -> None:
@@ -113,9 +92,7 @@ def _report_options(parser: Parser) -> None:
 def evaluate(system: System, text: ReferenceText, n_bootstrap: int) -> Evaluation:
     """Score a system, and analyse where it does well."""
     metrics = build_metrics(text.tgt_lang, text.tokenize)
-    with tqdm(total=len(metrics), desc="scoring", unit="metric", disable=None, leave=False) as bar:
-        found = measure(system.translations, text.references, metrics, n_bootstrap, bar.update)
-    return text.evaluation(system, found)
+    return text.evaluation(system, measure(system.translations, text.references, metrics, n_bootstrap))
 
 
 def report(evaluations: Sequence[Evaluation], comparisons: Sequence[Comparison], arguments: Namespace) -> None:
@@ -223,9 +200,8 @@ def compare_files(arguments: Namespace) -> None:
     files = {"BASELINE": arguments.baseline} | {f"SYSTEM {i}": file for i, file in enumerate(arguments.systems, 1)}
     text, systems = read_text(arguments, files)
     metrics = build_metrics(text.tgt_lang, text.tokenize)
-    with tqdm(total=len(metrics), desc="comparing", unit="metric", disable=None, leave=False) as bar:
-        samples = arguments.test, arguments.samples, n_bootstrap
-        scores, comparisons = compare(systems, text.references, metrics, *samples, bar.update)
+    samples = arguments.test, arguments.samples, n_bootstrap
+    scores, comparisons = compare(systems, text.references, metrics, *samples)
     evaluations = [text.evaluation(system, found) for system, found in zip(systems, scores, strict=True)]
     report(evaluations, comparisons, arguments)
 
@@ -248,10 +224,9 @@ def read_text(arguments: Namespace, files: dict[str, Path]) -> tuple[ReferenceTe
     for role in ("REFERENCES", *files):
         if tokenize != "none" and looks_tokenized(lines[role]):
             warn(f"{given[role]} looks tokenized: give --pre_tokenized if spaces separate all words and marks")
-    training = arguments.training_text
-    if training and not training.is_file():
-        raise ValueError(f"no such file: {training}")
-    texts = lines.get("--sources", []), lines["REFERENCES"], training
+    if arguments.training_text and not arguments.training_text.is_file():
+        raise ValueError(f"no such file: {arguments.training_text}")
+    texts = lines.get("--sources", []), lines["REFERENCES"], arguments.training_text
     text = ReferenceText(str(arguments.references), arguments.tgt_lang, tokenize, *texts)
     return text, [System(str(path), lines[role]) for role, path in files.items()]
 
@@ -347,7 +322,7 @@ def best_trial(trials: Sequence[Trial]) -> Trial:
 
 def draw_beam_width(trials: Sequence[Trial], text: str, picture: Path) -> None:
     """Draw BLEU and length of a text against beam size, with a line for each length penalty, as a PNG."""
-    from matplotlib.ticker import NullFormatter, NullLocator, ScalarFormatter
+    from matplotlib.ticker import ScalarFormatter
 
     with sheet(picture, (10, 4), columns=2, dpi=120) as (quality, length):
         for penalty in sorted({trial.length_penalty for trial in trials}):
@@ -358,23 +333,11 @@ def draw_beam_width(trials: Sequence[Trial], text: str, picture: Path) -> None:
         length.set(title="Length", ylabel="length of translations / of references")
         length.axhline(1, color="black", lw=0.8, ls=":")
         for axes in (quality, length):
-            axes.set_xscale("log")
+            axes.set_xscale("log", base=2)
             axes.set(xlabel="beam width")
             axes.xaxis.set_major_formatter(ScalarFormatter())
-            axes.xaxis.set_minor_formatter(NullFormatter())
-            axes.xaxis.set_minor_locator(NullLocator())
-            axes.set_xticks(legible({trial.beam_size for trial in trials}))
             axes.grid(alpha=0.3)
         quality.legend(frameon=False)
-
-
-def legible(widths: Iterable[int]) -> list[int]:
-    """Return the widths that fit as labels on a logarithmic axis: each at least a quarter above the last."""
-    shown: list[int] = []
-    for width in sorted(widths):
-        if not shown or width >= 1.25 * shown[-1]:
-            shown.append(width)
-    return shown
 
 
 # heads: the importance of each attention head
@@ -398,12 +361,11 @@ def weigh_heads(arguments: Namespace) -> None:
     search = changed_by(run.config.search, {"beam": "beam_size"}, arguments)
     corpus, pairs, name, tokenize = read_run_text(run, arguments.split, arguments.limit)
     title, signature = f"{run.folder.resolve().name}, {name}", None
-    with tqdm(total=count_heads(run.model) * (1 + arguments.bleu), unit="head", disable=None, leave=False) as bar:
-        found = head_importance(run.model, text_batches(pairs, run.tokenizers, device), bar.update)
-        if arguments.bleu:
-            bleu = build_metrics(corpus.tgt_lang, tokenize)["BLEU"]
-            found = found.with_bleu(*bleu_without(run.translator(search), pairs, bleu, bar.update))
-            signature = str(bleu.get_signature())
+    found = head_importance(run.model, text_batches(pairs, run.tokenizers, device))
+    if arguments.bleu:
+        bleu = build_metrics(corpus.tgt_lang, tokenize)["BLEU"]
+        found = with_bleu(found, run.translator(search), pairs, bleu)
+        signature = str(bleu.get_signature())
     print("\n".join([title, "", *importance_table(found)]))
     if arguments.picture:
         draw_head_importance(found, title, arguments.picture)
@@ -421,7 +383,7 @@ def _curves_options(parser: Parser) -> None:
     parser.add_argument("--picture", type=Path, required=True, metavar="FILE", help="PNG file to write")
 
 
-def draw_curves_of_runs(arguments: Namespace) -> None:
+def curves(arguments: Namespace) -> None:
     """Draw loss, dev scores, learning rate and gradient norm of one run, or of several overlaid."""
     draw_runs(arguments.runs, arguments.picture)
 
@@ -457,16 +419,13 @@ def score_as_nymwa(arguments: Namespace) -> None:
     print(multi_bleu(translations, references))
 
 
-VERBS = {
-    "run": Verb("[RUN] [--split dev|test] [--beam N] [--limit N] [--translations FILE]", _run_options, evaluate_run),
-    "tune": Verb("[RUN] [--beams N ...] [--length_penalties A ...] [--save] [--picture FILE]", _tune_options, tune),
-    "heads": Verb("[RUN] [--split dev|test] [--limit N] [--bleu] [--picture FILE]", _heads_options, weigh_heads),
-    "file": Verb("TRANSLATIONS REFERENCES --tgt_lang CODE [--sources FILE]", _file_options, evaluate_file),
-    "compare": Verb(
-        "REFERENCES BASELINE SYSTEM [SYSTEM ...] --tgt_lang CODE [--test bootstrap|randomization]",
-        _compare_options,
-        compare_files,
-    ),
-    "nymwa": Verb("TRANSLATIONS REFERENCES [--plain]", _nymwa_options, score_as_nymwa),
-    "curves": Verb("RUN [RUN ...] --picture FILE", _curves_options, draw_curves_of_runs),
+# verb -> what adds its options, and what does it, whose docstring is its help
+VERBS: dict[str, tuple[Callable[[Parser], None], Callable[[Namespace], None]]] = {
+    "run": (_run_options, evaluate_run),
+    "tune": (_tune_options, tune),
+    "heads": (_heads_options, weigh_heads),
+    "file": (_file_options, evaluate_file),
+    "compare": (_compare_options, compare_files),
+    "nymwa": (_nymwa_options, score_as_nymwa),
+    "curves": (_curves_options, curves),
 }

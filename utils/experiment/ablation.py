@@ -19,20 +19,18 @@ from pathlib import Path
 from statistics import mean, median, stdev
 from typing import Any, NamedTuple
 
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 from tqdm import tqdm
 
 from config.search import SearchConfig
 from const.path import PICKLES
 from utils.arguments import as_text
-from utils.command import duration, print_above_bars
+from utils.command import duration, page_template, print_above_bars
 from utils.config import TranslationConfig
 from utils.dataset.corpus import prepare_corpus
 from utils.dataset.text import ParallelFiles, read_parallel
 from utils.device import pick_device
 from utils.evaluation.metric import corpus_metrics, measure
-from utils.experiment.trial import BusyError, TrainingProcess, TrialConfig, run_named
+from utils.experiment.trial import BusyError, TrainingProcess, TrialConfig, mistakes_in, refuse_options, run_named
 from utils.file import read_json, write_json, write_text
 from utils.run import TEST, load_run, portable, provenance, read_config
 from utils.training.checkpoint import ABSENT, changed_settings, flat
@@ -64,34 +62,22 @@ def pooled(groups: Sequence[Sequence[float]]) -> Spread | None:
     return Spread(math.sqrt(squares / freedom), freedom) if freedom else None
 
 
-def claimed(freedom: int) -> float:
-    """Return how many standard errors a claim takes: t, or slightly more between the degrees in the table."""
-    return _POINTS[max(listed for listed in _POINTS if listed <= freedom)]
-
-
 def margin(spread: Spread | None, n: int, m: int) -> float | None:
     """Return beyond which difference of means over n and m seeds a claim is made; None: one seed shows no spread."""
-    return spread and claimed(spread.freedom) * spread.deviation * math.sqrt(1 / n + 1 / m)
-
-
-# What is compared with what.
+    if spread is None:
+        return None
+    t = _POINTS[max(listed for listed in _POINTS if listed <= spread.freedom)]  # slightly more between those listed
+    return t * spread.deviation * math.sqrt(1 / n + 1 / m)
 
 
 @dataclass(frozen=True, eq=False)  # compared by identity, so that it may be a key
 class Alternative:
-    """The base, whose switch has no name, or an alternative to it.
-
-    Args:
-        switch: the switch that is turned.
-        label: what it is turned to.
-        options: in which it differs from the base.
-        config: all settings with these options, without a name or a particular seed.
-    """
+    """The base, whose switch has no name, or an alternative to it."""
 
     switch: str
-    label: str
-    options: dict[str, Any]
-    config: TranslationConfig
+    label: str  # what the switch is turned to
+    options: dict[str, Any]  # in which it differs from the base
+    config: TranslationConfig  # all settings with these options, without a name or a particular seed
 
     @property
     def slug(self) -> str:
@@ -101,6 +87,10 @@ class Alternative:
     def __str__(self) -> str:
         """Return the name to show."""
         return f"{self.switch} {self.label}".strip()
+
+    def config_with(self, seed: int, name: str = "") -> TranslationConfig:
+        """Return all settings of a training with a seed."""
+        return replace(self.config, name=name, training=replace(self.config.training, seed=seed))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,36 +112,26 @@ class AblationConfig(TrialConfig):
         return [self._alternative(*one) for one in [("", "base", dict[str, Any]()), *turned]]
 
     def _alternative(self, switch: str, label: str, options: dict[str, Any]) -> Alternative:
-        try:
-            self.refuse({**self.options, **options}, {"training.seed": "seeds"})
+        with mistakes_in(f"{switch} {label}".strip()):
+            refuse_options({**self.options, **options}, {"training.seed": "seeds"})
             config = self.settings(options)
             if not isinstance(config, TranslationConfig):
                 raise ValueError(f"{self.preset} is of task {config.task}: an ablation compares translators")
-        except ValueError as error:
-            raise ValueError(f"{switch} {label}: {error}".strip()) from error
-        return Alternative(switch, label, options, replace(config, name=""))
+            return Alternative(switch, label, options, replace(config, name=""))
 
     def check(self) -> None:
         """Refuse, before the first training, every option that train.py would refuse."""
         super().check()
         if not self.seeds or len({*self.seeds}) < len(self.seeds) or min(self.seeds) < 0:
             raise ValueError(f"seeds={self.seeds}: give each seed once, 0 or more; at least two to know the spread")
-        slugs: set[str] = set()
-        for alternative in self.alternatives:
-            if not re.search("[a-z0-9]", alternative.slug) or alternative.slug in slugs:
-                raise ValueError(
-                    f"{alternative} has the same short name as another, or none ({alternative.slug}): rename it"
-                )
-            slugs.add(alternative.slug)
         base, *others = self.alternatives
-        for alternative in others:
-            if not differences(base.config, alternative.config):
-                raise ValueError(f"{alternative} does not differ from the base: change or remove it")
-
-
-def same_weights(one: TranslationConfig, other: TranslationConfig) -> bool:
-    """Return whether both lead to the same weights: everything but name and search is equal."""
-    return replace(one, name="", search=SearchConfig()) == replace(other, name="", search=SearchConfig())
+        slugs = {base.slug}
+        for one in others:
+            if not re.search("[a-z0-9]", one.slug) or one.slug in slugs:
+                raise ValueError(f"{one} has the same short name as another, or none ({one.slug}): rename it")
+            slugs.add(one.slug)
+            if not differences(base.config, one.config):
+                raise ValueError(f"{one} does not differ from the base: change or remove it")
 
 
 def differences(one: TranslationConfig, other: TranslationConfig) -> dict[str, tuple[Any, Any]]:
@@ -183,19 +163,12 @@ class Training(NamedTuple):
 
 
 class Row(NamedTuple):
-    """An alternative, its result with each seed, and its difference from the base.
-
-    Args:
-        alternative: the base or another.
-        results: by seed.
-        difference: its mean minus the base's.
-        margin: beyond which a difference is claimed; None: unknown.
-    """
+    """An alternative, its result with each seed, and its difference from the base."""
 
     alternative: Alternative
-    results: dict[int, Result]
-    difference: float
-    margin: float | None
+    results: dict[int, Result]  # by seed
+    difference: float  # its mean minus the base's
+    margin: float | None  # beyond which a difference is claimed; None: unknown
 
     @property
     def verdict(self) -> str:
@@ -212,38 +185,23 @@ class Row(NamedTuple):
 
 
 class Ablation:
-    """The trainings of an ablation, shared by any number of processes, and a file of results for each.
-
-    Args:
-        config: the study file.
-        folder: where the results are.
-        root: where the runs are.
-    """
+    """The trainings of an ablation, shared by any number of processes, and a file of results for each in a folder."""
 
     def __init__(self, config: AblationConfig, folder: Path, root: Path = PICKLES) -> None:
-        self.config = config
-        self.folder = folder
-        self._root = root
+        self.config, self.folder, self._root = config, folder, root
         self.base, *_ = self.alternatives = config.alternatives
-
-    def shares_weights(self, alternative: Alternative) -> bool:
-        """Return whether it differs from the base only in its search, and so translates with the base's weights."""
-        return alternative is not self.base and same_weights(alternative.config, self.base.config)
+        of_weights: dict[TranslationConfig, list[Alternative]] = {}  # what differs only in its search has the same
+        for one in self.alternatives:
+            of_weights.setdefault(replace(one.config, search=SearchConfig()), []).append(one)
+        self._sharing = list(of_weights.values())
 
     def trainings(self) -> list[Training]:
         """Return all trainings to run: everything with the first seed, then with the second, and so on."""
-        shared = [alternative for alternative in self.alternatives if self.shares_weights(alternative)]
         return [
-            Training(f"{self.config.name}-{own.slug}-{seed}", seed, [own, *(shared if own is self.base else [])])
+            Training(f"{self.config.name}-{group[0].slug}-{seed}", seed, group)
             for seed in self.config.seeds
-            for own in self.alternatives
-            if own not in shared
+            for group in self._sharing
         ]
-
-    def settings(self, training: Training, alternative: Alternative) -> TranslationConfig:
-        """Return all settings with which an alternative is trained, or translates."""
-        config = alternative.config
-        return replace(config, name=training.name, training=replace(config.training, seed=training.seed))
 
     def file(self, alternative: Alternative, seed: int) -> Path:
         """Return the path of a result, whether it exists or not."""
@@ -259,8 +217,7 @@ class Ablation:
             raise ValueError(f"{file} is damaged (run or config is missing): remove it")
         # settings newer than the result had their defaults then
         known = flat(TranslationConfig().plain(portable)) | flat(found["config"])
-        expected = replace(alternative.config, training=replace(alternative.config.training, seed=seed))
-        _refuse_other(file, _plain_differences(known, flat(expected.plain(portable))))
+        _refuse_other(file, _plain_differences(known, flat(alternative.config_with(seed).plain(portable))))
         return found
 
     def _is_done(self, training: Training) -> bool:
@@ -278,7 +235,7 @@ class Ablation:
         waiting = [training for training in trainings if not self._is_done(training)]
         for training in waiting:
             if (run := run_named(training.name, self._root)) is not None:
-                found, wanted = read_config(run, TranslationConfig), self.settings(training, training.translating[0])
+                found, wanted = read_config(run, TranslationConfig), training.translating[0].config_with(training.seed)
                 _refuse_other(run, differences(replace(found, search=wanted.search), wanted))
         n_all = len(trainings)
         with tqdm(total=n_all, initial=n_all - len(waiting), unit="training", dynamic_ncols=True, disable=None) as bar:
@@ -329,18 +286,19 @@ class Ablation:
             found[alternative] = {seed: result for seed, result in by_seed.items() if result is not None}
         if not found[self.base]:
             raise ValueError(f"no result of the base in {self.folder}: train it, without --report")
-        scores = {one: [result[_MAIN] for result in of.values()] for one, of in found.items() if of}
-        spread = pooled([of for one, of in scores.items() if not self.shares_weights(one)])
+        scores = {one: [result[_MAIN] for result in of.values()] for one, of in found.items()}
+        spread = pooled([scores[trained] for trained, *_ in self._sharing])
         base = scores[self.base]
         return [
             Row(one, found[one], mean(of) - mean(base), margin(spread, len(of), len(base)))
             for one, of in scores.items()
+            if of
         ]
 
 
 def score_run(folder: Path, ablation: Ablation, training: Training, alternative: Alternative) -> Result:
     """Translate dev and test set with a finished run and the search of an alternative, and score both."""
-    config = ablation.settings(training, alternative)
+    config = alternative.config_with(training.seed, training.name)
     device = pick_device(config.training.device)
     translator = load_run(folder, device).translator(config.search)
     corpus = prepare_corpus(config.data)
@@ -391,53 +349,26 @@ def _mean(values: Sequence[float]) -> str:
 
 
 def page(ablation: Ablation, rows: Sequence[Row], command: str, picture: str) -> str:
-    """Return the table in Markdown, with how it was made.
-
-    Args:
-        ablation: what was compared.
-        rows: its results.
-        command: that makes the page.
-        picture: its name, in the same folder.
-    """
-    config, base = ablation.config, next(iter(rows[0].results.values()))
-    all_results = [result for row in rows for result in row.results.values()]
-    trained = {result["run"]: result for result in all_results}.values()
-    head = "switch | turned to | what differs from the base | dev BLEU | difference | verdict | test BLEU | dev chrF2"
-    facts = {
-        "Base": f"[`{config.preset}`](../{config.preset}) with "
-        + ", ".join(f"`{key}` {as_text(value)}" for key, value in config.options.items()),
-        "Size": f"{base['text']}, {base['parameters'] / 1e6:.2f} M parameters, {base['steps']:,} updates, "
-        f"{base['target_tokens'] / 1e6:.2f} M target tokens",
-        "Without a result": ", ".join(
-            str(one) for one in ablation.alternatives if one not in [row.alternative for row in rows]
-        ),
-        "Scores": "mean ± standard deviation over seeds; chosen by dev BLEU, test BLEU is only reported",
-        "Margin": "in brackets; Student's t (5 %) times the standard error from the pooled deviation over seeds. "
-        "`no difference seen` does not mean that there is none",
-        "Trainings": f"{len(trained)}, {duration(60 * sum(result['minutes'] for result in trained))} in all",
-        "Machines": "; ".join(sorted({result["trained"]["machine"] for result in trained})),
-        "Code": "; ".join(sorted({f"`{code}`" for r in all_results for code in (r["commit"], r["trained"]["commit"])})),
-        "Versions": "; ".join(sorted({result["versions"] for result in all_results})),
-        "Signatures": ", ".join(sorted({f"`{s}`" for r in all_results for s in r["signatures"].values()})),
-        "Made by": f"`{command}` from the files in `{ablation.folder.parent.name}/{ablation.folder.name}`",
-    }
-    return "\n".join(
-        [
-            f"# Ablation `{config.name}`: one switch at a time",
-            "",
-            f"| {head} | parameters | minutes |",
-            "|---" * 10 + "|",
-            *(_line(row) for row in rows),
-            "",
-            f"![dev BLEU of each alternative and seed]({picture})",
-            "",
-            *(f"- {name}: {fact}." for name, fact in facts.items() if fact),
-            "",
-        ]
+    """Return the table in Markdown, with how it was made: by which command, beside which picture."""
+    results = [result for row in rows for result in row.results.values()]
+    return page_template(Path(__file__).with_name("ablation.md")).render(
+        config=ablation.config,
+        folder=ablation.folder,
+        rows=rows,
+        cells=_cells,
+        results=results,
+        base=results[0],
+        trained=list({result["run"]: result for result in results}.values()),
+        signatures={signature for result in results for signature in result["signatures"].values()},
+        missing=[one for one in ablation.alternatives if one not in [row.alternative for row in rows]],
+        command=command,
+        picture=picture,
+        text=as_text,
+        duration=duration,
     )
 
 
-def _line(row: Row) -> str:
+def _cells(row: Row) -> list[str]:
     first, is_base = next(iter(row.results.values())), not row.alternative.switch
     bounds = "" if row.margin is None else f" (± {row.margin:.2f})"
     cells = [
@@ -451,7 +382,7 @@ def _line(row: Row) -> str:
         f"{first['parameters'] / 1e6:.2f} M",
         f"{mean(row.values('minutes')):.1f}",
     ]
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+    return [cell.replace("|", "\\|") for cell in cells]
 
 
 def write_page(ablation: Ablation, folder: Path, command: str) -> list[Path]:
@@ -463,50 +394,29 @@ def write_page(ablation: Ablation, folder: Path, command: str) -> list[Path]:
     return [table, picture]
 
 
-def write_rows(ablation: Ablation, file: Path) -> None:
-    """Write the comparison as JSON; the results themselves have a file each."""
-    rows = [
-        {
-            "switch": row.alternative.switch,
-            "alternative": row.alternative.label,
-            _MAIN: row.values(),
-            "difference": row.difference,
-            "margin": row.margin,
-            "verdict": row.verdict if row.alternative.switch else None,
-        }
-        for row in ablation.rows()
-    ]
-    write_json(file, {"ablation": ablation.config.name, "rows": rows})
-
-
 def draw(rows: Sequence[Row], name: str, picture: Path) -> None:
     """Draw the base as a line, and each alternative as a dot per seed with a mark for the mean, as a PNG."""
-    base, *others = rows
+    base = rows[0]
     centre = mean(base.values())
     with sheet(picture, (8.5, 1.6 + 0.27 * len(rows))) as (axes,):
-        axes.axvline(centre, color=_BASE, lw=1)
+        axes.axvline(centre, color=_BASE, lw=1, label="the base")
         for y, row in enumerate(rows):
             colour = _BASE if row is base else _COLOURS[row.verdict]
             scores, middle = row.values(), mean(row.values())
             if row.margin is not None and row is not base:
-                axes.barh(y, 2 * row.margin, left=centre - row.margin, height=1.0, color=_BAND, zorder=0)
-            axes.plot(scores, [y] * len(scores), "o", mfc="none", mec=colour, ms=5, zorder=3)
-            axes.plot([middle], [y], "|", color=colour, ms=13, mew=2.5, zorder=4)
+                band = {"left": centre - row.margin, "height": 1.0, "color": _BAND, "zorder": 0}
+                axes.barh(y, 2 * row.margin, label="no difference is claimed", **band)
+            axes.plot(scores, [y] * len(scores), "o", mfc="none", mec=colour, ms=5, zorder=3, label="a seed")
+            label = f"mean: {'base' if row is base else row.verdict}"
+            axes.plot([middle], [y], "|", color=colour, ms=13, mew=2.5, zorder=4, label=label)
             number = f"{middle:.2f}" if row is base else f"{row.difference:+z.2f}"
             axes.text(1.01, y, number, color=colour, va="center", fontsize=8, transform=axes.get_yaxis_transform())
         labels = [": ".join(filter(None, (row.alternative.switch, row.alternative.label))) for row in rows]
         axes.set_yticks(range(len(rows)), labels)
-        text = next(iter(base.results.values()))["text"]
-        n_seeds = max(len(row.results) for row in rows)
+        text, n_seeds = next(iter(base.results.values()))["text"], max(len(row.results) for row in rows)
         title = f"{name}: one switch at a time, {n_seeds} seed{'s' if n_seeds > 1 else ''}"
         axes.set(ylim=(len(rows) - 0.4, -0.6), title=title, xlabel=f"dev BLEU ({text})")
         axes.grid(axis="x", alpha=0.3)
         axes.set_axisbelow(True)
-        seen = [verdict for verdict in _COLOURS if any(row.verdict == verdict for row in others)]
-        legend = [
-            Line2D([], [], ls="", marker="o", mfc="none", mec="black", ms=5, label="a seed"),
-            Line2D([], [], color=_BASE, lw=1, label="the base"),
-            Patch(color=_BAND, label="no difference is claimed"),
-            *(Line2D([], [], ls="", marker="|", ms=13, mew=2.5, color=_COLOURS[v], label=f"mean: {v}") for v in seen),
-        ]
-        axes.figure.legend(handles=legend, loc="outside lower center", ncols=3, frameon=False)
+        handles = {label: handle for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+        axes.figure.legend(handles.values(), handles, loc="outside lower center", ncols=3, frameon=False)

@@ -3,12 +3,11 @@
 Everything is in the search's own folder: a journal, which several processes may write to at once, and the runs.
 """
 
-import json
 import os
 import shlex
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -18,7 +17,6 @@ from typing import Any, Literal
 import matplotlib.pyplot as plt
 import numpy as np
 import optuna
-import yaml
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.pruners import MedianPruner, NopPruner
 from optuna.samplers import TPESampler
@@ -26,96 +24,77 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 from optuna.trial import FrozenTrial, Trial, TrialState
 from optuna.visualization import matplotlib as plots
+from tqdm import tqdm
 
+from config.group import Group, bounded
+from config.reader import Text, layer_from_file, names_of, read_value
 from config.training import Criterion
 from const.path import PICKLES
 from utils.arguments import as_text
 from utils.command import aligned, print_above_bars
-from utils.config import find_settings
-from utils.experiment.trial import BusyError, TrainingProcess, TrialConfig, parsed, run_named
+from utils.config import AnyConfig, find_settings
+from utils.experiment.trial import BusyError, TrainingProcess, TrialConfig, mistakes_in, refuse_options
 from utils.file import atomic_file, locked, write_json
-from utils.training.checkpoint import ABSENT, changed_settings
+from utils.training.checkpoint import ABSENT, changed_settings, flat
 from utils.training.report import SCORES
 
 # What a study file says of a search.
 
 
 @dataclass(frozen=True)
-class Range:
-    """Numbers from `low` to `high`, both included; whole numbers if both ends are.
+class Domain:
+    """The values that may be drawn for an option: numbers from `low` to `high`, both included, or `choices`.
 
     Args:
-        low: smallest value.
-        high: largest value.
+        low: smallest number.
+        high: largest number.
         log: draw uniformly on a logarithmic scale.
-        step: distance between the values, from `low`; null: any value.
+        step: distance between the numbers, from `low`; null: any number, or any whole number if both ends are.
+        choices: unordered values, as they would be written on the command line.
     """
 
-    low: int | float
-    high: int | float
+    low: int | float | None = None
+    high: int | float | None = None
     log: bool = False
     step: int | float | None = None
+    choices: list[str] = field(default_factory=list)
 
     @property
     def distribution(self) -> BaseDistribution:
-        """The range as an Optuna distribution, which refuses what cannot be drawn."""
-        step = self.step or 1
-        n_steps = (self.high - self.low) / step
-        if n_steps <= 0 or self.step == 0 or (self.step and abs(n_steps - round(n_steps)) > 1e-6 * n_steps):
-            raise ValueError(f"high={self.high} is not above low={self.low} by a whole number of steps={step} above 0")
-        if isinstance(self.low, int) and isinstance(self.high, int):
-            if isinstance(step, float):
-                raise ValueError(f"step={step} of whole numbers: give a whole number, or low={float(self.low)}")
-            return IntDistribution(self.low, self.high, self.log, step)
-        return FloatDistribution(self.low, self.high, self.log, self.step)
+        """The values as an Optuna distribution, which refuses what cannot be drawn."""
+        if self.low is None or self.high is None:
+            if len({*self.choices}) < max(2, len(self.choices)):
+                raise ValueError(f"choices={self.choices}: give low and high, or at least two choices, each once")
+            return CategoricalDistribution(self.choices)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of steps that do not reach `high`: refused below
+            if all(isinstance(each, int) for each in (self.low, self.high, self.step or 1)):
+                found: Any = IntDistribution(self.low, self.high, self.log, 1 if self.step is None else self.step)
+            else:
+                found = FloatDistribution(self.low, self.high, self.log, self.step)
+        if found.high != self.high or self.low == self.high:
+            raise ValueError(f"high={self.high} is not above low={self.low} by a whole number of steps={self.step}")
+        return found
 
     @property
-    def ends(self) -> tuple[Any, ...]:
-        """The values to check: a mistake shows at the ends first."""
-        return self.low, self.high
-
-    def value(self, drawn: Any) -> Any:
-        """Return what Optuna has drawn as a setting."""
-        return drawn
+    def ends(self) -> list[Any]:
+        """The values to check: all choices, or the ends of a range, where a mistake shows first."""
+        return self.choices or [self.low, self.high]
 
 
 @dataclass(frozen=True)
-class Choices:
-    """Unordered values of any type that YAML has; Optuna is given their texts, for it cannot store lists."""
-
-    choices: list[Any]
-
-    @property
-    def distribution(self) -> BaseDistribution:
-        """The choice as an Optuna distribution."""
-        texts = [as_text(choice) for choice in self.choices]
-        if len({*texts}) < max(2, len(texts)):
-            raise ValueError(f"choices={texts}: give at least two, each once")
-        return CategoricalDistribution(texts)
-
-    @property
-    def ends(self) -> tuple[Any, ...]:
-        """The values to check: all of them."""
-        return tuple(self.choices)
-
-    def value(self, drawn: Any) -> Any:
-        """Return what Optuna has drawn as a setting."""
-        return next(choice for choice in self.choices if as_text(choice) == drawn)
-
-
-@dataclass(frozen=True)
-class SamplerConfig:
+class SamplerConfig(Group):
     """How the next values are chosen: near those of good trials, by TPE (Bergstra et al. 2011).
 
     Args:
         startup_trials: number of trials that are drawn at random first.
     """
 
-    startup_trials: int = 10
+    startup_trials: int = bounded(10, least=0)
 
 
 @dataclass(frozen=True)
-class PrunerConfig:
+class PrunerConfig(Group):
     """When a training is pruned, that is, given up early.
 
     Args:
@@ -126,8 +105,8 @@ class PrunerConfig:
     """
 
     kind: Literal["median", "none"] = "median"
-    startup_trials: int = 5
-    warmup_steps: int = 0
+    startup_trials: int = bounded(5, least=0)
+    warmup_steps: int = bounded(0, least=0)
 
 
 _SIZES_OF_UPDATE = {
@@ -143,35 +122,26 @@ class StudyConfig(TrialConfig):
         space: options of train.py, with the values that may be drawn for each: `{low: 1e-4, high: 1e-2, log: true}`
             or `{choices: [relu, gelu]}`.
         sampler: how the next values are chosen.
-        pruner: when a training is given up early; a word is its kind.
+        pruner: when a training is given up early.
         score: dev score to optimise; null: the preset's training.select_by.
         seed: for drawing values.
     """
 
-    space: dict[str, Any]
+    space: dict[str, Domain]
     sampler: SamplerConfig = field(default_factory=SamplerConfig)
     pruner: PrunerConfig = field(default_factory=PrunerConfig)
     score: Criterion | None = None
-    seed: int = 1
+    seed: int = bounded(1, least=0)
 
     @cached_property
-    def domains(self) -> dict[str, Range | Choices]:
-        """The values that may be drawn for each option."""
-        found: dict[str, Range | Choices] = {}
-        for option, given in self.space.items():
-            try:
-                has_choices = isinstance(given, dict) and "choices" in given
-                domain = parsed(Choices, given) if has_choices else parsed(Range, given)
-                _ = domain.distribution
-                found[option] = domain
-            except ValueError as error:
-                raise ValueError(f"space.{option}: {error}") from error
-        return found
+    def base(self) -> AnyConfig:
+        """All settings of a trial that has drawn nothing."""
+        return self.settings({})
 
     @cached_property
     def scored(self) -> str:
         """The name of the score."""
-        return self.score or self.settings({}).training.select_by
+        return self.score or self.base.training.select_by
 
     @property
     def minimised(self) -> bool:
@@ -185,19 +155,16 @@ class StudyConfig(TrialConfig):
     def check(self) -> None:
         """Refuse, before the first trial, every option and every end of a range that train.py would refuse."""
         super().check()
-        if self.seed < 0:
-            raise ValueError(f"seed={self.seed}: give 0 or more")
         if not self.space:
             raise ValueError("space is empty: name at least one option, with its range or choices")
-        self.refuse(self.space, {"training.select_by": "score"})
-        self.refuse(self.options, {"training.select_by": "score", **dict.fromkeys(self.space, "its range")})
-        self.settings({})
-        for option, domain in self.domains.items():
-            for end in domain.ends:
-                try:
+        refuse_options(self.space, {"training.select_by": "score"})
+        refuse_options(self.options, {"training.select_by": "score", **dict.fromkeys(self.space, "its range")})
+        _ = self.base
+        for option, domain in self.space.items():
+            with mistakes_in(f"space.{option}"):
+                _ = domain.distribution
+                for end in domain.ends:
                     self.settings({option: end})
-                except ValueError as error:
-                    raise ValueError(f"space.{option}, {as_text(end)}: {error}") from error
             if self.minimised and option.startswith("tokenizer."):
                 raise ValueError(f"the loss is per token, and {option} changes what a token is: give score: bleu")
             if self.pruner.kind != "none" and option in _SIZES_OF_UPDATE:
@@ -206,13 +173,17 @@ class StudyConfig(TrialConfig):
                     f"{option} changes the size of an update: give pruner: none"
                 )
 
-    def plain(self) -> dict[str, Any]:
-        """Return what makes scores comparable, in JSON types; study files with equal ones can share trials."""
-        preset = yaml.safe_load(find_settings(self.preset).read_text(encoding="utf-8"))
-        space = {option: vars(domain) for option, domain in self.domains.items()}
-        plain = {"preset": preset, "options": self.options, "space": space, "score": self.scored}
-        found: dict[str, Any] = json.loads(json.dumps(plain, default=str))
-        return found
+    def shared(self) -> dict[str, str]:
+        """Return, as text, what makes scores comparable; study files with the same can share trials."""
+        space = {option: vars(domain) for option, domain in self.space.items()}
+        preset = layer_from_file(find_settings(self.preset))
+        return _texts({"preset": preset, "options": self.options, "space": space, "score": self.scored})
+
+
+def _texts(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Return what is set, on one level; earlier versions kept numbers and lists, and every default."""
+    texts = {name: as_text(value) for name, value in flat(settings).items()}
+    return {name: text for name, text in texts.items() if text not in ("null", "false", "[]")}
 
 
 # The search.
@@ -232,10 +203,6 @@ class Study:
 
     A trial whose process was stopped or killed is still running according to the journal, but nobody holds the lock of
     its training: the next process to look for work resumes that trial.
-
-    Args:
-        config: the study file.
-        root: where the runs are; the study gets a folder among them.
     """
 
     def __init__(self, config: StudyConfig, root: Path = PICKLES) -> None:
@@ -248,9 +215,8 @@ class Study:
         with self._alone():
             journal = self.folder / "journal.log"
             _cut_torn_line(journal)
-            self._storage = JournalStorage(JournalFileBackend(str(journal)))
             self.optuna = optuna.create_study(
-                storage=self._storage,
+                storage=JournalStorage(JournalFileBackend(str(journal))),
                 study_name=config.name,
                 direction="minimize" if config.minimised else "maximize",
                 pruner=median if pruner.kind == "median" else NopPruner(),
@@ -259,14 +225,14 @@ class Study:
             self._require_same_settings()
 
     def _require_same_settings(self) -> None:
-        ours, theirs = self.config.plain(), self.optuna.user_attrs.get(_SETTINGS)
+        ours, theirs = self.config.shared(), self.optuna.user_attrs.get(_SETTINGS)
         if theirs is None:
             if (runs := self.folder / RUNS).exists():
                 raise ValueError(f"{runs} has runs of which the journal knows nothing: remove that folder")
             self.optuna.set_user_attr(_SETTINGS, ours)
-        elif changed := changed_settings(theirs, ours):
+        elif changed := changed_settings(_texts(theirs), ours):
             name, pair = next(iter(changed.items()))
-            was, now = ("absent" if value is ABSENT else as_text(value) for value in pair)
+            was, now = ("absent" if value is ABSENT else value for value in pair)
             raise ValueError(
                 f"the study {self.config.name} was started with other settings: {name} was {was} and is {now}: "
                 "rename this one"
@@ -285,54 +251,41 @@ class Study:
         sign = 1 if self.config.minimised else -1
         return sorted(self.trials(TrialState.COMPLETE), key=lambda trial: sign * (trial.value or 0.0))
 
-    def importance(self) -> dict[str, float]:
-        """Return how much each option matters for being among the best, by PED-ANOVA (Watanabe et al. 2023).
-
-        Empty with fewer than two complete trials per option.
-        """
-        if len(self.trials(TrialState.COMPLETE)) < 2 * len(self.config.space):
-            return {}
-        evaluator = optuna.importance.PedAnovaImportanceEvaluator()
-        return optuna.importance.get_param_importances(self.optuna, evaluator=evaluator)
-
     def values(self, trial: FrozenTrial | Trial) -> dict[str, Any]:
-        """Return the settings that a trial has drawn, in the order of the study file."""
-        drawn = trial.params
-        return {name: domain.value(drawn[name]) for name, domain in self.config.domains.items() if name in drawn}
+        """Return the settings that a trial has drawn, of their own types, in the order of the study file."""
+        kinds, drawn = dict(names_of(type(self.config.base))), trial.params
+        return {
+            name: read_value(name, kinds[name], Text.of(as_text(drawn[name])))
+            for name in self.config.space
+            if name in drawn
+        }
 
     def run_name(self, trial: FrozenTrial | Trial) -> str:
-        """Return the run name of a trial's training; its folder under `runs` begins with it."""
+        """Return the name of a trial's training; its folder under `runs` begins with it."""
         return f"{self.config.name}-{trial.number}"
 
-    def search(
-        self, n_trials: int, on_validation: Callable[[int, int, float], None] = lambda *_: None
-    ) -> Iterator[FrozenTrial]:
-        """Train until the study has this many finished trials; yield those that ended here, failed ones included.
-
-        Args:
-            n_trials: number of complete or pruned trials, whichever process trained them.
-            on_validation: called at each validation with the trial's number, the update and the score.
-        """
-        failures, is_waiting = 0, False
-        while len(self.trials(*FINISHED)) < n_trials:
-            with ExitStack() as held:
-                if (claimed := self._claim(n_trials, held)) is not None:
-                    state, value = self._objective(*claimed, on_validation)
+    def search(self, n_trials: int) -> None:
+        """Train until the study has this many finished trials, whichever process trained them; show each that ends."""
+        with tqdm(total=n_trials, dynamic_ncols=True, disable=None) as bar:
+            failures = 0
+            while (n_finished := len(self.trials(*FINISHED))) < n_trials:
+                bar.n = n_finished
+                with ExitStack() as held:
+                    if (claimed := self._claim(n_trials, held)) is None:
+                        bar.set_postfix_str("waiting for other processes")
+                        time.sleep(_POLL)
+                        continue
+                    state, value = self._objective(*claimed, bar)
                     # no other process may find the training free before the trial's result is recorded
                     with self._alone():
-                        self.optuna.tell(claimed[0], value, state)
+                        ended = self.optuna.tell(claimed[0], value, state)
                         held.close()
-            if claimed is None:
-                if not is_waiting:
-                    print_above_bars("waiting for trials that other processes are training")
-                is_waiting = True
-                time.sleep(_POLL)
-                continue
-            is_waiting, ended = False, self.trials()[claimed[0].number]
-            yield ended
-            failures = failures + 1 if ended.state == TrialState.FAIL else 0
-            if failures == _FAILURES:
-                raise ValueError(f"{failures} trials in a row failed, for the reasons above: the same command resumes")
+                print_above_bars(trial_line(self, ended))
+                failures = failures + 1 if ended.state == TrialState.FAIL else 0
+                if failures == _FAILURES:
+                    raise ValueError(
+                        f"{failures} trials in a row failed, for the reasons above: the same command resumes"
+                    )
 
     def _claim(self, n_trials: int, held: ExitStack) -> tuple[Trial, TrainingProcess] | None:
         """Take an abandoned trial, or a new one if more are wanted; its training runs until `held` is closed."""
@@ -341,20 +294,15 @@ class Study:
                 if left.params.keys() != self.config.space.keys():  # killed while drawing them
                     self.optuna.tell(left.number, state=TrialState.FAIL)
                 elif (training := self._enter(left, held)) is not None:
-                    return self._again(left.number), training
+                    return Trial(self.optuna, left._trial_id), training
             if len(self.trials(*FINISHED, TrialState.RUNNING)) >= n_trials:
                 return None
             # a seed for each trial: two processes with the same seed would draw the same settings
             (seed,) = np.random.SeedSequence((self.config.seed, len(self.trials()))).generate_state(1)
             self.optuna.sampler = TPESampler(n_startup_trials=self.config.sampler.startup_trials, seed=int(seed))
-            trial = self.optuna.ask({name: domain.distribution for name, domain in self.config.domains.items()})
+            trial = self.optuna.ask({name: domain.distribution for name, domain in self.config.space.items()})
             training = self._enter(trial, held)
             return None if training is None else (trial, training)
-
-    def _again(self, number: int) -> Trial:
-        """Return a trial that was started before, for reporting to it."""
-        study_id = self._storage.get_study_id_from_name(self.config.name)
-        return Trial(self.optuna, self._storage.get_trial_id_from_study_id_trial_number(study_id, number))
 
     def _enter(self, trial: FrozenTrial | Trial, held: ExitStack) -> TrainingProcess | None:
         """Start or resume the training of a trial; None if another process is running it."""
@@ -364,23 +312,21 @@ class Study:
         except BusyError:
             return None
 
-    def _objective(
-        self, trial: Trial, training: TrainingProcess, on_validation: Callable[[int, int, float], None]
-    ) -> tuple[TrialState, float | None]:
+    def _objective(self, trial: Trial, training: TrainingProcess, bar: "tqdm[Any]") -> tuple[TrialState, float | None]:
         """Report each validation, and stop a training that is not worth continuing; return the best score."""
         scores: list[float] = []
         known = set(self.trials()[trial.number].intermediate_values)  # from before a resume
         try:
             for record in training.validations():
-                value = record.get(self.config.scored)
-                if record["step"] not in known:
+                step, value = record["step"], record.get(self.config.scored)
+                if step not in known:
                     trial.set_user_attr(MINUTES, record["minutes"])
                 if value is None:  # not finite
                     continue
                 scores.append(value)
-                on_validation(trial.number, record["step"], value)
-                if record["step"] not in known:
-                    trial.report(value, record["step"])
+                bar.set_postfix_str(f"trial {trial.number}, step {step:,}: {shown_score(self, value)}")
+                if step not in known:
+                    trial.report(value, step)
                     if trial.should_prune():
                         training.stop()
                         return TrialState.PRUNED, None
@@ -404,7 +350,7 @@ def _cut_torn_line(journal: Path) -> None:
         lock.release()
 
 
-# What is reported of a search: a line for each trial, the best trials, pictures, how to train with their settings.
+# What is reported of a search.
 
 _SHOWN = 5  # trials in the table
 
@@ -421,22 +367,19 @@ def _shown(value: Any) -> str:
 
 def trial_line(study: Study, trial: FrozenTrial) -> str:
     """Return a line with how a trial ended, and the best so far."""
-    parts = [f"trial {trial.number}", "failed" if trial.state == TrialState.FAIL else trial.state.name.lower()]
-    if trial.state == TrialState.PRUNED:
-        parts[-1] += f" at step {trial.last_step:,}"
-    if trial.value is not None:
-        parts.append(shown_score(study, trial.value))
-    parts += [f"{name} {_shown(value)}" for name, value in study.values(trial).items()]
-    parts.append(f"{trial.user_attrs.get(MINUTES, 0.0):.1f} min")
+    state = trial.state.name.lower() + (f" at step {trial.last_step:,}" if trial.state == TrialState.PRUNED else "")
+    score = [] if trial.value is None else [shown_score(study, trial.value)]
+    values = [f"{name} {_shown(value)}" for name, value in study.values(trial).items()]
+    minutes = f"{trial.user_attrs.get(MINUTES, 0.0):.1f} min"
     if trial.state == TrialState.FAIL:
-        parts[-1] += f": {trial.user_attrs.get(WHY, 'stopped while drawing its settings')}"
-    elif best := study.ranked():
-        parts.append(f"best {shown_score(study, best[0].value)} (trial {best[0].number})")
-    return "  ".join(parts)
+        end = [trial.user_attrs.get(WHY, "stopped while drawing its settings")]
+    else:
+        end = [f"best {shown_score(study, best.value)} (trial {best.number})" for best in study.ranked()[:1]]
+    return "  ".join([f"trial {trial.number}", state, *score, *values, minutes, *end])
 
 
 def summary(study: Study) -> list[str]:
-    """Return lines: number of trials, table of the best, importance of the options, how to train with the best."""
+    """Return lines: number of trials, table of the best, how to train with the best."""
     states = [trial.state for trial in study.trials()]
     counts = {state: states.count(state) for state in (*FINISHED, TrialState.FAIL, TrialState.RUNNING)}
     told = ", ".join(f"{n} {state.name.lower()}" for state, n in counts.items() if n)
@@ -445,19 +388,10 @@ def summary(study: Study) -> list[str]:
     if not best:
         return [*lines, "no trial is complete yet"]
     rows = [["trial", "score", *study.config.space, "min"]]
-    rows += [
-        [
-            str(trial.number),
-            shown_score(study, trial.value),
-            *map(_shown, study.values(trial).values()),
-            f"{trial.user_attrs[MINUTES]:.1f}",
-        ]
-        for trial in best
-    ]
+    for trial in best:
+        values, minutes = study.values(trial).values(), trial.user_attrs[MINUTES]
+        rows.append([str(trial.number), shown_score(study, trial.value), *map(_shown, values), f"{minutes:.1f}"])
     lines += ["", *aligned(rows, "r" * len(rows[0]))]
-    if importance := study.importance():
-        shares = (f"{option} {share:.0%}" for option, share in importance.items())
-        lines += ["", f"importance for being among the best: {', '.join(shares)}"]
     arguments = study.config.arguments(study.values(best[0]))
     return [
         *lines,
@@ -476,49 +410,46 @@ def write_best(study: Study, path: Path) -> None:
 
 def write_trials(study: Study, path: Path) -> None:
     """Write all trials, with everything that was reported of them."""
-    trials = []
-    for trial in study.trials():
-        run = run_named(study.run_name(trial), study.folder / RUNS)
-        trials.append(
-            {
-                "number": trial.number,
-                "state": trial.state.name.lower(),
-                "score": trial.value,
-                "options": study.values(trial),
-                "minutes": trial.user_attrs.get(MINUTES),
-                "run": run and run.name,
-                "by_step": dict(sorted(trial.intermediate_values.items())),
-                "why": trial.user_attrs.get(WHY),
-            }
-        )
+    trials = [
+        {
+            "number": trial.number,
+            "state": trial.state.name.lower(),
+            "score": trial.value,
+            "options": study.values(trial),
+            "minutes": trial.user_attrs.get(MINUTES),
+            "run": study.run_name(trial),
+            "by_step": dict(sorted(trial.intermediate_values.items())),
+            "why": trial.user_attrs.get(WHY),
+        }
+        for trial in study.trials()
+    ]
     found = {
         "study": study.config.name,
         "score": study.config.scored,
         "minimised": study.config.minimised,
         "best": next((trial.number for trial in study.ranked()), None),
-        "importance": study.importance(),
-        "trials": trials,
     }
-    write_json(path, found)
+    write_json(path, found | {"trials": trials})
 
 
 def draw(study: Study) -> list[Path]:
-    """Draw scores by trial, scores by update and, if known, importances, by Optuna's own plots; return the PNGs."""
-    name = SCORES.get(study.config.scored, study.config.scored)
-    kinds: dict[str, Callable[..., Any]] = {
-        "history": partial(plots.plot_optimization_history, target_name=name),
-        "curves": plots.plot_intermediate_values,
-    }
-    if study.importance():
-        evaluator = optuna.importance.PedAnovaImportanceEvaluator()
-        kinds["importance"] = partial(plots.plot_param_importances, evaluator=evaluator, target_name=name)
-    pictures = []
-    for kind, plot in kinds.items() if study.ranked() else ():
-        pictures.append(study.folder / f"{kind}.png")
-        with plt.rc_context(), warnings.catch_warnings():
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+    """Draw scores by trial, scores by update and, once there are enough, importances, by Optuna's own plots, as PNGs.
+
+    How much an option matters for being among the best is estimated by PED-ANOVA (Watanabe et al. 2023).
+    """
+    name, n_complete = SCORES.get(study.config.scored, study.config.scored), len(study.ranked())
+    kinds: dict[str, Callable[..., Any]] = {}
+    if n_complete:
+        kinds["history"] = partial(plots.plot_optimization_history, target_name=name)
+        kinds["curves"] = plots.plot_intermediate_values
+    with plt.rc_context(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        if n_complete >= 2 * len(study.config.space):
+            evaluator = optuna.importance.PedAnovaImportanceEvaluator()
+            kinds["importance"] = partial(plots.plot_param_importances, evaluator=evaluator, target_name=name)
+        for kind, plot in kinds.items():
             figure = plot(study.optuna).figure
-            with atomic_file(pictures[-1]) as draft:
+            with atomic_file(study.folder / f"{kind}.png") as draft:
                 figure.savefig(draft, format="png", bbox_inches="tight")
             plt.close(figure)
-    return pictures
+    return [study.folder / f"{kind}.png" for kind in kinds]

@@ -1,17 +1,16 @@
 """Export of a run to CTranslate2, and translation with what was exported."""
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import NamedTuple, NoReturn, TypeVar, cast
+from typing import NamedTuple, NoReturn, cast
 
-import ctranslate2
 import numpy as np
 import torch
-from ctranslate2.specs import common_spec, model_spec, transformer_spec
-from ctranslate2.specs.attention_spec import MultiHeadAttentionSpec
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from config.reader import layer_from_file, read
 from config.search import Bounds, SearchConfig
 from config.training import Precision
 from const.token import BOS, EOS, PAD, UNK
@@ -21,13 +20,22 @@ from layers.feed_forward import FeedForward
 from layers.multi_head_attention import MultiHeadAttention
 from layers.positional_encoding import LearnedPositionalEncoding
 from layers.residual import Residual
-from layers.token_embedding import TokenEmbedding
 from models.transformer import Transformer
-from utils.export.translator_settings import TranslatorSettings
+from utils.command import page_template
+from utils.export import CARD, EXPORTED
+from utils.file import write_json, write_text
+from utils.removed_setting import without_removed
 from utils.search.constraint import Hypothesis
 from utils.search.inspection import Inspector
 from utils.search.translator import Translator
-from utils.text.tokenizer import TokenizerPair, every_token, load_tokenizers
+from utils.text.tokenizer import SentencePieceTokenizer, TaggedTokenizer, TokenizerPair, every_token, load_tokenizers
+
+try:
+    import ctranslate2
+    from ctranslate2.specs import common_spec, model_spec, transformer_spec
+    from ctranslate2.specs.attention_spec import MultiHeadAttentionSpec
+except ImportError as error:  # also of its shared library
+    raise ValueError(f"ctranslate2 cannot be loaded ({error}): `poetry install --with export`") from error
 
 QUANTIZATIONS: tuple[str, ...] = model_spec.ACCEPTED_MODEL_TYPES  # int8, float16 ...; float32 leaves weights unchanged
 _ACTIVATION = {
@@ -37,16 +45,55 @@ _ACTIVATION = {
 }
 
 
+@dataclass(frozen=True)
+class TranslatorSettings:
+    """What translating needs of a run besides weights and tokenizers."""
+
+    name: str
+    src_lang: str
+    tgt_lang: str  # decides how sentences are joined
+    window: int  # most source tokens at a time, </s> included
+    longest: int  # most target tokens, </s> included
+    search: SearchConfig
+
+    @classmethod
+    def load(cls, folder: Path) -> "TranslatorSettings":
+        """Read the settings of an exported translator."""
+        if not (folder / EXPORTED).is_file():
+            raise ValueError(
+                f"{folder} is not an exported translator: "
+                f"`python export.py {folder} --to ctranslate2 --output {folder / 'ctranslate2'}` exports a run"
+            )
+        return read(cls, without_removed(layer_from_file(folder / EXPORTED)))  # JSON is YAML, too
+
+
+def write_translator(
+    model: Transformer, tokenizers: TokenizerPair, settings: TranslatorSettings, folder: Path, quantization: str | None
+) -> None:
+    """Write into a folder all that is needed to translate with CTranslate2."""
+    src, tgt = tokenizers
+    to_ctranslate2(model, tokenizers, folder, quantization)
+    tokenizers.save(folder)
+    write_json(folder / EXPORTED, asdict(settings))
+    card = page_template(Path(__file__).with_name("ctranslate2.md")).render(
+        settings=settings,
+        search=asdict(settings.search),
+        file=EXPORTED,
+        weights=quantization or "float32",
+        has_pieces=isinstance(tgt, SentencePieceTokenizer),
+        is_joint=src is tgt or isinstance(src, TaggedTokenizer),
+        tag=src.tag if isinstance(src, TaggedTokenizer) else "",
+        is_lower=all(word == word.lower() for word in every_token(src)),
+    )
+    write_text(folder / CARD, card)
+
+
 def to_ctranslate2(
     model: Transformer, tokenizers: TokenizerPair, folder: Path, quantization: str | None = None
 ) -> None:
     """Write a model for `ctranslate2.Translator`, which takes and returns pieces, not text, into a folder.
 
-    Args:
-        model: any of our models that CTranslate2 supports.
-        tokenizers: the tokenizers it was trained with.
-        folder: created unless it exists.
-        quantization: one of `QUANTIZATIONS`; None: single precision.
+    `quantization` is one of `QUANTIZATIONS`; None: single precision.
     """
     require_quantization(quantization)
     spec = _specification(model)
@@ -66,8 +113,8 @@ def require_quantization(quantization: str | None) -> None:
 
 def _specification(model: Transformer) -> transformer_spec.TransformerSpec:
     """Return the network's weights under the names of CTranslate2."""
-    config, src_embedding = model.config, model.src_embedding
-    if not isinstance(src_embedding, TokenEmbedding):
+    config = model.config
+    if model.bert is not None:
         raise ValueError(
             "CTranslate2 does not support a BERT as encoder: export to safetensors, or export a run trained without "
             "model.bert"
@@ -90,7 +137,7 @@ def _specification(model: Transformer) -> transformer_spec.TransformerSpec:
         transformer_spec.TransformerDecoderSpec(config.n_decoder_layers, **shape),
     )
     sides = (
-        (spec.encoder, spec.encoder.embeddings[0], src_embedding, model.src_positions, model.encoder_norm),
+        (spec.encoder, spec.encoder.embeddings[0], model.src_embedding, model.src_positions, model.encoder_norm),
         (spec.decoder, spec.decoder.embeddings, model.tgt_embedding, model.tgt_positions, model.decoder_norm),
     )
     for side, embedding, tokens, positions, norm in sides:
@@ -160,8 +207,6 @@ _NEVER_PRODUCED = [[token] for token in (PAD, UNK, BOS)]
 _PATIENCE = 2  # finished translations before its beam search stops, per beam slot: with 1 it often stops too soon
 _TOKENS_PER_BATCH = 4096  # positions scored at a time
 
-KeyT = TypeVar("KeyT", bound=Hashable)
-
 
 class _Request(NamedTuple):
     """One sentence to translate."""
@@ -185,12 +230,7 @@ class CTranslate2Model:
     CTranslate2 redistributes the probability of ruled-out tokens (<unk>, and </s> before the shortest length) among
     the rest, whereas our search drops it. The scores of its hypotheses are therefore a little higher than ours.
 
-    Args:
-        folder: folder written by `to_ctranslate2`.
-        tokenizers: the tokenizers the network was trained with.
-        device: device to compute on.
-        precision: precision of matrix products; None and auto: that of the exported weights, or the nearest that the
-            device supports.
+    Without a precision, or with auto, it is that of the exported weights, or the nearest that the device supports.
     """
 
     def __init__(
@@ -212,13 +252,11 @@ class CTranslate2Model:
         self._src, self._tgt = (every_token(tokenizer) for tokenizer in tokenizers)
         self._ids = {token: i for i, token in enumerate(self._tgt)}
 
-    def start(self, _src: object) -> NoReturn:
+    def start(self, *_: object) -> NoReturn:
         """Refuse single steps: CTranslate2 does the whole search itself."""
         raise ValueError("CTranslate2 searches by itself and offers no single steps: use the run and our own search")
 
-    def step(self, _tokens: object, _state: object) -> NoReturn:
-        """Refuse single steps, like `start`."""
-        self.start(None)
+    step = start
 
     def search(
         self,
@@ -227,35 +265,26 @@ class CTranslate2Model:
         config: SearchConfig,
         prefixes: Sequence[Sequence[int]] | None = None,
     ) -> list[list[Hypothesis]]:
-        """Translate a batch like `beam_search`.
+        """Translate a batch like `beam_search`; return at most `beam_size` hypotheses for each source, best first.
 
         Its beam search stops by another rule than ours, after enough finished translations, which are then ranked by
-        our penalty.
-
-        Args:
-            sources: source ids, without </s>.
-            bounds: length bounds of each translation.
-            config: beam size, penalty, and n-grams that must not repeat.
-            prefixes: ids that each translation starts with; a prefix longer than the bounds extends them.
-
-        Returns:
-            For each source, in order, at most `beam_size` hypotheses, best first.
+        our penalty. A prefix longer than the bounds extends them.
         """
         requests = [
             _Request(source, prefix, bound._replace(most=max(bound.most, len(prefix) + 1)))
             for source, bound, prefix in zip(sources, bounds, prefixes or [[]] * len(sources), strict=True)
         ]
         found: dict[int, list[_Found]] = {}
-        for least, rows in _grouped(range(len(requests)), lambda i: requests[i].bounds.least):
+        for least in {bound.least for bound in bounds}:
+            rows = [i for i, bound in enumerate(bounds) if bound.least == least]
             widest = Bounds(least, max(requests[i].bounds.most for i in rows))
             found |= self._translate(rows, requests, widest, config)
         # It has one length limit per batch: what exceeds its own limit is translated again, grouped by equal bounds.
-        beyond = [
-            i
-            for i, request in enumerate(requests)
-            if any(len(one.ids) + one.has_ended > request.bounds.most for one in found[i])
-        ]
-        for own, rows in _grouped(beyond, lambda i: requests[i].bounds):
+        beyond: dict[Bounds, list[int]] = {}
+        for i, request in enumerate(requests):
+            if any(len(one.ids) + one.has_ended > request.bounds.most for one in found[i]):
+                beyond.setdefault(request.bounds, []).append(i)
+        for own, rows in beyond.items():
             found |= self._translate(rows, requests, own, config)
         return self._hypotheses(requests, found, config)
 
@@ -308,12 +337,7 @@ class CTranslate2Model:
         return [sorted(each, key=lambda one: -one.score)[: config.beam_size] for each in hypotheses]
 
     def log_probs(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
-        """Return the log-probability of each token of given translations, the final </s> included.
-
-        Args:
-            sources: source ids, without </s>.
-            targets: target ids, without <s> and </s>.
-        """
+        """Return the log-probability of each token of given translations, the final </s> included."""
         found = self._translator.score_batch(
             [[self._src[i] for i in source] for source in sources],
             [[self._tgt[i] for i in target] for target in targets],
@@ -322,14 +346,6 @@ class CTranslate2Model:
             max_input_length=0,
         )
         return [scored.log_probs for scored in found]
-
-
-def _grouped(rows: Iterable[int], key: Callable[[int], KeyT]) -> list[tuple[KeyT, list[int]]]:
-    """Group rows by key, in order of each key's first row."""
-    groups: dict[KeyT, list[int]] = {}
-    for row in rows:
-        groups.setdefault(key(row), []).append(row)
-    return list(groups.items())
 
 
 class CTranslate2Translator(Translator):

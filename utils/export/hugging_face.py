@@ -69,12 +69,6 @@ class WordPieceTokenizer:
     """BERT's tokenizer: split by spaces, punctuation and Chinese characters, then each word into known pieces.
 
     Its special tokens are wherever its vocabulary has them; of these, encoding only ever returns [UNK].
-
-    Args:
-        vocabulary: the pieces in the order of their ids; `##` before those that continue a word.
-        lowercase: whether text is lower-cased before it is looked up.
-        strip_accents: whether it loses its accents; None: if it is lower-cased.
-        split_chinese: whether each Chinese character is a word.
     """
 
     def __init__(
@@ -142,14 +136,9 @@ def load_hugging_face_bert(folder: Path, lowercase: bool | None = None) -> Huggi
         if not (folder / name).is_file():
             raise ValueError(f"{folder} has no {name}: a BERT is read from {CONFIG}, {VOCABULARY} and {WEIGHTS}")
     config = _config(folder / CONFIG)
-    theirs = _renamed(read_weights(folder / WEIGHTS))
     tokenizer = _tokenizer(folder, lowercase)
-    if _WORDS in theirs and len(tokenizer) != len(theirs[_WORDS]):
-        raise ValueError(
-            f"{folder / VOCABULARY} has {len(tokenizer)} pieces but the embedding {len(theirs[_WORDS])} rows: "
-            "they do not belong to the same model"
-        )
     model = BertForPreTraining(config, len(tokenizer), tokenizer.pad_id)
+    theirs = read_weights(folder / WEIGHTS)
     try:
         missing = load_weights(model, theirs)
     except ValueError as error:
@@ -158,11 +147,7 @@ def load_hugging_face_bert(folder: Path, lowercase: bool | None = None) -> Huggi
 
 
 def load_weights(model: nn.Module, theirs: Mapping[str, Tensor]) -> tuple[str, ...]:
-    """Load weights with Hugging Face's names into a model of `models.bert` that contains a `bert`.
-
-    Returns:
-        The heads of the model for which `theirs` has no weights; they stay unchanged.
-    """
+    """Load weights with Hugging Face's names into a model with a `bert`; return its heads that have none there."""
     theirs = _renamed(theirs)
     if _OUTPUT in theirs and _WORDS in theirs and not theirs[_OUTPUT].equal(theirs[_WORDS]):
         raise ValueError(f"{_OUTPUT} is not the word embedding: only models whose output is tied to it can be read")

@@ -11,7 +11,9 @@ from const.token import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from models.bert import Bert, BertClassifier, BertForPreTraining
 from models.transformer import Transformer
 from models.transformer_xl import TransformerXL
-from utils.file import read_json, write_json
+from utils.command import page_template
+from utils.export import CARD
+from utils.file import read_json, write_json, write_text
 from utils.text.tokenizer import TokenizerPair, Vocabulary, load_tokenizers
 from utils.training.checkpoint import read_weights, write_weights
 
@@ -39,21 +41,15 @@ def write_safetensors(net: Network, vocabulary: Vocabulary, facts: dict[str, Any
     """Write a network into an existing empty folder.
 
     `config.json` is flat: `architecture` (the class), the settings of `models/`, the sizes of the vocabularies (and
-    the number of classes), the ids of the special tokens, and the facts.
-
-    Args:
-        net: any of our networks.
-        vocabulary: its tokenizers, and labels if any.
-        facts: further facts about it, as JSON values.
-        score: validation score of the weights.
-        folder: folder to write to.
+    the number of classes), the ids of the special tokens, and the facts: its name and others.
     """
-    settings = asdict(net.config)
+    settings, architecture = asdict(net.config), type(net).__name__
     settings.pop("init_encoder", None)  # matters only in training, and is a path on one machine
-    found = {"architecture": type(net).__name__, **facts, **settings, **_sizes(net), **_SPECIAL}
-    write_json(folder / CONFIG, found)
+    write_json(folder / CONFIG, {"architecture": architecture, **facts, **settings, **_sizes(net), **_SPECIAL})
     vocabulary.save(folder)
     write_weights(net.state_dict(), folder / WEIGHTS, score)
+    card = page_template(Path(__file__).with_name("safetensors.md"))
+    write_text(folder / CARD, card.render(name=facts["name"], architecture=architecture))
 
 
 def load_safetensors(folder: Path, device: torch.device | None = None) -> Exported:
@@ -82,7 +78,7 @@ def load_safetensors(folder: Path, device: torch.device | None = None) -> Export
 def _sizes(net: Network) -> dict[str, int]:
     """Return what a network is built from besides its settings."""
     match net:
-        case Transformer(src_embedding=Bert() as bert):  # one more row, for the token [MASK]
+        case Transformer(bert=Bert() as bert):  # one more row, for the token [MASK]
             return {"src_vocab": len(bert.embedding.weight) - 1, "tgt_vocab": len(net.tgt_embedding.weight)}
         case Transformer():
             src, tgt = net.get_parameter("src_embedding.weight"), net.tgt_embedding.weight

@@ -102,7 +102,7 @@ class AttentionMap(NamedTuple):
 
 def attentions(model: Transformer) -> dict[Kind, list[MultiHeadAttention]]:
     """Return the attentions of each layer, from the source upwards; a BERT that reads the source comes first."""
-    encoder = [block for part in (model.src_embedding, model.encoder) for block in part.modules()]
+    encoder = [*([] if model.bert is None else model.bert.encoder), *model.encoder]
     decoder = [cast(DecoderBlock, block) for block in model.decoder]
     return {
         "encoder": [block.self_attention for block in encoder if isinstance(block, EncoderBlock)],

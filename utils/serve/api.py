@@ -114,11 +114,7 @@ async def while_awaited(request: Request, answer: Awaitable[AnswerT], seconds: f
 class Gate:
     """Middleware that counts every request, and refuses bodies over the limit whether or not they announce it.
 
-    Args:
-        app: application to wrap.
-        metrics: where requests are counted.
-        paths: paths to count separately; the rest count as one, since anybody could fill the memory with names.
-        max_bytes: most bytes of a body.
+    Other paths than the given ones count as one, since anybody could fill the memory with names.
     """
 
     def __init__(self, app: ASGIApp, metrics: Metrics, paths: Sequence[str], max_bytes: int) -> None:

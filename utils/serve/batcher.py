@@ -37,11 +37,8 @@ class Batcher(Generic[OptionsT, FoundT]):
         queue_texts: int,
         on_batch: Callable[[int], object] = lambda _: None,
     ) -> None:
-        self._work = work
-        self._batch_texts = batch_texts
-        self._collect_s = collect_s
-        self._queue_texts = queue_texts
-        self._on_batch = on_batch
+        self._work, self._on_batch = work, on_batch
+        self._batch_texts, self._collect_s, self._queue_texts = batch_texts, collect_s, queue_texts
         self._jobs: list[_Job[OptionsT, FoundT]] = []
         self._changed = asyncio.Event()
         self._is_closing = False
@@ -62,11 +59,7 @@ class Batcher(Generic[OptionsT, FoundT]):
         return sum(len(job.texts) for job in self._waiting())
 
     def enter(self, texts: Sequence[str], options: OptionsT) -> asyncio.Future[list[FoundT]]:
-        """Queue the texts of a request; cancelling the future takes them out again.
-
-        Raises:
-            asyncio.QueueFull: too many texts are waiting, or the batcher is closing.
-        """
+        """Queue the texts of a request, or raise `QueueFull`; cancelling the future takes them out again."""
         if self._is_closing or self.n_waiting() + len(texts) > self._queue_texts:
             raise asyncio.QueueFull
         loop = asyncio.get_running_loop()

@@ -6,7 +6,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from types import FrameType
 from typing import NamedTuple
@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disa
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
+from config.group import Group, bounded
 from const.token import EOS
 from models.transformer import Transformer
 from utils.search.inspection import mean_cross_attention
@@ -43,17 +44,13 @@ class Options(NamedTuple):
 
 
 class Line(NamedTuple):
-    """A translated line.
+    """A translated line, with the weights of each candidate's tokens over the source's.
 
-    Args:
-        translation: its candidates.
-        source_tokens: source tokens with a final </s>; empty without attention.
-        attention: for each candidate, the weights of each of its tokens over the source tokens; empty if not
-            requested, if the line was not translated in one piece, or if the chunk has too many weights already.
+    There are none if they are not requested, if the line was not translated in one piece, or if the chunk has too many.
     """
 
     translation: Translation
-    source_tokens: list[str]
+    source_tokens: list[str]  # with a final </s>
     attention: list[list[list[float]]]
 
 
@@ -66,9 +63,7 @@ class LineTranslator:
     """
 
     def __init__(self, translator: Translator, model: Transformer) -> None:
-        self._translator = translator
-        self._own = translator.search
-        self._model = model
+        self._translator, self._own, self._model = translator, translator.search, model
         self._tgt_ids = id_of_each(translator.tokenizers.tgt)
 
     def translate(self, lines: Sequence[str], options: Options) -> list[Line]:
@@ -98,22 +93,27 @@ class LineTranslator:
 
 
 @dataclass(frozen=True)
-class Limits:
-    """Limits of a server."""
+class Limits(Group):
+    """Limits of a server.
 
-    max_chars: int = field(default=5000, metadata={"help": "most characters in a request"})
-    max_texts: int = field(default=100, metadata={"help": "most texts in a request; each line counts as one"})
-    batch_texts: int = field(default=64, metadata={"help": "most texts translated together; 1: one by one"})
-    collect_ms: float = field(
-        default=5.0, metadata={"help": "milliseconds that a text may wait for others to share its batch"}
-    )
-    queue_texts: int = field(default=512, metadata={"help": "most texts waiting for a run"})
-    timeout_s: float = field(default=30.0, metadata={"help": "seconds until a request times out"})
+    Args:
+        max_chars: most characters in a request
+        max_texts: most texts in a request; each line counts as one
+        batch_texts: most texts translated together; 1: one by one
+        collect_ms: milliseconds that a text may wait for others to share its batch
+        queue_texts: most texts waiting for a run
+        timeout_s: seconds until a request times out
+    """
 
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if not (value > 0 or (value == 0 and name == "collect_ms")):  # nor NaN
-                raise ValueError(f"{name}={value} lets nothing through: give more than 0")
+    max_chars: int = bounded(5000, least=1)
+    max_texts: int = bounded(100, least=1)
+    batch_texts: int = bounded(64, least=1)
+    collect_ms: float = bounded(5.0, least=0)
+    queue_texts: int = bounded(512, least=1)
+    timeout_s: float = bounded(30.0, above=0)
+
+    def check(self) -> None:
+        """Refuse a queue in which the largest request has no room."""
         if self.queue_texts < self.max_texts:
             raise ValueError(
                 f"queue_texts={self.queue_texts} has no room for the max_texts={self.max_texts} of one request: "
@@ -147,19 +147,13 @@ class Metrics:
     def __init__(self) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # a time stamp beside each, which nobody asks for
         self.registry = of = CollectorRegistry()
-        self.requests = Counter(
-            "miyako_requests",
-            "Requests answered, by status; 499: the client has gone.",
-            ["path", "status"],
-            registry=of,
-        )
-        self.seconds = Histogram(
-            "miyako_request_seconds",
+        answered = "Requests answered, by status; 499: the client has gone."
+        self.requests = Counter("miyako_requests", answered, ["path", "status"], registry=of)
+        lasting, times = (
             "Seconds from the head of a request to the end of its answer.",
-            ["path"],
-            registry=of,
-            buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
+            (*Histogram.DEFAULT_BUCKETS[:-1], 30),
         )
+        self.seconds = Histogram("miyako_request_seconds", lasting, ["path"], registry=of, buckets=times)
         sizes = (1, 2, 4, 8, 16, 32, 64, 128)
         self.batches = Histogram("miyako_batch_texts", "Texts per batch.", ["run"], registry=of, buckets=sizes)
         self.waiting = Gauge("miyako_queue_texts", "Texts waiting for a run.", ["run"], registry=of)
@@ -168,9 +162,7 @@ class Metrics:
 class Service:
     """Runs that translate requests, once their batchers are entered.
 
-    Args:
-        routes: the runs; of several with the same direction, the first is used unless another is named.
-        limits: limits of requests and queues.
+    Of several runs with the same direction, the first is used unless another is named.
     """
 
     def __init__(self, routes: Sequence[Route], limits: Limits) -> None:
@@ -238,12 +230,7 @@ def _lines(text: str) -> list[str]:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Return a socket that listens on an address; requests that arrive before the server is ready wait.
-
-    Args:
-        host: name or address of this machine; 127.0.0.1 can be reached only from this machine.
-        port: port to bind; 0: any free port.
-    """
+    """Return a socket that listens on an address; requests that arrive before the server is ready wait."""
     if not 0 <= port <= _LAST_PORT:
         raise ValueError(f"port {port} does not exist: give --port 0 (any free port) to {_LAST_PORT}")
     try:
@@ -271,23 +258,11 @@ class Server(uvicorn.Server):
     """Serves an application until it is told to stop.
 
     The first SIGINT or SIGTERM makes it finish pending requests and accept no new ones; a second one ends it at once.
-
-    Args:
-        app: the application.
-        on_ready: called when the server is ready for requests.
     """
 
     def __init__(self, app: ASGIApp, on_ready: Callable[[], object]) -> None:
-        super().__init__(
-            uvicorn.Config(
-                app,
-                log_level="warning",
-                access_log=False,
-                server_header=False,
-                ws="none",
-                timeout_graceful_shutdown=_LAST_S,
-            )
-        )
+        quiet = {"log_level": "warning", "access_log": False, "server_header": False}
+        super().__init__(uvicorn.Config(app, ws="none", timeout_graceful_shutdown=_LAST_S, **quiet))
         self._on_ready = on_ready
         self._signal: int | None = None
 

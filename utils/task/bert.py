@@ -10,33 +10,30 @@ from const.token import BOS_ID, EOS_ID, SPECIAL_TOKENS, UNK_ID
 from models.bert import BertForPreTraining
 from utils.command import aligned
 from utils.config import MaskedLanguageConfig
-from utils.dataset.masked import MaskedBatch, MaskedSampler
+from utils.dataset.batch import BucketSampler
+from utils.dataset.corpus import facts
+from utils.dataset.masked import MaskedBatch, MaskedText, masked_examples
 from utils.dataset.monolingual import prepare_monolingual
 from utils.evaluation.judge import MaskedAccuracy
 from utils.export.hugging_face import load_hugging_face_bert
 from utils.run import load_bert
-from utils.task.task import Say, Trained, score_best
+from utils.task.task import HeldOut, Log, Task
 from utils.text.tokenizer import SentencePieceTokenizer, Tokenizer, TokenizerPair, load_tokenizers
 from utils.training.loss import MaskedLanguageObjective
-from utils.training.report import Validate
+from utils.training.report import Validate, Validation
 
 # For masks and sentence pairs of dev and test text, so that runs with different seeds see the same examples.
 _HELD_OUT_SEED = 1
 
 
-class MaskedLanguageTask:
-    """A text to train and score on.
-
-    Args:
-        config: all settings.
-        source: a run whose vocabulary is used, when training resumes or starts from one.
-        say: called with a line about what takes time.
-    """
+class MaskedLanguageTask(Task):
+    """A text to train and score on."""
 
     objective = MaskedLanguageObjective()
     unit = "masked tok"
+    vocabulary: TokenizerPair
 
-    def __init__(self, config: MaskedLanguageConfig, source: Path | None, say: Say) -> None:
+    def __init__(self, config: MaskedLanguageConfig, source: Path | None, log: Log) -> None:
         config.training.require_score("accuracy")
         batch = config.batch
         batch.require_positions(config.model.max_length)
@@ -46,46 +43,42 @@ class MaskedLanguageTask:
                 "or --masking.next_sentence false"
             )
         self.config = config
-        self.corpus = corpus = prepare_monolingual(config.data)
-        tokenizer = corpus.tokenizer(config.tokenizer, say) if source is None else load_tokenizers(source).src
+        corpus = prepare_monolingual(config.data)
+        tokenizer = corpus.tokenizer(config.tokenizer, log) if source is None else load_tokenizers(source).src
         self.vocabulary = TokenizerPair(tokenizer, tokenizer)
         self.fingerprint = corpus.fingerprint()
         self.sizes = {"source": len(tokenizer)}
-        self.sampler, self._dev, self._test = (
-            MaskedSampler(
-                corpus.tokens(split, tokenizer, say),
-                tokenizer,
-                config.masking,
+        text = f"{corpus.name} {corpus.language}"
+        self.about = {"task": config.task, "text": text, **facts(self.fingerprint, corpus.rebuilt)}
+        self.sampler, *held_out = (
+            BucketSampler(
+                MaskedText(corpus.tokens(split, tokenizer, log), tokenizer, config.masking),
                 batch.tokens_per_batch,
                 batch.max_tokens,
                 config.training.seed if split == "train" else _HELD_OUT_SEED,
                 batch.length_multiple,
                 batch.sentences_per_batch,
+                masked_examples,
             )
             for split in ("train", "dev", "test")
         )
-
-        for held_out in (self._dev, self._test):
-            held_out.epoch(0)  # a text without examples is refused now, not after the training
+        # a text without examples is refused now, not after the training
+        self._held_out = {split: sampler.all() for split, sampler in zip(("dev", "test"), held_out, strict=True)}
 
     def build(self) -> BertForPreTraining:
         """Build a BERT with both heads; its one token beyond the vocabulary is the mask."""
         return BertForPreTraining(self.config.model, len(self.vocabulary.src) + 1)
 
-    def validation(self, net: BertForPreTraining) -> tuple[Sequence[MaskedBatch], Validate]:
-        """Return the dev text, and what scores a network on its masked tokens and next sentences."""
-        dev = self._dev.all()
-        return dev, MaskedAccuracy(net, dev, self.vocabulary.src)
+    def validation(self, net: BertForPreTraining, split: HeldOut = "dev") -> tuple[Sequence[MaskedBatch], Validate]:
+        """Return a text, and what scores a network on its masked tokens and next sentences."""
+        batches = self._held_out[split]
+        return batches, MaskedAccuracy(net, batches, self.vocabulary.src)
 
-    def test_and_save(self, trained: Trained, folder: Path, say: Say) -> None:
-        """Score the best weights on the test text, and show some sentences as the network fills them in."""
-        test = self._test.all()
-        validate = MaskedAccuracy(trained.net, test, self.vocabulary.src, n_samples=5)
-        text = f"{self.corpus.name} {self.corpus.language}"
-        about = {"task": self.config.task, "text": text}
-        for sample in score_best(trained, folder, self.config, about, test, validate, say).samples:
-            say("".join(f"\n  {line}" for line in sample.lines()))
-        say(f'\nFill in with it: python predict.py fill-mask --run {folder} "TEXT WITH A [MASK]"')
+    def show(self, net: BertForPreTraining, folder: Path, test: Validation, log: Log) -> None:  # noqa: ARG002
+        """Show some sentences as the network fills them in."""
+        for sample in test.samples:
+            log("".join(f"\n  {line}" for line in sample.lines()))
+        log(f'\nFill in with it: python predict.py fill-mask --run {folder} "TEXT WITH A [MASK]"')
 
 
 # A BERT fills in the [MASK]s of a text.
@@ -183,40 +176,33 @@ class MaskFiller(NamedTuple):
         return self.tokenizer.tokens([token])[0]
 
     def answer(self, text: str, top: int) -> str:
-        """Return the text with its masks filled in, followed by the candidates."""
+        """Return the text with the likeliest candidate in each mask, and a table of candidates, a column for each mask.
+
+        Each is chosen independently of the others.
+        """
         ids = self.spaced(self.ids(text))
         candidates = fill_in(self.net, ids, self.mask, top, self.silent)
-        return "\n".join([self.filled(ids, candidates), *self.table(candidates)])
-
-    def filled(self, ids: Sequence[int], candidates: Sequence[Sequence[Candidate]]) -> str:
-        """Return the text with the likeliest candidate in each mask; each is chosen independently of the others."""
         best = (found[0].token for found in candidates)
-        return self.tokenizer.decode([[next(best) if i == self.mask else i for i in ids]])[0]
-
-    def table(self, candidates: Sequence[Sequence[Candidate]]) -> list[str]:
-        """Return the candidates as a table, those of each mask in a column."""
+        filled = self.tokenizer.decode([[next(best) if i == self.mask else i for i in ids]])[0]
         rows = [
             [cell for token, p in row for cell in (self._shown(token), f"{p:.1%}")]
             for row in zip(*candidates, strict=True)
         ]
-        return aligned(rows, "lr" * len(candidates))
+        return "\n".join([filled, *aligned(rows, "lr" * len(candidates))])
 
 
 @torch.inference_mode()
 def fill_in(
     net: BertForPreTraining, ids: Sequence[int], mask: int, top: int, never: Collection[int] = ()
 ) -> list[list[Candidate]]:
-    """Return the likeliest tokens at each masked position.
+    """Return the likeliest tokens at each masked position, likeliest first.
 
     Args:
         net: in eval mode.
-        ids: with masks, and with special tokens at both ends.
+        ids: with special tokens at both ends.
         mask: id of the mask.
         top: number of candidates.
         never: tokens that are not candidates; their probability is not redistributed.
-
-    Returns:
-        The candidates of each mask, likeliest first.
     """
     device = next(net.parameters()).device
     read = torch.tensor([ids], device=device)

@@ -12,86 +12,78 @@ from torch import Tensor
 from const.token import BOS_ID, EOS_ID
 from models.bert import BertClassifier
 from utils.config import ClassificationConfig
+from utils.dataset.batch import BucketSampler
 from utils.dataset.ids import TokenArray, cached_tokenizer
-from utils.dataset.labelled import LabelledBatch, LabelledSampler, LabelledText, LabelNames, fingerprint, text_pairs
+from utils.dataset.labelled import LabelledBatch, LabelledText, LabelNames, fingerprint, labelled_examples, text_pairs
 from utils.dataset.text import read_lines
 from utils.evaluation.judge import ClassAccuracy
 from utils.run import Labelling, TrainedClassifier, load_bert, pretrained_shape
-from utils.task.task import Say, Trained, score_best
+from utils.task.task import HeldOut, Log, Task
 from utils.text.tokenizer import load_tokenizers
 from utils.training.loss import ClassificationObjective
-from utils.training.report import Validate
+from utils.training.report import Validate, Validation
 
 
-def _vocabulary_of(config: ClassificationConfig, say: Say) -> Labelling:
-    """Return the tokenizer (that of the BERT to fine-tune, if there is one) and the labels for a new training."""
-    data, encoder = config.data, config.model.init_encoder
-    if encoder is not None:
-        tokenizer = load_tokenizers(encoder).src
-    else:
-        tokenizer = cached_tokenizer(f"labelled-{data.text.stem}", data.text, config.tokenizer, say)
-    return Labelling(tokenizer, LabelNames.of(data.labels))
-
-
-class ClassificationTask:
-    """Texts and labels to train and score on.
-
-    Args:
-        config: all settings.
-        source: a run whose vocabulary is used, when training resumes or starts from one.
-        say: called with a line about what takes time.
-    """
+class ClassificationTask(Task):
+    """Texts and labels to train and score on."""
 
     objective = ClassificationObjective()
     unit = "texts"
+    vocabulary: Labelling
 
-    def __init__(self, config: ClassificationConfig, source: Path | None, say: Say) -> None:
+    def __init__(self, config: ClassificationConfig, source: Path | None, log: Log) -> None:
         config.training.require_score("accuracy")
         # a run to start from has the settings, vocabulary and weights of its BERT already
         self._pretrained = encoder = config.model.init_encoder if source is None else None
         if encoder is not None:
             config = replace(config, model=replace(config.model, **pretrained_shape(encoder, config.model)))
         self.config = config
-        batch = config.batch
+        batch, data = config.batch, config.data
         batch.require_positions(config.model.max_length)
-        files = text_pairs(config.data)
-        self.vocabulary = _vocabulary_of(config, say) if source is None else Labelling.load(source)
-        self.fingerprint = fingerprint(config.data)
-        self.sizes = {"source": len(self.vocabulary.tokenizer), "labels": len(self.vocabulary.labels)}
-        self.sampler, self._dev, self._test = (
-            LabelledSampler(
-                LabelledText.cached(text, labels, self.vocabulary.labels, self.vocabulary.tokenizer, say),
+        files = text_pairs(data)
+        if source is not None:
+            self.vocabulary = Labelling.load(source)
+        elif encoder is not None:
+            self.vocabulary = Labelling(load_tokenizers(encoder).src, LabelNames.of(data.labels))
+        else:
+            tokenizer = cached_tokenizer(f"labelled-{data.text.stem}", data.text, config.tokenizer, log)
+            self.vocabulary = Labelling(tokenizer, LabelNames.of(data.labels))
+        tokenizer, labels = self.vocabulary
+        self.fingerprint = fingerprint(data)
+        self.sizes = {"source": len(tokenizer), "labels": len(labels)}
+        text = f"{data.text.parent.name}, {len(labels)} labels"
+        self.about = {"task": config.task, "text": text, "fingerprint": self.fingerprint}
+        self.sampler, *held_out = (
+            BucketSampler(
+                LabelledText.cached(*pair, labels, tokenizer, log),
                 batch.tokens_per_batch,
                 batch.max_tokens,
                 config.training.seed,
                 batch.length_multiple,
                 batch.sentences_per_batch,
+                labelled_examples,
             )
-            for text, labels in files
+            for pair in files
         )
+        self._held_out = {split: sampler.all() for split, sampler in zip(("dev", "test"), held_out, strict=True)}
 
     def build(self) -> BertClassifier:
         """Build a BERT, initialised from another run if requested, with a classification head."""
-        model, (tokenizer, labels) = self.config.model, self.vocabulary
-        net = BertClassifier(model, len(tokenizer) + 1, len(labels))
+        net = BertClassifier(self.config.model, self.sizes["source"] + 1, self.sizes["labels"])
         if self._pretrained is not None:
             pretrained = load_bert(self._pretrained).net
             net.bert.load_state_dict(pretrained.bert.state_dict())
             net.pooler.load_state_dict(pretrained.pooler.state_dict())
         return net
 
-    def validation(self, net: BertClassifier) -> tuple[Sequence[LabelledBatch], Validate]:
-        """Return the dev text, and what scores a network on it by accuracy."""
-        dev = self._dev.all()
-        return dev, ClassAccuracy(net, dev)
+    def validation(self, net: BertClassifier, split: HeldOut = "dev") -> tuple[Sequence[LabelledBatch], Validate]:
+        """Return a text, and what scores a network on it by accuracy."""
+        batches = self._held_out[split]
+        return batches, ClassAccuracy(net, batches)
 
-    def test_and_save(self, trained: Trained, folder: Path, say: Say) -> None:
-        """Score the best weights on the test text by accuracy."""
-        test = self._test.all()
-        text = f"{self.config.data.text.parent.name}, {len(self.vocabulary.labels)} labels"
-        about = {"task": self.config.task, "text": text}
-        score_best(trained, folder, self.config, about, test, ClassAccuracy(trained.net, test), say)
-        say(f'\nClassify with it: python predict.py classify --run {folder} "TEXT"')
+    def show(self, net: BertClassifier, folder: Path, test: Validation, log: Log) -> None:  # noqa: ARG002
+        """Show how to use it."""
+        log(f'\nClassify with it: python predict.py classify --run {folder} "TEXT"')
 
 
 # What a classifier says of texts, and how often it is right.
@@ -123,7 +115,7 @@ def labelled_batches(classifier: TrainedClassifier, texts: Path, labels: Path) -
     if len(lines) != len(numbers):
         raise ValueError(f"{texts} has {len(lines):,} lines but {labels} has {len(numbers):,}: give a label for each")
     read = LabelledText(TokenArray.of(tokenizer.encode(lines), len(tokenizer)), numbers)
-    return LabelledSampler(read, config.batch.tokens_per_batch, config.batch.max_tokens).all()
+    return BucketSampler(read, config.batch.tokens_per_batch, config.batch.max_tokens).all()
 
 
 @torch.inference_mode()

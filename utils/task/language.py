@@ -1,12 +1,11 @@
 """Language modelling: a Transformer-XL, word perplexity; what it generates, and what its memory is worth."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor
 from tqdm import tqdm
 
 from config.data import StreamConfig
@@ -15,66 +14,62 @@ from const.path import CORPUS
 from const.token import BOS_ID, EOS_ID
 from models.transformer_xl import Memory, TransformerXL
 from utils.config import LanguageConfig
-from utils.dataset.corpus import Split
+from utils.dataset.corpus import Split, facts
 from utils.dataset.monolingual import prepare_monolingual
 from utils.dataset.stream import SegmentBatch, StreamSampler
 from utils.device import autocast
 from utils.evaluation.judge import WordPerplexity
-from utils.run import TrainedLanguageModel
+from utils.run import TrainedLanguageModel, titles
 from utils.search.constraint import next_log_probs
 from utils.search.sampling import candidates, inverse_cdf, uniform
-from utils.task.task import Say, Trained, score_best
+from utils.task.task import HeldOut, Log, Task
 from utils.text.tokenizer import TokenizerPair, load_tokenizers
 from utils.training.loss import Loss, RecurrentObjective, mean_loss
-from utils.training.report import Validate, perplexity
+from utils.training.report import Validate, Validation, perplexity
 from utils.visualize.curve import sheet
-from utils.visualize.run_title import titles
 
 
-class LanguageTask:
-    """A text to train and score on.
-
-    Args:
-        config: all settings.
-        source: a run whose vocabulary is used, when training resumes or starts from one.
-        say: called with a line about what takes time.
-    """
+class LanguageTask(Task):
+    """A text to train and score on."""
 
     objective = RecurrentObjective()
     unit = "tok"
+    vocabulary: TokenizerPair
 
-    def __init__(self, config: LanguageConfig, source: Path | None, say: Say) -> None:
+    def __init__(self, config: LanguageConfig, source: Path | None, log: Log) -> None:
         config.training.require_score()
         self.config = config
-        self.corpus = corpus = prepare_monolingual(config.data)
-        tokenizer = corpus.tokenizer(config.tokenizer, say) if source is None else load_tokenizers(source).src
+        self._corpus = corpus = prepare_monolingual(config.data)
+        tokenizer = corpus.tokenizer(config.tokenizer, log) if source is None else load_tokenizers(source).src
         self.vocabulary = TokenizerPair(tokenizer, tokenizer)
         self.fingerprint = corpus.fingerprint()
         self.sizes = {"source": len(tokenizer)}
-        self.sampler, self._dev, self._test = (
-            StreamSampler(corpus.tokens(split, tokenizer, say), config.batch, config.training.seed)
+        text = f"{corpus.name} {corpus.language}"
+        self.about = {"task": config.task, "text": text, **facts(self.fingerprint, corpus.rebuilt)}
+        self.sampler, *held_out = (
+            StreamSampler(corpus.tokens(split, tokenizer, log), config.batch, config.training.seed)
             for split in ("train", "dev", "test")
         )
+        # As one stream no document is cut, and the loss does not depend on the settings of batches. Several would take
+        # a third less time for a validation, which is about a hundredth of a training.
+        self._held_out = {split: sampler.all() for split, sampler in zip(("dev", "test"), held_out, strict=True)}
 
     def build(self) -> TransformerXL:
         """Build a Transformer-XL."""
         return TransformerXL(self.config.model, len(self.vocabulary.src))
 
-    def _validation(self, split: Split, sampler: StreamSampler) -> tuple[Sequence[SegmentBatch], Validate]:
-        batches = sampler.all()
-        return batches, WordPerplexity(self.corpus, split, batches)
+    def validation(
+        self,
+        net: TransformerXL,  # noqa: ARG002 (the loss suffices)
+        split: HeldOut = "dev",
+    ) -> tuple[Sequence[SegmentBatch], Validate]:
+        """Return a text, and what computes its word perplexity from the loss."""
+        batches = self._held_out[split]
+        return batches, WordPerplexity(self._corpus, split, batches)
 
-    def validation(self, net: TransformerXL) -> tuple[Sequence[SegmentBatch], Validate]:  # noqa: ARG002 (the loss suffices)
-        """Return the dev text, and what computes its word perplexity from the loss."""
-        return self._validation("dev", self._dev)
-
-    def test_and_save(self, trained: Trained, folder: Path, say: Say) -> None:
-        """Score the best weights on the test text by word perplexity."""
-        test, validate = self._validation("test", self._test)
-        text = f"{self.corpus.name} {self.corpus.language}"
-        about = {"task": self.config.task, "text": text}
-        score_best(trained, folder, self.config, about, test, validate, say)
-        say(f'\nContinue a text with it: python predict.py generate --run {folder} "TEXT"')
+    def show(self, net: TransformerXL, folder: Path, test: Validation, log: Log) -> None:  # noqa: ARG002
+        """Show how to use it."""
+        log(f'\nContinue a text with it: python predict.py generate --run {folder} "TEXT"')
 
 
 # A language model continues a prompt, one token at a time.
@@ -101,10 +96,6 @@ def generate(
         sampling: how many continuations, and how they are drawn; None: one, by greedy search.
         memory_length: positions that are remembered; None: as many as in training.
     """
-    if not prompt:
-        raise ValueError("the prompt is empty: begin it with <s>")
-    if sentences < 1:
-        raise ValueError(f"sentences={sentences}: give at least 1")
     device = next(model.parameters()).device
     n = 1 if sampling is None else sampling.n_samples
     draws = None if sampling is None else uniform(sampling, [_TEXT], most)[0].to(device)
@@ -116,8 +107,9 @@ def generate(
         log_probs = next_log_probs(logits)
         if sampling is None or draws is None:
             tokens = log_probs.argmax(-1)
-        else:
-            tokens = _drawn(log_probs, sampling, draws[alive, t])
+        else:  # the tokens that the uniform numbers select
+            likely, numbers = candidates(log_probs, sampling)
+            tokens = numbers.gather(-1, inverse_cdf(likely.softmax(-1), draws[alive, t])[:, None])[:, 0]
         for row, token in zip(alive, tokens.tolist(), strict=True):
             found[row].append(token)
         stay = [place for place, row in enumerate(alive) if found[row].count(EOS_ID) < sentences]
@@ -130,12 +122,6 @@ def generate(
     return found
 
 
-def _drawn(log_probs: Float[Tensor, "R V"], sampling: SamplingConfig, draws: Float[Tensor, " R"]) -> Int[Tensor, " R"]:
-    """Return the tokens that the uniform numbers select."""
-    likely, tokens = candidates(log_probs, sampling)
-    return tokens.gather(-1, inverse_cdf(likely.softmax(-1), draws)[:, None])[:, 0]
-
-
 def continuations(
     trained: TrainedLanguageModel,
     prompt: str,
@@ -144,15 +130,14 @@ def continuations(
     sampling: SamplingConfig | None,
     memory_length: int | None = None,
 ) -> list[str]:
-    """Return a prompt followed by what the model generates, each continuation on one line.
+    """Return a prompt followed by what the model generates, each continuation on one line; as in `generate`.
 
     Args:
         trained: in eval mode.
         prompt: the beginning of a document, which may end in the middle of a sentence; may be empty.
         most: most tokens after the prompt.
         sentences: number of sentence ends to stop at, that of the prompt's last sentence included.
-        sampling: how to draw tokens, and how many continuations; None: always the likeliest token, once.
-        memory_length: positions that are remembered; None: the most that a token had before it in training.
+        memory_length: None: the most positions that a token had before it in training.
     """
     config, tokenizer, net = trained
     if memory_length is None:
@@ -173,29 +158,23 @@ class Remembered(NamedTuple):
     word_ppl: float
 
 
-@torch.inference_mode()
-def text_loss(model: TrainedLanguageModel, batches: Sequence[SegmentBatch], memory_length: int) -> float:
-    """Return the nats per token of a text that is read segment by segment."""
-    device, objective = next(model.net.parameters()).device, RecurrentObjective(memory_length)
-
-    def loss_of(batch: SegmentBatch, memory: Memory | None) -> Loss:
-        with autocast(device, model.config.training.precision):
-            return objective(model.net, batch.to(device), memory)
-
-    bar = tqdm(batches, desc=f"memory {memory_length}", unit=" segments", disable=None, leave=False)
-    return mean_loss(loss_of, bar)
-
-
 def perplexity_by_memory(
     model: TrainedLanguageModel, split: Split, segment_length: int, memory_lengths: Sequence[int], root: Path = CORPUS
 ) -> Iterator[Remembered]:
     """Predict a split of the model's corpus, read `segment_length` tokens at a time, with memories of these lengths."""
-    corpus = prepare_monolingual(model.config.data, root)
+    corpus, device = prepare_monolingual(model.config.data, root), next(model.net.parameters()).device
     tokens = corpus.tokens(split, model.tokenizer, print, root)
     batches = StreamSampler(tokens, StreamConfig(1, segment_length)).all()
     by_word = WordPerplexity(corpus, split, batches)
+
+    def loss_of(memory_length: int, batch: SegmentBatch, memory: Memory | None) -> Loss:
+        with autocast(device, model.config.training.precision):
+            return RecurrentObjective(memory_length)(model.net, batch.to(device), memory)
+
     for memory_length in memory_lengths:
-        loss = text_loss(model, batches, memory_length)
+        bar = tqdm(batches, desc=f"memory {memory_length}", unit=" segments", disable=None, leave=False)
+        with torch.inference_mode():
+            loss = mean_loss(partial(loss_of, memory_length), bar)
         yield Remembered(memory_length, perplexity(loss), by_word(loss).scores["word_ppl"])
 
 

@@ -1,59 +1,58 @@
 """Translation: pairs of sentences, a Transformer, cross-entropy of the target, BLEU of decoded text."""
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from config.model import BertConfig
+from const.token import EOS
 from models.transformer import Transformer
+from utils.command import typed_command
 from utils.config import TranslationConfig
 from utils.dataset.batch import Batch, BothDirections, BucketSampler, Sampler, require_positions
 from utils.dataset.corpus import (
     Corpus,
     cached_tokenizers,
     cached_tokens,
+    check_own_text,
+    facts,
     prepare_corpus,
     refuse_other_languages,
-    refuse_swapped,
-    remark_on_tokens,
     training_tokens,
 )
-from utils.dataset.text import read_parallel
+from utils.dataset.ids import TokenPairs
+from utils.dataset.text import ParallelFiles, read_parallel
 from utils.evaluation.judge import Validator
-from utils.run import Run, load_bert, pretrained_shape, translator_of
+from utils.file import write_lines
+from utils.run import ATTENTION, CURVE, TEST, TRANSLATIONS, load_bert, own_window, pretrained_shape, translator_of
 from utils.search.translator import Translator
-from utils.task.task import Say, Trained, score_translator
+from utils.task.task import HeldOut, Log, Task
 from utils.text.tokenizer import TokenizerPair, load_tokenizers
-from utils.training.loss import build_objective
-from utils.training.report import Validate
+from utils.training.loss import TranslationObjective
+from utils.training.report import Sample, Validate, Validation, attempt
+from utils.visualize.attention import cross_attention, draw_cross_attention
+
+SHOWN = 5  # translations of the test text
 
 
-def with_pretrained_encoder(config: TranslationConfig, bert_run: Path) -> TranslationConfig:
-    """Return the settings with the architecture of the BERT that the encoder is initialised from."""
-    if config.tokenizer.joint:
-        raise ValueError(f"init_encoder={bert_run} has a vocabulary of the source only: give --tokenizer.joint false")
-    bert = BertConfig(**pretrained_shape(bert_run, config.model, config.data.src_lang))
-    return replace(config, model=replace(config.model, bert=bert))
-
-
-class TranslationTask:
-    """Sentence pairs to train and score on.
-
-    Args:
-        config: all settings.
-        source: a run whose vocabulary is used, when training resumes or starts from one.
-        say: called with a line about what takes time.
-    """
+class TranslationTask(Task):
+    """Sentence pairs to train and score on."""
 
     unit = "tok"
+    vocabulary: TokenizerPair
 
-    def __init__(self, config: TranslationConfig, source: Path | None, say: Say) -> None:
+    def __init__(self, config: TranslationConfig, source: Path | None, log: Log) -> None:
         config.training.require_score("bleu", "chrf")
         # a run to start from has the settings, vocabulary and weights of its BERT already
         self._pretrained = encoder = config.model.init_encoder if source is None else None
         if encoder is not None:
-            config = with_pretrained_encoder(config, encoder)
+            if config.tokenizer.joint:
+                remedy = "give --tokenizer.joint false"
+                raise ValueError(f"init_encoder={encoder} has a vocabulary of the source only: {remedy}")
+            bert = BertConfig(**pretrained_shape(encoder, config.model, config.data.src_lang))
+            config = replace(config, model=replace(config.model, bert=bert))
         if config.model.tie == "all" and not config.tokenizer.joint:
             raise ValueError(
                 "tie=all shares the embeddings of both languages, which needs one vocabulary for both: give "
@@ -63,26 +62,28 @@ class TranslationTask:
             raise ValueError(
                 "both_directions=true needs a token that names the one that is meant: give --tokenizer.tag true"
             )
-        self.config = config
-        plan, batch, model = config.training, config.batch, config.model
-        self.objective = build_objective(plan.label_smoothing, plan.r_drop)
-        refuse_other_languages(config.data)
-        self.corpus = prepare_corpus(config.data)
-        refuse_swapped(config.data, self.corpus)
-        remark_on_tokens(config.data, self.corpus, say)
+        self.config: TranslationConfig = config
+        plan, batch, data = config.training, config.batch, config.data
+        self.objective = TranslationObjective(plan.label_smoothing, plan.r_drop)
+        refuse_other_languages(data)
+        self.corpus = corpus = prepare_corpus(data)
+        check_own_text(data, corpus, log)
         if source is not None:
             self.vocabulary = load_tokenizers(source)
             if config.tokenizer.tag:
-                self.vocabulary = self.vocabulary.into(config.data.tgt_lang)
+                self.vocabulary = self.vocabulary.into(data.tgt_lang)
         else:
-            self.vocabulary = cached_tokenizers(self.corpus, config.data, config.tokenizer, say)
+            self.vocabulary = cached_tokenizers(corpus, data, config.tokenizer, log)
             if encoder is not None:
                 self.vocabulary = TokenizerPair(load_tokenizers(encoder).src, self.vocabulary.tgt)
-        self.fingerprint = self.corpus.fingerprint() + ("-both" if config.data.both_directions else "")
+        self.fingerprint = corpus.fingerprint() + ("-both" if data.both_directions else "")
         self.sizes = {"source": len(self.vocabulary.src), "target": len(self.vocabulary.tgt)}
+        direction = f"{corpus.src_lang}-{corpus.tgt_lang}"
+        about = {"corpus": corpus.name, "direction": direction, "beam": config.search.beam_size}
+        self.about = about | facts(corpus.fingerprint(), corpus.rebuilt)
 
         def sampler(corpus: Corpus, vocabulary: TokenizerPair) -> BucketSampler:
-            train = training_tokens(corpus, config.data, vocabulary, config.tokenizer.sampling, plan.seed, say)
+            train = training_tokens(corpus, data, vocabulary, config.tokenizer.sampling, plan.seed, log)
             return BucketSampler(
                 train,
                 batch.tokens_per_batch,
@@ -92,43 +93,85 @@ class TranslationTask:
                 batch.sentences_per_batch,
             )
 
-        forward = sampler(self.corpus, self.vocabulary)
+        forward = sampler(corpus, self.vocabulary)
         self.sampler: Sampler[Any] = forward
-        if config.data.both_directions:
-            backward = sampler(self.corpus.reversed(), self.vocabulary.into(config.data.src_lang))
+        if data.both_directions:
+            backward = sampler(corpus.reversed(), self.vocabulary.into(data.src_lang))
             self.sampler = Sampler(lambda n: BothDirections(forward.epoch(n), backward.epoch(n), (plan.seed, n)))
-        dev, test = (cached_tokens(self.corpus, split, config.data, self.vocabulary, say) for split in ("dev", "test"))
+        held_out = {split: cached_tokens(corpus, split, data, self.vocabulary, log) for split in ("dev", "test")}
+        self._held_out = {split: BucketSampler(pairs, batch.tokens_per_batch) for split, pairs in held_out.items()}
+        self._require_positions(held_out.values(), (corpus.dev, corpus.test))
+
+    def _require_positions(self, texts: Iterable[TokenPairs], files: Iterable[ParallelFiles]) -> None:
+        """Refuse lines and settings of batches that a learned table of positions has no room for."""
+        model = self.config.model
         learned = {"model.max_length": model.max_length} if model.positions == "learned" else {}
         if model.bert is not None:
             learned["model.bert.max_length"] = model.bert.max_length
         for option, n_positions in learned.items():
-            for pairs, files in ((dev, self.corpus.dev), (test, self.corpus.test)):
-                require_positions(pairs.src, files.src, n_positions, option)
+            for pairs, file in zip(texts, files, strict=True):
+                require_positions(pairs.src, file.src, n_positions, option)
                 if option == "model.max_length":  # a BERT reads the source only
-                    require_positions(pairs.tgt, files.tgt, n_positions, option)
-            batch.require_positions(n_positions, option)
-        self._dev, self._test = (BucketSampler(pairs, batch.tokens_per_batch) for pairs in (dev, test))
+                    require_positions(pairs.tgt, file.tgt, n_positions, option)
+            self.config.batch.require_positions(n_positions, option)
 
     def build(self) -> Transformer:
         """Build a Transformer, its encoder initialised from another run if requested."""
-        model = self.config.model
-        net = Transformer(model, len(self.vocabulary.src), len(self.vocabulary.tgt))
-        if self._pretrained is not None:
-            net.src_embedding.load_state_dict(load_bert(self._pretrained).net.bert.state_dict())
+        net = Transformer(self.config.model, *self.sizes.values())
+        if net.bert is not None and self._pretrained is not None:
+            net.bert.load_state_dict(load_bert(self._pretrained).net.bert.state_dict())
         return net
 
-    def validation(self, net: Transformer) -> tuple[Sequence[Batch], Validate]:
-        """Return the dev text, and what scores greedy translations of its first sentences."""
-        plan = self.config.training
-        greedy = replace(self.config.search, beam_size=1)
-        text = read_parallel(self.corpus.dev)[: plan.bleu_sentences]
+    def validation(self, net: Transformer, split: HeldOut = "dev") -> tuple[Sequence[Batch], Validate]:
+        """Return a text, and what scores translations of it; on dev, greedy ones of the first sentences."""
+        plan, search = self.config.training, self.config.search
+        text = read_parallel(getattr(self.corpus, split))
+        if split == "dev":
+            text, search = text[: plan.bleu_sentences], replace(search, beam_size=1)
 
         def translator() -> Translator:
-            return translator_of([net], self.vocabulary, [self.config], greedy)
+            return translator_of([net], self.vocabulary, [self.config], search)
 
-        return self._dev.all(), Validator(translator, text, self.corpus, plan.n_samples)
+        n_samples = plan.n_samples if split == "dev" else SHOWN
+        return self._held_out[split].all(), Validator(translator, text, self.corpus, n_samples)
 
-    def test_and_save(self, trained: Trained, folder: Path, say: Say) -> None:
-        """Score the best weights on the test set, show some translations, and draw what the decoder attended to."""
-        best = Run(folder, self.config, self.vocabulary, trained.net)
-        score_translator(trained, best, self.corpus, self._test.all(), say)
+    def show(self, net: Transformer, folder: Path, test: Validation, log: Log) -> None:
+        """Write the translations, show some, and draw what the decoder attended to."""
+        write_lines(folder / TRANSLATIONS, test.translations)
+        log("")
+        for sample in test.samples:
+            log(f"  {sample.source}\n  → {sample.translation}\n    ({sample.reference})\n")
+        # a correct translation of a length that is easy to read, if there is one
+        sample = min(test.samples, key=lambda s: (s.translation != s.reference, abs(len(s.translation) - 60)))
+        attempt("a picture of its attention", lambda: self._draw(net, sample, folder / ATTENTION))
+        log("\n".join(f"  {folder / name}" for name in (TRANSLATIONS, TEST, CURVE, ATTENTION)))
+        log(what_next(folder, sample.source))
+
+    def _draw(self, net: Transformer, sample: Sample, picture: Path) -> None:
+        src, tgt = self.vocabulary
+        src_ids, tgt_ids = (
+            side.encode([text])[0][: own_window(self.config) - 1]
+            for side, text in ((src, sample.source), (tgt, sample.translation))
+        )
+        weights = cross_attention(net, src_ids, tgt_ids)
+        draw_cross_attention(weights, [*src.tokens(src_ids), EOS], [*tgt.tokens(tgt_ids), EOS], picture)
+
+
+def what_next(folder: Path, sentence: str) -> str:
+    """List what can be done with a translator that has just been trained: commands that work as they are."""
+    run, text = shlex.quote(str(folder)), shlex.quote(sentence)
+    if text.startswith(("-", "'-")):
+        text = f"-- {text}"
+    translate, serve, evaluate = map(typed_command, ("translate.py", "serve.py", "evaluate.py"))
+    return f"""
+What next?
+  translate:
+    {translate} --run {run} {text}
+  see what every attention head looks at:
+    {translate} --run {run} --attention attention.html {text}
+  translate line by line:
+    {translate} --run {run}
+  translate in a browser:
+    {serve} --run {run}
+  see its mistakes:
+    {evaluate} run {run} --html report.html"""

@@ -101,11 +101,8 @@ def language_name(code: str) -> str:
 def detect(text: str, languages: Sequence[str]) -> Detected | None:
     """Return the likeliest of the given languages; None if none of them fits the script of the text.
 
-    Letters tell Japanese from English, but not English from German: among those, the first is taken.
-
-    Args:
-        text: text to detect; without letters, it may be in any language.
-        languages: language codes, at least one.
+    Letters tell Japanese from English, but not English from German: among those, the first is taken, as it is for a
+    text without letters.
     """
     counts = count_letters(text)
     if not counts.letters:
@@ -130,14 +127,7 @@ _MOST_FOREIGN = 0.5
 def refuse_other_language(lines: Sequence[str], language: str, name: str, remedy: str) -> None:
     """Refuse a text whose letters show that it is in another language; only scripts are distinguished.
 
-    Args:
-        lines: the text.
-        language: expected language.
-        name: name of the file, for the message.
-        remedy: what to do then, for the message.
-
-    Raises:
-        ValueError: the script does not fit, e.g. the text is Japanese instead of English.
+    The message has the name of the file and the remedy.
     """
     counts, code = count_letters("".join(lines)), primary_language(language)
     own = {"ja": counts.kana + counts.han, "zh": counts.han, "ko": counts.hangul}
@@ -148,14 +138,7 @@ def refuse_other_language(lines: Sequence[str], language: str, name: str, remedy
 
 
 def refuse_same(texts: Mapping[str, Sequence[str]]) -> None:
-    """Refuse texts that are identical.
-
-    Args:
-        texts: role and file name -> lines.
-
-    Raises:
-        ValueError: two texts are identical.
-    """
+    """Refuse texts that are identical, given by their roles and file names."""
     seen: dict[tuple[str, ...], str] = {}
     for name, lines in texts.items():
         twin = seen.setdefault(tuple(lines), name)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from heapq import heappop, heappush
 from itertools import accumulate
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from const.token import UNK_ID
 
@@ -25,13 +25,6 @@ class Piece(NamedTuple):
     score: float
 
 
-class Cut(Protocol):
-    """Segments a word, which begins with ▁, at random."""
-
-    def __call__(self, word: str, draw: Callable[[], float]) -> list[int]:
-        """Return the ids of the pieces; `draw` gives numbers in [0, 1). A character without a piece is <unk>."""
-
-
 class _Ends(NamedTuple):
     """The pieces that may end at some place of a word: where they begin, their ids, and their cumulative chances."""
 
@@ -43,9 +36,7 @@ class _Ends(NamedTuple):
 class UnigramSampler:
     """Draws a segmentation x by P(x)^rate / Σ P(x')^rate (Kudo 2018, eq. 7 with l -> infinity): forward, then backward.
 
-    Args:
-        pieces: all pieces but the special tokens.
-        rate: the exponent.
+    The pieces are all but the special tokens.
     """
 
     def __init__(self, pieces: Mapping[str, Piece], rate: float) -> None:
@@ -55,7 +46,7 @@ class UnigramSampler:
         self._remembered = lru_cache(_MOST_REMEMBERED)(self._lattice)
 
     def __call__(self, word: str, draw: Callable[[], float]) -> list[int]:
-        """Return the ids of the pieces."""
+        """Return the ids of the pieces of a word, <unk> where there is none; `draw` gives numbers in [0, 1)."""
         lattice = (self._remembered if len(word) <= _LONGEST_REMEMBERED else self._lattice)(word)
         ids, end = [], len(word)
         while end:
@@ -91,18 +82,13 @@ class BpeSampler:
 
     As in SentencePiece, a skipped merge comes back only when a neighbour grows. The paper draws again for all merges at
     each step and ends when none is left, which drops hardly anything where a whole sentence is one word (Japanese).
-
-    Args:
-        pieces: all pieces but the special tokens.
-        rate: share of merges that are skipped.
     """
 
     def __init__(self, pieces: Mapping[str, Piece], rate: float) -> None:
-        self._pieces = pieces
-        self._rate = rate
+        self._pieces, self._rate = pieces, rate
 
     def __call__(self, word: str, draw: Callable[[], float]) -> list[int]:
-        """Return the ids of the pieces."""
+        """Return the ids of the pieces of a word, <unk> where there is none; `draw` gives numbers in [0, 1)."""
         end = len(word)
         parts = list(word)  # a part that has been merged into the one before it is empty
         before, after = list(range(-1, end - 1)), list(range(1, end + 1))

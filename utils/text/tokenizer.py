@@ -15,28 +15,14 @@ import sentencepiece
 from config.data import TokenizerConfig
 from const.token import BOS, BOS_ID, EOS, EOS_ID, PAD, PAD_ID, SPECIAL_TOKENS, UNK, UNK_ID
 from utils.file import atomic_file, read_json, write_text
-from utils.text.sampling import BpeSampler, Cut, Piece, UnigramSampler
-
-# The interface of whatever gives meaning to a network's ids.
+from utils.text.sampling import BpeSampler, Piece, UnigramSampler
 
 
 class Vocabulary(Protocol):
-    """What tokenizers and label names have in common."""
+    """What gives meaning to a network's ids: tokenizers, label names."""
 
     def save(self, folder: Path) -> None:
         """Write the vocabulary into a folder."""
-
-
-# The interface of every tokenizer of the project, and of the text that it learns from.
-
-
-class Lines(Protocol):
-    """Lines of text that can be iterated over repeatedly; they need not be in memory."""
-
-    def __len__(self) -> int:
-        """Number of lines."""
-
-    def __iter__(self) -> Iterator[str]: ...
 
 
 class Tokenizer(Protocol):
@@ -49,13 +35,7 @@ class Tokenizer(Protocol):
         """Return the ids of each text, without <s> and </s>."""
 
     def sample(self, texts: Sequence[str], rate: float, seed: int) -> list[list[int]]:
-        """Return ids of each text, segmented at random (see `TokenizerConfig.sampling`), without <s> and </s>.
-
-        The result depends only on the arguments.
-
-        Raises:
-            ValueError: this kind of tokenizer cannot sample.
-        """
+        """Return ids of each text, segmented at random as a function of the arguments (`TokenizerConfig.sampling`)."""
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """Return the text of each sequence; <pad>, <s> and </s> are left out."""
@@ -79,7 +59,7 @@ def id_of_each(tokenizer: Tokenizer) -> dict[str, int]:
 
 # Sub-words: SentencePiece (Kudo & Richardson 2018) as a unigram model (Kudo 2018) or BPE (Sennrich et al. 2016).
 
-SENTENCEPIECE_SUFFIX = ".model"
+_PIECES, _WORDS = ".model", ".json"  # suffixes of files
 _WORD = re.compile("▁?[^▁]+|▁")  # pieces have a ▁ only at their beginning
 # More characters change the pieces little, but take minutes, and 25 bytes of memory each: all 77 million of KFTT, 2 GB.
 _MOST_TRAINING_CHARACTERS = 30_000_000
@@ -87,34 +67,31 @@ _WORTH_THREADS = 1000  # texts
 
 
 class SentencePieceTokenizer:
-    """A trained SentencePiece model.
-
-    Args:
-        model: the serialised model.
-    """
+    """A trained SentencePiece model, given as its bytes."""
 
     def __init__(self, model: bytes) -> None:
         self._model = model
         self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-        self._cuts: dict[float, Cut] = {}
+        self._samplers: dict[float, BpeSampler | UnigramSampler] = {}
 
     @classmethod
     def train(
         cls,
-        lines: Lines,
+        lines: Iterable[str],
         kind: Literal["unigram", "bpe"],
         vocab_size: int,
         character_coverage: float,
         normalization: str,
         tags: Sequence[str] = (),
     ) -> "SentencePieceTokenizer":
-        """Learn pieces from lines; from every k-th line of a very large text. Tags are ids that no text is encoded to.
+        """Learn pieces from lines, which are read twice; of a very large text from every k-th one.
 
-        Raises:
-            ValueError: fewer pieces than characters are requested, or (BPE) more than the lines provide.
+        Tags are ids that no text is encoded to.
         """
-        writer = io.BytesIO()
-        stride = -(-sum(map(len, lines)) // _MOST_TRAINING_CHARACTERS) or 1
+        writer, n_lines, n_characters = io.BytesIO(), 0, 0
+        for line in lines:
+            n_lines, n_characters = n_lines + 1, n_characters + len(line)
+        stride = -(-n_characters // _MOST_TRAINING_CHARACTERS) or 1
         try:
             sentencepiece.SentencePieceTrainer.train(
                 sentence_iterator=islice(lines, 0, None, stride),
@@ -139,17 +116,13 @@ class SentencePieceTokenizer:
         except RuntimeError as error:
             reason = str(error).strip().rsplit("] ", 1)[-1]
             raise ValueError(
-                f"tokenizer.vocab_size={vocab_size} does not fit {len(lines)} lines of training text: {reason}"
+                f"tokenizer.vocab_size={vocab_size} does not fit {n_lines} lines of training text: {reason}"
             ) from error
         return cls(writer.getvalue())
 
     @classmethod
     def load(cls, path: Path) -> "SentencePieceTokenizer":
-        """Read what `save` wrote.
-
-        Raises:
-            ValueError: the file is damaged.
-        """
+        """Read what `save` wrote."""
         model = path.read_bytes()
         try:
             if model:  # SentencePiece would read an empty file as a model without pieces
@@ -160,7 +133,7 @@ class SentencePieceTokenizer:
 
     def save(self, path: Path) -> None:
         """Write the model; any program that uses SentencePiece can read it."""
-        with atomic_file(path.with_suffix(SENTENCEPIECE_SUFFIX)) as draft:
+        with atomic_file(path.with_suffix(_PIECES)) as draft:
             draft.write_bytes(self._model)
 
     def __len__(self) -> int:
@@ -168,38 +141,34 @@ class SentencePieceTokenizer:
         return int(self._processor.get_piece_size())
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the ids of each text, using all cores for many texts.
-
-        Raises:
-            ValueError: a text was read from bytes that are not UTF-8.
-        """
+        """Return the ids of each text, using all cores for many texts."""
         try:
             return self._processor.encode(list(texts), num_threads=-1 if len(texts) > _WORTH_THREADS else 1)
-        except TypeError:  # raised, without a reason, for the surrogates that Python substitutes for such bytes
-            for text in texts:
-                if not _is_unicode(text):
-                    raise ValueError(f"{text!r} is not UTF-8: give the text in UTF-8") from None
-            raise
+        except TypeError:  # raised, without a reason, for the surrogates that Python substitutes for bytes not in UTF-8
+            odd = next((text for text in texts if text != text.encode("utf-8", "replace").decode("utf-8")), None)
+            if odd is None:
+                raise
+            raise ValueError(f"{odd!r} is not UTF-8: give the text in UTF-8") from None
 
     def sample(self, texts: Sequence[str], rate: float, seed: int) -> list[list[int]]:
         """Return ids of each text, segmented at random as in utils/text/sampling.py."""
-        draw, cut = random.Random(seed).random, self._cut(rate)
+        draw, sampler = random.Random(seed).random, self._sampler(rate)
         sampled = []
         for text in self._processor.normalize(list(texts)):
-            ids = [i for word in _WORD.findall(text) for i in cut(word, draw)]
+            ids = [i for word in _WORD.findall(text) for i in sampler(word, draw)]
             # adjacent unknown characters are one token, as in `encode`
             sampled.append([i for i, before in zip(ids, [None, *ids], strict=False) if not i == before == UNK_ID])
         return sampled
 
-    def _cut(self, rate: float) -> Cut:
-        """Return a sampler for a rate, made only once since it caches words."""
-        if rate not in self._cuts:
+    def _sampler(self, rate: float) -> BpeSampler | UnigramSampler:
+        """Return the sampler of a rate, made only once since it caches words."""
+        if rate not in self._samplers:
             ids = [i for i in range(len(SPECIAL_TOKENS), len(self)) if not self._processor.is_control(i)]
             pieces = {self._processor.id_to_piece(i): Piece(i, self._processor.get_score(i)) for i in ids}
             # BPE numbers its merges; the log-probabilities of a unigram model are not whole numbers
             bpe = all(piece.score.is_integer() for piece in pieces.values())
-            self._cuts[rate] = BpeSampler(pieces, rate) if bpe else UnigramSampler(pieces, rate)
-        return self._cuts[rate]
+            self._samplers[rate] = BpeSampler(pieces, rate) if bpe else UnigramSampler(pieces, rate)
+        return self._samplers[rate]
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """Return the text of each sequence; an unknown piece becomes ⁇."""
@@ -210,26 +179,11 @@ class SentencePieceTokenizer:
         return [self._processor.id_to_piece(int(i)) for i in ids]
 
 
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 # A tokenizer of whole words, for text that is already split by spaces.
-
-WORDS_SUFFIX = ".json"
 
 
 class WordTokenizer:
-    """A vocabulary of words, most frequent first.
-
-    Args:
-        words: the vocabulary after the special tokens.
-        lowercase: whether text is lower-cased before it is looked up.
-    """
+    """A vocabulary of words, most frequent first, in which text is looked up, lower-cased or as it is."""
 
     def __init__(self, words: Sequence[str], lowercase: bool) -> None:
         self._words = [*SPECIAL_TOKENS, *words]
@@ -246,11 +200,7 @@ class WordTokenizer:
 
     @classmethod
     def load(cls, path: Path) -> "WordTokenizer":
-        """Read what `save` wrote.
-
-        Raises:
-            ValueError: the file is damaged.
-        """
+        """Read what `save` wrote."""
         saved = read_json(path)
         try:
             return cls(saved["words"], saved["lowercase"])
@@ -260,7 +210,7 @@ class WordTokenizer:
     def save(self, path: Path) -> None:
         """Write the words as JSON."""
         saved = {"lowercase": self._lowercase, "words": self._words[len(SPECIAL_TOKENS) :]}
-        write_text(path.with_suffix(WORDS_SUFFIX), json.dumps(saved, ensure_ascii=False, indent=0) + "\n")
+        write_text(path.with_suffix(_WORDS), json.dumps(saved, ensure_ascii=False, indent=0) + "\n")
 
     def __len__(self) -> int:
         """Size of the vocabulary."""
@@ -299,11 +249,7 @@ class TokenizerPair(NamedTuple):
     tgt: Tokenizer
 
     def into(self, language: str) -> "TokenizerPair":
-        """Return a joint pair whose sources begin with the tag of the language to translate into.
-
-        Raises:
-            ValueError: the vocabulary has no such tag.
-        """
+        """Return a joint pair whose sources begin with the tag of the language to translate into."""
         return TokenizerPair(TaggedTokenizer(self.tgt, language_tag(language)), self.tgt)
 
     def save(self, folder: Path) -> None:
@@ -323,15 +269,7 @@ def language_tag(language: str) -> str:
 
 
 class TaggedTokenizer:
-    """A tokenizer of sources that begin with a tag; an empty text stays empty.
-
-    Args:
-        tokenizer: encodes the text.
-        tag: one of its tokens.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """A tokenizer of sources that begin with a tag, one of its tokens; an empty text stays empty."""
 
     def __init__(self, tokenizer: Tokenizer, tag: str) -> None:
         ids = id_of_each(tokenizer)
@@ -368,18 +306,11 @@ class TaggedTokenizer:
 
 
 def train_tokenizers(
-    config: TokenizerConfig, src: Lines, tgt: Lines, languages: tuple[str, str] = ("", "")
+    config: TokenizerConfig, src: Iterable[str], tgt: Iterable[str], languages: tuple[str, str] = ("", "")
 ) -> TokenizerPair:
     """Learn the tokenizers from the two sides of the training text.
 
-    Args:
-        config: what to learn.
-        src: the source text.
-        tgt: the target text.
-        languages: of source and target; the vocabulary has a tag for each if `config.tag` is set.
-
-    Raises:
-        ValueError: the text does not support `vocab_size` pieces.
+    The vocabulary has a tag for each of the languages if `config.tag` is set.
     """
     if config.joint:
         both = train_tokenizer(config, _Joined(src, tgt), sorted(map(language_tag, languages)) if config.tag else ())
@@ -389,24 +320,17 @@ def train_tokenizers(
 
 
 class _Joined:
-    """Lines of two texts, one after the other."""
+    """Lines of texts, one after the other, which may be iterated over repeatedly."""
 
-    def __init__(self, first: Lines, second: Lines) -> None:
-        self._first, self._second = first, second
-
-    def __len__(self) -> int:
-        return len(self._first) + len(self._second)
+    def __init__(self, *texts: Iterable[str]) -> None:
+        self._texts = texts
 
     def __iter__(self) -> Iterator[str]:
-        return chain(self._first, self._second)
+        return chain(*self._texts)
 
 
-def train_tokenizer(config: TokenizerConfig, lines: Lines, tags: Sequence[str] = ()) -> Tokenizer:
-    """Learn one tokenizer from lines of text; `joint` is ignored. Tags are tokens that no text is encoded to.
-
-    Raises:
-        ValueError: the text does not support `vocab_size` pieces.
-    """
+def train_tokenizer(config: TokenizerConfig, lines: Iterable[str], tags: Sequence[str] = ()) -> Tokenizer:
+    """Learn one tokenizer from lines of text; `joint` is ignored. Tags are tokens that no text is encoded to."""
     if config.kind == "word":
         return WordTokenizer.train(lines, config.min_freq, config.lowercase)
     return SentencePieceTokenizer.train(
@@ -415,16 +339,10 @@ def train_tokenizer(config: TokenizerConfig, lines: Lines, tags: Sequence[str] =
 
 
 def load_tokenizers(folder: Path) -> TokenizerPair:
-    """Read what `TokenizerPair.save` wrote.
-
-    Raises:
-        ValueError: there is no tokenizer.
-    """
+    """Read what `TokenizerPair.save` wrote."""
     if (both := _load(folder / "tokenizer")) is not None:
         tag = folder / _TAG
-        if tag.is_file():
-            return TokenizerPair(TaggedTokenizer(both, tag.read_text(encoding="utf-8").strip()), both)
-        return TokenizerPair(both, both)
+        return TokenizerPair(TaggedTokenizer(both, tag.read_text().strip()) if tag.is_file() else both, both)
     src, tgt = _load(folder / "tokenizer_src"), _load(folder / "tokenizer_tgt")
     if src is None or tgt is None:
         raise ValueError(f"no tokenizer in {folder}: give the folder of a training run")
@@ -432,19 +350,13 @@ def load_tokenizers(folder: Path) -> TokenizerPair:
 
 
 def load_tokenizer(folder: Path) -> Tokenizer:
-    """Read the one tokenizer of a folder: what `Tokenizer.save` wrote to `folder / "tokenizer"`.
-
-    Raises:
-        ValueError: there is no tokenizer, or there are two.
-    """
+    """Read the one tokenizer of a folder: what `Tokenizer.save` wrote to `folder / "tokenizer"`."""
     if (tokenizer := _load(folder / "tokenizer")) is None:
         raise ValueError(f"no single tokenizer in {folder}: give the folder of a run that learned from one language")
     return tokenizer
 
 
 def _load(stem: Path) -> Tokenizer | None:
-    pieces = stem.with_suffix(SENTENCEPIECE_SUFFIX)
-    words = stem.with_suffix(WORDS_SUFFIX)
-    if pieces.exists():
+    if (pieces := stem.with_suffix(_PIECES)).exists():
         return SentencePieceTokenizer.load(pieces)
-    return WordTokenizer.load(words) if words.exists() else None
+    return WordTokenizer.load(words) if (words := stem.with_suffix(_WORDS)).exists() else None

@@ -16,7 +16,7 @@ from typing import Any, Final
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
-from torch import Tensor
+from torch import Tensor, nn
 
 from utils.device import is_out_of_memory
 from utils.file import atomic_file, sweep_drafts
@@ -24,17 +24,6 @@ from utils.training.plan import Progress
 from utils.training.report import Observer, Validation
 
 ABSENT: Final = object()  # stands for a value that one side does not have
-
-
-def changed_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return both values of each changed setting by its dotted name, those only in `new` last; 1 and 1.0 differ."""
-    before, after = flat(old), flat(new)
-    pairs = {name: (before.get(name, ABSENT), after.get(name, ABSENT)) for name in before | after}
-    return {name: (was, now) for name, (was, now) in pairs.items() if _differ(was, now)}
-
-
-def _differ(one: Any, other: Any) -> bool:
-    return one is ABSENT or other is ABSENT or json.dumps(one, sort_keys=True) != json.dumps(other, sort_keys=True)
 
 
 def flat(settings: Mapping[str, Any], above: str = "") -> dict[str, Any]:
@@ -45,25 +34,33 @@ def flat(settings: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     return found
 
 
+def changed_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return both values of each changed setting by its dotted name, those only in `new` last; 1 and 1.0 differ."""
+    before, after = flat(old), flat(new)
+    pairs = {name: (before.get(name, ABSENT), after.get(name, ABSENT)) for name in before | after}
+    return {name: pair for name, pair in pairs.items() if ABSENT in pair or len(set(map(_as_json, pair))) > 1}
+
+
+def _as_json(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
 def difference(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> str | None:
     """Describe the first setting in which a checkpoint differs from what it must contain; None: it fits."""
-    if saved.get("format") != wanted.get("format"):
+    if saved["format"] != wanted["format"]:
         return (
-            f"the checkpoint has format {saved.get('format')} and this version reads {wanted.get('format')}: "
+            f"the checkpoint has format {saved['format']} and this version reads {wanted['format']}: "
             "resume with the version that wrote it"
         )
     for name, (was, now) in changed_settings({name: saved[name] for name in wanted if name in saved}, wanted).items():
-        if was is ABSENT:
-            return f"{name} is unknown to the checkpoint and {_shown(now)} in the settings"
-        if now is ABSENT:
-            return f"{name} is {_shown(was)} in the checkpoint and unknown to this version"
         return f"{name} is {_shown(was)} in the checkpoint and {_shown(now)} in the settings"
     return None
 
 
 def _shown(value: Any) -> str:
     """Return a value as a person would write it, in at most 60 characters."""
-    text = str(value).lower() if isinstance(value, bool) else "not set" if value is None else str(value)
+    special = {True: "true", False: "false", None: "not set", ABSENT: "unknown"}
+    text = special[value] if value is ABSENT or value is None or isinstance(value, bool) else str(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
 
@@ -102,7 +99,6 @@ FORMAT = 3  # version of the state: the names and meanings of its parts
 
 _MARK = b"miyako sha256 "
 _SEAL_SIZE = 2 + len(_MARK) + 64  # length of the comment, mark, digest
-_LOST = {errno.ENOENT, errno.EIO}  # the disk no longer has the file, or its contents
 
 
 class DamagedError(ValueError):
@@ -133,32 +129,24 @@ def _write(path: Path, data: memoryview | bytes) -> None:
 
 
 def load_checkpoint(path: Path, device: torch.device) -> dict[str, Any]:
-    """Read a state; a damaged file never reaches torch. Other errors, such as too little memory, are left as they are.
+    """Read a state, or raise a DamagedError; a damaged file never reaches torch.
 
-    Raises:
-        DamagedError: when the file is not what was written, or holds more than tensors and plain values.
+    Other errors, such as too little memory, are left as they are: the file may be read another time.
     """
     try:
         data = path.read_bytes()
     except OSError as error:
-        if error.errno not in _LOST:
+        if error.errno not in (errno.ENOENT, errno.EIO):  # the disk no longer has the file, or its contents
             raise
-        raise DamagedError(f"{path.name} is damaged: {os.strerror(error.errno)}") from error
-    begin = len(data) - _SEAL_SIZE
-    if begin <= 0:
-        raise DamagedError(f"{path.name} is damaged: truncated at {len(data)} bytes")
-    if _MARK not in data[begin:]:
-        reason = "no checksum at its end (truncated, or not written by this project)"
-        raise DamagedError(f"{path.name} is damaged: {reason}")
+        raise DamagedError(f"{path.name} is damaged: {error.strerror}") from error
+    begin = max(0, len(data) - _SEAL_SIZE)
     if data[begin:] != _seal(memoryview(data)[: begin + 2]):
-        raise DamagedError(f"{path.name} is damaged: its checksum is wrong")
+        raise DamagedError(f"{path.name} is damaged: its checksum is missing or wrong")
     try:
-        state = torch.load(io.BytesIO(data), map_location=device, weights_only=True)
+        state: dict[str, Any] = torch.load(io.BytesIO(data), map_location=device, weights_only=True)
     except pickle.UnpicklingError as error:  # torch's own message explains how to run it anyway
         message = f"{path.name} is refused: it holds more than tensors and plain values; none of it was run"
         raise DamagedError(message) from error
-    if not isinstance(state, dict):
-        raise DamagedError(f"{path.name} is refused: it does not hold a state")
     return state
 
 
@@ -168,13 +156,13 @@ class CheckpointStore:
     def __init__(self, folder: Path, keep_last: int) -> None:
         self._folder = folder
         self._keep_last = keep_last
-        self._damaged: set[Path] = set()
+        self._damaged: dict[Path, DamagedError] = {}
 
     def save(self, state: Mapping[str, Any], step: int) -> None:
         """Write a checkpoint, and only then delete old ones; those that `load` found damaged do not count as kept."""
         path = step_file(self._folder, step, SUFFIX)
         save_checkpoint(state, path)
-        self._damaged.discard(path)
+        self._damaged.pop(path, None)
         good = [other for other in step_files(self._folder, SUFFIX) if other not in self._damaged]
         for old in {*good[: -self._keep_last], *self._damaged} - {path}:
             old.unlink(missing_ok=True)
@@ -182,21 +170,18 @@ class CheckpointStore:
 
     def load(self, device: torch.device, log: Callable[[str], None]) -> dict[str, Any]:
         """Read the newest intact checkpoint; `log` gets a line about each damaged one that is skipped."""
-        found: dict[Path, DamagedError] = {}
         for path in reversed(step_files(self._folder, SUFFIX)):
             try:
                 state = load_checkpoint(path, device)
             except DamagedError as error:
-                found[path] = error
+                self._damaged[path] = error
                 continue
-            for complaint in found.values():
-                log(f"Checkpoint {complaint}; resuming from {path.name} instead")
-            self._damaged = set(found)
+            for reason in self._damaged.values():
+                log(f"Checkpoint {reason}; resuming from {path.name} instead")
             return state
-        if found:
-            raise ValueError(
-                f"no checkpoint in {self._folder} is intact ({'; '.join(map(str, found.values()))}): train from scratch"
-            )
+        if self._damaged:
+            reasons = "; ".join(map(str, self._damaged.values()))
+            raise ValueError(f"no checkpoint in {self._folder} is intact ({reasons}): train from scratch")
         raise ValueError(f"no checkpoint in {self._folder}: the run has not saved one yet; start it again")
 
 
@@ -211,10 +196,8 @@ def write_weights(weights: Mapping[str, Tensor], path: Path, score: float, n_ave
     `safetensors.torch.load_model` can read the file.
 
     Args:
-        weights: by their names in the network.
-        path: where to write.
-        score: their dev score, of which more is better.
-        n_averaged: the number of validations that they are the mean of.
+        score: of which more is better.
+        n_averaged: number of validations that the weights are the mean of.
     """
     tensors: dict[str, Tensor] = {}
     names: dict[tuple[object, ...], str] = {}
@@ -274,37 +257,10 @@ def _digest(tensors: Mapping[str, Tensor], facts: Mapping[str, str]) -> str:
     return digest.hexdigest()
 
 
-def average(paths: Sequence[Path], log: Callable[[str], None]) -> tuple[dict[str, Tensor], int]:
-    """Average the weights in several files (checkpoint averaging, Vaswani et al. 2017, §6.1), under all names.
-
-    The sum is in double precision. A damaged file is left out and reported. Also return of how many this is the mean.
-    """
-    sums: dict[str, Tensor] = {}
-    latest: dict[str, Tensor] = {}
-    n = 0
-    for path in paths:
-        try:
-            latest = read_weights(path)
-        except ValueError as error:
-            log(f"Left out of the average: {error}")
-            continue
-        n += 1
-        sums = sums or {name: torch.zeros_like(tensor, dtype=torch.float64) for name, tensor in latest.items()}
-        if {name: t.shape for name, t in latest.items()} != {name: t.shape for name, t in sums.items()}:
-            raise ValueError(f"{path} is of another network than {paths[0]}: average weights of a single training only")
-        for name, tensor in latest.items():
-            sums[name] += tensor
-    if not n:
-        raise ValueError(f"no weights to average: none of {len(paths)} files can be read")
-    means: dict[int, Tensor] = {}  # tied weights are one tensor here, too
-    return {name: means.setdefault(id(t), (sums[name] / n).to(t.dtype)) for name, t in latest.items()}, n
-
-
 class WeightStore:
     """A folder of weights named by step, of which the best and the last are kept. Each file contains its score.
 
     Args:
-        folder: where the files are.
         keep_best: number of files to keep for their score; of equal scores, the earlier.
         keep_last: number of latest files to keep.
         step: of the checkpoint that the run resumes from; weights of later steps, which were lost, are removed.
@@ -341,6 +297,57 @@ class WeightStore:
                 path.unlink()
 
 
+def average(paths: Sequence[Path], log: Callable[[str], None]) -> tuple[dict[str, Tensor], int]:
+    """Average the weights in several files (checkpoint averaging, Vaswani et al. 2017, §6.1), under all names.
+
+    The sum is in double precision. A damaged file is left out and reported. Also return of how many this is the mean.
+    """
+    sums: dict[str, Tensor] = {}
+    weights: dict[str, Tensor] = {}
+    n = 0
+    for path in paths:
+        try:
+            weights = read_weights(path)
+        except ValueError as error:
+            log(f"Left out of the average: {error}")
+            continue
+        n += 1
+        sums = {name: sums[name] + tensor if sums else tensor.double() for name, tensor in weights.items()}
+    return {name: (total / n).to(weights[name].dtype) for name, total in sums.items()}, n
+
+
+def try_average(
+    net: nn.Module,
+    store: WeightStore,
+    best: Path,
+    validate: Callable[[], Validation],
+    by: str,
+    log: Callable[[str], None],
+) -> None:
+    """Average the weights of the last validations; if they score no worse on dev than the best, they replace them.
+
+    The best weights may be an average, too: that of a training that had ended and was resumed. The network is left with
+    the average.
+
+    Args:
+        best: file of the best weights.
+        validate: validates the network.
+        by: the score that decides which weights are the best.
+    """
+    mean, n = average(store.last(), log)
+    if not n:
+        return
+    net.load_state_dict(mean)
+    score, before = validate().score(by), read_score(best)
+    good, sign = score >= before, -1 if by == "loss" else 1
+    if good:
+        write_weights(net.state_dict(), best, score, n)
+    log(
+        f"\nAverage of the weights of the last {n} validations: dev {by} {sign * score:.2f} against "
+        f"{sign * before:.2f} for the best weights: {'used' if good else 'not used'}"
+    )
+
+
 class CheckpointKeeper(Observer):
     """Saves the state of the training and the learned weights at each validation.
 
@@ -348,8 +355,6 @@ class CheckpointKeeper(Observer):
     again. Half-written files anywhere in the run are removed at the start.
 
     Args:
-        checkpoints: where the state of the training is saved.
-        weights: where the weights of good and recent validations are kept.
         best: file of the best weights, in the run folder.
         state: returns everything needed to resume from here.
         learned: returns the validated weights by name.

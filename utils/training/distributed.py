@@ -32,8 +32,6 @@ class Processes:
 
     def all_reduce(self, tensors: Sequence[Tensor]) -> None:
         """Replace each tensor by its sum over the processes: one exchange for all of them."""
-        if self.size == 1:
-            return
         flat = torch.cat([tensor.flatten() for tensor in tensors])
         dist.all_reduce(flat)
         parts = flat.split([tensor.numel() for tensor in tensors])

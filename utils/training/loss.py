@@ -6,7 +6,6 @@ with its gradient at once, so that neither forward nor backward ever holds more.
 matrix products at full speed, while element-wise operations run on smaller pieces that stay in a core's own cache.
 """
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -27,12 +26,9 @@ from utils.dataset.stream import SegmentBatch
 _SLICE = {"cpu": 2**23, "cuda": 2**27}  # logits per matrix product
 _PIECE = {"cpu": 2**19, "cuda": 2**27}  # logits per element-wise operation
 
-# from the logits of a slice of the positions, P passes over each: their summed nats, and what gives the gradient
-LogitLoss = Callable[[Float[Tensor, "P n V"], slice], tuple[Float[Tensor, ""], Callable[[], Float[Tensor, "P n V"]]]]
-
 
 class _Projected(torch.autograd.Function):
-    """Σ loss_of(hidden Wᵀ + b) over all positions; `forward` saves the gradients that `backward` returns.
+    """The loss of hidden Wᵀ + b, summed over all positions; `forward` saves the gradients that `backward` returns.
 
     Matrix products run in the precision of the surrounding autocast, everything else in single precision or better.
     """
@@ -43,7 +39,10 @@ class _Projected(torch.autograd.Function):
         hidden: Float[Tensor, "P N D"],
         weight: Float[Tensor, "V D"],
         bias: Float[Tensor, " V"] | None,
-        loss_of: LogitLoss,
+        target: Int[Tensor, " N"],
+        smoothing: float,
+        alpha: float,
+        counted: Bool[Tensor, " N"] | None,
     ) -> Float[Tensor, ""]:
         device, passes, vocab = hidden.device.type, len(hidden), len(weight)
         precision = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
@@ -58,15 +57,18 @@ class _Projected(torch.autograd.Function):
             rows = hidden_low[:, part].flatten(0, 1)
             logits = (rows @ weight_low.t()).unflatten(0, (passes, -1))
             for piece in _slices(logits.size(1), passes * vocab, _PIECE[device]):
+                at = slice(part.start + piece.start, part.start + piece.stop)
                 exact = logits[:, piece].to(summing)
                 if bias is not None:
                     exact += bias
-                loss, gradient = loss_of(exact, slice(part.start + piece.start, part.start + piece.stop))
-                nats += loss
-                if needed:
-                    logits[:, piece] = logits_grad = gradient()
+                loss, gradient = _cross_entropy(exact, target[at], smoothing, alpha, needed)
+                nats += loss.sum() if counted is None else (loss * counted[at]).sum()
+                if gradient is not None:
+                    if counted is not None:
+                        gradient *= counted[at, None]
+                    logits[:, piece] = gradient
                     if bias_grad is not None:
-                        bias_grad += logits_grad.sum((0, 1))
+                        bias_grad += gradient.sum((0, 1))
             if needed:
                 flat = logits.flatten(0, 1)
                 hidden_grad[:, part] = (flat @ weight_low).unflatten(0, (passes, -1))
@@ -77,14 +79,7 @@ class _Projected(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        return *(saved * grads[0] if saved is not None else None for saved in ctx.saved_tensors), None
-
-
-def _projected(hidden: Tensor, weight: Tensor, bias: Tensor | None, loss_of: LogitLoss) -> Tensor:
-    if not torch.is_grad_enabled():  # a Function is not told that, and would compute gradients that nobody asks for
-        hidden, weight, bias = hidden.detach(), weight.detach(), None if bias is None else bias.detach()
-    nats: Tensor = _Projected.apply(hidden, weight, bias, loss_of)
-    return nats
+        return *(saved * grads[0] if saved is not None else None for saved in ctx.saved_tensors), *[None] * 4
 
 
 def _slices(n_positions: int, width: int, most: int) -> Iterator[slice]:
@@ -92,92 +87,51 @@ def _slices(n_positions: int, width: int, most: int) -> Iterator[slice]:
     return (slice(begin, min(begin + step, n_positions)) for begin in range(0, n_positions, step))
 
 
-def cross_entropy(
-    logits: Float[Tensor, "P n V"], target: Int[Tensor, "P n 1"], smoothing: float
-) -> tuple[Float[Tensor, "P n V"], Float[Tensor, "P n"]]:
-    """Return p = softmax(logits), and H(q, p) in nats, where q is the target smoothed by ε = `smoothing`."""
+def _cross_entropy(
+    logits: Float[Tensor, "P n V"], target: Int[Tensor, " n"], smoothing: float, alpha: float, with_gradient: bool
+) -> tuple[Float[Tensor, " n"], Float[Tensor, "P n V"] | None]:
+    """Return the nats of each position, and their gradient; see `projected_cross_entropy`."""
+    passes, vocab = len(logits), logits.size(2)
+    right = target[None, :, None].expand(passes, -1, 1)
     p = logits.softmax(-1)
     # log Z from the most likely token, whose probability is at least 1 / V and so has a logarithm
     log_z = logits.amax(-1) - p.amax(-1).log()
-    return p, log_z - (1 - smoothing) * logits.gather(2, target)[..., 0] - smoothing * logits.mean(-1)
-
-
-def subtract_target(
-    p: Float[Tensor, "P n V"], target: Int[Tensor, "P n 1"], smoothing: float, share: float = 1
-) -> Float[Tensor, "P n V"]:
-    """Subtract q, the smoothed target, times `share`, in place."""
-    p.sub_(share * smoothing / p.size(2))
-    return p.scatter_add_(2, target, torch.full_like(target, share * (smoothing - 1), dtype=p.dtype))
-
-
-def projected_cross_entropy(
-    hidden: Float[Tensor, "N D"],
-    weight: Float[Tensor, "V D"],
-    bias: Float[Tensor, " V"] | None,
-    target: Int[Tensor, " N"],
-    smoothing: float,
-    counted: Bool[Tensor, " N"] | None = None,
-) -> Float[Tensor, ""]:
-    """Σ H(q, softmax(hidden Wᵀ + b)) in nats, q = (1 - ε) one-hot(target) + ε / V (Szegedy et al. 2016, sec. 7).
-
-    Args:
-        hidden: what is projected.
-        weight: of the output layer.
-        bias: of the output layer.
-        target: the correct token of each position.
-        smoothing: ε.
-        counted: positions whose loss counts; None: all.
-    """
-
-    def loss_of(logits: Tensor, positions: slice) -> tuple[Tensor, Callable[[], Tensor]]:
-        right = target[None, positions, None]
-        p, nats = cross_entropy(logits, right, smoothing)
-        if counted is None:
-            return nats.sum(), lambda: subtract_target(p, right, smoothing)
-        mask = counted[positions]
-        return (nats * mask).sum(), lambda: subtract_target(p, right, smoothing).mul_(mask[:, None])
-
-    return _projected(hidden[None], weight, bias, loss_of)
-
-
-def projected_r_drop(
-    hidden: Float[Tensor, "2 N D"],
-    weight: Float[Tensor, "V D"],
-    bias: Float[Tensor, " V"] | None,
-    target: Int[Tensor, " N"],
-    smoothing: float,
-    alpha: float,
-) -> Float[Tensor, ""]:
-    """Σ ½ (H(q, p₁) + H(q, p₂)) + α/4 (KL(p₁‖p₂) + KL(p₂‖p₁)) in nats: half of Liang et al. 2021, eq. 4.
-
-    p₁ and p₂ are softmax(hidden Wᵀ + b) of the two passes over a position, and q is the smoothed target as in
-    `projected_cross_entropy`; without dropout the loss equals that one.
-
-    Args:
-        hidden: what is projected, the same positions twice.
-        weight: of the output layer.
-        bias: of the output layer.
-        target: the correct token of each position.
-        smoothing: ε.
-        alpha: α, weight of the divergence.
-    """
-
-    def loss_of(logits: Tensor, positions: slice) -> tuple[Tensor, Callable[[], Tensor]]:
-        right = target[None, positions, None].expand(2, -1, 1)
-        p, cross = cross_entropy(logits, right, smoothing)
+    nats = log_z - (1 - smoothing) * logits.gather(2, right)[..., 0] - smoothing * logits.mean(-1)
+    nats = nats.sum(0) / passes
+    if passes == 2:
         # z₁ - z₂ and z₂ - z₁, times α / 4: they differ from log(p₁ / p₂) and log(p₂ / p₁) by a constant
         apart = (logits - logits.flip(0)).mul_(alpha / 4)
         # KL(p₁‖p₂) + KL(p₂‖p₁) = Σ (p₁ - p₂) log(p₁ / p₂), in which a constant would cancel
         expected = (p * apart).sum(-1, keepdim=True)
+        nats = nats + expected.sum((0, 2))
+    if not with_gradient:
+        return nats, None
+    gradient = p
+    if passes == 2:
+        # ½ (p₁ - q) + α/4 (p₁ - p₂ + p₁ (z₁ - z₂ - its mean under p₁)), and with 1 and 2 exchanged; here without q
+        gradient = apart.sub_(expected - (alpha / 4 + 0.5)).mul_(p).sub_(p.flip(0), alpha=alpha / 4)
+    gradient.sub_(smoothing / vocab / passes)
+    return nats, gradient.scatter_add_(2, right, torch.full_like(right, (smoothing - 1) / passes, dtype=p.dtype))
 
-        def gradient() -> Tensor:
-            # ½ (p₁ - q) + α/4 (p₁ - p₂ + p₁ (z₁ - z₂ - its mean under p₁)), and with 1 and 2 exchanged
-            logits_grad = apart.sub_(expected - (alpha / 4 + 0.5)).mul_(p).sub_(p.flip(0), alpha=alpha / 4)
-            return subtract_target(logits_grad, right, smoothing, 0.5)
 
-        return cross.sum() / 2 + expected.sum(), gradient
+def projected_cross_entropy(
+    hidden: Float[Tensor, "P N D"],
+    weight: Float[Tensor, "V D"],
+    bias: Float[Tensor, " V"] | None,
+    target: Int[Tensor, " N"],
+    smoothing: float = 0.0,
+    alpha: float = 0.0,
+    counted: Bool[Tensor, " N"] | None = None,
+) -> Float[Tensor, ""]:
+    """Σ H(q, p) in nats, p = softmax(hidden Wᵀ + b), q = (1 - ε) one-hot(target) + ε / V (Szegedy et al. 2016, sec. 7).
 
-    return _projected(hidden, weight, bias, loss_of)
+    Of two passes over each position Σ ½ (H(q, p₁) + H(q, p₂)) + α/4 (KL(p₁‖p₂) + KL(p₂‖p₁)): half of Liang et al. 2021,
+    eq. 4; without dropout it equals the loss of one. `smoothing` is ε; `counted` says which positions count, None: all.
+    """
+    if not torch.is_grad_enabled():  # a Function is not told that, and would compute gradients that nobody asks for
+        hidden, weight, bias = hidden.detach(), weight.detach(), None if bias is None else bias.detach()
+    nats: Tensor = _Projected.apply(hidden, weight, bias, target, smoothing, alpha, counted)
+    return nats
 
 
 class Loss(NamedTuple):
@@ -195,9 +149,7 @@ Objective = Callable[[Any, Any, Any], Loss]
 def mean_loss(loss_of: Callable[[Any, Any], Loss], batches: Iterable[Any]) -> float:
     """Return the nats per target token over all batches, in order: the same however the text was batched.
 
-    Args:
-        loss_of: gives the loss of a batch, from the batch and the memory of the one before.
-        batches: of a text.
+    `loss_of` gives the loss of a batch, from the batch and the memory of the one before.
     """
     nats, tokens, memory = torch.zeros(()), torch.zeros(()), None
     for batch in batches:
@@ -211,65 +163,40 @@ def token_loss(
 ) -> Loss:
     """Return the loss of the correct tokens, `hidden` projected by `output`; where `target` is padding, none counts."""
     real = target != PAD_ID
+    layer = output.weight, output.bias
     if target.device.type == "cpu":
-        nats = projected_cross_entropy(hidden[real], output.weight, output.bias, target[real], smoothing)
+        nats = projected_cross_entropy(hidden[None, real], *layer, target[real], smoothing)
     else:  # selecting positions would make the CPU wait for the GPU to report their number
         rows, right, counted = (x.flatten(0, 1) for x in (hidden, target, real))
-        nats = projected_cross_entropy(rows, output.weight, output.bias, right, smoothing, counted)
+        nats = projected_cross_entropy(rows[None], *layer, right, smoothing, counted=counted)
     return Loss(nats, real.sum())
 
 
 class TranslationObjective:
     """Cross-entropy of the next target token at every position that is not padding.
 
-    Args:
-        smoothing: ε of label smoothing, in training mode only; the loss of a network in eval mode is not smoothed.
-    """
-
-    def __init__(self, smoothing: float = 0.0) -> None:
-        self.smoothing = smoothing
-
-    def __call__(self, net: Transformer, batch: Batch, _memory: None = None) -> Loss:
-        """Return the summed loss in nats and the number of target tokens."""
-        hidden = net.hidden(batch.src, batch.tgt[:, :-1])
-        return token_loss(hidden, net.output, batch.tgt[:, 1:], self.smoothing if net.training else 0.0)
-
-
-class RDropObjective:
-    """Cross-entropy of two passes with different dropout, plus their divergence (R-Drop, Liang et al. 2021).
-
-    Both passes run as one with twice the rows, so that a batch takes twice the time and memory.
+    With R-Drop (Liang et al. 2021), of two passes with different dropout, plus their divergence: both run as one with
+    twice the rows, so that a batch takes twice the time and memory. A network in eval mode has the plain loss.
 
     Args:
         smoothing: ε of label smoothing.
-        alpha: α, weight of the divergence; the loss of a network in eval mode is plain cross-entropy.
+        r_drop: α, weight of the divergence; 0: a single pass.
     """
 
-    def __init__(self, smoothing: float, alpha: float) -> None:
+    def __init__(self, smoothing: float = 0.0, r_drop: float = 0.0) -> None:
         self.smoothing = smoothing
-        self.alpha = alpha
+        self.r_drop = r_drop
 
     def __call__(self, net: Transformer, batch: Batch, _memory: None = None) -> Loss:
         """Return the summed loss in nats and the number of target tokens, each counted once."""
-        if not net.training:
-            return TranslationObjective()(net, batch)
-        src, tgt = batch.src.repeat(2, 1), batch.tgt.repeat(2, 1)
-        hidden = net.hidden(src, tgt[:, :-1]).unflatten(0, (2, -1))
-        target = batch.tgt[:, 1:]
-        real = target != PAD_ID
-        nats = projected_r_drop(
-            hidden[:, real], net.output.weight, net.output.bias, target[real], self.smoothing, self.alpha
-        )
+        read, target = batch.tgt[:, :-1], batch.tgt[:, 1:]
+        if not (net.training and self.r_drop):
+            smoothing = self.smoothing if net.training else 0.0
+            return token_loss(net.hidden(batch.src, read), net.output, target, smoothing)
+        hidden = net.hidden(batch.src.repeat(2, 1), read.repeat(2, 1)).unflatten(0, (2, -1))
+        real, out = target != PAD_ID, net.output
+        nats = projected_cross_entropy(hidden[:, real], out.weight, out.bias, target[real], self.smoothing, self.r_drop)
         return Loss(nats, real.sum())
-
-
-def build_objective(label_smoothing: float = 0.0, r_drop: float = 0.0) -> Objective:
-    """Build the objective of a translator from its settings."""
-    if not 0 <= label_smoothing < 1:
-        raise ValueError(f"label_smoothing={label_smoothing}: give at least 0 (none) and below 1, such as 0.1")
-    if not 0 <= r_drop < math.inf:
-        raise ValueError(f"r_drop={r_drop}: give 0 (a single pass) or more, such as 5")
-    return RDropObjective(label_smoothing, r_drop) if r_drop else TranslationObjective(label_smoothing)
 
 
 class MaskedLanguageObjective:

@@ -41,9 +41,7 @@ Cut = Callable[[Tensor], Float[Tensor, "N R C"]]
 def orthogonal(x: Float[Tensor, "N R C"], dtype: torch.dtype = torch.float32) -> Float[Tensor, "N R C"]:
     """Return about U Vᵀ for each matrix U S Vᵀ: singular values from 0.85 to 1.15 where those of x exceed 1/1000.
 
-    Args:
-        x: N matrices, with no more rows than columns; a zero matrix stays zero.
-        dtype: of the products, and of the result.
+    The matrices have no more rows than columns; a zero matrix stays zero. The products are made in `dtype`.
     """
     x = (x / (x.norm(dim=(1, 2), keepdim=True) * _SAFETY + _TINY)).to(dtype)
     for i, (a, b, c) in enumerate(_POLYNOMIALS, 1):
@@ -92,17 +90,12 @@ def hidden_matrices(net: nn.Module) -> dict[Tensor, Cut]:
 class Muon:
     """Optimizer that moves matrices by orthogonal steps, with Nesterov momentum.
 
-    Args:
-        matrices: the parameters, each with its splitting function. Those of one shape are made orthogonal together.
-        momentum: share of the mean gradient that is kept at each update.
-        weight_decay: each update shrinks each matrix by this share times the learning rate.
-        dtype: of the products.
+    Each of the `matrices` comes with its splitting function; those of one shape are made orthogonal together, by
+    products in `dtype`.
     """
 
     def __init__(self, matrices: dict[Tensor, Cut], momentum: float, weight_decay: float, dtype: torch.dtype) -> None:
-        self.momentum = momentum
-        self.weight_decay = weight_decay
-        self.dtype = dtype
+        self.momentum, self.weight_decay, self.dtype = momentum, weight_decay, dtype
         by_shape: dict[torch.Size, list[tuple[Tensor, Cut]]] = defaultdict(list)
         for parameter, cut in matrices.items():
             by_shape[cut(parameter).shape[1:]].append((parameter, cut))
@@ -111,12 +104,9 @@ class Muon:
 
     @torch.no_grad()
     def step(self, learning_rate: float, divisor: Tensor, finite: Bool[Tensor, ""]) -> None:
-        """Update the matrices, without waiting for the device.
+        """Update the matrices by their gradients over `divisor`, without waiting for the device.
 
-        Args:
-            learning_rate: the root mean square of a step is a fifth of it.
-            divisor: by which the gradients are divided.
-            finite: whether the gradients are finite; if not, nothing changes.
+        Where the gradients are not finite, nothing changes.
         """
         keeps, rate = (1 - self.momentum) * finite, learning_rate * finite
         for group, mean in zip(self._groups, self._means, strict=True):

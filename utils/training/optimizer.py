@@ -1,7 +1,7 @@
 """From a summed gradient to new weights: mean, clipping, AdamW or Muon, moving average."""
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -44,16 +44,14 @@ class MovingAverage:
 
         Only the parameters' pointers are swapped: nothing is copied, and optimizers are unaffected.
         """
-        own = {name: weight.data for name, weight in self._weights.items()}
-        self._point_at(self._average)
+        own = [weight.data for weight in self._weights.values()]
         try:
+            for weight, average in zip(self._weights.values(), self._average.values(), strict=True):
+                weight.data = average
             yield
         finally:
-            self._point_at(own)
-
-    def _point_at(self, tensors: dict[str, Tensor]) -> None:
-        for name, weight in self._weights.items():
-            weight.data = tensors[name]
+            for weight, data in zip(self._weights.values(), own, strict=True):
+                weight.data = data
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything needed to resume from here."""
@@ -62,22 +60,21 @@ class MovingAverage:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume from the `state_dict` of an average of the same network."""
         self.n_updates = state["n_updates"]
-        for name, average in self._average.items():
-            average.copy_(state["average"][name])
+        for average, saved in zip(self._average.values(), state["average"].values(), strict=True):
+            average.copy_(saved)
 
 
 def build_adam(parameters: Iterable[nn.Parameter], config: OptimizerConfig) -> torch.optim.Adam:
     """Build Adam (Kingma & Ba 2015; Loshchilov & Hutter 2019) in one fused kernel; each step sets its learning rate.
 
-    Without weight decay there is a single group; with it, matrices are the first group and the rest the second.
+    With weight decay, of matrices alone, there are two groups; without it, a single one.
     """
-    parameters = list(parameters)
-    groups = [{"params": parameters, "weight_decay": 0.0}]
+    matrices, rest = list[nn.Parameter](), list[nn.Parameter]()
+    for parameter in parameters:
+        (matrices if config.weight_decay and parameter.dim() > 1 else rest).append(parameter)
+    groups: list[dict[str, Any]] = [{"params": rest, "weight_decay": 0.0}]
     if config.weight_decay:
-        groups = [
-            {"params": [p for p in parameters if p.dim() > 1], "weight_decay": config.weight_decay},
-            {"params": [p for p in parameters if p.dim() <= 1], "weight_decay": 0.0},
-        ]
+        groups.insert(0, {"params": matrices, "weight_decay": config.weight_decay})
     return torch.optim.AdamW(groups, lr=config.peak_lr, betas=config.betas, eps=config.eps, fused=True)
 
 
@@ -93,11 +90,8 @@ class Optimizer:
     itself (which is why `torch.amp.GradScaler`, with a kernel of its own for each of them, is not used); the kernel
     also skips an update whose gradient is not finite, which is then counted.
 
-    Args:
-        net: the network whose parameters are trained.
-        config: the settings.
-        precision: of the matrix products of training, and of Muon's. With fp16, losses are scaled up before the
-            backward pass, so that gradients in half precision do not vanish.
+    `precision` is that of the matrix products of training, and of Muon's. With fp16, losses are scaled up before the
+    backward pass, so that gradients in half precision do not vanish.
     """
 
     def __init__(self, net: nn.Module, config: OptimizerConfig, precision: Precision = "auto") -> None:
@@ -137,11 +131,9 @@ class Optimizer:
                 parameter.grad = torch.zeros_like(parameter)
 
     def step(self, step: int, tokens: Tensor) -> Tensor:
-        """Make the update of this number, from 1, and return the norm of the mean gradient before clipping.
+        """Make the update of this number, from 1, for a loss summed over so many tokens.
 
-        Args:
-            step: number of the update.
-            tokens: number of tokens that the loss was summed over.
+        Return the norm of the mean gradient before clipping.
         """
         divisor = tokens * self.loss_scale
         norm = nn.utils.get_total_norm(self.gradients()) / divisor
@@ -158,10 +150,6 @@ class Optimizer:
             self.muon.step(self.learning_rate, divisor, finite)
         if self.average is not None:
             self.average.update(finite)
-        self._count(finite)
-        return norm
-
-    def _count(self, finite: Tensor) -> None:
         self.skipped += ~finite
         self.skipped_in_a_row = torch.where(finite, 0, self.skipped_in_a_row + 1)
         if self._half:
@@ -169,12 +157,11 @@ class Optimizer:
             grow = in_a_row >= _GROW_AFTER
             self.loss_scale *= torch.where(finite, torch.where(grow, 2.0, 1.0), 0.5)
             self._finite_in_a_row = torch.where(grow, 0, in_a_row)
+        return norm
 
-    @contextmanager
-    def averaged(self) -> Iterator[None]:
+    def averaged(self) -> AbstractContextManager[None]:
         """Within the block, the network has the weights to be used: their moving average, if there is one."""
-        with self.average.swapped() if self.average is not None else nullcontext():
-            yield
+        return nullcontext() if self.average is None else self.average.swapped()
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything needed to resume from here."""
@@ -197,7 +184,16 @@ class Optimizer:
                 f"kind={now}, but the checkpoint is of kind {was}: give --optimizer.kind {was}, or start a new run "
                 "from its weights with --init-from"
             )
-        self._load_adam(state["adam"])
+        # Adam's running means only: torch would also take over the settings of the state
+        own = [{name: group[name] for name in ("betas", "eps", "weight_decay")} for group in self.adam.param_groups]
+        if len(state["adam"]["param_groups"]) != len(own):
+            raise ValueError(
+                f"weight_decay={self.config.weight_decay} cannot be switched on or off in a resumed training: "
+                "give its old value, or start a new run from its weights with --init-from"
+            )
+        self.adam.load_state_dict(state["adam"])
+        for group, settings in zip(self.adam.param_groups, own, strict=True):
+            group.update(settings)
         if self.muon is not None:
             self.muon.load_state_dict(state["muon"])
         if self.average is not None:
@@ -209,15 +205,3 @@ class Optimizer:
         if self._half and state.get("half", True):  # older states do not have it
             self.loss_scale = state["loss_scale"].clone()
             self._finite_in_a_row = state["finite_in_a_row"].clone()
-
-    def _load_adam(self, state: dict[str, Any]) -> None:
-        """Load Adam's running means only; torch would also take over the settings of the state."""
-        own = [{name: group[name] for name in ("betas", "eps", "weight_decay")} for group in self.adam.param_groups]
-        if len(state["param_groups"]) != len(own):
-            raise ValueError(
-                f"weight_decay={self.config.weight_decay} cannot be switched on or off in a resumed training: "
-                "give its old value, or start a new run from its weights with --init-from"
-            )
-        self.adam.load_state_dict(state)
-        for group, settings in zip(self.adam.param_groups, own, strict=True):
-            group.update(settings)

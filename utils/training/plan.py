@@ -2,11 +2,8 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal
 
 from config.training import OptimizerConfig, TrainingConfig
-
-OptimizerKind = Literal["adam", "muon"]
 
 
 def learning_rate(step: int, config: OptimizerConfig) -> float:

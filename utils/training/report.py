@@ -2,12 +2,10 @@
 
 import json
 import math
-import os
-import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -56,6 +54,7 @@ class Validation(NamedTuple):
     scores: Mapping[str, float] = {}  # by their names in SCORES; 0 to 100 except for perplexities
     signatures: Mapping[str, str] = {}  # how a score was computed
     samples: Sequence[Sample] = ()
+    translations: Sequence[str] = ()  # of all sentences, if it is a translator
 
     @property
     def perplexity(self) -> float:
@@ -103,43 +102,56 @@ class Observer:
         """Handle the end of the training, interrupted or not."""
 
 
+def attempt(name: str, act: Callable[[], None]) -> bool:
+    """Do what a training can do without: if it fails, a line says so. Return whether it has succeeded."""
+    try:
+        act()
+    except Exception as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        print_above_bars(f"The training continues without {name}: {reason}")
+        return False
+    return True
+
+
 class Decoration(Observer):
     """An observer that a training can do without: if it fails, a line says so, and it is not called again."""
 
-    def __init__(self, make: Callable[[], Observer]) -> None:
-        self._observer: Observer | None = None
-        with self._guarded():
-            self._observer = make()
+    def __init__(self, name: str, make: Callable[[], Observer]) -> None:
+        self._name = name
+        self._observer = Observer()
+        self._attempt(lambda: setattr(self, "_observer", make()))
 
-    @contextmanager
-    def _guarded(self) -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:
-            name = "an observer" if self._observer is None else type(self._observer).__name__
-            self._observer = None
-            reason = next(iter(str(error).splitlines()), type(error).__name__)
-            print_above_bars(f"The training continues without {name}: {reason}")
+    def _attempt(self, act: Callable[[], None]) -> None:
+        if not attempt(self._name, act):
+            self._observer = Observer()
 
     def on_update(self) -> None:
         """Pass it on."""
-        with self._guarded():
-            (self._observer or Observer()).on_update()
+        self._attempt(self._observer.on_update)
 
     def on_step(self, progress: Progress, report: StepReport) -> None:
         """Pass it on."""
-        with self._guarded():
-            (self._observer or Observer()).on_step(progress, report)
+        self._attempt(lambda: self._observer.on_step(progress, report))
 
     def on_validation(self, progress: Progress, validation: Validation) -> None:
         """Pass it on."""
-        with self._guarded():
-            (self._observer or Observer()).on_validation(progress, validation)
+        self._attempt(lambda: self._observer.on_validation(progress, validation))
 
     def close(self) -> None:
         """Pass it on."""
-        with self._guarded():
-            (self._observer or Observer()).close()
+        self._attempt(self._observer.close)
+
+
+@dataclass
+class _Sums:
+    """What is summed over the updates since the last report; the loss over those that were not skipped."""
+
+    nats: Tensor = field(default_factory=lambda: torch.zeros(()))
+    tokens: Tensor = field(default_factory=lambda: torch.zeros(()))
+    seconds: float = 0.0
+    target_tokens: int = 0
+    real: int = 0  # positions that hold tokens
+    padded: int = 0  # all positions
 
 
 class Meter:
@@ -148,13 +160,8 @@ class Meter:
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
         self._norm = torch.zeros(())
-        self._clock = time.monotonic()
-        self._clear()
-
-    def _clear(self) -> None:
-        self._nats = self._tokens = torch.zeros(())  # over the updates that were not skipped
-        self._seconds = 0.0
-        self._target_tokens = self._real = self._padded = 0
+        self._sums = _Sums()
+        self.restart_clock()
 
     def restart_clock(self) -> None:
         """Discard the time since the last update: it was spent on something else."""
@@ -164,45 +171,41 @@ class Meter:
         self, target_tokens: int, micro_batches: Sequence[AnyBatch], nats: Tensor, tokens: Tensor, norm: Tensor
     ) -> None:
         """Count an update of all processes; `micro_batches`, whose padding is counted, are those of this process."""
-        now = time.monotonic()
-        self._seconds += now - self._clock
-        self._progress.seconds += now - self._clock
-        self._clock = now
-        self._progress.step += 1
-        self._progress.position += 1
-        self._progress.target_tokens += target_tokens
-        self._target_tokens += target_tokens
-        self._norm = norm
-        made = norm.isfinite()
-        self._nats = self._nats.to(nats.device) + torch.where(made, nats, 0.0)
-        self._tokens = self._tokens.to(nats.device) + torch.where(made, tokens, 0.0)
+        progress, sums, begin = self._progress, self._sums, self._clock
+        self.restart_clock()
+        sums.seconds += self._clock - begin
+        progress.seconds += self._clock - begin
+        progress.step += 1
+        progress.position += 1
+        progress.target_tokens += target_tokens
+        sums.target_tokens += target_tokens
+        self._norm, made = norm, norm.isfinite()
+        sums.nats = sums.nats.to(nats.device) + torch.where(made, nats, 0.0)
+        sums.tokens = sums.tokens.to(nats.device) + torch.where(made, tokens, 0.0)
         for batch in micro_batches:
             real, padded = filling(batch)
-            self._real, self._padded = self._real + real, self._padded + padded
+            sums.real, sums.padded = sums.real + real, sums.padded + padded
 
     def report(self, optimizer: Optimizer) -> StepReport:
         """Return the figures since the last report, and start over."""
-        report = StepReport(
-            loss=(self._nats / self._tokens).item(),
+        sums, self._sums = self._sums, _Sums()
+        return StepReport(
+            loss=(sums.nats / sums.tokens).item(),
             gradient_norm=self._norm.item(),
             learning_rate=optimizer.learning_rate,
             target_tokens=self._progress.target_tokens,
-            tokens_per_second=self._target_tokens / max(self._seconds, 1e-9),
-            padding=1 - self._real / max(self._padded, 1),
+            tokens_per_second=sums.target_tokens / max(sums.seconds, 1e-9),
+            padding=1 - sums.real / max(sums.padded, 1),
             skipped=int(optimizer.skipped),
         )
-        self._clear()
-        return report
 
     def state_dict(self) -> dict[str, Any]:
         """Return the sums over the updates since the last report."""
-        names = ("nats", "tokens", "seconds", "target_tokens", "real", "padded")
-        return {name: getattr(self, f"_{name}") for name in names}
+        return dict(vars(self._sums))
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume from a `state_dict`."""
-        for name, value in state.items():
-            setattr(self, f"_{name}", value)
+        self._sums = _Sums(**state)
 
 
 class Terminal(Observer):
@@ -213,25 +216,21 @@ class Terminal(Observer):
 
     REPORTS_PER_LINE = 5  # where standard error is not a terminal
     REPORTS_TO_ESTIMATE = 2  # after which the remaining time is estimated
-    BAR = 8  # minimum width of the bar, in columns
+    BESIDE_THE_BAR = 5  # facts
 
     def __init__(self, plan: TrainingConfig, steps_per_epoch: int, unit: str = "tok", skipped: int = 0) -> None:
-        self._plan = plan
-        self._steps_per_epoch = steps_per_epoch
-        self._unit = unit
-        self._live = sys.stderr.isatty()
+        self._plan, self._steps_per_epoch, self._unit, self._skipped = plan, steps_per_epoch, unit, skipped
         bounds = [plan.max_steps, plan.max_epochs and plan.max_epochs * steps_per_epoch]
         self._total = min((bound for bound in bounds if bound is not None), default=None)
         bounded = self._total is not None or plan.max_minutes is not None
         # tqdm's own estimates would count the updates before a resume as made just now
         self._bar = tqdm(
             total=1.0 if bounded else None,
-            disable=not self._live,
+            disable=None,
             dynamic_ncols=True,
             bar_format="{percentage:3.0f}%|{bar}| {desc}" if bounded else "step {desc}",
         )
         self._losses: deque[float] = deque(maxlen=self.REPORTS_PER_LINE)
-        self._skipped = skipped
         self._reports = 0
 
     def on_step(self, progress: Progress, report: StepReport) -> None:
@@ -243,75 +242,51 @@ class Terminal(Observer):
             self._skipped = report.skipped
             skipped = f"{report.skipped:,} update{'' if report.skipped == 1 else 's'} skipped so far"
             print_above_bars(f"step {progress.step:,}: {skipped}: gradient not finite")
-        if self._live:
-            self._bar.n = self._done(progress)
-            self._bar.set_description_str(self._fitting(self._facts(progress, report)), refresh=False)
-            self._bar.refresh()
+        done, facts = self._done(progress), self._facts(progress, report)
+        if not self._bar.disable:
+            self._bar.n = done
+            self._bar.set_description_str("  ".join(facts[: self.BESIDE_THE_BAR]))
         elif self._reports % self.REPORTS_PER_LINE == 0:
-            print_above_bars("step " + "  ".join(self._facts(progress, report)))
-        if self._reports == self.REPORTS_TO_ESTIMATE and (seconds := self._remaining(progress)) is not None:
-            print_above_bars(f"At this speed the training takes about {duration(seconds)} more.")
+            print_above_bars("step " + "  ".join(facts))
+        if self._reports == self.REPORTS_TO_ESTIMATE and done:
+            left = duration(progress.seconds * (1 / done - 1))
+            print_above_bars(f"At this speed the training takes about {left} more.")
 
-    def _facts(self, progress: Progress, report: StepReport) -> Iterator[str]:
-        """Yield the facts to show, the most important first."""
-        yield f"{progress.step:,}/{self._total:,}" if self._total else f"{progress.step:,}"
-        yield f"loss {sum(self._losses) / len(self._losses) if self._losses else math.nan:.3f}"
-        left = self._remaining(progress)
-        if left is not None:
-            yield f"{duration(left)} to go"
-        yield f"{report.tokens_per_second:,.0f} {self._unit}/s"
-        yield f"lr {report.learning_rate:.1e}"
-        yield f"epoch {progress.epoch + progress.position / self._steps_per_epoch:.2f}"
-        yield f"padding {report.padding:.1%}"
-        yield f"gradient {report.gradient_norm:.2f}"
-        yield f"{duration(progress.seconds)} so far"
-
-    def _fitting(self, facts: Iterator[str]) -> str:
-        """Join the first facts, as many as fit on a line beside the bar."""
-        room, text = terminal_columns() - len("100%|| ") - self.BAR, ""
-        for fact in facts:
-            if len(text) + len(fact) + 2 > room:
-                break
-            text += f"  {fact}" if text else fact
-        return text
+    def _facts(self, progress: Progress, report: StepReport) -> list[str]:
+        """Return the facts to show, the most important first."""
+        done = self._done(progress)
+        return [
+            f"{progress.step:,}/{self._total:,}" if self._total else f"{progress.step:,}",
+            f"loss {sum(self._losses) / len(self._losses) if self._losses else math.nan:.3f}",
+            *([f"{duration(progress.seconds * (1 / done - 1))} to go"] if done else []),
+            f"{report.tokens_per_second:,.0f} {self._unit}/s",
+            f"lr {report.learning_rate:.1e}",
+            f"epoch {progress.epoch + progress.position / self._steps_per_epoch:.2f}",
+            f"padding {report.padding:.1%}",
+            f"gradient {report.gradient_norm:.2f}",
+            f"{duration(progress.seconds)} so far",
+        ]
 
     def _done(self, progress: Progress) -> float:
-        """Return the share of the training that is done, by the limit that will be reached first."""
+        """Return the share of the training that is done, by the limit that will be reached first; 0: no limit."""
         steps = progress.step / self._total if self._total else 0.0
         minutes = progress.seconds / 60 / self._plan.max_minutes if self._plan.max_minutes else 0.0
         return min(1.0, max(steps, minutes))
-
-    def _remaining(self, progress: Progress) -> float | None:
-        """Estimate the remaining seconds, by the limit that will be reached first; None: no limit."""
-        bounds = []
-        if self._total:
-            bounds.append((self._total - progress.step) * progress.seconds / progress.step)
-        if self._plan.max_minutes is not None:
-            bounds.append(60 * self._plan.max_minutes - progress.seconds)
-        return max(0.0, min(bounds)) if bounds else None
 
     def on_validation(self, progress: Progress, validation: Validation) -> None:
         """Print the scores and sample translations."""
         best = "  (best)" if progress.best_step == progress.step else ""
         when = f"step {progress.step:,}  {duration(progress.seconds)}"
-        print_above_bars(f"\n── {when}  dev loss {validation.loss:.3f}  {validation}{best}")
+        lines = [f"\n── {when}  dev loss {validation.loss:.3f}  {validation}{best}"]
         if "bleu" in validation.signatures:
-            print_above_bars(f"   {validation.signatures['bleu']}")
+            lines.append(f"   {validation.signatures['bleu']}")
         for sample in validation.samples:
-            print_above_bars("".join(f"\n   {line}" for line in sample.lines())[1:])
-        print_above_bars("")
+            lines += [*(f"   {line}" for line in sample.lines()), ""]
+        print_above_bars("\n".join(lines))
 
     def close(self) -> None:
         """Close the bar."""
         self._bar.close()
-
-
-def terminal_columns() -> int:
-    """Return the width of the terminal on standard error; 80 if unknown."""
-    try:
-        return os.get_terminal_size(sys.stderr.fileno()).columns or 80
-    except (OSError, ValueError):
-        return 80
 
 
 LOG = "log.jsonl"  # in a run folder
@@ -348,13 +323,12 @@ class JsonlLog(Observer):
         self._file = path.open("a", encoding="utf-8")
 
     def _write(self, kind: str, progress: Progress, fields: Mapping[str, object]) -> None:
-        head = {
-            "kind": kind,
-            "step": progress.step,
-            "epoch": progress.epoch,
-            "minutes": round(progress.seconds / 60, 3),
-        }
-        self._file.write(json.dumps(head | _finite(fields), ensure_ascii=False, allow_nan=False) + "\n")
+        minutes = round(progress.seconds / 60, 3)
+        record = {"kind": kind, "step": progress.step, "epoch": progress.epoch, "minutes": minutes, **fields}
+        for name, value in record.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                record[name] = None  # JSON has no infinities and no NaN
+        self._file.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
         self._file.flush()
 
     def on_step(self, progress: Progress, report: StepReport) -> None:
@@ -370,13 +344,6 @@ class JsonlLog(Observer):
     def close(self) -> None:
         """Close the file."""
         self._file.close()
-
-
-def _finite(fields: Mapping[str, object]) -> dict[str, object]:
-    """Replace numbers that JSON cannot express (infinities, NaN) by None, null in JSON."""
-    return {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in fields.items()
-    }
 
 
 class TensorBoardLog(Observer):

@@ -18,7 +18,6 @@ from utils.run import Run
 from utils.search.inspection import (
     KINDS,
     AttentionMap,
-    Kind,
     attention_entropy,
     attention_weights,
     largest_entropy,
@@ -30,17 +29,16 @@ from utils.visualize.curve import drawing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
 
 _DPI = 110
 _INCHES_PER_TOKEN = 0.27
 
-# for the picture with all heads of all layers; in inches unless noted otherwise
+# for the picture with all heads; in inches unless noted otherwise
 _WIDEST, _NARROWEST = 0.2, 0.1  # size of a token, in a short sentence and in one of 60 tokens
 _MOST = 4500  # square inches of all maps together
 _LEAST_POINTS, _MOST_POINTS = 4, 9  # font size; below the least, labels are illegible and left out
-_GAP, _TITLE, _HEADING, _SCALE = 0.14, 0.24, 0.55, 0.75
+_GAP, _TITLE, _HEADING, _SCALE = 0.14, 0.24, 0.45, 0.75
 _LEAST_WIDTH = 6.5  # room for the note at the top
 
 
@@ -64,80 +62,34 @@ def draw_cross_attention(weights: Tensor, src_tokens: Sequence[str], tgt_tokens:
         figure.colorbar(image, ax=axes[0], shrink=0.7, label="weight, mean over heads")
 
 
-class _Block(NamedTuple):
-    """The maps of one kind, a row of maps for each layer."""
-
-    kind: Kind
-    layers: list[Tensor]
-    rows: list[str]
-    columns: list[str]
-    unit: float  # inches per token
-    points: float  # font size of tokens; 0: no labels
-
-    @property
-    def map_width(self) -> float:
-        """Width of a map, with enough room for its title."""
-        return max(0.9, len(self.columns) * self.unit)
-
-    @property
-    def map_height(self) -> float:
-        return len(self.rows) * self.unit
-
-    @property
-    def left(self) -> float:
-        """Space taken by layer names and row labels."""
-        return 0.45 + _length(self.rows, self.points)
-
-    @property
-    def width(self) -> float:
-        return self.left + max(len(heads) for heads in self.layers) * (self.map_width + _GAP)
-
-    @property
-    def layer_height(self) -> float:
-        return _TITLE + self.map_height + _length(self.columns, self.points) + _GAP
-
-    @property
-    def height(self) -> float:
-        return _HEADING + len(self.layers) * self.layer_height
-
-
 def draw_attention(found: AttentionMap, picture: Path) -> None:
-    """Draw every head of every layer with its entropy in nats, the three kinds one below the other, as a PNG."""
+    """Draw a map for each head, a row of maps for each layer, from the source upwards, as a PNG."""
+    layers = [(kind, i, heads) for kind, of_kind in found.weights.items() for i, heads in enumerate(of_kind, start=1)]
     unit = _inches_per_token(found)
     points = min(_MOST_POINTS, 72 * unit * 0.82)
     if points < _LEAST_POINTS:
         points = 0
-    blocks = [
-        _Block(kind, layers, found.rows(kind), found.columns(kind), unit, points)
-        for kind, layers in found.weights.items()
-    ]
-    width = max(_LEAST_WIDTH, *(block.width + _GAP for block in blocks))
-    height = _SCALE + sum(block.height for block in blocks)
+    tokens = [*found.src_tokens, *found.tgt_tokens]
+    labels = max(sum(map(_ems, token)) for token in tokens) * points / 72 + 0.2  # room for the longest token
+    map_width = max(0.9, max(len(found.columns(kind)) for kind in found.weights) * unit)  # or room for a title
+    width = max(_LEAST_WIDTH, labels + max(len(heads) for *_, heads in layers) * (map_width + _GAP))
+    between = _HEADING + _TITLE + labels
+    height = _SCALE + sum(between + unit * len(found.rows(kind)) for kind, *_ in layers)
     top = height - _SCALE
     with drawing(picture, (width, height), _DPI, layout=None) as figure:
-        for block in blocks:
-            image = _draw_block(figure, block, top)
-            top -= block.height
+        for kind, i, heads in layers:
+            rows, columns = found.rows(kind), found.columns(kind)
+            figure.text(0.1 / width, (top - 0.25) / height, f"{KINDS[kind]}, layer {i}", fontsize=11, va="center")
+            top -= between + unit * len(rows)
+            for j, (weight, entropy) in enumerate(zip(heads, attention_entropy(heads).tolist(), strict=True)):
+                left, bottom = labels + j * (map_width + _GAP), top + labels
+                ax = figure.add_axes((left / width, bottom / height, map_width / width, unit * len(rows) / height))
+                image = _heat_map(ax, weight, columns, rows, f"head {j + 1}: {entropy:.2f}", points)
+                ax.tick_params(labelleft=j == 0 and points > 0, labelbottom=points > 0)
         scale = figure.add_axes((0.45 / width, (height - 0.25) / height, 2 / width, 0.12 / height))
         figure.colorbar(image, cax=scale, orientation="horizontal").ax.tick_params(labelsize=8)
         note = "weight of the column's token for the row's\n(above each map: mean entropy of its rows, in nats)"
         figure.text(2.65 / width, (height - 0.22) / height, note, fontsize=9, va="center")
-
-
-def _draw_block(figure: "Figure", block: _Block, top: float) -> "AxesImage":
-    """Draw the maps of one kind below `top`, in inches from the bottom."""
-    width, height = figure.get_size_inches()
-    figure.text(0.1 / width, (top - 0.3) / height, KINDS[block.kind], fontsize=14, va="center")
-    for i, heads in enumerate(block.layers):
-        bottom = top - _HEADING - i * block.layer_height - _TITLE - block.map_height
-        middle = (bottom + block.map_height / 2) / height
-        figure.text(0.22 / width, middle, f"layer {i + 1}", fontsize=10, rotation=90, ha="center", va="center")
-        for j, (weight, entropy) in enumerate(zip(heads, attention_entropy(heads).tolist(), strict=True)):
-            left = block.left + j * (block.map_width + _GAP)
-            ax = figure.add_axes((left / width, bottom / height, block.map_width / width, block.map_height / height))
-            image = _heat_map(ax, weight, block.columns, block.rows, f"head {j + 1}: {entropy:.2f}", block.points)
-            ax.tick_params(labelleft=j == 0 and block.points > 0, labelbottom=block.points > 0)
-    return image
 
 
 def _inches_per_token(found: AttentionMap) -> float:
@@ -145,11 +97,6 @@ def _inches_per_token(found: AttentionMap) -> float:
     longest = max(len(found.src_tokens), len(found.tgt_tokens))
     cells = sum(weights.numel() for layers in found.weights.values() for weights in layers)
     return min(_WIDEST, max(_NARROWEST, 0.067 + 2 / longest), math.sqrt(_MOST / cells))
-
-
-def _length(tokens: Sequence[str], points: float) -> float:
-    """Return the length in inches of the longest token in this font size, with the space before it."""
-    return max(sum(map(_ems, token)) for token in tokens) * points / 72 + 0.1
 
 
 def _ems(letter: str) -> float:
@@ -237,7 +184,7 @@ def show_attention(
         prefix: how the translation that is searched for begins.
     """
     src, tgt = run.tokenizers
-    source = _ids(src, text, run.window, f"{run.folder} reads at a time", "sentence")
+    source = _ids(src, text, run.window, "reads at a time", "sentence")
     if given is None:
         (translation,) = translator.translate([text], prefixes=[prefix] if prefix else None, first=1)
         if not translation.n_pieces:
@@ -245,7 +192,7 @@ def show_attention(
         given, places = translation.text, id_of_each(tgt)
         target = [places[token] for token in translation.candidates[0].tokens]
     else:
-        target = _ids(tgt, given, run.config.model.max_length, f"{run.folder} writes", "translation")
+        target = _ids(tgt, given, run.config.model.max_length, "writes", "translation")
     weights = attention_weights(run.model, source, target)
     found = AttentionMap([*src.tokens(source), EOS], [*tgt.tokens(target), EOS], weights)
     if path.suffix == ".png":
@@ -255,11 +202,13 @@ def show_attention(
         write_attention_page(found, Pair(text, given, *languages, run.folder.resolve().name), path)
 
 
-def _ids(tokenizer: Tokenizer, text: str, most: int, why: str, kind: str) -> list[int]:
+def _ids(tokenizer: Tokenizer, text: str, most: int, does: str, kind: str) -> list[int]:
     """Return the ids of a text that is neither empty nor, with </s>, longer than the network can take."""
     (ids,) = tokenizer.encode([text])
     if not ids:
         raise ValueError(f"{text!r} has no token: give a {kind}")
     if len(ids) + 1 > most:
-        raise ValueError(f"{len(ids) + 1} tokens, </s> included, are more than the {most} that {why}: shorten {text!r}")
+        raise ValueError(
+            f"{len(ids) + 1} tokens, </s> included, are more than the {most} that a run {does}: shorten it"
+        )
     return ids

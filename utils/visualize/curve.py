@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from utils.file import atomic_file
+from utils.run import distinct_names, titles
 from utils.training.plan import Progress
 from utils.training.report import LOG, SCORES, Observer, Validation, read_log
-from utils.visualize.run_title import distinct_names, titles
 
 if TYPE_CHECKING:  # Matplotlib is slow to import: only where a picture is drawn
     from matplotlib.axes import Axes
@@ -92,12 +92,7 @@ _PANELS = {
 
 
 def draw_curves(logs: Mapping[str, Path], picture: Path) -> None:
-    """Draw loss, scores, learning rate and gradient norm over the updates, as a PNG.
-
-    Args:
-        logs: name of each run -> its log; several are overlaid, one colour each.
-        picture: file to write.
-    """
+    """Draw loss, scores, learning rate and gradient norm of the logs of named runs, as a PNG; a colour for each run."""
     from matplotlib.lines import Line2D
 
     runs = [[record for _, record in read_log(log)] for log in logs.values()]

@@ -1,10 +1,8 @@
 """What a training will take in memory and time, by a few discarded updates; and where its time goes, by a trace."""
 
-import gzip
 import os
 import re
 import resource
-import shutil
 import statistics
 import sys
 import time
@@ -12,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -22,7 +19,6 @@ from torch.profiler import ProfilerActivity, profile, schedule
 from utils.command import duration
 from utils.dataset.batch import AnyBatch, AnyEpoch, BatchSettings, filling, size
 from utils.device import is_out_of_memory, synchronize
-from utils.file import atomic_file
 from utils.training.report import Observer
 
 LOOKED_AT = 200  # batches, to find the smallest and the median
@@ -39,19 +35,14 @@ def dry_run(
     log: Callable[[str], None],
     n_processes: int = 1,
 ) -> None:
-    """Report what the training will take. This changes the weights; no file is written.
+    """Report what the training will take, with `accumulate` batches an update, which `n_processes` share.
 
-    Args:
-        net: what is trained.
-        train_step: makes an update from some batches.
-        epoch: a pass over the training text.
-        accumulate: batches per update.
-        log: called with the report.
-        n_processes: number of processes that share the batches.
+    This changes the weights; no file is written.
     """
     device, n_updates, own = next(net.parameters()).device, -(-len(epoch) // accumulate), accumulate // n_processes
-    smallest, median = _smallest_and_median(epoch)
-    largest = epoch[epoch.largest()]
+    # of a sample: all of a large epoch would take minutes
+    by_size = sorted(range(0, len(epoch), -(-len(epoch) // LOOKED_AT)), key=lambda i: filling(epoch[i])[1])
+    smallest, median, largest = (epoch[i] for i in (by_size[0], by_size[len(by_size) // 2], epoch.largest()))
     log(parameter_table(net))
     of = f" of {accumulate}" if accumulate > 1 else ""
     log(
@@ -75,10 +66,12 @@ def dry_run(
         return statistics.median(times)
 
     slowest, usual = seconds(largest, 1), seconds(median, TIMED)
-    peak, total = (n / MIB for n in (peak_memory(device), total_memory(device)))
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if device.type == "cuda":
+        total = torch.cuda.get_device_properties(device).total_memory
     log(
         f"an update: {usual:.3g} s at the median batch, {slowest:.3g} s at the largest\n"
-        f"  memory          {peak:,.0f} MiB at most, of {total:,.0f} MiB\n"
+        f"  memory          {peak_memory(device) / MIB:,.0f} MiB at most, of {total / MIB:,.0f} MiB\n"
         f"  an epoch takes  {duration(n_updates * usual)}, validations not included"
     )
 
@@ -98,13 +91,6 @@ def parameter_table(net: nn.Module) -> str:
     return "\n".join([f"{'parameters':<18}{total:>14,}", *rows])
 
 
-def _smallest_and_median(epoch: AnyEpoch) -> tuple[AnyBatch, AnyBatch]:
-    """Return the smallest and the median batch by positions, of a sample: all of a large epoch would take minutes."""
-    places = range(0, len(epoch), -(-len(epoch) // LOOKED_AT))
-    by_size = sorted(places, key=lambda i: filling(epoch[i])[1])
-    return epoch[by_size[0]], epoch[by_size[len(by_size) // 2]]
-
-
 @contextmanager
 def explained_out_of_memory(micro_batches: Sequence[AnyBatch], config: BatchSettings) -> Iterator[None]:
     """Within the block, which makes an update, running out of memory is an error that names batch and remedy."""
@@ -121,7 +107,6 @@ def forget_peak(device: torch.device) -> None:
     """Reset what `peak_memory` measures, where the system can."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
-        return
     with suppress(OSError):  # Linux only
         Path("/proc/self/clear_refs").write_text("5")
 
@@ -136,13 +121,6 @@ def peak_memory(device: torch.device) -> int:
     return peak if sys.platform == "darwin" else 1024 * peak
 
 
-def total_memory(device: torch.device) -> int:
-    """Return the memory of the device in bytes."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_properties(device).total_memory
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
 RANGES = ("data", "forward", "backward", "optimizer")  # the names that the Trainer gives its parts for the profiler
 SKIPPED, RECORDED = 3, 5  # updates; the first ones also allocate buffers and compile
 LINES = 12
@@ -154,16 +132,11 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 class Tracer(Observer):
     """Records some of the first updates; afterwards the training continues unrecorded.
 
-    Args:
-        path: where to write the trace, in the format of Chrome and Perfetto, compressed.
-        device: where the training runs.
-        log: called with a summary of what takes most of the time.
+    The trace, in the format of Chrome and Perfetto, is compressed; `log` is told what takes most of the time.
     """
 
     def __init__(self, path: Path, device: torch.device, log: Callable[[str], None]) -> None:
-        self._path = path
-        self._device = device.type
-        self._log = log
+        self._path, self._device, self._log = path, device.type, log
         activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (device.type == "cuda")
         course = schedule(wait=SKIPPED - 1, warmup=1, active=RECORDED)
         self._profile = profile(activities=activities, schedule=course, on_trace_ready=self._write)
@@ -189,11 +162,9 @@ class Tracer(Observer):
         n_updates = self._steps - SKIPPED
         if n_updates < 1:
             return
-        with TemporaryDirectory() as folder, atomic_file(self._path) as draft:
-            plain = Path(folder) / "trace.json"
-            recorded.export_chrome_trace(str(plain))
-            with plain.open("rb") as source, gzip.open(draft, "wb") as packed:
-                shutil.copyfileobj(source, packed)
+        draft = self._path.with_name(f".{self._path.name}")  # torch compresses by the end of the name
+        recorded.export_chrome_trace(str(draft))
+        draft.replace(self._path)
         self._log(_summary(recorded.key_averages(), n_updates, self._device))
         self._log(f"Trace: {self._path}; open it at https://ui.perfetto.dev or, in Chrome, at chrome://tracing")
 

@@ -78,7 +78,7 @@ def test_an_epoch_is_all_pairs_in_batches_of_128_and_ends_with_a_validation(
         texts.ids("train"), batch.tokens_per_batch, batch.max_tokens, 1, sentences_per_batch=batch.sentences_per_batch
     )
     epoch = sampler.epoch(0)
-    assert sorted(len(epoch.rows(i)) for i in range(len(epoch))) == [29_000 % 128] + [128] * 226
+    assert sorted(len(epoch[i].src) for i in range(len(epoch))) == [29_000 % 128] + [128] * 226
     assert epoch.n_dropped == 0
     assert len(epoch) == config.training.validate_every
     assert epoch.padding < 0.03

@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
 from zlib import crc32
@@ -17,7 +16,6 @@ from utils.dataset import embedded
 from utils.dataset.embedded import Pair, generate, read_constructions, write_embedded
 
 CONSTRUCTIONS = read_constructions()
-TEXTS = [f"kyoto-{split}.{language}" for split in ("train", "dev", "test") for language in ("ja", "en")]
 Corpus = dict[str, list[Pair]]
 
 
@@ -45,25 +43,24 @@ def pattern(text: str) -> re.Pattern[str]:
     return re.compile(re.sub(r"\b([Aa])\\ ", r"\1n?\\ ", free), re.IGNORECASE)
 
 
-def test_sizes(corpus: Corpus) -> None:
+def test_the_corpus_has_its_sizes_and_no_sentence_twice_in_either_language(corpus: Corpus) -> None:
     assert {split: len(pairs) for split, pairs in corpus.items()} == {"train": 20_000, "dev": 500, "test": 500}
+    for side in (0, 1):
+        assert len({pair[side] for pairs in corpus.values() for pair in pairs}) == 21_000
+    readme = [
+        ("京都は日本の古都である。", "Kyoto is an old capital of Japan."),
+        ("雨が降っています。", "It is raining."),
+    ]
+    assert {*readme, ("駅はどこですか。", "Where is the station?")} <= {*corpus["train"]}
 
 
-def test_the_seed_determines_the_corpus_in_every_process(corpus: Corpus) -> None:
+def test_the_corpus_is_the_same_in_every_process(corpus: Corpus) -> None:
     code = (
-        "from utils.dataset.embedded import generate; from zlib import crc32;"
-        "print(crc32(str(generate(0)).encode()), crc32(str(generate(1)).encode()))"
+        "from utils.dataset.embedded import generate; from zlib import crc32; print(crc32(str(generate(0)).encode()))"
     )
     environment = {**os.environ, "PYTHONHASHSEED": "1"}  # not this process's: the order of a set depends on it
     output = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, env=environment, text=True)
-    zero, one = output.split()
-    assert int(zero) == crc32(str(corpus).encode()) != int(one)
-
-
-def test_no_sentence_occurs_twice_in_either_language(corpus: Corpus) -> None:
-    for side in (0, 1):
-        count = Counter(pair[side] for pairs in corpus.values() for pair in pairs)
-        assert count.most_common(1)[0][1] == 1
+    assert int(output) == crc32(str(corpus).encode())
 
 
 def test_no_sentence_of_the_whole_grammar_has_two_translations() -> None:
@@ -78,12 +75,16 @@ def test_no_sentence_of_the_whole_grammar_has_two_translations() -> None:
                 assert japanese.setdefault(en, ja) == ja
 
 
-def test_train_knows_every_word_and_character(corpus: Corpus) -> None:
+def test_train_knows_every_word_character_and_construction(corpus: Corpus) -> None:
     known = Counter(word for _, en in corpus["train"] for word in words(en))
     characters = Counter("".join(ja for ja, _ in corpus["train"]))
-    for split in ("train", "dev", "test"):
-        assert {word for _, en in corpus[split] for word in words(en) if known[word] < 30} == set()
-        assert {char for ja, _ in corpus[split] for char in ja if characters[char] < 30} == set()
+    for pairs in corpus.values():
+        assert {word for _, en in pairs for word in words(en) if known[word] < 30} == set()
+        assert {char for ja, _ in pairs for char in ja if characters[char] < 30} == set()
+    for c in CONSTRUCTIONS:
+        ja, en = pattern(c.ja), pattern(c.en)
+        found = sum(bool(ja.fullmatch(one) and en.fullmatch(other)) for one, other in corpus["train"])
+        assert found >= min(100, c.capacity // 2), c.name
 
 
 def test_every_held_out_sentence_joins_two_words_that_meet_nowhere_else(corpus: Corpus) -> None:
@@ -101,56 +102,22 @@ def test_no_slot_is_left_and_numbers_are_copied(corpus: Corpus) -> None:
     assert sum(bool(re.search(r"\d{3}", ja)) for ja, _ in pairs) > 1_000
 
 
-@pytest.mark.parametrize("name", dict.fromkeys(construction.name for construction in CONSTRUCTIONS))
-def test_train_holds_every_construction(corpus: Corpus, name: str) -> None:
-    for c in (c for c in CONSTRUCTIONS if c.name == name):
-        ja, en = pattern(c.ja), pattern(c.en)
-        found = sum(bool(ja.fullmatch(one) and en.fullmatch(other)) for one, other in corpus["train"])
-        assert found >= min(100, c.capacity // 2)
-
-
-@pytest.mark.parametrize(
-    ("ja", "en"),
-    [
-        ("京都は日本の古都である。", "Kyoto is an old capital of Japan."),
-        ("雨が降っています。", "It is raining."),
-        ("駅はどこですか。", "Where is the station?"),
-    ],
-)
-def test_the_sentences_of_the_readme_are_learned(corpus: Corpus, ja: str, en: str) -> None:
-    assert (ja, en) in corpus["train"]
-
-
-def test_a_grammar_too_small_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedded, "DRAWS", 10)
-    with pytest.raises(ValueError, match=r"not 20000: raise DRAWS=10"):
-        generate()
-
-
-def test_the_files_hold_the_corpus_line_by_line(corpus: Corpus, tmp_path: Path) -> None:
+def test_the_files_hold_the_corpus_and_are_written_anew_only_when_need_be(
+    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(embedded, "generate", lambda: corpus)
     folder = tmp_path / "deep" / "kyoto"
     write_embedded(folder)
-    assert sorted(path.name for path in folder.iterdir()) == sorted([*TEXTS, "kyoto.grammar"])
     for split, pairs in corpus.items():
         ja, en = ((folder / f"kyoto-{split}.{side}").read_bytes().decode().split("\n") for side in ("ja", "en"))
         assert list(zip(ja, en, strict=True)) == [*pairs, ("", "")]
-
-
-@pytest.mark.parametrize(
-    ("change", "anew"),
-    [
-        (lambda _: None, False),
-        (lambda folder: (folder / "kyoto.grammar").write_text("of another grammar\n"), True),
-        (lambda folder: (folder / "kyoto.grammar").unlink(), True),
-        (lambda folder: (folder / "kyoto-test.en").unlink(), True),
-    ],
-)
-def test_the_files_are_written_anew_only_when_need_be(
-    change: Callable[[Path], object], anew: bool, tmp_path: Path, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(embedded, "generate", lambda: corpus)
-    write_embedded(tmp_path)
-    (tmp_path / "kyoto-dev.ja").write_text("as it was")
-    change(tmp_path)
-    write_embedded(tmp_path)
-    assert ((tmp_path / "kyoto-dev.ja").read_text(encoding="utf-8") != "as it was") == anew
+    for lost in (None, "kyoto.grammar", "kyoto-test.en"):
+        (folder / "kyoto-dev.ja").write_text("as it was")
+        if lost:
+            (folder / lost).unlink()
+        write_embedded(folder)
+        assert ((folder / "kyoto-dev.ja").read_text(encoding="utf-8") != "as it was") == bool(lost)
+    assert len(list(folder.iterdir())) == 7
+    (folder / "kyoto.grammar").write_text("of another grammar\n")
+    write_embedded(folder)
+    assert (folder / "kyoto.grammar").read_text() != "of another grammar\n"

@@ -1,0 +1,542 @@
+"""The benchmarks measure what they claim to, find the faults they are made to find, and fill the tables."""
+
+import itertools
+import json
+import random
+import re
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+import yaml
+from torch import Tensor
+from torch.profiler import record_function
+from torch.utils.flop_counter import FlopCounterMode
+
+from bench import decode, faults, measure, train
+from bench.decode import CTRANSLATE2, RECOMPUTING
+from bench.results import decode_table, train_table
+from bench.train import EOLE, JOEYNMT, MODEL, OURS, PEER_WARM_UP, PEERS, PLAIN
+from config.model import TransformerConfig
+from config.search import Bounds, SearchConfig
+from const.token import PAD_ID
+from models.transformer import Transformer
+from tests.tiny import MODEL as TINY
+from tests.tiny import TEXT, run, sources, tokenizers, translating
+from utils.dataset.batch import Batch, BucketSampler
+from utils.dataset.ids import TokenArray, TokenPairs
+from utils.export.ctranslate2 import to_ctranslate2
+from utils.run import load_run
+from utils.search.beam import beam_search
+from utils.training.checkpoint import CheckpointStore, load_checkpoint
+from utils.training.dry_run import RANGES
+from utils.training.loss import TranslationObjective
+
+CPU = torch.device("cpu")
+CONFIG = TransformerConfig(
+    d_model=16, n_heads=2, d_ff=24, n_encoder_layers=2, n_decoder_layers=1, dropout=0.1, attention_dropout=0.1
+)
+VOCAB = 24
+
+
+def batch(*lengths: int) -> Batch:
+    return Batch(sources(*lengths), sources(*lengths, seed=1))
+
+
+# what all share
+
+
+@pytest.mark.parametrize("name", ["decode", "train", "serve", "faults", "data"])
+def test_the_examples_of_a_help_are_understood(name: str) -> None:
+    parser = import_module(f"bench.{name}").build_parser()
+    examples = re.findall(rf"^ +python -m bench\.{name}(.*)$", parser.format_help(), re.M)
+    assert examples
+    for example in examples:
+        parser.parse_args(re.split(r" {3,}", example)[0].split())
+
+
+REFUSED = """
+bench.decode --sentences 0          | --sentences 0: give 1
+bench.decode --tokens -1            | --tokens -1: give 0
+bench.decode --run nowhere          | no run nowhere
+bench.decode --json .               | is not a file
+bench.train --rounds 0              | --rounds 0: give 1
+bench.train --joeynmt nowhere       | --joeynmt nowhere: not a virtual environment with JoeyNMT
+bench.serve --clients 0             | --clients 0: give
+bench.data --folder . --pairs 10    | --pairs 10: give 2,000
+"""
+
+
+@pytest.mark.parametrize("line", REFUSED.strip().splitlines())
+def test_a_mistake_is_said_before_anything_is_measured(
+    line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command, words = (part.strip() for part in line.split(" | "))
+    monkeypatch.setattr(sys, "argv", command.split())
+    with pytest.raises((ValueError, SystemExit)) as error:
+        import_module(command.split()[0]).main()
+    assert words in str(error.value) + capsys.readouterr().err
+
+
+def test_figures_are_a_line_for_people_and_a_file_for_programs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    figures: dict[str, float | str] = {"speed": 2.0, "kills": 30, "full_disk": "tmpfs"}
+    measure.publish(figures, {"name": "demo"}, tmp_path / "figures.json")
+    assert capsys.readouterr().out == "\nspeed=2.000 kills=30 full_disk=tmpfs\n"
+    assert json.loads((tmp_path / "figures.json").read_text()) == {"name": "demo", "figures": figures}
+
+
+def test_operations_counted_by_hand_are_those_that_torch_counts() -> None:
+    rows, n_src, n_tgt = 3, 5, 7
+    by_hand = int(measure.training_flops(CONFIG, VOCAB, np.full(rows, n_src), np.full(rows, n_tgt)).sum())
+    src, tgt = torch.randint(4, VOCAB, (rows, n_src)), torch.randint(4, VOCAB, (rows, n_tgt + 1))
+    model = Transformer(CONFIG, VOCAB, VOCAB).eval()  # a network that trains sums biases by products, too
+    with FlopCounterMode(display=False) as counter:
+        F.cross_entropy(model(src, tgt[:, :-1]).flatten(0, 1), tgt[:, 1:].flatten()).backward()
+    assert counter.get_total_flops() == by_hand
+    with FlopCounterMode(display=False) as counter:
+        TranslationObjective(0.1)(model.train(), Batch(src, tgt))[0].backward()
+    assert counter.get_total_flops() <= 1.01 * by_hand
+    lengths = np.array([5, 3]), np.array([7, 2])  # a pair costs what it is long, not what its batch is
+    alone = [measure.training_flops(CONFIG, VOCAB, *(side[i : i + 1] for side in lengths)).item() for i in (0, 1)]
+    assert measure.training_flops(CONFIG, VOCAB, *lengths).tolist() == alone
+
+
+# decoding
+
+
+def test_a_search_without_caches_finds_the_same() -> None:
+    model, src = translating(), sources(5, 3, 7)
+    cached, anew = (
+        beam_search(searched, src, [Bounds(0, 9)] * 3, SearchConfig(beam_size=3))
+        for searched in (model, decode.Recomputing(model))
+    )
+    assert [[found.ids for found in n_best] for n_best in anew] == [[found.ids for found in n] for n in cached]
+
+
+def test_every_system_makes_as_many_steps_as_are_forced(tmp_path: Path) -> None:
+    folder = run(tmp_path / "pickles", replace(TINY, max_length=24))
+    to_ctranslate2(load_run(folder, CPU).model, tokenizers(), tmp_path / "exported")
+    job = decode.Job(folder, tmp_path / "exported", tokenizers().src.encode(TEXT.src[:4]), 6, 1)
+    for system, precision in ((OURS, "fp32"), (RECOMPUTING, "fp32"), (CTRANSLATE2, "float32")):
+        for batched in (True, False):
+            found = decode.measure(decode.Setting(system, precision, 2, batched), job)
+            # ours takes its last step to give </s>
+            assert [len(ids) for ids in found.translations] == [6 if system == CTRANSLATE2 else 5] * 4
+            n_tokens = sum(map(len, found.translations))
+            assert found.tokens_per_s / found.sentences_per_s == pytest.approx(n_tokens / 4)
+
+
+def decoded(system: str, precision: str, speed: float, ids: list[list[int]], beam: int = 1) -> decode.Measurement:
+    return decode.Measurement(decode.Setting(system, precision, beam, True), None, speed, 10 * speed, 1.0, ids)
+
+
+def test_decoding_is_compared_with_like_settings() -> None:
+    found = [
+        decoded(OURS, "fp32", 6.0, [[4], [5]]),
+        decoded(OURS, "bf16", 12.0, [[4], [6]]),
+        decoded(CTRANSLATE2, "float32", 4.0, [[4], [5]]),
+        decoded(RECOMPUTING, "fp32", 1.0, [[7], [7]]),
+        decoded(OURS, "bf16", 9.0, [[4], [6]], beam=5),
+        decoded(CTRANSLATE2, "float32", 3.0, [[4], [5]], beam=5),
+    ]
+    assert decode.ratios(found) == {"fp32_greedy_batched_x": 1.5, "bf16_greedy_batched_x": 3, "bf16_beam5_batched_x": 3}
+    equal = {"ctranslate2": 1.0, "without_caches": 0.0, "bf16": 0.5}
+    assert decode.equality(found) == {f"greedy_equal_{name}": share for name, share in equal.items()}
+    lines = decode.table(found, ["x"], lambda _: 33.333).splitlines()
+    assert [float(line.split()[-2]) for line in lines[1:]] == [1.5, 3.0, 1.0, 0.25, 3.0, 1.0]
+    assert all(line.endswith("33.33") for line in lines[1:])
+    settings = decode.all_settings()
+    assert all(replace(one, system=CTRANSLATE2, precision="float32") in settings for one in settings)
+
+
+# training
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> train.Job:
+    lengths = [*itertools.islice(itertools.cycle((3, 8, 5, 11)), 60), 0, train.LONGEST]
+    sentences = [[4 + (n + i) % 20 for i in range(n)] for n in lengths]
+    pairs = TokenPairs(TokenArray.of(sentences, VOCAB), TokenArray.of(sentences[::-1], VOCAB))
+    return train.Job(CONFIG, pairs, VOCAB, CPU, threads=1, warm_up=0.01, seconds=0.1, texts=tmp_path, peers={})
+
+
+@pytest.mark.parametrize(("warm_up", "uncounted"), [(0.01, 2), (0.1, 3)], ids=["the fewest steps", "so long"])
+def test_tokens_a_second_are_those_of_the_targets_after_the_warm_up(
+    job: train.Job, monkeypatch: pytest.MonkeyPatch, warm_up: float, uncounted: int
+) -> None:
+    seen: list[Batch] = []
+    clock = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
+
+    def step(batch: Batch) -> None:
+        seen.append(batch)
+        clock[0] += 0.04
+
+    rate = train.timed(step, itertools.cycle([batch(7), batch(2, 5)]), replace(job, warm_up=warm_up), fewest=2)
+    # 0.1 seconds are over after three steps. What is read first stands for <s> and is not predicted
+    assert len(seen) == uncounted + 3
+    assert rate == pytest.approx((7 + 2 * (2 + 5) if uncounted % 2 else 2 * 7 + 2 + 5) / 0.12)
+
+
+@pytest.mark.parametrize(("system", "precision"), [(OURS, "fp32"), (OURS, "bf16"), (PLAIN, "bf16")])
+def test_each_system_trains_and_its_parts_are_seen(job: train.Job, system: str, precision: str) -> None:
+    found = train.measure(train.Setting(system, precision, tokens_per_batch=64), job)
+    assert found.tokens_per_s > 0
+    assert found.padding == BucketSampler(job.pairs, 64, train.LONGEST, 1).epoch(0).padding
+    assert set(found.part_ms) == set(RANGES)
+
+
+def test_parts_of_a_step_are_means_in_milliseconds() -> None:
+    took = []
+
+    def step(_: Batch) -> None:
+        begin = time.perf_counter()
+        with record_function("forward"):
+            time.sleep(0.02)
+        took.append(time.perf_counter() - begin)
+
+    def source() -> Iterator[Batch]:
+        while True:
+            time.sleep(0.01)
+            yield batch(3)
+
+    found = train.parts(step, source())
+    assert found["data"] >= 10
+    assert 20 <= found["forward"] <= 1000 * max(took)
+
+
+def test_the_plain_model_hides_future_and_padding() -> None:
+    torch.manual_seed(1)
+    model = train.PlainTransformer(CONFIG, VOCAB).eval()
+    src, tgt = sources(3, 6), sources(4, 4, seed=2)[:, :-1]
+    logits = model(src, tgt)
+    other = tgt.clone()
+    other[:, -1] = 9
+    assert torch.equal(model(src, other)[:, :-1], logits[:, :-1])
+    assert not torch.equal(model(src, other)[:, -1], logits[:, -1])
+    torch.testing.assert_close(model(src[:1, :4], tgt[:1]), logits[:1])
+
+
+def test_the_plain_loop_learns_the_same_whatever_is_padded() -> None:
+    def gradients(padding: int) -> list[Tensor]:
+        torch.manual_seed(1)
+        model = train.PlainTransformer(replace(CONFIG, dropout=0.0), VOCAB)
+        train.plain_step(model, "fp32")(Batch(*(F.pad(side, (0, padding), value=PAD_ID) for side in batch(3, 7))))
+        return [p.grad for p in model.parameters() if p.grad is not None]
+
+    tight, loose = gradients(0), gradients(5)
+    assert len(tight) == len(list(train.PlainTransformer(CONFIG, VOCAB).parameters()))
+    torch.testing.assert_close(tight, loose)
+
+
+def trained(setting: train.Setting, speed: float, **other: Any) -> train.Measurement:
+    return replace(train.Measurement(setting, speed, 1024.0, 0.02, {}, (speed,)), **other)
+
+
+def test_training_figures_are_speeds_shares_and_ratios() -> None:
+    found = [
+        trained(train.Setting(OURS, "bf16"), 300.0, part_ms=dict(zip(RANGES, (1.0, 2.0, 3.0, 4.0), strict=True))),
+        trained(train.Setting(OURS, "fp32"), 150.0),
+        trained(train.Setting(PLAIN, "fp32"), 100.0),
+        trained(train.Setting("JoeyNMT", "fp32"), 60.0, padding=None),
+    ]
+    peaks = {"fp32": 10.0, "bf16": 40.0}
+    figures = train.summary(found, 1e7, peaks)
+    assert figures["miyako_bf16_tokens_per_s"] == 300
+    assert figures["miyako_bf16_of_peak"] == pytest.approx(300 * 1e7 / 40e9)
+    assert figures["miyako_bf16_over_joeynmt_fp32"] == 5
+    assert figures["miyako_fp32_over_torch_nn_transformer_fp32"] == 1.5
+    lines = train.table(found, 1e7, peaks).splitlines()
+    assert [line.split()[-2] for line in lines[1:]] == ["1.00", "2.00", "3.00", "5.00"]
+    assert re.search(r"1\.0 +2\.0 +3\.0 +4\.0", lines[1])
+    settings = [*train.cpu_settings(["JoeyNMT", "Eole"], compiled=True), *train.gpu_settings()]
+    assert len({train.short_name(setting) for setting in settings}) == len(settings)
+
+
+def test_the_best_round_counts_and_what_lacks_a_compiler_or_memory_is_left_out(
+    job: train.Job, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    speeds = iter([3.0, 5.0, 4.0])
+
+    def measured(_: object, setting: train.Setting, __: train.Job) -> train.Measurement:
+        if setting.compiled or setting.tokens_per_batch > 9000:
+            raise RuntimeError("no g++")
+        return trained(setting, next(speeds))
+
+    monkeypatch.setattr(train, "in_own_process", measured)
+    settings = [train.Setting(OURS, "bf16"), train.Setting(OURS, "bf16", compiled=True)]
+    (found,) = train.measure_all(settings, job, 3)
+    assert (found.setting, found.tokens_per_s, found.rounds) == (settings[0], 5.0, (3.0, 5.0, 4.0))
+    assert capsys.readouterr().out.count("no g++") == 1
+    with pytest.raises(RuntimeError):  # on a CPU there is memory
+        train.measure_all([train.Setting(OURS, "bf16", tokens_per_batch=9999)], job, 1)
+    assert train.measure_all(train.gpu_settings()[2:], replace(job, device=torch.device("cuda")), 1) == []
+
+
+class UnspeakableError(RuntimeError):
+    def __init__(self, one: int, two: int) -> None:
+        super().__init__(f"{one} and\n{two}")
+
+
+def test_an_error_that_cannot_travel_is_said_in_one_line(job: train.Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> float:
+        raise UnspeakableError(1, 2)
+
+    monkeypatch.setattr(train, "timed", fails)
+    with pytest.raises(RuntimeError, match=r"^UnspeakableError: 1 and$") as caught:
+        train.measure(train.Setting(PLAIN, "fp32", tokens_per_batch=64), job)
+    assert type(caught.value) is RuntimeError
+
+
+@pytest.mark.gpu
+def test_a_gpu_is_measured_from_begin_to_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "gpu.json"
+    options = ["--device", "cuda", "--corpus", "embedded", "--seconds", "1", "--rounds", "1", "--json", str(file)]
+    monkeypatch.setattr(sys, "argv", ["bench.train", *options])
+    train.main()
+    result = json.loads(file.read_text())
+    assert len(result["measurements"]) == 2 * len(train.GPU_BUDGETS)
+    assert all(0 < value < 1 for name, value in result["figures"].items() if name.endswith("_of_peak"))
+    assert "miyako_bf16_65536_tokens_per_s=" in capsys.readouterr().out.splitlines()[-1]
+
+
+# other toolkits
+
+
+def test_a_line_of_each_log_gives_target_tokens_a_second() -> None:
+    lines = [
+        "2026-11-21 14:24:32,243 - INFO - joeynmt.training - Epoch   1, Step:        2, Batch Loss:     7.019954, "
+        "Batch Acc: 0.042743, Tokens per Sec:     1174, Lr: 0.000002",
+        "[2026-11-21 14:25:43,339 INFO] Step  2/1000000; acc: 0.0; ppl: 6376.25; xent: 8.76; aux: 0.000; mtp: 0.000; "
+        "attn_ent: 2.562; lr: 3.95e-06; sents:     444; bsz: 3236/2592/222; 262/1210 tok/s;     25 sec;",
+    ]
+    assert [list(train.logged_rates(lines, peer, deque())) for peer in (JOEYNMT, EOLE)] == [[1174.0], [1210.0]]
+
+
+def test_rates_count_for_as_long_as_they_lasted(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
+
+    def rates() -> Iterator[float]:
+        for seconds, rate in [*[(100.0, 1e9)] * PEER_WARM_UP, (3.0, 10.0), (1.0, 50.0), (5.0, 1e9)]:
+            clock[0] += seconds
+            yield rate
+
+    assert train.mean_rate(rates(), 0, 4) == pytest.approx((3 * 10 + 1 * 50) / 4)
+    clock[0] = 0.0
+    assert train.mean_rate(rates(), 203, 1) == pytest.approx(50)  # seconds after the first line, at 100
+
+
+def test_the_peers_do_the_work_that_ours_does(job: train.Job, tmp_path: Path) -> None:
+    class Letters:
+        def tokens(self, ids: list[int]) -> list[str]:
+            return [chr(ord("a") + i) for i in ids]
+
+        def __len__(self) -> int:
+            return VOCAB
+
+    train.write_texts({"train": job.pairs}, Letters(), tmp_path)  # type: ignore[arg-type]
+    src, tgt = ((tmp_path / f"train.{side}").read_text().splitlines() for side in ("src", "tgt"))
+    epoch = BucketSampler(job.pairs, 64, train.LONGEST, 1).epoch(0)
+    assert len(src) == len(tgt) == len(job.pairs.src) - epoch.n_dropped == 58
+    assert sum(len(line.split(" ")) + 1 for line in tgt) == sum(epoch.target_tokens(i) for i in range(len(epoch)))
+    assert src[0] == "j k l m n"
+    assert (tmp_path / "pieces.txt").read_text().startswith("a\nb\n")
+    joeynmt, eole = (yaml.safe_load((tmp_path / f"{peer.package}.yaml").read_text()) for peer in PEERS)
+    for stack, depth in (("encoder", MODEL.n_encoder_layers), ("decoder", MODEL.n_decoder_layers)):
+        asked = joeynmt["model"][stack]
+        sizes = [asked[name] for name in ("num_layers", "num_heads", "hidden_size", "ff_size")]
+        assert sizes == [depth, MODEL.n_heads, MODEL.d_model, MODEL.d_ff]
+        assert asked["dropout"] == asked["embeddings"]["dropout"] == MODEL.dropout
+        assert eole["model"]["layers"] == depth
+    m = eole["model"]
+    assert (m["heads"], m["hidden_size"], m["transformer_ff"]) == (MODEL.n_heads, MODEL.d_model, MODEL.d_ff)
+    assert eole["training"]["dropout"] == [MODEL.dropout]
+    assert eole["training"]["attention_dropout"] == [MODEL.attention_dropout]
+    for settings in (joeynmt, eole):
+        assert settings["training"]["label_smoothing"] == train.SMOOTHING
+        assert settings["training"]["batch_size"] == train.BUDGET
+
+
+# a toolkit that logs ever higher speeds
+TALKING = """
+import itertools, sys
+print("hello", flush=True)
+for n in itertools.count():
+    sys.stderr.write(f"Tokens per Sec: {n}, {sys.argv[1:]}\\n")
+    sys.stderr.flush()
+"""
+
+
+def test_a_peer_is_stopped_when_enough_was_seen_and_one_that_fails_says_its_last_words(job: train.Job) -> None:
+    (job.texts / "joeynmt").mkdir()  # results of an earlier round block some toolkits
+    job = replace(job, warm_up=0.1, seconds=0.3, peers=dict.fromkeys(("JoeyNMT", "Eole"), Path(sys.executable)))
+    rate, peak = train.train_peer(JOEYNMT._replace(arguments=("-c", TALKING, "x")), job)
+    assert rate > PEER_WARM_UP
+    assert peak > 1
+    assert not (job.texts / "joeynmt").exists()
+    fails = EOLE._replace(arguments=("-c", "print('no such option'); raise SystemExit(1)"))
+    with pytest.raises(ValueError, match=r"^Eole ended after 0 of 0 seconds; its last lines: no such option$"):
+        train.train_peer(fails, job)
+
+
+# faults
+
+
+@pytest.fixture
+def checkpoints(tmp_path: Path) -> list[Path]:
+    store = CheckpointStore(tmp_path / "whole", 2)
+    for step in (10, 20):
+        weight = torch.arange(2000.0) + step
+        net = {"weight": weight, "zeros": torch.zeros(20_000)}  # zeros in place of zeros are no damage
+        store.save({"step": step, "net": net, "moments": [weight * 2, weight / 3], "seconds": 1.0}, step)
+    return sorted((tmp_path / "whole").iterdir())
+
+
+def test_every_damage_is_refused_and_the_older_one_resumed_from(checkpoints: list[Path], tmp_path: Path) -> None:
+    assert faults.survive_damage(checkpoints, tmp_path / "damaged", 50, 1) == {"damages": 50, "refused": 50}
+
+
+def believes_everything(path: Path, _: torch.device) -> dict[str, Any]:
+    return load_checkpoint(path.parent.parent / "whole" / "step-00000020.pt", CPU)
+
+
+def careless(path: Path, _: torch.device) -> dict[str, Any]:
+    found = load_checkpoint(path, CPU)
+    found["moments"][1][7] += len(list(path.parent.iterdir())) - 1
+    return found
+
+
+def breaks(path: Path, _: torch.device) -> dict[str, Any]:
+    if path.stem.endswith("20"):
+        raise RuntimeError("the archive is odd")
+    return load_checkpoint(path, CPU)
+
+
+@pytest.mark.parametrize(
+    ("load", "complaint"),
+    [(believes_everything, "was accepted"), (careless, r"accepted: \['\.moments\.1'\]"), (breaks, "was fatal")],
+)
+def test_a_store_at_fault_is_found_out(
+    load: Callable[..., object],
+    complaint: str,
+    checkpoints: list[Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("utils.training.checkpoint.load_checkpoint", load)
+    with pytest.raises(ValueError, match=rf"damage 0 \(cut off\) {complaint}|{complaint}"):
+        faults.survive_damage(checkpoints, tmp_path / "damaged", 5, 1)
+
+
+@pytest.mark.parametrize("name", faults.DAMAGES)
+def test_a_damage_is_one(name: str) -> None:
+    draw, whole = random.Random(0), random.Random(1).randbytes(10_000)
+    assert all(faults.DAMAGES[name](whole, draw) != whole for _ in range(50))
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("net", "weight"), torch.nextafter(torch.ones(3), torch.zeros(3))),
+        (("net", "weight"), torch.ones(3).view(torch.int32)),
+        (("net", "weight"), torch.ones(1, 3)),
+        (("net", "weight"), torch.tensor([-0.0])),
+        (("progress", "step"), 8),
+        (("progress", "more"), 8),
+        (("moments", 1), torch.zeros(2)),
+        (("moments",), []),
+        (("log", 1, "loss"), 0.5000001),
+    ],
+    ids=str,
+)
+def test_one_bit_is_a_difference_and_a_time_is_none(path: tuple[Any, ...], value: object) -> None:
+    def outcome(seconds: float) -> dict[str, Any]:
+        return {
+            "net": {"weight": torch.ones(3)},
+            "progress": {"step": 7, "seconds": seconds},
+            "moments": [torch.ones(2), torch.tensor([float("nan")] * 2)],
+            "log": [{"minutes": seconds, "loss": float("nan")}, {"loss": 0.5, "tokens_per_second": seconds}],
+        }
+
+    ours, theirs = outcome(1.0), outcome(99.0)
+    assert faults.differences(ours, theirs) == []
+    place: Any = ours
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    assert faults.differences(ours, theirs)
+
+
+@pytest.mark.slow
+def test_killed_trainings_end_as_undisturbed_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    short = faults.SETTINGS.replace("max_steps: 60", "max_steps: 12").replace("validate_every: 5", "validate_every: 3")
+    training = faults.TinyTraining(tmp_path / "reference", short)
+    training.finish()
+    monkeypatch.setattr(faults, "TinyTraining", lambda folder: type(training)(folder, short))
+    monkeypatch.setattr(faults, "KILLS_A_TRAINING", 2)
+    assert faults.survive_kills(tmp_path, 2, training.outcome(), 15.0, 1)["kills"] == 2
+
+
+# tables
+
+
+def test_a_row_of_decoding_compares_what_does_the_same(tmp_path: Path) -> None:
+    found = [
+        (CTRANSLATE2, "float32", 1, False, 80.0),
+        (OURS, "bf16", 1, False, 40.0),
+        (OURS, "fp32", 1, False, 20.0),
+        (CTRANSLATE2, "float32", 5, True, 200.0),
+        (CTRANSLATE2, "int8", 5, True, 250.0),
+        (OURS, "fp32", 5, True, 100.0),
+        (OURS, "bf16", 5, True, 300.0),
+        (RECOMPUTING, "fp32", 5, True, 10.0),
+    ]
+    names = ("system", "precision", "beam", "batched")
+    rows = [{"setting": dict(zip(names, row[:4], strict=True)), "sentences_per_s": row[4]} for row in found]
+    result = {"name": "small", "tokens": 20, "sentences": 500, "source_tokens": 14.1, "measurements": rows}
+    (tmp_path / "decode_small.json").write_text(json.dumps(result), encoding="utf-8")
+    assert decode_table(tmp_path).splitlines()[2:] == [
+        "| `small`, 20 tokens forced | beam 5, batched | 200.0 | 10.0 (0.05 x) | 100.0 (0.50 x) | 300.0 (1.50 x) |",
+        "| `small`, 20 tokens forced | greedy, one by one | 80.0 |  | 20.0 (0.25 x) | 40.0 (0.50 x) |",
+    ]
+
+
+def test_a_row_of_training_sets_the_fastest_of_ours_beside_each(tmp_path: Path) -> None:
+    def found(system: str, precision: str, speed: float, compiled: bool = False, **other: object) -> dict[str, object]:
+        setting = {"system": system, "precision": precision, "compiled": compiled, "tokens_per_batch": 4096}
+        return {"setting": setting, "tokens_per_s": speed, "peak_mib": 1234.4, "padding": 0.025, "part_ms": {}} | other
+
+    result = {
+        "name": "tanaka",
+        "machine": "2 threads",
+        "mflop_per_target_token": 50.0,
+        "product_gflops": {"fp32": 200.0, "bf16": 800.0, "fp16": 500.0},
+        "measurements": [
+            found(OURS, "fp32", 2000.0, part_ms={"data": 0.4, "forward": 10.0, "backward": 20.0, "optimizer": 3.6}),
+            found(OURS, "bf16", 4000.0, compiled=True),
+            found("JoeyNMT", "fp32", 800.0, padding=None),
+            found("other", "fp16", 1000.0),
+        ],
+    }
+    (tmp_path / "train_cpu.json").write_text(json.dumps(result), encoding="utf-8")
+    on = "| `tanaka`, 2 threads |"
+    assert train_table(tmp_path).splitlines()[2:] == [
+        f"{on} miyako fp32 | 4,096 | 2,000 | 2.00 x | 1.00 x | 50% | 2.5% | 0, 10, 20, 4 | 1,234 |",
+        f"{on} miyako bf16, compiled | 4,096 | 4,000 | 1.00 x | 1.00 x | 25% | 2.5% |  | 1,234 |",
+        f"{on} JoeyNMT fp32 | 4,096 | 800 | 5.00 x | 2.50 x | 20% |  |  | 1,234 |",
+        f"{on} other fp16 | 4,096 | 1,000 | 4.00 x |  | 10% | 2.5% |  | 1,234 |",
+    ]

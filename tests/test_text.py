@@ -1,0 +1,536 @@
+"""Text: tokenizers of pieces and words, random segmentation, languages by their letters, sentences, spacing."""
+
+import ast
+import json
+import math
+import random
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from config.data import TokenizerConfig, primary_language, require_language
+from const.path import ROOT
+from const.token import EOS_ID, PAD_ID, SPECIAL_TOKENS, UNK_ID
+from utils.text import tokenizer as tokenizer_module
+from utils.text.language import (
+    LetterCounts,
+    count_letters,
+    join_sentences,
+    looks_tokenized,
+    looks_untokenized,
+    split_sentences,
+    unspaced_language,
+)
+from utils.text.sampling import BpeSampler, Piece, UnigramSampler
+from utils.text.tokenizer import (
+    SentencePieceTokenizer,
+    Tokenizer,
+    TokenizerPair,
+    WordTokenizer,
+    every_token,
+    id_of_each,
+    load_tokenizer,
+    load_tokenizers,
+    train_tokenizer,
+    train_tokenizers,
+)
+
+# SentencePiece
+
+LINES = [
+    "京都は日本の古都である。",
+    "都の橋は１２３４年に架けられた。",
+    "「ＡＢＣ」と書いてある。",
+    "カタカナとｶﾀｶﾅ",
+    "Kyoto is the old capital of Japan.",
+    "The bridge was built in 1234, and again in 1342.",
+    "It's an old one (older than 1,200 years)!",
+    "unpacked: a < b > c / d = s",
+] * 3
+KNOWN = sorted(set("".join(LINES)))
+KINDS = ("unigram", "bpe")
+known_texts = st.text(KNOWN, max_size=40)
+any_texts = st.text(max_size=30) | known_texts
+
+
+def learned(kind: Any, normalization: str = "identity", lines: list[str] = LINES, size: int = 170) -> Any:
+    return SentencePieceTokenizer.train(lines, kind, size, 1.0, normalization)
+
+
+TOKENIZERS: dict[str, SentencePieceTokenizer] = {kind: learned(kind) for kind in KINDS}
+each_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+@each_kind
+@given(texts=st.lists(known_texts, max_size=4))
+def test_known_characters_survive_and_spaces_become_single_ones(kind: str, texts: list[str]) -> None:
+    tokenizer = TOKENIZERS[kind]
+    ids = tokenizer.encode(texts)
+    assert tokenizer.decode(ids) == [" ".join(text.split()) for text in texts]
+    assert all(len(SPECIAL_TOKENS) <= i < len(tokenizer) for sequence in ids for i in sequence)
+
+
+@each_kind
+@given(text=any_texts | st.sampled_from([f"old {special} capital{special}" for special in SPECIAL_TOKENS]))
+def test_no_text_becomes_a_special_token_but_the_unknown_one(kind: str, text: str) -> None:
+    (ids,) = TOKENIZERS[kind].encode([text])
+    assert {i for i in ids if i < len(SPECIAL_TOKENS)} <= {UNK_ID}
+
+
+@each_kind
+def test_special_tokens_come_first_and_are_no_text(kind: str) -> None:
+    lines = [*LINES, *(f"old {special} capital{special}" for special in SPECIAL_TOKENS)]
+    for tokenizer in TOKENIZERS[kind], learned(kind, lines=lines):
+        assert every_token(tokenizer)[:4] == list(SPECIAL_TOKENS)
+        assert len(set(every_token(tokenizer))) == len(tokenizer) <= 170
+        (ids,) = tokenizer.encode(["old capital"])
+        assert [id_of_each(tokenizer)[token] for token in tokenizer.tokens(ids)] == ids
+        assert tokenizer.decode([[2, *ids, 3, PAD_ID, PAD_ID], [], [3]]) == ["old capital", "", ""]
+        assert tokenizer.decode(tokenizer.encode([f"old {s} capital" for s in SPECIAL_TOKENS])) == [
+            f"old {s} capital" for s in SPECIAL_TOKENS
+        ]
+        known, unknown, *nothing = tokenizer.encode(["old", "old😀old", "", "  "])
+        assert (UNK_ID in known, unknown.count(UNK_ID), nothing) == (False, 1, [[], []])
+        assert tokenizer.decode([unknown]) == ["old ⁇ old"]
+        assert tokenizer.encode([]) == tokenizer.decode([]) == []
+
+
+@each_kind
+def test_identity_keeps_the_full_width_that_nfkc_unifies(kind: str) -> None:
+    text = "「ＡＢＣ」１２３４ｶﾀｶﾅ"
+    for normalization, expected in ("identity", text), ("nfkc", "「ABC」1234カタカナ"):
+        tokenizer = learned(kind, normalization)
+        assert tokenizer.decode(tokenizer.encode([text])) == [expected], normalization
+
+
+@each_kind
+def test_the_same_lines_give_the_same_model_and_very_many_are_read_one_in_k(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    TOKENIZERS[kind].save(tmp_path / "run.1" / "tokenizer")
+    whole = (tmp_path / "run.1" / "tokenizer.model").read_bytes()
+    loaded = SentencePieceTokenizer.load(tmp_path / "run.1" / "tokenizer.model")
+    assert every_token(loaded) == every_token(TOKENIZERS[kind])
+    assert loaded.decode(loaded.encode(LINES)) == LINES
+    assert UNK_ID not in learned(kind, lines=[*LINES, "鵺" * 5000]).encode(["鵺"])[0]  # a very long line, too
+    monkeypatch.setattr(tokenizer_module, "_MOST_TRAINING_CHARACTERS", sum(map(len, LINES)))
+    padded = [line for kept in LINES for line in (kept, "Z" * len(kept), "Ｚ" * len(kept))]
+    for lines in LINES, padded:
+        learned(kind, lines=lines).save(tmp_path / "other")
+        assert (tmp_path / "other.model").read_bytes() == whole
+
+
+def test_coverage_leaves_rare_characters_unknown_and_surrogates_are_refused() -> None:
+    lines = ["abcd" * 50] * 10 + ["都"]
+    for coverage, unknown in (1.0, False), (0.999, True):
+        found = SentencePieceTokenizer.train(lines, "bpe", 12, coverage, "identity")
+        assert (UNK_ID in found.encode(["都"])[0]) == unknown
+    with pytest.raises(ValueError, match="is not UTF-8"):
+        TOKENIZERS["bpe"].encode(["old", "\udcff"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "lines", "words"),
+    [
+        *((kind, 20, LINES, "20 does not fit 24 lines") for kind in KINDS),
+        *((kind, 50, [""] * n, f"50 does not fit {n} lines") for kind in KINDS for n in (0, 1)),
+        ("bpe", 54321, LINES, "too high"),
+    ],
+)
+def test_a_size_that_does_not_fit_is_refused(kind: str, size: int, lines: list[str], words: str) -> None:
+    with pytest.raises(ValueError, match=rf"^tokenizer\.vocab_size=[^\n]*{words}[^\n]*$"):
+        learned(kind, lines=lines, size=size)
+
+
+def test_a_unigram_model_has_as_many_pieces_as_there_are() -> None:
+    unigram = learned("unigram", size=54321)
+    assert len(SPECIAL_TOKENS) + len(KNOWN) < len(unigram) < 54321
+    assert unigram.decode(unigram.encode(LINES)) == LINES
+
+
+def test_many_texts_are_encoded_as_few_are() -> None:
+    text = [f"the old capital of {n} and the capitals of {n * 7}" for n in range(1500)]
+    tokenizer = learned("unigram", lines=text, size=60)
+    assert tokenizer.encode(text) == [tokenizer.encode([line])[0] for line in text]  # by threads, and without
+
+
+# random segmentation
+
+
+@each_kind
+@given(texts=st.lists(any_texts, max_size=4), seed=st.integers(0, 99))
+def test_a_sampled_text_is_the_same_text(kind: str, texts: list[str], seed: int) -> None:
+    tokenizer = TOKENIZERS[kind]
+    sampled, straight = tokenizer.sample(texts, 0.3, seed), tokenizer.encode(texts)
+    assert tokenizer.decode(sampled) == tokenizer.decode(straight)
+    assert [ids.count(UNK_ID) for ids in sampled] == [ids.count(UNK_ID) for ids in straight]
+    assert not {i for ids in sampled for i in ids if i < len(SPECIAL_TOKENS)} - {UNK_ID}
+
+
+@each_kind
+def test_a_sample_is_a_function_of_text_rate_and_seed_in_every_process(kind: str, tmp_path: Path) -> None:
+    TOKENIZERS[kind].save(tmp_path / "saved")
+    code = f"""
+from pathlib import Path
+from utils.text.tokenizer import SentencePieceTokenizer
+tokenizer = SentencePieceTokenizer.load(Path({str(tmp_path / "saved.model")!r}))
+print([tokenizer.sample({LINES!r}, 0.3, seed) for seed in (7, 7, 8)])
+"""
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=True)
+    first, again, other = ast.literal_eval(run.stdout.decode())
+    assert first == again == TOKENIZERS[kind].sample(LINES, 0.3, 7) != other
+
+
+@pytest.mark.parametrize(
+    ("kind", "straight", "finer", "coarser"), [("unigram", 1e9, 0.1, 0.9), ("bpe", 1e-9, 0.6, 0.1)]
+)
+def test_the_rate_says_how_fine_a_text_is_cut(kind: str, straight: float, finer: float, coarser: float) -> None:
+    tokenizer = TOKENIZERS[kind]
+    assert tokenizer.sample(LINES, straight, 1) == tokenizer.encode(LINES)
+    fine, coarse = (sum(map(len, tokenizer.sample(LINES, rate, 1))) for rate in (finer, coarser))
+    assert fine > coarse > sum(map(len, tokenizer.encode(LINES)))
+
+
+@pytest.mark.parametrize(("kind", "rate"), [("unigram", 0.2), ("unigram", 0.7), ("bpe", 0.1), ("bpe", 0.5)])
+def test_texts_are_cut_as_fine_as_sentencepiece_cuts_them(kind: str, rate: float) -> None:
+    """Its own sampling, which no seed makes the same in two processes."""
+    tokenizer, lines = TOKENIZERS[kind], LINES * 60
+    theirs = tokenizer._processor.encode(lines, enable_sampling=True, nbest_size=-1, alpha=rate)
+    assert sum(map(len, tokenizer.sample(lines, rate, 1))) == pytest.approx(sum(map(len, theirs)), rel=0.03)
+
+
+TEXTS = ["a", "b", "c", "ab", "bc", "abc", "▁", "▁a", "qa"]  # no q by itself
+UNIGRAM = {text: Piece(4 + i, -1.5 - 0.37 * i) for i, text in enumerate(TEXTS)}
+UNKNOWN = min(piece.score for piece in UNIGRAM.values()) - 10
+# the merges of BPE in their order; characters come behind them
+MERGES = ["bc", "ab", "abc", "▁a", "▁abc", "cc", "bcbc"]
+BPE = {text: Piece(4 + i, float(-i)) for i, text in enumerate([*MERGES, "a", "b", "c", "▁"])}
+
+
+def cuts(word: str) -> Iterator[tuple[list[int], float]]:
+    """All cuts of a word with their log probability, by trying each."""
+    if not word:
+        yield [], 0.0
+    for n in range(1, len(word) + 1):
+        first = UNIGRAM.get(word[:n]) or (Piece(UNK_ID, UNKNOWN) if n == 1 else None)
+        if first is not None:
+            for ids, score in cuts(word[n:]):
+                yield [first.id, *ids], first.score + score
+
+
+@pytest.mark.parametrize("rate", [0.2, 1.0])
+@pytest.mark.parametrize("word", ["▁abcab", "aXbc", "▁abcabcabc", "qab"])
+def test_a_unigram_cut_comes_as_often_as_its_probability_to_the_rate_says(word: str, rate: float) -> None:
+    weights = {tuple(ids): math.exp(rate * score) for ids, score in cuts(word)}
+    draw, sampler, n = random.Random(0).random, UnigramSampler(UNIGRAM, rate), 10_000
+    found = Counter(tuple(sampler(word, draw)) for _ in range(n))
+    assert set(found) <= set(weights)
+    for ids, weight in weights.items():
+        p = weight / sum(weights.values())
+        if n * p > 5 or ids in found:
+            assert found[ids] == pytest.approx(n * p, abs=5 * math.sqrt(n * p * (1 - p)) + 4)
+
+
+def test_a_cut_of_a_very_long_word_has_no_underflow() -> None:
+    ids = UnigramSampler(UNIGRAM, 1.0)("abc" * 1000, random.Random(0).random)
+    lengths = {piece.id: len(text) for text, piece in UNIGRAM.items()}
+    assert sum(lengths[i] for i in ids) == 3000
+    assert len(set(ids)) > 3
+
+
+def bpe(word: str, rate: float, seed: int = 0) -> list[int]:
+    return BpeSampler(BPE, rate)(word, random.Random(seed).random)
+
+
+@pytest.mark.parametrize(
+    ("word", "parts"),
+    [
+        ("abc", "abc"),  # a bc, though ab would go as well
+        ("▁ab", "▁ ab"),
+        ("aab", "a ab"),
+        ("bcbc", "bcbc"),  # the second grows and meets the first
+        ("ccc", "cc c"),
+        ("aXX", "a X X"),
+    ],
+)
+def test_bpe_merges_in_its_order_and_from_the_left(word: str, parts: str) -> None:
+    assert bpe(word, 0.0) == [BPE[part].id if part in BPE else UNK_ID for part in parts.split()]
+    assert bpe(word, 1.0) == [BPE[c].id if c in BPE else UNK_ID for c in word]
+
+
+def test_a_merge_is_left_out_at_the_rate() -> None:
+    """Of `bc` alone one merge is possible; `abc` can be made of `a bc` and, where `bc` was left out, of `ab c`."""
+    n, rate = 20_000, 0.3
+    alone = Counter(len(bpe("bc", rate, seed)) for seed in range(n))
+    assert alone[2] == pytest.approx(n * rate, rel=0.05)
+    both = Counter(tuple(bpe("abc", rate, seed)) for seed in range(n))
+    one = {text: piece.id for text, piece in BPE.items()}
+    assert both[one["a"], one["b"], one["c"]] == pytest.approx(n * rate**2, rel=0.1)
+    assert both[one["a"], one["bc"]] == pytest.approx(n * (1 - rate) * rate, rel=0.05)
+    assert both[one["ab"], one["c"]] == pytest.approx(n * rate * (1 - rate) * rate, rel=0.1)
+    # in a long word, such as a Japanese sentence, as often as in short ones
+    assert len(bpe("bcX" * 4000, rate)) / 8000 == pytest.approx(1 + rate / 2, rel=0.02)
+
+
+# words
+
+some_words = st.text(st.characters(exclude_categories=["Z", "C"]), min_size=1, max_size=4).filter(
+    lambda word: word not in SPECIAL_TOKENS
+)
+some_lines = st.lists(some_words, max_size=8).map(" ".join)
+
+
+@pytest.mark.parametrize(
+    ("text", "min_freq", "lowercase", "kept"),
+    [
+        (["b a c", "c a", "d c a d", "c e"], 2, False, "c a d"),
+        (["z y", "x z y x"], 2, False, "z y x"),  # equally frequent: as they appeared
+        (["a b c", "a b", "a"], 4, False, ""),
+        (["Kyoto KYOTO kyoto Nara"], 1, False, "Kyoto KYOTO kyoto Nara"),
+        (["Kyoto KYOTO kyoto Nara"], 2, True, "kyoto"),
+        (["</s> </s> a a <PAD> <PAD>"], 2, True, "a"),  # special tokens have their place already
+    ],
+)
+def test_words_stand_by_frequency_behind_the_special_tokens(
+    text: list[str], min_freq: int, lowercase: bool, kept: str, tmp_path: Path
+) -> None:
+    tokenizer = WordTokenizer.train(text, min_freq, lowercase)
+    assert every_token(tokenizer) == [*SPECIAL_TOKENS, *kept.split()]
+    tokenizer.save(tmp_path / "run.1" / "tokenizer")
+    saved = (tmp_path / "run.1" / "tokenizer.json").read_text(encoding="utf-8")
+    assert json.loads(saved) == {"lowercase": lowercase, "words": kept.split()}
+    loaded = WordTokenizer.load(tmp_path / "run.1" / "tokenizer.json")
+    for line in (*text, "kyoTO x"):
+        known = [word.lower() if lowercase else word for word in line.split()]
+        expected = [kept.split().index(word) + 4 if word in kept.split() else UNK_ID for word in known]
+        assert loaded.encode([line]) == tokenizer.encode([line]) == [expected]
+
+
+@given(text=st.lists(some_lines, min_size=1, max_size=5), lowercase=st.booleans())
+def test_known_words_survive_and_no_other_text_becomes_a_special_token(text: list[str], lowercase: bool) -> None:
+    tokenizer = WordTokenizer.train(text, 1, lowercase=False)
+    ids = tokenizer.encode(text)
+    assert tokenizer.decode(ids) == [" ".join(line.split()) for line in text]
+    assert all(i >= len(SPECIAL_TOKENS) for sequence in ids for i in sequence)
+    lower = WordTokenizer.train([*text, "</s> <S> <pad>"], 1, lowercase)
+    (ids,) = lower.encode([f"{text[-1]} </s> <pad> <s> <unk> <PAD>"])
+    assert {i for i in ids if i < len(SPECIAL_TOKENS)} <= {UNK_ID}
+
+
+def test_what_frames_a_sequence_is_not_text_and_words_are_not_sampled() -> None:
+    tokenizer = WordTokenizer(["old", "capital"], lowercase=False)
+    assert tokenizer.decode([[2, 4, 1, 5, EOS_ID, 0], []]) == ["old <unk> capital", ""]
+    assert tokenizer.tokens([2, 4, EOS_ID, 0]) == ["<s>", "old", "</s>", "<pad>"]
+    with pytest.raises(ValueError, match=r"^tokenizer\.sampling=0\.1 splits words into pieces"):
+        tokenizer.sample(["a"], 0.1, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        *(("a.json", text) for text in ("{}", "[]", '{"words": ["都"]}', '{"words": 3, "lowercase": 3}')),
+        *(("a.model", text) for text in ("", "\x0a\xff")),
+    ],
+)
+def test_a_damaged_vocabulary_is_named(tmp_path: Path, name: str, content: str) -> None:
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    kind = WordTokenizer if name.endswith("json") else SentencePieceTokenizer
+    with pytest.raises(ValueError, match=rf"{name} is damaged"):
+        kind.load(tmp_path / name)
+
+
+# tokenizers of one text or two
+
+JA = ["京都 は 日本 の 古都 で ある 。", "古い 橋 が 1234 年 に 川 に 架けられた 。", "古い 寺 が 京都 に ある 。"] * 5
+EN = ["Kyoto is an old capital of Japan .", "The old Bridge was built in 1234 .", "There is an old temple ."] * 5
+SUBWORDS = TokenizerConfig("unigram", vocab_size=80, character_coverage=1.0)
+WORDS = TokenizerConfig("word", min_freq=1)
+CONFIGS = {"unigram": SUBWORDS, "bpe": replace(SUBWORDS, kind="bpe"), "word": WORDS}
+
+
+@pytest.mark.parametrize("joint", [True, False])
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+def test_a_vocabulary_is_of_both_sides_or_of_each_and_is_found_again(
+    config: TokenizerConfig, joint: bool, tmp_path: Path
+) -> None:
+    pair = train_tokenizers(replace(config, joint=joint, vocab_size=80 if joint else 50), JA, EN)
+    assert (pair.src is pair.tgt) == joint
+    assert not any(UNK_ID in ids for ids in [*pair.src.encode(JA), *pair.tgt.encode(EN)])
+    assert (UNK_ID in pair.src.encode(["Kyoto"])[0], UNK_ID in pair.tgt.encode(["京都"])[0]) == (not joint, not joint)
+    pair.save(tmp_path)
+    suffix = "json" if config.kind == "word" else "model"
+    names = ["tokenizer"] if joint else ["tokenizer_src", "tokenizer_tgt"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == [f"{name}.{suffix}" for name in names]
+    loaded = load_tokenizers(tmp_path)
+    assert (loaded.src is loaded.tgt) is joint
+    for ours, theirs in zip(loaded, pair, strict=True):
+        assert every_token(ours) == every_token(theirs)
+        assert ours.encode([*JA, *EN]) == theirs.encode([*JA, *EN])
+    if joint:
+        assert every_token(load_tokenizer(tmp_path)) == every_token(pair.src)
+    else:
+        alone = train_tokenizer(replace(config, vocab_size=50), iter_twice(EN))
+        assert every_token(alone) == every_token(pair.tgt)
+        with pytest.raises(ValueError, match="no single tokenizer"):
+            load_tokenizer(tmp_path)
+
+
+def iter_twice(lines: list[str]) -> Any:
+    class Text:
+        def __iter__(self) -> Iterator[str]:
+            return iter(lines)
+
+    return Text()
+
+
+@pytest.mark.parametrize("present", [[], ["tokenizer_src.json"], ["tokenizer_tgt.json"], ["tokenizer.txt"]])
+def test_a_folder_without_both_is_refused(tmp_path: Path, present: list[str]) -> None:
+    for name in present:
+        WordTokenizer(["a"], lowercase=False).save(tmp_path / "saved")
+        (tmp_path / "saved.json").rename(tmp_path / name)
+    with pytest.raises(ValueError, match=rf"^no tokenizer in {tmp_path}"):
+        load_tokenizers(tmp_path)
+
+
+def test_each_setting_arrives() -> None:
+    def found(**changes: Any) -> Tokenizer:
+        return train_tokenizers(replace(SUBWORDS, **changes), JA, EN).src
+
+    plain = found()
+    assert len(plain) > len(found(vocab_size=60)) == 60
+    assert every_token(plain) != every_token(found(kind="bpe"))
+    folded = found(normalization="nfkc_cf")
+    assert folded.decode(folded.encode(["Bridge"])) == ["bridge"] != plain.decode(plain.encode(["Bridge"]))
+    assert any(UNK_ID in ids for ids in found(character_coverage=0.98).encode([*JA, *EN]))
+    with pytest.raises(ValueError, match="9876 does not fit 30 lines"):
+        found(kind="bpe", vocab_size=9876)
+    lower, frequent = found(kind="word", min_freq=1, lowercase=True), found(kind="word", min_freq=15)
+    assert lower.encode(["BRIDGE"]) == lower.encode(["bridge"]) != [[UNK_ID]]
+    assert frequent.encode(["Bridge"]) == [[UNK_ID]] != frequent.encode(["old"])
+
+
+@pytest.mark.parametrize(
+    "odd", [{"kind": "word", "sampling": 0.1}, {"kind": "bpe", "lowercase": True}, {"tag": True, "joint": False}]
+)
+def test_settings_that_a_kind_does_not_have_are_refused(odd: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="kind"):
+        TokenizerConfig(**odd)
+
+
+def test_the_two_sides_may_be_of_different_kinds(tmp_path: Path) -> None:
+    subwords = SentencePieceTokenizer.train(JA, "bpe", 50, 1.0, "identity")
+    TokenizerPair(subwords, WordTokenizer(["a"], lowercase=False)).save(tmp_path)
+    src, tgt = load_tokenizers(tmp_path)
+    assert (every_token(src), every_token(tgt)[4:]) == (every_token(subwords), ["a"])
+
+
+def test_a_tag_begins_each_source_and_no_text_is_encoded_to_it(tmp_path: Path) -> None:
+    pair = train_tokenizers(replace(SUBWORDS, tag=True, joint=True, vocab_size=100), JA, EN, ("ja", "en"))
+    pair.save(tmp_path)
+    for src, tgt in (pair, load_tokenizers(tmp_path)):
+        ids = src.encode([EN[0], "", "<2en>"])
+        assert [src.tokens(row)[:1] for row in ids] == [["<2en>"], [], ["<2en>"]]
+        assert ids[0][1:] == tgt.encode([EN[0]])[0]
+        assert ids[2].count(ids[0][0]) == 1
+        assert tgt.decode([ids[0]]) == [EN[0]]
+        assert [row[0] for row in src.sample([EN[0]], 0.5, 1)] == [ids[0][0]]
+        assert all(ids[0][0] not in row for row in tgt.sample([EN[0], "<2en>"], 0.5, 1))
+    assert pair.into("ja").src.tokens(pair.into("ja").src.encode([JA[0]])[0])[0] == "<2ja>"
+    with pytest.raises(ValueError, match="no <2de>"):
+        pair.into("de")
+
+
+# languages
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("京都は日本の古都である。", "ja"),
+        ("ﾊﾝｶｸｶﾅ", "ja"),
+        ("Windows Vista。京都の寺。大和朝廷と飛鳥時代。東京都知事", "ja"),
+        ("我是学生。", "zh"),
+        ("日本動畫《となりのトトロ》" + "在臺灣上映之後大受歡迎" * 20, "zh"),
+        ("The Tale of Genji (源氏物語) is old.", ""),
+        ("Das Buch heißt Βίβλος.", ""),
+        ("나는 학생입니다.", ""),
+        ("123 ...", ""),
+        ("", ""),
+    ],
+)
+def test_unspaced_languages_are_told_by_their_letters(text: str, language: str) -> None:
+    assert unspaced_language(text.split("。")) == language
+
+
+def test_letters_are_counted_by_script() -> None:
+    assert count_letters("寺と橋・カフェ、나는 학생 (2) Kyō_to!") == LetterCounts(15, kana=4, han=2, hangul=4)
+
+
+CODES = "ja ja | zh-CN zh | ZH_Hant zh | jpn ja | cmn_Hans zh | deu_Latn deu | uk uk | se se"
+MISTAKEN = "jp mean ja | JP-ja mean ja | cn mean zh | English mean en | klingon 639 | 日本 639"
+
+
+def test_a_region_is_no_other_language_and_what_is_no_code_is_refused() -> None:
+    for code, primary in map(str.split, CODES.split("|")):
+        require_language(src_lang="en", tgt_lang=code)
+        assert primary_language(code) == primary
+    for code, *words in map(str.split, MISTAKEN.split("|")):
+        with pytest.raises(ValueError, match=rf"^tgt_lang={code} is no language code: .*{' '.join(words)}"):
+            require_language(src_lang="en", tgt_lang=code)
+
+
+SENTENCES = """
+京都は都である。|橋がある。
+本当！|何？
+何！？|本当。。
+「都である。」と言った。|次。
+『何？』（本当！）次。
+It is old. |It is a capital! |Is it? |Yes
+Pi is 3.14. |See http://a.example/b.c now.
+Temples, e.g. |Toji
+He said "Yes." and left. |Then
+What?! |No...  |Yes.\t|Oh.
+京都は都。 |Kyoto is old. |橋。
+no end
+。
+"""
+
+
+def test_sentences_end_where_they_should_and_are_joined_as_the_language_writes() -> None:
+    for line in SENTENCES.strip().splitlines():
+        assert split_sentences(line.replace("|", "")) == [part.strip() for part in line.split("|")]
+    assert split_sentences("Oh.\nAh 　 ") == ["Oh.", "Ah"]
+    assert split_sentences(" 　 ") == split_sentences("") == []
+    for code, joined in {"ja": "都。橋。", "zh": "都。橋。", "ja-JP": "都。橋。", "en": "都。 橋。"}.items():
+        assert join_sentences(["都。", "橋。"], code) == joined
+        assert join_sentences([], code) == ""
+
+
+@given(text=st.text('都a1。！？.!?」』）「 \n\u3000"', max_size=30))
+def test_nothing_is_lost_but_spaces_and_no_sentence_is_cut_again(text: str) -> None:
+    sentences = split_sentences(text)
+    assert "".join("".join(sentences).split()) == "".join(text.split())
+    assert all(split_sentences(sentence) == [sentence] for sentence in sentences)
+
+
+def test_text_is_tokenized_where_spaces_separate_marks() -> None:
+    plain = [line.replace(" .", ".") for line in EN]
+    for text, is_tokenized, is_untokenized in (
+        (EN, True, False),
+        ([*EN, *plain[:4], *["no stop"] * 20], True, False),
+        (plain, False, True),
+        ([*plain, "odd . "], False, True),
+        ([line.replace(" ", "") for line in JA], False, True),
+        (["京都" * 11], False, True),
+        *((text, False, False) for text in (["3.5 kg"], ["京都"], [], [""])),
+    ):
+        assert looks_tokenized(text) == is_tokenized, text
+        assert looks_untokenized(text) == is_untokenized, text
