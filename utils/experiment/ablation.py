@@ -404,7 +404,7 @@ def draw(rows: Sequence[Row], name: str, picture: Path) -> None:
             colour = _BASE if row is base else _COLOURS[row.verdict]
             scores, middle = row.values(), mean(row.values())
             if row.margin is not None and row is not base:
-                band = {"left": centre - row.margin, "height": 1.0, "color": _BAND, "zorder": 0}
+                band: dict[str, Any] = {"left": centre - row.margin, "height": 1.0, "color": _BAND, "zorder": 0}
                 axes.barh(y, 2 * row.margin, label="no difference is claimed", **band)
             axes.plot(scores, [y] * len(scores), "o", mfc="none", mec=colour, ms=5, zorder=3, label="a seed")
             label = f"mean: {'base' if row is base else row.verdict}"
