@@ -116,9 +116,12 @@ class Decoration(Observer):
     """An observer that a training can do without: if it fails, a line says so, and it is not called again."""
 
     def __init__(self, name: str, make: Callable[[], Observer]) -> None:
-        self._name = name
-        self._observer = Observer()
-        self._attempt(lambda: setattr(self, "_observer", make()))
+        self._name, self._observer = name, Observer()
+
+        def begin() -> None:
+            self._observer = make()
+
+        self._attempt(begin)
 
     def _attempt(self, act: Callable[[], None]) -> None:
         if not attempt(self._name, act):
