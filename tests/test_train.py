@@ -445,15 +445,6 @@ def test_a_checkpoint_from_before_an_option_is_of_its_default(
             going_on()
 
 
-def test_a_training_that_goes_on_keeps_what_it_chooses_by(home: Path) -> None:
-    folder = run(home)
-    assert read_arguments(["--resume", str(folder), "--training.select_by", "bleu"]).resume == folder
-    told = f"select_by=loss, but the best weights of {folder} were chosen by bleu: give --training.select_by bleu, or"
-    with pytest.raises(ValueError, match=re.escape(told)):
-        read_arguments(["--resume", str(folder), "--training.select_by", "loss"])
-    assert read_arguments(["--init-from", str(folder), "--training.select_by", "loss"]).init_from == folder
-
-
 def complaint(capsys: pytest.CaptureFixture[str]) -> str:
     with pytest.raises(SystemExit) as ended:
         run_command("train.py", train.main)
