@@ -93,7 +93,10 @@ def main() -> None:
             raise ValueError(f"--{option} is for a file with a space: the results of an ablation are files of JSON")
     stop_as_by_ctrl_c()
     try:
-        (search if isinstance(config, StudyConfig) else ablate)(config, arguments)
+        if isinstance(config, StudyConfig):
+            search(config, arguments)
+        else:
+            ablate(config, arguments)
     except KeyboardInterrupt:
         print("stopped; the running training is saved, and the same command resumes it", flush=True)
         raise

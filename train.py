@@ -32,7 +32,7 @@ from utils.device import (
 )
 from utils.file import from_here, require_writable, sweep_drafts
 from utils.task.task import Log, Task, architecture, describe, init_from, prepare, write_scores
-from utils.training.checkpoint import CheckpointKeeper, CheckpointStore, WeightStore, difference, try_average
+from utils.training.checkpoint import CheckpointKeeper, CheckpointStore, WeightStore, difference
 from utils.training.distributed import Interrupt, Processes, graceful_interrupt, joined_processes, own_device
 from utils.training.dry_run import Tracer, dry_run, explained_out_of_memory
 from utils.training.loss import Loss, Objective, mean_loss
@@ -375,7 +375,7 @@ def fit_and_save(
         command = f"{typed_command('train.py')} --resume {shlex.quote(str(folder))}"
         print(f"\nStopped at step {trainer.progress.step:,}; resume with: {command}")
         sys.exit(INTERRUPTED)
-    try_average(trainer.net, weights, best, lambda: trainer.test(dev, validate), plan.select_by, print)
+    keeper.try_average(trainer.net, lambda: trainer.test(dev, validate), print)
     print("\nTesting the best weights")
     run_folder.load_weights(trainer.net, folder)
     test = trainer.test(*task.validation(trainer.net, "test"))

@@ -6,6 +6,8 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, cast
@@ -26,7 +28,6 @@ from utils.dataset.batch import (
     BothDirections,
     BucketSampler,
     Sampler,
-    batch_of,
     fill,
     filling,
     padded,
@@ -45,11 +46,11 @@ Lengths = list[tuple[int, int]]
 
 
 def masked(text: DocumentTokens, tokenizer: Tokenizer, config: MaskingConfig, *bounds: Any, **named: Any) -> Any:
-    return BucketSampler(MaskedText(text, tokenizer, config), *bounds, **named, examples=masked_examples)
+    return partial(BucketSampler, examples=masked_examples)(MaskedText(text, tokenizer, config), *bounds, **named)
 
 
 def labelled(text: LabelledText, *bounds: Any, **named: Any) -> Any:
-    return BucketSampler(text, *bounds, **named, examples=labelled_examples)
+    return partial(BucketSampler, examples=labelled_examples)(text, *bounds, **named)
 
 
 multiples = st.sampled_from([1, 2, 8])
@@ -93,7 +94,7 @@ def digest(epoch: AnyEpoch) -> str:
     found = hashlib.sha256(f"{len(epoch)} {epoch.n_dropped} {epoch.padding:.6f} {epoch.largest()}".encode())
     for i in range(len(epoch)):
         found.update(str(epoch.target_tokens(i)).encode())
-        for part in epoch[i]:  # type: ignore[attr-defined]
+        for part in epoch[i]:
             found.update(part.numpy().tobytes())
     return found.hexdigest()[:16]
 
@@ -164,20 +165,22 @@ def test_the_remedy_is_half_a_batch_at_once_or_shorter_rows(config: Any, remedy:
 @pytest.mark.parametrize("pair", [(9, 1), (1, 9)])
 def test_what_is_refused_is_what_a_network_with_learned_positions_cannot_read(pair: tuple[int, int]) -> None:
     (batch,) = BucketSampler(pairs_of([pair]), 99).all()
-    config = BatchConfig(max_tokens=9, length_multiple=5)  # padded to 10
-    for positions in (10, 9):
-        net = Transformer(TransformerConfig(8, 1, 8, 1, 1, positions="learned", max_length=positions, tie="none"), 5, 5)
-        checks: list[Callable[[], object]] = [
-            lambda net=net: net(batch.src, batch.tgt[:, :-1]),
-            lambda n=positions: [require_positions(ids, Path("x"), n, "L") for ids in pairs_of([(3, 3), pair])],
-            lambda n=positions: config.require_positions(n, "L"),
-        ]  # type: ignore[misc]
-        for check, words in zip(checks, ("learned", "line 2 takes 10 .*--L 10", "--L 10"), strict=True):
-            if positions == 10:
-                check()
-            else:
-                with pytest.raises(ValueError, match=words):
-                    check()
+    config = TransformerConfig(8, 1, 8, 1, 1, positions="learned", tie="none")
+    bounds = BatchConfig(max_tokens=9, length_multiple=5)  # padded to 10
+
+    def check(positions: int) -> None:
+        bounds.require_positions(positions, "L")
+        for side in pairs_of([(3, 3), pair]):
+            require_positions(side, Path("x"), positions, "L")
+
+    Transformer(replace(config, max_length=10), 5, 5)(batch.src, batch.tgt[:, :-1])
+    check(10)
+    with pytest.raises(ValueError, match="learned"):
+        Transformer(replace(config, max_length=9), 5, 5)(batch.src, batch.tgt[:, :-1])
+    with pytest.raises(ValueError, match="--L 10"):
+        check(9)
+    with pytest.raises(ValueError, match=r"^x, line 2 takes 10 positions"):
+        require_positions(pairs_of([(3, 3), pair])[pair.index(9)], Path("x"), 9, "L")
 
 
 def test_sequences_of_any_kind_become_one_tensor() -> None:
@@ -212,7 +215,7 @@ def pairs_of(lengths: Sequence[tuple[int, int]]) -> TokenPairs:
 
 def rows_of(epoch: AnyEpoch) -> list[list[tuple[int, int, int]]]:
     """Number and lengths of the pairs of each batch, whose rows must be as they should; an empty pair has no number."""
-    found = []
+    found: list[list[tuple[int, int, int]]] = []
     for batch in epoch:
         assert batch.src.dtype == batch.tgt.dtype == torch.int64
         found.append([])
@@ -284,13 +287,6 @@ def test_padding_is_little_on_lengths_as_they_are() -> None:
     pairs = TokenPairs(*(TokenArray(np.empty(0, np.uint16), ends) for ends in offsets))
     for budget, most in (2048, 0.015), (4096, 0.03), (8192, 0.05):
         assert 0 < BucketSampler(pairs, budget, 128).epoch(0).padding < most
-
-
-def test_any_rows_make_a_batch() -> None:
-    batch = batch_of(pairs_of([(1, 2), (0, 0), (3, 1)]), np.array([2, 1, 0]))
-    assert batch.src.tolist() == [[6, 6, 6, 3], [3, 0, 0, 0], [4, 3, 0, 0]]
-    assert batch.tgt.tolist() == [[2, 6, 3, 0], [2, 3, 0, 0], [2, 4, 4, 3]]
-    assert batch.target_tokens == 2 + 1 + 3
 
 
 def test_each_epoch_may_have_other_ids_and_the_last_is_remembered() -> None:
@@ -554,12 +550,10 @@ def test_whole_words_are_hidden_together_or_not_at_all() -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        "▁The | ▁re vol ution ary | ▁painter .",
         "vol ution | ▁end",  # cut from the middle of a word
         "▁雪 | 舟 | は | 画家",
         "▁in | 京都 | s | ▁old",
         "▁ 14 20 | 年 | （ | 応永 | 27 | 年 | ） | 、 | 19 8 | 、 | a b",
-        "<s> | ▁The | </s> | ▁re vol | </s>",
         "<s> | vol | <unk> | ution | </s>",
         "カタ | ｶﾅ | ▁ー",
     ],
@@ -674,21 +668,15 @@ def test_the_segments_of_a_row_give_whole_documents_back_and_every_token_once(
     assert documents_read(stream) == everything  # for scoring, in its order
 
 
-def test_documents_meet_others_each_epoch_in_streams_of_about_equal_length() -> None:
+def test_documents_are_dealt_to_streams_of_about_equal_length() -> None:
     rng = np.random.default_rng(0)
     text = text_of([rng.integers(1, 7, n).tolist() for n in (1 + rng.pareto(1.2, 400)).astype(int)])
-
-    def streams(epoch: Any) -> list[tuple[int, ...]]:
-        return [tuple(joined(documents_read(stream))) for stream in rows_read(list(epoch), 2)]
-
-    epoch = StreamSampler(text, StreamConfig(4, 16, 2)).epoch(0)
-    lengths = list(map(len, streams(epoch)))
-    assert max(lengths) - min(lengths) <= 7  # a sentence
-    assert epoch.padding < 0.02
     one = text_of([[5, 1, 3, 4, 6, 2, 2, 5, 3, 4, 1, 1]])  # 49 tokens with </s>
-    sizes = sorted(map(len, streams(StreamSampler(one, StreamConfig(2, 8, 2)).epoch(0))))
-    assert sum(sizes) == 49
-    assert sizes[-1] <= 49 / 4 + 7  # a fair share and a sentence
+    for each, config in ((text, StreamConfig(4, 16, 2)), (one, StreamConfig(2, 8, 2))):
+        epoch = StreamSampler(each, config).epoch(0)
+        lengths = list(map(len, rows_read(list(epoch), 2)))
+        assert max(lengths) - sum(lengths) / len(lengths) <= 7  # a sentence
+    assert StreamSampler(text, StreamConfig(4, 16, 2)).epoch(0).padding < 0.02
 
 
 # labelled texts

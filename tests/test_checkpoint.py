@@ -40,7 +40,6 @@ from utils.training.checkpoint import (
     read_score,
     read_weights,
     save_checkpoint,
-    try_average,
     write_weights,
 )
 from utils.training.plan import Progress
@@ -281,11 +280,10 @@ def test_the_one_that_was_resumed_from_stays_until_two_good_ones_are_there(folde
     assert names(folder) == ["step-00000003.pt", "step-00000020.pt"]
 
 
-def save_for_ever(folder: Path, step: int, begun: Event) -> None:
+def save_for_long(folder: Path, begin: int, begun: Event) -> None:
     store = CheckpointStore(folder, 2)
     begun.set()
-    while True:
-        step += 1
+    for step in range(begin + 1, begin + 10_000):  # not for ever: nobody may be left to end it
         store.save({**at_step(step), "big": torch.zeros(50_000)}, step)
 
 
@@ -299,7 +297,7 @@ def test_a_process_killed_at_any_moment_leaves_a_good_one(folder: Path) -> None:
         n += 1
         assert n < 200
         begun = processes.Event()
-        child = processes.Process(target=save_for_ever, args=(folder, step, begun))
+        child = processes.Process(target=save_for_long, args=(folder, step, begun))
         child.start()
         assert begun.wait(60)
         time.sleep(draw.uniform(0, 0.1) + max(0, n - 6) / 20)  # longer, on a disk so slow that nothing was saved
@@ -559,6 +557,10 @@ def test_a_validation_that_was_saved_in_part_is_saved_whole_by_the_next_process(
 # the average of the last validations
 
 
+def keeper(folder: Path, weights: WeightStore, by: str) -> CheckpointKeeper:
+    return CheckpointKeeper(CheckpointStore(folder, 1), weights, folder / WEIGHTS, dict, dict, by)
+
+
 def ended(folder: Path, weights: Sequence[float], best: float, by: str = "bleu") -> list[str]:
     """Validations of a single weight, which is the better the nearer it is to 3; the best before has this score."""
     store = WeightStore(folder / "weights", 0, 3, 0)
@@ -571,7 +573,7 @@ def ended(folder: Path, weights: Sequence[float], best: float, by: str = "bleu")
         loss = abs(net.weight.item() - 3)
         return Validation(loss, {"bleu": 10 - loss})
 
-    try_average(net, store, folder / WEIGHTS, validate, by, said.append)
+    keeper(folder, store, by).try_average(net, validate, said.append)
     return said
 
 
@@ -603,6 +605,6 @@ def test_kept_weights_that_cannot_be_read_are_no_reason_to_end_without_a_test(tm
     store.save({"weight": torch.tensor([[3.0]])}, 1, 10.0)
     store.last()[0].write_bytes(b"")
     said: list[str] = []
-    try_average(nn.Linear(1, 1), store, tmp_path / WEIGHTS, pytest.fail, "bleu", said.append)
+    keeper(tmp_path, store, "bleu").try_average(nn.Linear(1, 1), pytest.fail, said.append)
     assert len(said) == 1
     assert read_score(tmp_path / WEIGHTS) == 5.0

@@ -73,7 +73,8 @@ translate.py 寺 --format xml                                  |          | xml
 translate.py 寺 --input in.ja                                 |          | texts and --input in.ja at once: give one of them
 translate.py --input nowhere --output out                     |          | no such file: nowhere
 translate.py --input .                                        |          | . is a folder: give a file
-translate.py --input in.ja --output in.ja                     |          | --output in.ja is the file of --input: give another
+translate.py --input in.ja --output link.ja                   |          | --output link.ja is the file of --input: give another
+translate.py --score in.en --output in.en                     |          | --output in.en is the file of --score: give another
 translate.py 寺 --n_best 0                                    |          | --n_best 0: give 1 or more
 translate.py 寺 --n_best 3 --beam 2                           |          | --beam 2 is less than --n_best 3: give --beam 3
 translate.py 寺 --n_best 5 --sample --samples 4               |          | --samples 4 is less than --n_best 5: give --samples 5
@@ -91,7 +92,7 @@ translate.py --score nowhere.en                               |          | no su
 translate.py 寺 --score temple --prefix T                     |          | --score temple and --prefix T at once: give one of them
 translate.py 寺 --prefix 😀                                   |          | '😀' has characters outside the vocabulary
 translate.py 寺 --format pharaoh --n_best 2                   |          | --n_best 2 at once: it is a line per text
-translate.py 寺 --attention a.svg                             |          | a.svg is neither .html nor .png
+translate.py 寺 --attention a.svg                             |          | a.svg: give the file the extension .html or .png
 translate.py 寺 --run x --run y --attention a.png             |          | --attention a.png and 2 runs at once: give one --run
 translate.py '' --attention a.html                            |          | '' has no token: give a sentence
 translate.py LONG --attention a.html                          |          | are more than the 32 that
@@ -189,6 +190,7 @@ def cli(
         "wrong": ["river", "harbour", "river"],
     }.items():
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    (tmp_path / "link.ja").symlink_to("in.ja")
     (tmp_path / "euc.ja").write_bytes("寺\n".encode() + "京都\n".encode("euc-jp"))
     monkeypatch.chdir(tmp_path)
     root = runs["TRANSLATOR"].parent

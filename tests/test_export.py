@@ -239,9 +239,8 @@ def test_scores_are_log_probabilities_over_our_penalty(width: int, penalty: Pena
         assert sum(map(len, found)) > 0.4 * width * len(texts)
 
 
-@pytest.mark.parametrize("penalty", [(0.6, "gnmt"), (1.0, "length")])
-def test_a_beam_finds_what_ours_finds(penalty: Penalty, tmp_path: Path) -> None:
-    model, search = learned(), SearchConfig(4, *penalty)
+def test_a_beam_finds_what_ours_finds(tmp_path: Path) -> None:
+    model, search = learned(), SearchConfig(4, 0.6)
     bounds = [Bounds(0, 40)] * len(SOURCES)
     ours = beam_search(model, padded(SOURCES), bounds, search, n_best=1)
     found = exported(model, tmp_path).search(SOURCES, bounds, search)
@@ -301,18 +300,9 @@ def test_texts_are_cut_prefixed_and_scored_as_ours(folders: tuple[Path, Path], m
         assert tokens[0] == tokens[1]
         assert (a.text, *a[1:]) == (b.text, *b[1:])
     assert {a.n_pieces for a in found} >= {0, 1}
-    prefixes = [("There", "old temple")[i % 2] for i in range(len(TEXTS))]
-    begun = [[one.text for one in each.translate(TEXTS, prefixes=prefixes)] for each in (ours, theirs)]
-    assert begun[0] == begun[1]
     inspectors = Inspector(ours, [own.model]), CTranslate2Inspector(theirs)
-    of_own = [inspector.log_probs(TEXTS, expected) for inspector in inspectors]
-    for row, other in zip(*of_own, strict=True):
+    for row, other in zip(*(inspector.log_probs(TEXTS, expected) for inspector in inspectors), strict=True):
         assert other == (row and pytest.approx(row, abs=1e-3))
-    given = [*TEXT.tgt[:20], "", "寺"]
-    judged = [inspector.judge([*TEXT.src[:20], "", "寺"], given) for inspector in inspectors]
-    for one, two in zip(*judged, strict=True):
-        assert (one.tokens, one.lost_tokens, one.n_unknown) == (two.tokens, two.lost_tokens, two.n_unknown)
-        assert two.log_probs == pytest.approx(one.log_probs, abs=1e-3)
     wide = load_exported(folders[1], CPU)
     assert wide.search == own.config.search
     said = [one.text for one in wide.translate(TEXTS)]
@@ -538,7 +528,7 @@ def test_settings_words_and_precision_are_those_of_its_files(tmp_path: Path) -> 
     folder = write(tmp_path, hugging_face.lively(transformers.BertModel, theirs), pieces)
     halves = {name: tensor.half() for name, tensor in load_file(folder / WEIGHTS).items()}
     loaded = load_hugging_face_bert(rewrite(folder, dict(halves)))
-    sizes = {"d_model": 16, "n_heads": 2, "d_ff": 24, "n_layers": 2, "max_length": 12}
+    sizes: dict[str, Any] = {"d_model": 16, "n_heads": 2, "d_ff": 24, "n_layers": 2, "max_length": 12}
     assert loaded.model.config == BertConfig(**sizes, activation="swish", norm_eps=1e-5, dropout=0.0)
     assert loaded.model.bert.embedding.weight.equal(halves["embeddings.word_embeddings.weight"].float())
     assert loaded.tokenizer.pad_id == loaded.model.bert.pad_id == 4
@@ -558,6 +548,7 @@ QUERY = "bert.encoder.layer.1.attention.self.query.weight"
 
 def test_another_model_and_damaged_files_are_refused(bert: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = {file.name: file.read_bytes() for file in bert.iterdir()}
+    changes: Any
     for file, changes, message in (
         (CONFIG, {"model_type": "roberta"}, "model_type=roberta: only bert"),
         (CONFIG, {"hidden_size": "16"}, "hidden_size=16: it must be a number"),

@@ -3,6 +3,7 @@
 import errno
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import threading
@@ -281,6 +282,7 @@ def test_an_old_draft_goes_whoever_has_its_number_now(tmp_path: Path, stranger: 
 def test_a_draft_of_another_host_stays_for_a_day(tmp_path: Path) -> None:
     """On a shared disk, whoever has its number here."""
     young, old = (tmp_path / f".{name}.elsewhere@{gone()}.part" for name in ("young", "old"))
+    (tmp_path / f".container.{socket.gethostname()}-1@{gone()}.part").touch()  # of the same name, but other pids
     ours = tmp_path / f".ours{draft_suffix()}"
     for draft in (young, old, ours):
         draft.touch()

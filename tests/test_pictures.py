@@ -264,8 +264,10 @@ def test_the_attention_of_a_runs_own_translation_is_shown(tmp_path: Path) -> Non
         weights = cross_attention(run.model, src.encode(TEXT.src[:1])[0], [ids[token] for token in tokens])
         torch.testing.assert_close(torch.tensor(data["kinds"][2]["weights"]) / 1000, weights, atol=0.00051, rtol=0)
     for text, given, name, message in (
-        ("", None, "a.png", "has no token: give a sentence"),
-        ("寺", "temple " * 48, "a.png", "more than the 48 that a run writes"),
+        ("", None, "a.png", "'' has no token: give a sentence"),
+        ("寺", "", "a.png", "'' has no token: give a translation"),
+        ("寺" * 32, None, "a.png", r"^\d\d tokens, </s> included, are more than the 32 that .* reads at a time"),
+        ("寺", "temple " * 48, "a.png", r"^\d+ tokens, </s> included, are more than the 48 that .* writes"),
         ("寺", None, "a.svg", r"a\.svg is neither"),
     ):
         with pytest.raises(ValueError, match=message):

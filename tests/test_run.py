@@ -233,8 +233,6 @@ def test_an_ensemble_translates_with_all_of_its_models() -> None:
     assert len(set(scores)) == 5
     backwards = build_translator(runs[::-1], precision="fp32").translate(texts)[0]
     assert backwards.candidates[0].score == pytest.approx(scores[-1][0])
-        scores[-1][0]
-    )
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """translate.py on an untrained run: lines as they arrive, what is shown of them, options, the prompt."""
 
-import argparse
 import io
 import json
 import math
@@ -12,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from io import BytesIO
@@ -28,12 +27,10 @@ from config.search import SamplingConfig, SearchConfig
 from const.path import ROOT
 from tests.tiny import TEXT, Outcome, outcome, run, tokenizers, translating
 from utils.config import TranslationConfig
-from utils.run import build_translator, find_run, load_run
-from utils.search.inspection import Judgement, Position
-from utils.search.translator import Candidate, Translation, Translator
+from utils.run import find_run, load_run
+from utils.search.translator import Translator
 from utils.terminal.input import Conversation, arriving_lines, count_lines, kept_history, paired
 from utils.terminal.option import search_configs
-from utils.terminal.output import alternatives_table, judgement_notices, judgement_table, notices
 
 LINES = [TEXT.src[0], "", TEXT.src[77], "寺", "  "]
 LINE, LONG = TEXT.src[0], "".join(TEXT.src[:8])
@@ -138,30 +135,13 @@ class Endless(io.BufferedIOBase):
         return b"a\n" * n
 
 
-def test_of_very_many_lines_few_are_held(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    lines, n_done, most_held = Endless(100_000), 0, 0
-
-    def translate_at_once(_self: Translator, texts: Sequence[str], *_: object) -> list[Translation]:
-        nonlocal n_done, most_held
-        most_held = max(most_held, lines.n_read - n_done)
-        n_done += len(texts)
-        return [Translation([Candidate(text, 0.0, [])], 1, 0, False) for text in texts]
-
-    monkeypatch.setattr(Translator, "translate", translate_at_once)
-    monkeypatch.setattr("utils.terminal.input._MOST_BYTES", 2**14)
-    monkeypatch.setattr(io, "TextIOWrapper", lambda *_, **__: argparse.Namespace(buffer=lines, isatty=lambda: False))
-    assert command().out.count("a\n") == n_done == 100_000
-    assert most_held < 10_000
-
-
-@pytest.mark.parametrize("option", ["--input", "--score"])
-def test_a_file_is_not_written_over_what_is_read(command: Command, tmp_path: Path, option: str) -> None:
-    (tmp_path / "in").write_text("寺\n", encoding="utf-8")
-    (tmp_path / "link").symlink_to(tmp_path / "in")
-    other = ("--input", tmp_path / "in") if option == "--score" else ()
-    found = command(*other, option, tmp_path / "in", "--output", tmp_path / "link")
-    assert f"--output {tmp_path / 'link'} is the file of --input" in found.complaint
-    assert (tmp_path / "in").read_text(encoding="utf-8") == "寺\n"
+def test_of_very_many_lines_few_are_held() -> None:
+    lines, n_done = Endless(1_000_000), 0
+    for chunk in arriving_lines(lines, "a", 1000):
+        assert 0 < len(chunk) <= 1000
+        assert lines.n_read - n_done < 200_000
+        n_done += len(chunk)
+    assert n_done == 1_000_000
 
 
 @pytest.mark.parametrize("content", ["", "a\nb\n", "a\nb", "\n\n", "\n", "a\u2028b\nc\x85\n", "a" * 99])
@@ -209,11 +189,12 @@ def test_a_side_that_ends_first_is_named_after_the_pairs_before(others: str, mes
 
 def test_what_a_reader_must_know_is_said_with_its_line(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(translate, "LINES_AT_ONCE", 2)
-    found = command(stdin=as_file(["寺", "😀", LONG, "京都に古い寺" * 20]).encode())
-    unknown, pieces, lost = found.err.splitlines()
+    found = command(stdin=as_file(["寺", "😀", LONG, "京都に古い寺" * 20, "寺😀"]).encode())
+    unknown, pieces, lost, partly = found.err.splitlines()
     assert unknown == "line 2: no part of it is in the vocabulary; left unchanged"
     assert pieces.startswith("line 3: long; translated in ")
     assert lost.startswith("line 4: a sentence is longer than the model's window; ")
+    assert partly == "line 5: 1 token is not in the vocabulary; read as <unk>"
     assert found.out.splitlines()[1] == "😀"
     for n, last in ((10, unknown.replace("2", "10")), (11, "1 more line: left unch"), (12, "2 more lines: left unch")):
         said = command(stdin=as_file(["😀"] * n).encode()).err.splitlines()
@@ -270,16 +251,6 @@ def test_json_has_what_is_cheap_and_what_is_asked_for(command: Command, expected
             assert (row["pieces"], row["log_probs"], row["alignment"]) == (0, None, None)
 
 
-def test_a_given_translation_is_scored_by_token(command: Command) -> None:
-    *rows, blank, total = command(LINE, "--score", TEXT.tgt[0]).out.splitlines()
-    assert blank == ""
-    assert rows[-1].split()[0] == "</s>"
-    (fields,) = read_json(command(LINE, "--score", TEXT.tgt[0], "--format", "jsonl").out)
-    assert fields["translation"] == TEXT.tgt[0]
-    assert total.startswith(f"log-probability {fields['log_prob']:.4f}, {len(rows)} tokens, perplexity ")
-    assert sum(fields["log_probs"]) == pytest.approx(fields["log_prob"], abs=0.01)
-
-
 def test_given_translations_are_scored_line_by_line(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -318,21 +289,6 @@ def test_words_and_their_links_are_lines(command: Command, expected: list[str]) 
         assert max(t for _, t in pairs) < len(target)
 
 
-def test_notices_are_of_different_kinds_and_tables_stand_in_columns_of_a_terminal() -> None:
-    judgement = Judgement(["▁a", "都", "</s>"], [-0.5, -10.0, -1.5], 1, 2)
-    found = notices(Translation([Candidate("a", 0.0, [])], 3, 5, False, 2))
-    assert len(found) == len(judgement_notices(judgement)) == 2
-    assert judgement_table(judgement) == [
-        *("▁a    60.7 %", "都    <0.1 %", "</s>  22.3 %", ""),
-        "log-probability -12.0000, 3 tokens, perplexity 54.60",
-    ]
-    positions = [Position(9, "京都", [("京都", -0.1), ("a", -3.0)]), Position(10, "</s>", [("</s>", -0.01)])]
-    assert alternatives_table(positions) == [
-        " 9  京都  │  京都  90.5 %  a  5.0 %",
-        "10  </s>  │  </s>  99.0 %",
-    ]
-
-
 def page_data(page: Path) -> dict[str, Any]:
     (text,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page.read_text("utf-8"), re.S)
     return json.loads(text)
@@ -355,25 +311,13 @@ def test_the_translation_whose_attention_is_drawn_is_the_one_that_is_asked_for(
 # options
 
 
-def test_the_search_is_that_of_the_run_until_told_otherwise(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    used: list[tuple[Any, ...]] = []
-
-    def watched(runs: Any, *how: Any) -> Translator:
-        used.append(how)
-        return build_translator(runs, *how)
-
-    monkeypatch.setattr("utils.run.build_translator", watched)
-    assert command(*TEXT.src[:20]).out != command(*TEXT.src[:20], "--beam", "1").out
-    command("寺", "--length-penalty", "-3", "--normalization", "length", "--precision", "bf16")
-    command("寺", "--beam", "3", "--minimum_bayes_risk", "--no_repeat_ngram", "2")
-    command("寺", "--sample", "--n_best", "3", "--seed", "5")
-    assert used == [
-        (SearchConfig(2), None, False, "fp32"),
-        (SearchConfig(1), None, False, "fp32"),
-        (SearchConfig(2, -3.0, "length"), None, False, "bf16"),
-        (SearchConfig(3, no_repeat_ngram=2), None, True, "fp32"),
-        (SearchConfig(2), SamplingConfig(3, seed=5), False, "fp32"),
-    ]
+def test_the_search_is_that_of_the_run_until_told_otherwise(command: Command) -> None:
+    plain, *others = (
+        command(*TEXT.src[:9], "--n_best", "2", *how.split()).out
+        for how in ("", "--precision fp32 --beam 2", "--precision bf16", "--beam 6 --minimum_bayes_risk", "--beam 6")
+    )
+    assert plain == others[0]
+    assert len({plain, *others}) == 4
 
 
 def test_drawn_translations_are_those_of_their_seed_however_many_are_read_at_once(

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk is full, or a quota or a limit on file size is reached
-_HOST = re.sub(r"[^\w-]", "-", socket.gethostname())
+_PIDS = Path("/proc/self/ns/pid")  # on Linux: containers may share a host's name, but not its process numbers
+_HOST = re.sub(r"[^\w-]", "-", f"{socket.gethostname()}-{_PIDS.stat().st_ino if _PIDS.exists() else ''}")
 _DRAFT = re.compile(r"\..+?\.(?:([\w-]+)@)?(\d+)\.part")
 _ABANDONED = 24 * 3600.0  # seconds after which a draft counts as abandoned, even if a process has its pid
 
@@ -147,8 +148,8 @@ def sweep_drafts(folder: Path) -> list[Path]:
     """Remove what killed processes have left half-written in a folder and below it; return what was removed.
 
     A draft of this host is removed if no process has its writer's pid, or if the pid is our own: this is called before
-    anything is written, and in containers every start gets the same pid. A draft of another host, on a shared disk, is
-    removed when it is older than a day, as is any other.
+    anything is written. A draft of another host or container, on a shared disk, is removed when it is older than a day,
+    as is any other.
     """
     swept = []
     for draft in sorted(folder.rglob(".*.part")):

@@ -40,9 +40,8 @@ from utils.config import (
 from utils.dataset.labelled import LabelNames
 from utils.device import inference_dtype
 from utils.file import locked
-from utils.search.constraint import Searchable
+from utils.search.constraint import Ensemble, Searchable
 from utils.search.translator import Translator
-from utils.search.wrapped import Ensemble
 from utils.text.tokenizer import Tokenizer, TokenizerPair, Vocabulary, every_token, load_tokenizers
 from utils.training.checkpoint import first_difference, read_weights
 

@@ -210,7 +210,7 @@ class Epoch(AnyEpoch):
         multiple: int = 1,
         sentences_per_batch: int | None = None,
     ) -> None:
-        self._examples, self.n_dropped = examples, examples.n_dropped
+        self._make, self._target_tokens, self.n_dropped = examples.make, examples.target_tokens, examples.n_dropped
         n = len(examples.sides[0])
         wide = [-(-side // multiple) * multiple for side in examples.sides]
         # a stable sort of a random order leaves equals in random order
@@ -229,11 +229,11 @@ class Epoch(AnyEpoch):
         return len(self._batches)
 
     def __getitem__(self, i: int) -> Any:
-        return self._examples.make(self._rows(i), self._widths[self._batches[i]].tolist())
+        return self._make(self._rows(i), self._widths[self._batches[i]].tolist())
 
     def target_tokens(self, i: int) -> int:
         """Return the number of tokens that batch i predicts."""
-        return self._examples.target_tokens(self._rows(i))
+        return self._target_tokens(self._rows(i))
 
     def largest(self) -> int:
         """Return the batch with the most positions."""

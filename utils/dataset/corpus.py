@@ -254,10 +254,8 @@ def training_tokens(
             try:
                 pairs = TokenPairs.load(folder)
                 break
-            except FileNotFoundError:
-                if folder.exists():
-                    raise
-                # another training, epochs ahead, has just removed it: make it again
+            except FileNotFoundError:  # another training, epochs ahead, has just removed it: make it again
+                continue
         for older in (root / "cache").glob(f"{stem}*"):
             if int(older.name.removeprefix(stem)) < epoch:
                 remove_cached(older)  # a process that has mapped its files keeps them

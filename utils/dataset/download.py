@@ -97,12 +97,11 @@ def _take_from_folder(folder: Path, paths: Collection[str], into: Path) -> None:
     for path in paths:
         # nearest first; two levels reach data/task1/raw and kftt-data-1.0/data/orig, while a search of everything
         # below might walk through a whole home folder
-        for pattern in (f"{top}{path}{end}" for top in ("", "*/", "*/*/") for end in ("", ".gz")):
-            found = next((match for match in sorted(folder.glob(pattern)) if match.is_file()), None)
-            if found:
-                with found.open("rb") as stream:
-                    _write(stream, found.name, into / path)
-                break
+        patterns = (f"{top}{path}{end}" for top in ("", "*/", "*/*/") for end in ("", ".gz"))
+        found = (match for pattern in patterns for match in sorted(folder.glob(pattern)) if match.is_file())
+        if nearest := next(found, None):
+            with nearest.open("rb") as stream:
+                _write(stream, nearest.name, into / path)
 
 
 def _take_from_tar(archive: Path, paths: Collection[str], into: Path) -> None:

@@ -121,20 +121,16 @@ def _fitting(words: dict[str, tuple[Word, ...]], slot: str, ja: str, en: str) ->
     return tuple(word for word in words[slot.rstrip("0123456789")] if None not in [_form(word, *a) for a in asked])
 
 
-def pair_split(one: str, other: str, seed: int) -> str:
-    """Return the split that a pair of words belongs to, in either order."""
-    return _hashed("\t".join([str(seed), *sorted((one, other))]))
-
-
 @cache
-def _hashed(key: str) -> str:
-    percent = int.from_bytes(blake2b(key.encode(), digest_size=8).digest()) % 100
+def pair_split(one: str, other: str, seed: int) -> str:
+    """Return the split that a pair of words, given in sorted order, belongs to."""
+    percent = int.from_bytes(blake2b(f"{seed}\t{one}\t{other}".encode(), digest_size=8).digest()) % 100
     return "dev" if percent < HELD_OUT_PERCENT else "test" if percent < 2 * HELD_OUT_PERCENT else "train"
 
 
 def sentence_split(fillers: Mapping[str, Word], seed: int) -> str | None:
     """Return the split that a sentence belongs to; None when it has pairs of both dev and test, or one word twice."""
-    names = [str(word["ja"]) for word in fillers.values()]
+    names = sorted(str(word["ja"]) for word in fillers.values())
     if len(set(names)) < len(names):
         return None
     held_out = {pair_split(one, other, seed) for one, other in combinations(names, 2)} - {"train"}

@@ -8,10 +8,10 @@ import shutil
 import signal
 import sys
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from functools import lru_cache
 from itertools import chain, islice
@@ -231,21 +231,25 @@ def write_ids(
     files: ParallelFiles, n_pairs: int, tokenizers: TokenizerPair, sampling: Sampling | None, folder: Path
 ) -> None:
     """Write the ids of both sides into a folder, with a progress bar on a terminal."""
-    bar = tqdm(total=n_pairs, unit=" pairs", leave=False, disable=not sys.stderr.isatty())
     blocks = enumerate(in_blocks(read_pairs(files)))
     if sampling is None or n_pairs < _WORTH_PROCESSES:
         encoded: Iterator[Encoded] = (_encoded(tokenizers, sampling, i, block) for i, block in blocks)
     else:
         encoded = _sampled_by_processes(tokenizers, sampling, blocks)
-    with (
-        bar,
-        token_writer(folder / "src", len(tokenizers.src)) as write_src,
-        token_writer(folder / "tgt", len(tokenizers.tgt)) as write_tgt,
-    ):
-        for src, tgt in encoded:
-            write_src(src)
-            write_tgt(tgt)
-            bar.update(len(src))
+    _write_arrays({folder / "src": len(tokenizers.src), folder / "tgt": len(tokenizers.tgt)}, encoded, n_pairs, "pairs")
+
+
+def _write_arrays(
+    vocab_sizes: dict[Path, int], encoded: Iterable[Sequence[list[list[int]]]], total: int, unit: str
+) -> None:
+    """Write arrays, block by block, with a progress bar on a terminal."""
+    with ExitStack() as stack:
+        writers = [stack.enter_context(token_writer(stem, size)) for stem, size in vocab_sizes.items()]
+        bar = stack.enter_context(tqdm(total=total, unit=f" {unit}", leave=False, disable=not sys.stderr.isatty()))
+        for block in encoded:
+            for write, ids in zip(writers, block, strict=True):
+                write(ids)
+            bar.update(len(block[0]))
 
 
 def _encoded(tokenizers: TokenizerPair, sampling: Sampling | None, i: int, block: Sequence[Pair]) -> Encoded:
@@ -326,10 +330,7 @@ def cached_lines(
     def make(folder: Path) -> None:
         lines = TextLines(text)
         say(f"Encoding {len(lines):,} lines of {name} (once)")
-        bar = tqdm(total=len(lines), unit=" lines", leave=False, disable=not sys.stderr.isatty())
-        with bar, token_writer(folder / "lines", len(tokenizer)) as write:
-            for block in in_blocks(lines):
-                write(tokenizer.encode(block))
-                bar.update(len(block))
+        encoded = ([tokenizer.encode(block)] for block in in_blocks(lines))
+        _write_arrays({folder / "lines": len(tokenizer)}, encoded, len(lines), "lines")
 
     return TokenArray.load(cached(root / "cache" / f"{name}-{key}", make, say) / "lines")

@@ -35,15 +35,11 @@ def uniform(key: tuple[int | str, ...], *counters: NDArray[np.integer]) -> NDArr
     digest = blake2b(" ".join(map(str, key)).encode(), digest_size=8).digest()
     state = np.frombuffer(digest, np.uint64)
     for counter in counters:
-        state = _mixed(state + np.asarray(counter).astype(np.uint64) * _GAMMA)
+        x = state + np.asarray(counter).astype(np.uint64) * _GAMMA + _GAMMA
+        x = (x ^ (x >> np.uint64(30))) * _FIRST
+        x = (x ^ (x >> np.uint64(27))) * _SECOND
+        state = x ^ (x >> np.uint64(31))
     return (state >> np.uint64(11)).astype(np.float64) * 2.0**-53
-
-
-def _mixed(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    x = x + _GAMMA
-    x = (x ^ (x >> np.uint64(30))) * _FIRST
-    x = (x ^ (x >> np.uint64(27))) * _SECOND
-    return x ^ (x >> np.uint64(31))
 
 
 # Which pieces make up a word, for whole-word masking (Devlin et al.'s later release).

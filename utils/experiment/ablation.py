@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from statistics import mean, median, stdev
+from statistics import mean, stdev
 from typing import Any, NamedTuple
 
 from tqdm import tqdm
@@ -27,7 +27,7 @@ from utils.arguments import as_text
 from utils.command import duration, page_template, print_above_bars
 from utils.config import TranslationConfig
 from utils.dataset.corpus import prepare_corpus
-from utils.dataset.text import ParallelFiles, read_parallel
+from utils.dataset.text import read_parallel
 from utils.device import pick_device
 from utils.evaluation.metric import corpus_metrics, measure
 from utils.experiment.trial import BusyError, TrainingProcess, TrialConfig, mistakes_in, refuse_options, run_named
@@ -310,27 +310,19 @@ def score_run(folder: Path, ablation: Ablation, training: Training, alternative:
         "seed": training.seed,
         "text": f"{corpus.name}, {corpus.src_lang}-{corpus.tgt_lang}",
     }
-
-    def score(split: str, files: ParallelFiles) -> None:
+    for split, files in (("dev", corpus.dev), ("test", corpus.test)):
         pairs = read_parallel(files)
         translations = [found.text for found in translator.translate(pairs.src)]
         bleu, chrf = measure(translations, pairs.tgt, {name: metrics[name] for name in ("BLEU", "chrF2")})
         result.update({f"{split}_bleu": bleu.score, f"{split}_chrf": chrf.score})
         result["signatures"] = {bleu.name: bleu.signature, chrf.name: chrf.signature}
-
-    score("dev", corpus.dev)
-    score("test", corpus.test)
     ended = read_json(folder / TEST)
-    records = [record for _, record in read_log(folder / LOG)]
-    speeds = [record["tokens_per_second"] for record in records if record["kind"] == "train"]
     return {
         **result,
         **{name: ended[name] for name in ("best_step", "steps", "target_tokens", "parameters")},
-        "target_tokens_per_s": round(median(speeds), 1) if speeds else None,
-        "minutes": max(record["minutes"] for record in records),
+        "minutes": max(record["minutes"] for _, record in read_log(folder / LOG)),
         "trained": {name: ended[name] for name in ("finished", "commit", "machine")},
         "run": folder.name,
-        "options": {**ablation.config.options, **alternative.options},
         "difference": {key: list(pair) for key, pair in differences(ablation.base.config, alternative.config).items()},
         **provenance(device),
         "config": config.plain(portable),
@@ -404,7 +396,7 @@ def draw(rows: Sequence[Row], name: str, picture: Path) -> None:
             colour = _BASE if row is base else _COLOURS[row.verdict]
             scores, middle = row.values(), mean(row.values())
             if row.margin is not None and row is not base:
-                band = {"left": centre - row.margin, "height": 1.0, "color": _BAND, "zorder": 0}
+                band: dict[str, Any] = {"left": centre - row.margin, "height": 1.0, "color": _BAND, "zorder": 0}
                 axes.barh(y, 2 * row.margin, label="no difference is claimed", **band)
             axes.plot(scores, [y] * len(scores), "o", mfc="none", mec=colour, ms=5, zorder=3, label="a seed")
             label = f"mean: {'base' if row is base else row.verdict}"

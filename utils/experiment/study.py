@@ -62,18 +62,19 @@ class Domain:
     @property
     def distribution(self) -> BaseDistribution:
         """The values as an Optuna distribution, which refuses what cannot be drawn."""
-        if self.low is None or self.high is None:
-            if len({*self.choices}) < max(2, len(self.choices)):
-                raise ValueError(f"choices={self.choices}: give low and high, or at least two choices, each once")
+        low, high, step = self.low, self.high, self.step
+        if low is None or high is None or self.choices:
+            if not low is high is None or len({*self.choices}) < max(2, len(self.choices)):
+                raise ValueError(f"low={low}, choices={self.choices}: give low and high, or two or more choices, once")
             return CategoricalDistribution(self.choices)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of steps that do not reach `high`: refused below
-            if all(isinstance(each, int) for each in (self.low, self.high, self.step or 1)):
-                found: Any = IntDistribution(self.low, self.high, self.log, 1 if self.step is None else self.step)
+            if isinstance(low, int) and isinstance(high, int) and (step is None or isinstance(step, int)):
+                found: Any = IntDistribution(low, high, self.log, 1 if step is None else step)
             else:
-                found = FloatDistribution(self.low, self.high, self.log, self.step)
-        if found.high != self.high or self.low == self.high:
-            raise ValueError(f"high={self.high} is not above low={self.low} by a whole number of steps={self.step}")
+                found = FloatDistribution(low, high, self.log, step)
+        if found.high != high or low == high:
+            raise ValueError(f"high={high} is not above low={low} by a whole number of steps={step}")
         return found
 
     @property

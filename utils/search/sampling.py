@@ -1,6 +1,5 @@
 """Decoding one token at a time without looking back: greedy search, and sampling by probability."""
 
-import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -60,17 +59,14 @@ def decode(
             constraint.select(stay)
             state = state.select(stay[:, None] * width + torch.arange(width, device=device))
         tokens = chosen.flatten()
-    return [
-        [_hypothesis(row, score, config) for row, score in zip(rows, row_scores, strict=True)]
-        for rows, row_scores in zip(ids.tolist(), scores.tolist(), strict=True)
-    ]
-
-
-def _hypothesis(ids: list[int], log_prob: float, config: SearchConfig) -> Hypothesis:
-    if not math.isfinite(log_prob):
+    if not scores.isfinite().all():
         raise ValueError(NO_NUMBERS)
-    end = ids.index(EOS_ID)
-    return Hypothesis(ids[:end], log_prob / config.penalty(end + 1))
+    found: list[list[Hypothesis]] = [[] for _ in bounds]
+    for hypotheses, rows, row_scores in zip(found, ids.tolist(), scores.tolist(), strict=True):
+        for row, score in zip(rows, row_scores, strict=True):
+            end = row.index(EOS_ID)
+            hypotheses.append(Hypothesis(row[:end], score / config.penalty(end + 1)))
+    return found
 
 
 def greedy_search(

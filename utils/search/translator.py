@@ -44,11 +44,9 @@ class Translation(NamedTuple):
         return self.candidates[0].text
 
 
-class _Piece(NamedTuple):
-    """What is translated at a time: a text or a sentence of it."""
-
-    text: str
-    ids: list[int]  # as many as fit the window; none where the vocabulary has nothing of it: it stays as it is
+# what is translated at a time, a text or a sentence of it; and as many of its ids as fit the window, none where the
+# vocabulary has nothing of it: it stays as it is
+_Piece = tuple[str, list[int]]
 
 
 @dataclass(eq=False)
@@ -89,7 +87,7 @@ class Translator:
         forced = self._encode_prefixes(prefixes) if prefixes is not None else [[] for _ in texts]
         encoded = self.tokenizers.src.encode(texts)
         split = [self._pieces(ids, text) for ids, text in zip(encoded, texts, strict=True)]
-        known = [[piece.ids for piece in pieces if piece.ids] for pieces, _ in split]
+        known = [[ids for _, ids in pieces if ids] for pieces, _ in split]
         places = [(text, piece) for text, of_text in enumerate(known) for piece in range(len(of_text))]
         left = Counter(text for text, _ in places)
         on_progress(len(texts) - len(left))
@@ -109,7 +107,7 @@ class Translator:
         candidates = iter(self._decode(found, n_best))
         return [
             Translation(
-                self._join([next(candidates) if piece.ids else _unchanged(piece.text) for piece in pieces])
+                self._join([next(candidates) if piece_ids else _unchanged(piece) for piece, piece_ids in pieces])
                 if pieces
                 else _unchanged(text.strip() and text),
                 len(pieces),
@@ -205,11 +203,11 @@ class Translator:
         if not self._is_known(ids):
             return [], 0
         if len(ids) <= room:
-            return [_Piece(text, ids)], 0
+            return [(text, ids)], 0
         sentences = split_sentences(text)
         encoded = [ids if self._is_known(ids) else [] for ids in self.tokenizers.src.encode(sentences)]
         lost = sum(max(0, len(ids) - room) for ids in encoded)
-        return [_Piece(sentence, ids[:room]) for sentence, ids in zip(sentences, encoded, strict=True)], lost
+        return [(sentence, ids[:room]) for sentence, ids in zip(sentences, encoded, strict=True)], lost
 
 
 def _unchanged(text: str) -> list[Candidate]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from types import FrameType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import uvicorn
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
@@ -261,7 +261,7 @@ class Server(uvicorn.Server):
     """
 
     def __init__(self, app: ASGIApp, on_ready: Callable[[], object]) -> None:
-        quiet = {"log_level": "warning", "access_log": False, "server_header": False}
+        quiet: dict[str, Any] = {"log_level": "warning", "access_log": False, "server_header": False}
         super().__init__(uvicorn.Config(app, ws="none", timeout_graceful_shutdown=_LAST_S, **quiet))
         self._on_ready = on_ready
         self._signal: int | None = None

@@ -115,7 +115,8 @@ def labelled_batches(classifier: TrainedClassifier, texts: Path, labels: Path) -
     if len(lines) != len(numbers):
         raise ValueError(f"{texts} has {len(lines):,} lines but {labels} has {len(numbers):,}: give a label for each")
     read = LabelledText(TokenArray.of(tokenizer.encode(lines), len(tokenizer)), numbers)
-    return BucketSampler(read, config.batch.tokens_per_batch, config.batch.max_tokens).all()
+    batch = config.batch
+    return BucketSampler(read, batch.tokens_per_batch, batch.max_tokens, examples=labelled_examples).all()
 
 
 @torch.inference_mode()

@@ -5,7 +5,7 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from io import BufferedIOBase
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,7 +39,7 @@ def arriving_lines(file: BufferedIOBase, name: str, most: int) -> Iterator[list[
 
 def _lines(file: BufferedIOBase, ready: deque[bytes]) -> Iterator[bytes]:
     """Yield the lines of a stream; those that came with the same read wait in `ready`."""
-    parts = []  # of an unfinished line; joined only once, however long it gets
+    parts: list[bytes] = []  # of an unfinished line; joined only once, however long it gets
     while read := file.read1(_MOST_BYTES):
         *ends, rest = read.split(b"\n")
         for end in ends:
@@ -87,8 +87,6 @@ def ask_for_lines() -> None:
 
 # A prompt at the terminal, with a history that is kept between sessions.
 
-_MOST_LINES = 1000  # kept in the history
-
 
 @contextmanager
 def kept_history() -> Iterator[None]:
@@ -99,7 +97,7 @@ def kept_history() -> Iterator[None]:
     import readline  # only here: it may write to the terminal
 
     readline.set_auto_history(True)
-    readline.set_history_length(_MOST_LINES)
+    readline.set_history_length(1000)
     with suppress(OSError, RuntimeError):
         readline.read_history_file(_history_file())
     try:
@@ -139,20 +137,14 @@ HELP = """\
   :quit                leave; so does Ctrl-D"""
 
 
+@dataclass
 class Conversation:
-    """Answers lines one by one; commands change the translator's search settings.
+    """Answers lines one by one; commands change the translator's search settings."""
 
-    Args:
-        translator: translates.
-        n_best: number of translations to show.
-        prefix: text that each translation starts with.
-    """
-
-    def __init__(self, translator: "Translator", n_best: int = 1, prefix: str = "") -> None:
-        self.translator = translator
-        self.n_best = n_best
-        self.prefix = prefix
-        self.is_over = False
+    translator: "Translator"
+    n_best: int = 1  # translations to show
+    prefix: str = ""  # text that each translation starts with
+    is_over: bool = False
 
     def answer(self, line: str) -> list[str]:
         """Return the lines to show."""

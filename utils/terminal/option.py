@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -13,19 +13,18 @@ from utils.command import Namespace, Parser, require_options_at_least
 
 ConfigT = TypeVar("ConfigT", SearchConfig, SamplingConfig)
 
-PICTURES = (".html", ".png")  # the formats attention can be drawn in
 _RISK_SAMPLES = 32  # fewest candidates for a choice by risk, unless the user gives a number
 _OTHER_NAMES = {"beam_size": "beam", "n_samples": "samples"}  # options that are not named like their field
 
 
-def _options(config_type: type[SearchConfig] | type[SamplingConfig]) -> dict[str, str]:
-    return {_OTHER_NAMES.get(field.name, field.name): field.name for field in fields(config_type)}
+def _options(config_type: type) -> dict[str, str]:
+    return {_OTHER_NAMES.get(field, field): field for field in fields_of(config_type)}
 
 
 SEARCH, SAMPLING = _options(SearchConfig), _options(SamplingConfig)  # option -> field
 
 
-def add_settings(group: Any, config_type: type[SearchConfig] | type[SamplingConfig], **other_help: str) -> None:
+def add_settings(group: Any, config_type: type, **other_help: str) -> None:
     """Add an option for each setting, explained as in its dataclass or otherwise; None where it is not given."""
     for option, field in _options(config_type).items():
         kind, text = fields_of(config_type)[field], other_help.get(option, texts_of(config_type)[field].rstrip("."))
@@ -104,8 +103,8 @@ def refuse_contradictions(arguments: Namespace) -> None:
         for option, other in product(options.split(", "), others.split(", ")):
             if option in given and other in given:
                 raise ValueError(f"{given[option]} and {given[other]} at once: {remedy}")
-    if arguments.attention is not None:
-        refuse_other_pictures(arguments.attention)
+    if arguments.attention is not None and arguments.attention.suffix not in (".html", ".png"):
+        raise ValueError(f"--attention {arguments.attention}: give the file the extension .html or .png")
     if arguments.score is not None and not arguments.texts:
         _require_readable(Path(arguments.score), " (without a text, --score takes a file of translations)")
     for option in ("input", "score"):
@@ -133,9 +132,3 @@ def _require_readable(file: Path, hint: str = "") -> None:
         raise ValueError(f"{file} is a folder: give a file{hint}")
     if not file.exists():
         raise ValueError(f"no such file: {file}{hint}")
-
-
-def refuse_other_pictures(path: Path) -> None:
-    """Refuse a file name whose extension is not one that attention can be drawn in."""
-    if path.suffix not in PICTURES:
-        raise ValueError(f"{path} is neither {' nor '.join(PICTURES)}: give the file one of these extensions")

@@ -4,6 +4,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from utils.command import Namespace, aligned
@@ -88,39 +89,34 @@ def _candidate(candidate: "Candidate") -> dict[str, Any]:
     return {"translation": candidate.text, "score": round(candidate.score, _DIGITS), "tokens": candidate.tokens}
 
 
+@dataclass
 class Presenter:
-    """Formats output for chunks of lines: translations, alternatives, or scores of given translations.
+    """Formats output for chunks of lines: translations, alternatives, or scores of given translations."""
 
-    Args:
-        inspector: queries the models.
-        shown: the arguments of translate.py: format, n_best, prefix, log_probs, alignment.
-        log: called with notices for the reader, which name their lines.
-        tokenized: spaces separate all words and marks of the text that the model learned from.
-    """
-
-    def __init__(self, inspector: "Inspector", shown: Namespace, log: Callable[[str], object], tokenized: bool) -> None:
-        self._inspector = inspector
-        self._shown = shown
-        self._log = log
-        self._tokenized = tokenized
-        self._n_notices: Counter[str] = Counter()
-        self._log_prob, self._n_tokens, self._n_judged = 0.0, 0, 0
+    inspector: "Inspector"
+    shown: Namespace  # the arguments of translate.py: format, n_best, prefix, log_probs, alignment
+    log: Callable[[str], object]  # called with notices for the reader, which name their lines
+    tokenized: bool  # spaces separate all words and marks of the text that the model learned from
+    n_notices: Counter[str] = field(default_factory=Counter)  # by their kinds
+    n_judged: int = 0  # translations scored so far
+    n_tokens: int = 0
+    log_prob: float = 0.0
 
     def translations(self, first: int, texts: Sequence[str], on_progress: Progress = _ignore) -> Iterator[str]:
         """Yield a line for each text, or for each candidate of each text; the number of the first is `first`."""
-        if first == 1 and self._tokenized and looks_untokenized(texts):
-            self._log(
+        if first == 1 and self.tokenized and looks_untokenized(texts):
+            self.log(
                 "this run learned from text where spaces separate all words and marks: text of that kind, perhaps in "
                 "lower case, is translated better"
             )
         found = self._translate(texts, on_progress, first)
         for number, translation in enumerate(found, first):
             self._notify(number, notices(translation))
-        if self._shown.format == "jsonl":
+        if self.shown.format == "jsonl":
             yield from map(_json_line, self._records(texts, found))
-        elif self._shown.format == "pharaoh":
+        elif self.shown.format == "pharaoh":
             yield from self._linked(texts, found)
-        elif self._shown.n_best == 1:
+        elif self.shown.n_best == 1:
             yield from (translation.text for translation in found)
         else:  # an n-best list, as Moses writes it
             for number, translation in enumerate(found, first):
@@ -130,9 +126,9 @@ class Presenter:
     def alternatives(self, text: str, k: int) -> Iterator[str]:
         """Yield the translation of a text and the k likeliest tokens at each position, or only after the prefix."""
         (found,) = self._translate([text])
-        positions = self._inspector.positions(text, found, k, self._shown.prefix)
+        positions = self.inspector.positions(text, found, k, self.shown.prefix)
         self._notify(1, notices(found))
-        if self._shown.format == "jsonl":
+        if self.shown.format == "jsonl":
             (record,) = self._records([text], [found])
             record["alternatives"] = [
                 {
@@ -150,12 +146,12 @@ class Presenter:
         self, first: int, pairs: Sequence[tuple[str, str]], on_progress: Progress = _ignore, by_token: bool = False
     ) -> Iterator[str]:
         """Yield the score of the second of each pair as a translation of the first: a line per pair, or per token."""
-        found = self._inspector.judge([source for source, _ in pairs], [given for _, given in pairs])
+        found = self.inspector.judge([source for source, _ in pairs], [given for _, given in pairs])
         for number, ((source, given), judgement) in enumerate(zip(pairs, found, strict=True), first):
             self._notify(number, judgement_notices(judgement))
-            self._log_prob += judgement.log_prob
-            self._n_tokens += len(judgement.tokens)
-            if self._shown.format == "jsonl":
+            self.log_prob += judgement.log_prob
+            self.n_tokens += len(judgement.tokens)
+            if self.shown.format == "jsonl":
                 yield _json_line(
                     {
                         "source": source,
@@ -172,39 +168,39 @@ class Presenter:
                 yield from judgement_table(judgement)
             else:
                 yield f"{judgement.log_prob:.{_DIGITS}f}\t{len(judgement.tokens)}\t{judgement.perplexity:.{_DIGITS}f}"
-        self._n_judged += len(pairs)
+        self.n_judged += len(pairs)
         on_progress(len(pairs))
 
     def total(self) -> str:
         """Return a summary of all translations scored so far."""
-        perplexity = math.exp(-self._log_prob / max(1, self._n_tokens))
-        return f"{self._n_judged:,} lines, {self._n_tokens:,} tokens with </s>, perplexity {perplexity:.2f}"
+        perplexity = math.exp(-self.log_prob / max(1, self.n_tokens))
+        return f"{self.n_judged:,} lines, {self.n_tokens:,} tokens with </s>, perplexity {perplexity:.2f}"
 
     def conclude(self) -> None:
         """Log how many notices of each kind were left out."""
-        for kind, count in self._n_notices.items():
+        for kind, count in self.n_notices.items():
             if (more := count - _MOST_NOTICES) > 0:
-                self._log(f"{more:,} more line{'s' * (more > 1)}: {kind}; --format jsonl tells which")
+                self.log(f"{more:,} more line{'s' * (more > 1)}: {kind}; --format jsonl tells which")
 
     def _notify(self, number: int, found: Mapping[str, str]) -> None:
         """Log the notices about the line of this number, but only the first of each kind."""
         for kind, text in found.items():
-            self._n_notices[kind] += 1
-            if self._n_notices[kind] <= _MOST_NOTICES:
-                self._log(f"line {number}: {text}")
+            self.n_notices[kind] += 1
+            if self.n_notices[kind] <= _MOST_NOTICES:
+                self.log(f"line {number}: {text}")
 
     def _translate(self, texts: Sequence[str], on_progress: Progress = _ignore, first: int = 1) -> "list[Translation]":
-        prefixes = [self._shown.prefix] * len(texts) if self._shown.prefix else None
-        return self._inspector.translator.translate(texts, on_progress, self._shown.n_best, prefixes, first)
+        prefixes = [self.shown.prefix] * len(texts) if self.shown.prefix else None
+        return self.inspector.translator.translate(texts, on_progress, self.shown.n_best, prefixes, first)
 
     def _linked(self, texts: Sequence[str], found: "Sequence[Translation]") -> Iterator[str]:
         """Yield `source words <tab> target words <tab> links`; no links for what was not translated in one piece."""
-        tokens, alignments = self._inspector.source_tokens(texts), self._inspector.alignments(texts, found)
+        tokens, alignments = self.inspector.source_tokens(texts), self.inspector.alignments(texts, found)
         for text, translation, source, links in zip(texts, found, tokens, alignments, strict=True):
             if links is None:
                 words: tuple[list[str], list[str], Links] = text.split(), translation.text.split(), []
             else:
-                words = self._inspector.words.join(source, translation.candidates[0].tokens, links)
+                words = self.inspector.words.join(source, translation.candidates[0].tokens, links)
             yield "\t".join([" ".join(words[0]), " ".join(words[1]), pharaoh(words[2])])
 
     def _records(self, texts: Sequence[str], found: "Sequence[Translation]") -> list[dict[str, Any]]:
@@ -220,15 +216,15 @@ class Presenter:
             }
             for text, one in zip(texts, found, strict=True)
         ]
-        if self._shown.n_best > 1:
+        if self.shown.n_best > 1:
             for row, one in zip(rows, found, strict=True):
                 row["n_best"] = [_candidate(candidate) for candidate in one.candidates]
-        if self._shown.log_probs:
-            for row, log_probs in zip(rows, self._inspector.log_probs(texts, found), strict=True):
+        if self.shown.log_probs:
+            for row, log_probs in zip(rows, self.inspector.log_probs(texts, found), strict=True):
                 row["log_probs"] = _rounded(log_probs)
-        if self._shown.alignment:  # null for a text that was translated in pieces
-            tokens = self._inspector.source_tokens(texts)
-            for row, source, links in zip(rows, tokens, self._inspector.alignments(texts, found), strict=True):
+        if self.shown.alignment:  # null for a text that was translated in pieces
+            tokens = self.inspector.source_tokens(texts)
+            for row, source, links in zip(rows, tokens, self.inspector.alignments(texts, found), strict=True):
                 row["source_tokens"] = None if links is None else source
                 row["alignment"] = None if links is None else pharaoh(links)
         return rows

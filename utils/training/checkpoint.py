@@ -316,40 +316,8 @@ def average(paths: Sequence[Path], log: Callable[[str], None]) -> tuple[dict[str
     return {name: (total / n).to(weights[name].dtype) for name, total in sums.items()}, n
 
 
-def try_average(
-    net: nn.Module,
-    store: WeightStore,
-    best: Path,
-    validate: Callable[[], Validation],
-    by: str,
-    log: Callable[[str], None],
-) -> None:
-    """Average the weights of the last validations; if they score no worse on dev than the best, they replace them.
-
-    The best weights may be an average, too: that of a training that had ended and was resumed. The network is left with
-    the average.
-
-    Args:
-        best: file of the best weights.
-        validate: validates the network.
-        by: the score that decides which weights are the best.
-    """
-    mean, n = average(store.last(), log)
-    if not n:
-        return
-    net.load_state_dict(mean)
-    score, before = validate().score(by), read_score(best)
-    good, sign = score >= before, -1 if by == "loss" else 1
-    if good:
-        write_weights(net.state_dict(), best, score, n)
-    log(
-        f"\nAverage of the weights of the last {n} validations: dev {by} {sign * score:.2f} against "
-        f"{sign * before:.2f} for the best weights: {'used' if good else 'not used'}"
-    )
-
-
 class CheckpointKeeper(Observer):
-    """Saves the state of the training and the learned weights at each validation.
+    """Saves the state of the training and the learned weights at each validation, and at the end their average.
 
     The checkpoint is written last: whatever a killed process did not get to write, the process that resumes writes
     again. Half-written files anywhere in the run are removed at the start.
@@ -386,3 +354,23 @@ class CheckpointKeeper(Observer):
     def save(self, step: int) -> None:
         """Save the present state of the training."""
         self._checkpoints.save(self._state(), step)
+
+    def try_average(self, net: nn.Module, validate: Callable[[], Validation], log: Callable[[str], None]) -> None:
+        """Average the weights of the last validations; if they score no worse on dev than the best, they replace them.
+
+        The best weights may be an average, too: that of a training that had ended and was resumed. `validate` validates
+        the network, which is left with the average.
+        """
+        mean, n = average(self._weights.last(), log)
+        if not n:
+            return
+        net.load_state_dict(mean)
+        by = self._select_by
+        score, before = validate().score(by), read_score(self._best)
+        good, sign = score >= before, -1 if by == "loss" else 1
+        if good:
+            write_weights(net.state_dict(), self._best, score, n)
+        log(
+            f"\nAverage of the weights of the last {n} validations: dev {by} {sign * score:.2f} against "
+            f"{sign * before:.2f} for the best weights: {'used' if good else 'not used'}"
+        )

@@ -3,7 +3,6 @@
 import json
 import math
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -117,9 +116,12 @@ class Decoration(Observer):
     """An observer that a training can do without: if it fails, a line says so, and it is not called again."""
 
     def __init__(self, name: str, make: Callable[[], Observer]) -> None:
-        self._name = name
-        self._observer = Observer()
-        self._attempt(lambda: setattr(self, "_observer", make()))
+        self._name, self._observer = name, Observer()
+
+        def begin() -> None:
+            self._observer = make()
+
+        self._attempt(begin)
 
     def _attempt(self, act: Callable[[], None]) -> None:
         if not attempt(self._name, act):
@@ -230,35 +232,24 @@ class Terminal(Observer):
             dynamic_ncols=True,
             bar_format="{percentage:3.0f}%|{bar}| {desc}" if bounded else "step {desc}",
         )
-        self._losses: deque[float] = deque(maxlen=self.REPORTS_PER_LINE)
         self._reports = 0
 
     def on_step(self, progress: Progress, report: StepReport) -> None:
         """Update the bar, or print a line."""
         self._reports += 1
-        if math.isfinite(report.loss):
-            self._losses.append(report.loss)
         if report.skipped > self._skipped:
             self._skipped = report.skipped
             skipped = f"{report.skipped:,} update{'' if report.skipped == 1 else 's'} skipped so far"
             print_above_bars(f"step {progress.step:,}: {skipped}: gradient not finite")
-        done, facts = self._done(progress), self._facts(progress, report)
-        if not self._bar.disable:
-            self._bar.n = done
-            self._bar.set_description_str("  ".join(facts[: self.BESIDE_THE_BAR]))
-        elif self._reports % self.REPORTS_PER_LINE == 0:
-            print_above_bars("step " + "  ".join(facts))
-        if self._reports == self.REPORTS_TO_ESTIMATE and done:
-            left = duration(progress.seconds * (1 / done - 1))
-            print_above_bars(f"At this speed the training takes about {left} more.")
-
-    def _facts(self, progress: Progress, report: StepReport) -> list[str]:
-        """Return the facts to show, the most important first."""
-        done = self._done(progress)
-        return [
+        # the share that is done, by the limit that will be reached first
+        steps = progress.step / self._total if self._total else 0.0
+        minutes = progress.seconds / 60 / self._plan.max_minutes if self._plan.max_minutes else 0.0
+        done = min(1.0, max(steps, minutes))
+        left = duration(progress.seconds * (1 / done - 1)) if done else ""
+        facts = [  # the most important first
             f"{progress.step:,}/{self._total:,}" if self._total else f"{progress.step:,}",
-            f"loss {sum(self._losses) / len(self._losses) if self._losses else math.nan:.3f}",
-            *([f"{duration(progress.seconds * (1 / done - 1))} to go"] if done else []),
+            f"loss {report.loss:.3f}",
+            *([f"{left} to go"] if left else []),
             f"{report.tokens_per_second:,.0f} {self._unit}/s",
             f"lr {report.learning_rate:.1e}",
             f"epoch {progress.epoch + progress.position / self._steps_per_epoch:.2f}",
@@ -266,12 +257,13 @@ class Terminal(Observer):
             f"gradient {report.gradient_norm:.2f}",
             f"{duration(progress.seconds)} so far",
         ]
-
-    def _done(self, progress: Progress) -> float:
-        """Return the share of the training that is done, by the limit that will be reached first; 0: no limit."""
-        steps = progress.step / self._total if self._total else 0.0
-        minutes = progress.seconds / 60 / self._plan.max_minutes if self._plan.max_minutes else 0.0
-        return min(1.0, max(steps, minutes))
+        if not self._bar.disable:
+            self._bar.n = done
+            self._bar.set_description_str("  ".join(facts[: self.BESIDE_THE_BAR]))
+        elif self._reports % self.REPORTS_PER_LINE == 0:
+            print_above_bars("step " + "  ".join(facts))
+        if self._reports == self.REPORTS_TO_ESTIMATE and left:
+            print_above_bars(f"At this speed the training takes about {left} more.")
 
     def on_validation(self, progress: Progress, validation: Validation) -> None:
         """Print the scores and sample translations."""

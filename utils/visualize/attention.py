@@ -24,7 +24,6 @@ from utils.search.inspection import (
     most_attended,
 )
 from utils.search.translator import Translator
-from utils.terminal.option import refuse_other_pictures
 from utils.text.tokenizer import Tokenizer, id_of_each
 from utils.visualize.curve import drawing
 
@@ -184,7 +183,6 @@ def show_attention(
         given: a translation to look at; None: the best that the translator finds.
         prefix: how the translation that is searched for begins.
     """
-    refuse_other_pictures(path)
     src, tgt = run.tokenizers
     source = _ids(src, text, run.window, "reads at a time", "sentence")
     if given is None:
