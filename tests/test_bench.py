@@ -113,10 +113,8 @@ def test_operations_counted_by_hand_are_those_that_torch_counts() -> None:
 
 def test_a_search_without_caches_finds_the_same() -> None:
     model, src = translating(), sources(5, 3, 7)
-    cached, anew = (
-        beam_search(searched, src, [Bounds(0, 9)] * 3, SearchConfig(beam_size=3))
-        for searched in (model, decode.Recomputing(model))
-    )
+    rest = src, [Bounds(0, 9)] * 3, SearchConfig(beam_size=3)
+    cached, anew = beam_search(model, *rest), beam_search(decode.Recomputing(model), *rest)
     assert [[found.ids for found in n_best] for n_best in anew] == [[found.ids for found in n] for n in cached]
 
 

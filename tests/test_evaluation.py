@@ -790,11 +790,11 @@ def test_nymwas_line_is_all_that_is_printed(command: Command) -> None:
     assert "is not tokenized" not in found.err
 
 
-def test_a_run_translates_its_own_text(command: Command, home: Path) -> None:
+def test_a_run_translates_its_own_text(command: Command, home: Path, made: Path) -> None:
     (folder,) = (home / "pickles").iterdir()
     loaded = load_run(folder, CPU)
     search = replace(loaded.config.search, beam_size=3, length_penalty=-1.0)
-    pairs = read_parallel(verbs.prepare_to_score(loaded.config.data).dev)[:6]
+    pairs = read_parallel(prepare_to_score(loaded.config.data, made / "split").dev)[:6]
     expected = [found.text for found in loaded.translator(search).translate(pairs.src)]
     words = "--split dev --beam 3 --length_penalty -1 --limit 6 --bootstrap 0 --translations out"
     (found,) = reported(command, f"run {folder} {words}")
@@ -814,8 +814,8 @@ def test_what_is_missing_or_could_not_be_translated_whole_is_said(command: Comma
     src = write(home / "d.ja", [TEXT.src[0], "京都に古い寺" * 20, "😀", "😀"])
     tgt = write(home / "d.en", TEXT.tgt[:4])
     test_src, test_tgt = config.data.src, config.data.tgt
-    files = {"dev_src": src, "dev_tgt": tgt, "test_src": test_src, "test_tgt": test_tgt}
-    replace(config, data=replace(config.data, src=home / "gone.ja", **files)).save(run / CONFIG)
+    data = replace(config.data, dev_src=src, dev_tgt=tgt, test_src=test_src, test_tgt=test_tgt)
+    replace(config, data=replace(data, src=home / "gone.ja")).save(run / CONFIG)
     cut_off, unknown, gone = command("run --split dev --bootstrap 0 --beam 1").err.splitlines()
     assert "1 of 4 sources are longer" in cut_off
     assert "2 of 4 sources are entirely outside the vocabulary" in unknown
@@ -853,7 +853,7 @@ def test_tuning_tries_each_setting_and_saves_the_best(
 
 
 def test_heads_are_weighed_on_the_text_and_with_the_beam_that_are_asked_for(
-    command: Command, home: Path, monkeypatch: pytest.MonkeyPatch
+    command: Command, home: Path, made: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     beams: list[int] = []
     translate = Translator.translate
@@ -866,7 +866,7 @@ def test_heads_are_weighed_on_the_text_and_with_the_beam_that_are_asked_for(
     found = command("heads --split test --limit 2 --bleu --beam 1 --picture heads.png --json heads.json")
     (run,) = (home / "pickles").iterdir()
     loaded = load_run(run, CPU)
-    pairs = read_parallel(verbs.prepare_to_score(loaded.config.data).test)[:2]
+    pairs = read_parallel(prepare_to_score(loaded.config.data, made / "split").test)[:2]
     expected = head_importance(loaded.model, text_batches(pairs, loaded.tokenizers, CPU))
     assert found.out.splitlines()[0] == f"{run.name}, files test, ja-en, first 2 sentences"
     assert beams == [1] * 11

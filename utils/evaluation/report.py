@@ -128,7 +128,7 @@ def charts(evaluations: Sequence[Evaluation]) -> list[Chart]:
     analyses = [evaluation.analysis for evaluation in evaluations]
     f1 = "F1 of words by frequency in the training text"
     found = []
-    for *names, groups in (
+    for title, parts, counted, measure, groups in (
         ("BLEU by length", "Length", "sentences", "BLEU", [a.bleu_by_length for a in analyses]),
         (f1, "Frequency", "words", "F1", [a.f1_by_frequency for a in analyses]),
     ):
@@ -137,7 +137,7 @@ def charts(evaluations: Sequence[Evaluation]) -> list[Chart]:
         labels = sorted(rows, key=lambda label: int(next(iter(re.findall(r"^\d+", label)), -1)))
         end = end_of_scale([group.score for of_system in groups for group in of_system])
         if rows:
-            found.append(Chart(*names, end, {label: rows[label] for label in labels}))
+            found.append(Chart(title, parts, counted, measure, end, {label: rows[label] for label in labels}))
     return found
 
 
