@@ -142,7 +142,6 @@ def _specification(model: Transformer) -> transformer_spec.TransformerSpec:
     )
     for side, embedding, tokens, positions, norm in sides:
         embedding.weight = _array(tokens.weight)
-        embedding.multiply_by_sqrt_depth = True
         if rotary_dim is None:
             table = positions.table.weight if isinstance(positions, LearnedPositionalEncoding) else positions.table
             side.position_encodings.encodings = _array(cast(Tensor, table))
