@@ -20,7 +20,8 @@ from utils.config import (
 from utils.export import CARD
 from utils.export.safetensors import Network, write_safetensors
 from utils.file import atomic_folder
-from utils.run import CONFIG, WEIGHTS, find_run, load_bert, load_classifier, load_language_model, load_run
+from utils.load import load_bert, load_classifier, load_language_model, load_run
+from utils.run import CONFIG, WEIGHTS, find_run
 from utils.text.tokenizer import TokenizerPair, Vocabulary
 from utils.training.checkpoint import read_score
 

@@ -13,7 +13,8 @@ from utils.config import ClassificationConfig, LanguageConfig, MaskedLanguageCon
 from utils.dataset.text import decoded_lines
 from utils.device import keep_freed_memory, pick_device
 from utils.file import require_file, write_json
-from utils.run import distinct_names, find_run, load_classifier, load_language_model
+from utils.load import load_classifier, load_language_model
+from utils.run import distinct_names, find_run
 from utils.task.bert import MaskFiller
 from utils.task.classification import classify, confusion, labelled_batches, summary
 from utils.task.language import Remembered, continuations, draw_memory, perplexity_by_memory

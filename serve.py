@@ -13,7 +13,8 @@ from const.path import PICKLES
 from utils.command import Parser, needing_group, run_command
 from utils.config import TranslationConfig, config_type_of
 from utils.device import pick_device
-from utils.run import CONFIG, WEIGHTS, build_translator, find_run, load_run
+from utils.load import build_translator, load_run
+from utils.run import CONFIG, WEIGHTS, find_run
 
 with needing_group("serve.py", "serve"):
     from utils.serve.api import create_app

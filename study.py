@@ -10,7 +10,7 @@ from utils.command import Namespace, Parser, needing_group, require_options_at_l
 from utils.experiment.ablation import Ablation, AblationConfig, write_page
 from utils.experiment.trial import stop_as_by_ctrl_c
 from utils.file import require_file
-from utils.run import own_commit, portable
+from utils.provenance import own_commit, portable
 
 with needing_group("study.py", "study"):
     from utils.experiment.study import FINISHED, Study, StudyConfig, draw, summary, write_best, write_trials

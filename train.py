@@ -1,7 +1,14 @@
 """Train: `python train.py [--config PRESET] [--GROUP.KEY VALUE ...] [--resume [RUN]]`."""
 
-import shlex
 import sys
+
+from utils.arguments import Arguments, read_arguments
+from utils.command import INTERRUPTED, print_above_bars, run_command, typed_command
+
+if __name__ == "__main__" and {"-h", "--help"} & {*sys.argv}:
+    run_command("train.py", lambda: read_arguments(sys.argv[1:]))  # before torch, which takes seconds to import
+
+import shlex
 import time
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import ExitStack, closing
@@ -16,14 +23,11 @@ from torch.profiler import record_function
 
 from config.training import TrainingConfig
 from const.path import CORPUS, PICKLES
-from layers.decoder_block import DecoderBlock
-from layers.encoder_block import EncoderBlock
 from utils import run as run_folder
-from utils.arguments import Arguments, read_arguments
-from utils.command import INTERRUPTED, print_above_bars, run_command, typed_command
 from utils.dataset.batch import AnyBatch, AnyEpoch, BatchSettings, Sampler, prefetched
 from utils.device import (
     autocast,
+    compile_blocks,
     inference_dtype,
     keep_compiled_kernels,
     keep_freed_memory,
@@ -31,6 +35,7 @@ from utils.device import (
     return_freed_memory,
 )
 from utils.file import from_here, require_writable, sweep_drafts
+from utils.load import load_weights
 from utils.task.task import Log, Task, architecture, describe, init_from, prepare, write_scores
 from utils.training.checkpoint import CheckpointKeeper, CheckpointStore, WeightStore, difference
 from utils.training.distributed import Interrupt, Processes, graceful_interrupt, joined_processes, own_device
@@ -243,13 +248,6 @@ def cut_into_updates(n_batches: int, accumulate: int) -> list[range]:
     return [range(i, min(i + accumulate, n_batches)) for i in range(0, n_batches, accumulate)]
 
 
-def compile_blocks(net: nn.Module) -> None:
-    """Have each block compiled at its first call, for batches of any shape; equal ones share what was compiled."""
-    for part in net.modules():
-        if isinstance(part, EncoderBlock | DecoderBlock):
-            part.compile(dynamic=True)
-
-
 def resume(trainer: Trainer, checkpoints: CheckpointStore, task: Task, log: Log) -> None:
     """Resume from the newest intact checkpoint; options that are newer than it are taken to have had their defaults."""
     state, wanted = checkpoints.load(trainer.device, log), architecture(task)
@@ -377,7 +375,7 @@ def fit_and_save(
         sys.exit(INTERRUPTED)
     keeper.try_average(trainer.net, lambda: trainer.test(dev, validate), print)
     print("\nTesting the best weights")
-    run_folder.load_weights(trainer.net, folder)
+    load_weights(trainer.net, folder)
     test = trainer.test(*task.validation(trainer.net, "test"))
     write_scores(task, trainer.net, test, trainer.progress, folder)
     print("\n".join([f"test  {test}", *(f"      {signature}" for signature in test.signatures.values())]))
@@ -387,7 +385,6 @@ def fit_and_save(
 def main() -> None:
     """Train alone, or together with the other processes that torchrun has started."""
     arguments = read_arguments(sys.argv[1:])
-    run_folder.own_commit()  # now, for the code may change while it trains
     device = own_device(pick_device(arguments.config.training.device))
     inference_dtype(device, arguments.config.training.precision)  # refuses a precision that the device does not support
     keep_freed_memory()

@@ -98,7 +98,8 @@ def load(arguments: Namespace) -> tuple[str, "Inspector", bool]:
     """Return a title, what translates and inspects, and whether it learned from tokenized text; draw the attention."""
     # only now: torch takes seconds to import, which neither --help nor a mistake should wait for
     from utils.device import keep_freed_memory, pick_device
-    from utils.run import build_translator, find_run, load_run
+    from utils.load import build_translator, load_run
+    from utils.run import find_run
     from utils.search.inspection import Inspector
 
     keep_freed_memory()

@@ -24,7 +24,8 @@ from utils.dataset.text import read_parallel
 from utils.device import keep_freed_memory
 from utils.evaluation.metric import corpus_metrics
 from utils.export.ctranslate2 import to_ctranslate2
-from utils.run import build_translator, find_run, load_run
+from utils.load import build_translator, load_run
+from utils.run import find_run
 from utils.search.translator import Translator
 from utils.text.tokenizer import id_of_each, load_tokenizers
 from utils.training.dry_run import peak_memory

@@ -27,7 +27,8 @@ from const.path import ROOT
 from utils.command import Parser, aligned, require_options_at_least, run_command
 from utils.dataset.corpus import prepare_to_score
 from utils.dataset.text import read_parallel
-from utils.run import Run, build_translator, find_run, load_run
+from utils.load import Run, build_translator, load_run
+from utils.run import find_run
 from utils.search.translator import Translator
 
 PATIENCE = 60.0  # seconds to wait for an answer, and for the server to end

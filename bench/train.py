@@ -29,12 +29,12 @@ from config.model import TransformerConfig
 from config.training import OptimizerConfig, Precision, TrainingConfig
 from const.token import BOS, EOS, PAD, PAD_ID, UNK
 from models.transformer import Transformer
-from train import Trainer, compile_blocks
+from train import Trainer
 from utils.command import Namespace, Parser, aligned, print_above_bars, require_options_at_least, run_command
 from utils.dataset.batch import Batch, BucketSampler, prefetched
 from utils.dataset.corpus import cached_tokenizers, cached_tokens, prepare_corpus
 from utils.dataset.ids import TokenPairs
-from utils.device import keep_compiled_kernels, keep_freed_memory, pick_device, synchronize
+from utils.device import compile_blocks, keep_compiled_kernels, keep_freed_memory, pick_device, synchronize
 from utils.file import write_lines
 from utils.text.tokenizer import Tokenizer
 from utils.training.dry_run import RANGES, peak_memory

@@ -32,7 +32,7 @@ from tests.tiny import TEXT, run, sources, tokenizers, translating
 from utils.dataset.batch import Batch, BucketSampler
 from utils.dataset.ids import TokenArray, TokenPairs
 from utils.export.ctranslate2 import to_ctranslate2
-from utils.run import load_run
+from utils.load import load_run
 from utils.search.beam import beam_search
 from utils.training.dry_run import RANGES
 from utils.training.loss import TranslationObjective

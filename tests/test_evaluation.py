@@ -59,7 +59,8 @@ from utils.evaluation.metric import (
     sampling_seed,
     with_interval,
 )
-from utils.run import CONFIG, Run, build_translator, find_run, load_run
+from utils.load import Run, build_translator, load_run
+from utils.run import CONFIG, find_run
 from utils.search.inspection import attention_weights, attentions, row_entropy
 from utils.search.translator import Candidate, Translation, Translator
 from utils.text.language import refuse_other_language

@@ -51,7 +51,9 @@ from utils.experiment.ablation import (
 )
 from utils.experiment.study import Domain, Study
 from utils.experiment.trial import BusyError, TrainingProcess, run_named
-from utils.run import CONFIG, load_run, portable
+from utils.load import load_run
+from utils.provenance import portable
+from utils.run import CONFIG
 from utils.training.report import LOG, read_log
 
 pytestmark = no_warning

@@ -47,7 +47,8 @@ from utils.export.ctranslate2 import (
 )
 from utils.export.hugging_face import WordPieceTokenizer, load_hugging_face_bert, load_weights
 from utils.export.safetensors import CONFIG, WEIGHTS, Network, load_safetensors, write_safetensors
-from utils.run import find_run, load_run
+from utils.load import load_run
+from utils.run import find_run
 from utils.search.beam import beam_search
 from utils.search.constraint import Hypothesis
 from utils.search.inspection import Inspector, token_log_probs

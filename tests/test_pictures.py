@@ -32,7 +32,8 @@ from tests.samples import HOSTILE, HOSTILE_PAIR, PAIR, SRC, TGT, recorded
 from tests.tiny import MODEL, TEXT, no_warning, translating
 from utils.evaluation.heads import Head, Importance, draw_head_importance
 from utils.evaluation.verbs import Trial, draw_beam_width
-from utils.run import distinct_names, load_run, titles
+from utils.load import load_run
+from utils.run import distinct_names, titles
 from utils.search.inspection import AttentionMap, attention_entropy
 from utils.training.checkpoint import write_weights
 from utils.training.plan import Progress

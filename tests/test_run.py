@@ -24,21 +24,9 @@ from tests.tiny import lively
 from utils import device
 from utils import run as run_folder
 from utils.config import LanguageConfig, TranslationConfig
-from utils.run import (
-    WEIGHTS,
-    Run,
-    build_translator,
-    commit,
-    create_run,
-    find_run,
-    load_run,
-    machine,
-    newest_run,
-    portable,
-    provenance,
-    runs_named,
-    trained_alone,
-)
+from utils.load import Run, build_translator, load_run
+from utils.provenance import commit, machine, portable, provenance
+from utils.run import WEIGHTS, create_run, find_run, newest_run, runs_named, trained_alone
 from utils.text.tokenizer import TokenizerPair, WordTokenizer
 from utils.training.checkpoint import write_weights
 

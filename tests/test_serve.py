@@ -32,7 +32,8 @@ from tests.served import Scribe, ask, eventually, line_translator, route, servin
 from tests.tiny import MODEL, TEXT, Outcome, lively, outcome, run, tokenizers
 from tests.tiny_run import language_run
 from utils.config import TranslationConfig
-from utils.run import CONFIG, WEIGHTS, create_run, find_run, load_run
+from utils.load import load_run
+from utils.run import CONFIG, WEIGHTS, create_run, find_run
 from utils.serve import api, service
 from utils.serve.api import create_app, page
 from utils.serve.batcher import Batcher

@@ -54,18 +54,8 @@ from utils.dataset.labelled import LabelledText
 from utils.dataset.monolingual import MonolingualCorpus, prepare_monolingual
 from utils.dataset.stream import StreamSampler
 from utils.evaluation.judge import ClassAccuracy
-from utils.run import (
-    ATTENTION,
-    TEST,
-    TRANSLATIONS,
-    WEIGHTS,
-    TrainedClassifier,
-    TrainedLanguageModel,
-    create_run,
-    load_classifier,
-    load_language_model,
-    load_run,
-)
+from utils.load import TrainedClassifier, TrainedLanguageModel, load_classifier, load_language_model, load_run
+from utils.run import ATTENTION, TEST, TRANSLATIONS, WEIGHTS, create_run
 from utils.search.translator import Translator
 from utils.task import bert, classification, language, translation
 from utils.task.bert import MASK, MaskedLanguageTask, MaskFiller, fill_in

@@ -40,7 +40,8 @@ from utils.arguments import read_arguments
 from utils.command import run_command
 from utils.config import ClassificationConfig, LanguageConfig, MaskedLanguageConfig, TranslationConfig
 from utils.dataset.corpus import prepare_corpus
-from utils.run import load_bert, load_classifier, load_language_model, load_run, newest_run
+from utils.load import load_bert, load_classifier, load_language_model, load_run
+from utils.run import newest_run
 from utils.task import translation
 from utils.task.task import Task, architecture, init_from, prepare
 from utils.task.translation import what_next
@@ -93,12 +94,13 @@ RUN = """
 import sys
 from dataclasses import replace
 import train
+import utils.load
 import utils.run
 from const.path import PICKLES
 from utils.config import MaskedLanguageConfig
 from utils.task.bert import MaskedLanguageTask
 
-def reading(path, read=utils.run.read_weights):
+def reading(path, read=utils.load.read_weights):
     print("The best weights are read")
     return read(path)
 
@@ -108,7 +110,7 @@ def drawing(picture, progress, validation, draw=train.CurvePicture.on_validation
         raise ZeroDivisionError(f"after the checkpoint: {{saved.is_file()}}")
     draw(picture, progress, validation)
 
-utils.run.read_weights, train.CurvePicture.on_validation = reading, drawing
+utils.load.read_weights, train.CurvePicture.on_validation = reading, drawing
 for argv in {commands!r}:
     sys.argv = ["train.py", *(str(*PICKLES.glob(word[1:] + "-*")) if word[0] == "@" else word for word in argv)]
     train.main()

@@ -31,10 +31,9 @@ from config.data import BatchConfig
 from config.training import OptimizerConfig, TranslationTrainingConfig
 from models.transformer import Transformer
 from tests.tiny import MODEL, lively
-from train import compile_blocks
 from utils.dataset.batch import Batch, BucketSampler, padded
 from utils.dataset.ids import TokenArray, TokenPairs
-from utils.device import return_freed_memory
+from utils.device import compile_blocks, return_freed_memory
 from utils.training.distributed import Processes, graceful_interrupt, own_device
 from utils.training.dry_run import (
     LINES,

@@ -27,7 +27,8 @@ from config.search import SamplingConfig, SearchConfig
 from const.path import ROOT
 from tests.tiny import TEXT, Outcome, outcome, run, tokenizers, translating
 from utils.config import TranslationConfig
-from utils.run import find_run, load_run
+from utils.load import load_run
+from utils.run import find_run
 from utils.search.translator import Translator
 from utils.terminal.input import Conversation, arriving_lines, count_lines, kept_history, paired
 from utils.terminal.option import search_configs

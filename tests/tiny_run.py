@@ -14,7 +14,8 @@ from models.transformer_xl import TransformerXL
 from tests.tiny import TEXT, TOKENIZER, tokenizers
 from utils.config import AnyConfig, ClassificationConfig, LanguageConfig, MaskedLanguageConfig
 from utils.dataset.labelled import LabelNames
-from utils.run import WEIGHTS, Labelling, create_run
+from utils.load import Labelling
+from utils.run import WEIGHTS, create_run
 from utils.text.tokenizer import Tokenizer, TokenizerPair, Vocabulary, train_tokenizers
 from utils.training.checkpoint import write_weights
 

@@ -24,7 +24,6 @@ from utils.config import (
 )
 from utils.file import require_folder_name
 from utils.run import CHECKPOINTS, CONFIG, find_run, newest_run, read_config
-from utils.training.checkpoint import SUFFIX, step_files, step_of
 
 
 class Arguments(NamedTuple):
@@ -152,6 +151,8 @@ def _runs(asked: argparse.Namespace) -> tuple[Path | None, Path | None, Path | N
 
 def _with_decay(config: AnyConfig, trunk: Path) -> AnyConfig:
     """Return the settings of a branch: it ends with a decay that begins at the trunk's newest checkpoint."""
+    from utils.training.checkpoint import SUFFIX, step_files, step_of  # with torch, which --help need not wait for
+
     optimizer, plan = config.optimizer, config.training
     if optimizer.schedule != "trapezoid":
         raise ValueError(

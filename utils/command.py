@@ -133,7 +133,7 @@ def ending_at_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def run_command(program: str, main: Callable[[], None]) -> NoReturn:
+def run_command(program: str, main: Callable[[], object]) -> NoReturn:
     """Run a command and exit: 0 on success, 2 after a user's mistake, 130 after Ctrl-C; without a traceback.
 
     `python -X dev train.py ...` shows the traceback of a mistake, too.

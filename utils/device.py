@@ -8,8 +8,11 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from config.training import Device, Precision
+from layers.decoder_block import DecoderBlock
+from layers.encoder_block import EncoderBlock
 
 
 def pick_device(wanted: Device = "auto") -> torch.device:
@@ -49,6 +52,13 @@ def inference_dtype(device: torch.device, precision: Precision = "auto") -> torc
     if precision == "fp16" and device.type == "cpu":
         raise ValueError("precision=fp16 needs CUDA: use bf16 or fp32 on a CPU")
     return product_dtype(device, precision)
+
+
+def compile_blocks(net: nn.Module) -> None:
+    """Have each block compiled at its first call, for batches of any shape; equal ones share what was compiled."""
+    for part in net.modules():
+        if isinstance(part, EncoderBlock | DecoderBlock):
+            part.compile(dynamic=True)
 
 
 def synchronize(device: torch.device) -> None:

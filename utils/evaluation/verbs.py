@@ -36,7 +36,8 @@ from utils.evaluation.metric import (
 )
 from utils.evaluation.report import as_dict, as_text, write_html
 from utils.file import require_file, write_json, write_lines
-from utils.run import CONFIG, TRANSLATIONS, Run, find_run, load_run
+from utils.load import Run, load_run
+from utils.run import CONFIG, TRANSLATIONS, find_run
 from utils.search.translator import Translation, Translator
 from utils.terminal.option import changed_by
 from utils.text.language import looks_tokenized, refuse_other_language, refuse_same

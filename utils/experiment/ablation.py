@@ -32,7 +32,9 @@ from utils.device import pick_device
 from utils.evaluation.metric import corpus_metrics, measure
 from utils.experiment.trial import BusyError, TrainingProcess, TrialConfig, mistakes_in, refuse_options, run_named
 from utils.file import read_json, write_json, write_text
-from utils.run import TEST, load_run, portable, provenance, read_config
+from utils.load import load_run
+from utils.provenance import portable, provenance
+from utils.run import TEST, read_config
 from utils.training.checkpoint import ABSENT, changed_settings, flat
 from utils.training.report import LOG, read_log
 from utils.visualize.curve import sheet

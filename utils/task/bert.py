@@ -16,7 +16,7 @@ from utils.dataset.masked import MaskedBatch, MaskedText, masked_examples
 from utils.dataset.monolingual import prepare_monolingual
 from utils.evaluation.judge import MaskedAccuracy
 from utils.export.hugging_face import load_hugging_face_bert
-from utils.run import load_bert
+from utils.load import load_bert
 from utils.task.task import HeldOut, Log, Task
 from utils.text.tokenizer import SentencePieceTokenizer, Tokenizer, TokenizerPair, load_tokenizers
 from utils.training.loss import MaskedLanguageObjective

@@ -17,7 +17,7 @@ from utils.dataset.ids import TokenArray, cached_tokenizer
 from utils.dataset.labelled import LabelledBatch, LabelledText, LabelNames, fingerprint, labelled_examples, text_pairs
 from utils.dataset.text import read_lines
 from utils.evaluation.judge import ClassAccuracy
-from utils.run import Labelling, TrainedClassifier, load_bert, pretrained_shape
+from utils.load import Labelling, TrainedClassifier, load_bert, pretrained_shape
 from utils.task.task import HeldOut, Log, Task
 from utils.text.tokenizer import load_tokenizers
 from utils.training.loss import ClassificationObjective

@@ -19,7 +19,8 @@ from utils.dataset.monolingual import prepare_monolingual
 from utils.dataset.stream import SegmentBatch, StreamSampler
 from utils.device import autocast
 from utils.evaluation.judge import WordPerplexity
-from utils.run import TrainedLanguageModel, titles
+from utils.load import TrainedLanguageModel
+from utils.run import titles
 from utils.search.constraint import next_log_probs
 from utils.search.sampling import candidates, inverse_cdf, uniform
 from utils.task.task import HeldOut, Log, Task

@@ -13,7 +13,9 @@ from utils.config import AnyConfig, ClassificationConfig, LanguageConfig, Masked
 from utils.dataset.batch import AnyBatch, AnyEpoch, Sampler
 from utils.device import product_dtype
 from utils.file import write_json
-from utils.run import TEST, WEIGHTS, load_weights, portable, provenance, read_config
+from utils.load import load_weights
+from utils.provenance import own_commit, portable, provenance
+from utils.run import TEST, WEIGHTS, read_config
 from utils.text.tokenizer import Vocabulary
 from utils.training.checkpoint import FORMAT, difference, read_n_averaged
 from utils.training.loss import Objective
@@ -57,6 +59,7 @@ class Task(ABC):
 
 def prepare(config: AnyConfig, source: Path | None, log: Log) -> Task:
     """Prepare the task that the settings describe, with the vocabulary of a run if there is one to start from."""
+    own_commit()  # asked for now, for the code may change while this trains
     match config:  # the tasks are imported here: they import this module
         case TranslationConfig():
             from utils.task.translation import TranslationTask

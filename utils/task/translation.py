@@ -26,7 +26,8 @@ from utils.dataset.ids import TokenPairs
 from utils.dataset.text import ParallelFiles, read_parallel
 from utils.evaluation.judge import Validator
 from utils.file import write_lines
-from utils.run import ATTENTION, CURVE, TEST, TRANSLATIONS, load_bert, own_window, pretrained_shape, translator_of
+from utils.load import load_bert, own_window, pretrained_shape, translator_of
+from utils.run import ATTENTION, CURVE, TEST, TRANSLATIONS
 from utils.search.translator import Translator
 from utils.task.task import HeldOut, Log, Task
 from utils.text.tokenizer import TokenizerPair, load_tokenizers

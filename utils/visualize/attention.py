@@ -14,7 +14,7 @@ from const.token import EOS
 from models.transformer import Transformer
 from utils.command import columns_of, page_template
 from utils.file import write_text
-from utils.run import Run
+from utils.load import Run
 from utils.search.inspection import (
     KINDS,
     AttentionMap,
