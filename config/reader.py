@@ -197,10 +197,13 @@ def described(config_type: type, name: str, kind: Any) -> tuple[str, str]:
 
 @cache
 def texts_of(config_type: type) -> dict[str, str]:
-    """Return what a dataclass's docstring says of each field."""
-    section = re.search(r"^(?:Args|Attributes):\n((?: +.*\n?|\n)+)", inspect.getdoc(config_type) or "", re.M)
-    entries = re.findall(r"^ {4}(\w+): ((?:.+\n?)(?: {5,}.+\n?)*)", section[1] if section else "", re.M)
-    return {name: " ".join(text.split()) for name, text in entries}
+    """Return what the docstrings of a dataclass and of those it extends say of each field."""
+    texts = {}
+    for owner in reversed(config_type.__mro__):
+        section = re.search(r"^Args:\n((?: +.*\n?|\n)+)", inspect.cleandoc(owner.__doc__ or ""), re.M)
+        entries = re.findall(r"^ {4}(\w+): ((?:.+\n?)(?: {5,}.+\n?)*)", section[1] if section else "", re.M)
+        texts |= {name: " ".join(text.split()) for name, text in entries}
+    return texts
 
 
 def value_at(config_type: type, name: str, config: Any = None) -> Any:

@@ -491,7 +491,8 @@ def test_a_corpus_that_is_named_anew_takes_the_place_of_a_runs_own_files(runs: P
 def test_the_help_has_the_type_and_the_default_of_every_setting() -> None:
     text = " ".join(build_parser().format_help().split())
     assert "--model.d_ff a whole number inner width of the feed-forward layers. (default: 2048)" in text
-    assert re.search(r"--training.max_steps a whole number \| null [^(]*\(default: null\)", text)
+    assert "--training.max_steps a whole number | null stop after this many updates; null: no limit. (default" in text
+    assert "--name text name of the run; its folder is pickles/<name>-<date>-<time>. (default: kftt_ja_en)" in text
     assert re.search(r"--data.corpus kftt \| [^(]*\(your own texts\)[^(]*\(default: kftt\)", text)
 
 

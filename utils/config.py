@@ -30,9 +30,33 @@ RunConfigT = TypeVar("RunConfigT", bound="RunConfig")
 DataT = TypeVar("DataT", DataConfig, MonolingualConfig, LabelledConfig)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """Base of the settings of all tasks."""
+    """All settings of a run; a task has its own types of some groups, and further ones.
+
+    Args:
+        task: what to learn.
+        name: name of the run; its folder is pickles/<name>-<date>-<time>.
+        data: texts to train, validate and test on.
+        tokenizer: how texts are split into tokens; a classifier of a pre-trained BERT has that of its run.
+        model: the architecture.
+        batch: how texts become batches.
+        optimizer: how the weights are updated.
+        training: how long to train, and how often to validate and report.
+        checkpoint: what a training leaves on disk.
+        masking: which tokens a BERT has to fill in.
+        search: how to search for translations when a run is tested and used (validation is greedy).
+    """
+
+    task: Any
+    name: str
+    data: Any
+    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
+    model: Any
+    batch: Any
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    training: Any = field(default_factory=TrainingConfig)
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
 
     def save(self, path: Path) -> None:
         """Write the resolved settings as YAML."""
@@ -52,116 +76,54 @@ class RunConfig:
         return to_config(config_type, layer)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TranslationConfig(RunConfig):
-    """All settings of a translator's run.
-
-    Args:
-        task: what to learn.
-        name: name of the run; its folder is pickles/<name>-<date>-<time>.
-        data: texts to train, validate and test on.
-        tokenizer: how texts are split into tokens.
-        model: the architecture.
-        batch: how pairs become batches.
-        optimizer: how the weights are updated.
-        training: how long to train, and how often to validate and report.
-        checkpoint: what a training leaves on disk.
-        search: how to search for translations when the run is tested and used (validation is greedy).
-    """
+    """All settings of a translator's run."""
 
     task: Literal["translation"] = "translation"
     name: str = "kftt_ja_en"
     data: DataConfig = field(default_factory=DataConfig)
-    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     model: TransformerConfig = field(default_factory=TransformerConfig)
     batch: BatchConfig = field(default_factory=BatchConfig)
-    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     training: TranslationTrainingConfig = field(default_factory=TranslationTrainingConfig)
-    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     search: SearchConfig = field(default_factory=SearchConfig)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MaskedLanguageConfig(RunConfig):
-    """All settings of a BERT's run.
-
-    Args:
-        task: what to learn.
-        name: name of the run.
-        data: text to train, validate and test on.
-        tokenizer: how it is split into tokens.
-        masking: which tokens are masked.
-        model: the architecture.
-        batch: how sentences become batches.
-        optimizer: how the weights are updated.
-        training: how long to train, and how often to validate and report.
-        checkpoint: what a training leaves on disk.
-    """
+    """All settings of a BERT's run."""
 
     task: Literal["masked_language"] = "masked_language"
     name: str = "bert"
     data: MonolingualConfig = field(default_factory=MonolingualConfig)
-    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
-    masking: MaskingConfig = field(default_factory=MaskingConfig)
     model: BertConfig = field(default_factory=BertConfig)
     batch: BatchConfig = field(default_factory=BatchConfig)
-    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
-    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    masking: MaskingConfig = field(default_factory=MaskingConfig)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LanguageConfig(RunConfig):
-    """All settings of a Transformer-XL's run.
-
-    Args:
-        task: what to learn.
-        name: name of the run.
-        data: text to train, validate and test on.
-        tokenizer: how it is split into tokens.
-        model: the architecture.
-        batch: how documents become streams.
-        optimizer: how the weights are updated.
-        training: how long to train, and how often to validate and report.
-        checkpoint: what a training leaves on disk.
-    """
+    """All settings of a Transformer-XL's run."""
 
     task: Literal["language"] = "language"
     name: str = "transformer_xl"
     data: MonolingualConfig = field(default_factory=MonolingualConfig)
-    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     model: TransformerXLConfig = field(default_factory=TransformerXLConfig)
     batch: StreamConfig = field(default_factory=StreamConfig)
-    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
-    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ClassificationConfig(RunConfig):
-    """All settings of a classifier's run.
-
-    Args:
-        task: what to learn.
-        name: name of the run.
-        data: texts to train, validate and test on, and their labels.
-        tokenizer: how texts are split into tokens, unless a BERT's run decides it.
-        model: the architecture, unless a BERT's run decides it.
-        batch: how texts become batches.
-        optimizer: how the weights are updated.
-        training: how long to train, and how often to validate and report.
-        checkpoint: what a training leaves on disk.
-    """
+    """All settings of a classifier's run."""
 
     task: Literal["classification"] = "classification"
     name: str = "classifier"
-    data: LabelledConfig = field(kw_only=True)
-    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
+    data: LabelledConfig
     model: ClassifierConfig = field(default_factory=ClassifierConfig)
     batch: BatchConfig = field(default_factory=BatchConfig)
-    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
-    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
 
 
 AnyConfig = TranslationConfig | MaskedLanguageConfig | LanguageConfig | ClassificationConfig
