@@ -15,8 +15,8 @@ import yaml
 
 from const.path import FIGURE, ROOT
 from utils.command import Parser, run_command
+from utils.config import without_removed
 from utils.file import atomic_file, read_json, write_json, write_text
-from utils.removed_setting import without_removed
 from utils.run import TEST, TRANSLATIONS, find_run
 from utils.training.checkpoint import changed_settings, flat
 from utils.training.dry_run import RANGES

@@ -19,6 +19,8 @@ import yaml
 from config.group import BoundError
 
 ConfigT = TypeVar("ConfigT")
+# saved with every run by earlier versions, and gone since: group -> names
+_REMOVED = {"search": {"coverage_penalty"}, "optimizer": {"noam_factor"}}
 _NULL = ("null", "Null", "NULL", "~", "")
 
 
@@ -89,6 +91,23 @@ def _value(node: yaml.Node, file: str) -> Value:
     if isinstance(node, yaml.SequenceNode) and all(isinstance(item, yaml.ScalarNode) for item in node.value):
         return [Text.of(item.value, place) for item in node.value]
     raise SettingsError("a list of lists or groups: give a list of values", place)
+
+
+def without_removed(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings without those that were removed; schedule=noam becomes inverse_sqrt with the same rates."""
+    found = {
+        group: {name: value for name, value in below.items() if name not in _REMOVED[group]}
+        if group in _REMOVED and isinstance(below, Mapping)
+        else below
+        for group, below in settings.items()
+    }
+    optimizer, model = settings.get("optimizer"), settings.get("model")
+    if isinstance(optimizer, Mapping) and optimizer.get("schedule") == "noam" and isinstance(model, Mapping):
+        warmup, width = max(1, int(optimizer.get("warmup_steps", 4000))), int(model.get("d_model", 512))
+        peak_lr = float(optimizer.get("noam_factor", 1.0)) * (width * warmup) ** -0.5
+        as_written = type(optimizer.get("peak_lr", peak_lr))  # a number, or text in which nothing is read yet
+        found["optimizer"] = found["optimizer"] | {"schedule": "inverse_sqrt", "peak_lr": as_written(peak_lr)}
+    return found
 
 
 def layer_from_options(options: Mapping[str, str]) -> Layer:

@@ -24,11 +24,11 @@ from models.transformer import Transformer
 from models.transformer_xl import TransformerXL
 from tests.tiny import MODEL, translating
 from train import Trainer, Update
+from utils.config import without_removed
 from utils.dataset import batch as batch_module
 from utils.dataset.batch import Batch, BucketSampler, Epoch, batch_of
 from utils.dataset.ids import TokenArray, TokenPairs
 from utils.device import product_dtype
-from utils.removed_setting import without_removed
 from utils.training import muon as muon_module
 from utils.training import optimizer as optimizer_module
 from utils.training.distributed import Interrupt, Processes

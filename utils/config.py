@@ -19,12 +19,11 @@ from config.data import (
     TokenizerConfig,
 )
 from config.model import BertConfig, ClassifierConfig, TransformerConfig, TransformerXLConfig
-from config.reader import Layer, layer_from_file, read
+from config.reader import Layer, layer_from_file, read, without_removed
 from config.search import SearchConfig
 from config.training import CheckpointConfig, OptimizerConfig, TrainingConfig, TranslationTrainingConfig
 from const.path import PRESET, ROOT
 from utils.file import write_text
-from utils.removed_setting import without_removed
 
 RunConfigT = TypeVar("RunConfigT", bound="RunConfig")
 DataT = TypeVar("DataT", DataConfig, MonolingualConfig, LabelledConfig)

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from config.reader import layer_from_file, read
+from config.reader import layer_from_file, read, without_removed
 from config.search import Bounds, SearchConfig
 from config.training import Precision
 from const.token import BOS, EOS, PAD, UNK
@@ -24,7 +24,6 @@ from models.transformer import Transformer
 from utils.command import page_template
 from utils.export import CARD, EXPORTED
 from utils.file import write_json, write_text
-from utils.removed_setting import without_removed
 from utils.search.constraint import Hypothesis
 from utils.search.inspection import Inspector
 from utils.search.translator import Translator
