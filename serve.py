@@ -6,7 +6,7 @@ from itertools import islice
 from pathlib import Path
 from typing import get_args
 
-from config.reader import texts_of
+from config.help import texts_of
 from config.training import Device
 from const.corpora import VERSION
 from const.path import PICKLES

@@ -5,7 +5,6 @@ structure alone: `no`, `010` or `1:30:00` mean what the field's type makes of th
 """
 
 import dataclasses
-import inspect
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
@@ -205,41 +204,6 @@ def _read_field(name: str, kind: Any, written: Any, known: Sequence[str]) -> Any
     )
 
 
-def described(config_type: type, name: str, kind: Any) -> tuple[str, str]:
-    """Return what a setting may be, and what the `Args:` of its dataclass say of it."""
-    *groups, leaf = name.split(".")
-    for group in groups:
-        config_type = group_of(fields_of(config_type)[group]) or config_type
-    words = ["a group or null"] if group_of(kind) else _wanted(kind)
-    return " | ".join(words), texts_of(config_type).get(leaf, "")
-
-
-@cache
-def texts_of(config_type: type) -> dict[str, str]:
-    """Return what the docstrings of a dataclass and of those it extends say of each field."""
-    texts = {}
-    for owner in reversed(config_type.__mro__):
-        section = re.search(r"^Args:\n((?: +.*\n?|\n)+)", inspect.cleandoc(owner.__doc__ or ""), re.M)
-        entries = re.findall(r"^ {4}(\w+): ((?:.+\n?)(?: {5,}.+\n?)*)", section[1] if section else "", re.M)
-        texts |= {name: " ".join(text.split()) for name, text in entries}
-    return texts
-
-
-def value_at(config_type: type, name: str, config: Any = None) -> Any:
-    """Return a setting's value or, without a config or its group, its default; MISSING if it has none."""
-    for part in name.split("."):
-        if config is None:
-            field = next(each for each in dataclasses.fields(config_type) if each.name == part)
-            factory = field.default_factory
-            config = field.default if factory is dataclasses.MISSING else factory()
-        else:
-            config = getattr(config, part)
-        group = group_of(fields_of(config_type)[part])
-        if group is not None:
-            config_type, config = group, None if config is dataclasses.MISSING else config
-    return config
-
-
 def near_name(name: str, known: Iterable[str]) -> str | None:
     """Return the known name that was probably meant, of the same group if there is one like it."""
     known, group = list(known), name.rpartition(".")[0]
@@ -284,7 +248,7 @@ def read_value(name: str, kind: Any, written: Any) -> Any:
             return _converted(each, written)
         except (ValueError, TypeError):
             continue
-    *others, last = _wanted(kind)
+    *others, last = wanted(kind)
     shown = _shown(written)
     raise SettingsError(f"{name}={shown}: give {', '.join(others)}{' or ' * bool(others)}{last}", _place(written))
 
@@ -294,7 +258,7 @@ def _alternatives(kind: Any) -> list[Any]:
     return [each for each in kinds if each is not NoneType]
 
 
-def _wanted(kind: Any) -> list[str]:
+def wanted(kind: Any) -> list[str]:
     """Return in words what a value of this type may be."""
     return [word for each in _alternatives(kind) for word in _words(each)] + ["null"] * (NoneType in get_args(kind))
 

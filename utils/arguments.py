@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from config.data import DataConfig
-from config.reader import Layer, described, layer_from_options, merged, names_of, value_at
+from config.help import described, value_at
+from config.reader import Layer, layer_from_options, merged, names_of
 from const.corpora import VERSION
 from const.path import PRESET
 from utils.command import Parser

@@ -7,7 +7,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
-from config.reader import fields_of, texts_of
+from config.help import texts_of
+from config.reader import fields_of
 from config.search import SamplingConfig, SearchConfig
 from utils.command import Namespace, Parser, require_options_at_least
 
