@@ -982,9 +982,9 @@ def test_ids_are_those_of_encoding_now_and_made_once(
     assert not pairs.src[0].flags.writeable
     assert "duplicate              1" in said[0]
     assert said[1] == "  2 pairs of the dev text are in it, too: their scores flatter the model"
-    assert said[2].startswith("Learning the vocabulary (word) from 3 pairs")
+    assert said[2].startswith("Learning the vocabulary (word) from 3 lines")
     assert said[3:] == [
-        f"Encoding {n} pairs of toy {split} (once)" for n, split in ((3, "train"), (4, "dev"), (1, "test"))
+        f"Encoding toy {split} (once): {n} lines" for n, split in ((3, "train"), (4, "dev"), (1, "test"))
     ]
     monkeypatch.setattr(text_module, "lines_of", never)
     assert everything(corpus, DATA, WORDS, never, root) == first
@@ -1147,7 +1147,7 @@ def test_lines_of_one_text_are_encoded_once_by_a_tokenizer_learned_once(tmp_path
         array = cached_lines("toy-train", text, learned, said.append, root)
         assert ids_of(array) == learned.encode(lines(text))
         assert isinstance(array[0], np.memmap)
-    assert [line.split(" (")[0] for line in said] == ["Learning the vocabulary", "Encoding 25 lines of toy-train"]
+    assert [line.split(" (")[0] for line in said] == ["Learning the vocabulary", "Encoding toy-train"]
     assert words(cached_tokenizer("toy", text, replace(config, min_freq=6), quiet, root)) == ["の", "都", "寺"]
     other = WordTokenizer(words(learned)[::-1], lowercase=False)
     assert ids_of(cached_lines("toy-train", text, other, quiet, root)) == other.encode(lines(text))
