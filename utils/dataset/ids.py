@@ -242,12 +242,11 @@ def encoded_once(
         n_lines = len(TextLines(files[0]))
         say(f"{doing}: {n_lines:,} lines")
         rows = read_pairs(ParallelFiles(*files)) if len(files) > 1 else zip(lines_of(*files), strict=True)
+        blocks = enumerate(in_blocks(rows))
         if sampling is None or n_lines < _WORTH_PROCESSES:
-            encoded: Iterator[Encoded] = (
-                _encoded(tokenizers, sampling, i, block) for i, block in enumerate(in_blocks(rows))
-            )
+            encoded: Iterator[Encoded] = (_encoded(tokenizers, sampling, *numbered) for numbered in blocks)
         else:
-            encoded = _sampled_by_processes(tokenizers, sampling, enumerate(in_blocks(rows)))
+            encoded = _sampled_by_processes(tokenizers, sampling, blocks)
         with ExitStack() as stack:
             sides = zip(TokenPairs._fields, tokenizers, files, strict=False)  # of one text the source alone
             writers = [stack.enter_context(token_writer(folder / side, len(tokenizer))) for side, tokenizer, _ in sides]
