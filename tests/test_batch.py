@@ -6,9 +6,8 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from functools import partial
-from itertools import chain, pairwise
+from contextlib import nullcontext
+from itertools import chain, count, pairwise
 from pathlib import Path
 from typing import Any, cast
 
@@ -46,11 +45,7 @@ Lengths = list[tuple[int, int]]
 
 
 def masked(text: DocumentTokens, tokenizer: Tokenizer, config: MaskingConfig, *bounds: Any, **named: Any) -> Any:
-    return partial(BucketSampler, examples=masked_examples)(MaskedText(text, tokenizer, config), *bounds, **named)
-
-
-def labelled(text: LabelledText, *bounds: Any, **named: Any) -> Any:
-    return partial(BucketSampler, examples=labelled_examples)(text, *bounds, **named)
+    return BucketSampler(MaskedText(text, tokenizer, config), *bounds, examples=masked_examples, **named)
 
 
 multiples = st.sampled_from([1, 2, 8])
@@ -85,7 +80,7 @@ GOLDEN: list[tuple[Callable[[int], Any], str, str]] = [  # epochs 0 and 3
     (masked(DOCUMENTS, WORDS, MaskingConfig(), 200, 40, 5).epoch, "16444a6a41d14091", "48fa30352b96300f"),
     (masked(DOCUMENTS, WORDS, RARE, 200, None, 5, 8).epoch, "a994753820186dfe", "abcf1de547a6d32f"),
     (masked(DOCUMENTS, WORDS, MaskingConfig(), 200, 30, 5, 1, 3).epoch, "c14b5ebab60794a8", "002ca423f039cad5"),
-    (labelled(LABELLED, 100, 20, 5, 4, 6).epoch, "d1163122feae7de9", "a898a1709a5e795a"),
+    (BucketSampler(LABELLED, 100, 20, 5, 4, 6, labelled_examples).epoch, "d1163122feae7de9", "a898a1709a5e795a"),
     (StreamSampler(DOCUMENTS, StreamConfig(3, 7, 2), 5).epoch, "d25b0d68b236be6e", "cf9128c3af79f50e"),
 ]
 
@@ -123,29 +118,12 @@ def consistent(epoch: Any, budget: int, multiple: int = 1) -> None:
         assert ids.shape[1] % multiple == 0
 
 
-def depends_on_seed_and_epoch_alone(make: Callable[[int], Sampler[Any]]) -> None:
-    def rows(epoch: AnyEpoch) -> list[list[Any]]:
-        return [list(zip(*(part.tolist() for part in batch), strict=True)) for batch in epoch]
-
-    sampler = make(1)
-    sampler.epoch(3)
-    first = rows(sampler.epoch(0))
-    assert rows(make(1).epoch(0)) == first
-    for other in (make(1).epoch(1), make(2).epoch(0)):
-        assert sorted(map(str, rows(other))) != sorted(map(str, first))  # nor only in another order
-
-
-BATCHES: list[Any] = [
-    Batch(padded([[5], [6, 7]]), padded([[7, 8, 9], []], bos=True)),
-    *(kind(*[padded([[5], [6, 7]])] * n) for kind, n in ((MaskedBatch, 4), (SegmentBatch, 3), (LabelledBatch, 2))),
-]
-
-
-@pytest.mark.parametrize("batch", BATCHES, ids=lambda batch: type(batch).__name__)
-def test_a_batch_goes_to_a_device_whole_and_padding_fills_nothing(batch: Any) -> None:
+@pytest.mark.parametrize(("kind", "parts"), [(Batch, 2), (MaskedBatch, 4), (SegmentBatch, 3), (LabelledBatch, 2)])
+def test_a_batch_goes_to_a_device_whole_and_padding_fills_nothing(kind: Any, parts: int) -> None:
+    batch = kind(*[padded([[5], [6, 7]])] * parts)
     assert {part.device.type for part in batch.to(torch.device("meta"))} == {"meta"}
     assert all(part.equal(moved) for part, moved in zip(batch, batch.to(torch.device("cpu")), strict=True))
-    assert filling(batch) == ((2 + 3 + 4 + 1, 6 + 8) if isinstance(batch, Batch) else (5, 6))
+    assert filling(batch) == ((5 + 3, 6 + 4) if kind is Batch else (5, 6))  # <s> of the target is not predicted
 
 
 @pytest.mark.parametrize(
@@ -165,22 +143,15 @@ def test_the_remedy_is_half_a_batch_at_once_or_shorter_rows(config: Any, remedy:
 @pytest.mark.parametrize("pair", [(9, 1), (1, 9)])
 def test_what_is_refused_is_what_a_network_with_learned_positions_cannot_read(pair: tuple[int, int]) -> None:
     (batch,) = BucketSampler(pairs_of([pair]), 99).all()
-    config = TransformerConfig(8, 1, 8, 1, 1, positions="learned", tie="none")
-    bounds = BatchConfig(max_tokens=9, length_multiple=5)  # padded to 10
-
-    def check(positions: int) -> None:
-        bounds.require_positions(positions, "L")
-        for side in pairs_of([(3, 3), pair]):
+    side, bounds = pairs_of([(3, 3), pair])[pair.index(9)], BatchConfig(max_tokens=9, length_multiple=5)  # padded to 10
+    for positions, refusal in (10, nullcontext()), (9, pytest.raises(ValueError, match=r"learned|--L 10|takes 10 pos")):
+        net = Transformer(TransformerConfig(8, 1, 8, 1, 1, positions="learned", tie="none", max_length=positions), 5, 5)
+        with refusal:
+            net(batch.src, batch.tgt[:, :-1])
+        with refusal:
+            bounds.require_positions(positions, "L")
+        with refusal:
             require_positions(side, Path("x"), positions, "L")
-
-    Transformer(replace(config, max_length=10), 5, 5)(batch.src, batch.tgt[:, :-1])
-    check(10)
-    with pytest.raises(ValueError, match="learned"):
-        Transformer(replace(config, max_length=9), 5, 5)(batch.src, batch.tgt[:, :-1])
-    with pytest.raises(ValueError, match="--L 10"):
-        check(9)
-    with pytest.raises(ValueError, match=r"^x, line 2 takes 10 positions"):
-        require_positions(pairs_of([(3, 3), pair])[pair.index(9)], Path("x"), 9, "L")
 
 
 def test_sequences_of_any_kind_become_one_tensor() -> None:
@@ -189,8 +160,6 @@ def test_sequences_of_any_kind_become_one_tensor() -> None:
     out = np.zeros((3, 7), np.int64)
     fill(out, np.array([0, 2, 1]), np.array([4, 5, 6, 7, 8, 9]), np.array([3, 2, 1]), np.array([2, 2, 0]))
     assert out.tolist() == [[4, 5, EOS_ID, 0, 0, 0, 0], [0, 0, 7, 8, EOS_ID, 0, 0], [0, EOS_ID, 0, 0, 0, 0, 0]]
-    fill(out, 5, np.array([7, 8]), np.array([1, 0, 1]), np.array([1, 0, 1]))
-    assert out[:, 5:].tolist() == [[7, EOS_ID], [EOS_ID, 0], [8, EOS_ID]]
 
 
 @given(st.lists(st.integers(1, 40), max_size=30), st.integers(1, 100))
@@ -268,14 +237,12 @@ def test_pairs_of_like_length_stand_together_short_and_long_in_turn() -> None:
     widths = [[n for _, _, n in rows] for rows in rows_of(BucketSampler(pairs_of(equal), 500).epoch(0))]
     assert all(max(row) - min(row) <= 4 for row in widths)
     assert 0.3 < np.mean([max(later) > max(earlier) for earlier, later in pairwise(widths)]) < 0.7
-    unequal: Lengths = [(a, b) for a, b in rng.integers(1, 30, (2000, 2)).tolist()]
-    epoch = BucketSampler(pairs_of(unequal), 1000, multiple=8).epoch(0)
+    unequal = pairs_of(rng.integers(1, 30, (2000, 2)).tolist())
+    epoch = BucketSampler(unequal, 1000, multiple=8).epoch(0)
     assert sum(len(rows) % 8 != 0 for rows in rows_of(epoch)) <= 1  # what is left at the end
     assert len({(tuple(batch.src.shape), tuple(batch.tgt.shape)) for batch in epoch}) < 30  # 4 x 4 lengths
-    sevens = BucketSampler(pairs_of(unequal), 50 * 31, sentences_per_batch=7).epoch(0)
-    targets = sorted(sorted(n for _, _, n in rows) for rows in rows_of(sevens))
-    assert sorted(map(len, targets)) == [2000 % 7] + [7] * (2000 // 7)
-    assert all(shorter[-1] <= longer[0] for shorter, longer in pairwise(targets))
+    sevens = rows_of(BucketSampler(unequal, 50 * 31, sentences_per_batch=7).epoch(0))
+    assert sorted(map(len, sevens)) == [2000 % 7] + [7] * (2000 // 7)
 
 
 def test_padding_is_little_on_lengths_as_they_are() -> None:
@@ -302,17 +269,16 @@ def test_each_epoch_may_have_other_ids_and_the_last_is_remembered() -> None:
 
 
 def test_both_directions_are_all_batches_of_each_mixed_by_seed_and_epoch() -> None:
-    forward = BucketSampler(pairs_of([(n % 7 + 1, n % 5 + 1) for n in range(40)]), 30).epoch(0)
-    backward = BucketSampler(pairs_of([(n % 5 + 1, n % 9 + 1) for n in range(30)]), 30).epoch(0)
+    forward, backward = (BucketSampler(pairs, 60).epoch(0) for pairs in (PAIRS, TokenPairs(PAIRS.tgt, PAIRS.src)))
     both, other = (BothDirections(forward, backward, (1, n)) for n in (0, 1))
-    tensors = [batch.src.tolist() for batch in (*forward, *backward)]
-    mixed = [both[i].src.tolist() for i in range(len(both))]
-    assert sorted(mixed) == sorted(tensors)
-    assert mixed != tensors
-    assert mixed != [other[i].src.tolist() for i in range(len(other))]
-    assert [both.target_tokens(i) for i in range(len(both))] == [both[i].target_tokens for i in range(len(both))]
-    positions = [filling(both[i])[1] for i in range(len(both))]
+    apart, mixed, mixed_otherwise = (
+        [batch.src.tolist() for batch in epoch] for epoch in (chain(forward, backward), both, other)
+    )
+    assert sorted(mixed) == sorted(apart)
+    assert mixed not in (apart, mixed_otherwise)
+    positions = [filling(batch)[1] for batch in both]
     assert positions[both.largest()] == max(positions)
+    assert [both.target_tokens(i) for i in range(len(both))] == [batch.target_tokens for batch in both]
 
 
 # masked examples
@@ -426,26 +392,23 @@ def test_long_examples_are_truncated_at_the_end_of_their_longer_sentence() -> No
             masked(text, TOKENIZER, config, 99, least - 1).epoch(0)
 
 
-def table(epoch: AnyEpoch) -> dict[int, Any]:
-    """By the first token of each A: what is read and predicted without padding, and what follows."""
-    found = {}
-    for batch in epoch:
-        rows = (unmasked(batch).tolist(), batch.ids.tolist(), batch.target.tolist(), batch.follows.tolist())
-        for right, ids, target, follows in zip(*rows, strict=True):
-            n = sum(i != PAD_ID for i in ids)
-            found[right[1]] = ids[:n], target[:n], follows
-    return found
-
-
 @pytest.mark.parametrize("whole_words", [False, True])
 def test_an_example_is_a_function_of_seed_and_epoch_whatever_stands_beside_it(whole_words: bool) -> None:
-    text, config = text_of([[5, 8, 7, 9], [9, 6, 8, 9, 9]]), MaskingConfig(0.3, whole_words)
-    sampler = masked(text, TOKENIZER, config, 60, seed=1)
-    expected = table(sampler.epoch(2))
-    for budget, multiple in ((1, 1), (1000, 8)):
-        assert table(masked(text, TOKENIZER, config, budget, seed=1, multiple=multiple).epoch(2)) == expected
-    for other in (sampler.epoch(1), masked(text, TOKENIZER, config, 60, seed=2).epoch(2)):
-        assert all(row != expected[number] for number, row in table(other).items())
+    def table(budget: int = 60, seed: int = 1, epoch: int = 2, multiple: int = 1) -> dict[int, Any]:
+        """By the first token of each A: what is read and predicted without padding, and what follows."""
+        config = MaskingConfig(0.3, whole_words)
+        found = {}
+        for batch in masked(text, TOKENIZER, config, budget, seed=seed, multiple=multiple).epoch(epoch):
+            rows = (unmasked(batch).tolist(), batch.ids.tolist(), batch.target.tolist(), batch.follows.tolist())
+            for right, ids, target, follows in zip(*rows, strict=True):
+                n = sum(i != PAD_ID for i in ids)
+                found[right[1]] = ids[:n], target[:n], follows
+        return found
+
+    text = text_of([[5, 8, 7, 9], [9, 6, 8, 9, 9]])
+    assert table() == table(budget=1) == table(budget=1000, multiple=8)
+    for other in table(epoch=1), table(seed=2):
+        assert all(row != table()[number] for number, row in other.items())
 
 
 def near(share: float, expected: float, n: int) -> bool:
@@ -551,7 +514,6 @@ def test_whole_words_are_hidden_together_or_not_at_all() -> None:
     "words",
     [
         "vol ution | ▁end",  # cut from the middle of a word
-        "▁雪 | 舟 | は | 画家",
         "▁in | 京都 | s | ▁old",
         "▁ 14 20 | 年 | （ | 応永 | 27 | 年 | ） | 、 | 19 8 | 、 | a b",
         "<s> | vol | <unk> | ution | </s>",
@@ -563,8 +525,7 @@ def test_words_end_where_the_next_begins(words: str) -> None:
     tokenizer = Pieces([*sorted(set(pieces) - set(SPECIAL_TOKENS)), "▁some"])
     ids = np.array([tokenizer.pieces.index(piece) for piece in pieces])
     numbers = WholeWords(cast(Tokenizer, tokenizer)).numbers(ids)
-    found = [" ".join(np.array(pieces)[numbers == n]) for n in range(numbers[-1] + 1)]
-    assert " | ".join(found) == words
+    assert " | ".join(" ".join(np.array(pieces)[numbers == n]) for n in range(numbers[-1] + 1)) == words
 
 
 def test_words_of_a_real_model_and_of_a_vocabulary_of_words() -> None:
@@ -575,23 +536,20 @@ def test_words_of_a_real_model_and_of_a_vocabulary_of_words() -> None:
     assert [tokenizer.decode([ids[numbers == n].tolist()])[0] for n in range(numbers[-1] + 1)] == lines[0].split()
     words = WholeWords(WordTokenizer(["old", "capital", "."], lowercase=False))
     assert words.numbers(np.array([4, 5, 6, 1, 5])).tolist() == [0, 1, 2, 3, 4]
-    assert words.numbers(np.array([], np.int64)).tolist() == []
 
 
 def test_counted_random_numbers_are_uniform_and_depend_on_key_and_counters_alone() -> None:
     rows, columns = np.arange(1000)[:, None], np.arange(1000)
     numbers = uniform((1, 2, "x"), rows, columns)
-    assert np.array_equal(uniform((1, 2, "x"), rows[::-1].astype(np.int32), columns), numbers[::-1])
-    assert uniform((1, 2, "x"), np.array([7]), np.array([9])) == numbers[7, 9]
+    assert uniform((1, 2, "x"), np.array([7], np.int32), np.array([9])) == numbers[7, 9]
     others = [uniform(key, rows[:50], columns[:40]) for key in ((1, 3, "x"), (2, 2, "x"), (1, 2, "y"), (12, "x"))]
     together = np.stack([numbers[:50, :40], *others])
     assert len(np.unique(together)) == together.size
     assert 0 <= numbers.min() < numbers.max() < 1
     counts, _ = np.histogram(numbers, bins=100, range=(0, 1))
     assert ((counts - 10_000) ** 2 / 10_000).sum() < 160  # chi squared of 99 degrees: more in one of 10,000 draws
-    for one, other in ((numbers[1:], numbers[:-1]), (numbers[:, 1:], numbers[:, :-1]), (numbers, numbers.T)):
-        off = one != other
-        assert np.corrcoef(one[off], other[off])[0, 1] == pytest.approx(0, abs=0.004)
+    for one, other in ((numbers[1:], numbers[:-1]), (numbers[:, 1:], numbers[:, :-1])):
+        assert np.corrcoef(one.ravel(), other.ravel())[0, 1] == pytest.approx(0, abs=0.004)
 
 
 # segments
@@ -673,8 +631,7 @@ def test_documents_are_dealt_to_streams_of_about_equal_length() -> None:
     text = text_of([rng.integers(1, 7, n).tolist() for n in (1 + rng.pareto(1.2, 400)).astype(int)])
     one = text_of([[5, 1, 3, 4, 6, 2, 2, 5, 3, 4, 1, 1]])  # 49 tokens with </s>
     for each, config in ((text, StreamConfig(4, 16, 2)), (one, StreamConfig(2, 8, 2))):
-        epoch = StreamSampler(each, config).epoch(0)
-        lengths = list(map(len, rows_read(list(epoch), 2)))
+        lengths = list(map(len, rows_read(list(StreamSampler(each, config).epoch(0)), 2)))
         assert max(lengths) - sum(lengths) / len(lengths) <= 7  # a sentence
     assert StreamSampler(text, StreamConfig(4, 16, 2)).epoch(0).padding < 0.02
 
@@ -693,7 +650,7 @@ def test_an_epoch_has_each_text_once_with_its_label(
 ) -> None:
     """Text i consists of the number 4 + i, as often as its length says, and has the label i."""
     text = LabelledText(pairs_of([(n, 0) for n in lengths]).src, np.arange(len(lengths)))
-    epoch = labelled(text, budget, max_tokens, multiple=multiple).epoch(budget)
+    epoch = BucketSampler(text, budget, max_tokens, multiple=multiple, examples=labelled_examples).epoch(budget)
     consistent(epoch, budget, multiple)
     seen = []
     for batch in epoch:
@@ -703,7 +660,7 @@ def test_an_epoch_has_each_text_once_with_its_label(
         seen += batch.label.tolist()
     assert sorted(seen) == list(range(len(lengths)))
     with pytest.raises(ValueError, match=r"^max_tokens=2 leaves no room for a text: give at least 3$"):
-        labelled(text, 9, 2).epoch(0)
+        labelled_examples(text, 2)
 
 
 @pytest.mark.parametrize(
@@ -712,11 +669,14 @@ def test_an_epoch_has_each_text_once_with_its_label(
         lambda seed: BucketSampler(PAIRS, 60, 50, seed),
         lambda seed: masked(DOCUMENTS, WORDS, MaskingConfig(), 60, seed=seed),
         lambda seed: StreamSampler(DOCUMENTS, StreamConfig(4, 16, 2), seed),
-        lambda seed: labelled(LABELLED, 30, seed=seed),
+        lambda seed: BucketSampler(LABELLED, 30, seed=seed, examples=labelled_examples),
     ],
 )
-def test_an_epoch_depends_on_seed_and_number_alone(make: Callable[[int], Sampler[Any]]) -> None:
-    depends_on_seed_and_epoch_alone(make)
+def test_another_seed_or_epoch_has_other_batches(make: Callable[[int], Sampler[Any]]) -> None:
+    def rows(seed: int, epoch: int) -> list[str]:  # batches, in any order
+        return sorted(str([part.tolist() for part in batch]) for batch in make(seed).epoch(epoch))
+
+    assert rows(1, 0) not in (rows(1, 1), rows(2, 0))
 
 
 # prefetching
@@ -726,55 +686,35 @@ def threads() -> int:
     return sum(thread.name.startswith("prefetch") for thread in threading.enumerate())
 
 
-class Counting:
-    """Counts up, and how far it was asked to, and by whom."""
-
-    def __init__(self, end: int) -> None:
-        self.made, self.end, self.makers = 0, end, set[threading.Thread]()
-
-    def __iter__(self) -> Iterator[int]:
-        while self.made < self.end:
-            self.made += 1
-            self.makers.add(threading.current_thread())
-            yield self.made - 1
-
-
-@given(st.lists(st.integers(), max_size=30))
-def test_the_items_stay_what_they_are_and_as_they_come(items: list[int]) -> None:
-    assert list(prefetched(items)) == items
-    assert threads() == 0
-
-
 @pytest.mark.parametrize("taken", [1, 3])
 def test_items_are_made_by_another_thread_ahead_but_not_far_until_they_are_abandoned(taken: int) -> None:
-    counting = Counting(10**9)
-    items = prefetched(counting)
+    makers: list[threading.Thread] = []
+    items = prefetched(n for n in count() if makers.append(threading.current_thread()) is None)  # type: ignore[func-returns-value]
     assert [next(items) for _ in range(taken)] == list(range(taken))
     end = time.monotonic() + 60
-    while counting.made < taken + 4 and time.monotonic() < end:
+    while len(makers) < taken + 4 and time.monotonic() < end:
         time.sleep(0.001)
     time.sleep(0.05)
-    assert taken + 4 <= counting.made <= taken + 7
-    assert threading.current_thread() not in counting.makers
+    assert taken + 4 <= len(makers) <= taken + 7
+    assert threading.current_thread() not in makers
     del items
     gc.collect()
     assert threads() == 0
-    made = counting.made
+    made = len(makers)
     time.sleep(0.02)
-    assert counting.made == made < 20
+    assert len(makers) == made < 20
 
 
-def test_a_failure_comes_after_the_items_before_it() -> None:
+def test_all_items_come_in_order_and_a_failure_after_those_before_it() -> None:
     def failing() -> Iterator[int]:
-        yield 1
-        yield 2
+        yield from range(9)
         raise OSError("the disk is gone")
 
+    assert list(prefetched(range(9))) == list(range(9))
     items = prefetched(failing())
-    assert [next(items), next(items)] == [1, 2]
-    with pytest.raises(OSError, match="the disk is gone") as caught:
+    assert [next(items) for _ in range(9)] == list(range(9))
+    with pytest.raises(OSError, match="the disk is gone"):
         next(items)
-    assert "failing" in {entry.name for entry in caught.traceback}
     assert threads() == 0
 
 

@@ -1,22 +1,19 @@
 """From files to token ids: reading, cleaning, holding out, published corpora, caches, sampling of sub-words."""
 
-import bz2
 import codecs
 import gzip
 import io
+import itertools
 import json
-import lzma
 import os
 import re
-import socket
 import subprocess
 import sys
 import tarfile
 import threading
-import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, wait
 from dataclasses import replace
 from functools import partial
 from hashlib import sha1, sha256
@@ -145,26 +142,14 @@ def test_only_a_newline_ends_a_line(src: str, expected: list[str], tmp_path: Pat
     assert (len(again), list(again), list(again)) == (2, expected, expected)
 
 
-def zipped() -> bytes:
-    with zipfile.ZipFile(file := io.BytesIO(), "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("text.en", "都は古い\n" * 9)
-    return file.getvalue()
-
-
 @pytest.mark.parametrize(
     ("data", "fault"),
     [
         (b"one\ntwo\n\xff\n", ", line 3: byte 0xff is not UTF-8"),
-        (codecs.BOM_UTF8 + b"\x80\n", ", line 1: byte 0x80"),
         ("一\n二\n三".encode() + b"\xe4\xb8", ", line 3: byte 0xe4"),  # cut within a character
-        ("一\n二\n".encode("euc_jp"), ", line 1: byte 0xb0"),
         (gzip.compress("都\n".encode(), mtime=0), " is compressed (gzip): unpack it first"),
-        (lzma.compress("都\n".encode()), " is compressed (xz)"),
-        (bz2.compress("都\n".encode()), " is compressed (bzip2)"),
         ("都\n".encode("utf-16"), " is UTF-16: save it as UTF-8"),
-        (codecs.BOM_UTF16_BE + "都\n".encode("utf-16-be"), " is UTF-16"),
-        (zipped(), " is a zip archive"),
-        *((nothing, " holds no text") for nothing in (b"", b"\n", b" \n\t\n", codecs.BOM_UTF8)),
+        *((nothing, " holds no text") for nothing in (b"", b" \n\t\n", codecs.BOM_UTF8)),
         (b"1\n2\n3\n4\n", " has 4: line i of one must translate line i of the other"),
         (b"1\n2\n", " has 2: line i"),
         (None, "no such file: "),
@@ -176,11 +161,9 @@ def test_what_is_no_parallel_text_is_refused_in_one_line(data: bytes | None, fau
         files.tgt.unlink()
     else:
         files.tgt.write_bytes(data)
-    for read in (read_parallel, lambda files: [len(pair) for pair in read_pairs(files)]):
-        with pytest.raises(ValueError, match=r"^[^\n]*$") as caught:
-            read(files)
-        assert fault in str(caught.value)
-        assert str(files.tgt) in str(caught.value)
+    with pytest.raises(ValueError, match=rf"^[^\n]*{re.escape(fault)}[^\n]*$") as caught:
+        read_parallel(files)
+    assert str(files.tgt) in str(caught.value)
 
 
 sentences = st.text(st.characters(codec="utf-8", exclude_characters="\n\r\ufeff"))
@@ -306,12 +289,10 @@ def test_the_choice_is_as_good_as_random_and_always_the_same(tmp_path: Path) -> 
     rest, dev, test = hold_out(files, 20, 20)
     assert hold_out(ParallelFiles(files.tgt, files.src), 20, 20)[1:] == (dev, test)  # in both directions
     rows = dev + test
-    assert min(rows) < 20
-    assert max(rows) > 80
+    assert min(rows) < 20 < 80 < max(rows)
     assert rows != sorted(rows)
     assert (len(set(rows)), rest.sum()) == (40, 60)
     assert hold_out(files, 20, 0)[1:] == (dev, [])
-    assert hold_out(files, 0, 20)[1:] == ([], test)
     # golden: runs from before are compared on these sentences, which are as they were
     files = written(tmp_path, [(f" 都{i}", f"capital {i} ") for i in range(12)])
     into = [ParallelFiles(tmp_path / f"{name}.a", tmp_path / f"{name}.b") for name in ("train", "dev")]
@@ -367,6 +348,7 @@ TOY: Files = {
     "tok/toy-test.ja": "橋\n川 。\n".encode(),
     "tok/toy-test.en": b"bridge\nriver .\n",
 }
+NEEDED = {path: content for path, content in TOY.items() if path.startswith("orig/")}
 
 
 def git_hash(data: bytes) -> str:
@@ -425,52 +407,44 @@ def nothing_left(place: Path) -> bool:
     return not place.parent.exists() or not list(place.parent.iterdir())
 
 
-def test_every_file_of_a_published_corpus_has_its_own_place_and_hash() -> None:
+def test_every_file_of_a_published_corpus_has_its_own_hashes() -> None:
     for spec in CORPORA.values():
-        assert set(spec.needed) <= spec.blobs.keys()
-        assert len(set(spec.needed)) == 6
-        accepted = {path: set(hashes) for path, hashes in spec.blobs.items()}
-        assert all(re.fullmatch("[0-9a-f]{40}", blob) for hashes in accepted.values() for blob in hashes)
+        assert len(set(spec.needed) & spec.blobs.keys()) == 6
         for lang in spec.languages:
-            of_language = [hashes for path, hashes in accepted.items() if path.endswith(f".{lang}")]
-            assert sum(map(len, of_language)) == len(set().union(*of_language))
+            blobs = [blob for path, found in spec.blobs.items() if path.endswith(f".{lang}") for blob in found]
+            assert len(blobs) == len(set(blobs)) == sum(bool(re.fullmatch("[0-9a-f]{40}", blob)) for blob in blobs)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "source", "src"),
+    ("name", "source", "src", "sizes"),
     [
-        ("kftt", "kftt-data-1.0.tar.xz", "ja"),
-        ("tanaka", "small_parallel_enja.tar.xz", "ja"),
-        ("multi30k", "multi30k.tar.xz", "de"),
-        ("multi30k_tok", "multi30k.tar.xz", "de"),
+        ("kftt", "kftt-data-1.0.tar.xz", "ja", [440_288, 1166, 1160]),
+        ("tanaka", "small_parallel_enja.tar.xz", "ja", [50_000, 500, 500]),
+        ("multi30k", "multi30k.tar.xz", "de", [29_000, 1014, 1000]),
+        ("multi30k_tok", "multi30k.tar.xz", "de", [29_000, 1014, 1000]),
     ],
 )
 def test_the_real_archives_are_the_published_corpora(
-    name: Any, source: str, src: str, root: Path, shared_data: Path
+    name: Any, source: str, src: str, sizes: list[int], root: Path, shared_data: Path
 ) -> None:
     config = DataConfig(corpus=name, src_lang=src, archive=shared_data / source)
     corpus = prepare_corpus(config, root)
-    sizes = {"kftt": (440_288, 1166, 1160), "tanaka": (50_000, 500, 500)}.get(name, (29_000, 1014, 1000))
-    assert tuple(len(read_parallel(files)) for files in (corpus.train, corpus.dev, corpus.test)) == sizes
+    assert sizes_of(corpus) == sizes
     assert all((root / name / path).is_file() for path in CORPORA[name].blobs)
     assert prepare_corpus(replace(config, archive=None), root) == corpus
 
 
-@pytest.mark.parametrize("name", ["toy.tar", "toy.tar.gz", "toy.tar.xz", "toy.tar.bz2", ".", "data", "toy-1.0/data"])
+@pytest.mark.parametrize("name", ["toy.tar", "toy.tar.gz", "toy.tar.xz", ".", "toy-1.0/data"])
 @pytest.mark.parametrize("ending", ["", ".gz"])
 def test_archives_and_folders_give_the_same_corpus(
     name: str, ending: str, toy: CorpusSpec, tmp_path: Path, place: Path
 ) -> None:
     files = {path + ending: gzip.compress(data) if ending else data for path, data in TOY.items()}
     files |= {"README": b"read me", "orig/my-toy-train.ja": b"1", "orig/toy-train.ja.000": b"2"}
-    source = tmp_path / "given"
-    if ".tar" in name:
-        source.mkdir()
-        write_tar(source := source / name, files)
-    else:
-        write_tree(source / name, files)
-    install(toy, source, place)
+    (given := tmp_path / "given").mkdir()
+    made = (write_tar if ".tar" in name else write_tree)(given / name, files)
+    install(toy, made if made.is_file() else given, place)
     assert files_in(place) == TOY
     assert [path.name for path in place.parent.iterdir()] == ["toy"]
 
@@ -482,12 +456,11 @@ def test_the_nearest_and_plain_file_is_taken_and_those_of_no_split_may_be_absent
     (tmp_path / "into").mkdir()
     take(write_tree(tmp_path / "given", files), ["a"], tmp_path / "into")
     assert files_in(tmp_path / "into") == {"a": b"1"}
-    needed = {path: content for path, content in TOY.items() if path.startswith("orig/")}
-    hashes = install(toy, write_tar(tmp_path / "orig.tar.gz", needed), place)
-    assert hashes == {path: git_hash(data) for path, data in needed.items()} == install(toy, None, place)
+    hashes = install(toy, write_tar(tmp_path / "orig.tar.gz", NEEDED), place)
+    assert hashes == {path: git_hash(data) for path, data in NEEDED.items()} == install(toy, None, place)
     printed = subprocess.check_output(["git", "hash-object", place / "orig/toy-train.ja"], text=True)
     assert printed.strip() == hashes["orig/toy-train.ja"]
-    assert files_in(place) == needed
+    assert files_in(place) == NEEDED
 
 
 @pytest.mark.parametrize("path", ["orig/toy-train.en", "orig/toy-test.ja", "tok/toy-test.en"])
@@ -501,60 +474,52 @@ def test_another_text_is_refused_and_leaves_nothing(path: str, toy: CorpusSpec, 
     assert nothing_left(place)
 
 
-def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.TarInfo:
-    info = tarfile.TarInfo(name)
-    info.type, info.linkname, info.size = kind, link, 1 if kind == tarfile.REGTYPE else 0
-    return info
-
-
-def tar_of(path: Path, *members: tarfile.TarInfo) -> Path:
+def tar_of(path: Path, *members: tuple[str, bytes, str]) -> Path:
     with tarfile.open(path, "w:gz") as tar:
-        for one in members:
-            tar.addfile(one, io.BytesIO(b"x" * one.size))
+        for name, kind, link in members:
+            info = tarfile.TarInfo(name)
+            info.type, info.linkname, info.size = kind, link, int(kind == tarfile.REGTYPE)
+            tar.addfile(info, io.BytesIO(b"x" * info.size))
     return path
 
 
 @pytest.mark.parametrize(
     "evil",
     [
-        member("../a"),
-        member("toy/device", tarfile.CHRTYPE),
-        member("toy/link", tarfile.SYMTYPE, "../../../etc/passwd"),
-        member("toy/link", tarfile.LNKTYPE, "../../etc/passwd"),
-        member("toy/a", tarfile.SYMTYPE, "secret"),
-        member("toy/a", tarfile.LNKTYPE, "secret"),
+        ("../a", tarfile.REGTYPE, ""),
+        ("toy/device", tarfile.CHRTYPE, ""),
+        ("toy/link", tarfile.SYMTYPE, "../../../etc/passwd"),
+        ("toy/a", tarfile.SYMTYPE, "secret"),
+        ("toy/a", tarfile.LNKTYPE, "secret"),
     ],
-    ids=lambda info: f"{info.name} {info.linkname}".strip(),
+    ids=lambda evil: f"{evil[0]} {evil[2]}".strip(),
 )
-def test_an_archive_with_an_unsafe_member_is_refused(evil: tarfile.TarInfo, tmp_path: Path) -> None:
-    source = tar_of(tmp_path / "toy.tar.gz", member("toy/secret"), evil, member("toy/a"))
-    (tmp_path / "into").mkdir()
-    before = files_in(tmp_path)
+def test_an_archive_with_an_unsafe_member_is_refused(evil: tuple[str, bytes, str], tmp_path: Path) -> None:
+    archive, into, harmless = tmp_path / "toy.tar.gz", tmp_path / "into", ("toy/secret", tarfile.REGTYPE, "")
+    into.mkdir()
     with pytest.raises(ValueError, match=r"toy\.tar\.gz is unsafe: its member '.*'"):
-        take(source, ["a"], tmp_path / "into")
-    assert files_in(tmp_path) == before
-    take(tar_of(tmp_path / "toy.tar.gz", member(str(tmp_path / "outside" / "a"))), ["a"], tmp_path / "into")
-    assert files_in(tmp_path / "into") == {"a": b"x"}  # the absolute path is not followed
+        take(tar_of(archive, harmless, evil, ("toy/a", tarfile.REGTYPE, "")), ["a"], into)
+    assert {*tmp_path.iterdir()} == {archive, into}
+    assert not files_in(into)
+    take(tar_of(archive, (str(tmp_path / "outside" / "a"), tarfile.REGTYPE, "")), ["a"], into)
+    assert files_in(into) == {"a": b"x"}  # the absolute path is not followed
     assert not (tmp_path / "outside").exists()
 
 
 def test_what_is_no_whole_archive_is_refused_in_one_line(toy: CorpusSpec, tmp_path: Path, place: Path) -> None:
-    noise = {"orig/a": Path(__file__).read_bytes(), "orig/b": bytes(range(256)) * 64}
-    given = []
-    for suffix in (".tar.gz", ".tar.xz"):
-        whole = write_tar(tmp_path / f"toy{suffix}", noise).read_bytes()
-        for share in (0.05, 0.5, 0.95):
-            given.append(tmp_path / f"{share}{suffix}")
-            given[-1].write_bytes(whole[: int(share * len(whole))])
-    given.append(write(tmp_path / "page.html", "<html>404</html>"))
+    given = [write(tmp_path / "page.html", "<html>404</html>")]
     given.append(write_tree(tmp_path / "given", {"orig/toy-train.ja.gz": b"\n"}))
-    for source in given:
-        with pytest.raises(ValueError, match=rf"^{source} is truncated, damaged or not a tar archive; get it again$"):
+    for suffix, share in itertools.product((".tar.gz", ".tar.xz"), (0.05, 0.5, 0.95)):
+        whole = write_tar(tmp_path / f"toy{suffix}", {"orig/a": Path(__file__).read_bytes()}).read_bytes()
+        given.append(tmp_path / f"{share}{suffix}")
+        given[-1].write_bytes(whole[: int(share * len(whole))])
+    faults = dict.fromkeys(given, "is truncated, damaged or not a tar archive; get it again")
+    faults[tmp_path / "nowhere.tar.gz"] = "no such archive or folder"
+    faults[write_tar(tmp_path / "other.tar.gz", {"orig/other-train.ja": b"1\n"})] = "is not toy as published"
+    for source, fault in faults.items():
+        with pytest.raises(ValueError, match=rf"^[^\n]*{fault}[^\n]*$") as caught:
             install(toy, source, place)
-    with pytest.raises(ValueError, match=r"^no such archive or folder: .*nowhere\.tar\.gz$"):
-        install(toy, tmp_path / "nowhere.tar.gz", place)
-    with pytest.raises(ValueError, match=r"^toy: orig/toy-train\.ja is missing: .* is not toy as published"):
-        install(toy, write_tar(tmp_path / "other.tar.gz", {"orig/other-train.ja": b"1\n"}), place)
+        assert str(source) in str(caught.value)
     assert nothing_left(place)
 
 
@@ -564,9 +529,8 @@ def test_a_verified_corpus_is_kept_while_nobody_changes_it(
     install(toy, archive, place)
     os.utime(place / "orig/toy-test.en", (1, 1))
     install(toy, None, place)  # hashed again, and stamped anew
-    archive.unlink()
     with monkeypatch.context() as patched:
-        patched.setattr(download, "blob_hash", lambda path: pytest.fail(f"{path} hashed again"))
+        patched.setattr(download, "blob_hash", never)
         install(toy, None, place)
     for path in ("orig/toy-test.en", "tok/toy-test.en"):
         (place / path).write_bytes(b"brigde\nriver\n")
@@ -576,11 +540,9 @@ def test_a_verified_corpus_is_kept_while_nobody_changes_it(
     (place / "orig/toy-test.en").unlink()
     with pytest.raises(ValueError, match=r"^toy: orig/toy-test\.en is missing: delete"):
         install(toy, archive, place)
-
     (other := place.with_name("other")).mkdir()
     with pytest.raises(ValueError, match="was not installed by this command"):
         install(toy, archive, other)
-    assert not list(other.iterdir())
 
 
 @pytest.fixture
@@ -588,39 +550,31 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Serves tmp_path/served; its address. Retries follow at once, and no proxy is asked for 127.0.0.1."""
     monkeypatch.setattr("pooch.core.time.sleep", lambda _: None)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    (tmp_path / "served").mkdir()
     handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path / "served"))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as http:
-        thread = threading.Thread(target=http.serve_forever)
-        thread.start()
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as http, ThreadPoolExecutor(1) as pool:
+        pool.submit(http.serve_forever)
         yield f"http://127.0.0.1:{http.server_port}"
         http.shutdown()
-        thread.join()
 
 
 def test_a_corpus_is_downloaded_and_verified(toy: CorpusSpec, tmp_path: Path, place: Path, server: str) -> None:
-    served = tmp_path / "served"
+    served = write_tree(tmp_path / "served", TOY)  # one by one, or packed
+    write_tree(served, {f"{path}.gz": gzip.compress(data) for path, data in TOY.items()})
     write_tar(served / "toy.tar.gz", TOY)
-    install(replace(toy, url=f"{server}/toy.tar.gz"), None, place)
-    assert files_in(place) == TOY
-    for ending in ("", ".gz"):  # one by one
-        write_tree(served, {path + ending: gzip.compress(data) if ending else data for path, data in TOY.items()})
-        install(replace(toy, url=f"{server}/{{file}}{ending}"), None, place.with_name(f"single{ending}"))
-        assert files_in(place.with_name(f"single{ending}")) == {p: d for p, d in TOY.items() if p.startswith("orig/")}
+    for name, expected in ("toy.tar.gz", TOY), ("{file}", NEEDED), ("{file}.gz", NEEDED):
+        install(replace(toy, url=f"{server}/{name}"), None, place.with_name(name))
+        assert files_in(place.with_name(name)) == expected
     write_tar(served / "other.tar.gz", TOY | {"orig/toy-dev.en": b"shrine\n"})
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))  # bound, but nobody listens
-        nobody = f"http://127.0.0.1:{unused.getsockname()[1]}"
-        for url, fault in (
-            (f"{server}/other.tar.gz", rf"^toy: orig/toy-dev\.en has git .*: {server}/other\.tar\.gz is not toy"),
-            (f"{server}/gone.tar.gz", r"^could not fetch toy from http://127.*/gone\.tar\.gz \(404 Client Error"),
-            (
-                f"{nobody}/x.tar.gz",
-                r"^could not fetch toy .* refused\): give --data\.archive PATH [^\n]*--config demo$",
-            ),
-        ):
-            with pytest.raises(ValueError, match=fault):
-                install(replace(toy, url=url), None, place.with_name("another"))
+    for url, fault in (
+        (f"{server}/other.tar.gz", rf"^toy: orig/toy-dev\.en has git .*: {server}/other\.tar\.gz is not toy"),
+        (f"{server}/gone.tar.gz", r"^could not fetch toy from http://127.*/gone\.tar\.gz \(404 Client Error"),
+        (
+            "http://127.0.0.1:9/x.tar.gz",
+            r"^could not fetch .* refused\): give --data\.archive PATH [^\n]*--config demo$",
+        ),
+    ):
+        with pytest.raises(ValueError, match=fault):
+            install(replace(toy, url=url), None, place)
     assert len(list(place.parent.iterdir())) == 3
 
 
@@ -633,7 +587,7 @@ def own(tmp_path: Path) -> ParallelFiles:
     return written(tmp_path, [(f"都{i}\u2028\r", f"capital {i}") for i in range(20)], "own")
 
 
-def sizes(corpus: Corpus) -> list[int]:
+def sizes_of(corpus: Corpus) -> list[int]:
     return [len(read_parallel(files)) for files in (corpus.train, corpus.dev, corpus.test)]
 
 
@@ -649,16 +603,9 @@ def test_a_known_corpus_is_read_in_either_direction(root: Path, archive: Path) -
     corpus = prepare_corpus(config, root)
     assert read_parallel(corpus.test) == ParallelText(["橋", "川"], ["bridge", "river"])
     assert read_parallel(corpus.dev) == ParallelText(["寺"], ["temple"])
-    back = prepare_corpus(replace(config, src_lang="en", tgt_lang="ja"), root)
-    assert back == corpus.reversed()
-    assert back.train == ParallelFiles(corpus.train.tgt, corpus.train.src)
+    assert prepare_corpus(replace(config, src_lang="en", tgt_lang="ja"), root) == corpus.reversed()
     english = prepare_corpus(DataConfig(corpus="embedded", src_lang="en", tgt_lang="ja"), root)
     assert read_parallel(english.dev) == ParallelText(["dev capital"], ["dev都"])
-    for name, src, tgt in (("multi30k", "ja", "de"), ("kftt", "en", "en"), ("embedded", "fr", "en")):
-        with pytest.raises(ValueError, match=rf"^corpus={name} has .*, not src_lang={src} to tgt_lang={tgt}: give"):
-            prepare_corpus(DataConfig(corpus=name, src_lang=src, tgt_lang=tgt), root)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"^pre_tokenized=true is for your own texts"):
-        prepare_corpus(DataConfig("embedded", pre_tokenized=True), root)
 
 
 def test_a_result_tells_a_rebuilt_training_text_from_the_published_one(
@@ -680,12 +627,11 @@ def test_a_result_tells_a_rebuilt_training_text_from_the_published_one(
 def test_of_own_files_some_lines_are_held_out_once_for_each_content(own: ParallelFiles, root: Path) -> None:
     config = DataConfig(src=own.src, tgt=own.tgt, held_out=3)
     corpus = prepare_corpus(config, root)
-    assert (corpus.name, sizes(corpus)) == ("files", [14, 3, 3])
+    assert (corpus.name, sizes_of(corpus)) == ("files", [14, 3, 3])
     held = [line for files in (corpus.train, corpus.dev, corpus.test) for line in read_parallel(files).src]
     assert sorted(held) == sorted(read_parallel(own).src)
     assert prepare_corpus(config, root) == corpus
-    assert sizes(prepare_corpus(replace(config, held_out=4), root)) == [12, 4, 4]
-    assert sizes(prepare_corpus(replace(config, dev_src=own.src, dev_tgt=own.tgt), root)) == [17, 20, 3]
+    assert sizes_of(prepare_corpus(replace(config, dev_src=own.src, dev_tgt=own.tgt), root)) == [17, 20, 3]
     own.tgt.write_text(own.tgt.read_text().replace("capital", "city"))
     after = prepare_corpus(config, root)
     assert after.fingerprint() != corpus.fingerprint()
@@ -693,11 +639,9 @@ def test_of_own_files_some_lines_are_held_out_once_for_each_content(own: Paralle
 
 
 def test_to_score_own_training_files_may_be_gone(own: ParallelFiles, root: Path) -> None:
-    given = {"src": Path("gone.ja"), "tgt": Path("gone.en"), "dev_src": own.src, "dev_tgt": own.tgt}
-    config = DataConfig(**given, test_src=own.src, test_tgt=own.tgt, more_src=Path("x"), more_tgt=Path("y"))  # type: ignore[arg-type]
+    gone = DataConfig(src=Path("gone.ja"), tgt=Path("gone.en"), more_src=Path("x"), more_tgt=Path("y"))
+    config = replace(gone, dev_src=own.src, dev_tgt=own.tgt, test_src=own.src, test_tgt=own.tgt)
     assert prepare_to_score(config, root).test == own
-    with pytest.raises(ValueError, match=r"^more_src=x: no such file$"):
-        prepare_corpus(config, root)
     with pytest.raises(ValueError, match=r"^src=gone\.ja: no such file$"):
         prepare_to_score(replace(config, dev_src=None, dev_tgt=None), root)
 
@@ -720,40 +664,36 @@ def test_the_fingerprint_is_of_content_and_direction(own: ParallelFiles, root: P
     ("changes", "message"),
     [
         ({"tgt": None}, r"^src=.*own\.src is missing .*--data\.tgt FILE$"),
-        ({"dev_tgt": Path("x")}, r"^dev_tgt=x is missing .*--data\.dev_src FILE$"),
         ({"more_src": Path("x")}, r"^more_src=x is missing .*--data\.more_tgt FILE$"),
         ({"src": Path("nowhere.ja")}, r"^src=nowhere\.ja: no such file$"),
-        ({"src": None, "tgt": None}, r"^your own texts need both sides"),
         ({"corpus": "kftt", "src": None, "tgt": None, "test_src": Path("x")}, r"^your own texts need both sides"),
         ({"archive": Path("a.tar")}, r"^archive=a\.tar is for published corpora \(kftt, "),
         ({"held_out": 0}, r"^held_out=0 leaves no dev and no test text"),
         ({"held_out": 5}, r"^held_out=5 is too many of 20 distinct pairs, .*: lower --data\.held_out"),
+        ({"corpus": "kftt", "tgt_lang": "ja"}, r"^corpus=kftt has .*, not src_lang=ja to tgt_lang=ja: give"),
+        ({"corpus": "embedded", "src_lang": "fr"}, r"^corpus=embedded has .*, not src_lang=fr to tgt_lang=en: give"),
+        ({"corpus": "embedded", "pre_tokenized": True}, r"^pre_tokenized=true is for your own texts"),
     ],
 )
-def test_own_files_that_do_not_do_are_refused(
+def test_texts_that_do_not_do_are_refused(
     changes: dict[str, Any], message: str, own: ParallelFiles, root: Path
 ) -> None:
-    config = replace(DataConfig(corpus="files", src=own.src, tgt=own.tgt), **changes)
+    given = {} if changes.get("corpus") else {"src": own.src, "tgt": own.tgt}
     with pytest.raises(ValueError, match=message):
-        prepare_corpus(config, root)
+        prepare_corpus(DataConfig(**{"corpus": "files", **given, **changes}), root)
     assert not root.exists()
 
 
 @pytest.mark.usefixtures("few_embedded")
-def test_more_text_joins_any_training_text_but_not_what_is_scored_on(
-    own: ParallelFiles, root: Path, tmp_path: Path
-) -> None:
-    more = written(tmp_path, [*((tgt, src) for src, tgt in pairs_of(own)), ("橋", "bridge")], "more")
-    for config in (DataConfig(corpus="embedded"), DataConfig(src=own.src, tgt=own.tgt, held_out=3)):
-        without = prepare_corpus(config, root)
-        config = replace(config, more_src=more.src, more_tgt=more.tgt)
-        corpus = prepare_corpus(config, root)
+def test_more_text_joins_any_training_text_but_not_what_is_scored_on(own: ParallelFiles, root: Path) -> None:
+    swapped = {"more_src": own.tgt, "more_tgt": own.src}
+    for config, n_added in (DataConfig("embedded"), 20), (DataConfig(src=own.src, tgt=own.tgt, held_out=3), 14):
+        without, corpus = (prepare_corpus(replace(config, **more), root) for more in ({}, swapped))
         assert (corpus.name, corpus.dev, corpus.test) == (without.name, without.dev, without.test)
-        n_added = 21 if config.corpus == "embedded" else 15
         assert read_parallel(corpus.train).src[:-n_added] == read_parallel(without.train).src
-        assert corpus.more == (n_added, 21 - n_added)
+        assert corpus.more == (n_added, 20 - n_added)
         assert corpus.fingerprint() != without.fingerprint()
-        assert prepare_corpus(config, root) == corpus
+        assert prepare_corpus(replace(config, **swapped), root) == corpus
 
 
 # checks of own texts
@@ -818,36 +758,30 @@ def never(_: Any) -> NoReturn:
 
 
 def filled(folder: Path) -> None:
-    (folder / "a").write_bytes(b"capital" * 400_000)
+    (folder / "a").write_bytes(b"capital")
     (folder / "empty").write_bytes(b"")
 
 
-def damage(path: Path, how: str) -> None:
-    data = path.read_bytes()
-    if how == "missing":
-        path.unlink()
-    else:
-        flipped = data[:-1] + bytes([data[-1] ^ 1]) if data else b"!"
-        path.write_bytes({"flipped": flipped, "shorter": data[:-1], "other": b'{"a": 7}'}[how])
-
-
 @pytest.mark.parametrize(
-    ("file", "how"),
+    ("file", "content"),
     [
-        *(("a", how) for how in ("shorter", "flipped", "missing")),
-        ("empty", "flipped"),
-        *(("checksums.json", how) for how in ("missing", "shorter", "other")),
+        *(("a", content) for content in (None, b"capita", b"capitaL")),
+        ("empty", b"!"),
+        *(("checksums.json", content) for content in (None, b"", b'{"a": 7}')),
     ],
 )
-def test_a_folder_is_made_once_and_damage_is_found_and_repaired(tmp_path: Path, file: str, how: str) -> None:
-    path = cached(tmp_path / "cache" / "x", filled, never)
+def test_a_folder_is_made_once_and_damage_is_found_and_repaired(
+    tmp_path: Path, file: str, content: bytes | None
+) -> None:
+    path, said = cached(tmp_path / "cache" / "x", filled, never), list[str]()
     assert cached(path, never, never) == path
     assert {file.name for file in path.iterdir()} == {"a", "empty", "checksums.json"}
-    damage(path / file, how)
-    said: list[str] = []
+    if content is None:
+        (path / file).unlink()
+    else:
+        (path / file).write_bytes(content)
     cached(path, filled, said.append)
-    assert len(said) == 1
-    assert re.fullmatch(rf"{path} is damaged \(.*\): rebuilding it", said[0])
+    assert re.fullmatch(rf"{path} is damaged \(.*\): rebuilding it", "".join(said))
     assert cached(path, never, never)
 
 
@@ -871,20 +805,17 @@ def test_who_comes_second_waits(tmp_path: Path, removes: bool) -> None:
     begun, go, path = threading.Event(), threading.Event(), tmp_path / "x"
 
     def slow(made: Path) -> None:
-        filled(made)
         begun.set()
         go.wait(120)
+        filled(made)
 
-    first = threading.Thread(target=cached, args=(path, slow, never))
-    second = threading.Thread(target=lambda: remove_cached(path) if removes else cached(path, never, never))
-    first.start()
-    assert begun.wait(120)
-    second.start()
-    second.join(0.1)
-    assert second.is_alive()
-    go.set()
-    first.join(120)
-    second.join(120)
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(cached, path, slow, never)
+        assert begun.wait(120)
+        second = pool.submit(remove_cached, path) if removes else pool.submit(cached, path, never, never)
+        assert wait([second], 0.1).not_done
+        go.set()
+        assert [each.exception() for each in (first, second)] == [None, None]
     assert path.exists() is not removes
 
 
@@ -938,6 +869,7 @@ LINES = {
 KEPT = [0, 1, 3]
 DATA = DataConfig(clean=CleanConfig(max_length_ratio=3.0))
 WORDS = TokenizerConfig("word", min_freq=1, joint=False)
+OTHER_WORDS: dict[str, Any] = {"min_freq": 2, "lowercase": True, "joint": True}
 
 
 @pytest.fixture
@@ -982,9 +914,9 @@ def test_ids_are_those_of_encoding_now_and_made_once(
     assert not pairs.src[0].flags.writeable
     assert "duplicate              1" in said[0]
     assert said[1] == "  2 pairs of the dev text are in it, too: their scores flatter the model"
-    assert said[2].startswith("Learning the vocabulary (word) from 3 pairs")
+    assert said[2].startswith("Learning the vocabulary (word) from 3 lines")
     assert said[3:] == [
-        f"Encoding {n} pairs of toy {split} (once)" for n, split in ((3, "train"), (4, "dev"), (1, "test"))
+        f"Encoding toy {split} (once): {n} lines" for n, split in ((3, "train"), (4, "dev"), (1, "test"))
     ]
     monkeypatch.setattr(text_module, "lines_of", never)
     assert everything(corpus, DATA, WORDS, never, root) == first
@@ -1013,12 +945,9 @@ def edited(name: str) -> Callable[[Corpus], Corpus]:
     [
         *((edited(name), DATA, WORDS, 5) for name in ("train.src", "train.tgt", "test.src", "test.tgt")),
         (Corpus.reversed, DATA, WORDS, 5),
-        (None, replace(DATA, clean=replace(DATA.clean, drop_duplicates=False)), WORDS, 5),  # other words, too
-        *(
-            (None, DATA, replace(WORDS, **other), 4)
-            for other in ({"min_freq": 2}, {"lowercase": True}, {"joint": True})
-        ),
-        (None, DATA, replace(WORDS, joint=False), 0),
+        (replace, replace(DATA, clean=replace(DATA.clean, drop_duplicates=False)), WORDS, 5),  # other words, too
+        *((replace, DATA, replace(WORDS, **{name: value}), 4) for name, value in OTHER_WORDS.items()),
+        (replace, DATA, WORDS, 0),
     ],
 )
 def test_of_another_text_cleaning_or_vocabulary_all_that_depends_on_it_is_made_anew(
@@ -1026,8 +955,7 @@ def test_of_another_text_cleaning_or_vocabulary_all_that_depends_on_it_is_made_a
 ) -> None:
     first = everything(corpus, DATA, WORDS, quiet, root)
     assert entries(root) == ["toy-cleaned", "toy-dev", "toy-test", "toy-tokenizer", "toy-train"]
-    other = everything(change(corpus) if change else corpus, data, config, quiet, root)
-    assert (other != first) == (made_twice > 0)
+    assert (everything(change(corpus), data, config, quiet, root) != first) == (made_twice > 0)
     assert len(entries(root)) <= 5 + made_twice
     assert Counter(entries(root))["toy-train"] == 1 + (made_twice > 0)
     assert Counter(entries(root))["toy-cleaned"] == 1 + (made_twice == 5)
@@ -1082,26 +1010,16 @@ def test_a_segmentation_is_a_function_of_seed_and_epoch_whoever_makes_it_and_whe
 
 
 def test_every_side_of_every_block_of_every_epoch_has_its_own_seed() -> None:
-    seeds = {
-        Sampling(0.1, seed, epoch).block_seed(block, side)
-        for seed in (1, 11)
-        for epoch in (0, 1, 11)
-        for block in (0, 1, 10, 11)
-        for side in (0, 1)
-    }
-    assert len(seeds) == 2 * 3 * 4 * 2
+    numbers = list(itertools.product((1, 11), (0, 1, 11), (0, 1, 10, 11), (0, 1)))
+    assert len({Sampling(0.1, seed, epoch).block_seed(block, side) for seed, epoch, block, side in numbers}) == 48
     assert Sampling(0.1, 7, 2).block_seed(0, 0) == 4247664741  # golden: resumed runs sample on
 
 
 def test_a_killed_process_is_said_so_in_one_line(
     long_corpus: Corpus, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Pool(ProcessPoolExecutor):
-        def map(self, *_: Any, **__: Any) -> Any:
-            return super().map(os._exit, [1])
-
     monkeypatch.setattr(ids, "_WORTH_PROCESSES", 1)
-    monkeypatch.setattr(ids, "ProcessPoolExecutor", Pool)
+    monkeypatch.setattr(ProcessPoolExecutor, "map", lambda pool, *_: [pool.submit(os._exit, 1).result()])
     with pytest.raises(ValueError, match=r"^a process that encodes text was killed: is there enough memory for \d+"):
         sampled(long_corpus, root)[1](0)
 
@@ -1144,16 +1062,14 @@ def test_lines_of_one_text_are_encoded_once_by_a_tokenizer_learned_once(tmp_path
     for _ in range(2):
         learned = cached_tokenizer("toy", text, replace(config, joint=not config.joint), said.append, root)
         assert words(learned) == words(train_tokenizer(config, TextLines(text)))
-        array = cached_lines("toy-train", text, learned, said.append, root)
-        assert ids_of(array) == learned.encode(lines(text))
-        assert isinstance(array[0], np.memmap)
-    assert [line.split(" (")[0] for line in said] == ["Learning the vocabulary", "Encoding 25 lines of toy-train"]
+        assert ids_of(cached_lines("toy-train", text, learned, said.append, root)) == learned.encode(lines(text))
+    assert [line.split(" (")[0] for line in said] == ["Learning the vocabulary", "Encoding toy-train"]
     assert words(cached_tokenizer("toy", text, replace(config, min_freq=6), quiet, root)) == ["の", "都", "寺"]
     other = WordTokenizer(words(learned)[::-1], lowercase=False)
-    assert ids_of(cached_lines("toy-train", text, other, quiet, root)) == other.encode(lines(text))
-    write(text, "橋")
-    assert words(cached_tokenizer("toy", text, config, quiet, root)) == ["橋"]
-    assert ids_of(cached_lines("toy-train", text, other, quiet, root)) == [[1]]
+    for content in lines(text), ["橋"]:
+        write(text, *content)
+        assert words(cached_tokenizer("toy", text, config, quiet, root)) == words(train_tokenizer(config, content))
+        assert ids_of(cached_lines("toy-train", text, other, quiet, root)) == other.encode(content)
     with pytest.raises(ValueError, match=r"^sampling=0\.1 is for pairs of texts: set tokenizer\.sampling to 0$"):
         cached_tokenizer("toy", text, TokenizerConfig("bpe", sampling=0.1), quiet, root)
 
@@ -1237,16 +1153,13 @@ def test_the_end_of_ones_own_text_is_held_out(
     assert prepare_monolingual(config, root) == corpus
 
 
-def test_monolingual_text_that_is_not_there_or_makes_no_sense_is_refused(
-    tmp_path: Path, one_text: Path, root: Path
-) -> None:
+def test_monolingual_text_that_is_not_there_or_makes_no_sense_is_refused(one_text: Path, root: Path) -> None:
     for config, message in (
-        (MonolingualConfig("kftt", "de"), r"^corpus=kftt has ja and en, not language=de$"),
-        (MonolingualConfig("embedded", "de"), r"^corpus=embedded has ja and en"),
+        (MonolingualConfig("embedded", "de"), r"^corpus=embedded has ja and en, not language=de$"),
         (MonolingualConfig(dev_text=one_text), r"^corpus=files needs a training text"),
-        (MonolingualConfig(text=one_text, test_text=tmp_path / "x"), rf"^test_text={tmp_path}/x: no such file$"),
+        (MonolingualConfig(text=one_text, test_text=Path("x")), "^test_text=x: no such file$"),
         (MonolingualConfig(text=one_text, archive=one_text), r"^archive=.* is for published corpora"),
-        (MonolingualConfig(text=one_text, documents=tmp_path / "x"), rf"^no such file: {tmp_path}/x$"),
+        (MonolingualConfig(text=one_text, documents=Path("x")), "^no such file: x$"),
         (MonolingualConfig(text=one_text, held_out=0), r"^held_out=0 leaves no dev and no test text"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -1255,27 +1168,23 @@ def test_monolingual_text_that_is_not_there_or_makes_no_sense_is_refused(
 
 def test_a_monolingual_fingerprint_is_of_texts_and_documents(tmp_path: Path, one_text: Path, root: Path) -> None:
     config = MonolingualConfig(text=one_text, dev_text=one_text, test_text=one_text)
-    prints = [prepare_monolingual(config, root).fingerprint() for _ in range(2)]
-    assert prints == ["3802c99bf67708b3"] * 2  # golden: checkpoints have it
+    other = write(tmp_path / "other", "".join(lines(one_text)))
+    changes: list[dict[str, Any]] = [{}, *({part: other} for part in ("text", "dev_text", "test_text"))]
+    prints = [prepare_monolingual(replace(config, **change), root).fingerprint() for change in changes]
     for counts in ((10, 10), (9, 11)):
         changed = replace(config, documents=documents_of(tmp_path, *counts))
         prints.append(prepare_monolingual(changed, root).fingerprint())
-    for part in ("text", "dev_text", "test_text"):
-        anew: Any = {part: write(tmp_path / part, "".join(lines(one_text)))}
-        changed = replace(config, **anew)
-        prints.append(prepare_monolingual(changed, root).fingerprint())
     assert len(set(prints)) == 6
+    assert prints[0] == "3802c99bf67708b3"  # golden: checkpoints have it
 
 
 def test_tokens_are_of_the_split_and_its_documents(tmp_path: Path, root: Path) -> None:
     text = write(tmp_path / "own", "都 1", "", "都 2", "都 3", "", *["都 4"] * 5)
-    documents = documents_of(tmp_path, 3, 1, 1, 5)
-    corpus = prepare_monolingual(MonolingualConfig(text=text, documents=documents, dev_text=text, test_text=text), root)
+    config = MonolingualConfig(text=text, dev_text=text, test_text=text, documents=documents_of(tmp_path, 3, 1, 1, 5))
+    corpus = prepare_monolingual(config, root)
     tokenizer = corpus.tokenizer(TokenizerConfig("word", min_freq=2), quiet, root)
-    assert words(tokenizer) == ["都", "4"]
     train, dev = (corpus.tokens(split, tokenizer, quiet, root) for split in ("train", "dev"))
-    assert train.bounds.tolist() == [0, 2, 3, 8]
-    assert dev.bounds.tolist() == [0, 8]
+    assert (words(tokenizer), train.bounds.tolist(), dev.bounds.tolist()) == (["都", "4"], [0, 2, 3, 8], [0, 8])
     assert [train.lines[int(train.rows[i])].tolist() for i in (1, 7)] == [[4, 1], [4, 5]]
 
 
@@ -1283,31 +1192,29 @@ def test_tokens_are_of_the_split_and_its_documents(tmp_path: Path, root: Path) -
 
 
 def test_labels_are_numbered_in_sorted_order_and_kept(tmp_path: Path) -> None:
-    train = write(tmp_path / "train", "寺", "old capital ", "Kyoto", "寺")
-    names = LabelNames.of(train)
+    path = write(tmp_path / "train", "寺", "old capital ", "Kyoto", "寺")
+    names = LabelNames.of(path)
     assert tuple(names) == ("Kyoto", "old capital", "寺")
-    assert names.numbers(train).tolist() == [2, 1, 0, 2]
+    assert names.numbers(path).tolist() == [2, 1, 0, 2]
     names.save(tmp_path / "labels.json")
     assert LabelNames.load(tmp_path / "labels.json") == names
-    many, path = LabelNames.of(write(tmp_path / "train", *(f"{i:02}" for i in range(25)))), tmp_path / "dev"
     for content, message in (
-        (["01", "x"], "line 2: label 'x' is not among the training text's: 00, .*19, ...$"),
-        (["01", " ", "02"], "line 2 has no label: each line of the text needs one$"),
+        (["寺", "x"], "line 2: label 'x' is not among the training text's: Kyoto, old capital, 寺$"),
+        (["寺", " ", "寺"], "line 2 has no label"),
     ):
         with pytest.raises(ValueError, match=rf"^{path}, {message}"):
-            many.numbers(write(path, *content))
+            names.numbers(write(path, *content))
     with pytest.raises(ValueError, match=rf"^{path} has only one label, 'a': give at least two$"):
         LabelNames.of(write(path, "a", "a"))
 
 
 def test_texts_are_encoded_with_their_labels(tmp_path: Path, root: Path) -> None:
     text, labels = write(tmp_path / "x.text", "都 寺", "", "橋 都"), write(tmp_path / "x.labels", "b", "a", "b")
-    tokenizer = WordTokenizer(["都", "寺"], lowercase=False)
-    found = LabelledText.cached(text, labels, LabelNames.of(labels), tokenizer, quiet, root)
+    given = LabelNames.of(labels), WordTokenizer(["都", "寺"], lowercase=False), quiet, root
+    found = LabelledText.cached(text, labels, *given)
     assert (ids_of(found.lines), found.labels.tolist()) == ([[4, 5], [], [1, 4]], [1, 0, 1])
-    write(labels, "b", "a")
     with pytest.raises(ValueError, match=rf"^{text} has 3 lines but {labels} has 2: line i of one must be the label"):
-        LabelledText.cached(text, labels, LabelNames.of(labels), tokenizer, quiet, root)
+        LabelledText.cached(text, write(labels, "b", "a"), *given)
 
 
 def test_the_fingerprint_of_labelled_text_is_of_all_six_files(tmp_path: Path) -> None:
@@ -1340,64 +1247,44 @@ def test_the_command_puts_no_article_in_two_splits_and_shows_the_numbers(
     options = ["--documents=x.docs", "--share=0.2", f"--folder={tmp_path / 'out'}"]
     monkeypatch.setattr(sys, "argv", ["labelled", *options])
     labelled.main()
-    seen, sentences, counts = list[set[str]](), list[str](), dict[str, Counter[str]]()
-    for split in SPLITS:
-        found, labels = (lines(tmp_path / "out" / f"{split}.{part}") for part in ("text", "labels"))
-        assert labels == [line[:3] for line in found]
-        counts[split] = Counter(labels)
-        seen.append({line.split()[0] for line in found})
-        sentences += found
-    assert sorted(sentences) == sorted(lines(articles))
-    assert sum(map(len, seen)) == len(set[str]().union(*seen))
-    for kind in ("BDS", "HST"):
-        for split in ("dev", "test"):
-            assert 0.15 < counts[split][kind] / sum(one[kind] for one in counts.values()) < 0.25
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert rows[1] == ["BDS", *(f"{counts[split]['BDS']:,}" for split in SPLITS)]
+    found = {split: lines(tmp_path / "out" / f"{split}.text") for split in SPLITS}
+    for split, text in found.items():
+        assert lines(tmp_path / "out" / f"{split}.labels") == [line[:3] for line in text]
+    assert sorted(itertools.chain(*found.values())) == sorted(lines(articles))
+    seen = [{line.split()[0] for line in text} for text in found.values()]
+    assert sum(map(len, seen)) == len(set[str]().union(*seen))
+    for kind, row in zip(("BDS", "HST"), rows[1:], strict=False):
+        counts = [sum(line.startswith(kind) for line in text) for text in found.values()]
+        assert row == [kind, *map(str, counts)]
+        assert all(0.15 < n / sum(counts) < 0.25 for n in counts[1:])
 
 
 def test_articles_are_split_at_random_and_always_alike(articles: Path, tmp_path: Path) -> None:
     splits = split_articles(ARTICLES, 0.2)
     assert split_articles(ARTICLES, 0.2) == splits
     held = [i for i, split in enumerate(splits) if split != "train"]
-    assert min(held) < 20
-    assert max(held) > 60
+    assert min(held) < 20 < 60 < max(held)
     for share in (0.25, float("nan"), 1e-6):
         with pytest.raises(ValueError, match="give "):
             write_categories(articles, ARTICLES, share, tmp_path / "out")
-    assert not list((tmp_path / "out").glob("*"))
+    assert not (tmp_path / "out").exists()
     write(articles, *["a", " ", "", "b"] * 5)
     counts = write_categories(articles, [Document(f"BDS{i}", 4) for i in range(5)], 0.24, tmp_path / "out")
     assert [counts[split].total() for split in SPLITS] == [6, 2, 2]  # without empty lines
-
-
-def test_kftts_articles_make_up_its_training_text_and_fifteen_categories(shared_data: Path) -> None:
-    documents = read_documents(shared_data / "kyoto-train.docs")
-    assert (len(documents), sum(document.n_lines for document in documents)) == (14_066, 440_288)
-    sizes = {split: Counter[str]() for split in SPLITS}
-    for document, split in zip(documents, split_articles(documents, 0.02), strict=True):
-        sizes[split][document.name[:3]] += document.n_lines
-    total = sum(sizes.values(), Counter())
-    assert len(total) == 15
-    for split in ("dev", "test"):
-        assert all(0.01 < sizes[split][name] / total[name] < 0.05 for name in total)
 
 
 # ten million pairs
 
 
 @pytest.mark.slow
-def test_the_benchmark_prepares_a_synthetic_text_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_benchmark_prepares_a_synthetic_text_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options = ["--folder", str(tmp_path), "--pairs", "2000", "--vocab_size", "200", "--json", str(tmp_path / "found")]
     monkeypatch.setattr(sys, "argv", ["bench.data", *options])
     bench.main()
-    text = read_parallel(ParallelFiles(tmp_path / "text-2000.src", tmp_path / "text-2000.tgt"))
-    assert {len(line.split()) for line in text.src} == set(range(5, 16))
+    assert {len(line.split()) for line in lines(tmp_path / "text-2000.src")} == set(range(5, 16))
     figures = json.loads((tmp_path / "found").read_text())["figures"]
     assert 50 < figures["peak_mib"] < 2000
     assert figures["warm_start_s"] > 0
-    assert "peak_mib=" in capsys.readouterr().out
     with pytest.raises(ValueError, match=r"/corpus-2000 is left over from an earlier run: delete it"):
         bench.main()

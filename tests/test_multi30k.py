@@ -1,14 +1,13 @@
 """The recipe of bentrevett's seq2seq, notebook 6: a network of its size, and batches as it cuts them."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 import torch
 from torch import nn
 
-from config.data import DataConfig
 from const.path import PRESET
 from layers.positional_encoding import LearnedPositionalEncoding
 from models.transformer import Transformer
@@ -16,9 +15,10 @@ from utils.config import TranslationConfig
 from utils.dataset.batch import BucketSampler, require_positions
 from utils.dataset.corpus import Corpus, Split, cached_tokenizers, cached_tokens, prepare_corpus
 from utils.dataset.ids import TokenPairs
-from utils.dataset.text import ParallelFiles
 from utils.text.tokenizer import TokenizerPair
 from utils.training.plan import learning_rate
+
+Texts = tuple[Corpus, TokenizerPair, Callable[[Split], TokenPairs]]
 
 
 @pytest.fixture(scope="module")
@@ -42,56 +42,37 @@ def test_it_steps_as_torch_adam_does_by_default(config: TranslationConfig) -> No
     assert {learning_rate(step, config.optimizer) for step in (1, 2, 227, 2270)} == {0.0005}
 
 
-def test_no_training_batch_is_longer_than_the_table(config: TranslationConfig) -> None:
-    config.batch.require_positions(config.model.max_length)
-
-
-class Texts(NamedTuple):
-    """The real corpus, and where its ids are kept."""
-
-    data: DataConfig
-    corpus: Corpus
-    tokenizers: TokenizerPair
-    root: Path
-
-    def ids(self, split: Split) -> TokenPairs:
-        return cached_tokens(self.corpus, split, self.data, self.tokenizers, lambda _: None, self.root)
-
-
 @pytest.fixture(scope="module")
 def texts(config: TranslationConfig, shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Texts:
+    """The real corpus, its vocabularies, and the ids of a split."""
     root = tmp_path_factory.mktemp("corpus")
     data = replace(config.data, archive=shared_data / "multi30k.tar.xz")
     corpus = prepare_corpus(data, root)
-    return Texts(data, corpus, cached_tokenizers(corpus, data, config.tokenizer, lambda _: None, root), root)
+    tokenizers = cached_tokenizers(corpus, data, config.tokenizer, print, root)
+    return corpus, tokenizers, lambda split: cached_tokens(corpus, split, data, tokenizers, print, root)
 
 
-def test_moses_cuts_nearly_as_many_words_as_spacy(texts: Texts) -> None:
-    assert [len(tokenizer) for tokenizer in texts.tokenizers] == [7859, 5921]  # spaCy: 7855 and 5893
+def test_moses_cuts_nearly_as_many_words_as_spacy_and_bleu_takes_them(texts: Texts) -> None:
+    corpus, tokenizers, _ = texts
+    assert [len(tokenizer) for tokenizer in tokenizers] == [7859, 5921]  # spaCy: 7855 and 5893
+    assert corpus.pre_tokenized
 
 
 def test_an_epoch_is_all_pairs_in_batches_of_128_and_ends_with_a_validation(
     config: TranslationConfig, texts: Texts
 ) -> None:
     batch = config.batch
-    sampler = BucketSampler(
-        texts.ids("train"), batch.tokens_per_batch, batch.max_tokens, 1, sentences_per_batch=batch.sentences_per_batch
-    )
-    epoch = sampler.epoch(0)
-    assert sorted(len(epoch[i].src) for i in range(len(epoch))) == [29_000 % 128] + [128] * 226
+    bounds = batch.tokens_per_batch, batch.max_tokens, 1, batch.length_multiple, batch.sentences_per_batch
+    epoch = BucketSampler(texts[2]("train"), *bounds).epoch(0)
+    assert sorted(len(each.src) for each in epoch) == [29_000 % 128] + [128] * 226
     assert epoch.n_dropped == 0
     assert len(epoch) == config.training.validate_every
     assert epoch.padding < 0.03
 
 
-def test_every_line_that_is_scored_fits_the_table(config: TranslationConfig, texts: Texts) -> None:
-    scored: tuple[tuple[Split, ParallelFiles], ...] = ("dev", texts.corpus.dev), ("test", texts.corpus.test)
-    for split, files in scored:
-        for ids, file in zip(texts.ids(split), files, strict=True):
-            require_positions(ids, file, config.model.max_length, "model.max_length")
-            with pytest.raises(ValueError, match=r" takes 3\d positions"):
-                require_positions(ids, file, 30, "model.max_length")
-
-
-def test_bleu_takes_the_words_as_they_are(texts: Texts) -> None:
-    assert texts.corpus.pre_tokenized
+def test_every_line_that_is_read_fits_the_table(config: TranslationConfig, texts: Texts) -> None:
+    corpus, _, ids = texts
+    config.batch.require_positions(config.model.max_length)
+    for sides, files in (ids("dev"), corpus.dev), (ids("test"), corpus.test):
+        for side, file in zip(sides, files, strict=True):
+            require_positions(side, file, config.model.max_length, "model.max_length")

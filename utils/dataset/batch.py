@@ -335,34 +335,28 @@ class BothDirections(AnyEpoch):
     """The batches of an epoch of two directions, mixed: each batch is of one direction, an update may have both."""
 
     def __init__(self, forward: Epoch, backward: Epoch, key: tuple[int, int]) -> None:
-        self._epochs = forward, backward
-        self._order = np.random.default_rng((*key, 2)).permutation(len(forward) + len(backward))
+        epochs = forward, backward
+        places = [(epoch, i) for epoch in epochs for i in range(len(epoch))]
+        self._places = [places[i] for i in np.random.default_rng((*key, 2)).permutation(len(places))]
+        self._largest = [self._places.index((epoch, epoch.largest())) for epoch in epochs]
         self.n_dropped = forward.n_dropped + backward.n_dropped
-        self.padding = sum(len(epoch) * epoch.padding for epoch in self._epochs) / len(self)
+        self.padding = sum(len(epoch) * epoch.padding for epoch in epochs) / len(places)
 
     def __len__(self) -> int:
-        return len(self._order)
-
-    def _place(self, i: int) -> tuple[Epoch, int]:
-        forward, backward = self._epochs
-        place = int(self._order[i])
-        return (forward, place) if place < len(forward) else (backward, place - len(forward))
+        return len(self._places)
 
     def __getitem__(self, i: int) -> Batch:
-        epoch, place = self._place(i)
+        epoch, place = self._places[i]
         return epoch[place]
 
     def target_tokens(self, i: int) -> int:
         """Return the number of tokens that batch i predicts."""
-        epoch, place = self._place(i)
+        epoch, place = self._places[i]
         return epoch.target_tokens(place)
 
     def largest(self) -> int:
         """Return the batch with the most positions."""
-        forward, backward = self._epochs
-        place = np.argsort(self._order)
-        both = int(place[forward.largest()]), int(place[len(forward) + backward.largest()])
-        return max(both, key=lambda i: filling(self[i])[1])
+        return max(self._largest, key=lambda i: filling(self[i])[1])
 
 
 def require_positions(lines: TokenArray, file: Path, positions: int, option: str) -> None:

@@ -13,11 +13,20 @@ from const.corpora import CORPORA
 from const.path import CORPUS
 from utils.dataset.download import install
 from utils.dataset.embedded import write_embedded
-from utils.dataset.ids import Sampling, TokenPairs, cache_key, cached, file_hash, remove_cached, saved_hashes, write_ids
+from utils.dataset.ids import (
+    Sampling,
+    TokenPairs,
+    cache_folder,
+    cached,
+    encoded_once,
+    file_hash,
+    learned_once,
+    remove_cached,
+    saved_hashes,
+)
 from utils.dataset.text import (
     BLOCK,
     ParallelFiles,
-    TextLines,
     clean,
     count_shared,
     hold_out,
@@ -27,7 +36,7 @@ from utils.dataset.text import (
 )
 from utils.file import atomic_folder, read_json, write_json
 from utils.text.language import looks_tokenized, looks_untokenized, refuse_other_language
-from utils.text.tokenizer import TokenizerPair, load_tokenizers, train_tokenizers
+from utils.text.tokenizer import TokenizerPair
 
 Split = Literal["train", "dev", "test"]
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
@@ -189,15 +198,8 @@ def cached_tokenizers(
     corpus: Corpus, data: DataConfig, config: TokenizerConfig, say: Callable[[str], None], root: Path = CORPUS
 ) -> TokenizerPair:
     """Return the tokenizers of a corpus, learned from its cleaned training text at the first call."""
-    learned = {name: value for name, value in asdict(config).items() if name != "sampling"}
-    key = cache_key(corpus.fingerprint(), asdict(data.clean), learned)
-
-    def make(folder: Path) -> None:
-        src, tgt = map(TextLines, _cleaned(corpus, data, say, root))
-        say(f"Learning the vocabulary ({config.kind}) from {len(src):,} pairs (once; a minute for a large corpus)")
-        train_tokenizers(config, src, tgt, (corpus.src_lang, corpus.tgt_lang)).save(folder)
-
-    return load_tokenizers(cached(root / "cache" / f"{corpus.name}-tokenizer-{key}", make, say))
+    made_from, languages = (corpus.fingerprint(), asdict(data.clean)), (corpus.src_lang, corpus.tgt_lang)
+    return learned_once(corpus.name, made_from, lambda: _cleaned(corpus, data, say, root), config, languages, say, root)
 
 
 def cached_tokens(
@@ -211,15 +213,13 @@ def cached_tokens(
     """Return the ids of a split, encoded at the first call; only training text is cleaned."""
     cleaning = asdict(data.clean) if split == "train" else None
     # a key of all that tokenizers save: with equal pieces they can still segment a text differently
-    key = cache_key(corpus.fingerprint(), split, cleaning, saved_hashes(tokenizers.save))
+    made_from = corpus.fingerprint(), split, cleaning, saved_hashes(tokenizers.save)
 
-    def make(folder: Path) -> None:
-        files = _cleaned(corpus, data, say, root) if split == "train" else getattr(corpus, split)
-        n_pairs = len(TextLines(files.src))
-        say(f"Encoding {n_pairs:,} pairs of {corpus.name} {split} (once)")
-        write_ids(files, n_pairs, tokenizers, None, folder)
+    def texts() -> ParallelFiles:
+        return _cleaned(corpus, data, say, root) if split == "train" else getattr(corpus, split)
 
-    return TokenPairs.load(cached(root / "cache" / f"{corpus.name}-{split}-{key}", make, say))
+    path, doing = cache_folder(root, f"{corpus.name}-{split}", *made_from), f"Encoding {corpus.name} {split} (once)"
+    return TokenPairs.load(encoded_once(path, texts, tokenizers, doing, say))
 
 
 def training_tokens(
@@ -239,25 +239,21 @@ def training_tokens(
     if not sampling:
         pairs = cached_tokens(corpus, "train", data, tokenizers, say, root)
         return lambda _: pairs
-    key = cache_key(corpus.fingerprint(), asdict(data.clean), saved_hashes(tokenizers.save), sampling, seed)
-    stem = f"{corpus.name}-sampled-{key}-"
+    made_from = corpus.fingerprint(), asdict(data.clean), saved_hashes(tokenizers.save), sampling, seed
+    stem = cache_folder(root, f"{corpus.name}-sampled", *made_from)
 
     def tokens(epoch: int) -> TokenPairs:
-        def make(folder: Path) -> None:
-            files = _cleaned(corpus, data, say, root)
-            n_pairs = len(TextLines(files.src))
-            say(f"Sampling sub-words of {n_pairs:,} pairs of {corpus.name} for epoch {epoch + 1}")
-            write_ids(files, n_pairs, tokenizers, Sampling(sampling, seed, epoch), folder)
-
+        path, draw = stem.with_name(f"{stem.name}-{epoch}"), Sampling(sampling, seed, epoch)
+        doing = f"Sampling sub-words of {corpus.name} for epoch {epoch + 1}"
         while True:
-            folder = cached(root / "cache" / f"{stem}{epoch}", make, say)
+            encoded_once(path, lambda: _cleaned(corpus, data, say, root), tokenizers, doing, say, draw)
             try:
-                pairs = TokenPairs.load(folder)
+                pairs = TokenPairs.load(path)
                 break
             except FileNotFoundError:  # another training, epochs ahead, has just removed it: make it again
                 continue
-        for older in (root / "cache").glob(f"{stem}*"):
-            if int(older.name.removeprefix(stem)) < epoch:
+        for older in path.parent.glob(f"{stem.name}-*"):
+            if int(older.name.rpartition("-")[2]) < epoch:
                 remove_cached(older)  # a process that has mapped its files keeps them
         return pairs
 
@@ -277,8 +273,8 @@ def _cleaned(corpus: Corpus, data: DataConfig, say: Callable[[str], None], root:
             if n_shared := count_shared(corpus.train, held):
                 say(f"  {n_shared:,} pairs of the {split} text are in it, too: their scores flatter the model")
 
-    key = cache_key(corpus.fingerprint(), asdict(data.clean))
-    return _in_folder(cached(root / "cache" / f"{corpus.name}-cleaned-{key}", make, say), "train")
+    path = cache_folder(root, f"{corpus.name}-cleaned", corpus.fingerprint(), asdict(data.clean))
+    return _in_folder(cached(path, make, say), "train")
 
 
 # Checks of your own texts before hours go by: are they in their languages, on their sides, tokenized as is said?

@@ -1,18 +1,17 @@
 """Token ids of a text: encoded once, cached under a hash of what they were made from, memory-mapped from then on."""
 
 import hashlib
-import io
 import json
 import os
 import shutil
 import signal
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import lru_cache
 from itertools import chain, islice
 from multiprocessing import get_context
@@ -26,9 +25,9 @@ from tqdm import tqdm
 
 from config.data import TokenizerConfig
 from const.path import CORPUS
-from utils.dataset.text import Pair, ParallelFiles, TextLines, in_blocks, read_pairs
+from utils.dataset.text import ParallelFiles, TextLines, in_blocks, lines_of, read_pairs
 from utils.file import atomic_folder, locked
-from utils.text.tokenizer import Tokenizer, TokenizerPair, load_tokenizer, load_tokenizers, train_tokenizer
+from utils.text.tokenizer import Tokenizer, TokenizerPair, load_tokenizers, train_tokenizers
 
 # What is made once: named by a hash of all that it was made from, and checked at each use.
 
@@ -60,6 +59,11 @@ def cache_key(*parts: object) -> str:
     """Return 16 hexadecimal digits that differ where any part does."""
     text = json.dumps([_FORMAT, *parts], sort_keys=True, default=str)
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def cache_folder(root: Path, name: str, *made_from: object) -> Path:
+    """Return where something is cached; the name is for people who look into the cache."""
+    return root / "cache" / f"{name}-{cache_key(*made_from)}"
 
 
 def saved_hashes(save: Callable[[Path], None]) -> dict[str, str]:
@@ -170,28 +174,23 @@ def _offsets(lengths: list[NDArray[np.int32]]) -> NDArray[np.int64]:
 def token_writer(stem: Path, vocab_size: int) -> Iterator[Callable[[Sequence[Sequence[int]]], None]]:
     """Yield a function that adds sequences to two .npy files, for `TokenArray.load`; they are complete on exit."""
     lengths: list[NDArray[np.int32]] = []
-    dtype = _flat([], vocab_size)[0].dtype
+    descr = np.lib.format.dtype_to_descr(_flat([], vocab_size)[0].dtype)
     with stem.with_suffix(".ids.npy").open("wb") as file:
-        file.write(_header(dtype, 0))
+
+        def begin(n: int) -> None:  # numpy leaves room in the header for n to grow
+            file.seek(0)
+            np.lib.format.write_array_header_1_0(file, {"descr": descr, "fortran_order": False, "shape": (n,)})
 
         def write(sequences: Sequence[Sequence[int]]) -> None:
             ids, sizes = _flat(sequences, vocab_size)
             file.write(ids.tobytes())
             lengths.append(sizes)
 
+        begin(0)
         yield write
         offsets = _offsets(lengths)
-        file.seek(0)
-        file.write(_header(dtype, int(offsets[-1])))
+        begin(int(offsets[-1]))
     np.save(stem.with_suffix(".offsets.npy"), offsets)
-
-
-def _header(dtype: np.dtype[Any], n: int) -> bytes:
-    """Return the header of a .npy file of n numbers; numpy leaves room in it for n to grow."""
-    header = io.BytesIO()
-    fields = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": (n,)}
-    np.lib.format.write_array_header_1_0(header, fields)
-    return header.getvalue()
 
 
 class TokenPairs(NamedTuple):
@@ -211,7 +210,8 @@ class TokenPairs(NamedTuple):
 _WORTH_PROCESSES = 50_000  # pairs; fewer are sampled before processes would have started
 _AT_ONCE = 4  # blocks for each process before the next are read
 
-Encoded = tuple[list[list[int]], list[list[int]]]
+Row = tuple[str, ...]  # a line of one text, or a pair
+Encoded = list[list[list[int]]]  # the ids of each side
 
 
 class Sampling(NamedTuple):
@@ -227,43 +227,49 @@ class Sampling(NamedTuple):
         return int.from_bytes(hashlib.blake2b(numbers, digest_size=4).digest(), "little")
 
 
-def write_ids(
-    files: ParallelFiles, n_pairs: int, tokenizers: TokenizerPair, sampling: Sampling | None, folder: Path
-) -> None:
-    """Write the ids of both sides into a folder, with a progress bar on a terminal."""
-    blocks = enumerate(in_blocks(read_pairs(files)))
-    if sampling is None or n_pairs < _WORTH_PROCESSES:
-        encoded: Iterator[Encoded] = (_encoded(tokenizers, sampling, i, block) for i, block in blocks)
-    else:
-        encoded = _sampled_by_processes(tokenizers, sampling, blocks)
-    _write_arrays({folder / "src": len(tokenizers.src), folder / "tgt": len(tokenizers.tgt)}, encoded, n_pairs, "pairs")
+def encoded_once(
+    path: Path,
+    texts: Callable[[], Sequence[Path]],
+    tokenizers: TokenizerPair,
+    doing: str,
+    say: Callable[[str], None],
+    sampling: Sampling | None = None,
+) -> Path:
+    """Return the folder with the ids of one text, `src`, or of both sides of a parallel one, made at the first call."""
+
+    def make(folder: Path) -> None:
+        files = texts()
+        n_lines = len(TextLines(files[0]))
+        say(f"{doing}: {n_lines:,} lines")
+        rows = read_pairs(ParallelFiles(*files)) if len(files) > 1 else zip(lines_of(*files), strict=True)
+        blocks = enumerate(in_blocks(rows))
+        if sampling is None or n_lines < _WORTH_PROCESSES:
+            encoded: Iterator[Encoded] = (_encoded(tokenizers, sampling, *numbered) for numbered in blocks)
+        else:
+            encoded = _sampled_by_processes(tokenizers, sampling, blocks)
+        with ExitStack() as stack:
+            sides = zip(TokenPairs._fields, tokenizers, files, strict=False)  # of one text the source alone
+            writers = [stack.enter_context(token_writer(folder / side, len(tokenizer))) for side, tokenizer, _ in sides]
+            bar = stack.enter_context(tqdm(total=n_lines, unit=" lines", leave=False, disable=not sys.stderr.isatty()))
+            for block in encoded:
+                for write, ids in zip(writers, block, strict=True):
+                    write(ids)
+                bar.update(len(block[0]))
+
+    return cached(path, make, say)
 
 
-def _write_arrays(
-    vocab_sizes: dict[Path, int], encoded: Iterable[Sequence[list[list[int]]]], total: int, unit: str
-) -> None:
-    """Write arrays, block by block, with a progress bar on a terminal."""
-    with ExitStack() as stack:
-        writers = [stack.enter_context(token_writer(stem, size)) for stem, size in vocab_sizes.items()]
-        bar = stack.enter_context(tqdm(total=total, unit=f" {unit}", leave=False, disable=not sys.stderr.isatty()))
-        for block in encoded:
-            for write, ids in zip(writers, block, strict=True):
-                write(ids)
-            bar.update(len(block[0]))
-
-
-def _encoded(tokenizers: TokenizerPair, sampling: Sampling | None, i: int, block: Sequence[Pair]) -> Encoded:
-    def ids(side: int) -> list[list[int]]:
-        texts = [pair[side] for pair in block]
+def _encoded(tokenizers: TokenizerPair, sampling: Sampling | None, i: int, block: list[Row]) -> Encoded:
+    def ids(side: int, texts: Sequence[str]) -> list[list[int]]:
         if sampling is None:
             return tokenizers[side].encode(texts)
         return tokenizers[side].sample(texts, sampling.rate, sampling.block_seed(i, side))
 
-    return ids(0), ids(1)
+    return [ids(side, texts) for side, texts in enumerate(zip(*block, strict=True))]
 
 
 def _sampled_by_processes(
-    tokenizers: TokenizerPair, sampling: Sampling, blocks: Iterator[tuple[int, list[Pair]]]
+    tokenizers: TokenizerPair, sampling: Sampling, blocks: Iterator[tuple[int, list[Row]]]
 ) -> Iterator[Encoded]:
     # a fork of a process with threads may hang, so processes are forked from one that has only imported modules
     context = get_context("forkserver")
@@ -293,44 +299,50 @@ def _start_process(folder: Path, sampling: Sampling) -> None:
     _here = load_tokenizers(folder), sampling
 
 
-def _sampled_here(numbered: tuple[int, list[Pair]]) -> Encoded:
+def _sampled_here(numbered: tuple[int, list[Row]]) -> Encoded:
     return _encoded(*_here, *numbered)
 
 
-# Tokenizer and ids of one text.
+# Tokenizers, and the ids of one text.
+
+
+def learned_once(
+    name: str,
+    made_from: Sequence[object],
+    texts: Callable[[], Sequence[Path]],
+    config: TokenizerConfig,
+    languages: tuple[str, str],
+    say: Callable[[str], None],
+    root: Path,
+) -> TokenizerPair:
+    """Return the tokenizers that are learned from one text, or from both sides of a parallel one, at the first call."""
+
+    def make(folder: Path) -> None:
+        src, *rest = (TextLines(file) for file in texts())
+        say(f"Learning the vocabulary ({config.kind}) from {len(src):,} lines (once; a minute for a large text)")
+        train_tokenizers(config, src, rest[0] if rest else (), languages).save(folder)
+
+    learned = {field: value for field, value in asdict(config).items() if field != "sampling"}
+    return load_tokenizers(cached(cache_folder(root, f"{name}-tokenizer", *made_from, learned), make, say))
 
 
 def cached_tokenizer(
     name: str, text: Path, config: TokenizerConfig, say: Callable[[str], None], root: Path = CORPUS
 ) -> Tokenizer:
-    """Return the tokenizer of a text, learned from it at the first call; `joint` is ignored.
+    """Return the tokenizer of a text, learned from it at the first call; `joint` and `tag` are ignored.
 
-    The name is for people who look into the cache; `say` is called with a message about what takes time.
+    `say` is called with a message about what takes time.
     """
     if config.sampling:
         raise ValueError(f"sampling={config.sampling} is for pairs of texts: set tokenizer.sampling to 0")
-    learned = {field: value for field, value in asdict(config).items() if field not in ("sampling", "joint")}
-    key = cache_key("lines", file_hash(text), learned)
-
-    def make(folder: Path) -> None:
-        lines = TextLines(text)
-        say(f"Learning the vocabulary ({config.kind}) from {len(lines):,} lines (once; a minute for a large text)")
-        train_tokenizer(config, lines).save(folder / "tokenizer")
-
-    return load_tokenizer(cached(root / "cache" / f"{name}-tokenizer-{key}", make, say))
+    config = replace(config, joint=True, tag=False)
+    return learned_once(name, [file_hash(text)], lambda: [text], config, ("", ""), say, root).src
 
 
 def cached_lines(
     name: str, text: Path, tokenizer: Tokenizer, say: Callable[[str], None], root: Path = CORPUS
 ) -> TokenArray:
     """Return the ids of a text line by line, encoded at the first call; arguments as in `cached_tokenizer`."""
-    written = saved_hashes(lambda folder: tokenizer.save(folder / "tokenizer"))
-    key = cache_key("lines", file_hash(text), written)
-
-    def make(folder: Path) -> None:
-        lines = TextLines(text)
-        say(f"Encoding {len(lines):,} lines of {name} (once)")
-        encoded = ([tokenizer.encode(block)] for block in in_blocks(lines))
-        _write_arrays({folder / "lines": len(tokenizer)}, encoded, len(lines), "lines")
-
-    return TokenArray.load(cached(root / "cache" / f"{name}-{key}", make, say) / "lines")
+    both = TokenizerPair(tokenizer, tokenizer)
+    path = cache_folder(root, name, file_hash(text), saved_hashes(both.save))
+    return TokenArray.load(encoded_once(path, lambda: [text], both, f"Encoding {name} (once)", say) / "src")

@@ -27,7 +27,7 @@ from utils.file import write_json, write_text
 from utils.search.constraint import Hypothesis
 from utils.search.inspection import Inspector
 from utils.search.translator import Translator
-from utils.text.tokenizer import SentencePieceTokenizer, TaggedTokenizer, TokenizerPair, every_token, load_tokenizers
+from utils.text.tokenizer import SentencePieceTokenizer, TokenizerPair, every_token, load_tokenizers
 
 try:
     import ctranslate2
@@ -80,8 +80,8 @@ def write_translator(
         file=EXPORTED,
         weights=quantization or "float32",
         has_pieces=isinstance(tgt, SentencePieceTokenizer),
-        is_joint=src is tgt or isinstance(src, TaggedTokenizer),
-        tag=src.tag if isinstance(src, TaggedTokenizer) else "",
+        is_joint=tokenizers.is_joint,
+        tag=tokenizers.tag,
         is_lower=all(word == word.lower() for word in every_token(src)),
     )
     write_text(folder / CARD, card)

@@ -67,11 +67,12 @@ _WORTH_THREADS = 1000  # texts
 
 
 class SentencePieceTokenizer:
-    """A trained SentencePiece model, given as its bytes."""
+    """A trained SentencePiece model, given as its bytes; texts begin with the tag, if there is one."""
 
-    def __init__(self, model: bytes) -> None:
-        self._model = model
+    def __init__(self, model: bytes, tag: str = "") -> None:
+        self._model, self.tag = model, tag
         self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        self._beginning = [self._processor.piece_to_id(tag)] if tag else []
         self._samplers: dict[float, BpeSampler | UnigramSampler] = {}
 
     @classmethod
@@ -131,24 +132,31 @@ class SentencePieceTokenizer:
             pass  # its message only names SentencePiece's own source file
         raise ValueError(f"{path} is damaged: copy it again")
 
+    def tagged(self, tag: str) -> "SentencePieceTokenizer":
+        """Return a tokenizer of texts that begin with a tag of the vocabulary; an empty text stays empty."""
+        return SentencePieceTokenizer(self._model, tag)
+
     def save(self, path: Path) -> None:
         """Write the model; any program that uses SentencePiece can read it."""
         with atomic_file(path.with_suffix(_PIECES)) as draft:
             draft.write_bytes(self._model)
 
     def __len__(self) -> int:
-        """Size of the vocabulary."""
         return int(self._processor.get_piece_size())
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of each text, using all cores for many texts."""
         try:
-            return self._processor.encode(list(texts), num_threads=-1 if len(texts) > _WORTH_THREADS else 1)
+            encoded = self._processor.encode(list(texts), num_threads=-1 if len(texts) > _WORTH_THREADS else 1)
         except TypeError:  # raised, without a reason, for the surrogates that Python substitutes for bytes not in UTF-8
             odd = next((text for text in texts if text != text.encode("utf-8", "replace").decode("utf-8")), None)
             if odd is None:
                 raise
             raise ValueError(f"{odd!r} is not UTF-8: give the text in UTF-8") from None
+        return self._tagged(encoded)
+
+    def _tagged(self, encoded: list[list[int]]) -> list[list[int]]:
+        return [[*self._beginning, *ids] if ids else ids for ids in encoded] if self.tag else encoded
 
     def sample(self, texts: Sequence[str], rate: float, seed: int) -> list[list[int]]:
         """Return ids of each text, segmented at random as in utils/text/sampling.py."""
@@ -158,7 +166,7 @@ class SentencePieceTokenizer:
             ids = [i for word in _WORD.findall(text) for i in sampler(word, draw)]
             # adjacent unknown characters are one token, as in `encode`
             sampled.append([i for i, before in zip(ids, [None, *ids], strict=False) if not i == before == UNK_ID])
-        return sampled
+        return self._tagged(sampled)
 
     def _sampler(self, rate: float) -> BpeSampler | UnigramSampler:
         """Return the sampler of a rate, made only once since it caches words."""
@@ -213,7 +221,6 @@ class WordTokenizer:
         write_text(path.with_suffix(_WORDS), json.dumps(saved, ensure_ascii=False, indent=0) + "\n")
 
     def __len__(self) -> int:
-        """Size of the vocabulary."""
         return len(self._words)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
@@ -243,20 +250,36 @@ _TAG = "tokenizer_tag.txt"  # begins every source
 
 
 class TokenizerPair(NamedTuple):
-    """Source and target tokenizer; the same object twice when joint, or the source's a `TaggedTokenizer` of it."""
+    """Source and target tokenizer; the same object twice when joint, but for a tag of the source's."""
 
     src: Tokenizer
     tgt: Tokenizer
 
+    @property
+    def tag(self) -> str:
+        """What each source begins with; "" for nothing."""
+        return self.src.tag if isinstance(self.src, SentencePieceTokenizer) else ""
+
+    @property
+    def is_joint(self) -> bool:
+        """Whether both sides have one vocabulary."""
+        return self.src is self.tgt or bool(self.tag)
+
     def into(self, language: str) -> "TokenizerPair":
         """Return a joint pair whose sources begin with the tag of the language to translate into."""
-        return TokenizerPair(TaggedTokenizer(self.tgt, language_tag(language)), self.tgt)
+        return self.tagged(language_tag(language))
+
+    def tagged(self, tag: str) -> "TokenizerPair":
+        """Return a joint pair whose sources begin with a tag of the vocabulary."""
+        if not isinstance(self.tgt, SentencePieceTokenizer) or tag not in id_of_each(self.tgt):
+            raise ValueError(f"the vocabulary has no {tag}: train one with --tokenizer.tag true in this direction")
+        return TokenizerPair(self.tgt.tagged(tag), self.tgt)
 
     def save(self, folder: Path) -> None:
         """Write `tokenizer.*`, or `tokenizer_src.*` and `tokenizer_tgt.*`, into a folder."""
-        if isinstance(self.src, TaggedTokenizer):
-            write_text(folder / _TAG, self.src.tag)
-        if self.src is self.tgt or isinstance(self.src, TaggedTokenizer):
+        if self.tag:
+            write_text(folder / _TAG, self.tag)
+        if self.is_joint:
             self.tgt.save(folder / "tokenizer")
         else:
             self.src.save(folder / "tokenizer_src")
@@ -268,47 +291,10 @@ def language_tag(language: str) -> str:
     return f"<2{language}>"
 
 
-class TaggedTokenizer:
-    """A tokenizer of sources that begin with a tag, one of its tokens; an empty text stays empty."""
-
-    def __init__(self, tokenizer: Tokenizer, tag: str) -> None:
-        ids = id_of_each(tokenizer)
-        if tag not in ids:
-            raise ValueError(f"the vocabulary has no {tag}: train one with --tokenizer.tag true in this direction")
-        self.tokenizer, self.tag, self._id = tokenizer, tag, ids[tag]
-
-    def __len__(self) -> int:
-        """Size of the vocabulary, special tokens included."""
-        return len(self.tokenizer)
-
-    def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the ids of each text, the tag first."""
-        return self._tagged(self.tokenizer.encode(texts))
-
-    def sample(self, texts: Sequence[str], rate: float, seed: int) -> list[list[int]]:
-        """Return ids of each text, segmented at random, the tag first."""
-        return self._tagged(self.tokenizer.sample(texts, rate, seed))
-
-    def _tagged(self, encoded: list[list[int]]) -> list[list[int]]:
-        return [[self._id, *ids] if ids else ids for ids in encoded]
-
-    def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
-        """Return the text of each sequence, without the tag."""
-        return self.tokenizer.decode(ids)
-
-    def tokens(self, ids: Sequence[int]) -> list[str]:
-        """Return the individual tokens, the tag included."""
-        return self.tokenizer.tokens(ids)
-
-    def save(self, path: Path) -> None:
-        """Write the tokenizer; `TokenizerPair.save` adds the tag."""
-        self.tokenizer.save(path)
-
-
 def train_tokenizers(
-    config: TokenizerConfig, src: Iterable[str], tgt: Iterable[str], languages: tuple[str, str] = ("", "")
+    config: TokenizerConfig, src: Iterable[str], tgt: Iterable[str] = (), languages: tuple[str, str] = ("", "")
 ) -> TokenizerPair:
-    """Learn the tokenizers from the two sides of the training text.
+    """Learn the tokenizers from the two sides of the training text, or a joint one from a single text.
 
     The vocabulary has a tag for each of the languages if `config.tag` is set.
     """
@@ -341,19 +327,12 @@ def train_tokenizer(config: TokenizerConfig, lines: Iterable[str], tags: Sequenc
 def load_tokenizers(folder: Path) -> TokenizerPair:
     """Read what `TokenizerPair.save` wrote."""
     if (both := _load(folder / "tokenizer")) is not None:
-        tag = folder / _TAG
-        return TokenizerPair(TaggedTokenizer(both, tag.read_text().strip()) if tag.is_file() else both, both)
+        pair, tag = TokenizerPair(both, both), folder / _TAG
+        return pair.tagged(tag.read_text().strip()) if tag.is_file() else pair
     src, tgt = _load(folder / "tokenizer_src"), _load(folder / "tokenizer_tgt")
     if src is None or tgt is None:
         raise ValueError(f"no tokenizer in {folder}: give the folder of a training run")
     return TokenizerPair(src, tgt)
-
-
-def load_tokenizer(folder: Path) -> Tokenizer:
-    """Read the one tokenizer of a folder: what `Tokenizer.save` wrote to `folder / "tokenizer"`."""
-    if (tokenizer := _load(folder / "tokenizer")) is None:
-        raise ValueError(f"no single tokenizer in {folder}: give the folder of a run that learned from one language")
-    return tokenizer
 
 
 def _load(stem: Path) -> Tokenizer | None:
