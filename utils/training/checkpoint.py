@@ -188,6 +188,7 @@ class CheckpointStore:
 # Weights of past validations are safetensors, whose metadata hold a digest, the dev score, and names of tied weights.
 
 _CHECKSUM, _SCORE, _AVERAGED = "sha256", "score", "averaged"  # the rest of the metadata name tied weights
+_OLD_BERT = re.compile(r"^src_embedding\.(?!weight$)")  # of a translator; a table of embeddings has its weight alone
 
 
 def write_weights(weights: Mapping[str, Tensor], path: Path, score: float, n_averaged: int = 1) -> None:
@@ -226,7 +227,8 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     checksum = facts.pop(_CHECKSUM, None)
     if checksum is not None and checksum != _digest(tensors, facts):
         raise ValueError(f"{path} is damaged: its checksum is wrong")
-    return tensors | {name: tensors[kept] for name, kept in facts.items() if kept in tensors}
+    tensors |= {name: tensors[kept] for name, kept in facts.items() if kept in tensors}
+    return {_OLD_BERT.sub("bert.", name): tensor for name, tensor in tensors.items()}
 
 
 def read_score(path: Path) -> float:
