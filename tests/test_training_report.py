@@ -17,6 +17,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -50,7 +51,6 @@ from utils.training.report import (
     Decoration,
     JsonlLog,
     Meter,
-    Observer,
     Sample,
     StepReport,
     TensorBoardLog,
@@ -179,16 +179,7 @@ def test_what_the_disk_has_damaged_is_left_out_and_the_rest_is_kept(tmp_path: Pa
         log.on_step(at(10), REPORT)
         log.on_validation(at(20), VALIDATION)
     lines = path.read_bytes().splitlines(keepends=True)
-    damaged = [
-        b"\0" * 40,
-        b"\xff\xfe",
-        b'{"step": 1',
-        b"[1]",
-        b"7",
-        b'{"kind": "dev"}',
-        b'{"kind": "", "step": "3"}',
-        b"",
-    ]
+    damaged = [b"\0" * 40, b"\xff\xfe", b'{"step": 1', b"[1]", b'{"kind": "dev"}', b'{"kind": "", "step": "3"}', b""]
     path.write_bytes(b"".join([lines[0], *(line + b"\n" for line in damaged), lines[1]]))
     assert [record["step"] for _, record in read_log(path)] == [10, 20]
     JsonlLog(path, 20).close()
@@ -217,72 +208,52 @@ def test_tensorboard_reads_curves_settings_and_translations_of_a_resumed_run(tmp
     assert "dev/samples/text_summary" in events.Tags()["tensors"]
 
 
-TOLD = ["__init__", "on_step", "on_update", "on_validation", "close"]
+TOLD = ["make", "on_step", "on_update", "on_validation", "close"]
 
 
-@pytest.mark.parametrize("at", [*TOLD, "never"])
+@pytest.mark.parametrize("n_told", [*range(1, 6), None])
 def test_a_decoration_that_fails_says_so_once_and_the_training_goes_on(
-    at: str, capsys: pytest.CaptureFixture[str]
+    n_told: int | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told: list[str] = []
-
-    def tell(name: str) -> None:
-        told.append(name)
-        if name == at:
-            raise OSError(f"No space left for {name}\nand more")
-
-    class Broken(Observer):
-        def __init__(self) -> None:
-            for name in TOLD[1:]:
-                setattr(self, name, lambda *_, name=name: tell(name))
-            tell("__init__")
-
-    decoration = Decoration("a picture", Broken)
+    observer = Mock()
+    observer.make.return_value = observer
+    if n_told is not None:
+        getattr(observer, TOLD[n_told - 1]).side_effect = OSError("No space left\nand more")
+    decoration = Decoration("a picture", observer.make)
     decoration.on_step(Progress(), REPORT)
     decoration.on_update()
     decoration.on_validation(Progress(), VALIDATION)
     decoration.close()
-    assert told == (TOLD if at == "never" else TOLD[: TOLD.index(at) + 1])
-    lines = capsys.readouterr().out.splitlines()
-    assert lines == ([] if at == "never" else [f"The training continues without a picture: No space left for {at}"])
+    assert [call[0] for call in observer.method_calls] == TOLD[:n_told]
+    said = "" if n_told is None else "The training continues without a picture: No space left\n"
+    assert capsys.readouterr().out == said
 
 
-class Counting:
-    """A trainer that learns nothing and lets a clock run: a second a row, a minute at the first sight of a shape."""
-
-    def __init__(self) -> None:
-        self.updates: list[list[tuple[int, ...]]] = []
-        self.clock = 0.0
-
-    def train_step(self, micro_batches: list[Any]) -> None:
-        shapes = [tuple(batch.src.shape) for batch in micro_batches]
-        self.clock += sum(rows for rows, _ in shapes) + 60 * (shapes not in self.updates)
-        self.updates.append(shapes)
-
-
-@pytest.mark.parametrize(("accumulate", "n_processes"), [(1, 1), (4, 2)])
-def test_a_dry_run_reports_shapes_and_times_of_the_epoch(
-    accumulate: int, n_processes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dry_run_reports_shapes_and_times_of_the_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four batches an update, shared by two processes; a row takes a second, and the first sight of a shape a minute."""
     lengths = [*[4] * 7, *[9] * 20, 17]  # of 36 tokens a batch, </s> included: 7 x 5, six of 3 x 10 and 2 x 10, 1 x 18
     sides = [TokenArray.of([[4] * (n - shorter) for n in lengths], 8) for shorter in (0, 1)]
     epoch = BucketSampler(TokenPairs(*sides), tokens_per_batch=36).epoch(0)
-    trainer, net, said = Counting(), nn.Linear(2, 3), list[str]()
-    monkeypatch.setattr(time, "perf_counter", lambda: trainer.clock)
-    dry_run(net, trainer.train_step, epoch, accumulate, said.append, n_processes)
+    net, said, updates, clock = nn.Linear(2, 3), list[str](), list[list[tuple[int, ...]]](), [0.0]
+
+    def train_step(micro_batches: list[Any]) -> None:
+        shapes = [tuple(batch.src.shape) for batch in micro_batches]
+        clock[0] += sum(rows for rows, _ in shapes) + 60 * (shapes not in updates)
+        updates.append(shapes)
+
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
+    dry_run(net, train_step, epoch, 4, said.append, 2)
     assert said[0] == parameter_table(net)
-    own, n_updates = accumulate // n_processes, -(-9 // accumulate)
-    assert {tuple(shapes) for shapes in trainer.updates} == {((3, 10),) * own, ((7, 5),) * own}
+    assert {tuple(shapes) for shapes in updates} == {((3, 10),) * 2, ((7, 5),) * 2}
     lines = "\n".join(said[1:]).splitlines()
     del lines[5]  # memory
-    of = " of 4" if accumulate == 4 else ""
     assert lines == [
-        f"an epoch: 9 batches, {n_updates} updates{of}, padding 0.0%",
+        "an epoch: 9 batches, 3 updates of 4, padding 0.0%",
         "  smallest batch  1 x 18 source and 1 x 17 target tokens",
         "  median batch    3 x 10 source and 3 x 9 target tokens",
         "  largest batch   7 x 5 source and 7 x 4 target tokens",
-        f"an update: {3 * own} s at the median batch, {7 * own} s at the largest",
-        f"  an epoch takes  {3 * own * n_updates} s, validations not included",
+        "an update: 6 s at the median batch, 14 s at the largest",
+        "  an epoch takes  18 s, validations not included",
     ]
 
 
