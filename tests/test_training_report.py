@@ -230,7 +230,7 @@ def test_a_decoration_that_fails_says_so_once_and_the_training_goes_on(
 
 
 def test_a_dry_run_reports_shapes_and_times_of_the_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Four batches an update, shared by two processes; a row takes a second, and the first sight of a shape a minute."""
+    """Four batches an update, of two processes; a row takes a second, and the first sight of a shape a minute."""
     lengths = [*[4] * 7, *[9] * 20, 17]  # of 36 tokens a batch, </s> included: 7 x 5, six of 3 x 10 and 2 x 10, 1 x 18
     sides = [TokenArray.of([[4] * (n - shorter) for n in lengths], 8) for shorter in (0, 1)]
     epoch = BucketSampler(TokenPairs(*sides), tokens_per_batch=36).epoch(0)
