@@ -46,7 +46,7 @@ from utils.task import translation
 from utils.task.task import Task, architecture, init_from, prepare
 from utils.task.translation import what_next
 from utils.text.tokenizer import load_tokenizers
-from utils.training.checkpoint import CheckpointStore
+from utils.training.checkpoint import CheckpointStore, average, write_weights
 from utils.training.distributed import Processes
 from utils.training.loss import TranslationObjective
 from utils.training.optimizer import Optimizer
@@ -588,9 +588,20 @@ def test_a_classifier_and_a_translator_begin_with_the_bert_and_its_vocabulary(ho
     assert config.model.bert is not None
     assert config.model.bert.architecture() == pretrained.config.model.architecture()
     assert len(translator.translator().translate(TEXT.src[:2])) == 2
-    # an earlier version called its BERT the source's embedding
-    old = {name.replace("bert.", "src_embedding."): tensor for name, tensor in translator.model.state_dict().items()}
+
+
+def test_weights_from_before_the_bert_of_a_translator_had_its_name_are_read_and_averaged(
+    home: Path, tmp_path: Path
+) -> None:
+    """An earlier version called it the source's embedding."""
+    translator = load_run(run(home, "translator"), CPU)
+    new = translator.model.state_dict()
+    old = {name.replace("bert.", "src_embedding.", 1): tensor for name, tensor in new.items()}
     assert "src_embedding.embedding.weight" in old
-    net = Transformer(config.model, len(translator.tokenizers.src), len(translator.tokenizers.tgt))
-    net.load_state_dict(old)
-    same_weights(net.bert, pretrained.net.bert)
+    paths = [tmp_path / "old", tmp_path / "new"]
+    for path, state in zip(paths, (old, new), strict=True):
+        write_weights(state, path, 0.0)
+    for found in (old, average(paths, print)[0]):
+        net = Transformer(translator.config.model, *map(len, translator.tokenizers))
+        net.load_state_dict(found)
+        same_weights(net, translator.model)

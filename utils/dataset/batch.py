@@ -303,6 +303,9 @@ def batch_of(pairs: TokenPairs, rows: NDArray[np.integer], widths: Sequence[int]
     return Batch(*sides)
 
 
+ExamplesOf = Callable[[Any, int | None, tuple[int, int], np.random.Generator], Examples]
+
+
 class BucketSampler(Sampler[Epoch]):
     """Makes epochs of batches of a text.
 
@@ -321,7 +324,7 @@ class BucketSampler(Sampler[Epoch]):
         seed: int = 0,
         multiple: int = 1,
         sentences_per_batch: int | None = None,
-        examples: Callable[[Any, int | None, tuple[int, int], np.random.Generator], Examples] = pair_examples,
+        examples: ExamplesOf = pair_examples,
     ) -> None:
         def epoch(n: int) -> Epoch:
             key, random = (seed, n), np.random.default_rng((seed, n))

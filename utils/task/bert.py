@@ -10,7 +10,6 @@ from const.token import BOS_ID, EOS_ID, SPECIAL_TOKENS, UNK_ID
 from models.bert import BertForPreTraining
 from utils.command import aligned
 from utils.config import MaskedLanguageConfig
-from utils.dataset.batch import BucketSampler
 from utils.dataset.corpus import facts
 from utils.dataset.masked import MaskedBatch, MaskedText, masked_examples
 from utils.dataset.monolingual import prepare_monolingual
@@ -35,8 +34,7 @@ class MaskedLanguageTask(Task):
 
     def __init__(self, config: MaskedLanguageConfig, source: Path | None, log: Log) -> None:
         config.training.require_score("accuracy")
-        batch = config.batch
-        batch.require_positions(config.model.max_length)
+        config.batch.require_positions(config.model.max_length)
         if config.masking.next_sentence and config.model.n_segments < 2:
             raise ValueError(
                 f"n_segments={config.model.n_segments} has no room for a second sentence: give --model.n_segments 2, "
@@ -50,18 +48,9 @@ class MaskedLanguageTask(Task):
         self.sizes = {"source": len(tokenizer)}
         text = f"{corpus.name} {corpus.language}"
         self.about = {"task": config.task, "text": text, **facts(self.fingerprint, corpus.rebuilt)}
-        self.sampler, *held_out = (
-            BucketSampler(
-                MaskedText(corpus.tokens(split, tokenizer, log), tokenizer, config.masking),
-                batch.tokens_per_batch,
-                batch.max_tokens,
-                config.training.seed if split == "train" else _HELD_OUT_SEED,
-                batch.length_multiple,
-                batch.sentences_per_batch,
-                masked_examples,
-            )
-            for split in ("train", "dev", "test")
-        )
+        seeds = {"train": config.training.seed, "dev": _HELD_OUT_SEED, "test": _HELD_OUT_SEED}
+        texts = {split: MaskedText(corpus.tokens(split, tokenizer, log), tokenizer, config.masking) for split in seeds}
+        self.sampler, *held_out = (self.cut(texts[split], seed, masked_examples) for split, seed in seeds.items())
         # a text without examples is refused now, not after the training
         self._held_out = {split: sampler.all() for split, sampler in zip(("dev", "test"), held_out, strict=True)}
 
@@ -195,14 +184,9 @@ class MaskFiller(NamedTuple):
 def fill_in(
     net: BertForPreTraining, ids: Sequence[int], mask: int, top: int, never: Collection[int] = ()
 ) -> list[list[Candidate]]:
-    """Return the likeliest tokens at each masked position, likeliest first.
+    """Return the `top` likeliest tokens at each masked position of `ids`, which have special tokens at both ends.
 
-    Args:
-        net: in eval mode.
-        ids: with special tokens at both ends.
-        mask: id of the mask.
-        top: number of candidates.
-        never: tokens that are not candidates; their probability is not redistributed.
+    Tokens that are `never` candidates keep their probability: it is not redistributed.
     """
     device = next(net.parameters()).device
     read = torch.tensor([ids], device=device)

@@ -38,8 +38,8 @@ class ClassificationTask(Task):
         if encoder is not None:
             config = replace(config, model=replace(config.model, **pretrained_shape(encoder, config.model)))
         self.config = config
-        batch, data = config.batch, config.data
-        batch.require_positions(config.model.max_length)
+        data = config.data
+        config.batch.require_positions(config.model.max_length)
         files = text_pairs(data)
         if source is not None:
             self.vocabulary = Labelling.load(source)
@@ -53,18 +53,8 @@ class ClassificationTask(Task):
         self.sizes = {"source": len(tokenizer), "labels": len(labels)}
         text = f"{data.text.parent.name}, {len(labels)} labels"
         self.about = {"task": config.task, "text": text, "fingerprint": self.fingerprint}
-        self.sampler, *held_out = (
-            BucketSampler(
-                LabelledText.cached(*pair, labels, tokenizer, log),
-                batch.tokens_per_batch,
-                batch.max_tokens,
-                config.training.seed,
-                batch.length_multiple,
-                batch.sentences_per_batch,
-                labelled_examples,
-            )
-            for pair in files
-        )
+        texts = (LabelledText.cached(*pair, labels, tokenizer, log) for pair in files)
+        self.sampler, *held_out = (self.cut(text, config.training.seed, labelled_examples) for text in texts)
         self._held_out = {split: sampler.all() for split, sampler in zip(("dev", "test"), held_out, strict=True)}
 
     def build(self) -> BertClassifier:

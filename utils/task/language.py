@@ -87,15 +87,10 @@ def generate(
     sampling: SamplingConfig | None = None,
     memory_length: int | None = None,
 ) -> list[list[int]]:
-    """Return the tokens of each continuation of a prompt, which is read once for all of them.
+    """Return the tokens of each continuation of a prompt (<s> first, where a document begins), read once for all.
 
-    Args:
-        model: in eval mode.
-        prompt: token ids, preceded by <s> where a document begins.
-        most: most tokens of a continuation; one that does not end with </s> reached it.
-        sentences: a continuation ends after this many </s>, which belong to it.
-        sampling: how many continuations, and how they are drawn; None: one, by greedy search.
-        memory_length: positions that are remembered; None: as many as in training.
+    A continuation ends after so many `sentences`, with their </s>, or after `most` tokens. Without `sampling` there is
+    one, by greedy search; without `memory_length` as many positions are remembered as in training.
     """
     device = next(model.parameters()).device
     n = 1 if sampling is None else sampling.n_samples
@@ -133,12 +128,8 @@ def continuations(
 ) -> list[str]:
     """Return a prompt followed by what the model generates, each continuation on one line; as in `generate`.
 
-    Args:
-        trained: in eval mode.
-        prompt: the beginning of a document, which may end in the middle of a sentence; may be empty.
-        most: most tokens after the prompt.
-        sentences: number of sentence ends to stop at, that of the prompt's last sentence included.
-        memory_length: None: the most positions that a token had before it in training.
+    The prompt is the beginning of a document, and may be empty or end in the middle of a sentence, whose end counts.
+    Without `memory_length`, the most positions are remembered that a token had before it in training.
     """
     config, tokenizer, net = trained
     if memory_length is None:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from utils.config import AnyConfig, ClassificationConfig, LanguageConfig, MaskedLanguageConfig, TranslationConfig
-from utils.dataset.batch import AnyBatch, AnyEpoch, Sampler
+from utils.dataset.batch import AnyBatch, AnyEpoch, BucketSampler, ExamplesOf, Sampler, pair_examples
 from utils.device import product_dtype
 from utils.file import write_json
 from utils.load import load_weights
@@ -43,6 +43,12 @@ class Task(ABC):
     fingerprint: str  # hash of the texts' content
     vocabulary: Vocabulary  # saved in the folder of a run besides its settings
     about: dict[str, object]  # what is written beside the scores of the test text
+
+    def cut(self, text: Any, seed: int, examples: ExamplesOf = pair_examples) -> BucketSampler:
+        """Return what splits a text into batches, as the settings say."""
+        batch = self.config.batch
+        most = batch.tokens_per_batch, batch.max_tokens
+        return BucketSampler(text, *most, seed, batch.length_multiple, batch.sentences_per_batch, examples)
 
     @abstractmethod
     def build(self) -> nn.Module:

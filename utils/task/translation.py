@@ -84,15 +84,8 @@ class TranslationTask(Task):
         self.about = about | facts(corpus.fingerprint(), corpus.rebuilt)
 
         def sampler(corpus: Corpus, vocabulary: TokenizerPair) -> BucketSampler:
-            train = training_tokens(corpus, data, vocabulary, config.tokenizer.sampling, plan.seed, log)
-            return BucketSampler(
-                train,
-                batch.tokens_per_batch,
-                batch.max_tokens,
-                plan.seed,
-                batch.length_multiple,
-                batch.sentences_per_batch,
-            )
+            text = training_tokens(corpus, data, vocabulary, config.tokenizer.sampling, plan.seed, log)
+            return self.cut(text, plan.seed)
 
         forward = sampler(corpus, self.vocabulary)
         self.sampler: Sampler[Any] = forward

@@ -66,8 +66,8 @@ def _shown(value: Any) -> str:
 
 def first_difference(error: RuntimeError) -> str:
     """Return the first mismatch torch reports for weights that do not fit a network: a name, or two shapes."""
-    head, _, rest = str(error).strip().partition("\n")
-    return (rest or head).splitlines()[0].strip()[:200]
+    lines = str(error).strip().splitlines()
+    return lines[min(1, len(lines) - 1)].strip()[:200]
 
 
 SUFFIX = ".pt"
@@ -188,16 +188,13 @@ class CheckpointStore:
 # Weights of past validations are safetensors, whose metadata hold a digest, the dev score, and names of tied weights.
 
 _CHECKSUM, _SCORE, _AVERAGED = "sha256", "score", "averaged"  # the rest of the metadata name tied weights
+_OLD_BERT = re.compile(r"^src_embedding\.(?!weight$)")  # of a translator; a table of embeddings has its weight alone
 
 
 def write_weights(weights: Mapping[str, Tensor], path: Path, score: float, n_averaged: int = 1) -> None:
-    """Write weights and the dev score they reached; tied ones once, under their first name.
+    """Write weights, the mean of `n_averaged` validations, and the dev score they reached, of which more is better.
 
-    `safetensors.torch.load_model` can read the file.
-
-    Args:
-        score: of which more is better.
-        n_averaged: number of validations that the weights are the mean of.
+    Tied weights are written once, under their first name: `safetensors.torch.load_model` can read the file.
     """
     tensors: dict[str, Tensor] = {}
     names: dict[tuple[object, ...], str] = {}
@@ -226,7 +223,8 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     checksum = facts.pop(_CHECKSUM, None)
     if checksum is not None and checksum != _digest(tensors, facts):
         raise ValueError(f"{path} is damaged: its checksum is wrong")
-    return tensors | {name: tensors[kept] for name, kept in facts.items() if kept in tensors}
+    tensors |= {name: tensors[kept] for name, kept in facts.items() if kept in tensors}
+    return {_OLD_BERT.sub("bert.", name): tensor for name, tensor in tensors.items()}
 
 
 def read_score(path: Path) -> float:
@@ -260,10 +258,7 @@ def _digest(tensors: Mapping[str, Tensor], facts: Mapping[str, str]) -> str:
 class WeightStore:
     """A folder of weights named by step, of which the best and the last are kept. Each file contains its score.
 
-    Args:
-        keep_best: number of files to keep for their score; of equal scores, the earlier.
-        keep_last: number of latest files to keep.
-        step: of the checkpoint that the run resumes from; weights of later steps, which were lost, are removed.
+    Of equal scores the earlier is the better. Weights later than the `step` that the run resumes from are removed.
     """
 
     def __init__(self, folder: Path, keep_best: int, keep_last: int, step: int) -> None:
@@ -322,11 +317,8 @@ class CheckpointKeeper(Observer):
     The checkpoint is written last: whatever a killed process did not get to write, the process that resumes writes
     again. Half-written files anywhere in the run are removed at the start.
 
-    Args:
-        best: file of the best weights, in the run folder.
-        state: returns everything needed to resume from here.
-        learned: returns the validated weights by name.
-        select_by: the score that decides which weights are the best.
+    `state` returns everything needed to resume from here, `learned` the validated weights by name; `best` is the file
+    of the best of them, by the score `select_by`.
     """
 
     def __init__(

@@ -178,14 +178,11 @@ class TranslationObjective:
     With R-Drop (Liang et al. 2021), of two passes with different dropout, plus their divergence: both run as one with
     twice the rows, so that a batch takes twice the time and memory. A network in eval mode has the plain loss.
 
-    Args:
-        smoothing: ε of label smoothing.
-        r_drop: α, weight of the divergence; 0: a single pass.
+    `smoothing` is ε of label smoothing, `r_drop` α, the weight of the divergence; 0: a single pass.
     """
 
     def __init__(self, smoothing: float = 0.0, r_drop: float = 0.0) -> None:
-        self.smoothing = smoothing
-        self.r_drop = r_drop
+        self.smoothing, self.r_drop = smoothing, r_drop
 
     def __call__(self, net: Transformer, batch: Batch, _memory: None = None) -> Loss:
         """Return the summed loss in nats and the number of target tokens, each counted once."""
@@ -233,8 +230,7 @@ class ClassificationObjective:
 class RecurrentObjective:
     """Cross-entropy of the next token, given earlier segments (Dai et al. 2019, 3.2); the memory is passed on.
 
-    Args:
-        memory_length: positions that a network in eval mode remembers; None: as many as in training.
+    A network in eval mode remembers `memory_length` positions; None: as many as in training.
     """
 
     def __init__(self, memory_length: int | None = None) -> None:
