@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -197,7 +198,7 @@ def cli(
     for place in ("predict", "utils.run"):  # translate.py imports it only when it is needed
         monkeypatch.setattr(f"{place}.find_run", partial(find_run, root=root))
     caches = tmp_path_factory.getbasetemp() / "caches"
-    monkeypatch.setattr(predict, "perplexity_by_memory", partial(perplexity_by_memory, root=caches))
+    monkeypatch.setattr("utils.task.language.perplexity_by_memory", partial(perplexity_by_memory, root=caches))
 
     def start(words: list[str], stdin: bytes) -> Outcome:
         monkeypatch.setattr(sys, "argv", words)
@@ -260,6 +261,26 @@ def test_every_option_of_sampling_changes_what_is_generated(cli: Cli) -> None:
         assert generated([other for other in options if other != option]) != found, option
 
 
-def test_help_and_mistakes_need_not_wait_for_torch() -> None:
-    code = "import sys, translate; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+@pytest.mark.parametrize(
+    "line",
+    [
+        "train.py --help",
+        "translate.py --help",
+        "translate.py 寺 --sample --beam 4",
+        "predict.py generate --help",
+        "predict.py generate a --top_p 1.5",
+        "evaluate.py tune --help",
+        "evaluate.py file nowhere nowhere --tgt_lang en",
+        "serve.py --help",
+        "serve.py --max_chars 0",
+        "export.py --help",
+        "export.py --to ctranslate2 --output .",
+        "study.py --help",
+        "study.py nowhere.yaml",
+    ],
+)
+def test_help_and_mistakes_need_not_wait_for_torch(line: str, tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise SystemExit('torch was imported')")  # in place of torch
+    command, environment = [sys.executable, *shlex.split(line)], os.environ | {"PYTHONPATH": str(tmp_path)}
+    found = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert found.returncode == (0 if "--help" in line else 2), found.stderr
