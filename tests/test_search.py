@@ -324,9 +324,6 @@ def test_what_is_drawn_depends_on_seed_and_number_alone() -> None:
     outcomes = {(seed, number): drawn(seed, number) for seed in range(5) for number in (0, 1, 2, 2**40)}
     assert len({*outcomes.values()}) == 20
     assert all(drawn(*key) == ids for key, ids in outcomes.items())
-    few = sample(Tree(9, eos=-1.0), SRC[:1], up_to(5), PLAIN, SamplingConfig(2), [7])[0]
-    many = sample(Tree(9, eos=-1.0), SRC, up_to(5, 12, 3, 4, 9), PLAIN, SamplingConfig(6), [7, 0, 1, 2, 3])[0]
-    assert {(*ids,) for ids, _ in few} <= {(*ids,) for ids, _ in many}
 
 
 @pytest.mark.parametrize("temperature", [0.5, 3.0])
@@ -415,7 +412,12 @@ def n_tokens(text: str) -> int:
 def watch_sources(monkeypatch: pytest.MonkeyPatch, model: Searchable[Any]) -> list[Tensor]:
     """Grows by each batch that the model reads."""
     read, start = list[Tensor](), model.start
-    monkeypatch.setattr(model, "start", lambda src: start(read.append(src) or src))  # type: ignore[func-returns-value]
+
+    def watched(src: Tensor) -> Any:
+        read.append(src)
+        return start(src)
+
+    monkeypatch.setattr(model, "start", watched)
     return read
 
 
@@ -536,16 +538,6 @@ def test_what_is_lost_and_what_is_unknown_are_told() -> None:
     (emoji,) = ours.translate(["😀！" * 30])
     assert (emoji.text, emoji.n_pieces, emoji.unknown) == ("😀！" * 30, 0, True)
     assert (first.n_unknown, ours.translate(["😀寺"])[0].n_unknown) == (0, 1)
-
-
-@either
-def test_a_translation_begins_as_it_is_told_to(search: SearchConfig) -> None:
-    texts, prefixes = [LINE, "寺", "", TEXT.src[5]], ["There is", "", "There", "in Kyoto"]
-    found = translator(search).translate(texts, prefixes=prefixes)
-    for prefix, translation in zip(prefixes, found, strict=True):
-        assert translation.text.startswith(prefix) or not translation.n_pieces
-    free = translator(search).translate(texts)
-    assert [a.text == b.text for a, b in zip(found, free, strict=True)] == [False, True, True, False]
 
 
 def test_the_prefix_of_a_long_text_is_that_of_its_first_piece() -> None:
