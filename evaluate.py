@@ -4,7 +4,6 @@ import argparse
 
 from const.corpora import VERSION
 from utils.command import Parser, run_command
-from utils.device import keep_freed_memory
 from utils.evaluation.metric import sampling_seed
 from utils.evaluation.verbs import VERBS
 from utils.file import require_file
@@ -49,5 +48,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    keep_freed_memory()
     run_command("evaluate.py", main)

@@ -3,9 +3,7 @@
 import argparse
 import shlex
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from const.corpora import VERSION
 from utils.command import Parser, run_command
@@ -18,14 +16,14 @@ from utils.config import (
     task_of,
 )
 from utils.export import CARD
-from utils.export.safetensors import Network, write_safetensors
 from utils.file import atomic_folder
-from utils.load import load_bert, load_classifier, load_language_model, load_run
 from utils.run import CONFIG, WEIGHTS, find_run
 from utils.text.tokenizer import TokenizerPair, Vocabulary
-from utils.training.checkpoint import read_score
 
-_CPU = torch.device("cpu")
+if TYPE_CHECKING:
+    from utils.export.safetensors import Network
+
+# What computes is imported where it is used: torch takes seconds, which neither --help nor a mistake should wait for.
 
 
 def build_parser() -> Parser:
@@ -89,7 +87,9 @@ def main() -> None:
 
 def export_ctranslate2(folder: Path, output: Path, quantization: str | None) -> None:
     """Write a translator for CTranslate2, with all that is needed to translate with it."""
+    from utils.device import pick_device
     from utils.export.ctranslate2 import TranslatorSettings, require_quantization, write_translator
+    from utils.load import load_run
 
     require_quantization(quantization)
     if (config_type := config_type_of(folder / CONFIG)) is not TranslationConfig:
@@ -97,7 +97,7 @@ def export_ctranslate2(folder: Path, output: Path, quantization: str | None) -> 
             f"{folder} is of task {task_of(config_type)}, but only translators can be exported for CTranslate2: "
             "give --to safetensors"
         )
-    run = load_run(folder, _CPU)
+    run = load_run(folder, pick_device("cpu"))
     data, longest, name = run.config.data, run.config.model.max_length, folder.resolve().name
     settings = TranslatorSettings(name, data.src_lang, data.tgt_lang, run.window, longest, run.config.search)
     with atomic_folder(output) as draft:
@@ -106,6 +106,9 @@ def export_ctranslate2(folder: Path, output: Path, quantization: str | None) -> 
 
 def export_safetensors(folder: Path, output: Path) -> None:
     """Write the network of a run of any task as safetensors."""
+    from utils.export.safetensors import write_safetensors
+    from utils.training.checkpoint import read_score
+
     net, vocabulary, facts = load_any(folder)
     with atomic_folder(output) as draft:
         write_safetensors(
@@ -113,8 +116,11 @@ def export_safetensors(folder: Path, output: Path) -> None:
         )
 
 
-def load_any(folder: Path) -> tuple[Network, Vocabulary, dict[str, Any]]:
+def load_any(folder: Path) -> tuple["Network", Vocabulary, dict[str, Any]]:
     """Load the network of a run of any task, with its vocabulary and facts such as its languages."""
+    from utils.device import pick_device
+    from utils.load import load_bert, load_classifier, load_language_model, load_run
+
     config_type = config_type_of(folder / CONFIG)
     if config_type is ClassificationConfig:
         classifier = load_classifier(folder)
@@ -122,7 +128,7 @@ def load_any(folder: Path) -> tuple[Network, Vocabulary, dict[str, Any]]:
     if config_type in (MaskedLanguageConfig, LanguageConfig):
         one = load_bert(folder) if config_type is MaskedLanguageConfig else load_language_model(folder)
         return one.net, TokenizerPair(one.tokenizer, one.tokenizer), {"language": one.config.data.language}
-    run = load_run(folder, _CPU)
+    run = load_run(folder, pick_device("cpu"))
     data = run.config.data
     return run.model, run.tokenizers, {"src_lang": data.src_lang, "tgt_lang": data.tgt_lang}
 

@@ -4,22 +4,24 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from config.search import SamplingConfig
 from const.corpora import VERSION
 from utils.command import Namespace, Parser, aligned, require_options_at_least, run_command
 from utils.config import ClassificationConfig, LanguageConfig, MaskedLanguageConfig
 from utils.dataset.text import decoded_lines
-from utils.device import keep_freed_memory, pick_device
 from utils.file import require_file, write_json
-from utils.load import load_classifier, load_language_model
 from utils.run import distinct_names, find_run
-from utils.task.bert import MaskFiller
-from utils.task.classification import classify, confusion, labelled_batches, summary
-from utils.task.language import Remembered, continuations, draw_memory, perplexity_by_memory
 from utils.terminal.input import ask_for_lines
 from utils.terminal.option import SAMPLING, add_settings, changed_by
+
+if TYPE_CHECKING:
+    import torch
+
+    from utils.task.language import Remembered
+
+# What computes is imported where it is used: torch takes seconds, which neither --help nor a mistake should wait for.
 
 
 def build_parser() -> Parser:
@@ -55,7 +57,9 @@ def fill_mask(arguments: Namespace) -> None:
     require_options_at_least(arguments, top=1)
     if arguments.run and arguments.hugging_face:
         raise ValueError(f"--run {arguments.run} and --hugging_face {arguments.hugging_face} at once: give one of them")
-    device = pick_device("auto")
+    from utils.task.bert import MaskFiller
+
+    device = device_to_use()
     if arguments.hugging_face:
         filler = MaskFiller.of_hugging_face(arguments.hugging_face, device)
     else:
@@ -92,7 +96,10 @@ def classify_texts(arguments: Namespace) -> None:
         raise ValueError("--texts and --labels belong together: give both")
     if arguments.given and arguments.texts:
         raise ValueError(f"texts and --texts {arguments.texts} at once: give one of them")
-    classifier = load_classifier(find_run(arguments.run, ClassificationConfig), pick_device("auto"))
+    from utils.load import load_classifier
+    from utils.task.classification import classify, confusion, labelled_batches, summary
+
+    classifier = load_classifier(find_run(arguments.run, ClassificationConfig), device_to_use())
     if arguments.texts:
         batches = labelled_batches(classifier, arguments.texts, arguments.labels)
         names = classifier.vocabulary.labels
@@ -123,7 +130,10 @@ def generate(arguments: Namespace) -> None:
     if arguments.greedy and given:
         raise ValueError(f"--greedy and {given[0]} at once: leave one out")
     sampling = None if arguments.greedy else changed_by(SamplingConfig(), SAMPLING, arguments)
-    model = load_language_model(find_run(arguments.run, LanguageConfig), pick_device("auto"))
+    from utils.load import load_language_model
+    from utils.task.language import continuations
+
+    model = load_language_model(find_run(arguments.run, LanguageConfig), device_to_use())
     how = arguments.tokens, arguments.sentences, sampling, arguments.memory_length
     for text in continuations(model, arguments.prompt, *how):
         print(text)
@@ -153,8 +163,12 @@ def perplexity(arguments: Namespace) -> None:
     require_file(arguments.json, arguments.picture)
     require_options_at_least(arguments, memory_lengths=0, segment_length=1)
     folders = [find_run(name, LanguageConfig) for name in arguments.run or [None]]
-    device, found = pick_device("auto"), dict[str, list[Remembered]]()
-    for name, folder in zip(distinct_names(folders), folders, strict=True):
+    names = distinct_names(folders)
+    from utils.load import load_language_model
+    from utils.task.language import draw_memory, perplexity_by_memory
+
+    device, found = device_to_use(), dict[str, list["Remembered"]]()
+    for name, folder in zip(names, folders, strict=True):
         model = load_language_model(folder, device)
         segment_length = arguments.segment_length or model.config.batch.segment_length
         print(f"{name}, {arguments.split}, segments of {segment_length}\n  memory       PPL  PPL by word")
@@ -167,6 +181,14 @@ def perplexity(arguments: Namespace) -> None:
         write_json(arguments.json, table)
     if arguments.picture:
         draw_memory(found, arguments.picture)
+
+
+def device_to_use() -> "torch.device":
+    """Return the device to compute on, for a process that keeps the memory that it frees."""
+    from utils.device import keep_freed_memory, pick_device
+
+    keep_freed_memory()
+    return pick_device("auto")
 
 
 def given_texts(texts: Sequence[str]) -> Iterator[str]:
@@ -205,5 +227,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    keep_freed_memory()
     run_command("predict.py", main)

@@ -7,18 +7,13 @@ from pathlib import Path
 from typing import get_args
 
 from config.help import texts_of
+from config.serving import Limits
 from config.training import Device
 from const.corpora import VERSION
 from const.path import PICKLES
 from utils.command import Parser, needing_group, run_command
 from utils.config import TranslationConfig, config_type_of
-from utils.device import pick_device
-from utils.load import build_translator, load_run
 from utils.run import CONFIG, WEIGHTS, find_run
-
-with needing_group("serve.py", "serve"):
-    from utils.serve.api import create_app
-    from utils.serve.service import Limits, LineTranslator, Route, Server, address, bind
 
 
 def build_parser() -> Parser:
@@ -68,6 +63,13 @@ def main() -> None:
     arguments = build_parser().parse_args()
     limits = Limits(**{field.name: arguments[field.name] for field in fields(Limits)})
     folders = [find_run(Path(name)) for name in arguments.run or []] or default_runs(PICKLES)
+    # only now: torch takes seconds to import, which neither --help nor a mistake should wait for
+    with needing_group("serve.py", "serve"):
+        from utils.serve.api import create_app
+        from utils.serve.service import LineTranslator, Route, Server, address, bind
+    from utils.device import pick_device
+    from utils.load import build_translator, load_run
+
     with bind(arguments.host, arguments.port) as bound:  # before loading the models, which takes longer
         routes = []
         for folder in folders:

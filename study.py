@@ -2,18 +2,19 @@
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from config.reader import Text, layer_from_file, read
 from const.corpora import VERSION
 from const.path import FIGURE
 from utils.command import Namespace, Parser, needing_group, require_options_at_least, run_command
-from utils.experiment.ablation import Ablation, AblationConfig, write_page
-from utils.experiment.trial import stop_as_by_ctrl_c
 from utils.file import require_file
-from utils.provenance import own_commit, portable
 
-with needing_group("study.py", "study"):
-    from utils.experiment.study import FINISHED, Study, StudyConfig, draw, summary, write_best, write_trials
+if TYPE_CHECKING:
+    from utils.experiment.ablation import AblationConfig
+    from utils.experiment.study import StudyConfig
+
+# What computes is imported where it is used: torch takes seconds, which neither --help nor a mistake should wait for.
 
 
 def build_parser() -> Parser:
@@ -63,11 +64,15 @@ Exit status: 0 on success, 2 after a mistake or failed trainings, 130 after Ctrl
     return parser
 
 
-def load(file: Path) -> StudyConfig | AblationConfig:
+def load(file: Path) -> "StudyConfig | AblationConfig":
     """Read a study file, and check every option in it with train.py's own parser."""
     if not file.is_file():
         raise ValueError(f"no study {file}: give a YAML file such as const/study/demo.yaml")
     layer = layer_from_file(file)
+    with needing_group("study.py", "study"):
+        from utils.experiment.study import StudyConfig
+    from utils.experiment.ablation import AblationConfig
+
     kinds: dict[str, type[StudyConfig | AblationConfig]] = {"space": StudyConfig, "switches": AblationConfig}
     found = [kind for key, kind in kinds.items() if key in layer]
     if isinstance(layer.get("pruner"), Text):
@@ -88,22 +93,27 @@ def main() -> None:
     require_options_at_least(arguments, trials=0)
     require_file(arguments.best, arguments.json)
     config = load(arguments.study)
+    from utils.experiment.ablation import AblationConfig
+    from utils.experiment.trial import stop_as_by_ctrl_c
+
     for option in ("best", "json"):
         if isinstance(config, AblationConfig) and arguments[option] is not None:
             raise ValueError(f"--{option} is for a file with a space: the results of an ablation are files of JSON")
     stop_as_by_ctrl_c()
     try:
-        if isinstance(config, StudyConfig):
-            search(config, arguments)
-        else:
+        if isinstance(config, AblationConfig):
             ablate(config, arguments)
+        else:
+            search(config, arguments)
     except KeyboardInterrupt:
         print("stopped; the running training is saved, and the same command resumes it", flush=True)
         raise
 
 
-def search(config: StudyConfig, arguments: Namespace) -> None:
+def search(config: "StudyConfig", arguments: Namespace) -> None:
     """Search until there are enough trials, and report the best."""
+    from utils.experiment.study import FINISHED, Study, draw, summary, write_best, write_trials
+
     study = Study(config)
     n_trials = 0 if arguments.report else arguments.trials
     finished = len(study.trials(*FINISHED))
@@ -120,8 +130,11 @@ def search(config: StudyConfig, arguments: Namespace) -> None:
         write_trials(study, arguments.json)
 
 
-def ablate(config: AblationConfig, arguments: Namespace) -> None:
+def ablate(config: "AblationConfig", arguments: Namespace) -> None:
     """Train and score a base and its alternatives, and compare them in a table and a picture."""
+    from utils.experiment.ablation import Ablation, write_page
+    from utils.provenance import own_commit, portable
+
     own_commit()  # of the code as it is now: it may change while this trains
     ablation = Ablation(config, arguments.folder / "ablation" / config.name)
     if not arguments.report:

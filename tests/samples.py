@@ -1,6 +1,9 @@
 """Small texts, translations of them with some errors, and random attention maps, for several tests."""
 
-from typing import NamedTuple
+import json
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 
@@ -53,3 +56,9 @@ def recorded(src: list[str] = SRC, tgt: list[str] = TGT) -> AttentionMap:
     s, t = len(src), len(tgt)
     decoder = [layer.tril() / layer.tril().sum(-1, keepdim=True) for layer in weights(2, t, t)]
     return AttentionMap(src, tgt, {"encoder": weights(3, s, s), "decoder": decoder, "cross": weights(2, t, s)})
+
+
+def page_data(page: Path) -> Any:
+    """What a page of attention shows."""
+    (text,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page.read_text("utf-8"), re.S)
+    return json.loads(text)

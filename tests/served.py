@@ -12,10 +12,11 @@ import torch
 from fastapi import FastAPI
 
 from config.search import SearchConfig
+from config.serving import Limits
 from tests.tiny import MODEL, lively, tokenizers
 from utils.search.translator import Candidate, Translation, Translator
 from utils.serve.api import create_app
-from utils.serve.service import Limits, Line, LineTranslator, Options, Route, Server, address, bind
+from utils.serve.service import Line, LineTranslator, Options, Route, Server, address, bind
 from utils.text.tokenizer import TokenizerPair
 
 ResultT = TypeVar("ResultT")

@@ -15,6 +15,7 @@ import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect, sync_playwright
 
 from bench.serve import served
+from config.serving import Limits
 from const.token import EOS
 from tests.samples import HOSTILE, HOSTILE_PAIR, PAIR, recorded
 from tests.served import Scribe, line_translator, route, serving, translator
@@ -23,7 +24,7 @@ from utils.command import run_command
 from utils.run import find_run
 from utils.search.inspection import AttentionMap
 from utils.search.translator import Translation
-from utils.serve.service import Limits, Options
+from utils.serve.service import Options
 from utils.visualize.attention import Pair, write_attention_page
 
 pytestmark = pytest.mark.browser

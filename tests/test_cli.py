@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -26,19 +27,18 @@ from utils.config import LanguageConfig
 from utils.run import CONFIG, find_run
 from utils.task.language import perplexity_by_memory
 
+Command = Callable[..., Outcome]
+
 COMMANDS: dict[str, ModuleType] = {"translate.py": translate, "predict.py": predict}
-LONG = "".join(TEXT.src[:8])
 
 # command | standard input | pattern of the output; a run that is not named is the newest of its task
 WORKS = r"""
 translate.py 寺                                               |          | .+\n
-translate.py 寺 橋 --run TRANSLATOR                           |          | .+\n.+\n
 translate.py -- '-5 寺'                                       |          | .+\n
 translate.py                                                  | 寺\n\n橋 | .+\n\n.+\n
 translate.py                                                  |          |
 translate.py --input in.ja                                    |          | (.+\n){3}
 translate.py --input in.ja --output out.en                    |          |
-translate.py 寺 --n_best 2                                    |          | (1\t-[\d.]+\t.+\n){2}
 translate.py --n_best 2 --format jsonl                        | 寺\n     | \{.*"n_best": \[.*\}\n
 translate.py 寺 --format jsonl --log_probs --alignment        |          | \{.*"log_probs": \[-.*"alignment": "\d-0 .*\}\n
 translate.py 寺 --format pharaoh                              |          | 寺\t.+\t0-0.*\n
@@ -50,9 +50,7 @@ translate.py 寺 --score temple --format jsonl                 |          | \{.*
 translate.py 寺 --sample --n_best 3 --seed 0                  |          | (1\t-[\d.]+\t.+\n){3}
 translate.py 寺 --sample --minimum_bayes_risk                 |          | .+\n
 translate.py 寺 --beam 3 --minimum_bayes_risk                 |          | .+\n
-translate.py 寺 --length-penalty=-3 --normalization length    |          | .+\n
 translate.py 寺 --run TRANSLATOR --run TRANSLATOR             |          | .+\n
-translate.py 寺 --precision bf16                              |          | .+\n
 translate.py 寺 --attention a.png                             |          | .+\n
 predict.py fill-mask 京都に[MASK]と[MASK]。 [MASK] --top 2    |          | FILLED\n  橋  32.5%  橋  32.5%\n  川  12.5%  川  12.5%\n橋\n(.+\n){2}
 predict.py fill-mask --top 1 --run BERT                       | \n[MASK] | 橋\n  橋  32.5%\n
@@ -74,10 +72,8 @@ translate.py 寺 --input in.ja                                 |          | text
 translate.py --input nowhere --output out                     |          | no such file: nowhere
 translate.py --input .                                        |          | . is a folder: give a file
 translate.py --input in.ja --output link.ja                   |          | --output link.ja is the file of --input: give another
-translate.py --score in.en --output in.en                     |          | --output in.en is the file of --score: give another
 translate.py 寺 --n_best 0                                    |          | --n_best 0: give 1 or more
 translate.py 寺 --n_best 3 --beam 2                           |          | --beam 2 is less than --n_best 3: give --beam 3
-translate.py 寺 --n_best 5 --sample --samples 4               |          | --samples 4 is less than --n_best 5: give --samples 5
 translate.py 寺 --beam 0                                      |          | --beam 0: give 1 to 1000 (1 is greedy)
 translate.py 寺 --min_length 5 --max_length 3                 |          | --min_length 5: give 0 to --max_length 3
 translate.py 寺 --beam 1 --minimum_bayes_risk                 |          | nothing to choose from: give e.g. --beam 8, or --sample
@@ -96,8 +92,8 @@ translate.py 寺 --attention a.svg                             |          | a.sv
 translate.py 寺 --run x --run y --attention a.png             |          | --attention a.png and 2 runs at once: give one --run
 translate.py '' --attention a.html                            |          | '' has no token: give a sentence
 translate.py LONG --attention a.html                          |          | are more than the 32 that
+translate.py 寺 --score MANY --attention a.html               |          | are more than the 48 that
 translate.py 😀 --attention a.html                            |          | no part of '😀' is in the vocabulary
-translate.py 寺 --score '' --attention a.html                 |          | '' has no token: give a translation
 translate.py 寺 --engine ctranslate2 --sample                 |          | --sample at once: it needs --engine miyako; leave one out
 translate.py 寺 --engine ctranslate2 --run x --run y          |          | 2 runs at once: an ensemble needs --engine miyako
 translate.py 寺 --run x                                       |          | no run x: give a folder under
@@ -114,13 +110,9 @@ predict.py classify 寺 --labels labels                        |          | --te
 predict.py classify 寺 --texts in.ja --labels labels          |          | texts and --texts in.ja at once: give one of them
 predict.py classify --texts in.ja --labels few                |          | in.ja has 3 lines but few has 2: give a label for each
 predict.py classify --texts in.ja --labels wrong              |          | line 2: label 'harbour' is not among
-predict.py classify 寺 --run BERT                             |          | is of task masked_language, but classification is needed
 predict.py generate a --tokens 0                              |          | --tokens 0: give 1 or more
-predict.py generate a --temperature 0                         |          | --temperature 0.0: give at least 1e-05
-predict.py generate a --memory_length -1                      |          | --memory_length -1: give 0 or more
 predict.py generate a --top_p 1.5                             |          | --top_p 1.5: give more than 0 and at most 1
 predict.py generate a --greedy --top_k 0                      |          | --greedy and --top_k 0 at once: leave one out
-predict.py perplexity --memory_lengths -1                     |          | --memory_lengths -1: give 0 or more
 predict.py perplexity --run LANGUAGE_MODEL LANGUAGE_MODEL     |          | two runs are named
 predict.py perplexity --json .                                |          | exists and is not a file
 """  # noqa: E501
@@ -136,17 +128,9 @@ def rows(table: str) -> list[tuple[str, bytes, str]]:
     return found
 
 
-class Cli:
-    """A folder with files, and tiny runs of all tasks."""
-
-    def __init__(self, folder: Path, start: Callable[[list[str], bytes], Outcome], names: dict[str, str]) -> None:
-        self._folder, self._start, self._names = folder, start, names
-
-    def __call__(self, line: str, stdin: bytes = b"") -> Outcome:
-        return self._start([self._names.get(word, word) for word in shlex.split(line)], stdin)
-
-    def files(self) -> dict[str, bytes]:
-        return {str(file): file.read_bytes() for file in self._folder.rglob("*") if file.is_file()}
+def files() -> dict[str, bytes]:
+    """What lies in the folder that the command runs in."""
+    return {str(file): file.read_bytes() for file in Path().rglob("*") if file.is_file()}
 
 
 @pytest.fixture(scope="module")
@@ -176,19 +160,11 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture
 def cli(
-    runs: dict[str, Path],
-    tmp_path: Path,
-    tmp_path_factory: pytest.TempPathFactory,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> Cli:
-    for name, lines in {
-        "in.ja": TEXT.src[:3],
-        "in.en": TEXT.tgt[:3],
-        "labels": LABELS,
-        "few": LABELS[:2],
-        "wrong": ["river", "harbour", "river"],
-    }.items():
+    runs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Command:
+    """Runs a line of a table in a folder with some files; the tiny runs are all there are."""
+    labels = {"labels": LABELS, "few": LABELS[:2], "wrong": ["river", "harbour", "river"]}
+    for name, lines in (labels | {"in.ja": TEXT.src[:3], "in.en": TEXT.tgt[:3]}).items():
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     (tmp_path / "link.ja").symlink_to("in.ja")
     (tmp_path / "euc.ja").write_bytes("寺\n".encode() + "京都\n".encode("euc-jp"))
@@ -196,19 +172,21 @@ def cli(
     root = runs["TRANSLATOR"].parent
     for place in ("predict", "utils.run"):  # translate.py imports it only when it is needed
         monkeypatch.setattr(f"{place}.find_run", partial(find_run, root=root))
-    caches = tmp_path_factory.getbasetemp() / "caches"
-    monkeypatch.setattr(predict, "perplexity_by_memory", partial(perplexity_by_memory, root=caches))
+    cached = partial(perplexity_by_memory, root=root.parent / "caches")
+    monkeypatch.setattr("utils.task.language.perplexity_by_memory", cached)
+    names = {"LONG": "".join(TEXT.src[:8]), "MANY": "temple " * 48} | {name: str(run) for name, run in runs.items()}
 
-    def start(words: list[str], stdin: bytes) -> Outcome:
+    def run_it(line: str, stdin: bytes = b"") -> Outcome:
+        words = [names.get(word, word) for word in shlex.split(line)]
         monkeypatch.setattr(sys, "argv", words)
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8"))
         return outcome(words[0], COMMANDS[words[0]].main, capsys)
 
-    return Cli(tmp_path, start, {name: str(folder) for name, folder in runs.items()} | {"LONG": LONG})
+    return run_it
 
 
 @pytest.mark.parametrize(("line", "stdin", "pattern"), rows(WORKS))
-def test_a_command_works(cli: Cli, line: str, stdin: bytes, pattern: str) -> None:
+def test_a_command_works(cli: Command, line: str, stdin: bytes, pattern: str) -> None:
     filled = re.escape(JAPANESE.decode(JAPANESE.encode(["京都に橋と橋。"]))[0])
     pattern = pattern.replace("FILLED", filled).replace("ANSWER", r"  river   62\.5%\n  garden  25\.0%\n")
     found = cli(line, stdin)
@@ -217,19 +195,19 @@ def test_a_command_works(cli: Cli, line: str, stdin: bytes, pattern: str) -> Non
 
 
 @pytest.mark.parametrize(("line", "stdin", "words"), rows(REFUSED))
-def test_a_mistake_is_one_line_and_touches_nothing(cli: Cli, line: str, stdin: bytes, words: str) -> None:
-    before = cli.files()
+def test_a_mistake_is_one_line_and_touches_nothing(cli: Command, line: str, stdin: bytes, words: str) -> None:
+    before = files()
     assert words in cli(line, stdin).complaint
-    assert cli.files() == before
+    assert files() == before
 
 
-def test_files_are_those_that_were_asked_for(cli: Cli) -> None:
-    before = cli.files().keys()
+def test_files_are_those_that_were_asked_for(cli: Command) -> None:
+    before = files().keys()
     expected = cli("translate.py --input in.ja").out
     cli("translate.py --input in.ja --output new.en")
     cli("translate.py 寺 --attention new/a.html")
     cli("predict.py perplexity --run LIVELY --memory_lengths 0 8 --json m.json --picture m.png")
-    new = {Path(name).name: content for name, content in cli.files().items() if name not in before}
+    new = {Path(name).name: content for name, content in files().items() if name not in before}
     assert set(new) == {"new.en", "a.html", "m.json", "m.png"}
     assert new["new.en"].decode() == expected
     (points,) = json.loads(new["m.json"]).values()
@@ -238,7 +216,7 @@ def test_files_are_those_that_were_asked_for(cli: Cli) -> None:
         assert image.format == "PNG"
 
 
-def test_a_line_that_cannot_be_filled_in_does_not_end_the_others(cli: Cli) -> None:
+def test_a_line_that_cannot_be_filled_in_does_not_end_the_others(cli: Command) -> None:
     found = cli("predict.py fill-mask --top 1", "京都\n[MASK]\n\n寺寺寺寺寺寺寺寺寺[MASK]\n  \n[MASK]".encode())
     assert found.status == 2
     assert found.out == "橋\n  橋  32.5%\n" * 2
@@ -248,7 +226,7 @@ def test_a_line_that_cannot_be_filled_in_does_not_end_the_others(cli: Cli) -> No
     assert last == "predict.py: error: 2 of the lines could not be filled in: see above"
 
 
-def test_every_option_of_sampling_changes_what_is_generated(cli: Cli) -> None:
+def test_every_option_of_sampling_changes_what_is_generated(cli: Command) -> None:
     options = ["--samples 3", "--temperature 0.7", "--top_k 11", "--top_p 0.9", "--seed 5", "--memory_length 1"]
 
     def generated(given: list[str]) -> str:
@@ -260,6 +238,19 @@ def test_every_option_of_sampling_changes_what_is_generated(cli: Cli) -> None:
         assert generated([other for other in options if other != option]) != found, option
 
 
-def test_help_and_mistakes_need_not_wait_for_torch() -> None:
-    code = "import sys, translate; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+MISTAKES = [
+    "translate.py 寺 --sample --beam 4",
+    "predict.py generate a --top_p 1.5",
+    "evaluate.py file nowhere nowhere --tgt_lang en",
+    "serve.py --max_chars 0",
+    "export.py --to ctranslate2 --output .",
+    "study.py nowhere.yaml",
+]
+
+
+@pytest.mark.parametrize("line", [*(f"{file.name} --help" for file in sorted(ROOT.glob("*.py"))), *MISTAKES])
+def test_help_and_mistakes_need_not_wait_for_torch(line: str, tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise SystemExit('torch was imported')")  # in place of torch
+    command, environment = [sys.executable, *shlex.split(line)], os.environ | {"PYTHONPATH": str(tmp_path)}
+    found = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert found.returncode == (0 if "--help" in line else 2), found.stderr

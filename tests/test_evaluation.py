@@ -658,7 +658,7 @@ def home(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(verbs, "find_run", partial(find_run, root=tmp_path / "pickles"))
     for prepare in (prepare_to_score, prepare_corpus):
-        monkeypatch.setattr(verbs, prepare.__name__, partial(prepare, root=made / "split"))
+        monkeypatch.setattr(f"utils.dataset.corpus.{prepare.__name__}", partial(prepare, root=made / "split"))
     return tmp_path
 
 

@@ -858,7 +858,7 @@ def run(
         (tmp_path / "my.yaml").write_text(text, encoding="utf-8")
         if world is not None:
             monkeypatch.setattr(study_module, "TrainingProcess", world.training)
-        monkeypatch.setattr(command, "Study", lambda config: Study(config, tmp_path / "pickles"))
+        monkeypatch.setattr(study_module, "Study", lambda config: Study(config, tmp_path / "pickles"))
         monkeypatch.setattr(sys, "argv", ["study.py", str(tmp_path / "my.yaml"), *map(str, arguments)])
         return outcome("study.py", command.main, capsys)
 

@@ -58,17 +58,16 @@ class Page(HTMLParser):
         write_html(evaluations, comparisons, path)
         self.elements: list[tuple[str, dict[str, str | None]]] = []
         self.open: list[tuple[str, dict[str, str | None]]] = []
-        self.texts: list[tuple[str, str]] = []
+        self.text, self.language = "", dict[str, str | None]()
         self.source = path.read_text(encoding="utf-8")
         self.feed(self.source)
         self.close()
         assert not self.open
-        self.text = "".join(text for text, _ in self.texts)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-        if tag not in ("meta", "rect", "line", "br", "img", "link", "input"):
-            self.open.append((tag, dict(attrs)))
+        self.handle_startendtag(tag, attrs)
+        if tag not in ("meta", "br", "img", "link", "input"):
+            self.open.append(self.elements[-1])
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.elements.append((tag, dict(attrs)))
@@ -77,12 +76,9 @@ class Page(HTMLParser):
         assert self.open.pop()[0] == tag
 
     def handle_data(self, data: str) -> None:
-        if not any(tag in ("style", "title") for tag, _ in self.open):
-            languages = [attributes["lang"] or "" for _, attributes in self.open if "lang" in attributes]
-            self.texts.append((data, languages[-1] if languages else ""))
-
-    def all(self, tag: str) -> list[dict[str, str | None]]:
-        return [attributes for name, attributes in self.elements if name == tag]
+        if data.strip() and not any(tag in ("style", "title") for tag, _ in self.open):
+            self.text += data
+            self.language[data] = [attributes["lang"] for _, attributes in self.open if "lang" in attributes][-1]
 
 
 @pytest.fixture
@@ -109,10 +105,6 @@ def test_page_and_text_have_every_number_and_name(page: Page, tmp_path: Path) ->
         assert text in page.text, text
         assert text in told or text == HOSTILE, text
     assert "\x1b" not in told  # a terminal would obey it
-    alone = Page(tmp_path / "alone.html", [OURS], [])
-    for text in shown(OURS):
-        assert text in alone.text
-        assert text in as_text([OURS]) or text == HOSTILE
     assert "Differences" not in as_text([OURS])
     flat = replace(OURS, metrics=[Metric("BLEU", 18.31, 18.31, 18.31, "s")])  # without an interval
     assert "[18.31" not in as_text([flat]) + Page(tmp_path / "flat.html", [flat], []).text
@@ -143,26 +135,25 @@ def test_hostile_text_stays_text(page: Page, tmp_path: Path) -> None:
     sentences = [SentenceScore(1, HOSTILE, HOSTILE, HOSTILE, 1)]
     hostile = replace(named, analysis=replace(OURS.analysis, bleu_by_length=[Group(HOSTILE, 1, 1)], best=sentences))
     other = Page(tmp_path / "x", [hostile, OURS], [replace(COMPARISON, system=HOSTILE, method=HOSTILE)])
-    assert other.text.count(HOSTILE) > 11
-    assert not any(made.all(tag) for made in (page, other) for tag in ("script", "img"))
+    assert other.source.count("&lt;script&gt;alert") > 11
+    assert not {"script", "img"} & {tag for tag, _ in page.elements + other.elements}
 
 
 def test_the_page_loads_nothing(page: Page) -> None:
     loading = {"src", "href", "srcset", "data", "action", "poster", "background", "xlink:href", "style"}
     assert not [attributes for _, attributes in page.elements if loading & set(attributes)]
     assert not re.search(r"@import|url\(|<link", page.source)
-    assert "default-src 'none'; style-src 'unsafe-inline'" in [meta.get("content") for meta in page.all("meta")]
+    assert "default-src 'none'; style-src 'unsafe-inline'" in [found.get("content") for _, found in page.elements]
 
 
 def test_each_text_is_in_its_language_and_what_differs_is_marked(page: Page, tmp_path: Path) -> None:
-    language = dict(page.texts)
-    assert (language["京都に寺がある。"], language["Kyoto has "]) == ("ja", "en")
+    assert (page.language["京都に寺がある。"], page.language["Kyoto has "]) == ("ja", "en")
     assert "Kyoto has <del>a temple</del>." in page.source
     assert "Kyoto has <ins>temples</ins>." in page.source
     best = [SentenceScore(7, "An old temple.", "古い寺である。", "古いお寺である。", 55.55)]
     worst = [SentenceScore(8, "", "", "庭", 0.0)]
     into_japanese = replace(OURS, tgt_lang="ja", analysis=replace(OURS.analysis, best=best, worst=worst))
-    language = dict(Page(tmp_path / "report.html", [into_japanese], []).texts)
+    language = Page(tmp_path / "report.html", [into_japanese], []).language
     assert language["An old temple."] == ""  # not given, and not recognisable from the letters
     assert language["い"] == language["いお"] == language["庭"] == "ja"
     assert language["nothing"] == language["What was translated"] == "en"
@@ -174,7 +165,6 @@ def test_each_text_is_in_its_language_and_what_differs_is_marked(page: Page, tmp
         ("BLEU", 0.5, 0.01, "better"),
         ("TER", 0.5, 0.01, "worse"),
         ("chrF2", 0.5, 0.05, "not significant"),
-        ("BLEU", 0, 0.001, "not significant"),
     ],
 )
 def test_verdicts(metric: str, difference: float, p_value: float, expected: str) -> None:
@@ -190,8 +180,7 @@ def test_columns_of_japanese_are_two_and_bars_are_shares() -> None:
     assert [columns_of(text) for text in ("寺", "てら", "ﾃﾗ", "a", "Ａ", "e\u0301", "")] == [2, 4, 2, 1, 2, 1, 0]
     assert aligned([["寺", "1"], ["abc", "23"]], "lr") == ["  寺    1", "  abc  23"]
     assert [bar(share, 4) for share in (0, 0.01, 0.5, 1)] == ["", "#", "##", "####"]
-    assert wrapped("the old temple", 9) == ["the old", "temple"]
-    assert wrapped("京都の古い寺", 5) == ["京都", "の古", "い寺"]
+    assert wrapped("old 京都の寺", 5) == ["old", "京都", "の寺"]
     assert wrapped("a\tb\x1b[0m", 20) == ["a b [0m"]
 
 
@@ -206,11 +195,8 @@ def test_wrapped_text_fits_and_loses_nothing(text: str, width: int) -> None:
     ("text", "other", "marked"),
     [
         ("the old temple", "the new temple", ["old"]),
-        ("the old big temple", "the temple", ["old big"]),
         ("isn't old", "is old", ["isn't"]),
         ("古い寺である。", "古いお寺であった。", ["い", "である"]),
-        ("ラジオの寺", "ラーメンの寺", ["ラジオ"]),
-        ("all of it", "", ["all of it"]),
         ("a b a b", "a b", ["a b"]),
         ("x " + "a b " * 150, "a b " * 150, ["x"]),  # frequent words of long texts are compared as well
     ],

@@ -5,7 +5,6 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,10 +23,10 @@ from const.token import BOS, BOS_ID, EOS, EOS_ID, UNK_ID
 from layers.packed import packed
 from models.transformer import Transformer
 from tests.tiny import MODEL, TEXT, lively, sources, tokenizers, translating, written_out
-from tests.tree import Ids, Tree, TreeState, assert_drawn_by, real, repeats, up_to
+from tests.tree import Ids, Tree, assert_drawn_by, real, repeats, up_to
 from utils.search import beam, inspection
 from utils.search.beam import batch_height, beam_search, drop_finished, largest
-from utils.search.constraint import NEVER, Constraint, Ensemble, Hypothesis, Searchable
+from utils.search.constraint import NEVER, Ensemble, Hypothesis, Searchable
 from utils.search.inspection import (
     AttentionMap,
     Inspector,
@@ -71,9 +70,6 @@ def same(found: list[Hypothesis], expected: list[Hypothesis]) -> bool:
     return close and [ids for ids, _ in found] == [ids for ids, _ in expected]
 
 
-# settings and rules
-
-
 @pytest.mark.parametrize(
     ("settings", "src_length", "bounds"),
     [
@@ -100,40 +96,6 @@ def test_penalties_are_those_of_gnmt_and_of_the_length() -> None:
     assert [plain.penalty(n) for n in (1, 7, 13)] == pytest.approx([1, 7**0.6, 13**0.6])
 
 
-@given(
-    rows=st.lists(
-        st.tuples(st.integers(0, 6), st.integers(1, 8), st.lists(st.integers(4, 6), max_size=4).map(tuple)),
-        min_size=1,
-        max_size=4,
-    ),
-    ngram=st.integers(0, 3),
-    width=st.integers(1, 3),
-    data=st.data(),
-)
-def test_what_is_allowed_is_what_the_rules_say_and_keeps_its_probability(
-    rows: list[tuple[int, int, Ids]], ngram: int, width: int, data: st.DataObject
-) -> None:
-    tree, config = Tree(7), SearchConfig(no_repeat_ngram=ngram)
-    bounds, prefixes = [Bounds(least, most) for least, most, _ in rows], [row[-1] for row in rows]
-    constraint = Constraint(bounds, CPU, prefixes, ngram)
-    t = data.draw(st.integers(0, constraint.longest - 1))
-    said = [
-        [(*prefix, *data.draw(st.tuples(*[st.integers(4, 6)] * t)))[:t] for _ in range(width)] for prefix in prefixes
-    ]  # as rows do that have kept the rules so far
-    kept = [tree.log_probs((row,), ids) for row, sentence in enumerate(said) for ids in sentence]
-    full = torch.tensor([[log_probs.get(token, NEVER) for token in range(7)] for log_probs in kept])
-    found = full.view(len(rows), width, 7).clone()
-    constraint.apply(found, torch.tensor(said).view(len(rows), width, t).long())
-    for row, sentence in enumerate(said):
-        for place, ids in enumerate(sentence):
-            expected = tree.allowed((row,), ids, config, bounds[row], prefixes[row])
-            ours = {token: p for token, p in enumerate(found[row, place].tolist()) if p > NEVER}
-            assert ours == pytest.approx(expected), (row, place)
-
-
-# beam search
-
-
 @penalised
 @pytest.mark.parametrize("ngram", [None, 0, 1, 2, 3])
 def test_a_beam_wider_than_the_tree_finds_every_sequence_that_the_rules_allow(
@@ -145,20 +107,6 @@ def test_a_beam_wider_than_the_tree_finds_every_sequence_that_the_rules_allow(
     found = beam_search(tree, SRC, bounds, config, prefixes)
     for row, source in enumerate(SOURCES):
         assert same(found[row], tree.all_translations(source, config, bounds[row], prefixes[row])), row
-
-
-@penalised
-@pytest.mark.parametrize("width", [1, 2, 3, 5])
-def test_stopping_early_loses_nothing(width: int, config: SearchConfig) -> None:
-    bounds, config = up_to(9, 12, 5, 1, 8), replace(config, beam_size=width)
-    saved = 0
-    for seed in range(6):
-        tree = Tree(8, seed, eos=1.0)
-        found = beam_search(tree, SRC, bounds, config)
-        saved += 12 - len(tree.steps)
-        for row, source in enumerate(SOURCES):
-            assert same(found[row], tree.patient_beam(source, config, bounds[row])), (seed, row)
-    assert saved > 0 or config.length_penalty >= 1  # such a penalty leaves hope to the end
 
 
 @settings(max_examples=60)
@@ -199,27 +147,20 @@ def test_it_is_the_patient_search_whatever_is_asked(
 @penalised
 def test_fewer_that_must_be_the_best_are_found_sooner(config: SearchConfig) -> None:
     bounds, config = up_to(9, 12, 5, 1, 8), replace(config, beam_size=5)
-    spoken = []
+    spoken, is_early = [], False
     for wanted in (1, 3, 5, 9, None):
         spoken.append(0)
         for seed in range(4):
             tree = Tree(8, seed, eos=1.0)
             found = beam_search(tree, SRC, bounds, config, n_best=wanted)
             spoken[-1] += sum(map(len, tree.steps))
+            is_early |= len(tree.steps) < 12
             for row, source in enumerate(SOURCES):
                 assert same(found[row][:wanted], tree.patient_beam(source, config, bounds[row])[:wanted])
     assert spoken == sorted(spoken)
     assert spoken[0] < spoken[-1] or config.length_penalty > 1
     assert spoken[2] == spoken[3] == spoken[4]
-
-
-@pytest.mark.parametrize("alpha", [0.0, -0.8])
-@pytest.mark.parametrize("model", [Tree(8), Tree(8, 1), NETWORK], ids=["tree", "another", "network"])
-def test_a_beam_of_one_is_greedy_where_nothing_is_won_by_length(model: Searchable[Any], alpha: float) -> None:
-    """With α > 0 it goes on behind a </s>, in the hope that the penalty of a longer translation makes good."""
-    config, bounds = SearchConfig(1, length_penalty=alpha), up_to(9, 12, 5, 1, 8)
-    best = [n_best[0] for n_best in beam_search(model, SRC, bounds, config)]
-    assert same(best, greedy_search(model, SRC, bounds, config))
+    assert is_early or config.length_penalty >= 1  # such a penalty leaves hope to the end
 
 
 def test_a_step_reads_one_token_a_row_and_whoever_has_finished_leaves() -> None:
@@ -230,11 +171,14 @@ def test_a_step_reads_one_token_a_row_and_whoever_has_finished_leaves() -> None:
     assert tree.steps[0] == [BOS_ID] * 5
 
 
-def test_an_end_that_is_as_likely_as_going_on_is_an_end() -> None:
-    class Even(Tree):
-        def logits(self, source: Ids, said: Ids) -> list[float]:  # noqa: ARG002
-            return [0.0] * self.vocab
+class Even(Tree):
+    """Whose `eos` is every logit."""
 
+    def logits(self, source: Ids, said: Ids) -> list[float]:  # noqa: ARG002
+        return [self.eos] * self.vocab
+
+
+def test_an_end_that_is_as_likely_as_going_on_is_an_end() -> None:
     (found,) = beam_search(Even(5), SRC[:1], up_to(3), SearchConfig(1, 0.0))
     assert found[0].ids == []
 
@@ -304,14 +248,6 @@ def test_a_sentence_leaves_with_the_last_of_its_rows() -> None:
     assert any(len(ids) + 1 < longest[0] for ids, _ in found[0])  # a row that waits for others
 
 
-class Nobody(Tree):
-    """Says what no number is."""
-
-    def step(self, tokens: Tensor, state: TreeState) -> tuple[Tensor, TreeState]:
-        logits, state = super().step(tokens, state)
-        return logits * math.nan, state
-
-
 # sampling
 
 
@@ -342,16 +278,6 @@ def test_whole_translations_are_drawn_by_the_product_of_their_tokens(temperature
                 open_ends.append(((*said, token), p * q))
     assert len(probs) == 1 + 3 + 9 + 27
     assert_drawn_by(draw(tree, SamplingConfig(4000, temperature), [bounds]), probs)
-
-
-def test_two_samples_and_two_sentences_know_nothing_of_each_other() -> None:
-    tree = Tree(6, seed=4)
-    src = SRC[:1].expand(400, -1)  # one sentence under many numbers
-    found = sample(tree, src, up_to(2) * 400, PLAIN, SamplingConfig(2), range(400))
-    firsts = sharpened(tree.log_probs(SOURCES[0], ()), 1.0)
-    pairs = {tuple(sorted((a, b))): p * q * (1 if a == b else 2) for a, p in firsts.items() for b, q in firsts.items()}
-    drawn = Counter(tuple(sorted((*ids, EOS_ID)[0] for ids, _ in two)) for two in found)
-    assert_drawn_by(drawn, pairs)
 
 
 @pytest.mark.parametrize(
@@ -398,17 +324,6 @@ def test_what_is_drawn_depends_on_seed_and_number_alone() -> None:
     outcomes = {(seed, number): drawn(seed, number) for seed in range(5) for number in (0, 1, 2, 2**40)}
     assert len({*outcomes.values()}) == 20
     assert all(drawn(*key) == ids for key, ids in outcomes.items())
-    few = sample(Tree(9, eos=-1.0), SRC[:1], up_to(5), PLAIN, SamplingConfig(2), [7])[0]
-    many = sample(Tree(9, eos=-1.0), SRC, up_to(5, 12, 3, 4, 9), PLAIN, SamplingConfig(6), [7, 0, 1, 2, 3])[0]
-    assert {(*ids,) for ids, _ in few} <= {(*ids,) for ids, _ in many}
-
-
-@pytest.mark.parametrize("sampling", [{"temperature": 1e-4}, {"top_k": 1}, {"top_p": 1e-6}], ids=str)
-@pytest.mark.parametrize("model", [Tree(8), NETWORK], ids=["tree", "network"])
-def test_without_warmth_it_is_greedy(model: Searchable[Any], sampling: dict[str, Any]) -> None:
-    found = sample(model, SRC, FREE, PLAIN, SamplingConfig(2, **sampling), range(5))
-    for best, drawn in zip(greedy_search(model, SRC, FREE, PLAIN), found, strict=True):
-        assert same(drawn, [best] * 2)
 
 
 @pytest.mark.parametrize("temperature", [0.5, 3.0])
@@ -429,24 +344,15 @@ def test_rules_are_kept_and_scores_are_the_models_own(ngram: int, temperature: f
 
 # all searches, and ensembles
 
-Search = Callable[..., list[list[Hypothesis]]]
+Search = Callable[[Searchable[Any], Tensor, list[Bounds], Sequence[int]], list[list[Hypothesis]]]
+SEARCHES: list[Search] = [
+    lambda model, src, bounds, _: [[best] for best in greedy_search(model, src, bounds, SearchConfig())],
+    lambda model, src, bounds, _: beam_search(model, src, bounds, SearchConfig(3, no_repeat_ngram=2)),
+    lambda model, src, bounds, numbers: sample(model, src, bounds, PLAIN, SamplingConfig(4, top_p=0.95), numbers),
+]
 
 
-def by_greed(model: Searchable[Any], src: Tensor, bounds: Sequence[Bounds], *_: object) -> list[list[Hypothesis]]:
-    return [[best] for best in greedy_search(model, src, bounds, SearchConfig())]
-
-
-def by_beam(model: Searchable[Any], src: Tensor, bounds: Sequence[Bounds], *_: object) -> list[list[Hypothesis]]:
-    return beam_search(model, src, bounds, SearchConfig(3, no_repeat_ngram=2))
-
-
-def by_draws(
-    model: Searchable[Any], src: Tensor, bounds: Sequence[Bounds], numbers: Sequence[int]
-) -> list[list[Hypothesis]]:
-    return sample(model, src, bounds, PLAIN, SamplingConfig(4, top_p=0.95), numbers)
-
-
-searches = pytest.mark.parametrize("search", [by_greed, by_beam, by_draws])
+searches = pytest.mark.parametrize("search", SEARCHES, ids=["greedy", "beam", "sampling"])
 
 
 @searches
@@ -463,7 +369,7 @@ def test_company_and_order_do_not_matter(search: Search) -> None:
 @searches
 def test_what_is_no_number_is_no_translation(search: Search) -> None:
     with pytest.raises(ValueError, match="not finite numbers: use precision fp32"):
-        search(Nobody(8), SRC, RULED, range(5))
+        search(Even(8, eos=math.nan), SRC, RULED, range(5))
 
 
 class Mean(Tree):
@@ -486,9 +392,6 @@ def test_models_that_do_not_agree_are_the_mean_of_their_probabilities(search: Se
     assert all(found != search(tree, SRC, FREE, range(5)) for tree in trees)
 
 
-# texts in, translations out
-
-
 GREEDY, BEAM = SearchConfig(beam_size=1, max_length=8), SearchConfig(beam_size=3, max_length=8)
 LINE = TEXT.src[0]
 WORD = 4  # what Echo says for what it does not know
@@ -508,8 +411,7 @@ def n_tokens(text: str) -> int:
 
 def watch_sources(monkeypatch: pytest.MonkeyPatch, model: Searchable[Any]) -> list[Tensor]:
     """Grows by each batch that the model reads."""
-    read: list[Tensor] = []
-    start = model.start
+    read, start = list[Tensor](), model.start
 
     def watched(src: Tensor) -> Any:
         read.append(src)
@@ -517,23 +419,6 @@ def watch_sources(monkeypatch: pytest.MonkeyPatch, model: Searchable[Any]) -> li
 
     monkeypatch.setattr(model, "start", watched)
     return read
-
-
-@pytest.mark.parametrize("how", [{}, {"sampling": SamplingConfig(3)}], ids=["searched", "drawn"])
-@either
-def test_every_text_gets_its_own_translation_in_any_company(
-    search: SearchConfig, how: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    texts = [*TEXT.src[:2], TEXT.src[3] + TEXT.src[40], "寺", *TEXT.src[90:92]]
-    ours = translator(search, **how)
-    alone = [ours.translate([text], first=number)[0] for number, text in enumerate(texts)]
-    together = ours.translate(texts)
-    monkeypatch.setattr(Translator, "tokens_per_batch", 60)
-    for found in (together, ours.translate(texts)):
-        assert [t.text for t in found] == [t.text for t in alone]
-        scores = [t.candidates[0].score for t in found]
-        assert scores == pytest.approx([t.candidates[0].score for t in alone], abs=1e-3)
-    assert len({round(t.candidates[0].score, 2) for t in alone}) == len(texts)  # none could stand in another's place
 
 
 class EchoState(NamedTuple):
@@ -641,53 +526,18 @@ def test_a_text_that_just_fits_is_not_cut() -> None:
 
 def test_what_is_lost_and_what_is_unknown_are_told() -> None:
     ours, endless = translator(window=n_tokens(LINE) + 1), "京都に古い寺" * 20
-    lost, alone, first, last = ours.translate([f"{endless}。{LINE}", LINE, "寺。", TEXT.src[50]])
+    progress: list[int] = []
+    lost, alone, first, last = ours.translate([f"{endless}。{LINE}", LINE, "寺。", TEXT.src[50]], progress.append)
+    assert sum(progress) == 4  # a text in two pieces is one
     assert lost.lost_tokens == n_tokens(endless + "。") - ours.window + 1
     assert alone.lost_tokens == 0
-    (found,) = ours.translate(
-        [f"{LINE}😀😀！{TEXT.src[50]}"]
-    )  # a sentence of which nothing is known stays where it was
+    # a sentence of which nothing is known stays where it was
+    (found,) = ours.translate([f"{LINE}😀😀！{TEXT.src[50]}"])
     assert found.text == f"{alone.text} 😀😀！ {last.text}"
     assert (found.n_pieces, found.lost_tokens, found.unknown, found.n_unknown) == (3, 0, False, 1)
     (emoji,) = ours.translate(["😀！" * 30])
     assert (emoji.text, emoji.n_pieces, emoji.unknown) == ("😀！" * 30, 0, True)
     assert (first.n_unknown, ours.translate(["😀寺"])[0].n_unknown) == (0, 1)
-
-
-@pytest.mark.parametrize("pieces", [(LINE, "寺。"), ("寺。", LINE)], ids=["long first", "short first"])
-def test_a_long_text_is_done_when_its_last_piece_is(pieces: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whichever that is: the longest is searched first."""
-    ours = Translator(Echo(), tokenizers(), "en", SearchConfig(1, 0.0), n_tokens(LINE) + 1, 99, CPU)
-
-    def told() -> list[int]:
-        progress: list[int] = []
-        found = ours.translate(["".join(pieces), "奈良。"], progress.append)
-        assert [translation.n_pieces for translation in found] == [2, 1]
-        return progress
-
-    assert told() == [0, 2]  # all in a batch
-    monkeypatch.setattr(Translator, "tokens_per_batch", 1)
-    assert told() == [0, 0, 1, 1]  # each in its own
-
-
-@pytest.mark.parametrize("n_best", [1, 2, 9])
-def test_the_best_candidates_come_first_as_many_as_the_beam_has(n_best: int) -> None:
-    for found in translator(BEAM).translate(TEXT.src[:5], n_best=n_best):
-        assert len(found.candidates) == min(n_best, 3)
-        assert all(a.score >= b.score for a, b in pairwise(found.candidates))
-        assert len({tuple(candidate.tokens) for candidate in found.candidates}) == len(found.candidates)
-        for candidate in found.candidates:
-            assert "".join(candidate.tokens).replace("▁", " ").strip() == candidate.text
-
-
-@either
-def test_a_translation_begins_as_it_is_told_to(search: SearchConfig) -> None:
-    texts, prefixes = [LINE, "寺", "", TEXT.src[5]], ["There is", "", "There", "in Kyoto"]
-    found = translator(search).translate(texts, prefixes=prefixes)
-    for prefix, translation in zip(prefixes, found, strict=True):
-        assert translation.text.startswith(prefix) or not translation.n_pieces
-    free = translator(search).translate(texts)
-    assert [a.text == b.text for a, b in zip(found, free, strict=True)] == [False, True, True, False]
 
 
 def test_the_prefix_of_a_long_text_is_that_of_its_first_piece() -> None:
@@ -719,9 +569,6 @@ def test_a_table_of_positions_is_never_left_and_the_settings_of_the_search_reach
         assert len(ids) == 9
 
 
-# minimum Bayes risk
-
-
 ODD = ["", " ", "a", "ab", "aaaaaaaa", "aaaa aaaa", "京都の古い寺", "京都 の 寺", "the old temple", "The old temple."]
 
 
@@ -750,10 +597,6 @@ def test_the_order_is_that_of_the_mean_chrf_against_all_others(seed: int) -> Non
         for i, one in enumerate(texts)
     ]
     assert by_expected_chrf(texts) == sorted(range(20), key=lambda i: -round(scores[i], 9))
-    # each differs from the next in the same way: all are equally good, in whatever order they are summed
-    letters = "abcdefghijk"
-    around = ["".join(letters[(i + k) % 11] for k in range(7)) for i in range(11)]
-    assert by_expected_chrf(around) == [*range(11)]
 
 
 def test_candidates_may_be_ordered_by_how_much_they_agree() -> None:
@@ -774,12 +617,6 @@ IDS = [list(source[:-1]) for source in SOURCES]
 TARGETS = [[4, 5, 6], [], [22, 4, 1, 7, 9, 9, 10], [8], [5, 5, 5, 5]]
 
 
-def assert_close(found: list[list[float]], expected: list[list[float]], rel: float = 1e-4) -> None:
-    assert [len(row) for row in found] == [len(row) for row in expected]
-    for ours, theirs in zip(found, expected, strict=True):
-        assert ours == pytest.approx(theirs, rel=rel, abs=1e-4)
-
-
 @pytest.mark.parametrize("tokens_per_batch", [1, 9, 20, 4096])
 def test_each_token_has_the_probability_of_its_step_in_any_batch(
     tokens_per_batch: int, monkeypatch: pytest.MonkeyPatch
@@ -793,9 +630,10 @@ def test_each_token_has_the_probability_of_its_step_in_any_batch(
             expected[-1].append(logits[0].log_softmax(-1)[token].item())
     monkeypatch.setattr(inspection, "_TOKENS_PER_BATCH", tokens_per_batch)
     monkeypatch.setattr(inspection, "_POSITIONS_AT_ONCE", 3)
-    assert_close(token_log_probs(NETWORK, IDS, TARGETS), expected)
-    assert_close(token_log_probs(packed(NETWORK, torch.float32), IDS, TARGETS), expected)
-    assert_close(token_log_probs(packed(NETWORK, torch.bfloat16), IDS, TARGETS), expected, rel=0.2)
+    exact, rounded = (packed(NETWORK, dtype) for dtype in (torch.float32, torch.bfloat16))
+    for model, rel in ((NETWORK, 1e-4), (exact, 1e-4), (rounded, 0.2)):
+        for ours, theirs in zip(token_log_probs(model, IDS, TARGETS), expected, strict=True):
+            assert ours == pytest.approx(theirs, rel=rel, abs=1e-4)
 
 
 @pytest.mark.parametrize("prefix", [[], [4], [6, 6, 5]])
@@ -864,9 +702,6 @@ def test_alternatives_are_those_of_each_position_or_of_the_one_behind_a_prefix()
     assert [position.token for position in positions] == [*tokens, EOS]
     # greedy search said what was likeliest, but for its last token, which had to be </s>
     assert [position.likeliest[0][0] for position in positions[:-1]] == tokens
-    (log_probs,) = ours.log_probs(["寺"], [found])
-    assert log_probs is not None
-    assert [position.likeliest[0][1] for position in positions[:-1]] == pytest.approx(log_probs[:-1], abs=1e-3)
     (position,) = ours.positions("寺", begun, 2, prefix)
     assert position == ours.positions("寺", begun, 2)[len(tokenizers().tgt.encode([prefix])[0])]
 
@@ -938,12 +773,6 @@ def test_a_target_token_is_linked_to_what_the_last_layer_looks_at_most(
         assert links == [(place, t) for t, place in enumerate(mean[:, :-1].argmax(-1).tolist() if source else [])]
     assert len({source for links in found for source, _ in links}) > 2
     assert align(models, [], []) == []
-
-
-def test_the_end_of_a_source_is_never_linked_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    weights = torch.tensor([[0.1, 0.2, 0.7], [0.3, 0.1, 0.6]])
-    monkeypatch.setattr(inspection, "mean_cross_attention", lambda *_: [weights])
-    assert align([], [[5, 6]], [[7, 8]]) == [[(1, 0), (0, 1)]]
 
 
 class Pieces(WordTokenizer):

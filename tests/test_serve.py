@@ -27,6 +27,7 @@ from starlette.exceptions import HTTPException
 import serve
 from bench import serve as bench
 from bench.serve import Answer, Measurement
+from config.serving import Limits
 from const.token import EOS
 from tests.served import Scribe, ask, eventually, line_translator, route, serving, translator
 from tests.tiny import MODEL, TEXT, Outcome, lively, outcome, run, tokenizers
@@ -37,7 +38,7 @@ from utils.run import CONFIG, WEIGHTS, create_run, find_run
 from utils.serve import api, service
 from utils.serve.api import create_app, page
 from utils.serve.batcher import Batcher
-from utils.serve.service import Limits, Options, Route, Server, Service, address, bind
+from utils.serve.service import Options, Route, Server, Service, address, bind
 from utils.text.language import detect
 from utils.text.tokenizer import TokenizerPair
 from utils.training.checkpoint import write_weights
@@ -785,8 +786,8 @@ def command(
             self._on_ready()
             bound.close()
 
-    monkeypatch.setattr(serve, "Server", Recorder)
-    monkeypatch.setattr(serve, "create_app", lambda routes, limits: (create_app(routes, limits), limits))
+    monkeypatch.setattr(service, "Server", Recorder)
+    monkeypatch.setattr(api, "create_app", lambda routes, limits: (create_app(routes, limits), limits))
 
     def run_it(*arguments: object) -> Outcome:
         monkeypatch.setattr(sys, "argv", ["serve.py", *map(str, arguments)])

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from sacrebleu.metrics import base
 from sacrebleu.metrics.bleu import BLEU
@@ -18,7 +18,9 @@ from sacrebleu.significance import PairedTest, Result
 from tqdm import tqdm
 
 from config.data import primary_language
-from utils.dataset.corpus import Corpus
+
+if TYPE_CHECKING:
+    from utils.dataset.corpus import Corpus
 
 OWN_TOKENIZER = {"ja": "ja-mecab", "zh": "zh", "ko": "ko-mecab"}  # for languages that 13a cannot split into words
 NEED_SPACES = ("13a", "intl", "none")
@@ -89,7 +91,7 @@ def fitting_tokenizer(tgt_lang: str, pre_tokenized: bool, wanted: str | None = N
     return wanted
 
 
-def corpus_metrics(corpus: Corpus) -> dict[str, base.Metric]:
+def corpus_metrics(corpus: "Corpus") -> dict[str, base.Metric]:
     """Return the metrics of `build_metrics` for the target side of a corpus."""
     return build_metrics(corpus.tgt_lang, bleu_tokenizer(corpus.tgt_lang, corpus.pre_tokenized))
 

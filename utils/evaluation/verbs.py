@@ -5,18 +5,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import NamedTuple, get_args
+from typing import TYPE_CHECKING, NamedTuple, get_args
 
 from tqdm import tqdm
 
 from config.data import require_language
 from config.training import Device
 from utils.command import Namespace, Parser, print_above_bars, require_options_at_least
-from utils.dataset.corpus import Corpus, prepare_corpus, prepare_to_score
 from utils.dataset.text import ParallelText, read_lines, read_parallel
-from utils.device import pick_device
 from utils.evaluation.analysis import Evaluation, ReferenceText
-from utils.evaluation.heads import draw_head_importance, head_importance, importance_table, text_batches, with_bleu
 from utils.evaluation.metric import (
     TEST_LINES,
     TEST_WORDS,
@@ -36,12 +33,14 @@ from utils.evaluation.metric import (
 )
 from utils.evaluation.report import as_dict, as_text, write_html
 from utils.file import require_file, write_json, write_lines
-from utils.load import Run, load_run
 from utils.run import CONFIG, TRANSLATIONS, find_run
-from utils.search.translator import Translation, Translator
 from utils.terminal.option import changed_by
 from utils.text.language import looks_tokenized, refuse_other_language, refuse_same
-from utils.visualize.curve import draw_runs, sheet
+
+if TYPE_CHECKING:
+    from utils.dataset.corpus import Corpus
+    from utils.load import Run
+    from utils.search.translator import Translation, Translator
 
 N_BOOTSTRAP = 1000  # as in sacreBLEU's command line
 
@@ -57,8 +56,8 @@ def warn(message: str) -> None:
 class RunText(NamedTuple):
     """A run and a text of the corpus that it was trained on, with its description and its tokenizer for BLEU."""
 
-    run: Run
-    corpus: Corpus
+    run: "Run"
+    corpus: "Corpus"
     pairs: ParallelText
     name: str
     tokenize: str
@@ -76,7 +75,14 @@ def _run_text_options(parser: Parser, act: str, split: str) -> None:
 def read_run_text(arguments: Namespace) -> RunText:
     """Load the run, and read the dev or test set of its corpus, or the first sentences of it."""
     require_options_at_least(arguments, limit=1)
-    run = load_run(find_run(arguments.run), pick_device(arguments.device))
+    folder = find_run(arguments.run)
+    # only now: torch takes seconds to import, which neither --help nor a mistake should wait for
+    from utils.dataset.corpus import prepare_to_score
+    from utils.device import keep_freed_memory, pick_device
+    from utils.load import load_run
+
+    keep_freed_memory()
+    run = load_run(folder, pick_device(arguments.device))
     corpus = prepare_to_score(run.config.data)
     pairs = read_parallel(getattr(corpus, arguments.split))[: arguments.limit]
     part = f", first {len(pairs)} sentences" if arguments.limit else ""
@@ -133,7 +139,7 @@ def evaluate_run(arguments: Namespace) -> None:
     report([evaluate(System(system, translations), text, arguments.bootstrap)], [], arguments)
 
 
-def translate(translator: Translator, sources: Sequence[str]) -> list[Translation]:
+def translate(translator: "Translator", sources: Sequence[str]) -> list["Translation"]:
     """Translate each source; warn of those that could not be translated completely."""
     with tqdm(total=len(sources), desc="translating", unit="sentence", disable=None, leave=False) as bar:
         found = translator.translate(sources, bar.update)
@@ -146,8 +152,10 @@ def translate(translator: Translator, sources: Sequence[str]) -> list[Translatio
     return found
 
 
-def training_text(run: Run) -> Path | None:
+def training_text(run: "Run") -> Path | None:
     """Return the target side of the text that a run was trained on, or None, with a warning, where it is gone."""
+    from utils.dataset.corpus import prepare_corpus
+
     try:
         return prepare_corpus(run.config.data).train.tgt
     except ValueError as problem:
@@ -324,6 +332,8 @@ def draw_beam_width(trials: Sequence[Trial], text: str, picture: Path) -> None:
     """Draw BLEU and length of a text against beam size, with a line for each length penalty, as a PNG."""
     from matplotlib.ticker import ScalarFormatter
 
+    from utils.visualize.curve import sheet
+
     with sheet(picture, (10, 4), columns=2, dpi=120) as (quality, length):
         for penalty in sorted({trial.length_penalty for trial in trials}):
             line = sorted((t for t in trials if t.length_penalty == penalty), key=lambda trial: trial.beam_size)
@@ -358,6 +368,15 @@ def weigh_heads(arguments: Namespace) -> None:
     run, corpus, pairs, name, tokenize = read_run_text(arguments)
     search = changed_by(run.config.search, {"beam": "beam_size"}, arguments)
     title, signature = f"{run.folder.resolve().name}, {name}", None
+    from utils.device import pick_device
+    from utils.evaluation.heads import (
+        draw_head_importance,
+        head_importance,
+        importance_table,
+        text_batches,
+        with_bleu,
+    )
+
     found = head_importance(run.model, text_batches(pairs, run.tokenizers, pick_device(arguments.device)))
     if arguments.bleu:
         bleu = build_metrics(corpus.tgt_lang, tokenize)["BLEU"]
@@ -382,6 +401,8 @@ def _curves_options(parser: Parser) -> None:
 
 def curves(arguments: Namespace) -> None:
     """Draw loss, dev scores, learning rate and gradient norm of one run, or of several overlaid."""
+    from utils.visualize.curve import draw_runs
+
     draw_runs(arguments.runs, arguments.picture)
 
 

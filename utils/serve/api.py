@@ -19,9 +19,10 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from config.serving import Limits
 from const.corpora import VERSION
 from utils.command import page_template
-from utils.serve.service import AUTO, MOST_BEAM, Limits, Line, Metrics, Options, Route, Service
+from utils.serve.service import AUTO, MOST_BEAM, Line, Metrics, Options, Route, Service
 from utils.text.language import language_name
 
 _JSON, _URLENCODED, _MULTIPART = "application/json", "application/x-www-form-urlencoded", "multipart/form-data"
