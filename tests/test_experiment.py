@@ -196,7 +196,7 @@ MISTAKES = [
     (SEARCH, "[16, 32]", "[16, 16]", "once"),
     (SEARCH, "[16, 32]", "relu", r"space\.model\.d_ff\.choices=relu: give a list"),
     (SEARCH, RATE, "low: -1.0, high: 0.01", r"peak_lr=-1"),
-    (SEARCH, "0.1, log", "0.1, lgo", r"unknown setting space\.optimizer\.peak_lr\.lgo: did you mean"),
+    (SEARCH, "0.1, log", "0.1, lgo", r"unknown setting space\.optimizer\.peak_lr\.lgo: did you mean .*\.log\?"),
     (SEARCH, "low: 1e-3, ", "", r"space\.optimizer\.peak_lr: .*low"),
     (SEARCH, "low: 1e-3", "low: 0.2", "low=0.2"),
     (SEARCH, "{choices:", "{low: 1, choices:", "low and high, or"),
