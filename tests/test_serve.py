@@ -61,42 +61,26 @@ def scribe() -> Scribe:
 # ---- texts that share a batch
 
 
-class Copyist:
-    """Converts texts to capitals, when allowed to."""
+def batched(
+    scribe: Scribe,
+    question: Callable[[Batcher[str, str]], Awaitable[Any]],
+    batch_texts: int = 8,
+    collect_s: float = 0.02,
+    queue_texts: int = 100,
+) -> Any:
+    """Return the result of requests to a batcher of the scribe's; an answer that never comes is a failure."""
 
-    def __init__(self) -> None:
-        self.calls: list[tuple[str, str]] = []
-        self.sizes: list[int] = []
-        self.threads: set[int] = set()
-        self.may_work = threading.Event()
-        self.may_work.set()
-        self.has_begun = asyncio.Event()
+    async def whole() -> Any:
+        sizes: list[int] = []
+        async with (
+            asyncio.timeout(20),
+            Batcher(scribe.reverse, batch_texts, collect_s, queue_texts, sizes.append) as own,
+        ):
+            found = await question(own)
+        assert sizes == [len(call) for call in scribe.calls]
+        return found
 
-    def write(self, texts: Sequence[str], options: str) -> list[str]:
-        self.calls.append(("".join(texts), options))
-        self.threads.add(threading.get_ident())
-        self.loop.call_soon_threadsafe(self.has_begun.set)
-        assert self.may_work.wait(20)
-        if "!" in texts:
-            raise RuntimeError("no ink")
-        return [text.upper() for text in texts]
-
-    def ask(
-        self,
-        question: Callable[[Batcher[str, str]], Awaitable[Any]],
-        batch_texts: int = 8,
-        collect_s: float = 0.02,
-        queue_texts: int = 100,
-    ) -> Any:
-        """Return the result of requests to a batcher of his; an answer that never comes is a failure."""
-
-        async def whole() -> Any:
-            self.loop = asyncio.get_running_loop()
-            batcher = Batcher(self.write, batch_texts, collect_s, queue_texts, self.sizes.append)
-            async with asyncio.timeout(20), batcher:
-                return await question(batcher)
-
-        return asyncio.run(whole())
+    return asyncio.run(whole())
 
 
 @pytest.mark.parametrize(
@@ -108,62 +92,58 @@ class Copyist:
         ("a.x b.y c.x d.y", {}, "ac.x bd.y"),  # other options apart, the oldest first
     ],
 )
-def test_batches_are_made_in_one_other_thread(chunks: str, settings: dict[str, Any], calls: str) -> None:
-    copyist, pairs = Copyist(), [chunk.split(".") for chunk in chunks.split()]
+def test_batches_are_made_in_one_other_thread(
+    scribe: Scribe, chunks: str, settings: dict[str, Any], calls: str
+) -> None:
+    pairs = [chunk.split(".") for chunk in chunks.split()]
 
     async def question(batcher: Batcher[str, str]) -> list[list[str]]:
         return await asyncio.gather(*(batcher.enter(list(texts), options) for texts, options in pairs))
 
-    assert copyist.ask(question, **settings) == [list(texts.upper()) for texts, _ in pairs]
-    assert [".".join(call) for call in copyist.calls] == calls.split()
-    assert copyist.sizes == [len(texts) for texts, _ in copyist.calls]
-    assert len(copyist.threads - {threading.get_ident()}) == len(copyist.threads) == 1
+    assert batched(scribe, question, **settings) == [list(texts) for texts, _ in pairs]
+    found = [f"{''.join(texts)}.{options}" for texts, options in zip(scribe.calls, scribe.options, strict=True)]
+    assert found == calls.split()
+    assert len(scribe.threads - {threading.get_ident()}) == len(scribe.threads) == 1
 
 
-def test_a_failure_is_the_answer_to_who_caused_it_alone() -> None:
+def test_a_failure_is_the_answer_to_who_caused_it_alone(scribe: Scribe) -> None:
     async def question(batcher: Batcher[str, str]) -> list[Any]:
         return await asyncio.gather(*(batcher.enter([text], "x") for text in "a!b"), return_exceptions=True)
 
-    first, spoilt, last = Copyist().ask(question)
-    assert (first, str(spoilt), last) == (["A"], "no ink", ["B"])
+    first, spoilt, last = batched(scribe, question)
+    assert (first, str(spoilt), last) == (["a"], "a pen has broken", ["b"])
 
 
-def test_the_queue_has_an_end_and_those_who_leave_make_room() -> None:
-    copyist = Copyist()
-
+def test_the_queue_has_an_end_and_those_who_leave_make_room(scribe: Scribe) -> None:
     async def question(batcher: Batcher[str, str]) -> list[list[str]]:
-        copyist.may_work.clear()
-        working = batcher.enter(["w"], "x")
-        await copyist.has_begun.wait()
-        leaving, staying = batcher.enter(["a", "b"], "x"), batcher.enter(["c"], "x")
-        assert batcher.n_waiting() == 3
-        with pytest.raises(asyncio.QueueFull):
-            batcher.enter(["d"], "x")
-        leaving.cancel()
-        assert batcher.n_waiting() == 1
-        coming = batcher.enter(["e", "f"], "x")
-        copyist.may_work.set()
+        with scribe.held_up():
+            working = batcher.enter(["w"], "x")
+            await asyncio.to_thread(scribe.has_begun.wait, 20)
+            leaving, staying = batcher.enter(["a", "b"], "x"), batcher.enter(["c"], "x")
+            assert batcher.n_waiting() == 3
+            with pytest.raises(asyncio.QueueFull):
+                batcher.enter(["d"], "x")
+            leaving.cancel()
+            assert batcher.n_waiting() == 1
+            coming = batcher.enter(["e", "f"], "x")
         return await asyncio.gather(working, staying, coming)
 
-    assert copyist.ask(question, batch_texts=1, queue_texts=3) == [["W"], ["C"], ["E", "F"]]
-    assert [texts for texts, _ in copyist.calls] == ["w", "c", "e", "f"]
+    assert batched(scribe, question, batch_texts=1, queue_texts=3) == [["w"], ["c"], ["e", "f"]]
+    assert scribe.calls == [["w"], ["c"], ["e"], ["f"]]
 
 
-def test_the_end_finishes_what_is_there_and_takes_nothing_new() -> None:
-    copyist = Copyist()
-
+def test_the_end_finishes_what_is_there_and_takes_nothing_new(scribe: Scribe) -> None:
     async def question(batcher: Batcher[str, str]) -> list[list[str]]:
-        copyist.may_work.clear()
-        answers = [batcher.enter(["a"], "x"), batcher.enter(["b"], "y")]
-        ending = asyncio.ensure_future(batcher.__aexit__())
-        await copyist.has_begun.wait()
-        with pytest.raises(asyncio.QueueFull):
-            batcher.enter(["c"], "x")
-        copyist.may_work.set()
+        with scribe.held_up():
+            answers = [batcher.enter(["a"], "x"), batcher.enter(["b"], "y")]
+            ending = asyncio.ensure_future(batcher.__aexit__())
+            await asyncio.to_thread(scribe.has_begun.wait, 20)
+            with pytest.raises(asyncio.QueueFull):
+                batcher.enter(["c"], "x")
         await ending
         return [answer.result() for answer in answers]
 
-    assert copyist.ask(question, collect_s=60) == [["A"], ["B"]]
+    assert batched(scribe, question, collect_s=60) == [["a"], ["b"]]
 
 
 # ---- a translator for many requests
