@@ -7,7 +7,7 @@ structure alone: `no`, `010` or `1:30:00` mean what the field's type makes of th
 import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
@@ -206,9 +206,13 @@ def _read_field(name: str, kind: Any, written: Any, known: Sequence[str]) -> Any
 
 def near_name(name: str, known: Iterable[str]) -> str | None:
     """Return the known name that was probably meant, of the same group if there is one like it."""
-    known, group = list(known), name.rpartition(".")[0]
-    beside = [each for each in known if each.rpartition(".")[0] == group]
-    return next(iter(get_close_matches(name, beside, 1, 0.5) or get_close_matches(name, known, 1, 0.5)), None)
+    known, (group, _, last) = list(known), name.rpartition(".")
+    beside = {each.rpartition(".")[2]: each for each in known if each.rpartition(".")[0] == group}
+    near = get_close_matches(last, beside, 3, 0.5)
+    if near:  # of those that are equally close, the one that has the same letters: log, not low, for lgo
+        matchers = {each: SequenceMatcher(None, each, last) for each in near}
+        return beside[max(near, key=lambda each: (matchers[each].ratio(), matchers[each].quick_ratio()))]
+    return next(iter(get_close_matches(name, known, 1, 0.5)), None)
 
 
 def _unknown(name: str, written: Any, known: Sequence[str]) -> SettingsError:

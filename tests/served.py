@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import httpx
 import torch
@@ -46,19 +46,25 @@ class Scribe:
 
     def __init__(self) -> None:
         self.calls: list[list[str]] = []
-        self.options: list[Options] = []
+        self.options: list[Any] = []
+        self.threads: set[int] = set()
         self.may_work = threading.Event()
         self.may_work.set()
         self.has_begun = threading.Event()
 
-    def translate(self, lines: Sequence[str], options: Options) -> list[Line]:
-        self.calls.append(list(lines))
+    def reverse(self, texts: Sequence[str], options: Any) -> list[str]:
+        self.calls.append(list(texts))
         self.options.append(options)
+        self.threads.add(threading.get_ident())
         self.has_begun.set()
         assert self.may_work.wait(60)
-        if "!" in lines:
+        if "!" in texts:
             raise RuntimeError("a pen has broken")
-        return [Line(Translation([Candidate(text[::-1], 0.0, [text])], 1, 0, False), [], []) for text in lines]
+        return [text[::-1] for text in texts]
+
+    def translate(self, lines: Sequence[str], options: Options) -> list[Line]:
+        found = self.reverse(lines, options)
+        return [Line(Translation([Candidate(text, 0.0, [text[::-1]])], 1, 0, False), [], []) for text in found]
 
     @contextmanager
     def held_up(self) -> Iterator[None]:

@@ -20,7 +20,6 @@ import numpy as np
 import optuna
 import pytest
 import yaml
-from PIL import Image
 
 import study as command
 from bench.faults import TinyTraining
@@ -51,6 +50,7 @@ from utils.experiment.ablation import (
 )
 from utils.experiment.study import Domain, Study
 from utils.experiment.trial import BusyError, TrainingProcess, run_named
+from utils.file import write_json, write_lines
 from utils.load import load_run
 from utils.provenance import portable
 from utils.run import CONFIG
@@ -170,13 +170,9 @@ def load(folder: Path, text: str, *changes: tuple[str, str]) -> Any:
 # The file.
 
 
-@pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
-def test_the_studies_of_the_project_are_understood(path: Path) -> None:
-    command.load(path)
-    assert f"study.py const/study/{path.name}" in path.read_text(encoding="utf-8").partition("name:")[0]
-
-
-def test_the_study_of_the_guide_is_understood(tmp_path: Path) -> None:
+def test_the_studies_of_the_project_and_of_the_guide_are_understood(tmp_path: Path) -> None:
+    for path in STUDIES:
+        command.load(path)
     guide = (ROOT / "docs" / "nlp100.md").read_text(encoding="utf-8")
     (text,) = re.findall(r"^```yaml\n(.*?)^```$", guide, re.S | re.M)
     assert load(tmp_path, text).space["optimizer.peak_lr"] == Domain(0.0005, 0.005, log=True)
@@ -187,25 +183,19 @@ RATE = "low: 1e-3, high: 0.1, log: true"
 MISTAKES = [
     (SEARCH, "name: tiny", "nam: tiny", "line 2: unknown setting nam: did you mean name"),
     (SEARCH, "name: tiny", "name: ../tiny", r"name=\.\./tiny"),
-    (SEARCH, "name: tiny\n", "", "name is missing"),
-    (SEARCH, "preset/demo", "preset/dem", "did you mean demo"),
     (SEARCH, "training.max_steps: 30", "name: other", "name is not a setting"),
     (SEARCH, "training.max_steps: 30", "model.d_ff: 16", "model.d_ff .*give its range"),
     (SEARCH, "model.d_ff:", "model.dff:", r"space\.model\.dff: .*did you mean model\.d_ff"),
     (SEARCH, "model.d_ff:", "training.select_by:", r"training\.select_by .*give score"),
     (SEARCH, "[16, 32]", "[16, 16]", "once"),
-    (SEARCH, "[16, 32]", "relu", r"space\.model\.d_ff\.choices=relu: give a list"),
     (SEARCH, RATE, "low: -1.0, high: 0.01", r"peak_lr=-1"),
-    (SEARCH, "0.1, log", "0.1, lgo", r"unknown setting space\.optimizer\.peak_lr\.lgo: did you mean"),
+    (SEARCH, "0.1, log", "0.1, lgo", r"unknown setting space\.optimizer\.peak_lr\.lgo: did you mean .*\.log\?"),
     (SEARCH, "low: 1e-3, ", "", r"space\.optimizer\.peak_lr: .*low"),
     (SEARCH, "low: 1e-3", "low: 0.2", "low=0.2"),
     (SEARCH, "{choices:", "{low: 1, choices:", "low and high, or"),
     (SEARCH, "log: true", "log: true, step: 0.01", "step"),
     (SEARCH, RATE, "low: 0.0, high: 1.0, step: 0.3", "whole number of steps"),
     (SEARCH, "pruner: none", "pruner: medain", r"pruner\.kind=medain"),
-    (SEARCH, "seed: 1", "seed: -1", "line 11: seed=-1"),
-    (SEARCH, "score: bleu", "score: loss\noptions: {}", "twice"),
-    (SEARCH, SEARCH, "- tiny\n", "no settings"),
     (SEARCH, "space:", "switches: {}\nspace:", "either a space, or switches"),
     # a loss is per token, and a pruner compares after equally many updates
     (SEARCH.replace("score: bleu", "score: loss"), "model.d_ff: {choices: [16, 32]}", SIZES, "give score: bleu"),
@@ -217,7 +207,6 @@ MISTAKES = [
     (SWITCHES, '"2"', "1 (greedy)", r"beam 1 \(greedy\) has the same short name"),
     (SWITCHES, "[1, 2]", "[1, 1]", "each seed once"),
     (SWITCHES, "demo", "bert_ja", "base: "),
-    (SWITCHES, "last: {model.norm_first: false}", "last:", r"switches\.norm\.last"),
 ]
 
 
@@ -248,23 +237,20 @@ def test_values_are_drawn_as_they_are_meant() -> None:
 # A search.
 
 
-@pytest.fixture
-def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Study]:
-    """Start or resume the study in a world of trainings that take no time."""
-
-    def started(world: World, *changes: tuple[str, str], root: str = "pickles") -> Study:
-        monkeypatch.setattr(study_module, "TrainingProcess", world.training)
-        return Study(searching(*changes), tmp_path / root)
-
-    return started
-
-
 Start = Callable[..., Study]
 
 
-def searched(study: Study, n_trials: int) -> Study:
-    study.search(n_trials)
-    return study
+@pytest.fixture
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
+    """Start or resume the study in a world of trainings that take no time, and search for so many trials."""
+
+    def started(world: World, n_trials: int, *changes: tuple[str, str], root: str = "pickles") -> Study:
+        monkeypatch.setattr(study_module, "TrainingProcess", world.training)
+        study = Study(searching(*changes), tmp_path / root)
+        study.search(n_trials)
+        return study
+
+    return started
 
 
 def told(study: Study) -> list[tuple[Any, ...]]:
@@ -277,7 +263,7 @@ def states(study: Study) -> list[str]:
 
 def test_a_trial_trains_with_what_it_has_drawn_and_is_worth_its_best_validation(start: Start) -> None:
     world = World(lambda at: {10: 5.0, 20: 8.0, 30: 7.0}[at.step])
-    study = searched(start(world), 1)
+    study = start(world, 1)
     (trial,), (options,) = study.trials(), world.options["tiny-0"]
     assert float(options.pop("optimizer.peak_lr")) == trial.params["optimizer.peak_lr"]
     expected = {"training.select_by": "bleu", "training.max_steps": "30", "model.d_ff": trial.params["model.d_ff"]}
@@ -289,35 +275,31 @@ def test_a_trial_trains_with_what_it_has_drawn_and_is_worth_its_best_validation(
 
 def test_the_highest_score_or_the_lowest_loss_is_the_best_and_a_repeated_command_adds_nothing(start: Start) -> None:
     world = World(lambda at: at.step * at.rate)
-    scored = searched(start(world), 4)
+    scored = start(world, 4)
     rates = [trial.params["optimizer.peak_lr"] for trial in scored.ranked()]
-    assert len(rates) == 4
     assert rates == sorted(rates, reverse=True)
-    assert len(searched(start(world), 4).trials()) == 4
-    assert len(searched(start(world), 5).trials()) == 5
-    losing = World(world.score)
-    losing.field = "loss"
-    lost = searched(start(losing, ("score: bleu", "score: loss"), ("name: tiny", "name: lost")), 3)
-    best = lost.ranked()[0]
-    assert best.params["optimizer.peak_lr"] == min(trial.params["optimizer.peak_lr"] for trial in lost.trials())
-    assert best.value == pytest.approx(10 * best.params["optimizer.peak_lr"])
+    assert [len(start(world, n).trials()) for n in (4, 5)] == [4, 5]
+    world.field = "loss"
+    lost = start(world, 3, ("score: bleu", "score: loss"), ("name: tiny", "name: lost"))
+    least = min(trial.params["optimizer.peak_lr"] for trial in lost.trials())
+    assert (lost.ranked()[0].params["optimizer.peak_lr"], lost.ranked()[0].value) == (least, pytest.approx(10 * least))
 
 
 def test_an_interrupted_trial_is_resumed_as_if_nothing_had_been(start: Start) -> None:
-    expected = told(searched(start(World(lambda at: at.step * at.rate), MEDIAN, root="undisturbed"), 5))
+    expected = told(start(World(lambda at: at.step * at.rate), 5, MEDIAN, root="undisturbed"))
     world = World(lambda at: at.step * at.rate)
     for disturbed, step, stop in (("tiny-1", 20, KeyboardInterrupt()), ("tiny-4", 10, KilledError())):
         world.events[disturbed, step] = raising(stop)
         with pytest.raises(type(stop)):
-            start(world, MEDIAN).search(5)
-    assert told(searched(start(world, MEDIAN), 5)) == expected
+            start(world, 5, MEDIAN)
+    assert told(start(world, 5, MEDIAN)) == expected
     assert world.options["tiny-1"][0] == world.options["tiny-1"][1]
     assert len(world.options["tiny-0"]) == 1
 
 
 def test_what_is_worse_than_the_median_is_given_up(start: Start) -> None:
     world = World(lambda at: at.step - 8.0 * (at.number in (2, 3)))
-    study = searched(start(world, MEDIAN), 5)
+    study = start(world, 5, MEDIAN)
     assert states(study) == ["COMPLETE", "COMPLETE", "PRUNED", "PRUNED", "COMPLETE"]
     assert world.stopped == ["tiny-2", "tiny-3"]
     assert study.trials()[2].intermediate_values == {10: 2, 20: 12}  # before 20 updates nothing is given up
@@ -328,36 +310,30 @@ def test_failures_are_remembered_until_three_in_a_row(start: Start) -> None:
     for number in (1, 2, 4, 5):
         world.events[f"tiny-{number}", 20] = raising(ValueError(f"no memory for {number}"))
     with pytest.raises(ValueError, match="3 trials in a row failed"):
-        start(world).search(9)
-    study = start(world)
+        start(world, 9)
+    study = start(world, 0)
     assert states(study) == ["COMPLETE", *["FAIL"] * 2, "COMPLETE", *["FAIL"] * 3]
-    assert [study.trials()[number].user_attrs["why"] for number in (1, 6)] == [
-        "no memory for 1",
-        "no validation has a finite bleu",
-    ]
+    reasons = [study.trials()[number].user_attrs["why"] for number in (1, 6)]
+    assert reasons == ["no memory for 1", "no validation has a finite bleu"]
     assert not world.held
 
 
 def test_two_processes_share_a_study(start: Start) -> None:
     """Neither trains what the other one does, nor draws the same, though both began with one seed."""
-    alone = [trial.params for trial in searched(start(World(), root="alone"), 4).trials()]
+    alone = [trial.params for trial in start(World(), 4, root="alone").trials()]
     world = World()
 
     def other() -> None:
         world.events["tiny-3", 20] = raising(KilledError())
         with pytest.raises(KilledError):
-            start(world).search(4)
+            start(world, 4)
 
     world.events["tiny-0", 20] = other
-    shared = searched(start(world), 4)
-    drawn = [trial.params for trial in shared.trials()]
+    drawn = [trial.params for trial in start(world, 4).trials()]
     assert drawn[:3] == alone[:3]  # the fourth was drawn before the first had its score
-    assert {name: len(times) for name, times in world.options.items()} == dict.fromkeys(
-        ("tiny-0", "tiny-1", "tiny-2"), 1
-    ) | {"tiny-3": 2}
+    assert [len(world.options[f"tiny-{number}"]) for number in range(4)] == [1, 1, 1, 2]
     assert len({str(params) for params in drawn}) == len({str(params) for params in alone}) == 4
-    other_seed = searched(start(World(), ("seed: 1", "seed: 2"), root="other"), 1)
-    assert other_seed.trials()[0].params != alone[0]
+    assert start(World(), 1, ("seed: 1", "seed: 2"), root="other").trials()[0].params != alone[0]
 
 
 def test_who_comes_last_waits_for_the_others(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -365,7 +341,7 @@ def test_who_comes_last_waits_for_the_others(start: Start, monkeypatch: pytest.M
     world, looks = World(), list[float]()
     world.events["tiny-0", 20] = raising(KilledError())
     with pytest.raises(KilledError):
-        start(world).search(1)
+        start(world, 1)
     world.held.add("tiny-0")
 
     def sleep(seconds: float) -> None:
@@ -374,55 +350,45 @@ def test_who_comes_last_waits_for_the_others(start: Start, monkeypatch: pytest.M
             world.held.clear()
 
     monkeypatch.setattr(time, "sleep", sleep)
-    assert (states(searched(start(world), 1)), len(looks)) == (["COMPLETE"], 3)
+    assert (states(start(world, 1)), len(looks)) == (["COMPLETE"], 3)
 
 
 def test_what_a_crash_leaves_half_written_is_noticed(start: Start, tmp_path: Path) -> None:
     """A trial that was not drawn whole, a line of the journal without its end, runs without a journal."""
-    begun, world = start(World()), World()
+    begun, world = start(World(), 0), World()
     begun.optuna.ask({"model.d_ff": begun.config.space["model.d_ff"].distribution})
-    assert states(searched(start(world), 1)) == ["FAIL", "COMPLETE"]
+    assert states(start(world, 1)) == ["FAIL", "COMPLETE"]
     journal = tmp_path / "pickles" / "tiny-study" / "journal.log"
     with journal.open("ab") as file:
         file.write(b'{"op_code":5,"worker')
-    assert len(searched(start(world), 2).trials()) == 3
+    assert len(start(world, 2).trials()) == 3
     journal.unlink()
     (journal.parent / "runs" / "tiny-0").mkdir(parents=True)
     with pytest.raises(ValueError, match="the journal knows nothing: remove"):
-        start(world)
+        start(world, 0)
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "difference"),
-    [
+def test_only_studies_of_the_same_settings_share_trials(start: Start) -> None:
+    study = start(World(), 0)
+    for old, new, difference in (
         ("  model.d_ff: {choices: [16, 32]}\n", "", r"space\.model\.d_ff\.choices was .* and is absent"),
         ("max_steps: 30", "max_steps: 60", r"options\.training\.max_steps was 30 and is 60"),
         ("preset/demo", "preset/kftt_ja_en", r"preset\.name was demo and is kftt_ja_en"),
-    ],
-)
-def test_only_studies_of_the_same_settings_share_trials(start: Start, old: str, new: str, difference: str) -> None:
-    start(World())
-    with pytest.raises(ValueError, match=f"other settings: {difference}: rename"):
-        start(World(), (old, new))
-    start(World(), ("seed: 1", "seed: 7"), MEDIAN)
-
-
-def test_a_study_of_an_earlier_version_goes_on(start: Start) -> None:
-    """It kept numbers and lists where text is kept now."""
-    study = start(World())
-    study.optuna.set_user_attr(
-        "settings",
-        {
-            "preset": yaml.safe_load((ROOT / "const/preset/demo.yaml").read_text(encoding="utf-8")),
-            "options": {"training.max_steps": 30},
-            "space": {
-                "optimizer.peak_lr": {"low": 0.001, "high": 0.1, "log": True, "step": None},
-                "model.d_ff": {"choices": [16, 32]},
-            },
-            "score": "bleu",
+    ):
+        with pytest.raises(ValueError, match=f"other settings: {difference}: rename"):
+            start(World(), 0, (old, new))
+    start(World(), 0, ("seed: 1", "seed: 7"), MEDIAN)
+    earlier = {  # numbers and lists, where text is kept now
+        "preset": yaml.safe_load((ROOT / "const/preset/demo.yaml").read_text(encoding="utf-8")),
+        "options": {"training.max_steps": 30},
+        "space": {
+            "optimizer.peak_lr": {"low": 0.001, "high": 0.1, "log": True, "step": None},
+            "model.d_ff": {"choices": [16, 32]},
         },
-    )
-    start(World())
+        "score": "bleu",
+    }
+    study.optuna.set_user_attr("settings", earlier)
+    start(World(), 0)
 
 
 # Trainings in processes of their own.
@@ -438,32 +404,27 @@ search: {beam_size: 2, max_ratio: 1.0}
 ENDLESS = ("--training.max_steps", "1000000", "--training.max_epochs", "1000000")
 
 
-def training(home: Path, *options: str) -> TrainingProcess:
-    tiny = TinyTraining(home, SETTINGS)
-    files = ["--data.src", str(home / "my.ja"), "--data.tgt", str(home / "my.en")]
-    options = ("--config", str(tiny.folder / "faults.yaml"), *files, *options)
-    return TrainingProcess("trial-7", options, home / "study", home / "pickles")
-
-
 @pytest.fixture
-def one_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., TrainingProcess]:
+    """Training number 7 of a study, as a process of its own."""
     monkeypatch.setenv("MIYAKO_CORPUS", str(tmp_path / "corpus"))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    tiny = TinyTraining(tmp_path, SETTINGS)
+    files = ("--data.src", str(tmp_path / "my.ja"), "--data.tgt", str(tmp_path / "my.en"))
+    settings = ("--config", str(tiny.folder / "faults.yaml"), *files)
+    return lambda *options: TrainingProcess("trial-7", [*settings, *options], tmp_path / "study", tmp_path / "pickles")
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("one_core")
-def test_one_process_trains_the_next_resumes_and_failures_say_why(tmp_path: Path) -> None:
-    with training(tmp_path, *ENDLESS) as first:
-        with pytest.raises(BusyError, match="trial-7"), training(tmp_path):
+def test_one_process_trains_the_next_resumes_and_failures_say_why(training: Callable[..., TrainingProcess]) -> None:
+    with training(*ENDLESS) as first:
+        with pytest.raises(BusyError, match="trial-7"), training():
             pass
-        assert first._process is not None
-        assert os.getpgid(first._process.pid) != os.getpgid(0)  # Ctrl-C is for whoever began it
         assert next(iter(first.validations()))["step"] == 3
         first.stop()
     assert first.run is not None
     before = [record["step"] for _, record in read_log(first.run / LOG) if record["kind"] == "dev"]
-    with training(tmp_path) as second:
+    with training() as second:
         after = []
         for record in second.validations():
             after.append(record["step"])
@@ -474,36 +435,32 @@ def test_one_process_trains_the_next_resumes_and_failures_say_why(tmp_path: Path
                 break
     assert second.run == first.run
     assert after == list(range(3, after[-1] + 1, 3))
-    assert "Resuming from step" in second.output.read_text()
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("one_core")
-def test_an_ended_training_is_not_trained_again(tmp_path: Path) -> None:
-    with training(tmp_path / "one") as first:
+def test_an_ended_training_is_not_trained_again(training: Callable[..., TrainingProcess]) -> None:
+    with training() as first:
         validations = list(first.validations())
     assert [record["step"] for record in validations] == [3, 6]
     output = first.output.read_text()
-    with training(tmp_path / "one") as second:
+    with training() as second:
         assert list(second.validations()) == validations
     assert second.output.read_text() == output
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("one_core")
-def test_an_orphan_keeps_its_run(tmp_path: Path) -> None:
+def test_an_orphan_keeps_its_run(training: Callable[..., TrainingProcess]) -> None:
     """Whoever began the training is killed; the training lives, and so does its lock."""
-    options = training(tmp_path, *ENDLESS)._options
+    own = training(*ENDLESS)
     program = (
-        "import os, signal, sys; from pathlib import Path; from utils.experiment.trial import TrainingProcess;"
-        f"training = TrainingProcess('trial-7', {list(options)!r}, Path({str(tmp_path / 'study')!r}), "
-        f"Path({str(tmp_path / 'pickles')!r})).__enter__(); print(training._process.pid, flush=True);"
-        "os.kill(os.getpid(), signal.SIGKILL)"
+        "import os, signal, sys; from pathlib import PosixPath; from utils.experiment.trial import TrainingProcess;"
+        f"training = TrainingProcess('trial-7', {own._options!r}, {own.output.parent!r}, {own._root!r}).__enter__();"
+        "print(training._process.pid, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
     )
     parent = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
     assert parent.returncode == -signal.SIGKILL, parent.stderr
     try:
-        with pytest.raises(BusyError), training(tmp_path):
+        with pytest.raises(BusyError), training():
             pass
     finally:
         os.kill(int(parent.stdout), signal.SIGKILL)
@@ -511,7 +468,7 @@ def test_an_orphan_keeps_its_run(tmp_path: Path) -> None:
 
 @pytest.fixture
 def standing_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], TrainingProcess]:
-    """A training that has begun, with a small program in the place of train.py."""
+    """A training with a small program in the place of train.py."""
 
     def begun(program: str) -> TrainingProcess:
         (tmp_path / "train.py").write_text(f"import os, signal, time\n{program}\n")
@@ -548,15 +505,11 @@ def test_a_failure_is_told_and_who_does_not_end_is_killed(
         assert not list(deaf.validations())
 
 
-def test_a_run_is_known_by_its_whole_name_once_it_has_saved(tmp_path: Path) -> None:
-    for name in ("trial-1-20260101-000000", "trial-1-20260102-000000-2", "trial-11-20260103-000000", "trial-1"):
-        (tmp_path / name / "checkpoints").mkdir(parents=True)
-        (tmp_path / name / "checkpoints" / "step-00000001.pt").touch()
-    (tmp_path / "trial-1-20260105-000000" / "checkpoints").mkdir(parents=True)
-    (tmp_path / "trial-1-20260105-000000" / "checkpoints" / ".step-00000001.pt.7.part").touch()  # killed while saving
-    found = run_named("trial-1", tmp_path)
-    assert found is not None
-    assert found.name == "trial-1-20260102-000000-2"
+def test_a_run_is_known_once_it_has_saved(tmp_path: Path) -> None:
+    for name, file in (("20260101-000000", "step-00000001.pt"), ("20260105-000000", ".step-00000001.pt.7.part")):
+        (tmp_path / f"trial-1-{name}" / "checkpoints").mkdir(parents=True)
+        (tmp_path / f"trial-1-{name}" / "checkpoints" / file).touch()
+    assert run_named("trial-1", tmp_path) == tmp_path / "trial-1-20260101-000000"
     assert run_named("trial-2", tmp_path) is None
 
 
@@ -699,20 +652,17 @@ def test_what_others_are_training_is_waited_for(
 
 
 def test_failures_are_told_and_the_others_are_trained(ablation: Ablation, world: World) -> None:
+    """A stop is no failure: nothing else is trained."""
+    world.events["tiny-norm-last-1", 1] = raising(KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        ablation.train()
+    assert list(world.options) == NAMES[:2]
+    assert not world.held
     world.events["tiny-norm-last-1", 1] = raising(OSError(28, "No space"))
     world.events["tiny-dropout-0.3-2", 1] = raising(RuntimeError("no\n memory"))
     with pytest.raises(ValueError, match=r"2 of 6 trainings failed: .*norm-last-1: .*; .*-0.3-2: no memory"):
         ablation.train()
     assert len(whose(ablation)) == 2 * 5 - 2
-
-
-def test_who_stops_it_begins_no_other_training(ablation: Ablation, world: World) -> None:
-    world.events["tiny-norm-last-1", 1] = raising(KeyboardInterrupt())
-    with pytest.raises(KeyboardInterrupt):
-        ablation.train()
-    assert list(world.options) == NAMES[:2]
-    assert sorted(whose(ablation)) == ["base-1", "beam-1-greedy-1", "beam-2-1"]
-    assert not world.held
 
 
 def test_results_and_runs_of_other_settings_are_refused(ablation: Ablation, world: World, tmp_path: Path) -> None:
@@ -726,7 +676,6 @@ def test_results_and_runs_of_other_settings_are_refused(ablation: Ablation, worl
     found["config"]["model"]["d_ff"] = 77
     for text, complaint in (
         (json.dumps(found), r"of other settings \(model\.d_ff is 77, not 512\): remove it"),
-        ('{"run": "a", ', "damaged"),
         ('{"run": "a", "config": 3}', "damaged"),
     ):
         file.write_text(text)
@@ -748,24 +697,19 @@ def test_results_and_runs_of_other_settings_are_refused(ablation: Ablation, worl
 
 def test_a_result_is_what_the_weights_translate_as_the_alternative_searches(tmp_path: Path) -> None:
     """By a way of its own: each text translated by the run, and scored as a training scores."""
-    splits = {"": slice(None), "dev_": slice(0, 12), "test_": slice(30, 40)}
+    splits = {"": slice(None), "dev_": slice(0, 6), "test_": slice(30, 34)}
     texts = {f"{split}{side}": tmp_path / f"{split}my.{side}" for split in splits for side in ("src", "tgt")}
     for name, file in texts.items():
-        lines = getattr(TINY_TEXT, name[-3:])[splits[name[:-3]]]
-        file.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+        write_lines(file, getattr(TINY_TEXT, name[-3:])[splits[name[:-3]]])
     data = ", ".join(f"{name}: {file}" for name, file in texts.items())
     (tmp_path / "preset.yaml").write_text(f"data: {{{data}}}\nsearch: {{beam_size: 1, max_ratio: 1.0}}\n")
     switches = 'switches: {beam: {"3": {search.beam_size: 3, search.length_penalty: 2}}}'
     config = load(tmp_path, f"name: tiny\npreset: {tmp_path}/preset.yaml\nseeds: [1]\n{switches}")
     folder = tiny_run(tmp_path / "pickles")
-    (folder / "test.json").write_text(
-        '{"best_step": 2, "steps": 4, "target_tokens": 600, "parameters": 99, "finished": "then", "commit": "abc", '
-        '"machine": "an abacus"}'
-    )
-    (folder / "log.jsonl").write_text(
-        '{"kind": "train", "step": 2, "minutes": 0.1, "tokens_per_second": 100.0}\n'
-        '{"kind": "dev", "step": 2, "minutes": 1.5}\n'
-    )
+    facts = ("best_step", "steps", "target_tokens", "parameters", "finished", "commit", "machine")
+    write_json(folder / "test.json", {name: f"the {name}" for name in facts})
+    records = ({"kind": "train", "step": 2, "minutes": 0.1}, {"kind": "dev", "step": 2, "minutes": 1.5})
+    write_lines(folder / "log.jsonl", map(json.dumps, records))
     ablation = Ablation(config, tmp_path / "results")
     (training,) = ablation.trainings()
     corpus, ours = prepare_corpus(ablation.base.config.data), load_run(folder, pick_device("cpu"))
@@ -783,8 +727,7 @@ def test_a_result_is_what_the_weights_translate_as_the_alternative_searches(tmp_
     assert len(scores) == 4  # no two are alike, so that none could be taken for another
     assert found["difference"] == {"search.beam_size": [1, 3], "search.length_penalty": [0.6, 2.0]}
     assert (found["text"], found["run"], found["config"]["search"]["beam_size"]) == ("files, ja-en", folder.name, 3)
-    assert (found["steps"], found["minutes"]) == (4, 1.5)
-    assert found["trained"]["commit"] == "abc"
+    assert (found["steps"], found["minutes"], found["trained"]["commit"]) == ("the steps", 1.5, "the commit")
 
 
 # Claims.
@@ -797,12 +740,12 @@ def error_rate(t: float, freedom: int) -> float:
     return float(density[angles > math.atan(t / math.sqrt(freedom))].sum() / density.sum())
 
 
-@pytest.mark.parametrize("freedom", [*range(1, 11), 20, 30, 60, 120])
-def test_no_difference_is_claimed_for_one_in_twenty(freedom: int) -> None:
-    t = margin(Spread(1.0, freedom), 2, 2)
-    assert t is not None
-    assert error_rate(t, freedom) == pytest.approx(0.05, abs=0.0005)
-    assert margin(Spread(1.0, freedom + 1), 2, 2) <= t  # type: ignore[operator]
+def test_no_difference_is_claimed_for_one_in_twenty() -> None:
+    for freedom in (*range(1, 11), 20, 30, 60, 120):
+        t = margin(Spread(1.0, freedom), 2, 2)
+        assert t is not None
+        assert error_rate(t, freedom) == pytest.approx(0.05, abs=0.0005)
+        assert margin(Spread(1.0, freedom + 1), 2, 2) <= t  # type: ignore[operator]
 
 
 def test_the_spread_is_pooled_around_each_mean() -> None:
@@ -817,13 +760,8 @@ def test_the_spread_is_pooled_around_each_mean() -> None:
 
 def test_differences_are_claimed_beyond_the_margin(ablation: Ablation) -> None:
     rows = {row.alternative.slug: row for row in write(ablation, SCORES).rows()}
-    assert {slug: row.verdict for slug, row in rows.items()} == {
-        "base": "no difference seen",
-        "norm-last": "worse",
-        "beam-1-greedy": "no difference seen",
-        "beam-2": "no difference seen",
-        "dropout-0.3": "better",
-    }
+    verdicts = ["no difference seen", "worse", "no difference seen", "no difference seen", "better"]
+    assert [row.verdict for row in rows.values()] == verdicts
     assert all(row.margin == pytest.approx(MARGIN) for row in rows.values())
     assert rows["beam-1-greedy"].difference == pytest.approx(-0.6)
 
@@ -847,11 +785,11 @@ def test_the_page_of_the_repository_is_what_its_results_say(file: Path) -> None:
 
 # The command.
 
+Run = Callable[..., Outcome]
+
 
 @pytest.fixture
-def run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Callable[..., Outcome]]:
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Run]:
     """Run study.py in this process, in a world of trainings that take no time."""
 
     def run_it(*arguments: str | Path, text: str, world: World | None = None) -> Outcome:
@@ -868,30 +806,21 @@ def run(
         signal.signal(number, handler)
 
 
-def test_a_search_tells_each_trial_and_writes_its_best_pictures_and_files(
-    run: Callable[..., Outcome], tmp_path: Path
-) -> None:
+def test_a_search_tells_each_trial_and_writes_its_best_pictures_and_files(run: Run, tmp_path: Path) -> None:
     world = World(lambda at: at.step + at.number / 10 - 9.0 * (at.number == 3))
     world.events["tiny-1", 20] = raising(ValueError("out of memory"))
-    text = SEARCH.replace(*MEDIAN)
     files = ("--best", tmp_path / "best.yaml", "--json", tmp_path / "all.json")
-    ended = run("--trials", "5", *files, world=world, text=text)
+    ended = run("--trials", "5", *files, world=world, text=SEARCH.replace(*MEDIAN))
     assert (ended.status, ended.err) == (0, "")
     lines = ended.out.splitlines()
-    patterns = (
-        "complete  BLEU 30.00 .* 3.0 min  best .*trial 0",
-        "fail .*out of memory",
-        "complete",
-        "pruned at step 20",
-    )
-    for number, (line, pattern) in enumerate(zip(lines[1:], patterns, strict=False)):
-        assert re.match(f"trial {number}  {pattern}", line)
+    ends = ("complete  BLEU 30.00 .* 3.0 min  best .*trial 0", "fail .*out of memory", "complete", "pruned at step 20")
+    for number, (line, end) in enumerate(zip(lines[1:], ends, strict=False)):
+        assert re.match(f"trial {number}  {end}", line)
     assert "tiny-study: 4 complete, 1 pruned, 1 fail" in ended.out
     table = [line.split() for line in lines if re.match(r" +\d", line)]
     assert [row[:3] for row in table] == [[n, "BLEU", f"30.{n}0"] for n in ("5", "4", "2", "0")]
     for name in ("history", "curves", "importance"):
-        assert name in lines[-2]
-        assert Image.open(tmp_path / "pickles" / "tiny-study" / f"{name}.png").width > 300
+        assert (tmp_path / "pickles" / "tiny-study" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
 
     best = TranslationConfig.load(tmp_path / "best.yaml")
     (told,) = (line for line in lines if line.startswith("  python train.py"))
@@ -904,7 +833,7 @@ def test_a_search_tells_each_trial_and_writes_its_best_pictures_and_files(
     assert trials[1]["why"] == "out of memory"
 
 
-def test_mistakes_and_interruptions_are_told_in_a_line(run: Callable[..., Outcome], tmp_path: Path) -> None:
+def test_mistakes_and_interruptions_are_told_in_a_line(run: Run, tmp_path: Path) -> None:
     assert "--trials -1" in run("--trials", "-1", text=SEARCH).complaint
     assert "--json" in run("--json", tmp_path / "b", text=SWITCHES).complaint
     assert not (tmp_path / "pickles").exists()
@@ -921,8 +850,8 @@ def test_mistakes_and_interruptions_are_told_in_a_line(run: Callable[..., Outcom
     assert len(world.options["tiny-0"]) == 2
 
 
-def test_an_ablation_writes_a_table_a_picture_and_the_same_again(
-    run: Callable[..., Outcome], ablation: Ablation, world: World, tmp_path: Path
+def test_an_ablation_writes_a_table_and_a_picture_for_a_report_the_same(
+    run: Run, ablation: Ablation, world: World, tmp_path: Path
 ) -> None:
     write(ablation, SCORES)
     table, picture = (tmp_path / "figure" / f"ablation_tiny.{kind}" for kind in ("md", "png"))
@@ -930,13 +859,8 @@ def test_an_ablation_writes_a_table_a_picture_and_the_same_again(
     for arguments in ((), ("--report",)):
         ended = run("--folder", tmp_path / "figure", *arguments, text=SWITCHES)
         assert (ended.status, ended.out.splitlines()) == (0, [str(table), str(picture)])
-        made.append((table.read_text(encoding="utf-8"), picture.read_bytes()))
+        made.append(table.read_text(encoding="utf-8"))
     assert made[0] == made[1]
     assert not world.options
-    (line,) = (line for line in made[0][0].splitlines() if "| last |" in line)
-    assert line == (
-        "| norm | last | `model.norm_first` true → false | **28.00 ± 0.14** | -2.00 (± 0.97) | worse | 29.00 ± 0.14 | "
-        "50.00 ± 0.00 | 1.23 M | 6.0 |"
-    )
-    for fact in ("`optimizer.clip_norm` null", "`optimizer.betas` [0.5, 0.75]", "an abacus", "`0123`; `4567`"):
-        assert fact in made[0][0]
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert "`optimizer.clip_norm` null, `optimizer.betas` [0.5, 0.75]" in made[0]

@@ -321,21 +321,14 @@ def test_settings_are_read_as_they_were_written(folders: tuple[Path, Path], tmp_
         TranslatorSettings.load(tmp_path)
     found = json.loads((folders[1] / EXPORTED).read_text(encoding="utf-8"))
     search = {"beam_size": 3, "length_penalty": 1.5, "normalization": "length", "max_ratio": 1e-5}
-    removed = {"coverage_penalty": 0.2}  # since this was written
-    found |= {"name": "京都-20260101-120000", "search": search | removed}
+    found["search"] = search | {"coverage_penalty": 0.2}  # which was removed since this was written
     (tmp_path / EXPORTED).write_text(json.dumps(found), encoding="utf-8")
-    settings = TranslatorSettings.load(tmp_path)
-    assert (settings.name, settings.search) == ("京都-20260101-120000", SearchConfig(3, 1.5, "length", max_ratio=1e-5))
-    own = load_run(folders[0], CPU)
-    assert (settings.src_lang, settings.tgt_lang, settings.longest) == ("ja", "en", MODEL.max_length)
-    assert settings.window == own.window
-    for change in (
-        {"search": {"beam_size": 0}},
-        {"search": {"beams": 2}},
-        {"search": None},
-        {"more": 1},
-        {"window": ""},
-    ):
+    window = load_run(folders[0], CPU).window
+    expected = TranslatorSettings(
+        folders[0].name, "ja", "en", window, MODEL.max_length, SearchConfig(3, 1.5, "length", max_ratio=1e-5)
+    )
+    assert TranslatorSettings.load(tmp_path) == expected
+    for change in ({"search": {"beam_size": 0}}, {"search": None}, {"more": 1}, {"window": ""}):
         (tmp_path / EXPORTED).write_text(json.dumps(found | change), encoding="utf-8")
         with pytest.raises(ValueError, match=f"{EXPORTED}, line .*{next(iter(change))}"):
             TranslatorSettings.load(tmp_path)
@@ -407,14 +400,11 @@ def test_safetensors_say_the_same(
 
 
 def test_files_that_do_not_fit_or_are_damaged_are_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=f"{CONFIG} does not describe one of our networks"):
-        load_safetensors(tmp_path)
     facts = written(translating(), tmp_path)
     for change, message in (
         ({"architecture": "Perceptron"}, f"{CONFIG} does not describe .*architecture=Perceptron is not one of"),
         ({"n_heads": 3}, f"{CONFIG} does not describe .*d_model=16 does not split"),
         ({"tgt_vocab": 40}, f"{WEIGHTS} does not fit {CONFIG}: .*tgt_embedding"),
-        ({"n_decoder_layers": 3}, f"{WEIGHTS} does not fit {CONFIG}: .*decoder.2"),
     ):
         (tmp_path / CONFIG).write_text(json.dumps(facts | change), encoding="utf-8")
         with pytest.raises(ValueError, match=message) as caught:
@@ -423,6 +413,9 @@ def test_files_that_do_not_fit_or_are_damaged_are_named(tmp_path: Path) -> None:
     (tmp_path / CONFIG).write_text(json.dumps(facts), encoding="utf-8")
     (tmp_path / WEIGHTS).write_bytes(b"")
     with pytest.raises(ValueError, match=f"{WEIGHTS} cannot be read"):
+        load_safetensors(tmp_path)
+    (tmp_path / CONFIG).unlink()
+    with pytest.raises(ValueError, match=f"{CONFIG} does not describe one of our networks"):
         load_safetensors(tmp_path)
 
 
@@ -441,19 +434,18 @@ def write(folder: Path, model: transformers.PreTrainedModel, pieces: list[str] =
     return folder
 
 
-def rewrite(folder: Path, changes: dict[str, Tensor | None]) -> Path:
-    """Replace these tensors of a folder; None removes one."""
-    tensors = load_file(folder / WEIGHTS) | changes
-    kept = {name: tensor.contiguous() for name, tensor in tensors.items() if tensor is not None}
-    save_file(kept, folder / WEIGHTS, {"format": "pt"})
-    return folder
-
-
-def reconfigure(folder: Path, file: str = CONFIG, **changes: Any) -> Path:
-    path = folder / file
-    found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    path.write_text(json.dumps(found | changes), encoding="utf-8")
-    return folder
+def change(path: Path, changes: Any) -> None:
+    """Change what a file has: settings, or tensors, of which None removes one; None for all removes the file."""
+    if changes is None:
+        path.unlink()
+    elif isinstance(changes, bytes):
+        path.write_bytes(changes)
+    elif path.suffix == ".json":
+        found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        path.write_text(json.dumps(found | changes), encoding="utf-8")
+    else:
+        tensors = load_file(path) | changes
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items() if tensor is not None}, path)
 
 
 @pytest.fixture
@@ -470,32 +462,21 @@ def bert(tmp_path: Path) -> Path:
         (transformers.BertModel, ("head", "next_sentence")),
     ],
 )
-def test_a_bert_says_the_same(
+def test_a_bert_reads_what_it_read_before(
     kind: type[transformers.PreTrainedModel], missing: tuple[str, ...], tmp_path: Path
 ) -> None:
+    """The words of its folder, and its body; the heads have oracles of their own."""
     folder = write(tmp_path, hugging_face.lively(kind, hugging_face.config()))
-    loaded = load_hugging_face_bert(folder)
-    model, t = loaded.model, loaded.tokenizer
-    assert loaded.missing == missing
+    model, t, lacking = load_hugging_face_bert(folder)
+    assert lacking == missing
     assert not model.training
     theirs = transformers.BertTokenizer.from_pretrained(folder)
     read = theirs(["old capital 京都", "old"], ["caphital é", "e"], return_tensors="pt", padding=True)
     ids, segments = read["input_ids"], read["token_type_ids"]
     first, second = t.encode(["old capital 京都", "caphital é"])
     assert ids[0].tolist() == [t.cls_id, *first, t.sep_id, *second, t.sep_id]
-    oracle = kind.from_pretrained(folder)(**read)
-    x = model.bert(ids, segments)
-    found = {
-        "prediction_logits": model(ids, segments).tokens,
-        "logits": model(ids, segments).tokens,
-        "seq_relationship_logits": model(ids, segments)[1].flip(-1),
-        "last_hidden_state": x,
-        "pooler_output": model.pooler(x),
-    }
-    assert len(oracle) > 0
-    for name, expected in oracle.items():
-        where = (slice(None),) if expected.dim() < 3 else (ids != 0,)
-        torch.testing.assert_close(found[name][where], expected[where], atol=1e-5, rtol=1e-5)
+    expected = transformers.BertModel.from_pretrained(folder)(**read).last_hidden_state
+    torch.testing.assert_close(model.bert(ids, segments)[ids != 0], expected[ids != 0], atol=1e-5, rtol=1e-5)
     assert model.head.output.weight is model.bert.embedding.weight
     assert all(parameter.isfinite().all() for parameter in model.parameters())
 
@@ -512,15 +493,15 @@ def test_names_of_old_and_doubled_tensors_are_known(bert: Path) -> None:
         if "LayerNorm" in name:
             changes[name] = None
             changes[name.replace("Norm.weight", "Norm.gamma").replace("Norm.bias", "Norm.beta")] = tensor
-    loaded = load_hugging_face_bert(rewrite(bert, changes))
+    change(bert / WEIGHTS, changes)
+    loaded = load_hugging_face_bert(bert)
     assert loaded.missing == ()
     assert all(loaded.model.state_dict()[name].equal(expected[name]) for name in expected)
-    body = {name: tensor for name, tensor in tensors.items() if name.startswith("bert.")}
     classifier = BertClassifier(loaded.model.config, VOCAB, 3)
     before = classifier.classifier.weight.detach().clone()
+    body = {name: tensor for name, tensor in tensors.items() if name.startswith("bert.")}
     assert load_weights(classifier, body) == ("classifier",)
     assert classifier.classifier.weight.equal(before)
-    assert classifier.pooler.dense.weight.equal(tensors["bert.pooler.dense.weight"])
 
 
 def test_settings_words_and_precision_are_those_of_its_files(tmp_path: Path) -> None:
@@ -528,7 +509,8 @@ def test_settings_words_and_precision_are_those_of_its_files(tmp_path: Path) -> 
     theirs = hugging_face.config(hidden_act="silu", layer_norm_eps=1e-5, hidden_dropout_prob=0, pad_token_id=4)
     folder = write(tmp_path, hugging_face.lively(transformers.BertModel, theirs), pieces)
     halves = {name: tensor.half() for name, tensor in load_file(folder / WEIGHTS).items()}
-    loaded = load_hugging_face_bert(rewrite(folder, dict(halves)))
+    change(folder / WEIGHTS, halves)
+    loaded = load_hugging_face_bert(folder)
     sizes: dict[str, Any] = {"d_model": 16, "n_heads": 2, "d_ff": 24, "n_layers": 2, "max_length": 12}
     assert loaded.model.config == BertConfig(**sizes, activation="swish", norm_eps=1e-5, dropout=0.0)
     assert loaded.model.bert.embedding.weight.equal(halves["embeddings.word_embeddings.weight"].float())
@@ -539,7 +521,7 @@ def test_settings_words_and_precision_are_those_of_its_files(tmp_path: Path) -> 
         ({"do_lower_case": False}, True, "old e"),
         ({"do_lower_case": True, "strip_accents": False}, None, "old é"),
     ):
-        reconfigure(folder, "tokenizer_config.json", **settings)
+        change(folder / "tokenizer_config.json", settings)
         tokenizer = load_hugging_face_bert(folder, lowercase).tokenizer
         assert tokenizer.decode(tokenizer.encode(["Old é"])) == [expected]
 
@@ -549,13 +531,11 @@ QUERY = "bert.encoder.layer.1.attention.self.query.weight"
 
 def test_another_model_and_damaged_files_are_refused(bert: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = {file.name: file.read_bytes() for file in bert.iterdir()}
-    changes: Any
     for file, changes, message in (
         (CONFIG, {"model_type": "roberta"}, "model_type=roberta: only bert"),
         (CONFIG, {"hidden_size": "16"}, "hidden_size=16: it must be a number"),
         (CONFIG, {"num_attention_heads": 3}, "d_model=16 does not split into n_heads=3"),
         (CONFIG, {"num_hidden_layers": 1}, r"encoder.layer.1.attention.* is not a weight of this model \(16"),
-        (CONFIG, {"intermediate_size": 20}, r"intermediate.dense.weight has shape \(24, 16\), but \(20, 16\)"),
         (CONFIG, b"[]", CONFIG),
         (CONFIG, None, f"has no {CONFIG}: a BERT is read from"),
         ("tokenizer_config.json", {"tokenizer_class": "BertJapaneseTokenizer"}, "class=BertJapaneseTokenizer"),
@@ -563,19 +543,10 @@ def test_another_model_and_damaged_files_are_refused(bert: Path, monkeypatch: py
         ("vocab.txt", b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n", r"\[MASK\] is not among the 4 pieces"),
         ("vocab.txt", "\n".join(VOCABULARY[:-1]).encode(), r"shape \(23, 16\), but \(22, 16\)"),
         (WEIGHTS, whole[WEIGHTS][:-100], "cannot be read"),
-        (WEIGHTS, {"classifier.weight": torch.ones(2, 16)}, "classifier.weight is not a weight"),
         (WEIGHTS, {QUERY: None}, "encoder.layer.1.attention.self.query.weight is missing"),
-        (WEIGHTS, {QUERY: torch.ones(())}, r"self.query.weight has shape \(\), but \(16, 16\)"),
         (WEIGHTS, {"cls.predictions.decoder.weight": torch.ones(VOCAB, 16)}, "is not the word embedding"),
     ):
-        if changes is None:
-            (bert / file).unlink()
-        elif isinstance(changes, bytes):
-            (bert / file).write_bytes(changes)
-        elif file == WEIGHTS:
-            rewrite(bert, changes)
-        else:
-            reconfigure(bert, file, **changes)
+        change(bert / file, changes)
         with pytest.raises(ValueError, match=message) as refused:
             load_hugging_face_bert(bert)
         assert "\n" not in str(refused.value)
@@ -606,13 +577,8 @@ WORD_PIECES = [
     "[UNK]",
     "[SEP]",
     "[CLS]",
-    "京",
-    "都",
-    "と",
-    "##う",
-    "é",
-    "##e",
 ]
+WORD_PIECES += ["京", "都", "と", "##う", "é", "##e"]
 WORD_PIECES += [*".,!$", "\u2028", "\x85", "a b", "", "##", "ab"]
 
 
@@ -669,42 +635,36 @@ def test_an_exported_run_translates_as_the_run_does(command: Command, tmp_path: 
 
 
 def test_what_is_shown_of_a_translation_is_the_same(command: Command, folders: tuple[Path, Path]) -> None:
-    text = TEXT.src[0]
-    for words in (
-        (text, "--beam", "1", "--prefix", "There", "--min_length", "20", "--no_repeat_ngram", "3"),
-        (text, "--beam", "1", "--format", "jsonl", "--log_probs"),
-        (text, "--score", TEXT.tgt[0], "--format", "jsonl"),
-    ):
-        ours = command("translate.py", *words, "--run", folders[0])
-        theirs = command("translate.py", *words, *ENGINE, folders[1])
-        assert theirs.status == 0
-        if "jsonl" not in words:
-            assert theirs.out == ours.out
-            continue
-        a, b = json.loads(ours.out), json.loads(theirs.out)
-        assert a.keys() == b.keys()
-        for key, value in a.items():
+    def both(*options: str) -> list[str]:
+        ways = (("--run", folders[0]), (*ENGINE, folders[1]))
+        return [command("translate.py", TEXT.src[0], *options, *way).out for way in ways]
+
+    plain = both("--beam", "1", "--prefix", "There", "--min_length", "20", "--no_repeat_ngram", "3")
+    assert plain[0] == plain[1] != ""
+    for options in (("--beam", "1", "--log_probs"), ("--score", TEXT.tgt[0])):
+        ours, theirs = (json.loads(out) for out in both(*options, "--format", "jsonl"))
+        assert ours.keys() == theirs.keys()
+        for key, value in ours.items():
             close = key in ("log_probs", "log_prob", "perplexity")
-            assert key == "score" or b[key] == (pytest.approx(value, abs=2e-3, rel=1e-3) if close else value)
+            assert key == "score" or theirs[key] == (pytest.approx(value, abs=2e-3, rel=1e-3) if close else value)
 
 
-def words(lowercase: bool) -> TokenizerPair:
-    both = WordTokenizer.train(TEXT.tgt, 1, lowercase)
+def words() -> TokenizerPair:
+    both = WordTokenizer.train(TEXT.tgt, 1, lowercase=True)
     return TokenizerPair(both, both)
+
+
+def tagged() -> TokenizerPair:
+    return train_tokenizers(TokenizerConfig(vocab_size=90, tag=True), TEXT.src, TEXT.tgt, ("ja", "en"))
 
 
 @pytest.mark.parametrize(
     ("pair", "text", "expected"),
     [
         (tokenizers, TEXT.src[7], '{"beam_size": 2, "length_penalty": 0.6}'),
-        (lambda: words(True), TEXT.tgt[5], ".lower()"),
-        (
-            lambda: train_tokenizers(TokenizerConfig(vocab_size=90, tag=True), TEXT.src, TEXT.tgt, ("ja", "en")),
-            TEXT.src[5],
-            '["<2en>"] + ',
-        ),
+        (words, TEXT.tgt[5], ".lower()"),
+        (tagged, TEXT.src[5], '["<2en>"] + '),
     ],
-    ids=["pieces", "lower", "tag"],
 )
 def test_the_folder_says_how_it_is_used_elsewhere(
     pair: Callable[[], TokenizerPair],
@@ -722,7 +682,6 @@ def test_the_folder_says_how_it_is_used_elsewhere(
     card = (output / "README.md").read_text(encoding="utf-8")
     (snippet,) = re.findall(r"^```python\n(.*?)^```$", card, re.S | re.M)
     assert expected in snippet
-    assert len(snippet.strip().splitlines()) <= 10
     about_it, n = re.subn(r'"a sentence.*?"', repr(text), snippet)
     assert n == 1
     with contextlib.chdir(output):
@@ -742,7 +701,6 @@ def test_smaller_weights_translate_and_their_size_is_told(
     found = command("translate.py", *TEXT.src[:3], *ENGINE, output)
     assert (found.status, found.out.count("\n")) == (0, 3)
     for options, message in (
-        ("--run a --run b", "2 runs at once: an ensemble needs --engine miyako"),
         (f"--run {output} --precision fp16", "precision=fp16: "),
         (f"--run {output} --engine miyako", "was exported for CTranslate2: add --engine ctranslate2"),
         ("", "`python export.py "),
@@ -760,21 +718,18 @@ def test_a_network_of_any_task_becomes_safetensors(
         "BertClassifier": tiny_run.classifier_run(tmp_path),
         "TransformerXL": tiny_run.language_run(tmp_path),
     }
+    facts = {}
     for name, own in runs.items():
         output = tmp_path / name
         assert command("export.py", own, "--to", "safetensors", "--output", output).status == 0
-        net, _, facts = load_safetensors(output)
-        assert type(net).__name__ == facts["architecture"] == name
-        weights = load_file(own / WEIGHTS)
-        assert weights
-        assert all(net.state_dict()[key].equal(tensor) for key, tensor in weights.items())
-        assert facts["name"] == own.name
+        net, _, facts[name] = load_safetensors(output)
+        assert type(net).__name__ == name
+        assert all(net.state_dict()[key].equal(tensor) for key, tensor in load_file(own / WEIGHTS).items())
+        assert facts[name]["name"] == own.name
         assert own.name in (output / "README.md").read_text(encoding="utf-8")
         assert not [path for path in output.rglob("*") if str(tmp_path) in path.read_bytes().decode("latin-1")]
-    assert load_safetensors(tmp_path / "BertClassifier").facts["labels"] == ["bridge", "garden", "river"]
-    loaded = load_safetensors(tmp_path / "Transformer")
-    assert (loaded.facts["src_lang"], loaded.facts["tgt_lang"]) == ("ja", "en")
-    assert loaded.tokenizers.tgt.encode(TEXT.tgt) == tokenizers().tgt.encode(TEXT.tgt)
+    assert facts["BertClassifier"]["labels"] == ["bridge", "garden", "river"]
+    assert (facts["Transformer"]["src_lang"], facts["Transformer"]["tgt_lang"]) == ("ja", "en")
 
 
 def test_what_cannot_be_exported_says_why_and_leaves_nothing(

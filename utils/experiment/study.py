@@ -77,11 +77,6 @@ class Domain:
             raise ValueError(f"high={high} is not above low={low} by a whole number of steps={step}")
         return found
 
-    @property
-    def ends(self) -> list[Any]:
-        """The values to check: all choices, or the ends of a range, where a mistake shows first."""
-        return self.choices or [self.low, self.high]
-
 
 @dataclass(frozen=True)
 class SamplerConfig(Group):
@@ -164,8 +159,8 @@ class StudyConfig(TrialConfig):
         for option, domain in self.space.items():
             with mistakes_in(f"space.{option}"):
                 _ = domain.distribution
-                for end in domain.ends:
-                    self.settings({option: end})
+                for value in domain.choices or (domain.low, domain.high):  # at an end a mistake shows first
+                    self.settings({option: value})
             if self.minimised and option.startswith("tokenizer."):
                 raise ValueError(f"the loss is per token, and {option} changes what a token is: give score: bleu")
             if self.pruner.kind != "none" and option in _SIZES_OF_UPDATE:
@@ -439,17 +434,17 @@ def draw(study: Study) -> list[Path]:
     How much an option matters for being among the best is estimated by PED-ANOVA (Watanabe et al. 2023).
     """
     name, n_complete = SCORES.get(study.config.scored, study.config.scored), len(study.ranked())
-    kinds: dict[str, Callable[..., Any]] = {}
-    if n_complete:
-        kinds["history"] = partial(plots.plot_optimization_history, target_name=name)
-        kinds["curves"] = plots.plot_intermediate_values
+    kinds: dict[str, Callable[[], Any]] = {}
     with plt.rc_context(), warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        if n_complete:
+            kinds["history"] = partial(plots.plot_optimization_history, study.optuna, target_name=name)
+            kinds["curves"] = partial(plots.plot_intermediate_values, study.optuna)
         if n_complete >= 2 * len(study.config.space):
             evaluator = optuna.importance.PedAnovaImportanceEvaluator()
-            kinds["importance"] = partial(plots.plot_param_importances, evaluator=evaluator, target_name=name)
+            kinds["importance"] = partial(plots.plot_param_importances, study.optuna, evaluator, target_name=name)
         for kind, plot in kinds.items():
-            figure = plot(study.optuna).figure
+            figure = plot().figure
             with atomic_file(study.folder / f"{kind}.png") as draft:
                 figure.savefig(draft, format="png", bbox_inches="tight")
             plt.close(figure)

@@ -113,11 +113,8 @@ class Metrics:
         self.registry = of = CollectorRegistry()
         answered = "Requests answered, by status; 499: the client has gone."
         self.requests = Counter("miyako_requests", answered, ["path", "status"], registry=of)
-        lasting, times = (
-            "Seconds from the head of a request to the end of its answer.",
-            (*Histogram.DEFAULT_BUCKETS[:-1], 30),
-        )
-        self.seconds = Histogram("miyako_request_seconds", lasting, ["path"], registry=of, buckets=times)
+        lasted, times = "Seconds from a request's head to its answer's end.", (*Histogram.DEFAULT_BUCKETS[:-1], 30)
+        self.seconds = Histogram("miyako_request_seconds", lasted, ["path"], registry=of, buckets=times)
         sizes = (1, 2, 4, 8, 16, 32, 64, 128)
         self.batches = Histogram("miyako_batch_texts", "Texts per batch.", ["run"], registry=of, buckets=sizes)
         self.waiting = Gauge("miyako_queue_texts", "Texts waiting for a run.", ["run"], registry=of)
