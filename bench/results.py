@@ -6,7 +6,7 @@ from what bench.decode and bench.train have measured, in figure/bench/.
 """
 
 from argparse import RawDescriptionHelpFormatter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -24,6 +24,7 @@ from utils.training.report import SCORES
 
 RESULTS, MEASURED = FIGURE / "results", FIGURE / "bench"
 PUBLISHED = Path(__file__).with_name("published.yaml")
+OURS = (("without caches", "fp32"), ("miyako", "fp32"), ("miyako", "bf16"))  # columns of the table of decoding
 
 Result = dict[str, Any]
 
@@ -107,30 +108,30 @@ def published_table(folder: Path = RESULTS) -> str:
     return markdown("run | published BLEU | by | counted on | BLEU here | difference", rows)
 
 
-def decode_table(folder: Path = MEASURED) -> str:
-    """Return a row for each search in a `decode_*.json`: sentences per second, and the ratio to CTranslate2."""
+def measured(kind: str) -> list[Result]:
+    """Return what a benchmark has left in figure/bench/."""
+    return [read_json(file) for file in sorted(MEASURED.glob(f"{kind}_*.json"))]
+
+
+def decode_table(results: Iterable[Result]) -> str:
+    """Return a row for each search of bench.decode: sentences per second, and the ratio to CTranslate2."""
     rows = []
-    for file in sorted(folder.glob("decode_*.json")):
-        result = read_json(file)
-        forced = f", {result['tokens']} tokens forced" if result["tokens"] else ""
+    for result in results:
+        name = f"`{result['name']}`" + (f", {result['tokens']} tokens forced" if result["tokens"] else "")
         found = {tuple(row["setting"].values()): row["sentences_per_s"] for row in result["measurements"]}
         for batched, beam in sorted({(batched, beam) for _, _, beam, batched in found}, key=lambda s: (not s[0], s[1])):
             base = found["CTranslate2", "float32", beam, batched]
-            cells = [f"`{result['name']}`{forced}", f"{'greedy' if beam == 1 else f'beam {beam}'}, "]
-            cells[1] += "batched" if batched else "one by one"
-            cells.append(f"{base:.1f}")
-            for system in (("without caches", "fp32"), ("miyako", "fp32"), ("miyako", "bf16")):
-                speed = found.get((*system, beam, batched))
-                cells.append("" if speed is None else f"{speed:.1f} ({speed / base:.2f} x)")
-            rows.append(" | ".join(cells))
+            search = f"{'greedy' if beam == 1 else f'beam {beam}'}, {'batched' if batched else 'one by one'}"
+            ours = [found.get((*system, beam, batched)) for system in OURS]
+            speeds = ["" if speed is None else f"{speed:.1f} ({speed / base:.2f} x)" for speed in ours]
+            rows.append(" | ".join([name, search, f"{base:.1f}", *speeds]))
     return markdown("run, its test set | search | CTranslate2 float32 | without caches | ours fp32 | ours bf16", rows)
 
 
-def train_table(folder: Path = MEASURED) -> str:
-    """Return a row for each setting in a `train_*.json`; "ours is": the ratio of our fastest."""
+def train_table(results: Iterable[Result]) -> str:
+    """Return a row for each setting that bench.train has measured; "ours is": the ratio of our fastest."""
     rows = []
-    for file in sorted(folder.glob("train_*.json")):
-        result = read_json(file)
+    for result in results:
         ours: dict[str, float] = {}  # by precision
         for found in result["measurements"]:
             if found["setting"]["system"] == "miyako":
@@ -161,8 +162,8 @@ TABLES: dict[str, tuple[Callable[[], str], tuple[str, ...]]] = {
     "results": (result_table, ("README.md", "README.ja.md")),
     "published": (published_table, ("docs/results.md", "docs/ja/results.md")),
     "models": (other_table, ("docs/results.md", "docs/ja/results.md")),
-    "decoding": (decode_table, ("docs/speed.md", "docs/ja/speed.md")),
-    "training": (train_table, ("docs/speed.md", "docs/ja/speed.md")),
+    "decoding": (lambda: decode_table(measured("decode")), ("docs/speed.md", "docs/ja/speed.md")),
+    "training": (lambda: train_table(measured("train")), ("docs/speed.md", "docs/ja/speed.md")),
 }
 
 
