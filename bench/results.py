@@ -77,10 +77,9 @@ def _trained(runs: list[Result]) -> str:
 def result_table(folder: Path = RESULTS) -> str:
     """Return a row for each translator; runs of one name share a row."""
     rows = [
-        f"`{r['name']}` | {r['corpus']} | {r['direction'].replace('-', '→')} | {_trained(runs)} "
+        f"`{runs[0]['name']}` | {runs[0]['corpus']} | {runs[0]['direction'].replace('-', '→')} | {_trained(runs)} "
         f"| **{_mean(runs, 'bleu')}** | {_mean(runs, 'chrf')}"
         for runs in read_results(folder, of_translators=True)
-        for r in runs[:1]
     ]
     return markdown("run | corpus | direction | parameters | training | test PPL | BLEU | chrF2", rows)
 
@@ -88,10 +87,9 @@ def result_table(folder: Path = RESULTS) -> str:
 def other_table(folder: Path = RESULTS) -> str:
     """Return a row for each network of another task; runs of one name share a row."""
     rows = [
-        f"`{r['name']}` | {r['task']} | {r['text']} | {_trained(runs)} "
-        f"| {', '.join(f'{label} {_mean(runs, n)}' for n, label in SCORES.items() if n in r)}"
+        f"`{runs[0]['name']}` | {runs[0]['task']} | {runs[0]['text']} | {_trained(runs)} "
+        f"| {', '.join(f'{label} {_mean(runs, n)}' for n, label in SCORES.items() if n in runs[0])}"
         for runs in read_results(folder, of_translators=False)
-        for r in runs[:1]
     ]
     return markdown("run | task | text | parameters | training | test PPL | scores", rows)
 
@@ -132,11 +130,8 @@ def train_table(results: Iterable[Result]) -> str:
     """Return a row for each setting that bench.train has measured; "ours is": the ratio of our fastest."""
     rows = []
     for result in results:
-        ours: dict[str, float] = {}  # by precision
-        for found in result["measurements"]:
-            if found["setting"]["system"] == "miyako":
-                precision = found["setting"]["precision"]
-                ours[precision] = max(found["tokens_per_s"], ours.get(precision, 0.0))
+        speeds = [(found["tokens_per_s"], found["setting"]) for found in result["measurements"]]
+        ours = {s["precision"]: speed for speed, s in sorted(speeds, key=lambda one: one[0]) if s["system"] == "miyako"}
         for found in result["measurements"]:
             setting, precision, speed = found["setting"], found["setting"]["precision"], found["tokens_per_s"]
             used = speed * result["mflop_per_target_token"] / (result["product_gflops"][precision] * 1e3)
@@ -153,8 +148,8 @@ def train_table(results: Iterable[Result]) -> str:
                 f"{found['peak_mib']:,.0f}",
             )
             rows.append(" | ".join(cells))
-    speeds = "target tokens/s | ours is | in the same precision | of the peak"
-    return markdown(f"on | system | batch | {speeds} | padding | {', '.join(RANGES)} (ms) | MiB", rows)
+    compared = "target tokens/s | ours is | in the same precision | of the peak"
+    return markdown(f"on | system | batch | {compared} | padding | {', '.join(RANGES)} (ms) | MiB", rows)
 
 
 # name of each table -> what makes it, and the pages that show it, in both languages

@@ -403,8 +403,8 @@ def build_parser() -> Parser:
 
 def prepare(arguments: Namespace, folder: Path) -> tuple[Job, float]:
     """Return all that the settings need, and the operations per target token."""
-    device = pick_device(arguments.device)
     require_options_at_least(arguments, threads=1, warm_up=0, seconds=0, rounds=1)
+    device = pick_device(arguments.device)
     given = {peer: arguments[peer.package] for peer in PEERS if arguments[peer.package]}
     if given and device.type == "cuda":
         raise ValueError("--device cuda measures this project alone: leave out --joeynmt and --eole")

@@ -112,13 +112,13 @@ def test_every_system_makes_as_many_steps_as_are_forced(tmp_path: Path) -> None:
     folder = run(tmp_path / "pickles", replace(TINY, max_length=24))
     to_ctranslate2(load_run(folder, CPU).model, tokenizers(), tmp_path / "exported")
     job = decode.Job(folder, tmp_path / "exported", tokenizers().src.encode(TEXT.src[:4]), 6, 1)
-    for system, precision in ((OURS, "fp32"), (RECOMPUTING, "fp32"), (CTRANSLATE2, "float32")):
-        for batched in (True, False):
-            found = decode.measure(decode.Setting(system, precision, 2, batched), job)
-            # ours takes its last step to give </s>
-            assert [len(ids) for ids in found.translations] == [6 if system == CTRANSLATE2 else 5] * 4
-            n_tokens = sum(map(len, found.translations))
-            assert found.tokens_per_s / found.sentences_per_s == pytest.approx(n_tokens / 4)
+    for (system, precision), batched in itertools.product(
+        ((OURS, "fp32"), (RECOMPUTING, "fp32"), (CTRANSLATE2, "float32")), (True, False)
+    ):
+        found = decode.measure(decode.Setting(system, precision, 2, batched), job)
+        # ours takes its last step to give </s>
+        assert [len(ids) for ids in found.translations] == [n := 6 if system == CTRANSLATE2 else 5] * 4
+        assert found.tokens_per_s / found.sentences_per_s == pytest.approx(n)
 
 
 def test_decoding_is_compared_with_like_settings() -> None:
@@ -193,22 +193,24 @@ def test_the_plain_loop_learns_the_same_whatever_is_padded() -> None:
     def gradients(padding: int) -> list[Tensor | None]:
         torch.manual_seed(1)
         model = train.PlainTransformer(replace(CONFIG, dropout=0.0), VOCAB)
-        train.plain_step(model, "fp32")(Batch(*(F.pad(side, (0, padding), value=PAD_ID) for side in batch(3, 7))))
+        padded = Batch(*(F.pad(side, (0, padding), value=PAD_ID) for side in batch(3, 7)))
+        train.plain_step(model, "fp32")(padded)
         return [p.grad for p in model.parameters()]
 
     torch.testing.assert_close(gradients(0), gradients(5))
 
 
-def trained(setting: train.Setting, speed: float, **other: Any) -> train.Measurement:
-    return replace(train.Measurement(setting, speed, 1024.0, 0.02, {}), **other)
+def trained(setting: train.Setting, speed: float, *parts: float) -> train.Measurement:
+    padding = 0.02 if parts else None
+    return train.Measurement(setting, speed, 1024.0, padding, dict(zip(RANGES, parts, strict=False)))
 
 
 def test_training_figures_are_speeds_shares_and_ratios() -> None:
     found = [
-        trained(train.Setting(OURS, "bf16"), 300.0, part_ms=dict(zip(RANGES, (1.0, 2.0, 3.0, 4.0), strict=True))),
+        trained(train.Setting(OURS, "bf16"), 300.0, 1, 2, 3, 4),
         trained(train.Setting(OURS, "fp32"), 150.0),
         trained(train.Setting(PLAIN, "fp32"), 100.0),
-        trained(train.Setting("JoeyNMT", "fp32"), 60.0, padding=None),
+        trained(train.Setting("JoeyNMT", "fp32"), 60.0),
     ]
     peaks = {"fp32": 0.01, "bf16": 0.04}
     figures = train.summary(found, 1e4, peaks)
