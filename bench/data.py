@@ -2,9 +2,10 @@
 
 import resource
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 
@@ -17,7 +18,6 @@ from utils.dataset.text import ParallelFiles, pair_writer
 
 _FEWEST_PAIRS = 2000  # fewer do not suffice for a vocabulary
 _N_BATCHES = 1000
-T = TypeVar("T")
 
 
 def write_text(files: ParallelFiles, n_pairs: int) -> None:
@@ -37,27 +37,32 @@ def prepare(files: ParallelFiles, root: Path, tokenizer: TokenizerConfig) -> dic
     """Do what train.py does up to the first update, then make some batches; return seconds and the peak of memory."""
     seconds: dict[str, float] = {}
 
-    def timed(part: str, do: Callable[[], T]) -> T:
+    @contextmanager
+    def timed(part: str) -> Iterator[None]:
         begin = time.perf_counter()
-        done = do()
+        yield
         seconds[part] = time.perf_counter() - begin
         print(f"{part} {seconds[part]:.1f} s", flush=True)
-        return done
 
     batch = BatchConfig()
     data = DataConfig(src=files.src, tgt=files.tgt, src_lang="xx", tgt_lang="yy", held_out=400)
-    corpus = timed("corpus", lambda: prepare_corpus(data, root))
-    # including the cleaning before it
-    pair = timed("vocabulary", lambda: cached_tokenizers(corpus, data, tokenizer, print, root))
-    train = training_tokens(corpus, data, pair, tokenizer.sampling, 1, print, root)
-    timed(
-        "ids", lambda: [train(0), *(cached_tokens(corpus, split, data, pair, print, root) for split in ("dev", "test"))]
-    )
-    epoch = timed("epoch", lambda: BucketSampler(train, batch.tokens_per_batch, batch.max_tokens, 1).epoch(0))
+    with timed("corpus"):
+        corpus = prepare_corpus(data, root)
+    with timed("vocabulary"):  # including the cleaning before it
+        pair = cached_tokenizers(corpus, data, tokenizer, print, root)
+    with timed("ids"):
+        train = training_tokens(corpus, data, pair, tokenizer.sampling, 1, print, root)
+        train(0)
+        for split in ("dev", "test"):
+            cached_tokens(corpus, split, data, pair, print, root)
+    with timed("epoch"):
+        epoch = BucketSampler(train, batch.tokens_per_batch, batch.max_tokens, 1).epoch(0)
     start, n = sum(seconds.values()), min(_N_BATCHES, len(epoch))
-    timed("batches", lambda: sum(1 for _ in prefetched(epoch[i] for i in range(n))))
-    who = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-    main, worker = (resource.getrusage(one).ru_maxrss / 1024 for one in who)
+    with timed("batches"):
+        deque(prefetched(epoch[i] for i in range(n)), maxlen=0)
+    main, worker = (
+        resource.getrusage(who).ru_maxrss / 1024 for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    )
     worker *= tokenizer.sampling > 0  # without sampling there are no workers
     return {"start_s": start, "batches_per_s": n / seconds["batches"], "peak_mib": main, "peak_worker_mib": worker}
 

@@ -14,11 +14,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from bench.measure import benchmark_parser, in_own_process, in_rounds, product_peak, publish
+from bench.results import decode_table
 from config.training import Precision
 from const.token import PAD_ID
 from layers.mask import padding_mask
 from models.transformer import Transformer
-from utils.command import Parser, aligned, require_options_at_least, run_command
+from utils.command import Parser, require_options_at_least, run_command
 from utils.dataset.corpus import prepare_to_score
 from utils.dataset.text import read_parallel
 from utils.device import keep_freed_memory
@@ -139,9 +140,9 @@ def decoders(setting: Setting, job: Job) -> list[tuple[int | None, Decode]]:
     return [(size, partial(decode, size)) for size in (BATCH_SIZES if setting.batched else (1,))]
 
 
-def speed(measurement: Measurement) -> float:
-    """Return sentences per second, by which the best batch size and the best round are chosen."""
-    return measurement.sentences_per_s
+def fastest(found: Sequence[Measurement]) -> Measurement:
+    """Return the measurement that counts, of several batch sizes or rounds."""
+    return max(found, key=lambda one: one.sentences_per_s)
 
 
 def measure(setting: Setting, job: Job) -> Measurement:
@@ -158,12 +159,12 @@ def measure(setting: Setting, job: Job) -> Measurement:
         speeds = len(sources) / seconds, sum(map(len, translations)) / seconds
         peak = peak_memory(torch.device("cpu")) / 2**20
         found.append(Measurement(setting, batch, *speeds, peak, translations))
-    return max(found, key=speed)
+    return fastest(found)
 
 
 def all_settings() -> list[Setting]:
     """Return all settings, those to be compared next to each other."""
-    systems = [(OURS, "fp32"), (OURS, "bf16"), (CTRANSLATE2, "float32"), (CTRANSLATE2, "int8"), (RECOMPUTING, "fp32")]
+    systems = [(OURS, "fp32"), (OURS, "bf16"), (CTRANSLATE2, "float32"), (RECOMPUTING, "fp32")]
     return [
         Setting(system, precision, beam, batched)
         for batched in (True, False)
@@ -173,50 +174,30 @@ def all_settings() -> list[Setting]:
     ]
 
 
-def ratio(found: Measurement, measurements: Sequence[Measurement]) -> float:
-    """Return the speed relative to CTranslate2 in single precision with the same search."""
-    like = replace(found.setting, system=CTRANSLATE2, precision="float32")
-    return speed(found) / next(speed(other) for other in measurements if other.setting == like)
+def summary(measurements: Sequence[Measurement], bleu: Callable[[Measurement], float] | None) -> dict[str, float]:
+    """Return our speed relative to CTranslate2 in single precision with the same search.
 
-
-def table(measurements: Sequence[Measurement], references: Sequence[str], bleu: Callable[[Measurement], float]) -> str:
-    """Return a table with a line for each setting, with BLEU if there are references."""
-    head = ["system", "precision", "beam", "batch", "sentences/s", "tokens/s", "MiB", "x CTranslate2"]
-    rows = [head + ["BLEU"] * bool(references)]
-    for found in measurements:
-        s = found.setting
-        batch = str(found.batch or "budget") if s.batched else "1"
-        speeds = [f"{found.sentences_per_s:.1f}", f"{found.tokens_per_s:.0f}", f"{found.peak_mib:.0f}"]
-        rows.append([s.system, s.precision, str(s.beam), batch, *speeds, f"{ratio(found, measurements):.2f}"])
-        if references:
-            rows[-1].append(f"{bleu(found):.2f}" if s.batched else "")
-    return "\n".join(aligned(rows, "ll" + "r" * (len(rows[0]) - 2), indent=""))
-
-
-def ratios(measurements: Sequence[Measurement]) -> dict[str, float]:
-    """Return our speed relative to CTranslate2 in single precision, for each of our settings."""
-    figures = {}
-    for found in measurements:
-        s = found.setting
+    Where translations end by themselves, so that there is a `bleu`: also BLEU, and the share of sentences that our
+    greedy search in single precision and another translate identically, token for token.
+    """
+    found, figures = {one.setting: one for one in measurements}, {}
+    for s, one in found.items():
         search = f"{'greedy' if s.beam == 1 else f'beam{s.beam}'}_{'batched' if s.batched else 'single'}"
         if s.system == OURS:
-            figures[f"{s.precision}_{search}_x"] = ratio(found, measurements)
+            base = found[replace(s, system=CTRANSLATE2, precision="float32")]
+            figures[f"{s.precision}_{search}_x"] = one.sentences_per_s / base.sentences_per_s
+        if bleu and s.batched and s.system != RECOMPUTING:
+            figures[f"{s.system.lower()}_{s.precision}_{search}_bleu"] = bleu(one)
+    if bleu:
+        ours = found[Setting(OURS, "fp32", 1, True)].translations
+        for name, system, precision in (
+            ("ctranslate2", CTRANSLATE2, "float32"),
+            ("without_caches", RECOMPUTING, "fp32"),
+            ("bf16", OURS, "bf16"),
+        ):
+            theirs = found[Setting(system, precision, 1, True)].translations
+            figures[f"greedy_equal_{name}"] = sum(map(list.__eq__, ours, theirs)) / len(ours)
     return figures
-
-
-def equality(measurements: Sequence[Measurement]) -> dict[str, float]:
-    """Return the share of sentences that our greedy search and the others translate identically, token for token."""
-    found = {
-        (m.setting.system, m.setting.precision): m.translations
-        for m in measurements
-        if m.setting.beam == 1 and m.setting.batched
-    }
-    ours = found[OURS, "fp32"]
-    others = {"ctranslate2": (CTRANSLATE2, "float32"), "without_caches": (RECOMPUTING, "fp32"), "bf16": (OURS, "bf16")}
-    return {
-        f"greedy_equal_{name}": sum(a == b for a, b in zip(ours, found[other], strict=True)) / len(ours)
-        for name, other in others.items()
-    }
 
 
 def build_parser() -> Parser:
@@ -247,11 +228,10 @@ def main() -> None:
     corpus = prepare_to_score(run.config.data)
     text = read_parallel(corpus.test)[: arguments.sentences]
     sources = [ids[: run.window - 1] for ids in run.tokenizers.src.encode(text.src)]
-    references = [] if arguments.tokens else text.tgt
     metric = corpus_metrics(corpus)["BLEU"]
 
     def bleu(found: Measurement) -> float:
-        return metric.corpus_score(run.tokenizers.tgt.decode(found.translations), [references]).score
+        return metric.corpus_score(run.tokenizers.tgt.decode(found.translations), [text.tgt]).score
 
     torch.set_num_threads(arguments.threads)
     peaks = {str(dtype)[6:]: product_peak(dtype) for dtype in (torch.float32, torch.bfloat16)}
@@ -260,28 +240,19 @@ def main() -> None:
         to_ctranslate2(run.model, run.tokenizers, exported)
         job = Job(run.folder, exported, sources, arguments.tokens, arguments.threads)
         rounds = in_rounds(all_settings(), lambda setting: in_own_process(measure, setting, job), arguments.rounds)
-    measurements = [max(found, key=speed) for found in rounds.values()]
-    lengths = sum(map(len, sources)) / len(sources)
-    print(
-        f"{run.folder.name}: {len(sources)} sentences of {corpus.name}, {lengths:.1f} source tokens each, "
-        f"{arguments.threads} threads; matrix products peak at "
-        f"{', '.join(f'{peak:.0f} GFLOP/s in {name}' for name, peak in peaks.items())}\n"
-    )
-    print(table(measurements, references, bleu))
-    figures = ratios(measurements)
-    if not arguments.tokens:  # with forced lengths, ours ends with </s> where theirs has one more token
-        figures |= equality(measurements)
-    rows = [{k: v for k, v in asdict(found).items() if k != "translations"} for found in measurements]
+    measurements = [fastest(found) for found in rounds.values()]
     about = {
         "name": run.config.name,
         "sentences": len(sources),
-        "source_tokens": round(lengths, 1),
+        "source_tokens": round(sum(map(len, sources)) / len(sources), 1),
         "tokens": arguments.tokens,
         "threads": arguments.threads,
         "product_gflops": peaks,
-        "measurements": rows,
+        "measurements": [{k: v for k, v in asdict(one).items() if k != "translations"} for one in measurements],
     }
-    publish(figures, about, arguments.json)
+    print(decode_table([about]))
+    # with forced lengths, ours ends with </s> where theirs has one more token
+    publish(summary(measurements, None if arguments.tokens else bleu), about, arguments.json)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Fault injection into a tiny training: kills, damaged checkpoints, a full disk: `python -m bench.faults`.
+"""Fault injection into a tiny training: kills, damaged checkpoints, no room left: `python -m bench.faults`.
 
 It is first run to its end undisturbed. Whatever happens to the other trainings, they must end bit-identical in weights,
 checkpoint (optimizer, averages, place in the data) and log, except for times.
@@ -30,15 +30,13 @@ from const.path import ROOT
 from utils.command import Parser, run_command
 from utils.file import write_lines
 from utils.run import CHECKPOINTS, WEIGHTS
-from utils.training.checkpoint import CheckpointStore, read_weights, step_files, step_of
+from utils.training.checkpoint import CheckpointStore, read_weights, step_files
 from utils.training.report import LOG, read_log
 
 CPU = torch.device("cpu")
 TIMES = {"seconds", "minutes", "tokens_per_second"}  # differ between any two trainings
 PATIENCE = 600.0  # seconds to wait for a training that takes about ten
 KILLS_A_TRAINING = 5
-STARTING = 0.4  # share of a training's time before its first update
-LARGE = 2**28  # bytes of a disk with room for everything
 
 SETTINGS = """
 name: faults
@@ -71,11 +69,9 @@ class TinyTraining:
         """Write the settings and a small parallel text."""
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "faults.yaml").write_text(self.settings, encoding="utf-8")
-        words = list(itertools.product(_PLACES, _KINDS, _THINGS))
-        write_lines(self.folder / "my.ja", [f"{place}に{kind}{thing}がある。" for place, kind, thing in words])
-        write_lines(
-            self.folder / "my.en", [f"There is a {_KINDS[k]} {_THINGS[t]} in {_PLACES[p]}." for p, k, t in words]
-        )
+        words = list(itertools.product(_PLACES.items(), _KINDS.items(), _THINGS.items()))
+        write_lines(self.folder / "my.ja", [f"{p}に{k}{t}がある。" for (p, _), (k, _), (t, _) in words])
+        write_lines(self.folder / "my.en", [f"There is a {k} {t} in {p}." for (_, p), (_, k), (_, t) in words])
 
     @property
     def run(self) -> Path:
@@ -124,9 +120,10 @@ class TinyTraining:
             found = process.wait(PATIENCE)
         finally:
             process.kill()
+        output = self.output()
         if found != status:
-            raise ValueError(f"train.py ended with status {found} instead of {status}: {self.output()[-2000:]}")
-        return self.output()
+            raise ValueError(f"train.py ended with status {found} instead of {status}: {output[-2000:]}")
+        return output
 
     def kill_after(self, wait: Callable[[subprocess.Popen[bytes]], object]) -> bool:
         """Start or resume, wait, and kill; return whether it was still running."""
@@ -184,16 +181,14 @@ def compare(training: TinyTraining, reference: Mapping[str, Any]) -> None:
 def survive_kills(folder: Path, n: int, reference: Mapping[str, Any], seconds: float, seed: int) -> dict[str, int]:
     """Kill trainings n times in all, every other time in a save, and let each of them finish after some kills."""
     draw, figures = random.Random(seed), Counter(kills=0, kills_in_save=0, trainings=0)
-    last_step = reference["checkpoint"]["progress"]["step"]
 
     def in_save(process: subprocess.Popen[bytes]) -> None:
         training.wait_for_save(process, draw.randint(1, 4))
         time.sleep(draw.uniform(0, 0.002))
 
     def at_any_time(process: subprocess.Popen[bytes]) -> None:
-        step = max(map(step_of, training.checkpoints()), default=0)
         with suppress(subprocess.TimeoutExpired):
-            process.wait(draw.uniform(0, seconds * (STARTING + (1 - STARTING) * (1 - step / last_step))))
+            process.wait(draw.uniform(0, seconds))
 
     with tqdm(total=n, desc="killed", disable=None) as bar:
         while figures["kills"] < n:
@@ -226,54 +221,31 @@ def survive_damage(training: TinyTraining, reference: Mapping[str, Any]) -> None
         raise ValueError(f"with no checkpoint left, the last line was {last}")
 
 
-def mount(folder: Path, size: int, *options: str) -> bool:
-    """Mount a separate disk of `size` bytes at a folder, or change its size; False: this user may not."""
-    command = ["mount", "-t", "tmpfs", "-o", ",".join([*options, f"size={size}"]), "tmpfs", str(folder)]
-    return (
-        shutil.which("mount") is not None and not subprocess.run(command, capture_output=True, check=False).returncode
-    )
-
-
-def survive_full_disk(folder: Path, reference: Mapping[str, Any]) -> str:
+def survive_full_disk(training: TinyTraining, reference: Mapping[str, Any]) -> None:
     """Kill a training, resume it where no further checkpoint fits, and then where there is room again.
 
-    Returns:
-        `tmpfs` for a full disk, or `rlimit` for limited file sizes if nothing may be mounted.
+    A limit on the size of files stands for the full disk, which needs no right to mount one.
     """
-    training = TinyTraining(folder)
-    disk = folder / "pickles"
-    disk.mkdir()
-    mounted = mount(disk, LARGE)
-    try:
-        training.kill_after(lambda process: training.wait_for_save(process, 4))
-        for draft in training.drafts():
-            draft.unlink()
-        before = {path.name: path.read_bytes() for path in training.checkpoints()}
-        room = len(before[max(before)]) * 9 // 10  # enough for everything else that is written first
-        if mounted:
-            mount(disk, shutil.disk_usage(disk).used + room, "remount")
-        limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (room, room))
-        last = training.finish(2, None if mounted else limit).splitlines()[-1]
-        if not last.startswith("train.py: error: no room for step-"):
-            raise ValueError(f"on a full disk, the last line was {last}")
-        if {path.name: path.read_bytes() for path in training.checkpoints()} != before or training.drafts():
-            raise ValueError("on a full disk, the old checkpoints changed")
-        if mounted:
-            mount(disk, LARGE, "remount")
-        training.finish()
-        compare(training, reference)
-    finally:
-        if mounted:
-            subprocess.run(["umount", str(disk)], check=True)
-    return "tmpfs" if mounted else "rlimit"
+    training.kill_after(lambda process: training.wait_for_save(process, 4))
+    for draft in training.drafts():
+        draft.unlink()
+    before = {path.name: path.read_bytes() for path in training.checkpoints()}
+    room = len(before[max(before)]) * 9 // 10  # enough for everything else that is written first
+    last = training.finish(2, partial(resource.setrlimit, resource.RLIMIT_FSIZE, (room, room))).splitlines()[-1]
+    if not last.startswith("train.py: error: no room for step-"):
+        raise ValueError(f"without room, the last line was {last}")
+    if {path.name: path.read_bytes() for path in training.checkpoints()} != before or training.drafts():
+        raise ValueError("without room, the old checkpoints changed")
+    training.finish()
+    compare(training, reference)
 
 
 def build_parser() -> Parser:
     """Build the parser with all options."""
     return benchmark_parser(
         "faults",
-        "Kill a tiny training, damage its checkpoints, fill its disk: it must still end bit-identical.",
-        """  python -m bench.faults                30 kills, damaged checkpoints, a full disk: a quarter of an hour
+        "Kill a tiny training, damage its checkpoints, leave no room for them: it must still end bit-identical.",
+        """  python -m bench.faults                30 kills, damaged checkpoints, no room: a quarter of an hour
   python -m bench.faults --kills 2      a quick look""",
         kills=(30, "number of kills"),
         seed=(1, "random seed of their moments"),
@@ -291,8 +263,8 @@ def main() -> None:
         seconds, reference = time.monotonic() - begin, training.outcome()
         print(f"The undisturbed training takes {seconds:.1f} s and leaves {len(reference['log'])} lines of log.")
         survive_damage(training, reference)
-        figures: dict[str, int | str] = {"full_disk": survive_full_disk(folder / "starved", reference)}
-        figures |= survive_kills(folder, arguments.kills, reference, seconds, arguments.seed)
+        survive_full_disk(TinyTraining(folder / "starved"), reference)
+        figures = survive_kills(folder, arguments.kills, reference, seconds, arguments.seed)
     print("All trainings ended bit-identical to the undisturbed one.")
     publish(figures, {}, arguments.json)
 

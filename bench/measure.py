@@ -102,19 +102,10 @@ def training_flops(
         tgt: number of tokens to predict in each target, </s> included.
     """
     d = config.d_model
-    projection = 2 * d * d  # a token through one of query, key, value, output
-    feed_forward = 4 * d * config.d_ff
-    encoder = src * (4 * projection + feed_forward) + _attention(src, src, d)
-    decoder = (
-        tgt * (4 * projection + feed_forward)
-        + _attention(tgt, tgt, d)
-        + (tgt + src) * 2 * projection  # query and output of the target, key and value of the source
-        + _attention(tgt, src, d)
-    )
-    output = tgt * 2 * d * tgt_vocab
-    return 3 * (config.n_encoder_layers * encoder + config.n_decoder_layers * decoder + output)
-
-
-def _attention(queries: NDArray[np.int64], keys: NDArray[np.int64], d_model: int) -> NDArray[np.int64]:
-    """Count QKᵀ and its product with V, over all heads."""
-    return 4 * queries * keys * d_model
+    block = 8 * d * d + 4 * d * config.d_ff  # a token through query, key, value, output and the feed-forward layer
+    encoder = src * block + 4 * d * src * src  # QKᵀ and its product with V, over all heads
+    decoder = tgt * block + 4 * d * tgt * tgt
+    decoder += (
+        tgt + src
+    ) * 4 * d * d + 4 * d * tgt * src  # query and output of the target, key and value of the source
+    return 3 * (config.n_encoder_layers * encoder + config.n_decoder_layers * decoder + tgt * 2 * d * tgt_vocab)

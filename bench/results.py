@@ -6,7 +6,7 @@ from what bench.decode and bench.train have measured, in figure/bench/.
 """
 
 from argparse import RawDescriptionHelpFormatter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -24,6 +24,7 @@ from utils.training.report import SCORES
 
 RESULTS, MEASURED = FIGURE / "results", FIGURE / "bench"
 PUBLISHED = Path(__file__).with_name("published.yaml")
+OURS = (("without caches", "fp32"), ("miyako", "fp32"), ("miyako", "bf16"))  # columns of the table of decoding
 
 Result = dict[str, Any]
 
@@ -76,10 +77,9 @@ def _trained(runs: list[Result]) -> str:
 def result_table(folder: Path = RESULTS) -> str:
     """Return a row for each translator; runs of one name share a row."""
     rows = [
-        f"`{r['name']}` | {r['corpus']} | {r['direction'].replace('-', '→')} | {_trained(runs)} "
+        f"`{runs[0]['name']}` | {runs[0]['corpus']} | {runs[0]['direction'].replace('-', '→')} | {_trained(runs)} "
         f"| **{_mean(runs, 'bleu')}** | {_mean(runs, 'chrf')}"
         for runs in read_results(folder, of_translators=True)
-        for r in runs[:1]
     ]
     return markdown("run | corpus | direction | parameters | training | test PPL | BLEU | chrF2", rows)
 
@@ -87,10 +87,9 @@ def result_table(folder: Path = RESULTS) -> str:
 def other_table(folder: Path = RESULTS) -> str:
     """Return a row for each network of another task; runs of one name share a row."""
     rows = [
-        f"`{r['name']}` | {r['task']} | {r['text']} | {_trained(runs)} "
-        f"| {', '.join(f'{label} {_mean(runs, n)}' for n, label in SCORES.items() if n in r)}"
+        f"`{runs[0]['name']}` | {runs[0]['task']} | {runs[0]['text']} | {_trained(runs)} "
+        f"| {', '.join(f'{label} {_mean(runs, n)}' for n, label in SCORES.items() if n in runs[0])}"
         for runs in read_results(folder, of_translators=False)
-        for r in runs[:1]
     ]
     return markdown("run | task | text | parameters | training | test PPL | scores", rows)
 
@@ -107,35 +106,32 @@ def published_table(folder: Path = RESULTS) -> str:
     return markdown("run | published BLEU | by | counted on | BLEU here | difference", rows)
 
 
-def decode_table(folder: Path = MEASURED) -> str:
-    """Return a row for each search in a `decode_*.json`: sentences per second, and the ratio to CTranslate2."""
+def measured(kind: str) -> list[Result]:
+    """Return what a benchmark has left in figure/bench/."""
+    return [read_json(file) for file in sorted(MEASURED.glob(f"{kind}_*.json"))]
+
+
+def decode_table(results: Iterable[Result]) -> str:
+    """Return a row for each search of bench.decode: sentences per second, and the ratio to CTranslate2."""
     rows = []
-    for file in sorted(folder.glob("decode_*.json")):
-        result = read_json(file)
-        forced = f", {result['tokens']} tokens forced" if result["tokens"] else ""
+    for result in results:
+        name = f"`{result['name']}`" + (f", {result['tokens']} tokens forced" if result["tokens"] else "")
         found = {tuple(row["setting"].values()): row["sentences_per_s"] for row in result["measurements"]}
         for batched, beam in sorted({(batched, beam) for _, _, beam, batched in found}, key=lambda s: (not s[0], s[1])):
             base = found["CTranslate2", "float32", beam, batched]
-            cells = [f"`{result['name']}`{forced}", f"{'greedy' if beam == 1 else f'beam {beam}'}, "]
-            cells[1] += "batched" if batched else "one by one"
-            cells.append(f"{base:.1f}")
-            for system in (("without caches", "fp32"), ("miyako", "fp32"), ("miyako", "bf16")):
-                speed = found.get((*system, beam, batched))
-                cells.append("" if speed is None else f"{speed:.1f} ({speed / base:.2f} x)")
-            rows.append(" | ".join(cells))
+            search = f"{'greedy' if beam == 1 else f'beam {beam}'}, {'batched' if batched else 'one by one'}"
+            ours = [found.get((*system, beam, batched)) for system in OURS]
+            speeds = ["" if speed is None else f"{speed:.1f} ({speed / base:.2f} x)" for speed in ours]
+            rows.append(" | ".join([name, search, f"{base:.1f}", *speeds]))
     return markdown("run, its test set | search | CTranslate2 float32 | without caches | ours fp32 | ours bf16", rows)
 
 
-def train_table(folder: Path = MEASURED) -> str:
-    """Return a row for each setting in a `train_*.json`; "ours is": the ratio of our fastest."""
+def train_table(results: Iterable[Result]) -> str:
+    """Return a row for each setting that bench.train has measured; "ours is": the ratio of our fastest."""
     rows = []
-    for file in sorted(folder.glob("train_*.json")):
-        result = read_json(file)
-        ours: dict[str, float] = {}  # by precision
-        for found in result["measurements"]:
-            if found["setting"]["system"] == "miyako":
-                precision = found["setting"]["precision"]
-                ours[precision] = max(found["tokens_per_s"], ours.get(precision, 0.0))
+    for result in results:
+        speeds = [(found["tokens_per_s"], found["setting"]) for found in result["measurements"]]
+        ours = {s["precision"]: speed for speed, s in sorted(speeds, key=lambda one: one[0]) if s["system"] == "miyako"}
         for found in result["measurements"]:
             setting, precision, speed = found["setting"], found["setting"]["precision"], found["tokens_per_s"]
             used = speed * result["mflop_per_target_token"] / (result["product_gflops"][precision] * 1e3)
@@ -152,8 +148,8 @@ def train_table(folder: Path = MEASURED) -> str:
                 f"{found['peak_mib']:,.0f}",
             )
             rows.append(" | ".join(cells))
-    speeds = "target tokens/s | ours is | in the same precision | of the peak"
-    return markdown(f"on | system | batch | {speeds} | padding | {', '.join(RANGES)} (ms) | MiB", rows)
+    compared = "target tokens/s | ours is | in the same precision | of the peak"
+    return markdown(f"on | system | batch | {compared} | padding | {', '.join(RANGES)} (ms) | MiB", rows)
 
 
 # name of each table -> what makes it, and the pages that show it, in both languages
@@ -161,8 +157,8 @@ TABLES: dict[str, tuple[Callable[[], str], tuple[str, ...]]] = {
     "results": (result_table, ("README.md", "README.ja.md")),
     "published": (published_table, ("docs/results.md", "docs/ja/results.md")),
     "models": (other_table, ("docs/results.md", "docs/ja/results.md")),
-    "decoding": (decode_table, ("docs/speed.md", "docs/ja/speed.md")),
-    "training": (train_table, ("docs/speed.md", "docs/ja/speed.md")),
+    "decoding": (lambda: decode_table(measured("decode")), ("docs/speed.md", "docs/ja/speed.md")),
+    "training": (lambda: train_table(measured("train")), ("docs/speed.md", "docs/ja/speed.md")),
 }
 
 

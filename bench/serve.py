@@ -16,15 +16,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
-from typing import NamedTuple, Never
+from typing import NamedTuple
 
 import httpx
 import torch
-from tqdm import tqdm
 
 from bench.measure import benchmark_parser, publish
 from const.path import ROOT
-from utils.command import Parser, aligned, require_options_at_least, run_command
+from utils.command import Parser, require_options_at_least, run_command
 from utils.dataset.corpus import prepare_to_score
 from utils.dataset.text import read_parallel
 from utils.load import Run, build_translator, load_run
@@ -88,27 +87,21 @@ async def ask(client: httpx.AsyncClient, direction: Mapping[str, str], text: str
 
 
 async def besiege(
-    url: str, direction: Mapping[str, str], texts: Sequence[str], clients: int, seconds: float, bar: "tqdm[Never]"
+    url: str, direction: Mapping[str, str], texts: Sequence[str], clients: int, seconds: float
 ) -> tuple[list[Answer], float]:
     """Send requests from `clients` clients for `seconds` seconds; return all answers and the time until the last."""
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
     async with httpx.AsyncClient(base_url=url, timeout=PATIENCE, limits=limits) as client:
-        begin = shown = time.perf_counter()
+        begin, found = time.perf_counter(), list[Answer]()
 
-        async def keep_asking(first: int) -> list[Answer]:
-            nonlocal shown
-            found = []
+        async def keep_asking(first: int) -> None:
             for i in count(first, clients):  # no two clients send the same text at a time
-                now = time.perf_counter()
-                if now - begin >= seconds:
+                if time.perf_counter() - begin >= seconds:
                     break
-                bar.update(now - shown)
-                shown = now
                 found.append(await ask(client, direction, texts[i % len(texts)]))
-            return found
 
-        found = await asyncio.gather(*map(keep_asking, range(clients)))
-        return [answer for of_client in found for answer in of_client], time.perf_counter() - begin
+        await asyncio.gather(*map(keep_asking, range(clients)))
+        return found, time.perf_counter() - begin
 
 
 def checked(
@@ -151,23 +144,13 @@ def measure(
     offline = dict(zip(texts, (found.text for found in translator.translate(texts)), strict=True))
     direction = {"source": run.config.data.src_lang, "target": run.config.data.tgt_lang}
     measurements = []
-    with (
-        served(run.folder, "--precision", precision, "--queue_texts", str(max(512, *clients))) as url,
-        tqdm(total=int(seconds) * len(clients), unit="s", disable=None) as bar,
-    ):
-        asyncio.run(besiege(url, direction, texts, max(clients), min(2, seconds), tqdm(disable=True)))  # warm-up
+    with served(run.folder, "--precision", precision, "--queue_texts", str(max(512, *clients))) as url:
+        asyncio.run(besiege(url, direction, texts, max(clients), min(2, seconds)))  # warm-up
         for n in clients:
-            bar.set_postfix_str(f"{n} clients")
-            answers, elapsed = asyncio.run(besiege(url, direction, texts, n, seconds, bar))
+            print(f"{n} clients for {seconds:g} seconds", flush=True)
+            answers, elapsed = asyncio.run(besiege(url, direction, texts, n, seconds))
             measurements.append(checked(answers, elapsed, n, offline, translator))
     return measurements
-
-
-def table(measurements: Sequence[Measurement]) -> str:
-    """Return a table with a line for each number of clients."""
-    head = ("clients", "answers", "errors", "mixed up", "differing", "ties", "sentences/s", "p50 ms", "p99 ms")
-    rows = [[*map(str, m[:6]), f"{m.sentences_per_s:.1f}", f"{m.p50_ms:.0f}", f"{m.p99_ms:.0f}"] for m in measurements]
-    return "\n".join(aligned([head, *rows], "r" * len(head), indent=""))
 
 
 def figures(measurements: Sequence[Measurement]) -> dict[str, float]:
@@ -198,7 +181,7 @@ def build_parser() -> Parser:
 
 
 def main() -> None:
-    """Measure, print the table and write the results."""
+    """Measure, and write the results."""
     arguments = build_parser().parse_args()
     require_options_at_least(arguments, clients=1, seconds=0, sentences=1)
     run = load_run(find_run(arguments.run), torch.device("cpu"))
@@ -207,12 +190,10 @@ def main() -> None:
     if len(texts) < arguments.clients:
         raise ValueError(f"{len(texts)} sentences are too few for --clients {arguments.clients}: each needs its own")
     measurements = measure(run, texts, [1, arguments.clients], arguments.seconds, arguments.precision)
-    print(
-        f"{run.folder.name}: {len(texts)} sentences of {corpus.name}, beam {run.config.search.beam_size}, "
-        f"{arguments.precision}, {torch.get_num_threads()} threads\n\n{table(measurements)}"
-    )
     about = {
-        "name": run.config.name,
+        "name": run.folder.name,
+        "corpus": corpus.name,
+        "beam_size": run.config.search.beam_size,
         "sentences": len(texts),
         "seconds": arguments.seconds,
         "precision": arguments.precision,

@@ -1,7 +1,6 @@
 """Training speed, beside other toolkits with the same work: `python -m bench.train`."""
 
 import itertools
-import math
 import os
 import re
 import resource
@@ -12,7 +11,7 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,13 +23,14 @@ from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from bench.measure import benchmark_parser, in_own_process, in_rounds, product_peak, publish, training_flops
+from bench.results import train_table
 from config.data import DataConfig, TokenizerConfig
 from config.model import TransformerConfig
 from config.training import OptimizerConfig, Precision, TrainingConfig
 from const.token import BOS, EOS, PAD, PAD_ID, UNK
 from models.transformer import Transformer
 from train import Trainer
-from utils.command import Namespace, Parser, aligned, print_above_bars, require_options_at_least, run_command
+from utils.command import Namespace, Parser, print_above_bars, require_options_at_least, run_command
 from utils.dataset.batch import Batch, BucketSampler, prefetched
 from utils.dataset.corpus import cached_tokenizers, cached_tokens, prepare_corpus
 from utils.dataset.ids import TokenPairs
@@ -68,7 +68,8 @@ class Setting:
     tokens_per_batch: int = BUDGET
 
     def __str__(self) -> str:
-        return f"{self.system} {self.precision}{', compiled' if self.compiled else ''}"
+        compiled = ", compiled" if self.compiled else ""
+        return f"{self.system} {self.precision}{compiled}, {self.tokens_per_batch:,} tokens per batch"
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,6 @@ class Measurement:
     peak_mib: float  # of the process, or of the GPU
     padding: float | None  # share of padding in the batches, if they are ours
     part_ms: dict[str, float]  # milliseconds of each part of a step, if it can be profiled
-    rounds: tuple[float, ...]  # `tokens_per_s` of every round, of which the best is given above
 
 
 # A well-written plain training loop around `torch.nn.Transformer`.
@@ -124,8 +124,7 @@ class PlainTransformer(nn.Module):
 
     def embed(self, ids: Int[Tensor, "B L"]) -> Float[Tensor, "B L D"]:
         """Embed tokens and their positions."""
-        scale = math.sqrt(self.embedding.embedding_dim)
-        return self.dropout(self.embedding(ids) * scale + self.positions[: ids.size(1)])
+        return self.dropout(self.embedding(ids) * self.embedding.embedding_dim**0.5 + self.positions[: ids.size(1)])
 
     def forward(self, src: Int[Tensor, "B S"], tgt: Int[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
         """Return the logits after each target position; padding is at the end, where the causal mask hides it."""
@@ -197,14 +196,12 @@ SETTINGS = Path(__file__).parent / "peers"
 
 def python_of(peer: Peer, environment: Path) -> Path:
     """Return the interpreter of a virtual environment with the peer."""
-    python = (environment / "bin" / "python").absolute()
-    find = f"import importlib.util as u, sys; sys.exit(u.find_spec({peer.package!r}) is None)"
-    if not python.exists() or subprocess.run([python, "-c", find], check=False).returncode:
+    if not any(environment.glob(f"lib/python*/site-packages/{peer.package}")):
         raise ValueError(
             f"--{peer.package} {environment}: not a virtual environment with {peer.title}; bench/README.md explains "
             "how to make one"
         )
-    return python
+    return (environment / "bin" / "python").absolute()
 
 
 def write_texts(text: Mapping[str, TokenPairs], tokenizer: Tokenizer, folder: Path) -> None:
@@ -284,13 +281,11 @@ def timed(step: Step, source: Iterator[Batch], job: Job, fewest: int) -> float:
 
 def trained_for(seconds: float, fewest: int, step: Step, source: Iterator[Batch]) -> int:
     """Train for `seconds` and at least `fewest` steps; return the number of target tokens."""
-    tokens, begin = 0, time.perf_counter()
-    for n in itertools.count():
-        if n >= fewest and time.perf_counter() - begin >= seconds:
-            break
+    tokens, n_steps, end = 0, 0, time.perf_counter() + seconds
+    while n_steps < fewest or time.perf_counter() < end:
         batch = next(source)
         step(batch)
-        tokens += batch.target_tokens
+        tokens, n_steps = tokens + batch.target_tokens, n_steps + 1
     return tokens
 
 
@@ -309,18 +304,12 @@ def measure(setting: Setting, job: Job) -> Measurement:
     """Measure a setting by training for a while."""
     for peer in PEERS:
         if setting.system == peer.title:
-            rate, peak = train_peer(peer, job)
-            return Measurement(setting, rate, peak, None, {}, (rate,))
+            return Measurement(setting, *train_peer(peer, job), None, {})
     torch.set_num_threads(job.threads)
     torch.manual_seed(1)
     on_cuda = job.device.type == "cuda"
-    sampler = BucketSampler(
-        job.pairs,
-        setting.tokens_per_batch,
-        LONGEST,
-        seed=1,
-        multiple=8 if on_cuda else 1,  # few shapes on CUDA, little padding on the CPU
-    )
+    multiple = 8 if on_cuda else 1  # few shapes on CUDA, little padding on the CPU
+    sampler = BucketSampler(job.pairs, setting.tokens_per_batch, LONGEST, seed=1, multiple=multiple)
     source = prefetched((batch for n in itertools.count() for batch in sampler.epoch(n)), on_cuda)
     try:
         if setting.system == OURS:
@@ -331,40 +320,28 @@ def measure(setting: Setting, job: Job) -> Measurement:
     except RuntimeError as error:  # a compiler's own errors cannot be pickled
         raise RuntimeError(f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}") from error
     peak = peak_memory(job.device) / 2**20
-    part_ms = {} if on_cuda else parts(step, source)
-    return Measurement(setting, rate, peak, sampler.epoch(0).padding, part_ms, (rate,))
+    return Measurement(setting, rate, peak, sampler.epoch(0).padding, {} if on_cuda else parts(step, source))
 
 
 def measure_all(settings: Sequence[Setting], job: Job, rounds: int) -> list[Measurement]:
     """Return the best of all rounds for each setting.
 
-    A setting that may lack memory or a compiler is left out if it fails, with a line that gives the reason.
+    What may lack memory or a compiler is left out if it fails, with a line that gives the reason.
     """
-    left_out: set[Setting] = set()
 
     def measured(setting: Setting) -> Measurement | None:
-        if setting in left_out:
-            return None
-        name = f"{setting}, {setting.tokens_per_batch:,} tokens per batch"
         try:
             found = in_own_process(measure, setting, job)
         except RuntimeError as error:
             if not setting.compiled and job.device.type == "cpu":
                 raise
-            left_out.add(setting)
-            print_above_bars(f"{name}: left out, {error}")
+            print_above_bars(f"{setting}: left out, {error}")
             return None
-        print_above_bars(f"{name}: {found.tokens_per_s:,.0f}")
+        print_above_bars(f"{setting}: {found.tokens_per_s:,.0f} target tokens per second")
         return found
 
-    print_above_bars("target tokens per second, as measured:")
-    best = []
-    for setting, each in in_rounds(settings, measured, rounds).items():
-        found = [one for one in each if one is not None]
-        if setting not in left_out:
-            fastest = max(found, key=lambda one: one.tokens_per_s)
-            best.append(replace(fastest, rounds=tuple(one.tokens_per_s for one in found)))
-    return best
+    every = ([one for one in found if one] for found in in_rounds(settings, measured, rounds).values())
+    return [max(found, key=lambda one: one.tokens_per_s) for found in every if found]
 
 
 def cpu_settings(peers: Iterable[str], compiled: bool) -> list[Setting]:
@@ -378,38 +355,10 @@ def gpu_settings() -> list[Setting]:
     return [Setting(OURS, "bf16", compiled, budget) for budget in GPU_BUDGETS for compiled in (False, True)]
 
 
-def utilisation(found: Measurement, flops_per_token: float, peaks: Mapping[str, float]) -> float:
-    """Return the share of the peak matrix-product speed that went into operations that the model needs."""
-    return found.tokens_per_s * flops_per_token / (peaks[found.setting.precision] * 1e9)
-
-
-def table(measurements: Sequence[Measurement], flops_per_token: float, peaks: Mapping[str, float]) -> str:
-    """Return a table with a line for each setting; the last column is how much faster our best setting is."""
-    ours = max(found.tokens_per_s for found in measurements if found.setting.system == OURS)
-    parts_head = [f"{part} ms" for part in RANGES]
-    head = ["system", "batch", "target tok/s", "of peak", "padding", *parts_head, "MiB", "ours is"]
-    rows = [
-        [
-            str(found.setting),
-            f"{found.setting.tokens_per_batch:,}",
-            f"{found.tokens_per_s:,.0f}",
-            f"{utilisation(found, flops_per_token, peaks):.1%}",
-            "" if found.padding is None else f"{found.padding:.1%}",
-            *(f"{found.part_ms[part]:.1f}" if part in found.part_ms else "" for part in RANGES),
-            f"{found.peak_mib:,.0f}",
-            f"{ours / found.tokens_per_s:.2f} x",
-        ]
-        for found in measurements
-    ]
-    return "\n".join(aligned([head, *rows], "l" + "r" * (len(head) - 1), indent=""))
-
-
 def short_name(setting: Setting) -> str:
     """Return a name for a line of name=value pairs."""
-    words = [setting.system.lower().replace(".", "_"), setting.precision]
-    words += ["compiled"] * setting.compiled
-    words += [str(setting.tokens_per_batch)] * (setting.tokens_per_batch != BUDGET)
-    return "_".join(words)
+    name = f"{setting.system.lower().replace('.', '_')}_{setting.precision}{'_compiled' if setting.compiled else ''}"
+    return name if setting.tokens_per_batch == BUDGET else f"{name}_{setting.tokens_per_batch}"
 
 
 def summary(
@@ -420,11 +369,10 @@ def summary(
     for found in measurements:
         name = short_name(found.setting)
         figures[f"{name}_tokens_per_s"] = found.tokens_per_s
-        figures[f"{name}_of_peak"] = utilisation(found, flops_per_token, peaks)
-        if found.setting.system == OURS:
-            for other in measurements:
-                if other.setting.system != OURS:
-                    figures[f"{name}_over_{short_name(other.setting)}"] = found.tokens_per_s / other.tokens_per_s
+        figures[f"{name}_of_peak"] = found.tokens_per_s * flops_per_token / (peaks[found.setting.precision] * 1e9)
+        for other in measurements:
+            if found.setting.system == OURS != other.setting.system:
+                figures[f"{name}_over_{short_name(other.setting)}"] = found.tokens_per_s / other.tokens_per_s
     return figures
 
 
@@ -455,8 +403,8 @@ def build_parser() -> Parser:
 
 def prepare(arguments: Namespace, folder: Path) -> tuple[Job, float]:
     """Return all that the settings need, and the operations per target token."""
-    device = pick_device(arguments.device)
     require_options_at_least(arguments, threads=1, warm_up=0, seconds=0, rounds=1)
+    device = pick_device(arguments.device)
     given = {peer: arguments[peer.package] for peer in PEERS if arguments[peer.package]}
     if given and device.type == "cuda":
         raise ValueError("--device cuda measures this project alone: leave out --joeynmt and --eole")
@@ -490,12 +438,6 @@ def main() -> None:
     if not measurements:
         raise ValueError("nothing could be measured: see the lines above")
     machine = f"{job.threads} threads" if on_cpu else torch.cuda.get_device_name(job.device)
-    print(
-        f"{arguments.corpus}, {machine}; matrix products peak at "
-        f"{', '.join(f'{peak:,.0f} GFLOP/s in {name}' for name, peak in peaks.items())}; "
-        f"a target token takes {flops_per_token / 1e6:.1f} MFLOP\n"
-    )
-    print(table(measurements, flops_per_token, peaks))
     about = {
         "name": arguments.corpus,
         "machine": machine,
@@ -507,6 +449,7 @@ def main() -> None:
         "product_gflops": peaks,
         "measurements": [asdict(found) for found in measurements],
     }
+    print(train_table([about]))
     publish(summary(measurements, flops_per_token, peaks), about, arguments.json)
 
 

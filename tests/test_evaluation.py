@@ -45,7 +45,7 @@ from utils.dataset.text import ParallelText, read_lines, read_parallel
 from utils.evaluation import heads as heads_module
 from utils.evaluation import verbs
 from utils.evaluation.analysis import Group, analyse, repeats, under_translated, word_counts, word_cutter
-from utils.evaluation.heads import head_importance, importance_table, text_batches, with_bleu
+from utils.evaluation.heads import head_importance, text_batches
 from utils.evaluation.judge import ClassAccuracy, MaskedAccuracy, Validator
 from utils.evaluation.metric import (
     System,
@@ -59,7 +59,7 @@ from utils.evaluation.metric import (
     sampling_seed,
     with_interval,
 )
-from utils.load import Run, build_translator, load_run
+from utils.load import Run, load_run
 from utils.run import CONFIG, find_run
 from utils.search.inspection import attention_weights, attentions, row_entropy
 from utils.search.translator import Candidate, Translation, Translator
@@ -175,17 +175,8 @@ def test_the_seed_is_the_users_or_that_of_the_environment_or_sacrebleus(monkeypa
         pass
 
 
-def test_ter_of_japanese_counts_kanji_and_not_sentences() -> None:
-    translations, references = (
-        ["京都に古い橋がある。", "奈良に橋がある。"],
-        ["京都に古い寺がある。", "奈良に橋がある。"],
-    )
-    ter = measure(translations, references, build_metrics("ja", "ja-mecab"))[2]
-    assert ter.score == pytest.approx(100 / 14)  # 京 都 に 古 い 寺 がある 。 and 奈 良 に 橋 がある 。
+def test_ter_counts_given_words_and_no_end_of_an_interval_leaves_the_scale() -> None:
     assert measure(["京都 に 橋"], ["京都 に 寺"], build_metrics("ja", "none"))[2].score == pytest.approx(100 / 3)
-
-
-def test_no_end_of_an_interval_leaves_the_scale() -> None:
     found = [with_interval(name, 99, 98, 3, "") for name in ("BLEU", "chrF2", "TER")]
     assert [(metric.low, metric.high) for metric in found] == [(95, 100), (95, 100), (95, 101)]
     assert with_interval("BLEU", 1, 1, 3, "").low == 0
@@ -196,7 +187,6 @@ def test_no_end_of_an_interval_leaves_the_scale() -> None:
     [
         (["a"], ["a", "b"], 0, "1 translations against 2 references"),
         ([], [], 0, "0 translations against 0 references"),
-        (["a"], ["a"], 99, "give 100 or more"),
         (["a"] * 400_000, ["a"] * 400_000, 1000, "30 GB of memory: give --bootstrap 125"),
         (["x", ""], ["", "He is home ."], 1000, "some of them empty, .* give --bootstrap 0"),
     ],
@@ -217,7 +207,6 @@ def test_what_has_no_score_is_refused(translations: list[str], references: list[
         ("en", False, "intl", False, "intl"),
         ("ja", True, "13a", True, "13a"),
         ("ja-JP", False, "none", False, "!--tokenize ja-mecab, or --pre_tokenized"),
-        ("ko", False, "intl", False, "!--tokenize ko-mecab"),
         ("en", False, "ja-mecab", False, "!--tokenize 13a"),
         ("en", True, "13a", False, "!split already"),
     ],
@@ -232,18 +221,11 @@ def test_the_tokenizer_fits_the_language(
         fitting_tokenizer(lang, pre_tokenized, wanted, force)
 
 
-def test_a_tokenizer_that_is_not_installed_is_told_in_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sacrebleu.tokenizers.tokenizer_ko_mecab.MeCab", None)
-    with pytest.raises(ValueError, match=r"(?s)^BLEU cannot tokenize ko with ko-mecab: .*pip install sacrebleu\[ko\]"):
-        build_metrics("ko", "ko-mecab")
-
-
 @pytest.mark.parametrize(
     ("lines", "refused", "accepted"),
     [
         (["The Kinkaku-ji (金閣寺) is in Kyoto.", *ENGLISH.references], ["ja", "ja-JP", "zh", "ko"], ["en", "de"]),
         (JAPANESE.references, ["en", "jp", "ko"], ["ja", "ja_JP"]),  # jp is no code: Japanese is `ja`
-        (["京都有一座古老的寺庙。", "那里有一座桥。"], ["de"], ["zh"]),
         (["교토에 오래된 절이 있다.", "다리가 있다."], ["en", "ja"], ["ko"]),
         (["1603", "2, 3 ...", "・ a", "・・・ yes"], [], ["en"]),  # list bullets are not letters
     ],
@@ -341,11 +323,9 @@ def test_each_length_and_each_frequency_belongs_to_one_group() -> None:
     ("source", "tokenizer", "label"),
     [
         ("京都は日本の古い都である。", "13a", "6-10 source"),  # 京都 は 日本 の 古い 都 で ある 。
-        ("京都 は 日本 の 古い 都", "none", "6-10 source"),
         ("京都は日本の古い都である。", "none", "0-5 source"),
         ("我是一个学生", "13a", "6-10 source"),  # sacreBLEU takes each character of Chinese for a word
         ("It's old, isn't it?", "13a", "6-10 source"),  # It's old , isn't it ?
-        ("It's old, isn't it?", "none", "0-5 source"),
         ("", "13a", "11-20 reference"),  # no sources
     ],
 )
@@ -385,17 +365,12 @@ def test_f1_by_hand() -> None:
         ("a b c d x a b c d y a b c d", "a b c d", True),
         ("a b c d x a b c d", "a b c d", False),  # twice may be right
         ("a b c d x a b c d y a b c d", "a b c d z a b c d", False),  # the reference says it twice
-        ("a b c d x a b c d", "", False),
         ("no , no , no", "no", True),  # punctuation hides nothing
-        ("no no no", "ha ha ha", False),
         ("no no no no", "ha ha ha", True),
         ("of the of the of the temple", "of the temple", True),
-        ("of the of the temple", "of the temple", False),
-        ("a b c a b c a b c", "a b c", True),
         ("a b c a b c a b", "a b c", False),
         ("well . . . . .", "well", False),
         ("JNRRRRR", "JNR", True),
-        ("aaaa bbbb", "a", False),
         ("aaaaa", "bbbbb", False),
         ("1000000 _____", "1", False),
     ],
@@ -404,13 +379,9 @@ def test_what_a_repetition_is(translation: str, reference: str, expected: bool) 
     assert repeats(translation.split(), reference.split()) is expected
 
 
-def test_what_an_under_translation_is() -> None:
-    left_out = [(0, 1), (1, 6), (3, 8), (4, 9), (9, 20)]
-    complete = [(0, 0), (1, 0), (1, 5), (4, 8), (10, 20), (40, 20)]
-    assert [under_translated(*pair) for pair in left_out + complete] == [True] * 5 + [False] * 6
-
-
-def test_rates_are_shares_of_the_sentences() -> None:
+def test_what_an_under_translation_is_and_rates_are_shares_of_the_sentences() -> None:
+    left_out, complete = [(0, 1), (1, 6), (4, 9), (9, 20)], [(0, 0), (1, 0), (1, 5), (4, 8), (10, 20), (40, 20)]
+    assert [under_translated(*pair) for pair in left_out + complete] == [True] * 4 + [False] * 6
     translations = [sentence(10), "w0 w0 w0 w0 w0 w0", "w1 w2 w1 w2 w1 w2", *[sentence(10)] * 4, sentence(4)]
     analysis = analyse([], translations, [sentence(10)] * 8, "13a")
     assert (analysis.repetition_rate, analysis.under_translation_rate) == (25.0, 12.5)
@@ -496,33 +467,6 @@ def test_a_head_is_worth_what_the_loss_rises_without_it(monkeypatch: pytest.Monk
         assert head.entropy == pytest.approx(rows.mean().item(), rel=1e-4)
 
 
-def test_bleu_is_that_of_translations_without_the_head(tmp_path: Path) -> None:
-    trained = load_run(tiny.run(tmp_path), CPU)
-    bleu = build_metrics("en", "char")["BLEU"]  # its output is hardly a word long
-    search, few = SearchConfig(1, max_ratio=1.0), SHORT[:3]
-
-    def translations(run: Run) -> list[str]:
-        return [found.text for found in build_translator([run], search, precision="fp32").translate(few.src)]
-
-    # the run's output is the reference, so that BLEU is 100 with all heads
-    pairs = ParallelText(few.src, translations(trained))
-    found = head_importance(trained.model, text_batches(few, tokenizers(), CPU))
-    found = with_bleu(found, build_translator([trained], search, precision="fp32"), pairs, bleu)
-    assert found.bleu == pytest.approx(100)
-    cuts = [trained._replace(model=cut(trained.model, i)) for i in range(10)]
-    scores = [bleu.corpus_score(translations(run), [pairs.tgt]).score for run in cuts]
-    assert [head.bleu_change for head in found.heads] == pytest.approx([score - 100 for score in scores])
-    assert min(scores) < 50
-    top, _, _, names, *rows = importance_table(found)
-    assert top.endswith(", BLEU 100.00")
-    assert names.split() == ["attention", "layer", "head", "loss", "BLEU", "entropy"]
-    last = found.heads[-1]
-    shown = ["2", "2", f"{last.loss_rise:+.4f}", f"{last.bleu_change:+.2f}", f"{last.entropy:.3f}"]
-    assert rows[-1].split() == ["cross-attention", *shown]
-    with pytest.raises(ValueError, match="ensemble: give one run"):
-        with_bleu(found, build_translator([trained, trained]), pairs, bleu)
-
-
 # scores at validation
 
 
@@ -544,15 +488,8 @@ def test_a_validation_scores_translations_against_references() -> None:
     some = validator(1.5)
     assert list(validator.translations) == ["There is nothing at all here."] * 4 + text.tgt[4:]
     assert some.scores["bleu"] == sacrebleu.corpus_bleu(list(validator.translations), [text.tgt]).score
-    for corpus, tokenizer in (
-        (CORPUS, "13a"),
-        (replace(CORPUS, tgt_lang="ja"), "ja-mecab"),
-        (replace(CORPUS, pre_tokenized=True), "none"),
-    ):
-        assert f"tok:{tokenizer}" in Validator(Dictionary, TEXT[:3], corpus, 1)(1.0).signatures["bleu"]
-
-
-def test_samples_are_spread_over_the_text() -> None:
+    japanese = Validator(Dictionary, TEXT[:3], replace(CORPUS, tgt_lang="ja"), 1)(1.0)
+    assert ["tok:13a" in some.signatures["bleu"], "tok:ja-mecab" in japanese.signatures["bleu"]] == [True] * 2
     for lines, wanted, shown in ((10, 3, [0, 3, 6]), (2, 5, [0, 1]), (7, 0, [])):
         samples = Validator(Dictionary, TEXT[:lines], CORPUS, wanted)(1.0).samples
         assert [sample.source for sample in samples] == [TEXT.src[i] for i in shown]
@@ -640,8 +577,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         write(home / f"{name}.tok", getattr(TOKENIZED, name))
     write(home / "sources", TEXT.src[:40])
     write(home / "short", ENGLISH.good[:-1])
-    write(home / "empty", [" ", ""])
-    (home / "latin").write_bytes(b"good\ncaf\xe9\n")
     (home / "folder").mkdir()
     src, tgt = write(home / "corpus.ja", TEXT.src), write(home / "corpus.en", TEXT.tgt)
     run = tiny.run(home / "pickles")
@@ -684,10 +619,7 @@ REFUSED = """
 file short references.en --tgt_lang en                        | references.en has 40 lines but short has 39: line i
 file good.en references.en --sources short --tgt_lang en      | references.en has 40 lines but short has 39
 file good.en references.en --training_text no --tgt_lang en   | no such file: no
-file good.en folder --tgt_lang en                             | no such file: folder
 file folder references.en --tgt_lang en                       | python evaluate.py run folder --translations FILE
-file good.en empty --tgt_lang en                              | empty holds no text
-file latin references.en --tgt_lang en                        | latin, line 2: byte 0xe9 is not UTF-8
 file references.en references.en --tgt_lang en                | have the same 40
 file sources references.en --sources sources --tgt_lang en    | TRANSLATIONS sources and --sources sources have
 file good.en references.ja --tgt_lang en                      | REFERENCES references.ja is not in en
@@ -697,19 +629,14 @@ file good.en references.en --tgt_lang en --tokenize zh        | --tokenize zh ca
 file good.en references.en                                    | such as --tgt_lang en
 file good.en references.en --tgt_lang jp                      | did you mean ja?
 file good.en references.en --tgt_lang en --html folder        | folder exists and is not a file
-compare references.en bad.en good.en good.en --tgt_lang en    | SYSTEM 1 good.en and SYSTEM 2 good.en have the same
 compare references.en bad.en good.en --tgt_lang en --samples 7 | --samples 7: give 100
 compare references.en bad.en good.en --tgt_lang en --samples 0 | --samples 0
 compare references.en bad.en good.en --tgt_lang en --bootstrap 0 | --bootstrap 0 and --test bootstrap at once
 nymwa references.tok references.tok                           | have the same 40 lines
 run --limit 0                                                 | --limit 0: give 1 or more
 run --length_penalty 20                                       | --length_penalty 20.0: give
-run nowhere                                                   | no run nowhere
-run --split train                                             | invalid choice: 'train'
 run --translations folder                                     | folder exists and is not a file
 tune --save --beams 1 0                                       | --beams 0: give
-tune --save --length_penalties 1 nan                          | nan
-heads --beam 2                                                | --beam 2 applies to translations: add --bleu
 curves folder --picture x.png                                 | no log.jsonl in folder
 curves folder/a pickles/a --picture x.png                     | two runs are named a
 curves a b c d e f g h i j k --picture x.png                  | 11 runs: give at most 10
@@ -733,7 +660,6 @@ def test_a_mistake_is_one_line_and_nothing_is_translated_or_written(
 
 WARNED = """
 file references.en references.en --tgt_lang en --force --bootstrap 0                  |
-file good.en references.ja --tgt_lang en --force --bootstrap 0                        |
 file good.tok references.en --tgt_lang en --bootstrap 0 | good.tok looks tokenized: give --pre_tokenized
 file good.tok references.en --tgt_lang en --bootstrap 0 --pre_tokenized               |
 nymwa references.tok references.tok --force             | is not tok/kyoto-test.en of KFTT
@@ -839,41 +765,29 @@ def test_tuning_tries_each_setting_and_saves_the_best(
     kept = json.loads(Path("tuned.json").read_text(encoding="utf-8"))
     trials = kept["trials"]
     assert [(t["beam_size"], t["length_penalty"]) for t in trials] == [(1, 0), (1, 2), (3, 0), (3, 2)]
-    best = verbs.best_trial([verbs.Trial(**trial) for trial in trials])
-    assert f"best: --beam {best.beam_size} --length_penalty {best.length_penalty:g}" in found.out
+    best = max(trials, key=lambda trial: (trial["bleu"], -trial["beam_size"]))  # of equals, the smallest beam
+    assert f"best: --beam {best['beam_size']} --length_penalty {best['length_penalty']:g}" in found.out
     assert kept["text"] == "files dev, ja-en, first 4 sentences"
     (run,) = (home / "pickles").iterdir()
     search = TranslationConfig.load(run / CONFIG).search
-    assert (search.beam_size, search.length_penalty) == (best.beam_size, best.length_penalty)
+    assert (search.beam_size, search.length_penalty) == (best["beam_size"], best["length_penalty"])
     assert Path("tuned.png").read_bytes().startswith(b"\x89PNG")
     (scored,) = reported(command, "run --split dev --limit 4 --bootstrap 0 --beam 3 --length_penalty 2")
     assert scored["metrics"][0]["score"] == pytest.approx(trials[3]["bleu"])
     assert scored["analysis"]["length_ratio"] == pytest.approx(trials[3]["length_ratio"])
-    ties = [verbs.Trial(8, 1.0, 20.0, 1.0), verbs.Trial(2, 0.6, 20.0, 0.9), verbs.Trial(4, 0.6, 20.0, 1.0)]
-    assert verbs.best_trial(ties).beam_size == 2
 
 
-def test_heads_are_weighed_on_the_text_and_with_the_beam_that_are_asked_for(
-    command: Command, home: Path, made: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    beams: list[int] = []
-    translate = Translator.translate
-
-    def watched(translator: Translator, *rest: Any) -> list[Translation]:
-        beams.append(translator.search.beam_size)
-        return translate(translator, *rest)
-
-    monkeypatch.setattr(Translator, "translate", watched)
-    found = command("heads --split test --limit 2 --bleu --beam 1 --picture heads.png --json heads.json")
+def test_heads_are_weighed_on_the_text_that_is_asked_for(command: Command, home: Path, made: Path) -> None:
+    found = command("heads --split test --limit 2 --picture heads.png --json heads.json")
     (run,) = (home / "pickles").iterdir()
     loaded = load_run(run, CPU)
     pairs = read_parallel(prepare_to_score(loaded.config.data, made / "split").test)[:2]
     expected = head_importance(loaded.model, text_batches(pairs, loaded.tokenizers, CPU))
-    assert found.out.splitlines()[0] == f"{run.name}, files test, ja-en, first 2 sentences"
-    assert beams == [1] * 11
+    top, _, whole, _, _, _, *rows = found.out.splitlines()
+    assert top == f"{run.name}, files test, ja-en, first 2 sentences"
+    assert f"loss {expected.loss:.4f} nats" in whole
+    last = expected.heads[-1]
+    assert rows[-1].split() == ["cross-attention", "2", "2", f"{last.loss_rise:+.4f}", f"{last.entropy:.3f}"]
     told = json.loads(Path("heads.json").read_text(encoding="utf-8"))
-    assert told["loss"] == expected.loss
-    assert [head["loss_rise"] for head in told["heads"]] == [head.loss_rise for head in expected.heads]
-    assert "tok:13a" in told["signature"]
-    assert f"BLEU {told['bleu']:.2f}" in found.out
+    assert (told["loss"], told["heads"]) == (expected.loss, [asdict(head) for head in expected.heads])
     assert (home / "heads.png").read_bytes().startswith(b"\x89PNG")

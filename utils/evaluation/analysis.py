@@ -1,7 +1,6 @@
 """Where translations are good or bad: by length, by word frequency, by repetition, and by sentence."""
 
 import re
-from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -16,11 +15,10 @@ from utils.dataset.text import decoded_lines
 from utils.evaluation.metric import Metric, System, bleu_tokenizer
 from utils.text.language import unspaced_language
 
-_LONGEST = (5, 10, 20, 30, 40, 60)  # longest sentence, in tokens, of each group but the last
-_LENGTHS = ("0-5", "6-10", "11-20", "21-30", "31-40", "41-60", "61+")
-
-_RAREST = (0, 1, 2, 5, 10, 100, 1000)  # fewest occurrences of each group
-_FREQUENCIES = ("never seen", "1 time", "2-4 times", "5-9 times", "10-99 times", "100-999 times", "1000+ times")
+# fewest tokens of a sentence, and fewest occurrences of a word, of each group
+_LENGTHS = {0: "0-5", 6: "6-10", 11: "11-20", 21: "21-30", 31: "31-40", 41: "41-60", 61: "61+"}
+_FREQUENCIES = {0: "never seen", 1: "1 time", 2: "2-4 times", 5: "5-9 times", 10: "10-99 times"}
+_FREQUENCIES |= {100: "100-999 times", 1000: "1000+ times"}
 
 _N_SHOWN = 10  # best and worst sentences
 _SAME_LETTER = re.compile(r"([^\W\d_])\1*")
@@ -103,11 +101,10 @@ def analyse(
     tokenizer: str,
     training_words: Counter[str] | None = None,
 ) -> Analysis:
-    """Analyse translations; words are the tokens of BLEU's tokenizer.
+    """Analyse translations; words are the tokens of sacreBLEU's tokenizer of this name.
 
     Args:
         sources: one for each reference, or none at all: then lengths are those of the references.
-        tokenizer: sacreBLEU's name of the tokenizer; none: spaces separate the words in all of these texts.
         training_words: word counts of the target side of the training set.
     """
     cut = word_cutter(tokenizer)
@@ -158,8 +155,8 @@ def bleu_by_length(
     """
     bleu = BLEU(tokenize=tokenizer, effective_order=True, force=True)
     groups = []
-    for place, label in enumerate(_LENGTHS):
-        lines = [line for line, length in enumerate(lengths) if bisect_left(_LONGEST, length) == place]
+    for fewest, label in _LENGTHS.items():
+        lines = [line for line, length in enumerate(lengths) if _group(_LENGTHS, length) == fewest]
         if lines:
             found = bleu.corpus_score([translations[i] for i in lines], [[references[i] for i in lines]])
             groups.append(Group(f"{label} {unit}", len(lines), found.score))
@@ -175,40 +172,41 @@ def f1_by_frequency(
     often as its reference has it. The count of a group is the number of its words in the references; groups without any
     are left out.
     """
-    wanted, written, matched = ([0] * len(_RAREST) for _ in range(3))
+    wanted, written, matched = Counter[int](), Counter[int](), Counter[int]()
     for translation, reference in zip(translations, references, strict=True):
         ours, theirs = Counter(translation), Counter(reference)
         for words, total in ((theirs, wanted), (ours, written), (ours & theirs, matched)):
             for word, times in words.items():
-                total[bisect_right(_RAREST, counts[word]) - 1] += times
+                total[_group(_FREQUENCIES, counts[word])] += times
     return [
-        Group(label, reference_words, 200 * both / (reference_words + own_words))
-        for label, reference_words, own_words, both in zip(_FREQUENCIES, wanted, written, matched, strict=True)
-        if reference_words
+        Group(label, wanted[fewest], 200 * matched[fewest] / (wanted[fewest] + written[fewest]))
+        for fewest, label in _FREQUENCIES.items()
+        if wanted[fewest]
     ]
+
+
+def _group(groups: Iterable[int], number: int) -> int:
+    """Return the group that a number belongs to, by its fewest."""
+    return max(fewest for fewest in groups if fewest <= number)
 
 
 def under_translated(n_words: int, n_reference: int) -> bool:
     """Return whether a translation is empty, or has fewer than half of its reference's words and at least five fewer.
 
-    Lengths show when models stop too early (Stahlberg & Byrne 2019, "On NMT search errors and model errors: cat got
-    your tongue?"); the two limits are ours. At least five words must be missing because good translations of a short
-    sentence may differ by half: "Sure." for "Yes, of course." is not an error.
+    Models that stop too early are found by lengths (Stahlberg & Byrne 2019). Good translations of a short sentence may
+    differ by half: "Sure." for "Yes, of course." is not an error.
     """
-    if n_words == 0:
-        return n_reference > 0
-    return n_words < 0.5 * n_reference and n_reference - n_words >= 5
+    return n_words == 0 < n_reference or (n_words < 0.5 * n_reference and n_reference - n_words >= 5)
 
 
 def repeats(words: Sequence[str], reference: Sequence[str]) -> bool:
     """Return whether a translation repeats itself, in one of three ways.
 
-    1. Its most frequent 4-gram occurs at least two times more than the reference's most frequent one: the top n-gram
-       count by which Raunak et al. 2021 ("The curious case of hallucinations in neural machine translation") detect
-       oscillating translations, with their n = 4 and t = 2. They count in the source; the reference is in the same
-       language and tokenized alike. A reference without 4-grams counts as having each once.
+    1. Its most frequent 4-gram occurs at least two times more than the reference's (or than once): the top n-gram
+       count of Raunak et al. 2021 ("The curious case of hallucinations in neural machine translation"), who count in
+       the source.
     2. One to three words occur three times or more in a row, and more often than any do in the reference ("of the of
-       the of the"). In sentences this short, 4-grams do not show it. Punctuation is skipped: "..." is not an error.
+       the of the"), punctuation left out: "..." is not an error.
     3. A letter occurs five times or more in a row within a word, and more often than any does in the reference
        ("JNRRRRRR"): a loop of sub-words that are single letters.
     """

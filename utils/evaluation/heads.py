@@ -3,27 +3,22 @@
 ΔL(h) = L(ξ_h = 0) - L, in nats per target token of a text; below 0, the translator is better without the head.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from sacrebleu.metrics.base import Metric
-from torch import Tensor
 from tqdm import tqdm
 
 from const.token import PAD_ID
-from layers.mask import padding_mask
-from layers.multi_head_attention import MultiHeadAttention
 from layers.probe import silenced_head
 from models.transformer import Transformer
 from utils.command import aligned
 from utils.dataset.batch import Batch, padded, within_budget
 from utils.dataset.text import ParallelText
 from utils.search.inspection import KINDS, Kind, attentions, recorded_by_kind, row_entropy
-from utils.search.translator import Translator
 from utils.text.tokenizer import TokenizerPair
 from utils.training.loss import token_loss
 from utils.visualize.curve import drawing
@@ -41,21 +36,19 @@ class Head:
     head: int
     loss_rise: float  # without the head, in nats per target token
     entropy: float  # of its weights, the mean over all query positions, in nats
-    bleu_change: float | None = None  # BLEU without the head minus BLEU with it; None: not requested
 
 
 class Importance(NamedTuple):
-    """The importance of all heads, from the bottom of the encoder upwards, and the scores with all heads."""
+    """The importance of all heads, from the bottom of the encoder upwards, and the loss with all of them."""
 
     loss: float  # nats per target token
     heads: list[Head]
-    bleu: float | None = None  # None: not requested
 
 
 def text_batches(pairs: ParallelText, tokenizers: TokenizerPair, device: torch.device) -> list[Batch]:
     """Return a text in batches of similar length."""
     src, tgt = tokenizers.src.encode(pairs.src), tokenizers.tgt.encode(pairs.tgt)
-    lengths = [max(len(source), len(target)) + 1 for source, target in zip(src, tgt, strict=True)]
+    lengths = [max(map(len, pair)) + 1 for pair in zip(src, tgt, strict=True)]
     return [
         Batch(padded([src[i] for i in rows]), padded([tgt[i] for i in rows], bos=True)).to(device)
         for rows in within_budget(lengths, _TOKENS_PER_BATCH)
@@ -65,53 +58,25 @@ def text_batches(pairs: ParallelText, tokenizers: TokenizerPair, device: torch.d
 @torch.inference_mode()
 def head_importance(model: Transformer, batches: Sequence[Batch]) -> Importance:
     """Switch off the heads of a model in eval mode one at a time."""
-    memories = [model.encode(batch.src) for batch in batches]
-    loss, entropies = _loss(model, batches, memories), _entropies(model, batches)
-    heads = []
-    for (kind, layer, head, attention), entropy in zip(_heads(model), entropies, strict=True):
-        with silenced_head(attention, head):
-            # a head of the decoder does not change what the encoder returns
-            read = [model.encode(batch.src) for batch in batches] if kind == "encoder" else memories
-            rise = _loss(model, batches, read) - loss
-        heads.append(Head(kind, layer + 1, head + 1, rise, entropy))
-    return Importance(loss, heads)
-
-
-def with_bleu(found: Importance, translator: Translator, pairs: ParallelText, bleu: Metric) -> Importance:
-    """Add BLEU of a text with all heads, and its change without each."""
-    model = translator.model  # a packed copy of the run's own
-    if not isinstance(model, Transformer):
-        raise ValueError("only the heads of a single run can be switched off, not those of an ensemble: give one run")
-
-    def score() -> float:
-        return bleu.corpus_score([found.text for found in translator.translate(pairs.src)], [pairs.tgt]).score
-
-    whole, heads = score(), []
-    for known, (_, _, head, attention) in zip(found.heads, _heads(model), strict=True):
-        with silenced_head(attention, head):
-            heads.append(replace(known, bleu_change=score() - whole))
-    return Importance(found.loss, heads, whole)
-
-
-def _heads(model: Transformer) -> Iterable[tuple[Kind, int, int, MultiHeadAttention]]:
-    """Return kind, layer, head and attention of each head, with a progress bar."""
+    loss, entropies = _loss(model, batches), _entropies(model, batches)
     every = [
         (kind, layer, head, attention)
         for kind, layers in attentions(model).items()
         for layer, attention in enumerate(layers)
         for head in range(attention.n_heads)
     ]
-    return tqdm(every, unit="head", disable=None, leave=False)
+    heads = []
+    bar = tqdm(every, unit="head", disable=None, leave=False)
+    for (kind, layer, head, attention), entropy in zip(bar, entropies, strict=True):
+        with silenced_head(attention, head):
+            heads.append(Head(kind, layer + 1, head + 1, _loss(model, batches) - loss, entropy))
+    return Importance(loss, heads)
 
 
-def _loss(model: Transformer, batches: Sequence[Batch], memories: Sequence[Tensor]) -> float:
-    """Return the loss in nats per target token, given the output of the encoder."""
-    nats, tokens = 0.0, 0
-    for batch, memory in zip(batches, memories, strict=True):
-        hidden = model.decode(batch.tgt[:, :-1], memory, padding_mask(batch.src, PAD_ID))
-        loss = token_loss(hidden, model.output, batch.tgt[:, 1:])
-        nats, tokens = nats + loss.nats.item(), tokens + int(loss.tokens)
-    return nats / tokens
+def _loss(model: Transformer, batches: Sequence[Batch]) -> float:
+    """Return the loss in nats per target token."""
+    found = [token_loss(model.hidden(b.src, b.tgt[:, :-1]), model.output, b.tgt[:, 1:]) for b in batches]
+    return sum(one.nats.item() for one in found) / sum(int(one.tokens) for one in found)
 
 
 def _entropies(model: Transformer, batches: Sequence[Batch]) -> list[float]:
@@ -130,16 +95,14 @@ def _entropies(model: Transformer, batches: Sequence[Batch]) -> list[float]:
 
 
 def importance_table(found: Importance) -> list[str]:
-    """Return the scores with all heads, and a line for each head with the change without it."""
-    with_bleu = found.bleu is not None
-    rows = [["attention", "layer", "head", "loss", *["BLEU"] * with_bleu, "entropy"]]
-    for one in found.heads:
-        changes = [f"{one.loss_rise:+.4f}", *([] if one.bleu_change is None else [f"{one.bleu_change:+.2f}"])]
-        rows.append([KINDS[one.kind], str(one.layer), str(one.head), *changes, f"{one.entropy:.3f}"])
+    """Return the loss with all heads, and a line for each head with the change without it."""
+    rows = [
+        [KINDS[one.kind], str(one.layer), str(one.head), f"{one.loss_rise:+.4f}", f"{one.entropy:.3f}"]
+        for one in found.heads
+    ]
     whole = f"with all heads: loss {found.loss:.4f} nats per target token"
-    whole += f", BLEU {found.bleu:.2f}" if with_bleu else ""
     change = "change without each head, and the mean entropy of its weights in nats"
-    return [whole, "", change, *aligned(rows, "lrrrr" + "r" * with_bleu)]
+    return [whole, "", change, *aligned([["attention", "layer", "head", "loss", "entropy"], *rows], "lrrrr")]
 
 
 def draw_head_importance(found: Importance, title: str, picture: Path) -> None:

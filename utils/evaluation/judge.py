@@ -41,15 +41,10 @@ class Validator:
         """Return scores and samples, with the given loss (nats per token)."""
         self.translations = [found.text for found in self._translator().translate(self._text.src)]
         metrics = corpus_metrics(self._corpus)
-        scored = {name: metrics[metric] for name, metric in SCORED.items()}
-        found = measure(self.translations, self._text.tgt, scored)
-        stride = max(1, len(self._text) // max(1, self._n_samples))
-        samples = [
-            Sample(self._text.src[i], self._text.tgt[i], self.translations[i])
-            for i in range(0, len(self._text), stride)
-        ]
-        scores = {metric.name: metric.score for metric in found}
-        signatures = {metric.name: metric.signature for metric in found}
+        found = measure(self.translations, self._text.tgt, {name: metrics[metric] for name, metric in SCORED.items()})
+        scores, signatures = ({m.name: getattr(m, of) for m in found} for of in ("score", "signature"))
+        every = list(map(Sample, self._text.src, self._text.tgt, self.translations))
+        samples = every[:: max(1, len(every) // max(1, self._n_samples))]
         return Validation(loss, scores, signatures, samples[: self._n_samples], self.translations)
 
 

@@ -5,7 +5,7 @@ Every number and signature is the one that sacreBLEU's command line prints for t
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from utils.dataset.corpus import Corpus
 
 OWN_TOKENIZER = {"ja": "ja-mecab", "zh": "zh", "ko": "ko-mecab"}  # for languages that 13a cannot split into words
-NEED_SPACES = ("13a", "intl", "none")
-NEED_NOTHING = ("char", "spm", "flores101", "flores200", "spBLEU-1K")
-TOKENIZERS = (*NEED_SPACES, *OWN_TOKENIZER.values(), *NEED_NOTHING)
+_NEED_SPACES = ("13a", "intl", "none")
+_NEED_NOTHING = ("char", "spm", "flores101", "flores200", "spBLEU-1K")
+TOKENIZERS = (*_NEED_SPACES, *OWN_TOKENIZER.values(), *_NEED_NOTHING)
 
 Test = Literal["bootstrap", "randomization"]
 
@@ -75,20 +75,14 @@ def bleu_tokenizer(tgt_lang: str, pre_tokenized: bool) -> str:
 def fitting_tokenizer(tgt_lang: str, pre_tokenized: bool, wanted: str | None = None, force: bool = False) -> str:
     """Return the tokenizer for BLEU: the wanted one if it fits the language, or the language's own."""
     own = bleu_tokenizer(tgt_lang, pre_tokenized)
-    if wanted is None or force:
+    fitting = [own] if pre_tokenized else [own, *_NEED_NOTHING, *(_NEED_SPACES if own in _NEED_SPACES else ())]
+    if wanted is None or force or wanted in fitting:
         return wanted or own
-    if pre_tokenized and wanted != own:
-        raise ValueError(
-            f"--tokenize {wanted} would split words that are split already: leave out it or --pre_tokenized"
-        )
-    if wanted == own or wanted in NEED_NOTHING:
-        return wanted
-    if primary_language(tgt_lang) in OWN_TOKENIZER or wanted not in NEED_SPACES:
-        raise ValueError(
-            f"--tokenize {wanted} cannot split {tgt_lang} into words, and BLEU would be meaningless: give --tokenize "
-            f"{own}, or --pre_tokenized if spaces separate the words, or --force"
-        )
-    return wanted
+    what = "words that are split already" if pre_tokenized else f"{tgt_lang} into words"
+    raise ValueError(
+        f"--tokenize {wanted} cannot split {what}, and BLEU would be meaningless: give --tokenize {own}, or "
+        "--pre_tokenized if spaces separate the words, or --force"
+    )
 
 
 def corpus_metrics(corpus: "Corpus") -> dict[str, base.Metric]:
@@ -99,9 +93,8 @@ def corpus_metrics(corpus: "Corpus") -> dict[str, base.Metric]:
 def build_metrics(tgt_lang: str, tokenize: str) -> dict[str, base.Metric]:
     """Return BLEU, chrF2 and TER for a target language, under these names.
 
-    TER counts words between spaces. Japanese and Chinese have no spaces: each sentence would be one word, and TER the
-    share of sentences that differ at all. Tercom's solution is used for them (`sacrebleu --ter-normalized
-    --ter-asian-support`; norm:yes and asian:yes in the signature): every kanji is a word, and so is anything between
+    TER counts words between spaces, so that a sentence of Japanese or Chinese would be a single word. Theirs is
+    counted as by `sacrebleu --ter-normalized --ter-asian-support`: every kanji is a word, and so is anything between
     kanji and punctuation. With the tokenizer `none`, spaces separate the words for TER as well.
     """
     split = primary_language(tgt_lang) in _KANJI_TO_CHARACTERS and tokenize != "none"
@@ -125,7 +118,8 @@ def measure(
         raise ValueError(f"{len(translations)} translations against {len(references)} references: give one for each")
     refuse_samples(n_bootstrap, len(references), "--bootstrap")
     found = []
-    for name, metric in _shown("scoring", metrics, n_bootstrap):
+    disable = None if n_bootstrap else True  # without resamples it is quick
+    for name, metric in tqdm(metrics.items(), desc="scoring", unit="metric", disable=disable, leave=False):
         try:
             score = metric.corpus_score(list(translations), [list(references)], n_bootstrap)
         except TypeError as error:  # sacreBLEU fails on resamples without any words
@@ -133,14 +127,9 @@ def measure(
                 f"{len(references)} lines, some of them empty, are too few for an interval of {name}: "
                 "give --bootstrap 0"
             ) from error
-        mean, half = (score._mean, score._ci) if n_bootstrap else (score.score, 0.0)
-        found.append(with_interval(name, score.score, mean, half, str(metric.get_signature())))
+        interval = (score._mean, score._ci) if n_bootstrap else (score.score, 0.0)
+        found.append(with_interval(name, score.score, *interval, str(metric.get_signature())))
     return found
-
-
-def _shown(doing: str, metrics: Mapping[str, base.Metric], n_samples: int) -> Iterable[tuple[str, base.Metric]]:
-    """Return the metrics, with a progress bar if samples make it take long."""
-    return tqdm(metrics.items(), desc=doing, unit="metric", disable=None if n_samples else True, leave=False)
 
 
 def with_interval(name: str, score: float, mean: float, half: float, signature: str) -> Metric:
@@ -181,11 +170,9 @@ def sampling_seed(seed: int | None) -> Iterator[None]:
         os.environ.update({} if before is None else {name: before})
 
 
-# Significance of differences: sacreBLEU's paired tests, on the same sentences. Paired bootstrap (Koehn 2004) resamples
-# the sentences; approximate randomisation (Riezler & Maxwell 2005) swaps the two systems' translations of each sentence
-# with probability 1/2.
-
-# sacreBLEU's name of the test, its default number of samples, and the method as a report names it
+# Paired bootstrap (Koehn 2004) resamples the sentences; approximate randomisation (Riezler & Maxwell 2005) swaps the
+# translations of each sentence by two systems with probability 1/2.
+# test -> sacreBLEU's name of it, its default number of samples, and the method as a report names it
 _TESTS: Mapping[Test, tuple[str, int, str]] = {
     "bootstrap": ("bs", 1000, "paired bootstrap, {:,} resamples"),
     "randomization": ("ar", 10_000, "approximate randomization, {:,} trials"),
@@ -214,37 +201,28 @@ def compare(
     refuse_samples(n_bootstrap, len(references), "--bootstrap")
     # sacreBLEU's confidence samples are for randomisation only: with a bootstrap they would falsify the signature
     n_confidence = n_bootstrap if n_bootstrap and test == "randomization" else -1
-    baseline, *others = systems
+    baseline = systems[0]
     scores: list[list[Metric]] = [[] for _ in systems]
     comparisons = []
-    for name, metric in _shown("comparing", metrics, n_samples):
+    for name, metric in tqdm(metrics.items(), desc="comparing", unit="metric", disable=None, leave=False):
         paired = PairedTest(list(systems), {name: metric}, [list(references)], code, n_samples, n_confidence)
         signatures, results = paired()
         ((key, signature),) = signatures.items()
         found = [result for result in results[key] if isinstance(result, Result)]
-        for of_system, result in zip(scores, found, strict=True):
-            mean, half = (result.score, 0.0) if result.mean is None else (result.mean, result.ci or 0.0)
-            of_system.append(with_interval(name, result.score, mean, half, str(signature)))
-        for system, result in zip(others, found[1:], strict=True):
-            difference = result.score - found[0].score
-            pairs = zip(system.translations, baseline.translations, strict=True)
-            p_value = _p_value(result, difference, test, sum(ours != theirs for ours, theirs in pairs))
-            about = method.format(n_samples), str(signature)
-            comparisons.append(Comparison(system.name, baseline.name, name, difference, p_value, *about))
+        for system, of_system, result in zip(systems, scores, found, strict=True):
+            interval = (result.score, 0.0) if result.mean is None else (result.mean, result.ci or 0.0)
+            of_system.append(with_interval(name, result.score, *interval, str(signature)))
+            if system is not baseline:
+                difference, p_value = result.score - found[0].score, float(result.p_value or 0.0)
+                if difference == 0:  # chance gives at least that, but sacreBLEU reports 1/(n+1)
+                    p_value = 1.0
+                elif test == "randomization":
+                    # of the 2^k ways to swap k lines that differ, two give the observed difference: it is no surer
+                    n_different = sum(map(str.__ne__, system.translations, baseline.translations))
+                    p_value = max(p_value, 2.0 ** (1 - n_different))
+                about = method.format(n_samples), str(signature)
+                comparisons.append(Comparison(system.name, baseline.name, name, difference, p_value, *about))
     return scores, comparisons
-
-
-def _p_value(result: Result, difference: float, test: Test, n_different: int) -> float:
-    """Return sacreBLEU's p-value, corrected where it treats ties as differences.
-
-    Chance always gives a difference of at least 0, but sacreBLEU reports 1/(n+1), as if a tie were significant. And if
-    k lines differ, 2 of the 2^k ways to swap them give at least the observed difference: no number of trials can push
-    the p-value of randomisation below that.
-    """
-    if difference == 0:
-        return 1.0
-    surest = 2.0 ** (1 - n_different) if test == "randomization" else 0.0
-    return max(float(result.p_value or 0.0), surest)
 
 
 # The protocol of github.com/nymwa/kftt_jaen_example: KFTT's `tok` references, lower case, Moses' multi-bleu.perl.

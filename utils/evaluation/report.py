@@ -61,15 +61,11 @@ def as_dict(evaluations: Sequence[Evaluation], comparisons: Sequence[Comparison]
 def as_text(evaluations: Sequence[Evaluation], comparisons: Sequence[Comparison] = ()) -> str:
     """Return tables and a few sentences, at most 100 columns wide unless a name or a signature is longer."""
     keys = system_keys(evaluations)
-    lines = ["Systems" if len(evaluations) > 1 else "System"]
-    lines += aligned(
-        [
-            [f"{key}  {e.system}".strip(), f"{e.text}, {e.n_sentences:,} sentences, into {e.tgt_lang}"]
-            for key, e in zip(keys, evaluations, strict=True)
-        ],
-        "ll",
-    )
-    lines += ["", *_scores(evaluations)]
+    systems = [
+        [f"{key}  {e.system}".strip(), f"{e.text}, {e.n_sentences:,} sentences, into {e.tgt_lang}"]
+        for key, e in zip(keys, evaluations, strict=True)
+    ]
+    lines = ["Systems" if len(evaluations) > 1 else "System", *aligned(systems, "ll"), "", *_scores(evaluations)]
     if comparisons:
         lines += ["", *_differences(comparisons)]
     lines += ["", "Signatures", *aligned(signatures(evaluations, comparisons), "ll")]
@@ -104,9 +100,8 @@ def write_html(evaluations: Sequence[Evaluation], comparisons: Sequence[Comparis
 
 def system_keys(evaluations: Sequence[Evaluation]) -> list[str]:
     """Return a letter for each system, as run names are too long for tables; a single system needs none."""
-    if len(evaluations) == 1:
-        return [""]
-    return [ascii_uppercase[i] if i < len(ascii_uppercase) else str(i + 1) for i in range(len(evaluations))]
+    letters = [*ascii_uppercase, *map(str, range(27, len(evaluations) + 1))]
+    return letters[: len(evaluations)] if len(evaluations) > 1 else [""]
 
 
 def by_name(of_systems: Iterable[Sequence[T]], name: Callable[[T], str]) -> dict[str, list[tuple[int, T]]]:
@@ -200,8 +195,7 @@ def _bars(chart: Chart, keys: Sequence[str]) -> Iterator[str]:
 
 def _rates(evaluations: Sequence[Evaluation]) -> Iterator[str]:
     rows = [["", "with repetitions", "with omissions", "length"]]
-    for key, evaluation in zip(system_keys(evaluations), evaluations, strict=True):
-        a = evaluation.analysis
+    for key, a in zip(system_keys(evaluations), (one.analysis for one in evaluations), strict=True):
         rows.append([key, f"{a.repetition_rate:.2f} %", f"{a.under_translation_rate:.2f} %", f"{a.length_ratio:.3f}"])
     yield "Sentences with repetitions or omissions, and length relative to the references"
     yield from aligned(rows, "lrrr")
@@ -209,8 +203,8 @@ def _rates(evaluations: Sequence[Evaluation]) -> Iterator[str]:
 
 def _sentence(sentence: SentenceScore) -> Iterator[str]:
     yield f"  line {sentence.line:,}: {sentence.chrf:.2f}"
-    named = (("source", sentence.source), ("translation", sentence.translation), ("reference", sentence.reference))
-    for name, text in named:
+    for name in ("source", "translation", "reference"):
+        text = getattr(sentence, name)
         if text or name != "source":
             first, *rest = wrapped(text, _WIDTH - 17)
             yield f"    {name:<12} {first}".rstrip()

@@ -24,6 +24,7 @@ from utils.evaluation.metric import (
     bleu_tokenizer,
     build_metrics,
     compare,
+    corpus_metrics,
     fitting_tokenizer,
     is_published_test,
     measure,
@@ -50,26 +51,21 @@ def warn(message: str) -> None:
     print(f"evaluate.py: warning: {message}", file=sys.stderr)
 
 
-# What the verbs share: the text of a run's corpus, and reports
-
-
 class RunText(NamedTuple):
-    """A run and a text of the corpus that it was trained on, with its description and its tokenizer for BLEU."""
+    """A run and a text of the corpus that it was trained on, with its description."""
 
     run: "Run"
     corpus: "Corpus"
     pairs: ParallelText
     name: str
-    tokenize: str
 
 
 def _run_text_options(parser: Parser, act: str, split: str) -> None:
     parser.add_argument("run", nargs="?", type=Path, help="folder of a run (default: the one trained last)")
     parser.add_argument("--split", choices=["dev", "test"], default=split, help="text of the run's corpus")
     parser.add_argument("--limit", type=int, metavar="N", help=f"{act} only the first N sentences")
-    parser.add_argument(
-        "--device", choices=get_args(Device), default="auto", help="cpu, cuda, or auto: cuda if available"
-    )
+    text = "cpu, cuda, or auto: cuda if available"
+    parser.add_argument("--device", choices=get_args(Device), default="auto", help=text)
 
 
 def read_run_text(arguments: Namespace) -> RunText:
@@ -87,22 +83,22 @@ def read_run_text(arguments: Namespace) -> RunText:
     pairs = read_parallel(getattr(corpus, arguments.split))[: arguments.limit]
     part = f", first {len(pairs)} sentences" if arguments.limit else ""
     name = f"{corpus.name} {arguments.split}, {corpus.src_lang}-{corpus.tgt_lang}{part}"
-    return RunText(run, corpus, pairs, name, bleu_tokenizer(corpus.tgt_lang, corpus.pre_tokenized))
+    return RunText(run, corpus, pairs, name)
 
 
 def _report_options(parser: Parser) -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the report to this file as JSON")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write the report to this file as an HTML page")
-    parser.add_argument(
-        "--bootstrap", type=int, metavar="N", default=N_BOOTSTRAP, help="resamples for 95 %% intervals; 0: no intervals"
-    )
+    text = "resamples for 95 %% intervals; 0: no intervals"
+    parser.add_argument("--bootstrap", type=int, metavar="N", default=N_BOOTSTRAP, help=text)
     parser.add_argument("--seed", type=int, metavar="N", help="of the samples (default: SACREBLEU_SEED or sacreBLEU's)")
 
 
-def evaluate(system: System, text: ReferenceText, n_bootstrap: int) -> Evaluation:
-    """Score a system, and analyse where it does well."""
+def report_score(system: System, text: ReferenceText, arguments: Namespace) -> None:
+    """Score a single system, and report."""
     metrics = build_metrics(text.tgt_lang, text.tokenize)
-    return text.evaluation(system, measure(system.translations, text.references, metrics, n_bootstrap))
+    found = measure(system.translations, text.references, metrics, arguments.bootstrap)
+    report([text.evaluation(system, found)], [], arguments)
 
 
 def report(evaluations: Sequence[Evaluation], comparisons: Sequence[Comparison], arguments: Namespace) -> None:
@@ -128,15 +124,16 @@ def _run_options(parser: Parser) -> None:
 def evaluate_run(arguments: Namespace) -> None:
     """Translate a text of a run's own corpus with the run, and score the translations."""
     require_file(arguments.translations)
-    run, corpus, pairs, name, tokenize = read_run_text(arguments)
+    run, corpus, pairs, name = read_run_text(arguments)
     search = changed_by(run.config.search, {"beam": "beam_size", "length_penalty": "length_penalty"}, arguments)
     refuse_samples(arguments.bootstrap, len(pairs), "--bootstrap")
     translations = [translation.text for translation in translate(run.translator(search), pairs.src)]
     if arguments.translations:
         write_lines(arguments.translations, translations)
+    tokenize = bleu_tokenizer(corpus.tgt_lang, corpus.pre_tokenized)
     text = ReferenceText(name, corpus.tgt_lang, tokenize, pairs.src, pairs.tgt, training_text(run))
     system = f"{run.folder.resolve().name}, beam {search.beam_size}, length penalty {search.length_penalty:g}"
-    report([evaluate(System(system, translations), text, arguments.bootstrap)], [], arguments)
+    report_score(System(system, translations), text, arguments)
 
 
 def translate(translator: "Translator", sources: Sequence[str]) -> list["Translation"]:
@@ -185,7 +182,7 @@ def _file_options(parser: Parser) -> None:
 def evaluate_file(arguments: Namespace) -> None:
     """Score a file of translations."""
     text, (system,) = read_text(arguments, {"TRANSLATIONS": arguments.translations})
-    report([evaluate(system, text, arguments.bootstrap)], [], arguments)
+    report_score(system, text, arguments)
 
 
 def _compare_options(parser: Parser) -> None:
@@ -202,16 +199,13 @@ def _compare_options(parser: Parser) -> None:
 def compare_files(arguments: Namespace) -> None:
     """Score files of translations, and test whether they differ significantly from a baseline."""
     if arguments.test == "bootstrap" and arguments.bootstrap is not None:
-        raise ValueError(
-            f"--bootstrap {arguments.bootstrap} and --test bootstrap at once: the intervals come from the samples "
-            "of the test; give --samples"
-        )
+        wrong = f"--bootstrap {arguments.bootstrap} and --test bootstrap at once"
+        raise ValueError(f"{wrong}: the intervals come from the samples of the test; give --samples")
     n_bootstrap = N_BOOTSTRAP if arguments.bootstrap is None else arguments.bootstrap
     files = {"BASELINE": arguments.baseline} | {f"SYSTEM {i}": file for i, file in enumerate(arguments.systems, 1)}
     text, systems = read_text(arguments, files)
     metrics = build_metrics(text.tgt_lang, text.tokenize)
-    samples = arguments.test, arguments.samples, n_bootstrap
-    scores, comparisons = compare(systems, text.references, metrics, *samples)
+    scores, comparisons = compare(systems, text.references, metrics, arguments.test, arguments.samples, n_bootstrap)
     evaluations = [text.evaluation(system, found) for system, found in zip(systems, scores, strict=True)]
     report(evaluations, comparisons, arguments)
 
@@ -290,27 +284,24 @@ def _tune_options(parser: Parser) -> None:
 
 def tune(arguments: Namespace) -> None:
     """Find the beam size and length penalty that translate the dev set best."""
-    run, corpus, pairs, name, tokenize = read_run_text(arguments)
+    run, corpus, pairs, name = read_run_text(arguments)
     options = {"beams": "beam_size", "length_penalties": "length_penalty"}
     tried = [dict(zip(options, values, strict=True)) for values in product(*(arguments[option] for option in options))]
     searches = [changed_by(run.config.search, options, values) for values in tried]  # refuses values out of range
-    translator = run.translator()
-    bleu = build_metrics(corpus.tgt_lang, tokenize)["BLEU"]
-    # no length penalty changes greedy search, which runs once
-    keys = [(search.beam_size, search.length_penalty if search.beam_size > 1 else None) for search in searches]
-    scores, trials = dict[tuple[int, float | None], tuple[float, float]](), list[Trial]()
+    translator, bleu, trials = run.translator(), corpus_metrics(corpus)["BLEU"], list[Trial]()
     print(f"{run.folder.resolve().name}, {name}\n\n  beam  length penalty   BLEU  length ratio")
-    with tqdm(total=len(set(keys)) * len(pairs), unit="sentence", disable=None, leave=False) as bar:
-        for search, key in zip(searches, keys, strict=True):
-            if key not in scores:
+    with tqdm(total=len(searches) * len(pairs), unit="sentence", disable=None, leave=False) as bar:
+        for search in searches:
+            if not trials or search.beam_size > 1 or trials[-1].beam_size > 1:  # no penalty changes greedy search
                 translator.search = search
                 found = [translation.text for translation in translator.translate(pairs.src, bar.update)]
                 score = bleu.corpus_score(found, [pairs.tgt])
-                scores[key] = score.score, score.ratio
-            trials.append(trial := Trial(search.beam_size, search.length_penalty, *scores[key]))
+            else:
+                bar.update(len(pairs))
+            trials.append(trial := Trial(search.beam_size, search.length_penalty, score.score, score.ratio))
             shown = f"{trial.bleu:>5.2f}  {trial.length_ratio:>12.3f}"
             print_above_bars(f"{trial.beam_size:>6}  {trial.length_penalty:>14g}  {shown}")
-    best = best_trial(trials)
+    best = max(trials, key=lambda trial: (trial.bleu, -trial.beam_size))
     print(f"\nbest: --beam {best.beam_size} --length_penalty {best.length_penalty:g}   {bleu.get_signature()}")
     if arguments.json:
         about = {"run": run.folder.resolve().name, "text": name, "signature": str(bleu.get_signature())}
@@ -321,11 +312,6 @@ def tune(arguments: Namespace) -> None:
         search = replace(run.config.search, beam_size=best.beam_size, length_penalty=best.length_penalty)
         replace(run.config, search=search).save(run.folder / CONFIG)
         print(f"saved in {run.folder / CONFIG}")
-
-
-def best_trial(trials: Sequence[Trial]) -> Trial:
-    """Return the trial with the highest BLEU; in a tie, the one with the smallest beam."""
-    return max(trials, key=lambda trial: (trial.bleu, -trial.beam_size))
 
 
 def draw_beam_width(trials: Sequence[Trial], text: str, picture: Path) -> None:
@@ -355,40 +341,24 @@ def draw_beam_width(trials: Sequence[Trial], text: str, picture: Path) -> None:
 
 def _heads_options(parser: Parser) -> None:
     _run_text_options(parser, "read", "dev")
-    parser.add_argument("--bleu", action="store_true", help="also translate without each head: many times slower")
-    parser.add_argument("--beam", type=int, metavar="N", help="with --bleu: beam size (default: the run's)")
     parser.add_argument("--picture", type=Path, metavar="FILE", help="draw all heads to this PNG file")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all results to this file")
 
 
 def weigh_heads(arguments: Namespace) -> None:
     """Switch off the attention heads one at a time: how much the loss rises without each, and how widely it attends."""
-    if arguments.beam is not None and not arguments.bleu:
-        raise ValueError(f"--beam {arguments.beam} applies to translations: add --bleu")
-    run, corpus, pairs, name, tokenize = read_run_text(arguments)
-    search = changed_by(run.config.search, {"beam": "beam_size"}, arguments)
-    title, signature = f"{run.folder.resolve().name}, {name}", None
     from utils.device import pick_device
-    from utils.evaluation.heads import (
-        draw_head_importance,
-        head_importance,
-        importance_table,
-        text_batches,
-        with_bleu,
-    )
+    from utils.evaluation.heads import draw_head_importance, head_importance, importance_table, text_batches
 
+    run, _, pairs, name = read_run_text(arguments)
     found = head_importance(run.model, text_batches(pairs, run.tokenizers, pick_device(arguments.device)))
-    if arguments.bleu:
-        bleu = build_metrics(corpus.tgt_lang, tokenize)["BLEU"]
-        found = with_bleu(found, run.translator(search), pairs, bleu)
-        signature = str(bleu.get_signature())
+    title = f"{run.folder.resolve().name}, {name}"
     print("\n".join([title, "", *importance_table(found)]))
     if arguments.picture:
         draw_head_importance(found, title, arguments.picture)
     if arguments.json:
-        about = {"run": run.folder.resolve().name, "text": name, "loss": found.loss, "bleu": found.bleu}
         heads = [asdict(head) for head in found.heads]
-        write_json(arguments.json, {**about, "signature": signature, "heads": heads})
+        write_json(arguments.json, {"run": run.folder.resolve().name, "text": name, "loss": found.loss, "heads": heads})
 
 
 # curves: what the logs of trainings say

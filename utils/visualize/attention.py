@@ -66,9 +66,8 @@ def draw_attention(found: AttentionMap, picture: Path) -> None:
     """Draw a map for each head, a row of maps for each layer, from the source upwards, as a PNG."""
     layers = [(kind, i, heads) for kind, of_kind in found.weights.items() for i, heads in enumerate(of_kind, start=1)]
     unit = _inches_per_token(found)
-    points = min(_MOST_POINTS, 72 * unit * 0.82)
-    if points < _LEAST_POINTS:
-        points = 0
+    points = 72 * unit * 0.82
+    points = min(_MOST_POINTS, points) if points >= _LEAST_POINTS else 0
     tokens = [*found.src_tokens, *found.tgt_tokens]
     labels = max(sum(map(_ems, token)) for token in tokens) * points / 72 + 0.2  # room for the longest token
     map_width = max(0.9, max(len(found.columns(kind)) for kind in found.weights) * unit)  # or room for a title

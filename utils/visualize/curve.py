@@ -78,10 +78,7 @@ _LEGEND_LETTERS = 100  # that fit side by side above the panels
 _FINE: dict[str, Any] = {"lw": 0.7, "alpha": 0.8}
 _DOTTED: dict[str, Any] = {"marker": "o", "ms": 3}
 _PANELS = {
-    ("Loss", "nats"): [
-        Curve("train", "loss", "train, as minimised", _FINE),
-        Curve("dev", "loss", "dev", _DOTTED),
-    ],
+    ("Loss", "nats"): [Curve("train", "loss", "train, as minimised", _FINE), Curve("dev", "loss", "dev", _DOTTED)],
     ("Scores", "of dev text"): [
         Curve("dev", name, label, _DOTTED | {"ls": line})
         for (name, label), line in zip(SCORES.items(), cycle(("-", "--")), strict=False)
