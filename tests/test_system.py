@@ -1,4 +1,4 @@
-"""Files and folders that are complete or absent, locks, drafts of killed processes; the device, its precision, its memory."""
+"""Files that are complete or absent, locks, drafts of killed processes; the device, its precision, its memory."""
 
 import ctypes
 import errno
