@@ -25,7 +25,7 @@ def described(config_type: type, name: str, kind: Any) -> tuple[str, str]:
 @cache
 def texts_of(config_type: type) -> dict[str, str]:
     """Return what the docstrings of a dataclass and of those it extends say of each field."""
-    texts = {}
+    texts: dict[str, str] = {}
     for owner in reversed(config_type.__mro__):
         section = re.search(r"^Args:\n((?: +.*\n?|\n)+)", inspect.cleandoc(owner.__doc__ or ""), re.M)
         entries = re.findall(r"^ {4}(\w+): ((?:.+\n?)(?: {5,}.+\n?)*)", section[1] if section else "", re.M)
