@@ -177,11 +177,8 @@ def write_categories(
     lines = lines_of(text)
     for document, split in zip(documents, split_articles(documents, share), strict=True):
         found[split] += [(line, document.name[:3]) for line in islice(lines, document.n_lines) if line.strip()]
-    for split, sentences in found.items():
-        if not sentences:
-            raise ValueError(
-                f"{len(documents):,} documents leave {split} no text: give more documents, or a larger share"
-            )
+    if empty := [split for split, sentences in found.items() if not sentences]:
+        raise ValueError(f"{len(documents):,} documents leave {empty[0]} no text: give more, or a larger share")
     for split, sentences in found.items():
         write_lines(folder / f"{split}.text", (line for line, _ in sentences))
         write_lines(folder / f"{split}.labels", (label for _, label in sentences))

@@ -171,11 +171,8 @@ def masked_examples(
     A wrong B is from another document or, where there is only one, any sentence but A and its successor. Longer
     examples than `max_tokens`, special tokens included, are truncated at the end of their longer sentence.
     """
-    text, next_sentence, masking = (
-        masked.text,
-        masked.config.next_sentence,
-        Masking(masked.tokenizer, masked.config, key),
-    )
+    text, tokenizer, config = masked
+    masking, next_sentence = Masking(tokenizer, config, key), config.next_sentence
     n_special = 3 if next_sentence else 2
     if max_tokens is not None and max_tokens < (least := 2 * n_special - 1):
         raise ValueError(f"max_tokens={max_tokens} leaves no room for an example: give at least {least}")
