@@ -12,7 +12,7 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain, islice
 from multiprocessing import get_context
 from pathlib import Path
@@ -282,10 +282,11 @@ def _sampled_by_processes(
     n = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1  # not on macOS
     with TemporaryDirectory(prefix="miyako-") as folder:
         tokenizers.save(Path(folder))
-        pool = ProcessPoolExecutor(n, context, _start_process, (Path(folder), sampling))
+        # Ctrl-C is for the parent process
+        pool = ProcessPoolExecutor(n, context, signal.signal, (signal.SIGINT, signal.SIG_IGN))
         try:
             while some := list(islice(blocks, _AT_ONCE * n)):
-                yield from pool.map(_sampled_here, some)
+                yield from pool.map(partial(_encoded_by_saved, Path(folder), sampling), some)
         except BrokenProcessPool:
             raise ValueError(
                 f"a process that encodes text was killed: is there enough memory for {n} of them? "
@@ -295,17 +296,11 @@ def _sampled_by_processes(
             pool.shutdown(cancel_futures=True)
 
 
-_here: tuple[TokenizerPair, Sampling]  # of a process that samples
+_loaded = lru_cache(maxsize=1)(load_tokenizers)
 
 
-def _start_process(folder: Path, sampling: Sampling) -> None:
-    global _here
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent process
-    _here = load_tokenizers(folder), sampling
-
-
-def _sampled_here(numbered: tuple[int, list[Row]]) -> Encoded:
-    return _encoded(*_here, *numbered)
+def _encoded_by_saved(folder: Path, sampling: Sampling, numbered: tuple[int, list[Row]]) -> Encoded:
+    return _encoded(_loaded(folder), sampling, *numbered)
 
 
 # Tokenizers, and the ids of one text.

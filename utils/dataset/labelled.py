@@ -207,10 +207,11 @@ def main() -> None:
     config = MonolingualConfig(given.corpus, given.language, given.archive, documents=given.documents)
     corpus = prepare_monolingual(config, CORPUS)
     counts = write_categories(corpus.train, corpus.documents, given.share, given.folder)
+    rows = {name: [counts[split][name] for split in SPLITS] for name in sorted(counts["train"] | counts["dev"])}
+    rows["all"] = [counts[split].total() for split in SPLITS]
     print(f"{'':8}" + "".join(f"{split:>10}" for split in SPLITS))
-    for name in sorted(counts["train"] | counts["dev"] | counts["test"]):
-        print(f"{name:8}" + "".join(f"{counts[split][name]:10,}" for split in SPLITS))
-    print(f"{'all':8}" + "".join(f"{counts[split].total():10,}" for split in SPLITS))
+    for name, numbers in rows.items():
+        print(f"{name:8}" + "".join(f"{n:10,}" for n in numbers))
     print(f"written to {given.folder}")
 
 
