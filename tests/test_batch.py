@@ -45,7 +45,8 @@ Lengths = list[tuple[int, int]]
 
 
 def masked(text: DocumentTokens, tokenizer: Tokenizer, config: MaskingConfig, *bounds: Any, **named: Any) -> Any:
-    return BucketSampler(MaskedText(text, tokenizer, config), *bounds, examples=masked_examples, **named)
+    sampler: Any = BucketSampler
+    return sampler(MaskedText(text, tokenizer, config), *bounds, examples=masked_examples, **named)
 
 
 multiples = st.sampled_from([1, 2, 8])

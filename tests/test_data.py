@@ -12,7 +12,7 @@ import sys
 import tarfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, wait
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from hashlib import sha1, sha256
@@ -684,9 +684,9 @@ def test_texts_that_do_not_do_are_refused(
 
 @pytest.mark.usefixtures("few_embedded")
 def test_more_text_joins_any_training_text_but_not_what_is_scored_on(own: ParallelFiles, root: Path) -> None:
-    swapped = {"more_src": own.tgt, "more_tgt": own.src}
+    swapped: Any = {"more_src": own.tgt, "more_tgt": own.src}
     for config, n_added in (DataConfig("embedded"), 20), (DataConfig(src=own.src, tgt=own.tgt, held_out=3), 14):
-        without, corpus = (prepare_corpus(replace(config, **more), root) for more in ({}, swapped))
+        without, corpus = prepare_corpus(config, root), prepare_corpus(replace(config, **swapped), root)
         assert (corpus.name, corpus.dev, corpus.test) == (without.name, without.dev, without.test)
         assert read_parallel(corpus.train).src[:-n_added] == read_parallel(without.train).src
         assert corpus.more == (n_added, 20 - n_added)
@@ -802,7 +802,8 @@ def test_who_comes_second_waits(tmp_path: Path, removes: bool) -> None:
         first = pool.submit(cached, path, slow, never)
         assert begun.wait(120)
         second = pool.submit(remove_cached, path) if removes else pool.submit(cached, path, never, never)
-        assert wait([second], 0.1).not_done
+        with pytest.raises(TimeoutError):
+            second.result(0.1)
         go.set()
         assert [each.exception() for each in (first, second)] == [None, None]
     assert path.exists() is not removes
