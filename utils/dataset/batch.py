@@ -106,15 +106,7 @@ def fill(
     lengths: NDArray[np.integer],
     kept: NDArray[np.integer],
 ) -> None:
-    """Write sequences into the rows of an array, each truncated to the ids that are kept, and </s> after it.
-
-    Args:
-        out: where to write.
-        begins: the column where each sequence begins.
-        ids: ids of the sequences, concatenated.
-        lengths: lengths of the sequences.
-        kept: how many ids of each are written.
-    """
+    """Write concatenated sequences into the rows of an array, `kept` ids of each from column `begins` on, then </s>."""
     row = np.repeat(np.arange(len(lengths)), lengths)
     within = np.arange(len(ids)) - (lengths.cumsum() - lengths)[row]
     stays = within < kept[row]
@@ -148,11 +140,7 @@ class AnyEpoch(ABC):
 
 
 class Sampler(Generic[EpochT]):
-    """Makes epochs of batches; the last one requested is remembered.
-
-    Args:
-        make: makes the epoch of a number, always an equal one.
-    """
+    """Makes epochs of batches by their numbers; the last one requested is remembered."""
 
     def __init__(self, make: Callable[[int], EpochT]) -> None:
         self._make = make

@@ -18,11 +18,10 @@ from utils.dataset.ids import (
     TokenPairs,
     cache_folder,
     cached,
-    encoded_once,
+    cached_ids,
+    cached_vocabulary,
     file_hash,
-    learned_once,
     remove_cached,
-    saved_hashes,
 )
 from utils.dataset.text import (
     BLOCK,
@@ -198,8 +197,8 @@ def cached_tokenizers(
     corpus: Corpus, data: DataConfig, config: TokenizerConfig, say: Callable[[str], None], root: Path = CORPUS
 ) -> TokenizerPair:
     """Return the tokenizers of a corpus, learned from its cleaned training text at the first call."""
-    made_from, languages = (corpus.fingerprint(), asdict(data.clean)), (corpus.src_lang, corpus.tgt_lang)
-    return learned_once(corpus.name, made_from, lambda: _cleaned(corpus, data, say, root), config, languages, say, root)
+    languages = corpus.src_lang, corpus.tgt_lang
+    return cached_vocabulary(corpus.name, _cleaned(corpus, data, say, root), config, languages, say, root)
 
 
 def cached_tokens(
@@ -211,15 +210,8 @@ def cached_tokens(
     root: Path = CORPUS,
 ) -> TokenPairs:
     """Return the ids of a split, encoded at the first call; only training text is cleaned."""
-    cleaning = asdict(data.clean) if split == "train" else None
-    # a key of all that tokenizers save: with equal pieces they can still segment a text differently
-    made_from = corpus.fingerprint(), split, cleaning, saved_hashes(tokenizers.save)
-
-    def texts() -> ParallelFiles:
-        return _cleaned(corpus, data, say, root) if split == "train" else getattr(corpus, split)
-
-    path, doing = cache_folder(root, f"{corpus.name}-{split}", *made_from), f"Encoding {corpus.name} {split} (once)"
-    return TokenPairs.load(encoded_once(path, texts, tokenizers, doing, say))
+    files: ParallelFiles = _cleaned(corpus, data, say, root) if split == "train" else getattr(corpus, split)
+    return TokenPairs.load(cached_ids(f"{corpus.name}-{split}", files, tokenizers, say, root))
 
 
 def training_tokens(
@@ -239,22 +231,20 @@ def training_tokens(
     if not sampling:
         pairs = cached_tokens(corpus, "train", data, tokenizers, say, root)
         return lambda _: pairs
-    made_from = corpus.fingerprint(), asdict(data.clean), saved_hashes(tokenizers.save), sampling, seed
-    stem = cache_folder(root, f"{corpus.name}-sampled", *made_from)
 
     def tokens(epoch: int) -> TokenPairs:
-        path, draw = stem.with_name(f"{stem.name}-{epoch}"), Sampling(sampling, seed, epoch)
-        doing = f"Sampling sub-words of {corpus.name} for epoch {epoch + 1}"
+        files, drawn = _cleaned(corpus, data, say, root), Sampling(sampling, seed, epoch)
         while True:
-            encoded_once(path, lambda: _cleaned(corpus, data, say, root), tokenizers, doing, say, draw)
+            folder = cached_ids(corpus.name, files, tokenizers, say, root, drawn)
             try:
-                pairs = TokenPairs.load(path)
+                pairs = TokenPairs.load(folder)
                 break
             except FileNotFoundError:  # another training, epochs ahead, has just removed it: make it again
                 continue
-        for older in path.parent.glob(f"{stem.name}-*"):
-            if int(older.name.rpartition("-")[2]) < epoch:
-                remove_cached(older)  # a process that has mapped its files keeps them
+        stem = folder.name.removesuffix(str(epoch))
+        for other in folder.parent.glob(f"{stem}*"):
+            if int(other.name.removeprefix(stem)) < epoch:
+                remove_cached(other)  # a process that has mapped its files keeps them
         return pairs
 
     return tokens

@@ -12,7 +12,7 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain, islice
 from multiprocessing import get_context
 from pathlib import Path
@@ -227,22 +227,22 @@ class Sampling(NamedTuple):
         return int.from_bytes(hashlib.blake2b(numbers, digest_size=4).digest(), "little")
 
 
-def encoded_once(
-    path: Path,
-    texts: Callable[[], Sequence[Path]],
+def cached_ids(
+    name: str,
+    files: Sequence[Path],
     tokenizers: TokenizerPair,
-    doing: str,
     say: Callable[[str], None],
+    root: Path,
     sampling: Sampling | None = None,
 ) -> Path:
     """Return the folder with the ids of one text, `src`, or of both sides of a parallel one, made at the first call."""
 
     def make(folder: Path) -> None:
-        files = texts()
         n_lines = len(TextLines(files[0]))
-        say(f"{doing}: {n_lines:,} lines")
         rows = read_pairs(ParallelFiles(*files)) if len(files) > 1 else zip(lines_of(*files), strict=True)
         blocks = enumerate(in_blocks(rows))
+        when = "once" if sampling is None else f"sampling sub-words for epoch {sampling.epoch + 1}"
+        say(f"Encoding {n_lines:,} lines of {name} ({when})")
         if sampling is None or n_lines < _WORTH_PROCESSES:
             encoded: Iterator[Encoded] = (_encoded(tokenizers, sampling, *numbered) for numbered in blocks)
         else:
@@ -256,7 +256,12 @@ def encoded_once(
                     write(ids)
                 bar.update(len(block[0]))
 
-    return cached(path, make, say)
+    # of all that tokenizers save: with equal pieces they can still segment a text differently
+    made_from = [*map(file_hash, files), saved_hashes(tokenizers.save)]
+    if sampling is None:
+        return cached(cache_folder(root, name, *made_from), make, say)
+    of_all_epochs = cache_folder(root, f"{name}-sampled", *made_from, sampling.rate, sampling.seed)
+    return cached(of_all_epochs.with_name(f"{of_all_epochs.name}-{sampling.epoch}"), make, say)
 
 
 def _encoded(tokenizers: TokenizerPair, sampling: Sampling | None, i: int, block: list[Row]) -> Encoded:
@@ -277,10 +282,11 @@ def _sampled_by_processes(
     n = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1  # not on macOS
     with TemporaryDirectory(prefix="miyako-") as folder:
         tokenizers.save(Path(folder))
-        pool = ProcessPoolExecutor(n, context, _start_process, (Path(folder), sampling))
+        # Ctrl-C is for the parent process
+        pool = ProcessPoolExecutor(n, context, signal.signal, (signal.SIGINT, signal.SIG_IGN))
         try:
             while some := list(islice(blocks, _AT_ONCE * n)):
-                yield from pool.map(_sampled_here, some)
+                yield from pool.map(partial(_encoded_by_saved, Path(folder), sampling), some)
         except BrokenProcessPool:
             raise ValueError(
                 f"a process that encodes text was killed: is there enough memory for {n} of them? "
@@ -290,26 +296,19 @@ def _sampled_by_processes(
             pool.shutdown(cancel_futures=True)
 
 
-_here: tuple[TokenizerPair, Sampling]  # of a process that samples
+_loaded = lru_cache(maxsize=1)(load_tokenizers)
 
 
-def _start_process(folder: Path, sampling: Sampling) -> None:
-    global _here
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent process
-    _here = load_tokenizers(folder), sampling
-
-
-def _sampled_here(numbered: tuple[int, list[Row]]) -> Encoded:
-    return _encoded(*_here, *numbered)
+def _encoded_by_saved(folder: Path, sampling: Sampling, numbered: tuple[int, list[Row]]) -> Encoded:
+    return _encoded(_loaded(folder), sampling, *numbered)
 
 
 # Tokenizers, and the ids of one text.
 
 
-def learned_once(
+def cached_vocabulary(
     name: str,
-    made_from: Sequence[object],
-    texts: Callable[[], Sequence[Path]],
+    files: Sequence[Path],
     config: TokenizerConfig,
     languages: tuple[str, str],
     say: Callable[[str], None],
@@ -318,12 +317,13 @@ def learned_once(
     """Return the tokenizers that are learned from one text, or from both sides of a parallel one, at the first call."""
 
     def make(folder: Path) -> None:
-        src, *rest = (TextLines(file) for file in texts())
+        src, *rest = map(TextLines, files)
         say(f"Learning the vocabulary ({config.kind}) from {len(src):,} lines (once; a minute for a large text)")
         train_tokenizers(config, src, rest[0] if rest else (), languages).save(folder)
 
     learned = {field: value for field, value in asdict(config).items() if field != "sampling"}
-    return load_tokenizers(cached(cache_folder(root, f"{name}-tokenizer", *made_from, learned), make, say))
+    path = cache_folder(root, f"{name}-tokenizer", *map(file_hash, files), learned, languages)
+    return load_tokenizers(cached(path, make, say))
 
 
 def cached_tokenizer(
@@ -335,14 +335,11 @@ def cached_tokenizer(
     """
     if config.sampling:
         raise ValueError(f"sampling={config.sampling} is for pairs of texts: set tokenizer.sampling to 0")
-    config = replace(config, joint=True, tag=False)
-    return learned_once(name, [file_hash(text)], lambda: [text], config, ("", ""), say, root).src
+    return cached_vocabulary(name, [text], replace(config, joint=True, tag=False), ("", ""), say, root).src
 
 
 def cached_lines(
     name: str, text: Path, tokenizer: Tokenizer, say: Callable[[str], None], root: Path = CORPUS
 ) -> TokenArray:
     """Return the ids of a text line by line, encoded at the first call; arguments as in `cached_tokenizer`."""
-    both = TokenizerPair(tokenizer, tokenizer)
-    path = cache_folder(root, name, file_hash(text), saved_hashes(both.save))
-    return TokenArray.load(encoded_once(path, lambda: [text], both, f"Encoding {name} (once)", say) / "src")
+    return TokenArray.load(cached_ids(name, [text], TokenizerPair(tokenizer, tokenizer), say, root) / "src")

@@ -177,11 +177,8 @@ def write_categories(
     lines = lines_of(text)
     for document, split in zip(documents, split_articles(documents, share), strict=True):
         found[split] += [(line, document.name[:3]) for line in islice(lines, document.n_lines) if line.strip()]
-    for split, sentences in found.items():
-        if not sentences:
-            raise ValueError(
-                f"{len(documents):,} documents leave {split} no text: give more documents, or a larger share"
-            )
+    if empty := [split for split, sentences in found.items() if not sentences]:
+        raise ValueError(f"{len(documents):,} documents leave {empty[0]} no text: give more, or a larger share")
     for split, sentences in found.items():
         write_lines(folder / f"{split}.text", (line for line, _ in sentences))
         write_lines(folder / f"{split}.labels", (label for _, label in sentences))
@@ -210,10 +207,11 @@ def main() -> None:
     config = MonolingualConfig(given.corpus, given.language, given.archive, documents=given.documents)
     corpus = prepare_monolingual(config, CORPUS)
     counts = write_categories(corpus.train, corpus.documents, given.share, given.folder)
+    rows = {name: [counts[split][name] for split in SPLITS] for name in sorted(counts["train"] | counts["dev"])}
+    rows["all"] = [counts[split].total() for split in SPLITS]
     print(f"{'':8}" + "".join(f"{split:>10}" for split in SPLITS))
-    for name in sorted(counts["train"] | counts["dev"] | counts["test"]):
-        print(f"{name:8}" + "".join(f"{counts[split][name]:10,}" for split in SPLITS))
-    print(f"{'all':8}" + "".join(f"{counts[split].total():10,}" for split in SPLITS))
+    for name, numbers in rows.items():
+        print(f"{name:8}" + "".join(f"{n:10,}" for n in numbers))
     print(f"written to {given.folder}")
 
 

@@ -28,9 +28,7 @@ _GAMMA, _FIRST, _SECOND = (np.uint64(x) for x in (0x9E3779B97F4A7C15, 0xBF58476D
 def uniform(key: tuple[int | str, ...], *counters: NDArray[np.integer]) -> NDArray[np.float64]:
     """Return a number from [0, 1) for each element of the counters, which are broadcast together.
 
-    Args:
-        key: key of the draw: seed, epoch, what is drawn.
-        counters: not negative, such as an example's number and a place in it.
+    The key says what is drawn, such as seed and epoch; counters are not negative: an example's number, a place in it.
     """
     digest = blake2b(" ".join(map(str, key)).encode(), digest_size=8).digest()
     state = np.frombuffer(digest, np.uint64)
@@ -90,12 +88,9 @@ class MaskedBatch(AnyBatch):
 
 
 class Masking:
-    """What is hidden in examples of an epoch: it depends only on seed, epoch, the number of A and the places in it.
+    """What is hidden in examples of an epoch: it depends only on its key, the number of A and the places in it.
 
-    Args:
-        tokenizer: the tokenizer that made the ids; its length is the id of the mask.
-        config: what is hidden.
-        key: seed and number of the epoch.
+    The key is seed and number of the epoch; the length of the tokenizer is the id of the mask.
     """
 
     def __init__(self, tokenizer: Tokenizer, config: MaskingConfig, key: tuple[int, int]) -> None:
@@ -171,11 +166,8 @@ def masked_examples(
     A wrong B is from another document or, where there is only one, any sentence but A and its successor. Longer
     examples than `max_tokens`, special tokens included, are truncated at the end of their longer sentence.
     """
-    text, next_sentence, masking = (
-        masked.text,
-        masked.config.next_sentence,
-        Masking(masked.tokenizer, masked.config, key),
-    )
+    text, tokenizer, config = masked
+    masking, next_sentence = Masking(tokenizer, config, key), config.next_sentence
     n_special = 3 if next_sentence else 2
     if max_tokens is not None and max_tokens < (least := 2 * n_special - 1):
         raise ValueError(f"max_tokens={max_tokens} leaves no room for an example: give at least {least}")

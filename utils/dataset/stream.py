@@ -40,11 +40,7 @@ class StreamEpoch(AnyEpoch):
     With n = `config.accumulate`, batch i is segment `i // n` of the streams of group `i % n`: a row continues from
     where batch `i - n` left it. Documents are dealt to the streams so that all are about equally long, and documents
     that are longer than a stream are split at sentence ends into documents of their own.
-
-    Args:
-        text: the documents.
-        config: number of streams, and length of a segment.
-        key: seed and number of the epoch; None leaves the documents in their order.
+    The key is seed and number of the epoch; without one, documents keep their order.
     """
 
     def __init__(self, text: DocumentTokens, config: StreamConfig, key: tuple[int, int] | None) -> None:

@@ -156,11 +156,9 @@ def pair_hash(src: str, tgt: str) -> int:
 
 def repeated(hashes: NDArray[np.uint64], among: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Mark what occurs earlier too, where `among` marks both occurrences."""
-    rows = np.flatnonzero(among)
-    order = np.argsort(hashes[rows], kind="stable")
-    ordered = hashes[rows[order]]
-    marks = np.zeros(len(hashes), bool)
-    marks[rows[order[1:][ordered[1:] == ordered[:-1]]]] = True
+    rows, marks = np.flatnonzero(among), among.copy()
+    _, first = np.unique(hashes[rows], return_index=True)
+    marks[rows[first]] = False
     return marks
 
 

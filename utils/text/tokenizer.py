@@ -83,12 +83,9 @@ class SentencePieceTokenizer:
         vocab_size: int,
         character_coverage: float,
         normalization: str,
-        tags: Sequence[str] = (),
+        tags: Sequence[str] = (),  # tokens that no text is encoded to
     ) -> "SentencePieceTokenizer":
-        """Learn pieces from lines, which are read twice; of a very large text from every k-th one.
-
-        Tags are ids that no text is encoded to.
-        """
+        """Learn pieces from lines, which are read twice; of a very large text from every k-th one."""
         writer, n_lines, n_characters = io.BytesIO(), 0, 0
         for line in lines:
             n_lines, n_characters = n_lines + 1, n_characters + len(line)
