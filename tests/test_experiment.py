@@ -496,8 +496,8 @@ def test_a_run_is_known_once_it_has_saved_and_left_alone_once_it_has_ended(tmp_p
     for name, file in (("20260101-000000", "step-00000001.pt"), ("20260105-000000", ".step-00000001.pt.7.part")):
         (tmp_path / f"trial-1-{name}" / "checkpoints").mkdir(parents=True)
         (tmp_path / f"trial-1-{name}" / "checkpoints" / file).touch()
-    run = run_named("trial-1", tmp_path)
-    assert run == tmp_path / "trial-1-20260101-000000"
+    run = tmp_path / "trial-1-20260101-000000"
+    assert run_named("trial-1", tmp_path) == run
     assert run_named("trial-2", tmp_path) is None
     records = [{"kind": "dev", "step": 3}, {"kind": "train", "step": 4}, {"kind": "dev", "step": 6}]
     write_lines(run / LOG, map(json.dumps, records))
