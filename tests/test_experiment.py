@@ -282,7 +282,8 @@ def test_the_highest_score_or_the_lowest_loss_is_the_best_and_a_repeated_command
     world.field = "loss"
     lost = start(world, 3, ("score: bleu", "score: loss"), ("name: tiny", "name: lost"))
     least = min(trial.params["optimizer.peak_lr"] for trial in lost.trials())
-    assert (lost.ranked()[0].params["optimizer.peak_lr"], lost.ranked()[0].value) == (least, pytest.approx(10 * least))
+    assert lost.ranked()[0].params["optimizer.peak_lr"] == least
+    assert lost.ranked()[0].value == pytest.approx(10 * least)
 
 
 def test_an_interrupted_trial_is_resumed_as_if_nothing_had_been(start: Start) -> None:
