@@ -127,7 +127,7 @@ def test_the_queue_has_an_end_and_those_who_leave_make_room(scribe: Scribe) -> N
             leaving.cancel()
             assert batcher.n_waiting() == 1
             coming = batcher.enter(["e", "f"], "x")
-        return await asyncio.gather(working, staying, coming)
+        return [await working, await staying, await coming]
 
     assert batched(scribe, question, batch_texts=1, queue_texts=3) == [["w"], ["c"], ["e", "f"]]
     assert scribe.calls == [["w"], ["c"], ["e"], ["f"]]
@@ -379,7 +379,7 @@ def test_the_page_is_told_where_the_model_looked() -> None:
     expected = line_translator().translate(text.split("\n"), Options(4, 3, True))
     for found, line in zip(answer["lines"], expected, strict=True):
         assert (found["source_tokens"], found["pieces"]) == (line.source_tokens, line.translation.n_pieces)
-        weights = line.attention or [None]
+        weights: list[Any] = [*line.attention] or [None]
         for one, candidate, own in zip(found["candidates"], line.translation.candidates, weights, strict=True):
             assert (one["text"], one["tokens"], one["attention"]) == (candidate.text, candidate.tokens, own)
     assert [len(line["candidates"]) for line in answer["lines"]] == [3, 1, 3]

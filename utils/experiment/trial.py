@@ -31,7 +31,7 @@ def mistakes_in(place: str) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        raise ValueError(f"{place}: {error}".lstrip(" :")) from error
+        raise ValueError(f"{place}: {error}") from error
 
 
 @dataclass(frozen=True, kw_only=True)

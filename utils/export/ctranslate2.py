@@ -25,7 +25,7 @@ from utils.command import page_template
 from utils.export import CARD, EXPORTED
 from utils.file import write_json, write_text
 from utils.search.constraint import Hypothesis
-from utils.search.inspection import Inspector
+from utils.search.inspection import Ids, Inspector
 from utils.search.translator import Translator
 from utils.text.tokenizer import SentencePieceTokenizer, TokenizerPair, every_token, load_tokenizers
 
@@ -37,11 +37,7 @@ except ImportError as error:  # also of its shared library
     raise ValueError(f"ctranslate2 cannot be loaded ({error}): `poetry install --with export`") from error
 
 QUANTIZATIONS: tuple[str, ...] = model_spec.ACCEPTED_MODEL_TYPES  # int8, float16 ...; float32 leaves weights unchanged
-_ACTIVATION = {
-    "relu": common_spec.Activation.RELU,
-    "gelu": common_spec.Activation.GELU,
-    "swish": common_spec.Activation.SWISH,
-}
+_ACTIVATION = {name: common_spec.Activation[name.upper()] for name in ("relu", "gelu", "swish")}
 
 
 @dataclass(frozen=True)
@@ -194,13 +190,7 @@ def _set_feed_forward(theirs: transformer_spec.FeedForwardSpec, ours: FeedForwar
 
 # Translation: ids in, hypotheses or log-probabilities out.
 
-_COMPUTE_TYPE: dict[Precision | None, str] = {
-    None: "default",
-    "auto": "default",
-    "fp32": "float32",
-    "bf16": "bfloat16",
-    "fp16": "float16",
-}
+_COMPUTE_TYPE = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 _NEVER_PRODUCED = [[token] for token in (PAD, UNK, BOS)]
 _PATIENCE = 2  # finished translations before its beam search stops, per beam slot: with 1 it often stops too soon
 _TOKENS_PER_BATCH = 4096  # positions scored at a time
@@ -239,7 +229,7 @@ class CTranslate2Model:
                 str(folder),
                 device=device.type,
                 device_index=device.index or 0,
-                compute_type=_COMPUTE_TYPE[precision],
+                compute_type=_COMPUTE_TYPE.get(precision or "auto", "default"),
                 intra_threads=torch.get_num_threads(),
             )
         except RuntimeError as error:
@@ -258,10 +248,10 @@ class CTranslate2Model:
 
     def search(
         self,
-        sources: Sequence[Sequence[int]],
+        sources: Ids,
         bounds: Sequence[Bounds],
         config: SearchConfig,
-        prefixes: Sequence[Sequence[int]] | None = None,
+        prefixes: Ids | None = None,
     ) -> list[list[Hypothesis]]:
         """Translate a batch like `beam_search`; return at most `beam_size` hypotheses for each source, best first.
 
@@ -334,7 +324,7 @@ class CTranslate2Model:
             hypotheses[row].append(Hypothesis([*ids], (log_prob or 0.0) / config.penalty(len(ids) + 1)))
         return [sorted(each, key=lambda one: -one.score)[: config.beam_size] for each in hypotheses]
 
-    def log_probs(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
+    def log_probs(self, sources: Ids, targets: Ids) -> list[list[float]]:
         """Return the log-probability of each token of given translations, the final </s> included."""
         found = self._translator.score_batch(
             [[self._src[i] for i in source] for source in sources],
@@ -353,9 +343,9 @@ class CTranslate2Translator(Translator):
 
     def _search(
         self,
-        sources: Sequence[Sequence[int]],
+        sources: Ids,
         bounds: Sequence[Bounds],
-        starts: Sequence[Sequence[int]] | None,
+        starts: Ids | None,
         n_best: int | None,  # noqa: ARG002 (the signature is `Translator`'s)
         numbers: Sequence[int],  # noqa: ARG002
     ) -> list[list[Hypothesis]]:
@@ -369,7 +359,7 @@ class CTranslate2Inspector(Inspector):
     def __init__(self, translator: CTranslate2Translator) -> None:
         super().__init__(translator, ())
 
-    def _log_probs(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
+    def _log_probs(self, sources: Ids, targets: Ids) -> list[list[float]]:
         return cast(CTranslate2Model, self.translator.model).log_probs(sources, targets)
 
 

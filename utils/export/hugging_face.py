@@ -28,13 +28,7 @@ _SETTING = {  # theirs: ours
     "type_vocab_size": "n_segments",
     "layer_norm_eps": "norm_eps",
 }
-_ACTIVATION: dict[str, Activation] = {
-    "gelu": "gelu",
-    "relu": "relu",
-    "silu": "swish",
-    "swish": "swish",
-    "mish": "mish",
-}
+_ACTIVATION: dict[str, Activation] = {"gelu": "gelu", "relu": "relu", "silu": "swish", "swish": "swish", "mish": "mish"}
 _MODULE = {  # ours: theirs
     "bert.embedding": "embeddings.word_embeddings",
     "bert.segment_embedding": "embeddings.token_type_embeddings",
