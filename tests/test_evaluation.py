@@ -149,18 +149,16 @@ def test_a_few_words_are_chance_and_many_are_not(test: Test) -> None:
             assert [c.p_value for c in found] == [1 / 2] * 3
 
 
-def test_scores_in_a_comparison_are_those_of_each_system_alone() -> None:
+def test_intervals_beside_a_randomization_are_those_of_each_system_alone() -> None:
     with sampling_seed(7):
         alone = measure(ENGLISH.good, ENGLISH.references, build_metrics("en", "13a"), 300)
-    (baseline, _), _ = compared(ENGLISH.good, ENGLISH.bad, n=300)
-    assert baseline == alone  # signatures, too
     (baseline, _), (bleu, *_) = compared(ENGLISH.good, ENGLISH.bad, test="randomization", n_bootstrap=300)
     assert [(m.score, m.low, m.high) for m in baseline] == [(m.score, m.low, m.high) for m in alone]
     assert "|bs:300|ar:200|seed:7|" in bleu.signature
 
 
 def test_the_seed_is_the_users_or_that_of_the_environment_or_sacrebleus(monkeypatch: pytest.MonkeyPatch) -> None:
-    for wanted, environment, used in ((None, None, "12345"), (None, "9", "9"), (3, "9", "3"), (None, "None", "none")):
+    for wanted, environment, used in ((None, None, "12345"), (None, "9", "9"), (3, "9", "3")):
         monkeypatch.delenv("SACREBLEU_SEED", raising=False)
         if environment:
             monkeypatch.setenv("SACREBLEU_SEED", environment)
@@ -265,7 +263,6 @@ def by_hand(translations: list[str], references: list[str]) -> str:
 @pytest.mark.parametrize(
     ("translations", "references"),
     [
-        (TOKENIZED.good, TOKENIZED.references),
         ([line[: len(line) // 2] for line in TOKENIZED.good], TOKENIZED.references),
         ([line.upper() for line in TOKENIZED.bad], TOKENIZED.references),
         ([" ".join(line) for line in JAPANESE.good], [" ".join(line) for line in JAPANESE.references]),
