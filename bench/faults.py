@@ -138,10 +138,9 @@ class TinyTraining:
 
     def wait_for_save(self, process: subprocess.Popen[bytes], n: int) -> None:
         """Wait until the n-th checkpoint of this process is being written, or the process has ended."""
-        before = self.drafts()
-        seen: set[Path] = set()
-        while process.poll() is None and len(seen) < n:
-            seen |= self.drafts() - before
+        seen = before = self.drafts()
+        while process.poll() is None and len(seen) < len(before) + n:
+            seen = seen | self.drafts()
             time.sleep(0.0003)
 
     def outcome(self) -> dict[str, Any]:

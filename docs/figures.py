@@ -164,10 +164,8 @@ def draw_memory_mask(picture: Path) -> None:
     memory = ("Kyoto", "is", "an", "old", "capital", ".")
     segment, n_old = ("It", "lies", "inland", ".", "Rain", "fell", "."), 4
     with sheet(picture, (1.5 + 0.42 * (len(memory) + len(segment)), 6.2), rows=2) as (one, two):
-        for axes, n_same, title in (
-            (one, len(segment), "one document"),
-            (two, n_old, f"a new document begins with “{segment[n_old]}”"),
-        ):
+        new = f"a new document begins with “{segment[n_old]}”"
+        for axes, n_same, title in ((one, len(segment), "one document"), (two, n_old, new)):
             documents = [0] * n_same + [1] * (len(segment) - n_same)
             _cells(axes, memory_mask([0] * len(memory), documents), segment, [*memory, *segment])
             axes.axvline(len(memory) - 0.5, color="black", lw=1.5)
@@ -199,20 +197,12 @@ MASKED = (
 SEED = 25  # gives ten typical epochs: 16 tokens masked, 2 replaced and 2 kept
 
 
-class Fate(IntEnum):
-    """What happens to a token of a masked language model's input."""
-
-    READ = 0
-    HIDDEN = 1
-    REPLACED = 2
-    KEPT = 3
-
-
+Fate = IntEnum("Fate", ["READ", "HIDDEN", "REPLACED", "KEPT"], start=0)  # of a token in a masked language model's input
 _FATES = {
-    Fate.READ: ("#f2f2f2", "read, not predicted"),
-    Fate.HIDDEN: ("#4a90c2", "predicted: masked"),
-    Fate.REPLACED: ("#e0853c", "predicted: replaced by another token"),
-    Fate.KEPT: ("#6bb36b", "predicted: left unchanged"),
+    "read, not predicted": "#f2f2f2",
+    "predicted: masked": "#4a90c2",
+    "predicted: replaced by another token": "#e0853c",
+    "predicted: left unchanged": "#6bb36b",
 }
 
 
@@ -242,7 +232,7 @@ def draw_masking(picture: Path) -> None:
     examples = masked_examples(MASKED, 10, MaskingConfig(next_sentence=False), SEED)
     n_tokens = len(examples[0][0])
     with sheet(picture, (1 + 0.62 * n_tokens, 1 + 0.32 * len(examples))) as (axes,):
-        colours = ListedColormap([colour for colour, _ in _FATES.values()])
+        colours = ListedColormap(list(_FATES.values()))
         axes.imshow([fates for _, fates in examples], cmap=colours, vmin=0, vmax=len(Fate) - 1, aspect="auto")
         for row, example in enumerate(examples):
             for column, (token, fate) in enumerate(zip(*example, strict=True)):
@@ -251,7 +241,7 @@ def draw_masking(picture: Path) -> None:
         axes.set_yticks(range(len(examples)), [f"epoch {n + 1}" for n in range(len(examples))])
         axes.set_xticks([])
         _part_cells(axes, len(examples), n_tokens)
-        handles = [Patch(color=colour, label=name) for colour, name in _FATES.values()]
+        handles = [Patch(color=colour, label=name) for name, colour in _FATES.items()]
         axes.legend(handles=handles, frameon=False, ncols=2, loc="upper center", bbox_to_anchor=(0.5, 0))
 
 
@@ -265,12 +255,8 @@ def gradient_norms(norm_first: bool, n_layers: int = _N_LAYERS, seed: int = 0) -
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        blocks = [
-            EncoderBlock(
-                MultiHeadAttention(_D_MODEL, 4), FeedForward(_D_MODEL, 4 * _D_MODEL), _D_MODEL, norm_first=norm_first
-            )
-            for _ in range(n_layers)
-        ]
+        parts = [(MultiHeadAttention(_D_MODEL, 4), FeedForward(_D_MODEL, 4 * _D_MODEL)) for _ in range(n_layers)]
+        blocks = [EncoderBlock(*both, _D_MODEL, norm_first=norm_first) for both in parts]
         output = nn.Linear(_D_MODEL, _N_CLASSES)
         initialise(nn.ModuleList([*blocks, output]))
         x, target = torch.randn(8, 16, _D_MODEL), torch.randint(_N_CLASSES, (8 * 16,))
@@ -296,11 +282,10 @@ def draw_norm_place(picture: Path) -> None:
 
 def learned_table(weights: Path) -> Float[Tensor, "L D"]:
     """Return the first learned table of positions in a run's weights."""
-    tensors = read_weights(weights)
-    name = next((name for name in sorted(tensors) if name.endswith("positions.table.weight")), None)
-    if name is None:
+    tables = [table for name, table in sorted(read_weights(weights).items()) if name.endswith("positions.table.weight")]
+    if not tables:
         raise ValueError(f"{weights} has no learned positions: train with --model.positions learned")
-    return tensors[name].float()
+    return tables[0].float()
 
 
 def draw_positions(tables: Mapping[str, Float[Tensor, "L D"]], picture: Path) -> None:
@@ -396,31 +381,26 @@ ELSEWHERE = {
 }
 
 
-def draw_all(folder: Path, pickles: Path) -> None:
-    """Draw every picture that can be drawn, and print for each of the rest the command that makes it."""
-    for name, draw in DRAWN.items():
-        draw(folder / f"{name}.png")
-        print(f"drawn: {name}.png", flush=True)
-    for name, (preset, file, draw_from) in FROM_RUNS.items():
-        files = sorted(pickles.glob(f"{preset}-*/{file}"), key=lambda path: path.stat().st_mtime)
-        if files:
-            draw_from(files[-1], folder / f"{name}.png")
-            print(f"drawn: {name}.png, from {files[-1].parent.name}", flush=True)
-        else:
-            print(f"left out: {name}.png, which needs a run of it: python train.py --config {preset}")
-    for name, command in ELSEWHERE.items():
-        print(f"left out: {name}.png, which another command draws: {command}")
-
-
 def main() -> None:
-    """Draw all pictures, printing a line for each."""
+    """Draw every picture that can be drawn, and print for each of the rest the command that makes it."""
     parser = Parser(
         prog="docs.figures",
         usage="python -m docs.figures [--folder FOLDER]",
         description="Draw the pictures of docs/; those of trained runs only if there are such runs.",
     )
     parser.add_argument("--folder", type=Path, default=FIGURE, help="folder to write to (default: figure/)")
-    draw_all(parser.parse_args().folder, PICKLES)
+    folder = parser.parse_args().folder
+    for name, draw in DRAWN.items():
+        draw(folder / f"{name}.png")
+        print(f"drawn: {name}.png", flush=True)
+    for name, (preset, file, draw_from) in FROM_RUNS.items():
+        if files := sorted(PICKLES.glob(f"{preset}-*/{file}"), key=lambda path: path.stat().st_mtime):
+            draw_from(files[-1], folder / f"{name}.png")
+            print(f"drawn: {name}.png, from {files[-1].parent.name}", flush=True)
+        else:
+            print(f"left out: {name}.png, which needs a run of it: python train.py --config {preset}")
+    for name, command in ELSEWHERE.items():
+        print(f"left out: {name}.png, which another command draws: {command}")
 
 
 if __name__ == "__main__":

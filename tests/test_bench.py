@@ -344,7 +344,6 @@ def test_a_peer_is_stopped_when_enough_was_seen_and_one_that_fails_says_its_last
     [
         (("net", "weight"), torch.nextafter(torch.ones(3), torch.zeros(3))),
         (("net", "weight"), torch.ones(3).view(torch.int32)),
-        (("net", "weight"), torch.ones(1, 3)),
         (("progress", "step"), 8),
         (("progress", "more"), 8),
         (("moments",), []),
@@ -357,7 +356,7 @@ def test_one_bit_is_a_difference_and_a_time_is_none(path: tuple[Any, ...], value
         return {
             "net": {"weight": torch.ones(3)},
             "progress": {"step": 7, "seconds": seconds},
-            "moments": [torch.ones(2), torch.tensor([float("nan")] * 2)],
+            "moments": [torch.tensor([float("nan")] * 2)],
             "log": [{"minutes": seconds, "loss": float("nan")}, {"loss": 0.5, "tokens_per_second": seconds}],
         }
 

@@ -127,8 +127,8 @@ def measure(
                 f"{len(references)} lines, some of them empty, are too few for an interval of {name}: "
                 "give --bootstrap 0"
             ) from error
-        interval = (score._mean, score._ci) if n_bootstrap else (score.score, 0.0)
-        found.append(with_interval(name, score.score, *interval, str(metric.get_signature())))
+        mean, half = (score._mean, score._ci) if n_bootstrap else (score.score, 0.0)
+        found.append(with_interval(name, score.score, mean, half, str(metric.get_signature())))
     return found
 
 
