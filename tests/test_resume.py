@@ -121,9 +121,6 @@ def translator(dropout: float) -> Case:
     )
 
 
-CASES = pytest.mark.parametrize("case_of", [bert, transformer_xl, classifier])
-
-
 def new_trainer(case: Case, plan: TrainingConfig = FP32, processes: Processes | None = None) -> Trainer:
     torch.manual_seed(1)
     net, plan = case.net(), replace(plan, precision="fp32")
@@ -252,15 +249,13 @@ def fit_together(
     return pair, told
 
 
-@CASES
+@pytest.mark.parametrize("case_of", [bert, transformer_xl, classifier])
 def test_two_processes_are_one(case_of: Callable[[float], Case]) -> None:
     case = case_of(0.0)
-    plan, batch = (
-        TrainingConfig(max_steps=9, max_epochs=None, validate_every=4, report_every=1),
-        BatchConfig(accumulate=2),
-    )
+    plan = TrainingConfig(max_steps=9, max_epochs=None, validate_every=4, report_every=1)
     alone, witness = new_trainer(case, plan), Witness(bleu=[1.0] * 9)
-    alone.fit(case.sampler(), batch, case.sampler().all(), witness.judge, [witness], witness.interrupt)
+    dev = case.sampler().all()
+    alone.fit(case.sampler(), BatchConfig(accumulate=2), dev, witness.judge, [witness], witness.interrupt)
     pair, told = fit_together(case, plan)
     for (_, ours), (_, theirs) in zip(told[0].steps, witness.steps, strict=True):
         assert ours.loss == pytest.approx(theirs.loss, rel=1e-4)
@@ -312,10 +307,9 @@ def test_a_batch_goes_on_where_its_streams_ended() -> None:
         return objective(net, batch, memory)
 
     trainer.objective = watched
-    epochs = [sampler.epoch(n) for n in (0, 1)]
     expected = [
         (int(epoch[i].document[0, 0]), int(epoch[i - 2].document[0, -1]) if i > 1 else None)
-        for epoch in epochs
+        for epoch in map(sampler.epoch, (0, 1))
         for i in range(len(epoch))
     ]
     trainer.fit(sampler, BatchConfig(accumulate=2), sampler.all())

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import pytest
 import torch
@@ -27,17 +27,13 @@ from config.data import DataConfig, LabelledConfig, MonolingualConfig
 from config.training import OptimizerConfig
 from const.corpora import CORPORA
 from const.path import ROOT
-from evaluate import build_parser as evaluate_parser
 from models.transformer import Transformer
-from serve import build_parser as serve_parser
 from tests.test_resume import timeless
 from tests.test_surface import parser_of
 from tests.test_training import FAST, FP32, new_trainer, same, weights
-from tests.tiny import MODEL, TEXT
+from tests.tiny import MODEL, TEXT, outcome
 from train import Trainer
-from translate import build_parser as translate_parser
 from utils.arguments import read_arguments
-from utils.command import run_command
 from utils.config import ClassificationConfig, LanguageConfig, MaskedLanguageConfig, TranslationConfig
 from utils.dataset.corpus import prepare_corpus
 from utils.load import load_bert, load_classifier, load_language_model, load_run
@@ -133,11 +129,8 @@ def settings(home: Path) -> tuple[str, ...]:
 
 
 # for one process and for two
-SHARED = [
-    *("--batch.accumulate", "2", "--batch.tokens_per_batch", "100", "--optimizer.kind", "muon"),
-    *("--optimizer.ema_decay", "0.8", "--model.attention_dropout", "0.1"),
-    *("--training.max_steps", "8", "--training.report_every", "1"),
-]
+SHARED = """--batch.accumulate 2 --batch.tokens_per_batch 100 --optimizer.kind muon --optimizer.ema_decay 0.8
+    --model.attention_dropout 0.1 --training.max_steps 8 --training.report_every 1"""
 
 
 def commands(home: Path) -> list[list[str]]:
@@ -163,7 +156,7 @@ def commands(home: Path) -> list[list[str]]:
     ]
     given = [[str(home / word[2:]) if word[:2] == "@@" else word for word in line.split()] for line in lines]
     tuned = ["--init-from", "@tiny", "--optimizer.peak_lr", "1e-12", "--name", "tuned", "--profile", "--data.src"]
-    translators = [[], ["--dry-run"], [*SHARED, "--name", "one"]]
+    translators = [[], ["--dry-run"], [*SHARED.split(), "--name", "one"]]
     return [*([*settings(home), *more] for more in translators), [*tuned, str(home / "other.ja")], *given]
 
 
@@ -196,6 +189,10 @@ def run(home: Path, name: str = "tiny") -> Path:
     return folder
 
 
+def said(home: Path) -> str:
+    return (home / "said.txt").read_text(encoding="utf-8")
+
+
 def copied(home: Path, place: Path, run_too: bool = False) -> Path:
     shutil.copytree(home / "corpus", place / "corpus")
     if run_too:
@@ -203,24 +200,16 @@ def copied(home: Path, place: Path, run_too: bool = False) -> Path:
     return place
 
 
-def held_out(home: Path) -> list[str]:
-    texts = [file.read_text(encoding="utf-8").splitlines() for file in (home / "corpus").glob("files-*/test.src")]
-    return next(text for text in texts if len(text) == 8 and text[0] in TEXT.src)
-
-
 def test_two_text_files_become_a_run_folder_that_holds_everything(home: Path) -> None:
     folder = run(home)
     assert folder.name.startswith("tiny-")
     names = {file.name for file in folder.iterdir() if not file.name.startswith("events.")}
+    files = "config.yaml tokenizer_src.model tokenizer_tgt.model model.safetensors log.jsonl"
     assert names == {
-        "config.yaml",
-        "tokenizer_src.model",
-        "tokenizer_tgt.model",
-        "model.safetensors",
+        *files.split(),
         ".training",
         "checkpoints",
         "weights",
-        "log.jsonl",
         "curve.png",
         "attention.png",
         "test.json",
@@ -244,9 +233,9 @@ def test_two_text_files_become_a_run_folder_that_holds_everything(home: Path) ->
 def test_the_test_set_is_scored_with_the_best_weights_and_the_runs_own_search(home: Path) -> None:
     folder = run(home)
     translations = (folder / "test.txt").read_text(encoding="utf-8").split("\n")[:-1]
-    sources = held_out(home)
-    found = load_run(folder, CPU).translator().translate(sources)
-    assert [t.text for t in found] == translations
+    texts = [file.read_text(encoding="utf-8").splitlines() for file in (home / "corpus").glob("files-*/test.src")]
+    sources = next(text for text in texts if len(text) == 8 and text[0] in TEXT.src)
+    assert [found.text for found in load_run(folder, CPU).translator().translate(sources)] == translations
     scores = json.loads((folder / "test.json").read_text(encoding="utf-8"))
     assert "tok:13a" in scores["bleu_signature"]
     resolved = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
@@ -254,30 +243,21 @@ def test_the_test_set_is_scored_with_the_best_weights_and_the_runs_own_search(ho
     assert resolved["model"] == scores["config"]["model"]
     assert {"commit", "machine", "finished", "versions"} <= set(scores)
     assert 0 <= scores["bleu"] < 100
-    out = (home / "said.txt").read_text(encoding="utf-8")
-    assert f"BLEU {scores['bleu']:.2f}" in out
-    assert scores["bleu_signature"] in out
+    assert f"BLEU {scores['bleu']:.2f}" in said(home)
+    assert scores["bleu_signature"] in said(home)
 
 
 def test_what_comes_next_works_as_it_is_printed(home: Path) -> None:
-    said = (home / "said.txt").read_text(encoding="utf-8")
-    _, next_steps, *_ = said.split("What next?\n")
-    commands = [shlex.split(line) for line in next_steps.splitlines() if line.startswith("    ")][:5]
-    names = [words[1] for words in commands]
-    assert names == ["translate.py", "translate.py", "translate.py", "serve.py", "evaluate.py"]
-    for python, name, *arguments in commands:
-        assert Path(python).samefile(sys.executable)
-        parser_of(name).parse_args(arguments)
-    out = finished(run_python(*commands[0][1:], home=home))
+    _, next_steps, *_ = said(home).split("What next?\n")
+    command = shlex.split(next(line for line in next_steps.splitlines() if line.startswith("    ")))
+    out = finished(run_python(*command[1:], home=home))
     assert out.strip() in (run(home) / "test.txt").read_text(encoding="utf-8").split("\n")
 
 
 def test_the_best_weights_are_read_once_and_pictures_are_only_decoration(home: Path) -> None:
-    said = (home / "said.txt").read_text(encoding="utf-8")
-    training, _, end = said.partition("What next?\n")[0].partition("Testing the best weights\n")
-    assert training.count("The best weights are read") == 0
-    assert end.count("The best weights are read") == 1
-    assert re.findall("continues without a picture of its curves: (.*)", said) == ["after the checkpoint: True"]
+    training, _, end = said(home).partition("What next?\n")[0].partition("Testing the best weights\n")
+    assert [part.count("The best weights are read") for part in (training, end)] == [0, 1]
+    assert re.findall("continues without a picture of its curves: (.*)", said(home)) == ["after the checkpoint: True"]
 
 
 def test_a_run_goes_on_until_it_is_stopped_and_then_again(home: Path, tmp_path: Path) -> None:
@@ -292,16 +272,12 @@ def test_a_run_goes_on_until_it_is_stopped_and_then_again(home: Path, tmp_path: 
     out = finished(endless, 130)
     assert "Resuming from step 6\n" in out
     assert f"Run folder: {folder}\n" in out
-    told = re.search(r"Stopped at step (\d+); resume with: (.+ --resume .+)\n", out)
-    assert told is not None
-    stopped = int(told[1])
-    progress = newest(folder)["progress"]
+    ((step, command),) = re.findall(r"Stopped at step (\d+); resume with: (.+ --resume .+)\n", out)
+    stopped, progress = int(step), newest(folder)["progress"]
     assert progress["step"] == stopped >= 30
     assert progress["epoch"] > 0
 
-    python, *command = shlex.split(told[2])
-    assert Path(python).samefile(sys.executable)
-    out = finished(run_python(*command, "--training.max_steps", str(stopped + 4), home=tmp_path))
+    out = finished(run_python(*shlex.split(command)[1:], "--training.max_steps", str(stopped + 4), home=tmp_path))
     assert f"Resuming from step {stopped:,}\n" in out
     assert newest(folder)["progress"]["step"] == stopped + 4
     steps = [record["step"] for record in timeless(folder / "log.jsonl") if record["kind"] == "train"]
@@ -323,17 +299,10 @@ def test_a_trunk_of_both_directions_and_its_branch_resume_bit_for_bit(home: Path
         return same(newest(run), state, {"seconds", "active_seconds"})
 
     both = ("--data.both_directions", "true", "--tokenizer.tag", "true", "--tokenizer.joint", "true")
-    shape = ("--tokenizer.vocab_size", "80", "--model.tie", "all", "--model.positions", "rotary", "--name", "trunk")
-    moves = ("--optimizer.kind", "muon", "--optimizer.ema_decay", "0.8", "--optimizer.schedule", "trapezoid")
-    waits = (
-        "--optimizer.decay_from",
-        "1000000",
-        "--optimizer.warmup_steps",
-        "2",
-        "--training.report_every",
-        "1",
-    )  # longer than the trunk lasts
-    finished(run_python("train.py", *settings(home), *both, *shape, *moves, *waits, home=tmp_path))
+    options = """--tokenizer.vocab_size 80 --model.tie all --model.positions rotary --name trunk --optimizer.kind muon
+        --optimizer.ema_decay 0.8 --optimizer.schedule trapezoid --optimizer.decay_from 1000000
+        --optimizer.warmup_steps 2 --training.report_every 1"""  # from 1000000: longer than the trunk lasts
+    finished(run_python("train.py", *settings(home), *both, *options.split(), home=tmp_path))
     trunk = run(tmp_path, "trunk")
     assert again(trunk)
     untouched = {file: file.read_bytes() for file in trunk.rglob("*") if file.is_file()}
@@ -354,7 +323,7 @@ def test_two_processes_are_one(home: Path, tmp_path: Path) -> None:
     """Dropout too: a batch's draws are its own, whichever process learns from it."""
     copied(home, tmp_path)
     torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py")
-    out = finished(run_python(*torchrun, *settings(home), *SHARED, "--name", "two", home=tmp_path))
+    out = finished(run_python(*torchrun, *settings(home), *SHARED.split(), "--name", "two", home=tmp_path))
     assert "by 2 processes" in out
     assert out.count("Run folder") == 1
     one, two = run(home, "one"), run(tmp_path, "two")
@@ -395,15 +364,14 @@ def test_processes_that_cannot_share_an_update_are_refused(home: Path) -> None:
 
 
 def test_a_dry_run_says_how_large_it_is_and_leaves_nothing(home: Path) -> None:
-    said = (home / "said.txt").read_text(encoding="utf-8")
-    assert f"{sum(p.numel() for p in load_run(run(home), CPU).model.parameters()):,}" in said
-    assert "an epoch: 13 batches, 13 updates" in said
+    assert f"{sum(p.numel() for p in load_run(run(home), CPU).model.parameters()):,}" in said(home)
+    assert "an epoch: 13 batches, 13 updates" in said(home)
     assert len(list(home.glob("pickles/tiny-*"))) == 1
 
 
 def test_a_new_run_begins_with_the_weights_and_the_vocabulary_of_another(home: Path) -> None:
     source, tuned = run(home), run(home, "tuned")
-    assert f"Initialised from the weights of {source}" in (home / "said.txt").read_text(encoding="utf-8")
+    assert f"Initialised from the weights of {source}" in said(home)
     for name in ("tokenizer_src.model", "tokenizer_tgt.model"):
         assert (tuned / name).read_bytes() == (source / name).read_bytes()
     before, after = (load_run(folder, CPU) for folder in (source, tuned))
@@ -429,33 +397,18 @@ def test_another_architecture_is_named(home: Path) -> None:
     assert same(weights(trainer), before, set())
 
 
-@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
-def test_a_checkpoint_from_before_an_option_is_of_its_default(
-    tmp_path: Path, positions: Literal["sinusoidal", "learned"]
-) -> None:
-    trainer = new_trainer()
-    config = TranslationConfig(model=replace(MODEL, positions=positions))
-    task = cast(Task, SimpleNamespace(config=config, sizes={}, fingerprint=""))
-    state = architecture(task) | trainer.state()
+def test_a_checkpoint_from_before_an_option_is_of_its_default(tmp_path: Path) -> None:
+    trainer, store = new_trainer(), CheckpointStore(tmp_path, 1)
+    sinusoidal, learned = (
+        cast(Task, SimpleNamespace(config=TranslationConfig(model=model), sizes={}, fingerprint=""))
+        for model in (MODEL, replace(MODEL, positions="learned"))
+    )
+    state = architecture(sinusoidal) | trainer.state()
     del state["model"]["positions"]
-    CheckpointStore(tmp_path, 1).save(state, 1)
-    going_on = partial(train.resume, new_trainer(), CheckpointStore(tmp_path, 1), task, print)
-    if positions == "sinusoidal":
-        going_on()
-    else:
-        with pytest.raises(ValueError, match=r"model\.positions is sinusoidal in the checkpoint and learned in the"):
-            going_on()
-
-
-def complaint(capsys: pytest.CaptureFixture[str]) -> str:
-    with pytest.raises(SystemExit) as ended:
-        run_command("train.py", train.main)
-    assert ended.value.code == 2
-    out, err = capsys.readouterr()
-    assert "Traceback" not in out + err
-    last = err.splitlines()[-1]
-    assert last.startswith("train.py: error: ")
-    return last
+    store.save(state, 1)
+    train.resume(trainer, store, sinusoidal, print)
+    with pytest.raises(ValueError, match=r"model\.positions is sinusoidal in the checkpoint and learned in the"):
+        train.resume(trainer, store, learned, print)
 
 
 def test_without_a_network_kftt_names_both_ways_on(
@@ -465,32 +418,22 @@ def test_without_a_network_kftt_names_both_ways_on(
     monkeypatch.setitem(CORPORA, "kftt", unreachable)
     monkeypatch.setattr(translation, "prepare_corpus", partial(prepare_corpus, root=tmp_path))
     monkeypatch.setattr(sys, "argv", ["train.py"])
-    message = complaint(capsys)
-    assert "http://127.0.0.1:9/kftt.tar.gz" in message
-    assert "--data.archive" in message
-    assert "--config demo" in message
+    found = outcome("train.py", train.main, capsys)
+    assert found.status == 2
+    *_, complaint = found.err.splitlines()
+    assert re.match(r"train.py: error: .*http://127.0.0.1:9/kftt.tar.gz.*--data.archive.*--config demo", complaint)
     assert not any(tmp_path.iterdir())
-
-
-def test_resuming_what_is_not_there_names_the_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["train.py", "--resume", str(tmp_path / "nowhere")])
-    assert f"no run {tmp_path / 'nowhere'}" in complaint(capsys)
 
 
 @pytest.mark.parametrize("sentence", ["寺がある", "-5 度", "it's"])
 def test_what_is_proposed_works_as_it_stands(sentence: str) -> None:
-    parsers = {"translate.py": translate_parser(), "serve.py": serve_parser(), "evaluate.py": evaluate_parser()}
     lines = what_next(Path("pickles/my run"), sentence).splitlines()
     commands = [shlex.split(line) for line in lines if line.startswith("    ")]
-    asked = [parsers[Path(program).name].parse_args(words) for _, program, *words in commands]
+    assert all(Path(python).samefile(sys.executable) for python, *_ in commands)
+    asked = [parser_of(Path(program).name).parse_args(words) for _, program, *words in commands]
     assert [translation.texts for translation in asked[:3]] == [[sentence], [sentence], []]
     assert [translation.run for translation in asked[:3]] == [["pickles/my run"]] * 3
     assert len(asked) == 5
-
-
-# the other tasks
 
 
 NOWHERE = Path("nowhere")
@@ -525,8 +468,6 @@ def test_every_task_leaves_a_run_folder_that_holds_everything(
     home: Path, name: str, scores: set[str], steps: list[int]
 ) -> None:
     folder = run(home, name)
-    for file in ("config.yaml", "model.safetensors", "checkpoints", "log.jsonl"):
-        assert (folder / file).exists()
     result = json.loads((folder / "test.json").read_text(encoding="utf-8"))
     assert scores <= result.keys()
     assert (result["name"], result["seed"], result["steps"]) == (name, 1, steps[-1])
@@ -536,11 +477,11 @@ def test_every_task_leaves_a_run_folder_that_holds_everything(
 
 
 def test_what_the_trainings_of_other_tasks_say(home: Path) -> None:
-    said = (home / "said.txt").read_text(encoding="utf-8")
-    assert "The text is split into other streams than before: the epoch starts over, with an empty memory" in said
-    assert re.findall(r"^step .* [\d,]+ ([a-z ]+/s)", said, re.M) == ["tok/s", "masked tok/s", "texts/s"]
+    out = said(home)
+    assert "The text is split into other streams than before: the epoch starts over, with an empty memory" in out
+    assert re.findall(r"^step .* [\d,]+ ([a-z ]+/s)", out, re.M) == ["tok/s", "masked tok/s", "texts/s"]
     # berts of several seeds are scored on the same examples
-    one, two = (re.findall(rf"^(?:dev|train) of seed {seed}: (.+)$", said, re.M) for seed in (1, 2))
+    one, two = (re.findall(rf"^(?:dev|train) of seed {seed}: (.+)$", out, re.M) for seed in (1, 2))
     assert one[0] == two[0]
     assert one[1] != two[1]
 

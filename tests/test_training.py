@@ -24,7 +24,7 @@ from models.bert import BertForPreTraining
 from models.transformer import Transformer
 from models.transformer_xl import TransformerXL
 from tests.tiny import MODEL, translating
-from train import Trainer
+from train import Trainer, Update
 from utils.dataset import batch as batch_module
 from utils.dataset.batch import Batch, BucketSampler, Epoch, batch_of
 from utils.dataset.ids import TokenArray, TokenPairs
@@ -279,7 +279,12 @@ def test_it_trains_for_so_many_steps_and_validates_on_the_way_and_at_the_end() -
 def test_epochs_are_whole_passes_over_the_text(accumulate: int, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer, witness, seen = new_trainer(), Witness(), list[Batch]()
     train_step = trainer.train_step
-    monkeypatch.setattr(trainer, "train_step", lambda batches: seen.extend(batches) or train_step(batches))
+
+    def watched(micro_batches: list[Batch]) -> Update:
+        seen.extend(micro_batches)
+        return train_step(micro_batches)
+
+    monkeypatch.setattr(trainer, "train_step", watched)
     fit(trainer, witness, accumulate, max_epochs=2, report_every=1)
     sampler = new_sampler()
     planned = [batch for epoch in (0, 1) for batch in sampler.epoch(epoch)]
@@ -366,8 +371,12 @@ def test_it_ends_when_nothing_gets_better() -> None:
 
 def test_what_is_validated_is_the_moving_average_and_what_goes_on_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     trainer, witness, seen = new_trainer(optimizer=replace(FAST, ema_decay=0.9)), Witness(), list[list[Tensor]]()
-    judge = witness.judge
-    monkeypatch.setattr(witness, "judge", lambda loss: seen.append(weights(trainer)) or judge(loss))
+
+    def judge(loss: float) -> Validation:
+        seen.append(weights(trainer))
+        return Witness.judge(witness, loss)
+
+    monkeypatch.setattr(witness, "judge", judge)
     fit(trainer, witness, max_steps=6)
     average = trainer.state()["optimizer"]["average"]["average"]
     assert same(seen[0], list(average.values()), set())
