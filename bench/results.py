@@ -13,9 +13,9 @@ from typing import Any
 
 import yaml
 
+from config.reader import without_removed
 from const.path import FIGURE, ROOT
 from utils.command import Parser, run_command
-from utils.config import without_removed
 from utils.file import atomic_file, read_json, write_json, write_text
 from utils.run import TEST, TRANSLATIONS, find_run
 from utils.training.checkpoint import changed_settings, flat

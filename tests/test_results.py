@@ -100,7 +100,7 @@ def test_runs_of_one_name_share_a_row_and_a_published_score_stands_beside_their_
 
 
 def test_a_mean_is_of_one_recipe(tmp_path: Path) -> None:
-    def add(seed: int, d_model: int, search: dict[str, object] | None = None, **data: object) -> None:
+    def add(seed: int, d_model: int, search: Any = None, **data: Any) -> None:
         config = {"model": {"d_model": d_model}, "data": data, "training": {"seed": seed}, "search": search or {}}
         keep(tmp_path, RESULT, seed=seed, config=config)
 
