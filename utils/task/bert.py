@@ -10,7 +10,7 @@ from const.token import BOS_ID, EOS_ID, SPECIAL_TOKENS, UNK_ID
 from models.bert import BertForPreTraining
 from utils.command import aligned
 from utils.config import MaskedLanguageConfig
-from utils.dataset.corpus import facts
+from utils.dataset.corpus import Split, facts
 from utils.dataset.masked import MaskedBatch, MaskedText, masked_examples
 from utils.dataset.monolingual import prepare_monolingual
 from utils.evaluation.judge import MaskedAccuracy
@@ -48,7 +48,7 @@ class MaskedLanguageTask(Task):
         self.sizes = {"source": len(tokenizer)}
         text = f"{corpus.name} {corpus.language}"
         self.about = {"task": config.task, "text": text, **facts(self.fingerprint, corpus.rebuilt)}
-        seeds = {"train": config.training.seed, "dev": _HELD_OUT_SEED, "test": _HELD_OUT_SEED}
+        seeds: dict[Split, int] = {"train": config.training.seed, "dev": _HELD_OUT_SEED, "test": _HELD_OUT_SEED}
         texts = {split: MaskedText(corpus.tokens(split, tokenizer, log), tokenizer, config.masking) for split in seeds}
         self.sampler, *held_out = (self.cut(texts[split], seed, masked_examples) for split, seed in seeds.items())
         # a text without examples is refused now, not after the training
