@@ -21,8 +21,7 @@ import translate
 from config.data import MonolingualConfig
 from const.path import ROOT
 from const.token import EOS_ID, UNK_ID
-from tests.tiny import TEXT, Outcome, outcome, run
-from tests.tiny_run import JAPANESE, LABELS, bert_run, classifier_run, english, language_run
+from tests.tiny import JAPANESE, LABELS, TEXT, Outcome, bert_run, classifier_run, english, language_run, outcome, run
 from utils.config import LanguageConfig
 from utils.run import CONFIG, find_run
 from utils.task.language import perplexity_by_memory

@@ -1,4 +1,4 @@
-"""From files to token ids: reading, cleaning, holding out, published corpora, caches, sampling of sub-words."""
+"""Texts: reading, cleaning, holding out, ids, caches; published corpora, the embedded one, Multi30k as in seq2seq."""
 
 import codecs
 import gzip
@@ -11,30 +11,40 @@ import subprocess
 import sys
 import tarfile
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from hashlib import sha1, sha256
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from itertools import count
+from itertools import combinations, count
 from pathlib import Path
 from typing import Any, NoReturn
+from zlib import crc32
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
+from torch import nn
 
 from bench import data as bench
 from config.data import CleanConfig, DataConfig, LabelledConfig, MonolingualConfig, TokenizerConfig
 from const.corpora import CORPORA, CorpusSpec
+from const.path import PRESET
+from layers.positional_encoding import LearnedPositionalEncoding
+from models.transformer import Transformer
+from utils.config import TranslationConfig
 from utils.dataset import download, embedded, ids, labelled
 from utils.dataset import text as text_module
+from utils.dataset.batch import BucketSampler, require_positions
 from utils.dataset.corpus import (
     SPLITS,
     Corpus,
     MoreText,
+    Split,
     cached_tokenizers,
     cached_tokens,
     check_own_text,
@@ -45,6 +55,7 @@ from utils.dataset.corpus import (
     training_tokens,
 )
 from utils.dataset.download import install, take
+from utils.dataset.embedded import Pair, generate, read_constructions, write_embedded
 from utils.dataset.ids import (
     Sampling,
     TokenArray,
@@ -75,6 +86,7 @@ from utils.dataset.text import (
     write_split,
 )
 from utils.text.tokenizer import Tokenizer, TokenizerPair, WordTokenizer, train_tokenizer
+from utils.training.plan import learning_rate
 
 Pairs = list[tuple[str, str]]
 Files = dict[str, bytes]
@@ -1261,3 +1273,170 @@ def test_the_benchmark_prepares_a_synthetic_text_twice(tmp_path: Path, monkeypat
     assert figures["warm_start_s"] > 0
     with pytest.raises(ValueError, match=r"/corpus-2000 is left over from an earlier run: delete it"):
         bench.main()
+
+
+CONSTRUCTIONS = read_constructions()
+Sentences = dict[str, list[Pair]]
+
+
+@pytest.fixture(scope="module")
+def grammar_corpus() -> Sentences:
+    return generate()
+
+
+def english_words(sentence: str) -> list[str]:
+    """English words in lower case, without 's and punctuation; of a number only that it is one."""
+    return [re.sub(r"^\d+(:\d+)?$", "0", re.sub(r"'s$", "", word.strip(".,?"))) for word in sentence.lower().split()]
+
+
+def items_in(pairs: list[Pair]) -> list[set[str]]:
+    """The words that each Japanese sentence shows, read from left to right, the longest first; numbers whole."""
+    items = {str(word["ja"]) for c in CONSTRUCTIONS for slot in c.slots.values() for word in slot}
+    names = sorted((item for item in items if not item.isdigit()), key=len, reverse=True)
+    scanner = re.compile("|".join([r"\d+", *names]))
+    return [set(scanner.findall(ja)) for ja, _ in pairs]
+
+
+def pattern(text: str) -> re.Pattern[str]:
+    """What a construction can say, read off its text without its words."""
+    free = re.sub(r"\\{[\w\\.]+\\}", ".*", re.escape(text))
+    return re.compile(re.sub(r"\b([Aa])\\ ", r"\1n?\\ ", free), re.IGNORECASE)
+
+
+def test_the_corpus_has_its_sizes_and_no_sentence_twice_in_either_language(
+    grammar_corpus: Sentences,
+) -> None:
+    assert {split: len(pairs) for split, pairs in grammar_corpus.items()} == {"train": 20_000, "dev": 500, "test": 500}
+    for side in (0, 1):
+        assert len({pair[side] for pairs in grammar_corpus.values() for pair in pairs}) == 21_000
+    readme = [
+        ("京都は日本の古都である。", "Kyoto is an old capital of Japan."),
+        ("雨が降っています。", "It is raining."),
+    ]
+    assert {*readme, ("駅はどこですか。", "Where is the station?")} <= {*grammar_corpus["train"]}
+
+
+def test_the_corpus_is_as_ever(grammar_corpus: Sentences) -> None:
+    assert (
+        crc32(str(grammar_corpus).encode()) == 3630494644
+    )  # in every process: the order of a set depends on its hash seed
+
+
+def test_no_sentence_of_the_whole_grammar_has_two_translations() -> None:
+    english: dict[str, str] = {}
+    japanese: dict[str, str] = {}
+    for construction in CONSTRUCTIONS:
+        for index in range(0, construction.capacity, 1 + construction.capacity // 1_000):
+            fillers = construction.fillers(index)
+            if len({word["ja"] for word in fillers.values()}) == len(fillers):
+                ja, en = construction.render(fillers)
+                assert english.setdefault(ja, en) == en
+                assert japanese.setdefault(en, ja) == ja
+
+
+def test_train_knows_every_word_character_and_construction(grammar_corpus: Sentences) -> None:
+    known = Counter(word for _, en in grammar_corpus["train"] for word in english_words(en))
+    characters = Counter("".join(ja for ja, _ in grammar_corpus["train"]))
+    for pairs in grammar_corpus.values():
+        assert {word for _, en in pairs for word in english_words(en) if known[word] < 30} == set()
+        assert {char for ja, _ in pairs for char in ja if characters[char] < 30} == set()
+    for c in CONSTRUCTIONS:
+        ja, en = pattern(c.ja), pattern(c.en)
+        found = sum(bool(ja.fullmatch(one) and en.fullmatch(other)) for one, other in grammar_corpus["train"])
+        assert found >= min(100, c.capacity // 2), c.name
+
+
+def test_every_held_out_sentence_joins_two_words_that_meet_nowhere_else(grammar_corpus: Sentences) -> None:
+    """Read from the sentences alone: neither the hash nor the slots of the generator are asked."""
+    met = {s: [{frozenset(two) for two in combinations(i, 2)} for i in items_in(p)] for s, p in grammar_corpus.items()}
+    for split, other in (("dev", "test"), ("test", "dev")):
+        elsewhere = set().union(*met["train"], *met[other])
+        assert [
+            pair for pair, joined in zip(grammar_corpus[split], met[split], strict=True) if joined <= elsewhere
+        ] == []
+
+
+def test_no_slot_is_left_and_numbers_are_copied(grammar_corpus: Sentences) -> None:
+    pairs = [pair for split in grammar_corpus.values() for pair in split]
+    assert [pair for pair in pairs if re.search(r"[{}]|None|\b[Aa] [aeiou]|  ", " ".join(pair))] == []
+    assert [pair for pair in pairs if sorted(re.findall(r"\d+", pair[0])) != sorted(re.findall(r"\d+", pair[1]))] == []
+    assert sum(bool(re.search(r"\d{3}", ja)) for ja, _ in pairs) > 1_000
+
+
+def test_the_files_hold_the_corpus_and_are_written_anew_only_when_need_be(
+    grammar_corpus: Sentences, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grammar_corpus, "generate", lambda: grammar_corpus)
+    write_embedded(tmp_path)
+    written = {file.name: file.read_text(encoding="utf-8") for file in tmp_path.iterdir()}
+    assert len(written) == 7
+    for split, pairs in grammar_corpus.items():
+        ja, en = (written[f"kyoto-{split}.{side}"].split("\n") for side in ("ja", "en"))
+        assert list(zip(ja, en, strict=True)) == [*pairs, ("", "")]
+    for name, content in ("kyoto.grammar", None), ("kyoto-test.en", None), ("kyoto.grammar", "of another grammar\n"):
+        (tmp_path / "kyoto-dev.ja").write_text("as it was")
+        write_embedded(tmp_path)
+        assert (tmp_path / "kyoto-dev.ja").read_text() == "as it was"
+        (tmp_path / name).unlink() if content is None else (tmp_path / name).write_text(content)
+        write_embedded(tmp_path)
+        assert {file.name: file.read_text(encoding="utf-8") for file in tmp_path.iterdir()} == written
+
+
+Texts = tuple[Corpus, TokenizerPair, Callable[[Split], TokenPairs]]
+
+
+@pytest.fixture(scope="module")
+def recipe() -> TranslationConfig:
+    return TranslationConfig.load(PRESET / "multi30k_de_en_words.yaml")
+
+
+def test_with_its_vocabularies_it_has_its_number_of_parameters(recipe: TranslationConfig) -> None:
+    with torch.device("meta"):
+        net = Transformer(recipe.model, 7855, 5893)
+    assert sum(parameter.numel() for parameter in net.parameters()) == 9_038_853
+    tables = [part.table for part in net.modules() if isinstance(part, LearnedPositionalEncoding)]
+    assert [tuple(table.weight.shape) for table in tables] == [(100, 256)] * 2
+    assert all(isinstance(norm, nn.Identity) for norm in (net.encoder_norm, net.decoder_norm))  # norms last
+
+
+def test_it_steps_as_torch_adam_does_by_default(recipe: TranslationConfig) -> None:
+    default = torch.optim.Adam([torch.zeros(1)]).defaults
+    assert (recipe.optimizer.betas, recipe.optimizer.eps) == (default["betas"], default["eps"])
+    assert recipe.optimizer.weight_decay == 0
+    assert {learning_rate(step, recipe.optimizer) for step in (1, 2, 227, 2270)} == {0.0005}
+
+
+@pytest.fixture(scope="module")
+def multi30k_texts(recipe: TranslationConfig, shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Texts:
+    """The real corpus, its vocabularies, and the ids of a split."""
+    root = tmp_path_factory.mktemp("corpus")
+    data = replace(recipe.data, archive=shared_data / "multi30k.tar.xz")
+    corpus = prepare_corpus(data, root)
+    tokenizers = cached_tokenizers(corpus, data, recipe.tokenizer, print, root)
+    return corpus, tokenizers, lambda split: cached_tokens(corpus, split, data, tokenizers, print, root)
+
+
+def test_moses_cuts_nearly_as_many_words_as_spacy_and_bleu_takes_them(multi30k_texts: Texts) -> None:
+    corpus, tokenizers, _ = multi30k_texts
+    assert [len(tokenizer) for tokenizer in tokenizers] == [7859, 5921]  # spaCy: 7855 and 5893
+    assert corpus.pre_tokenized
+
+
+def test_an_epoch_is_all_pairs_in_batches_of_128_and_ends_with_a_validation(
+    recipe: TranslationConfig, multi30k_texts: Texts
+) -> None:
+    batch = recipe.batch
+    bounds = batch.tokens_per_batch, batch.max_tokens, 1, batch.length_multiple, batch.sentences_per_batch
+    epoch = BucketSampler(multi30k_texts[2]("train"), *bounds).epoch(0)
+    assert sorted(len(each.src) for each in epoch) == [29_000 % 128] + [128] * 226
+    assert epoch.n_dropped == 0
+    assert len(epoch) == recipe.training.validate_every
+    assert epoch.padding < 0.03
+
+
+def test_every_line_that_is_read_fits_the_table(recipe: TranslationConfig, multi30k_texts: Texts) -> None:
+    corpus, _, ids = multi30k_texts
+    recipe.batch.require_positions(recipe.model.max_length)
+    for sides, files in (ids("dev"), corpus.dev), (ids("test"), corpus.test):
+        for side, file in zip(sides, files, strict=True):
+            require_positions(side, file, recipe.model.max_length, "model.max_length")

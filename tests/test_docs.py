@@ -1,8 +1,10 @@
-"""The pages hold: their code runs, their commands are understood, links lead somewhere, both languages say the same."""
+"""The pages hold: their code runs, commands are understood, links lead somewhere, tables are what was measured."""
 
 import io
+import json
 import posixpath
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from pathlib import Path, PurePosixPath
@@ -11,10 +13,18 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from bench.results import TABLES, with_table
+from bench import results as results_module
+from bench.results import RESULTS, TABLES, keep_result, published_table, result_table, with_table
+from config.data import DataConfig
+from const.corpora import CORPORA
 from const.path import ROOT
 from tests.test_floors import tracked
 from tests.test_surface import prose, spoken, understand
+from tests.tiny import outcome
+from utils.dataset.corpus import prepare_corpus
+from utils.dataset.download import take
+from utils.dataset.text import read_lines
+from utils.evaluation.metric import bleu_tokenizer, build_metrics, is_published_test, measure, moses_words, multi_bleu
 
 _NUMBERED = sorted(f"docs/{page.name}" for page in (ROOT / "docs").glob("[0-9]-*.md"))
 GUIDE = ["docs/README.md", *_NUMBERED, "docs/nlp100.md"]
@@ -159,3 +169,145 @@ def test_pages_show_what_was_measured(name: str) -> None:
     make, pages = TABLES[name]
     for page in pages:
         assert with_table(text_of(page), make(), name) == text_of(page)
+
+
+ARCHIVES = {"kftt": "kftt-data-1.0.tar.xz", "tanaka": "small_parallel_enja.tar.xz"}
+ARCHIVES |= dict.fromkeys(("multi30k", "multi30k_tok"), "multi30k.tar.xz")
+RESULT = {"name": "tiny", "seed": 3, "corpus": "kftt", "direction": "ja-en", "parameters": 1e6, "minutes": 2.0}
+RESULT |= {"target_tokens": 1e6, "perplexity": 4.0, "bleu": 12.345, "chrf": 34.5}
+BERT = {"name": "bert", "seed": 1, "task": "masked_language", "text": "kftt ja", "parameters": 5_381_699}
+BERT |= {"minutes": 13.6, "target_tokens": 1_460_000, "perplexity": 21.345, "accuracy": 44.444, "next_sentence": 71.5}
+
+
+def keep(folder: Path, result: dict[str, Any], **changes: object) -> None:
+    result = result | changes
+    folder.mkdir(exist_ok=True)
+    (folder / f"{result['name']}_{result['seed']}.json").write_text(json.dumps(result), encoding="utf-8")
+
+
+def finished_run(folder: Path, result: dict[str, Any] = RESULT, **changes: object) -> Path:
+    """A run that has nothing but its result."""
+    folder.mkdir()
+    (folder / "test.json").write_text(json.dumps(result | changes), encoding="utf-8")
+    if "bleu" in result:
+        (folder / "test.txt").write_text("都 は 古い。\n", encoding="utf-8")
+    return folder
+
+
+def references(corpus: str, tgt_lang: str, request: pytest.FixtureRequest, folder: Path) -> list[str]:
+    """The test set's, from the project itself or from its published archive."""
+    if corpus == "embedded":
+        return read_lines(prepare_corpus(DataConfig(corpus="embedded")).test.tgt)
+    path = CORPORA[corpus].splits[2].format(lang=tgt_lang)
+    take(request.getfixturevalue("shared_data") / ARCHIVES[corpus], {path}, folder)
+    return read_lines(folder / path)
+
+
+@pytest.mark.parametrize("translations", sorted(RESULTS.glob("*.txt")), ids=lambda path: path.stem)
+def test_scores_are_those_of_the_translations(
+    translations: Path, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    result = json.loads(translations.with_suffix(".json").read_text(encoding="utf-8"))
+    tgt_lang = result["direction"].partition("-")[2]
+    right = references(result["corpus"], tgt_lang, request, tmp_path)
+    metrics = build_metrics(tgt_lang, bleu_tokenizer(tgt_lang, "tok:none" in result["bleu_signature"]))
+    bleu, chrf = measure(read_lines(translations), right, {name: metrics[name] for name in ("BLEU", "chrF2")})
+    assert bleu.score == pytest.approx(result["bleu"], abs=1e-9)
+    assert chrf.score == pytest.approx(result["chrf"], abs=1e-9)
+    assert bleu.signature == result["bleu_signature"]
+
+
+def test_what_the_page_says_of_nymwas_protocol_is_counted_so(shared_data: Path, tmp_path: Path) -> None:
+    page = (ROOT / "docs/results.md").read_text(encoding="utf-8")
+    ((translations, path, line),) = re.findall(r"nymwa (figure/\S+) corpus/kftt/(\S+) --plain +# (BLEU = [\d.]+)", page)
+    take(shared_data / ARCHIVES["kftt"], {path}, tmp_path)
+    right = read_lines(tmp_path / path)
+    assert is_published_test(right)
+    assert multi_bleu(moses_words(read_lines(ROOT / translations)), right).startswith(f"{line}, ")
+
+
+def test_a_result_that_says_how_it_was_made_lies_under_its_name_and_seed() -> None:
+    results = {file: json.loads(file.read_text(encoding="utf-8")) for file in RESULTS.glob("*.json")}
+    for file, result in results.items():
+        if "config" not in result:  # older ones lack their settings
+            continue
+        assert file.stem == f"{result['name']}_{result['seed']}"
+        assert result["config"]["training"]["seed"] == result["seed"]
+        if "bleu" in result:
+            assert file.with_suffix(".txt").is_file()
+            assert result["commit"].isalnum(), "made by code that had been changed since its commit"
+
+
+def test_runs_of_one_name_share_a_row_and_a_published_score_stands_beside_their_mean(tmp_path: Path) -> None:
+    for seed, bleu in enumerate((10.0, 12.0, 17.0)):
+        keep(tmp_path, RESULT, name="few", seed=seed, minutes=5 + seed, bleu=bleu, chrf=3 * bleu)
+    assert result_table(tmp_path).splitlines()[2:] == [
+        "| `few` | kftt | ja→en | 1.0 M | 3 seeds, each 6 min, 1.0 M tokens | 4.00 ± 0.00 | **13.00 ± 3.61** "
+        "| 39.00 ± 10.82 |",
+    ]
+    for seed, bleu in enumerate((41.0, 42.5)):
+        keep(tmp_path, {"name": "multi30k_en_de", "seed": seed, "bleu": bleu})
+    (row,) = published_table(tmp_path).splitlines()[2:]
+    assert row.endswith("| **41.75** | +0.73 |")
+
+
+def test_a_mean_is_of_one_recipe(tmp_path: Path) -> None:
+    def add(seed: int, d_model: int, search: Any = None, **data: Any) -> None:
+        config = {"model": {"d_model": d_model}, "data": data, "training": {"seed": seed}, "search": search or {}}
+        keep(tmp_path, RESULT, seed=seed, config=config)
+
+    add(1, 128)
+    for same in ({"more_src": None, "pre_tokenized": False}, {"search": {"coverage_penalty": 0.0}}):
+        add(2, 128, **same)
+        assert "2 seeds" in result_table(tmp_path)
+    for d_model, data, name in ((256, {}, "model.d_model"), (128, {"held_out": 0}, "data.held_out")):
+        add(2, d_model, **data)
+        with pytest.raises(ValueError, match=rf"tiny_2\.json differs from other results of tiny in {name}: keep"):
+            result_table(tmp_path)
+
+
+def test_only_the_part_between_the_marks_changes() -> None:
+    page = "above\n<!-- speed -->\nold\n<!-- /speed -->\n<!-- results -->\nother\n<!-- /results -->\n"
+    assert with_table(page, "new", "speed") == page.replace("old", "new")
+    with pytest.raises(ValueError, match="no <!-- size -->"):
+        with_table(page, "new", "size")
+
+
+def test_a_result_is_kept_with_its_translations(tmp_path: Path) -> None:
+    kept = keep_result(finished_run(tmp_path / "run"), tmp_path / "results")
+    assert kept == tmp_path / "results" / "tiny_3.json"
+    assert json.loads(kept.read_text(encoding="utf-8")) == RESULT
+    assert kept.with_suffix(".txt").read_text(encoding="utf-8") == "都 は 古い。\n"
+    assert keep_result(finished_run(tmp_path / "bert", BERT), tmp_path / "results").name == "bert_1.json"
+    assert not (tmp_path / "results" / "bert_1.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("test", "message"),
+    [
+        (None, r"has no test\.json yet"),
+        ('{"name": "old"}', r"has no seed .*: test it again, python train\.py --resume"),
+        (json.dumps(RESULT), r"no test\.txt: test it again"),
+    ],
+)
+def test_a_run_without_a_result_is_refused(test: str | None, message: str, tmp_path: Path) -> None:
+    if test is not None:
+        (tmp_path / "test.json").write_text(test, encoding="utf-8")
+    with pytest.raises(ValueError, match=message):
+        keep_result(tmp_path, tmp_path / "results")
+    assert not (tmp_path / "results").exists()
+
+
+def test_the_command_keeps_results_and_renews_the_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page, results = tmp_path / "README.md", tmp_path / "results"
+    page.write_text("<!-- results -->\n<!-- /results -->\n", encoding="utf-8")
+    monkeypatch.setattr(results_module, "ROOT", tmp_path)
+    monkeypatch.setattr(results_module, "RESULTS", results)
+    monkeypatch.setattr(results_module, "TABLES", {"results": (lambda: result_table(results), ("README.md",))})
+    monkeypatch.setattr(results_module, "find_run", lambda name: tmp_path / name)
+    finished_run(tmp_path / "a", name="tanaka_en_ja")
+    monkeypatch.setattr(sys, "argv", ["bench.results", "a"])
+    assert outcome("bench.results", results_module.main, capsys).out == f"{results / 'tanaka_en_ja_3.json'}\n"
+    assert "`tanaka_en_ja` | kftt" in page.read_text(encoding="utf-8")

@@ -31,7 +31,7 @@ from layers.decoder_block import DecoderBlock
 from models.bert import BertClassifier, BertForPreTraining
 from models.transformer import Transformer
 from models.transformer_xl import TransformerXL
-from tests import hugging_face, tiny_run
+from tests import hugging_face, tiny
 from tests.hugging_face import VOCAB
 from tests.tiny import MODEL, TEXT, Outcome, lively, outcome, run, sources, tokenizers, translating
 from utils.dataset.batch import padded
@@ -372,7 +372,7 @@ NETWORKS: dict[str, tuple[Callable[[], Network], Callable[[Network, Tensor], Ten
         lambda: BertClassifier(ClassifierConfig(16, 2, 24, 1, max_length=12), N_PIECES, 5),
         lambda net, ids: net(ids),
     ),
-    "Transformer-XL": (lambda: TransformerXL(tiny_run.XL, N_PIECES), xl_logits),
+    "Transformer-XL": (lambda: TransformerXL(tiny.XL, N_PIECES), xl_logits),
 }
 
 
@@ -382,7 +382,7 @@ def test_safetensors_say_the_same(
     make: Callable[[], Network], logits: Callable[[Network, Tensor], Tensor], tmp_path: Path
 ) -> None:
     net = make()
-    tiny_run.lively(net)
+    tiny.enliven(net)
     facts = written(net, tmp_path)
     loaded = load_safetensors(tmp_path)
     assert type(loaded.net) is type(net)
@@ -714,9 +714,9 @@ def test_a_network_of_any_task_becomes_safetensors(
 ) -> None:
     runs = {
         "Transformer": folders[0],
-        "BertForPreTraining": tiny_run.bert_run(tmp_path),
-        "BertClassifier": tiny_run.classifier_run(tmp_path),
-        "TransformerXL": tiny_run.language_run(tmp_path),
+        "BertForPreTraining": tiny.bert_run(tmp_path),
+        "BertClassifier": tiny.classifier_run(tmp_path),
+        "TransformerXL": tiny.language_run(tmp_path),
     }
     facts = {}
     for name, own in runs.items():
@@ -735,7 +735,7 @@ def test_a_network_of_any_task_becomes_safetensors(
 def test_what_cannot_be_exported_says_why_and_leaves_nothing(
     command: Command, folders: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    language, mish = tiny_run.language_run(tmp_path), run(tmp_path, replace(MODEL, activation="mish"))
+    language, mish = tiny.language_run(tmp_path), run(tmp_path, replace(MODEL, activation="mish"))
     to, output = ("--to", "ctranslate2", "--output", tmp_path / "x"), ("--output", tmp_path / "x")
 
     def complaint(*words: str | Path) -> str:

@@ -31,8 +31,7 @@ from bench.serve import Answer, Measurement
 from config.serving import Limits
 from const.token import EOS
 from tests.served import Scribe, ask, eventually, line_translator, route, serving, translator
-from tests.tiny import MODEL, TEXT, Outcome, lively, outcome, run, tokenizers
-from tests.tiny_run import language_run
+from tests.tiny import MODEL, TEXT, Outcome, language_run, lively, outcome, run, tokenizers
 from utils.config import TranslationConfig
 from utils.load import load_run
 from utils.run import CONFIG, WEIGHTS, create_run, find_run

@@ -31,17 +31,20 @@ from const.token import BOS_ID, EOS_ID
 from models.bert import BertForPreTraining
 from models.transformer_xl import TransformerXL
 from tests import hugging_face
-from tests.tiny import MODEL, TEXT, TOKENIZER, tokenizers
-from tests.tiny_run import (
+from tests.tiny import (
     BERT,
     JAPANESE,
     LABELS,
+    MODEL,
+    TEXT,
+    TOKENIZER,
     XL,
     bert_run,
     classifier_run,
     english,
+    enliven,
     language_run,
-    lively,
+    tokenizers,
 )
 from tests.tree import assert_drawn_by
 from utils.config import ClassificationConfig, LanguageConfig, MaskedLanguageConfig, TranslationConfig
@@ -158,7 +161,7 @@ def test_where_the_network_expects_a_bare_space_it_is_asked_what_follows(reader:
 def test_the_text_is_filled_in_with_the_best(reader: MaskFiller) -> None:
     reader = other(reader, tokenizers().tgt)
     net = BertForPreTraining(BERT, reader.mask + 1).eval()
-    lively(net)
+    enliven(net)
     reader = reader._replace(net=net, space=None)
     text = f"There {MASK} a {MASK}"
     ids = reader.ids(text)
@@ -246,7 +249,7 @@ IDS = [BOS_ID, 5, 4, 7]
 def model_of(vocab: int = 9, seed: int = 0) -> TransformerXL:
     torch.manual_seed(seed)
     model = TransformerXL(replace(XL, memory_length=100), vocab).eval()
-    lively(model, seed)
+    enliven(model, seed)
     return model
 
 
