@@ -1366,7 +1366,7 @@ def test_no_slot_is_left_and_numbers_are_copied(grammar_corpus: Sentences) -> No
 def test_the_files_hold_the_corpus_and_are_written_anew_only_when_need_be(
     grammar_corpus: Sentences, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(grammar_corpus, "generate", lambda: grammar_corpus)
+    monkeypatch.setattr(embedded, "generate", lambda: grammar_corpus)
     write_embedded(tmp_path)
     written = {file.name: file.read_text(encoding="utf-8") for file in tmp_path.iterdir()}
     assert len(written) == 7
