@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import nn
@@ -29,6 +29,8 @@ from utils.search.constraint import Ensemble, Searchable
 from utils.search.translator import Translator
 from utils.text.tokenizer import Tokenizer, TokenizerPair, every_token, load_tokenizers
 from utils.training.checkpoint import first_difference, read_weights
+
+ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 
 class Run(NamedTuple):
@@ -127,9 +129,15 @@ def load_run(folder: Path, device: torch.device) -> Run:
     """Read a translator's run, ready to translate on a device."""
     config = read_config(folder, TranslationConfig)
     tokenizers = load_tokenizers(folder)
-    model = Transformer(config.model, len(tokenizers.src), len(tokenizers.tgt)).to(device)
-    load_weights(model, folder)
-    return Run(folder, config, tokenizers, model.eval())
+    model = Transformer(config.model, len(tokenizers.src), len(tokenizers.tgt))
+    return Run(folder, config, tokenizers, _trained(model, folder, device))
+
+
+def _trained(net: ModuleT, folder: Path, device: torch.device | None) -> ModuleT:
+    """Return a network with the best weights of a run, ready to be used on a device."""
+    net.to(device)
+    load_weights(net, folder)
+    return net.eval()
 
 
 def load_weights(net: nn.Module, folder: Path) -> None:
@@ -159,9 +167,8 @@ class PretrainedBert(NamedTuple):
 def load_bert(folder: Path, device: torch.device | None = None) -> PretrainedBert:
     """Read the run of a BERT."""
     config, tokenizer = read_config(folder, MaskedLanguageConfig), load_tokenizers(folder).src
-    net = BertForPreTraining(config.model, len(tokenizer) + 1).to(device)
-    load_weights(net, folder)
-    return PretrainedBert(config, tokenizer, net.eval())
+    net = BertForPreTraining(config.model, len(tokenizer) + 1)
+    return PretrainedBert(config, tokenizer, _trained(net, folder, device))
 
 
 def pretrained_shape(folder: Path, own: TransformerConfig | BertConfig, language: str | None = None) -> dict[str, Any]:
@@ -190,9 +197,8 @@ class TrainedLanguageModel(NamedTuple):
 def load_language_model(folder: Path, device: torch.device | None = None) -> TrainedLanguageModel:
     """Read the run of a Transformer-XL."""
     config, tokenizer = read_config(folder, LanguageConfig), load_tokenizers(folder).src
-    net = TransformerXL(config.model, len(tokenizer)).to(device)
-    load_weights(net, folder)
-    return TrainedLanguageModel(config, tokenizer, net.eval())
+    net = TransformerXL(config.model, len(tokenizer))
+    return TrainedLanguageModel(config, tokenizer, _trained(net, folder, device))
 
 
 class Labelling(NamedTuple):
@@ -223,6 +229,5 @@ class TrainedClassifier(NamedTuple):
 def load_classifier(folder: Path, device: torch.device | None = None) -> TrainedClassifier:
     """Read the run of a classifier."""
     config, vocabulary = read_config(folder, ClassificationConfig), Labelling.load(folder)
-    net = BertClassifier(config.model, len(vocabulary.tokenizer) + 1, len(vocabulary.labels)).to(device)
-    load_weights(net, folder)
-    return TrainedClassifier(config, vocabulary, net.eval())
+    net = BertClassifier(config.model, len(vocabulary.tokenizer) + 1, len(vocabulary.labels))
+    return TrainedClassifier(config, vocabulary, _trained(net, folder, device))
