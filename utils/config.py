@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar, get_args
 
 import yaml
 
@@ -126,17 +126,12 @@ class ClassificationConfig(RunConfig):
 
 
 AnyConfig = TranslationConfig | MaskedLanguageConfig | LanguageConfig | ClassificationConfig
-CONFIG_TYPES: dict[str, type[AnyConfig]] = {
-    "translation": TranslationConfig,
-    "masked_language": MaskedLanguageConfig,
-    "language": LanguageConfig,
-    "classification": ClassificationConfig,
-}
+CONFIG_TYPES: dict[str, type[AnyConfig]] = {each.task: each for each in get_args(AnyConfig)}
 
 
 def task_of(config_type: type[RunConfig]) -> str:
-    """Return the name of the task that a type of settings belongs to."""
-    return next((task for task, known in CONFIG_TYPES.items() if known is config_type), "any")
+    """Return the name of the task that a type of settings belongs to; any, for their base."""
+    return getattr(config_type, "task", "any")
 
 
 def find_settings(name: Path) -> Path:
