@@ -540,11 +540,11 @@ def test_settings_written_as_options_are_those_that_train_would_read() -> None:
         "tokenizer.kind": "bpe",
         "name": "日",
     }
-    arguments = ["--config", str(PRESET / "demo.yaml"), *as_options(values)]
-    config = settings_of(arguments)
+    config = settings_of(PRESET / "demo.yaml", values)
+    assert read_arguments(["--config", str(PRESET / "demo.yaml"), *as_options(values)]).config == config
     assert {name: dict(leaves(config))[name] for name in values} == values
     with pytest.raises(ValueError, match=r"^unknown setting model\.dff: did you mean model\.d_ff\?$"):
-        settings_of([*arguments, "--model.dff=16"])
+        settings_of(PRESET / "demo.yaml", values | {"model.dff": 16})
 
 
 def bounded_fields() -> Iterator[tuple[type[AnyConfig], str, Bound, bool]]:

@@ -24,7 +24,7 @@ from utils.config import (
     to_config,
 )
 from utils.file import require_folder_name
-from utils.run import CHECKPOINTS, CONFIG, find_run, newest_run, read_config
+from utils.run import CHECKPOINTS, CONFIG, find_run, newest_run
 
 
 class Arguments(NamedTuple):
@@ -117,11 +117,12 @@ def read_arguments(argv: Sequence[str]) -> Arguments:
     given = vars(build_parser(config_type).parse_args(argv))
     options = {name: given[name] for name, _ in names_of(config_type) if name in given and name not in vars(asked)}
     typed = layer_from_options(options | ({} if asked.task is None else {"task": asked.task}))
+    saved = below
     if source is not None and config_type is TranslationConfig:
         below = merged(below, _cleared_files(file, typed, is_new=resumed is None))
     config = to_config(config_type, merged(below, file, typed))
     if source is not None:
-        _refuse_other(source, config, is_new=resumed is None)
+        _refuse_other(source, to_config(config_type, saved), config, is_new=resumed is None)
     if resumed is None:
         require_folder_name(config.name)
     if trunk is not None:
@@ -169,9 +170,8 @@ def _with_decay(config: AnyConfig, trunk: Path) -> AnyConfig:
     return replace(config, optimizer=replace(optimizer, decay_steps=decay_steps, decay_from=step), **ends)
 
 
-def _refuse_other(source: Path, config: AnyConfig, is_new: bool) -> None:
+def _refuse_other(source: Path, saved: AnyConfig, config: AnyConfig, is_new: bool) -> None:
     """Refuse what cannot change in a run: its vocabulary; if it is resumed, its best score, and what is held out."""
-    saved = read_config(source, type(config))
     fixed = () if is_new else ("training.select_by", "data.held_out")
     names = [name for name, _ in names_of(type(config)) if name.startswith("tokenizer.") or name in fixed]
     for name in names:
@@ -208,16 +208,11 @@ def as_options(values: Mapping[str, Any]) -> list[str]:
     return [f"--{name}={as_text(value)}" for name, value in values.items()]
 
 
-def settings(arguments: Sequence[str]) -> AnyConfig:
-    """Return all settings that train.py would train with, or raise a ValueError where it would refuse them.
-
-    Args:
-        arguments: `--config`, a file, and options as `as_options` writes them.
-    """
-    at = arguments.index("--config")
-    file = settings_layer(Path(arguments[at + 1]))
-    options = dict(option.removeprefix("--").split("=", 1) for option in [*arguments[:at], *arguments[at + 2 :]])
-    return to_config(config_type_in(file, arguments[at + 1]), merged(file, layer_from_options(options)))
+def settings(file: Path, values: Mapping[str, Any]) -> AnyConfig:
+    """Return all settings that train.py would train with, or refuse as it would: those of a file with these changed."""
+    options = layer_from_options({name: as_text(value) for name, value in values.items()})
+    layer = settings_layer(file)
+    return to_config(config_type_in(layer, str(file)), merged(layer, options))
 
 
 _EXAMPLES = """examples:

@@ -144,9 +144,9 @@ class StudyConfig(TrialConfig):
         """Whether a lower score is better."""
         return self.scored == "loss"
 
-    def arguments(self, values: Mapping[str, Any]) -> list[str]:
-        """Return the arguments of train.py for a trial that has drawn these values."""
-        return super().arguments(values if self.score is None else {"training.select_by": self.score, **values})
+    def given(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return all options of a trial that has drawn these values."""
+        return super().given(values if self.score is None else {"training.select_by": self.score, **values})
 
     def check(self) -> None:
         """Refuse, before the first trial, every option and every end of a range that train.py would refuse."""

@@ -48,13 +48,17 @@ class TrialConfig(Group):
     preset: Path
     options: dict[str, Any] = field(default_factory=dict)
 
+    def given(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return all options of a training for which these are chosen."""
+        return {**self.options, **values}
+
     def arguments(self, values: Mapping[str, Any]) -> list[str]:
         """Return the arguments of train.py for a training with these options, without its name."""
-        return ["--config", str(find_settings(self.preset)), *as_options({**self.options, **values})]
+        return ["--config", str(find_settings(self.preset)), *as_options(self.given(values))]
 
     def settings(self, values: Mapping[str, Any]) -> AnyConfig:
         """Return all settings with these options, as train.py would read them."""
-        return settings(self.arguments(values))
+        return settings(find_settings(self.preset), self.given(values))
 
     def check(self) -> None:
         """Refuse what is no name of a folder."""
