@@ -127,7 +127,7 @@ def load_any(folder: Path) -> tuple["Network", Vocabulary, dict[str, Any]]:
         return classifier.net, classifier.vocabulary, {"labels": classifier.vocabulary.labels}
     if config_type in (MaskedLanguageConfig, LanguageConfig):
         one = load_bert(folder) if config_type is MaskedLanguageConfig else load_language_model(folder)
-        return one.net, TokenizerPair(one.tokenizer, one.tokenizer), {"language": one.config.data.language}
+        return one.net, TokenizerPair(one.vocabulary, one.vocabulary), {"language": one.config.data.language}
     run = load_run(folder, pick_device("cpu"))
     data = run.config.data
     return run.model, run.tokenizers, {"src_lang": data.src_lang, "tgt_lang": data.tgt_lang}

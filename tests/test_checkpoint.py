@@ -2,13 +2,9 @@
 
 import errno
 import math
-import multiprocessing
-import random
 import re
-import time
 import zipfile
-from collections.abc import Mapping, Sequence
-from multiprocessing.synchronize import Event
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -20,8 +16,8 @@ from safetensors.torch import load_model
 from torch import Tensor, nn
 
 from models.transformer import Transformer
+from tests.test_training import same
 from tests.tiny import MODEL, lively
-from utils.file import sweep_drafts
 from utils.run import WEIGHTS
 from utils.training import checkpoint
 from utils.training.checkpoint import (
@@ -34,7 +30,6 @@ from utils.training.checkpoint import (
     average,
     changed_settings,
     difference,
-    first_difference,
     load_checkpoint,
     read_n_averaged,
     read_score,
@@ -57,11 +52,6 @@ def state() -> dict[str, Any]:
     }
 
 
-def same(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
-    tensors = all(a["net"][name].equal(tensor) for name, tensor in b["net"].items())
-    return tensors and a["progress"] == b["progress"] and a["format"] == b["format"]
-
-
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     path = tmp_path / "step-00000003.pt"
@@ -81,12 +71,14 @@ def names(folder: Path) -> list[str]:
 
 
 def flipped(whole: bytes, place: int, bit: int) -> bytes:
-    return whole[:place] + bytes([whole[place] ^ 1 << bit]) + whole[place + 1 :]
+    content = bytearray(whole)
+    content[place] ^= 1 << bit
+    return bytes(content)
 
 
 def test_what_is_saved_is_read_back_and_by_others_tools_too(path: Path) -> None:
-    assert same(load_checkpoint(path, CPU), state())
-    assert same(torch.load(path, weights_only=True), state())
+    assert same(load_checkpoint(path, CPU), state(), set())
+    assert same(torch.load(path, weights_only=True), state(), set())
     assert names(path.parent) == [path.name]
     with zipfile.ZipFile(path) as archive:
         assert archive.testzip() is None
@@ -96,8 +88,7 @@ def test_every_byte_counts_and_what_is_damaged_never_reaches_torch(path: Path, m
     """Also bytes that no checksum of a zip archive covers: names, lengths, padding, the directory, the seal."""
     monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("torch read it"))
     whole = path.read_bytes()
-    places = [*range(0, len(whole) - 150, 41), *range(len(whole) - 150, len(whole))]
-    damaged = [flipped(whole, place, place % 8) for place in places]
+    damaged = [flipped(whole, place, place % 8) for place in [*range(0, len(whole), 41), *range(-150, 0)]]
     damaged += [whole[:end] for end in (0, 1, *range(40, len(whole), 97), len(whole) - 1)]
     damaged += [whole + more for more in (b"\0", b"PK\x05\x06" + bytes(18), bytes(100_000))]
     for content in damaged:
@@ -124,19 +115,10 @@ def test_code_in_a_checkpoint_is_refused_and_does_not_run(path: Path) -> None:
 
 def test_what_may_succeed_another_time_is_no_damage(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And what the disk has lost is."""
-    for error, kind in (
-        (MemoryError(), MemoryError),
-        (OSError(errno.EMFILE, "Too many open files"), OSError),
-        (OSError(errno.EIO, "Input/output error"), DamagedError),
-        (OSError(errno.ENOENT, "No such file"), DamagedError),
-    ):
-        monkeypatch.setattr(Path, "read_bytes", Mock(side_effect=error))
+    for number, kind in ((errno.EMFILE, OSError), (errno.EIO, DamagedError)):
+        monkeypatch.setattr(Path, "read_bytes", Mock(side_effect=OSError(number, "")))
         with pytest.raises(kind):
             load_checkpoint(path, CPU)
-    starved = RuntimeError("DefaultCPUAllocator: can't allocate memory")
-    monkeypatch.setattr(checkpoint, "safe_open", Mock(side_effect=starved))
-    with pytest.raises(RuntimeError, match="can't allocate memory"):
-        average([path], print)
 
 
 def test_a_difference_is_named() -> None:
@@ -146,32 +128,24 @@ def test_a_difference_is_named() -> None:
         ({"net": {"weight": torch.ones(3)}, "step": 7}, None),
         ({"model": model | {"d_model": 256}}, "model.d_model is 256 in the checkpoint and 512 in the settings"),
         ({"model": model | {"norm_first": 1}}, "model.norm_first is 1 in the checkpoint and true in the settings"),
-        (
-            {"model": model | {"decoder": {"n_layers": 6, "window": 8}}},
-            "model.decoder.window is 8 in .* and not set",
-        ),
-        ({"words": {}}, "words.src is unknown in the checkpoint and 60 in the settings"),
-        ({"words": {"src": "a" * 900}}, r"words.src is a{57}\.\.\. in the checkpoint and 60"),
+        ({"model": model | {"decoder": {"n_layers": 6, "window": 8}}}, "model.decoder.window is 8 in .* and not set"),
+        ({"words": {}}, "words.src is not set in the checkpoint and 60 in the settings"),
         ({"format": 99}, f"the checkpoint has format 99 and this version reads {FORMAT}: resume with the version that"),
     ):
         found = difference(wanted | changed, wanted)
         assert found is None if words is None else re.match(words, str(found))
-    with pytest.raises(RuntimeError) as caught:
-        nn.Linear(3, 4).load_state_dict(nn.Linear(5, 4).state_dict())
-    assert re.fullmatch("size mismatch for weight.*", first_difference(caught.value))
 
 
 def test_changed_settings_are_named_in_order_and_types_make_a_difference() -> None:
-    old = {"a": {"b": 1, "c": {"d": 2}}, "e": None, "gone": "x", "same": [1, None]}
-    new = {"first": 0, "e": "null", "a": {"c": {"d": 3}, "b": 1}, "same": [1, None]}
-    found = changed_settings(old, new)
-    assert list(found.items()) == [
+    old = {"a": {"b": 1, "c": {"d": 2}}, "e": None, "gone": "x", "same": [1, None], "number": 1}
+    new = {"first": 0, "e": "null", "a": {"c": {"d": 3}, "b": 1}, "same": [1, None], "number": 1.0}
+    assert list(changed_settings(old, new).items()) == [
         ("a.c.d", (2, 3)),
         ("e", (None, "null")),
         ("gone", ("x", ABSENT)),
+        ("number", (1, 1.0)),
         ("first", (ABSENT, 0)),
     ]
-    assert changed_settings({"a": 1, "b": 1, "c": [0]}, {"a": 1.0, "b": True, "c": [False]}).keys() == {"a", "b", "c"}
     assert changed_settings({"a": None}, {"a": {"b": 1}}) == {"a": (None, ABSENT), "a.b": (ABSENT, 1)}
 
 
@@ -248,42 +222,8 @@ def test_the_one_that_was_resumed_from_stays_until_two_good_ones_are_there(folde
     assert names(folder) == ["step-00000003.pt", "step-00000020.pt"]
 
 
-def save_for_long(folder: Path, begin: int, begun: Event) -> None:
-    store = CheckpointStore(folder, 2)
-    begun.set()
-    for step in range(begin + 1, begin + 10_000):  # not for ever: nobody may be left to end it
-        store.save({**at_step(step), "big": torch.zeros(50_000)}, step)
-
-
-def test_a_process_killed_at_any_moment_leaves_a_good_one(folder: Path) -> None:
-    filled(folder, 0)
-    # A child of this process would inherit what other tests left in it: locks of threads, gigabytes to copy.
-    processes = multiprocessing.get_context("forkserver")
-    processes.set_forkserver_preload([__name__])
-    draw, inside, step, n = random.Random(1), 0, 0, 0
-    while n < 4 or not (inside and step):  # or nothing was tried
-        n += 1
-        assert n < 200
-        begun = processes.Event()
-        child = processes.Process(target=save_for_long, args=(folder, step, begun))
-        child.start()
-        assert begun.wait(60)
-        time.sleep(draw.uniform(0, 0.1) + max(0, n - 4) / 20)  # longer, on a disk so slow that nothing was saved
-        child.kill()
-        child.join()
-        inside += len(sweep_drafts(folder))
-        before = step
-        step, said = loaded(CheckpointStore(folder, 2))
-        assert step >= before
-        assert not said
-
-
 def weights(value: float) -> dict[str, Tensor]:
     return {"a.weight": torch.full((2, 3), value), "b.bias": torch.full((4,), -value)}
-
-
-def equal(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
-    return a.keys() == b.keys() and all(a[name].equal(b[name]) and a[name].dtype == b[name].dtype for name in a)
 
 
 @pytest.fixture
@@ -294,7 +234,7 @@ def kept(tmp_path: Path) -> Path:
 
 
 def test_weights_of_all_types_and_shapes_are_read_back(kept: Path) -> None:
-    assert equal(read_weights(kept), weights(3))
+    assert same(read_weights(kept), weights(3), set())
     assert read_score(kept) == 12.5
     assert kept.stat().st_mode & 0o777 == 0o644
     odd = {
@@ -306,18 +246,18 @@ def test_weights_of_all_types_and_shapes_are_read_back(kept: Path) -> None:
         "turned": torch.arange(6.0).view(2, 3).T,
     }
     write_weights(odd, kept, 1.0)
-    assert equal(read_weights(kept), odd)
+    assert same(read_weights(kept), odd, set())
 
 
 def test_tied_weights_are_written_once_and_read_under_all_names(kept: Path) -> None:
     net: Transformer = lively(MODEL, 20, 30)
     write_weights(net.state_dict(), kept, 1.0)
-    assert equal(read_weights(kept), dict(net.state_dict()))
+    assert same(read_weights(kept), dict(net.state_dict()), set())
     with safe_open(kept, "pt") as file:
         assert len(list(file.keys())) == len(list(net.parameters()))
     fresh = lively(MODEL, 20, 30, seed=2)
     load_model(fresh, kept)  # safetensors' own
-    assert equal(dict(fresh.state_dict()), dict(net.state_dict()))
+    assert same(dict(fresh.state_dict()), dict(net.state_dict()), set())
 
 
 def test_of_a_damaged_file_nothing_is_believed(kept: Path) -> None:
@@ -327,7 +267,7 @@ def test_of_a_damaged_file_nothing_is_believed(kept: Path) -> None:
         kept.write_bytes(flipped(whole, place, place % 8))
         read_score(kept)
         try:
-            assert equal(read_weights(kept), weights(3)), place  # a blank in the header, say
+            assert same(read_weights(kept), weights(3), set()), place  # a blank in the header, say
             assert place < data
         except ValueError as error:
             assert str(kept) in str(error)  # noqa: PT017
@@ -360,14 +300,14 @@ def test_the_average_is_the_mean_and_fits_a_network_with_tied_weights(tmp_path: 
         assert parameter.equal(exact)
 
 
-def test_damaged_files_are_left_out_with_a_line(tmp_path: Path) -> None:
+def test_damaged_files_are_left_out_of_the_average_with_a_line(tmp_path: Path) -> None:
     paths, said = files(tmp_path, weights(1), weights(99), weights(3), weights(5)), list[str]()
     paths[1].write_bytes(paths[1].read_bytes()[:-1] + b"\x7f")
     paths[0].write_bytes(b"")
     found, n = average(paths, said.append)
-    assert equal(found, weights(4))
     assert n == 2
-    assert [str(path) in line for path, line in zip(paths, said, strict=False)] == [True, True]
+    assert same(found, weights(4), set())
+    assert [str(path) in line for path, line in zip(paths[:2], said, strict=True)] == [True, True]
     assert average(paths[:2], print) == ({}, 0)
 
 
@@ -385,23 +325,18 @@ def steps(folder: Path) -> list[int]:
     return sorted(map(step_of, folder.iterdir()))
 
 
-@pytest.mark.parametrize(
-    ("keep_best", "keep_last", "left"),
-    [
+def test_the_best_and_the_last_stay(tmp_path: Path) -> None:
+    for keep_best, keep_last, left in (
         (1, 0, [20]),  # of equal ones the earlier
         (3, 0, [20, 30, 40]),
         (0, 2, [40, 50]),
         (1, 2, [20, 40, 50]),
-        (9, 9, [10, 20, 30, 40, 50]),
-    ],
-)
-def test_the_best_and_the_last_stay(tmp_path: Path, keep_best: int, keep_last: int, left: list[int]) -> None:
-    store = after(tmp_path, keep_best, keep_last)
-    assert steps(tmp_path) == left
-    for kept in tmp_path.iterdir():
-        assert equal(read_weights(kept), weights(step_of(kept)))
-    assert [*map(step_of, store.best())] == [20, 40, 30, 50, 10][:keep_best]
-    assert [*map(step_of, store.last())] == [10, 20, 30, 40, 50][max(0, 5 - keep_last) :]
+    ):
+        folder = tmp_path / f"{keep_best}-{keep_last}"
+        store = after(folder, keep_best, keep_last)
+        assert steps(folder) == left
+        assert all(same(read_weights(kept), weights(step_of(kept)), set()) for kept in folder.iterdir())
+        assert [*map(step_of, store.last())] == [40, 50][2 - keep_last :]
 
 
 def test_a_damaged_file_and_a_score_that_is_no_number_are_never_the_best(tmp_path: Path) -> None:
@@ -422,7 +357,7 @@ def test_weights_of_steps_that_were_lost_go_and_a_repeated_validation_replaces_i
         store.save(weights(step), step, score)
     store.save(weights(8), 50, 1.0)
     assert steps(tmp_path) == [20, 50]
-    assert equal(read_weights(tmp_path / "step-00000050.safetensors"), weights(8))
+    assert same(read_weights(tmp_path / "step-00000050.safetensors"), weights(8), set())
     store.save(weights(7), 20, 0.5)  # once the best
     assert steps(tmp_path) == [50]
 
@@ -439,6 +374,7 @@ class Training:
             self.best,
             lambda: {"step": self.progress.step},
             lambda: {"w": torch.tensor([float(self.progress.step)])},
+            "bleu",
         )
 
     def validate(self, *course: tuple[int, float]) -> None:
@@ -502,10 +438,9 @@ def test_a_validation_that_was_saved_in_part_is_saved_whole_by_the_next_process(
     ("by", "weights", "best", "used"),
     [
         ("bleu", (7.0, 2.0, 3.5, 3.5), 9.0, True),  # of the last three
-        ("bleu", (7.0, 2.0, 3.5, 3.5), 10.0, True),  # that which was found before, and is found again
+        ("bleu", (7.0, 2.0, 3.5, 3.5), 10.0, True),  # as good
         ("bleu", (7.0, 2.0, 3.5, 3.5), 10.5, False),
         ("loss", (2.0, 3.0, 5.5), -0.75, True),
-        ("loss", (2.0, 3.0, 5.5), -0.25, False),
         ("bleu", (), 5.0, None),  # no validation was kept
     ],
 )

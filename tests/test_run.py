@@ -5,7 +5,7 @@ import pickle
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
@@ -25,7 +25,7 @@ from utils import device
 from utils import run as run_folder
 from utils.config import LanguageConfig, TranslationConfig
 from utils.load import Run, build_translator, load_run
-from utils.provenance import commit, machine, portable, provenance
+from utils.provenance import commit, portable
 from utils.run import WEIGHTS, create_run, find_run, newest_run, runs_named, trained_alone
 from utils.text.tokenizer import TokenizerPair, WordTokenizer
 from utils.training.checkpoint import write_weights
@@ -57,14 +57,14 @@ def test_a_new_run_has_its_settings_and_tokenizers_and_a_folder_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run_folder, "datetime", Noon)
-    configs = [TranslationConfig(name=name, model=SMALL) for name in ("a", "a", "b", "a")]
-    folders = [create_run(config, TokenizerPair(SRC, TGT), tmp_path / "pickles") for config in configs]
-    ends = ["a-20260102-120000", "a-20260102-120000-2", "b-20260102-120000", "a-20260102-120000-3"]
-    assert [folder.name for folder in folders] == ends
-    for folder, config in zip(folders, configs, strict=True):
-        assert TranslationConfig.load(folder / "config.yaml") == config
-        files = ["config.yaml", "tokenizer_src.json", "tokenizer_tgt.json"]
-        assert sorted(file.name for file in folder.iterdir()) == files
+    config = TranslationConfig(name="a", model=SMALL)
+    folders = [create_run(config, TokenizerPair(SRC, TGT), tmp_path / "pickles") for _ in range(3)]
+    with trained_alone(folders[0]), trained_alone(folders[1]), pytest.raises(ValueError, match="another process: wait"):
+        trained_alone(folders[0]).__enter__()
+    assert [folder.name for folder in folders] == [f"a-20260102-120000{end}" for end in ("", "-2", "-3")]
+    assert TranslationConfig.load(folders[2] / "config.yaml") == config
+    files = ["config.yaml", "tokenizer_src.json", "tokenizer_tgt.json"]
+    assert sorted(file.name for file in folders[2].iterdir()) == files
 
 
 def test_the_newest_run_is_the_one_whose_file_was_written_last(tmp_path: Path) -> None:
@@ -89,14 +89,6 @@ def test_the_newest_run_is_the_one_whose_file_was_written_last(tmp_path: Path) -
             newest_run(WEIGHTS, root, config_type)
 
 
-def test_a_run_is_trained_by_one_process_at_a_time(tmp_path: Path) -> None:
-    (other := tmp_path / "other").mkdir()
-    with trained_alone(tmp_path), trained_alone(other), pytest.raises(ValueError, match="by another process: wait"):
-        trained_alone(tmp_path).__enter__()
-    with trained_alone(tmp_path):
-        pass
-
-
 def test_a_run_is_found_by_path_by_name_or_as_the_newest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_folder, "datetime", Noon)
     root, name = tmp_path / "pickles", Path("toy")
@@ -106,6 +98,10 @@ def test_a_run_is_found_by_path_by_name_or_as_the_newest(tmp_path: Path, monkeyp
     assert find_run(Path(first.name), root=root) == find_run(first, root=root) == first
     (newest / WEIGHTS).unlink()  # still training
     assert find_run(name, root=root) == first
+    later = [root / f"toy-20260102-120000-{n}" for n in (10, 9)]
+    for folder in (*later, root / "toy-2-20260103-120000", root / "toy-20260104"):
+        folder.mkdir()
+    assert runs_named("toy", root) == [*later, newest, first]
     with pytest.raises(ValueError, match=rf"^no run {first.name[:-1]}: did you mean {first.name}\?$"):
         find_run(Path(first.name[:-1]), root=root)
     with pytest.raises(ValueError, match=rf"^no run x: give a folder under {root}$"):
@@ -113,13 +109,6 @@ def test_a_run_is_found_by_path_by_name_or_as_the_newest(tmp_path: Path, monkeyp
     monkeypatch.chdir(tmp_path)
     Path(first.name).mkdir()
     assert find_run(Path(first.name), root=root) == Path(first.name)  # what is here comes first
-
-
-def test_runs_of_a_name_are_ordered_by_their_time(tmp_path: Path) -> None:
-    ordered = [f"mine-20260102-120000{end}" for end in ("-10", "-9", "-2", "")]
-    for name in (*reversed(ordered), "mine-20260101-130000", "mine-2-20260103-120000", "mine", "mine-20260104"):
-        (tmp_path / name).mkdir()
-    assert [run.name for run in runs_named("mine", tmp_path)] == [*ordered, "mine-20260101-130000"]
 
 
 @pytest.mark.parametrize("tie", ["none", "target", "all"])
@@ -162,12 +151,10 @@ def test_the_window_is_what_model_and_training_have_seen() -> None:
         assert (ensemble.window, ensemble.longest) == (9, 20)
 
 
-def test_the_translator_searches_as_the_run_does_unless_told_otherwise(tmp_path: Path) -> None:
-    run = load_run(run_of(tmp_path)[0], CPU)
-    assert run.translator().search == run.config.search
+def test_the_translator_searches_as_the_run_does_unless_told_otherwise() -> None:
+    run, sampling = run_with(toy()), SamplingConfig(n_samples=3)
     assert run.translator(SearchConfig(beam_size=1)).search == SearchConfig(beam_size=1)
     assert run.translator().tgt_lang == "en"
-    sampling = SamplingConfig(n_samples=3)
     drawing = build_translator([run], sampling=sampling, minimum_bayes_risk=True)
     assert (drawing.search, drawing.sampling, drawing.minimum_bayes_risk) == (run.config.search, sampling, True)
 
@@ -223,19 +210,11 @@ def test_an_ensemble_translates_with_all_of_its_models() -> None:
     assert backwards.candidates[0].score == pytest.approx(scores[-1][0])
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        TokenizerPair(SRC, WordTokenizer(["capital", "old", "the"], lowercase=False)),
-        TokenizerPair(WordTokenizer("都京の古", lowercase=False), TGT),
-    ],
-    ids=["other order", "one less"],
-)
-def test_an_ensemble_of_other_vocabularies_is_refused_with_both_folders(other: TokenizerPair) -> None:
-    stranger = run_with(lively(replace(SMALL, tie="target"), len(other.src), len(other.tgt)), "b", tokenizers=other)
-    for runs in [run_with(toy(), "a"), stranger], [run_with(toy(), "a"), run_with(toy(), "c"), stranger]:
-        with pytest.raises(ValueError, match=r"^pickles/a and pickles/b have different vocabularies"):
-            build_translator(runs)
+def test_an_ensemble_of_other_vocabularies_is_refused_with_both_folders() -> None:
+    other = TokenizerPair(SRC, WordTokenizer(["capital", "old", "the"], lowercase=False))  # in another order
+    stranger = run_with(toy(), "b", tokenizers=other)
+    with pytest.raises(ValueError, match=r"^pickles/a and pickles/b have different vocabularies"):
+        build_translator([run_with(toy(), "a"), run_with(toy(), "c"), stranger])
 
 
 # Damage.
@@ -260,13 +239,10 @@ def of_architecture(**change: object) -> Callable[[Path], object]:
     ("damage", "complaint"),
     [
         (truncated(0), r"\S+ cannot be read \(.+\): train the run again"),
-        (truncated(5), r"\S+ cannot be read \(.+\): train the run again"),
         (truncated(-1), r"\S+ cannot be read \(.+\): train the run again"),
-        (lambda folder: (folder / WEIGHTS).write_bytes(bytes(range(256)) * 9), r"\S+ cannot be read"),
         (flip_a_bit, r"\S+ is damaged: its checksum is wrong: train the run again"),
         (of_architecture(d_model=16), r"\S+ does not fit config.yaml: .{10,200}"),
         (of_architecture(n_decoder_layers=3), r"\S+ does not fit config.yaml: "),
-        (of_architecture(tie="none"), r"\S+ does not fit config.yaml: "),
         (
             lambda folder: WordTokenizer(["capital"], lowercase=False).save(folder / "tokenizer_tgt"),
             r"\S+ does not fit config.yaml: ",
@@ -316,28 +292,16 @@ def git(folder: Path, *words: str) -> str:
 def test_a_commit_is_named_and_so_is_that_code_differs_from_it(tmp_path: Path) -> None:
     assert commit(tmp_path) == f"version {VERSION}"
     git(tmp_path, "init")
-    for name in ("a", "README.md", "docs/page.md", "figure/results/run.json"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("before")
+    for name in ("code", "README.md"):
+        (tmp_path / name).touch()
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-m", "all")
     revision = git(tmp_path, "rev-parse", "HEAD").strip()
-    for name in ("new", "README.md", "docs/page.md", "figure/results/run.json"):  # they change nothing that is computed
+    for name in ("new", "README.md"):  # they change nothing that is computed
         (tmp_path / name).write_text("after")
     assert commit(tmp_path) == revision
-    (tmp_path / "a").write_text("after")
+    (tmp_path / "code").write_text("after")
     assert commit(tmp_path) == f"{revision}, changed"
-    (tmp_path / "copy").mkdir()
-    assert commit(tmp_path / "copy") == f"version {VERSION}"
-
-
-def test_time_machine_and_packages_are_there() -> None:
-    begin = datetime.now(UTC).replace(microsecond=0)
-    found = provenance(CPU)
-    assert begin <= datetime.fromisoformat(found["finished"]) <= datetime.now(UTC)
-    assert found["machine"] == machine(CPU)
-    assert found["machine"].endswith(f", {torch.get_num_threads()} threads")
-    assert f"torch {torch.__version__.partition('+')[0]}" in found["versions"]
 
 
 def test_a_path_is_written_as_on_any_machine(tmp_path: Path) -> None:

@@ -10,14 +10,13 @@ from const.token import BOS_ID, EOS_ID, SPECIAL_TOKENS, UNK_ID
 from models.bert import BertForPreTraining
 from utils.command import aligned
 from utils.config import MaskedLanguageConfig
-from utils.dataset.corpus import Split, facts
-from utils.dataset.masked import MaskedBatch, MaskedText, masked_examples
-from utils.dataset.monolingual import prepare_monolingual
+from utils.dataset.corpus import Split
+from utils.dataset.masked import MaskedText, masked_examples
 from utils.evaluation.judge import MaskedAccuracy
 from utils.export.hugging_face import load_hugging_face_bert
 from utils.load import load_bert
-from utils.task.task import HeldOut, Log, Task
-from utils.text.tokenizer import SentencePieceTokenizer, Tokenizer, TokenizerPair, load_tokenizers
+from utils.task.task import HeldOut, Log, MonolingualTask
+from utils.text.tokenizer import SentencePieceTokenizer, Tokenizer
 from utils.training.loss import MaskedLanguageObjective
 from utils.training.report import Validate, Validation
 
@@ -25,12 +24,11 @@ from utils.training.report import Validate, Validation
 _HELD_OUT_SEED = 1
 
 
-class MaskedLanguageTask(Task):
+class MaskedLanguageTask(MonolingualTask):
     """A text to train and score on."""
 
     objective = MaskedLanguageObjective()
     unit = "masked tok"
-    vocabulary: TokenizerPair
 
     def __init__(self, config: MaskedLanguageConfig, source: Path | None, log: Log) -> None:
         config.training.require_score("accuracy")
@@ -40,28 +38,21 @@ class MaskedLanguageTask(Task):
                 f"n_segments={config.model.n_segments} has no room for a second sentence: give --model.n_segments 2, "
                 "or --masking.next_sentence false"
             )
-        self.config = config
-        corpus = prepare_monolingual(config.data)
-        tokenizer = corpus.tokenizer(config.tokenizer, log) if source is None else load_tokenizers(source).src
-        self.vocabulary = TokenizerPair(tokenizer, tokenizer)
-        self.fingerprint = corpus.fingerprint()
-        self.sizes = {"source": len(tokenizer)}
-        text = f"{corpus.name} {corpus.language}"
-        self.about = {"task": config.task, "text": text, **facts(self.fingerprint, corpus.rebuilt)}
+        super().__init__(config, source, log)
+
+        def text(split: Split) -> MaskedText:
+            return MaskedText(self.corpus.tokens(split, self.tokenizer, log), self.tokenizer, config.masking)
+
         seeds: dict[Split, int] = {"train": config.training.seed, "dev": _HELD_OUT_SEED, "test": _HELD_OUT_SEED}
-        texts = {split: MaskedText(corpus.tokens(split, tokenizer, log), tokenizer, config.masking) for split in seeds}
-        self.sampler, *held_out = (self.cut(texts[split], seed, masked_examples) for split, seed in seeds.items())
-        # a text without examples is refused now, not after the training
-        self._held_out = {split: sampler.all() for split, sampler in zip(("dev", "test"), held_out, strict=True)}
+        self.learn_from(*(self.cut(text(split), seed, masked_examples) for split, seed in seeds.items()))
 
     def build(self) -> BertForPreTraining:
         """Build a BERT with both heads; its one token beyond the vocabulary is the mask."""
-        return BertForPreTraining(self.config.model, len(self.vocabulary.src) + 1)
+        return BertForPreTraining(self.config.model, len(self.tokenizer) + 1)
 
-    def validation(self, net: BertForPreTraining, split: HeldOut = "dev") -> tuple[Sequence[MaskedBatch], Validate]:
-        """Return a text, and what scores a network on its masked tokens and next sentences."""
-        batches = self._held_out[split]
-        return batches, MaskedAccuracy(net, batches, self.vocabulary.src)
+    def scorer(self, net: BertForPreTraining, split: HeldOut) -> Validate:
+        """Return what scores a network on masked tokens and next sentences."""
+        return MaskedAccuracy(net, self.held_out[split], self.tokenizer)
 
     def show(self, net: BertForPreTraining, folder: Path, test: Validation, log: Log) -> None:  # noqa: ARG002
         """Show some sentences as the network fills them in."""

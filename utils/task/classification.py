@@ -54,8 +54,7 @@ class ClassificationTask(Task):
         text = f"{data.text.parent.name}, {len(labels)} labels"
         self.about = {"task": config.task, "text": text, "fingerprint": self.fingerprint}
         texts = (LabelledText.cached(*pair, labels, tokenizer, log) for pair in files)
-        self.sampler, *held_out = (self.cut(text, config.training.seed, labelled_examples) for text in texts)
-        self._held_out = {split: sampler.all() for split, sampler in zip(("dev", "test"), held_out, strict=True)}
+        self.learn_from(*(self.cut(text, config.training.seed, labelled_examples) for text in texts))
 
     def build(self) -> BertClassifier:
         """Build a BERT, initialised from another run if requested, with a classification head."""
@@ -66,10 +65,9 @@ class ClassificationTask(Task):
             net.pooler.load_state_dict(pretrained.pooler.state_dict())
         return net
 
-    def validation(self, net: BertClassifier, split: HeldOut = "dev") -> tuple[Sequence[LabelledBatch], Validate]:
-        """Return a text, and what scores a network on it by accuracy."""
-        batches = self._held_out[split]
-        return batches, ClassAccuracy(net, batches)
+    def scorer(self, net: BertClassifier, split: HeldOut) -> Validate:
+        """Return what computes the accuracy."""
+        return ClassAccuracy(net, self.held_out[split])
 
     def show(self, net: BertClassifier, folder: Path, test: Validation, log: Log) -> None:  # noqa: ARG002
         """Show how to use it."""

@@ -14,7 +14,7 @@ from const.path import CORPUS
 from const.token import BOS_ID, EOS_ID
 from models.transformer_xl import Memory, TransformerXL
 from utils.config import LanguageConfig
-from utils.dataset.corpus import Split, facts
+from utils.dataset.corpus import Split
 from utils.dataset.monolingual import prepare_monolingual
 from utils.dataset.stream import SegmentBatch, StreamSampler
 from utils.device import autocast
@@ -23,50 +23,36 @@ from utils.load import TrainedLanguageModel
 from utils.run import titles
 from utils.search.constraint import next_log_probs
 from utils.search.sampling import candidates, inverse_cdf, uniform
-from utils.task.task import HeldOut, Log, Task
-from utils.text.tokenizer import TokenizerPair, load_tokenizers
+from utils.task.task import HeldOut, Log, MonolingualTask
 from utils.training.loss import Loss, RecurrentObjective, mean_loss
 from utils.training.report import Validate, Validation, perplexity
 from utils.visualize.curve import sheet
 
 
-class LanguageTask(Task):
+class LanguageTask(MonolingualTask):
     """A text to train and score on."""
 
     objective = RecurrentObjective()
     unit = "tok"
-    vocabulary: TokenizerPair
 
     def __init__(self, config: LanguageConfig, source: Path | None, log: Log) -> None:
         config.training.require_score()
-        self.config = config
-        self._corpus = corpus = prepare_monolingual(config.data)
-        tokenizer = corpus.tokenizer(config.tokenizer, log) if source is None else load_tokenizers(source).src
-        self.vocabulary = TokenizerPair(tokenizer, tokenizer)
-        self.fingerprint = corpus.fingerprint()
-        self.sizes = {"source": len(tokenizer)}
-        text = f"{corpus.name} {corpus.language}"
-        self.about = {"task": config.task, "text": text, **facts(self.fingerprint, corpus.rebuilt)}
-        self.sampler, *held_out = (
-            StreamSampler(corpus.tokens(split, tokenizer, log), config.batch, config.training.seed)
-            for split in ("train", "dev", "test")
-        )
-        # As one stream no document is cut, and the loss does not depend on the settings of batches. Several would take
-        # a third less time for a validation, which is about a hundredth of a training.
-        self._held_out = {split: sampler.all() for split, sampler in zip(("dev", "test"), held_out, strict=True)}
+        super().__init__(config, source, log)
+
+        def sampler(split: Split) -> StreamSampler:
+            return StreamSampler(self.corpus.tokens(split, self.tokenizer, log), config.batch, config.training.seed)
+
+        # Held-out text is one stream: no document is cut, and the loss does not depend on the settings of batches.
+        # Several would take a third less time for a validation, which is about a hundredth of a training.
+        self.learn_from(sampler("train"), sampler("dev"), sampler("test"))
 
     def build(self) -> TransformerXL:
         """Build a Transformer-XL."""
-        return TransformerXL(self.config.model, len(self.vocabulary.src))
+        return TransformerXL(self.config.model, len(self.tokenizer))
 
-    def validation(
-        self,
-        net: TransformerXL,  # noqa: ARG002 (the loss suffices)
-        split: HeldOut = "dev",
-    ) -> tuple[Sequence[SegmentBatch], Validate]:
-        """Return a text, and what computes its word perplexity from the loss."""
-        batches = self._held_out[split]
-        return batches, WordPerplexity(self._corpus, split, batches)
+    def scorer(self, net: TransformerXL, split: HeldOut) -> Validate:  # noqa: ARG002 (the loss suffices)
+        """Return what computes the word perplexity from the loss."""
+        return WordPerplexity(self.corpus, split, self.held_out[split])
 
     def show(self, net: TransformerXL, folder: Path, test: Validation, log: Log) -> None:  # noqa: ARG002
         """Show how to use it."""
@@ -155,7 +141,7 @@ def perplexity_by_memory(
 ) -> Iterator[Remembered]:
     """Predict a split of the model's corpus, read `segment_length` tokens at a time, with memories of these lengths."""
     corpus, device = prepare_monolingual(model.config.data, root), next(model.net.parameters()).device
-    tokens = corpus.tokens(split, model.tokenizer, print, root)
+    tokens = corpus.tokens(split, model.vocabulary, print, root)
     batches = StreamSampler(tokens, StreamConfig(1, segment_length)).all()
     by_word = WordPerplexity(corpus, split, batches)
 

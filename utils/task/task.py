@@ -11,12 +11,14 @@ from torch import nn
 
 from utils.config import AnyConfig, ClassificationConfig, LanguageConfig, MaskedLanguageConfig, TranslationConfig
 from utils.dataset.batch import AnyBatch, AnyEpoch, BucketSampler, ExamplesOf, Sampler, pair_examples
+from utils.dataset.corpus import facts
+from utils.dataset.monolingual import MonolingualCorpus, prepare_monolingual
 from utils.device import product_dtype
 from utils.file import write_json
 from utils.load import load_weights
 from utils.provenance import own_commit, portable, provenance
 from utils.run import TEST, WEIGHTS, read_config
-from utils.text.tokenizer import Vocabulary
+from utils.text.tokenizer import TokenizerPair, Vocabulary, load_tokenizers
 from utils.training.checkpoint import FORMAT, difference, read_n_averaged
 from utils.training.loss import Objective
 from utils.training.plan import Progress
@@ -43,6 +45,11 @@ class Task(ABC):
     fingerprint: str  # hash of the texts' content
     vocabulary: Vocabulary  # saved in the folder of a run besides its settings
     about: dict[str, object]  # what is written beside the scores of the test text
+    held_out: dict[HeldOut, Sequence[Any]]  # batches of the texts to validate and to test on
+
+    def learn_from(self, train: Sampler[Any], dev: Sampler[Any], test: Sampler[Any]) -> None:
+        """Set the three texts; one without examples is refused now, not after the training."""
+        self.sampler, self.held_out = train, {"dev": dev.all(), "test": test.all()}
 
     def cut(self, text: Any, seed: int, examples: ExamplesOf = pair_examples) -> BucketSampler:
         """Return what splits a text into batches, as the settings say."""
@@ -55,34 +62,45 @@ class Task(ABC):
         """Build the network, initialised with torch's random number generator."""
 
     @abstractmethod
+    def scorer(self, net: Any, split: HeldOut) -> Validate:
+        """Return what scores the network on a held-out text, given its loss."""
+
     def validation(self, net: Any, split: HeldOut = "dev") -> tuple[Sequence[AnyBatch], Validate]:
         """Return a held-out text, and what scores the network on it, given its loss."""
+        return self.held_out[split], self.scorer(net, split)
 
     @abstractmethod
     def show(self, net: Any, folder: Path, test: Validation, log: Log) -> None:
         """Show the results on the test text, and what can be done with the run now."""
 
 
+class MonolingualTask(Task):
+    """Learns from one text in document order."""
+
+    vocabulary: TokenizerPair
+
+    def __init__(self, config: MaskedLanguageConfig | LanguageConfig, source: Path | None, log: Log) -> None:
+        self.config = config
+        self.corpus: MonolingualCorpus = prepare_monolingual(config.data)
+        self.tokenizer = load_tokenizers(source).src if source else self.corpus.tokenizer(config.tokenizer, log)
+        self.vocabulary, self.sizes = TokenizerPair(self.tokenizer, self.tokenizer), {"source": len(self.tokenizer)}
+        self.fingerprint = self.corpus.fingerprint()
+        text = f"{self.corpus.name} {self.corpus.language}"
+        self.about = {"task": config.task, "text": text, **facts(self.fingerprint, self.corpus.rebuilt)}
+
+
 def prepare(config: AnyConfig, source: Path | None, log: Log) -> Task:
     """Prepare the task that the settings describe, with the vocabulary of a run if there is one to start from."""
+    from utils.task import bert, classification, language, translation  # which import this module
+
     own_commit()  # asked for now, for the code may change while this trains
-    match config:  # the tasks are imported here: they import this module
-        case TranslationConfig():
-            from utils.task.translation import TranslationTask
-
-            return TranslationTask(config, source, log)
-        case MaskedLanguageConfig():
-            from utils.task.bert import MaskedLanguageTask
-
-            return MaskedLanguageTask(config, source, log)
-        case LanguageConfig():
-            from utils.task.language import LanguageTask
-
-            return LanguageTask(config, source, log)
-        case ClassificationConfig():
-            from utils.task.classification import ClassificationTask
-
-            return ClassificationTask(config, source, log)
+    tasks: dict[type[AnyConfig], Any] = {
+        TranslationConfig: translation.TranslationTask,
+        MaskedLanguageConfig: bert.MaskedLanguageTask,
+        LanguageConfig: language.LanguageTask,
+        ClassificationConfig: classification.ClassificationTask,
+    }
+    return tasks[type(config)](config, source, log)
 
 
 def init_from(net: nn.Module, source: Path, config: AnyConfig, log: Log) -> None:

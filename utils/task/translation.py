@@ -1,7 +1,7 @@
 """Translation: pairs of sentences, a Transformer, cross-entropy of the target, BLEU of decoded text."""
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from const.token import EOS
 from models.transformer import Transformer
 from utils.command import typed_command
 from utils.config import TranslationConfig
-from utils.dataset.batch import Batch, BothDirections, BucketSampler, Sampler, require_positions
+from utils.dataset.batch import BothDirections, BucketSampler, Sampler, require_positions
 from utils.dataset.corpus import (
     Corpus,
     cached_tokenizers,
@@ -26,9 +26,8 @@ from utils.dataset.ids import TokenPairs
 from utils.dataset.text import ParallelFiles, read_parallel
 from utils.evaluation.judge import Validator
 from utils.file import write_lines
-from utils.load import load_bert, own_window, pretrained_shape, translator_of
+from utils.load import Run, load_bert, pretrained_shape
 from utils.run import ATTENTION, CURVE, TEST, TRANSLATIONS
-from utils.search.translator import Translator
 from utils.task.task import HeldOut, Log, Task
 from utils.text.tokenizer import TokenizerPair, load_tokenizers
 from utils.training.loss import TranslationObjective
@@ -87,14 +86,13 @@ class TranslationTask(Task):
             text = training_tokens(corpus, data, vocabulary, config.tokenizer.sampling, plan.seed, log)
             return self.cut(text, plan.seed)
 
-        forward = sampler(corpus, self.vocabulary)
-        self.sampler: Sampler[Any] = forward
+        train: Sampler[Any] = (forward := sampler(corpus, self.vocabulary))
         if data.both_directions:
             backward = sampler(corpus.reversed(), self.vocabulary.into(data.src_lang))
-            self.sampler = Sampler(lambda n: BothDirections(forward.epoch(n), backward.epoch(n), (plan.seed, n)))
-        held_out = {split: cached_tokens(corpus, split, data, self.vocabulary, log) for split in ("dev", "test")}
-        self._held_out = {split: BucketSampler(pairs, batch.tokens_per_batch) for split, pairs in held_out.items()}
-        self._require_positions(held_out.values(), (corpus.dev, corpus.test))
+            train = Sampler(lambda n: BothDirections(forward.epoch(n), backward.epoch(n), (plan.seed, n)))
+        dev, test = (cached_tokens(corpus, split, data, self.vocabulary, log) for split in ("dev", "test"))
+        self._require_positions((dev, test), (corpus.dev, corpus.test))
+        self.learn_from(train, *(BucketSampler(pairs, batch.tokens_per_batch) for pairs in (dev, test)))
 
     def _require_positions(self, texts: Iterable[TokenPairs], files: Iterable[ParallelFiles]) -> None:
         """Refuse lines and settings of batches that a learned table of positions has no room for."""
@@ -116,18 +114,16 @@ class TranslationTask(Task):
             net.bert.load_state_dict(load_bert(self._pretrained).net.bert.state_dict())
         return net
 
-    def validation(self, net: Transformer, split: HeldOut = "dev") -> tuple[Sequence[Batch], Validate]:
-        """Return a text, and what scores translations of it; on dev, greedy ones of the first sentences."""
-        plan, search = self.config.training, self.config.search
-        text = read_parallel(getattr(self.corpus, split))
+    def _run(self, net: Transformer) -> Run:
+        return Run(Path(), self.config, self.vocabulary, net)  # it is in training: what a folder has may be older
+
+    def scorer(self, net: Transformer, split: HeldOut) -> Validate:
+        """Return what scores translations; on dev, greedy ones of the first sentences."""
+        text, search, n_samples = read_parallel(getattr(self.corpus, split)), self.config.search, SHOWN
         if split == "dev":
-            text, search = text[: plan.bleu_sentences], replace(search, beam_size=1)
-
-        def translator() -> Translator:
-            return translator_of([net], self.vocabulary, [self.config], search)
-
-        n_samples = plan.n_samples if split == "dev" else SHOWN
-        return self._held_out[split].all(), Validator(translator, text, self.corpus, n_samples)
+            plan = self.config.training
+            text, search, n_samples = text[: plan.bleu_sentences], replace(search, beam_size=1), plan.n_samples
+        return Validator(lambda: self._run(net).translator(search), text, self.corpus, n_samples)
 
     def show(self, net: Transformer, folder: Path, test: Validation, log: Log) -> None:
         """Write the translations, show some, and draw what the decoder attended to."""
@@ -144,7 +140,7 @@ class TranslationTask(Task):
     def _draw(self, net: Transformer, sample: Sample, picture: Path) -> None:
         src, tgt = self.vocabulary
         src_ids, tgt_ids = (
-            side.encode([text])[0][: own_window(self.config) - 1]
+            side.encode([text])[0][: self._run(net).window - 1]
             for side, text in ((src, sample.source), (tgt, sample.translation))
         )
         weights = cross_attention(net, src_ids, tgt_ids)

@@ -38,11 +38,7 @@ def changed_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str
     """Return both values of each changed setting by its dotted name, those only in `new` last; 1 and 1.0 differ."""
     before, after = flat(old), flat(new)
     pairs = {name: (before.get(name, ABSENT), after.get(name, ABSENT)) for name in before | after}
-    return {name: pair for name, pair in pairs.items() if ABSENT in pair or len(set(map(_as_json, pair))) > 1}
-
-
-def _as_json(value: Any) -> str:
-    return json.dumps(value, sort_keys=True)
+    return {name: pair for name, pair in pairs.items() if ABSENT in pair or len(set(map(json.dumps, pair))) > 1}
 
 
 def difference(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> str | None:
@@ -52,26 +48,13 @@ def difference(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> str | Non
             f"the checkpoint has format {saved['format']} and this version reads {wanted['format']}: "
             "resume with the version that wrote it"
         )
-    for name, (was, now) in changed_settings({name: saved[name] for name in wanted if name in saved}, wanted).items():
-        return f"{name} is {_shown(was)} in the checkpoint and {_shown(now)} in the settings"
+    for name, pair in changed_settings({name: saved[name] for name in wanted if name in saved}, wanted).items():
+        was, now = ("not set" if value in (None, ABSENT) else json.dumps(value).strip('"') for value in pair)
+        return f"{name} is {was} in the checkpoint and {now} in the settings"
     return None
 
 
-def _shown(value: Any) -> str:
-    """Return a value as a person would write it, in at most 60 characters."""
-    special = {True: "true", False: "false", None: "not set", ABSENT: "unknown"}
-    text = special[value] if value is ABSENT or value is None or isinstance(value, bool) else str(value)
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
-def first_difference(error: RuntimeError) -> str:
-    """Return the first mismatch torch reports for weights that do not fit a network: a name, or two shapes."""
-    lines = str(error).strip().splitlines()
-    return lines[min(1, len(lines) - 1)].strip()[:200]
-
-
-SUFFIX = ".pt"
-_WEIGHTS_SUFFIX = ".safetensors"
+SUFFIX, _WEIGHTS_SUFFIX = ".pt", ".safetensors"
 _NAME = re.compile(r"step-(\d+)")
 
 
@@ -96,7 +79,6 @@ def step_of(path: Path) -> int:
 # be older or newer than what it vouches for. `torch.load` and `unzip` read the file as usual.
 
 FORMAT = 3  # version of the state: the names and meanings of its parts
-
 _MARK = b"miyako sha256 "
 _SEAL_SIZE = 2 + len(_MARK) + 64  # length of the comment, mark, digest
 
@@ -113,6 +95,11 @@ def _seal(archive: memoryview) -> bytes:
     return struct.pack("<H", len(comment)) + comment
 
 
+def _write(path: Path, data: memoryview | bytes) -> None:
+    with atomic_file(path, len(data)) as draft:
+        draft.write_bytes(data)
+
+
 def save_checkpoint(state: Mapping[str, Any], path: Path) -> None:
     """Write a state; a previous file at this path stays until the new one is complete."""
     buffer = io.BytesIO()  # not the file: torch's writer would hide why a disk refuses it
@@ -123,11 +110,6 @@ def save_checkpoint(state: Mapping[str, Any], path: Path) -> None:
     _write(path, buffer.getbuffer())
 
 
-def _write(path: Path, data: memoryview | bytes) -> None:
-    with atomic_file(path, len(data)) as draft:
-        draft.write_bytes(data)
-
-
 def load_checkpoint(path: Path, device: torch.device) -> dict[str, Any]:
     """Read a state, or raise a DamagedError; a damaged file never reaches torch.
 
@@ -135,15 +117,13 @@ def load_checkpoint(path: Path, device: torch.device) -> dict[str, Any]:
     """
     try:
         data = path.read_bytes()
+        if data[-_SEAL_SIZE:] != _seal(memoryview(data)[: 2 - _SEAL_SIZE]):
+            raise DamagedError(f"{path.name} is damaged: its checksum is missing or wrong")
+        state: dict[str, Any] = torch.load(io.BytesIO(data), map_location=device, weights_only=True)
     except OSError as error:
         if error.errno not in (errno.ENOENT, errno.EIO):  # the disk no longer has the file, or its contents
             raise
         raise DamagedError(f"{path.name} is damaged: {error.strerror}") from error
-    begin = max(0, len(data) - _SEAL_SIZE)
-    if data[begin:] != _seal(memoryview(data)[: begin + 2]):
-        raise DamagedError(f"{path.name} is damaged: its checksum is missing or wrong")
-    try:
-        state: dict[str, Any] = torch.load(io.BytesIO(data), map_location=device, weights_only=True)
     except pickle.UnpicklingError as error:  # torch's own message explains how to run it anyway
         message = f"{path.name} is refused: it holds more than tensors and plain values; none of it was run"
         raise DamagedError(message) from error
@@ -154,16 +134,14 @@ class CheckpointStore:
     """A folder of checkpoints named by step, of which the newest `keep_last` are kept."""
 
     def __init__(self, folder: Path, keep_last: int) -> None:
-        self._folder = folder
-        self._keep_last = keep_last
+        self._folder, self._keep_last = folder, keep_last
         self._damaged: dict[Path, DamagedError] = {}
 
     def save(self, state: Mapping[str, Any], step: int) -> None:
         """Write a checkpoint, and only then delete old ones; those that `load` found damaged do not count as kept."""
         path = step_file(self._folder, step, SUFFIX)
         save_checkpoint(state, path)
-        self._damaged.pop(path, None)
-        good = [other for other in step_files(self._folder, SUFFIX) if other not in self._damaged]
+        good = [other for other in step_files(self._folder, SUFFIX) if other == path or other not in self._damaged]
         for old in {*good[: -self._keep_last], *self._damaged} - {path}:
             old.unlink(missing_ok=True)
         self._damaged.clear()
@@ -189,6 +167,7 @@ class CheckpointStore:
 
 _CHECKSUM, _SCORE, _AVERAGED = "sha256", "score", "averaged"  # the rest of the metadata name tied weights
 _OLD_BERT = re.compile(r"^src_embedding\.(?!weight$)")  # of a translator; a table of embeddings has its weight alone
+_UNREADABLE = (SafetensorError, OSError, RuntimeError, ValueError, LookupError, TypeError)  # as safetensors says it
 
 
 def write_weights(weights: Mapping[str, Tensor], path: Path, score: float, n_averaged: int = 1) -> None:
@@ -215,7 +194,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         with safe_open(path, "pt") as file:
             facts = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-    except (SafetensorError, OSError, RuntimeError, ValueError, LookupError, TypeError) as error:
+    except _UNREADABLE as error:
         if is_out_of_memory(error):
             raise
         reason = next(iter(str(error).splitlines()), type(error).__name__)
@@ -242,7 +221,7 @@ def _number(path: Path, fact: str, default: float) -> float:
     try:
         with safe_open(path, "pt") as file:
             return float((file.metadata() or {})[fact])
-    except (SafetensorError, OSError, RuntimeError, ValueError, LookupError):
+    except _UNREADABLE:
         return default
 
 
@@ -253,43 +232,6 @@ def _digest(tensors: Mapping[str, Tensor], facts: Mapping[str, str]) -> str:
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
         digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
-
-
-class WeightStore:
-    """A folder of weights named by step, of which the best and the last are kept. Each file contains its score.
-
-    Of equal scores the earlier is the better. Weights later than the `step` that the run resumes from are removed.
-    """
-
-    def __init__(self, folder: Path, keep_best: int, keep_last: int, step: int) -> None:
-        self._folder = folder
-        self._keep_best = keep_best
-        self._keep_last = keep_last
-        for path in self._paths():
-            if step_of(path) > step:
-                path.unlink()
-
-    def _paths(self) -> list[Path]:
-        return step_files(self._folder, _WEIGHTS_SUFFIX)
-
-    def best(self) -> list[Path]:
-        """Return the best files, best first."""
-        return sorted(self._paths(), key=lambda path: (-read_score(path), step_of(path)))[: self._keep_best]
-
-    def last(self) -> list[Path]:
-        """Return the latest files, oldest first."""
-        return self._paths()[-self._keep_last :] if self._keep_last else []
-
-    def save(self, weights: Mapping[str, Tensor], step: int, score: float) -> None:
-        """Keep the weights of a validation, unless there are enough better ones."""
-        path = step_file(self._folder, step, _WEIGHTS_SUFFIX)
-        others = [other for other in self._paths() if other != path]
-        if self._keep_last or sum(read_score(other) >= score for other in others) < self._keep_best:
-            write_weights(weights, path, score)
-        kept = {*self.best(), *self.last()}
-        for path in self._paths():
-            if path not in kept:
-                path.unlink()
 
 
 def average(paths: Sequence[Path], log: Callable[[str], None]) -> tuple[dict[str, Tensor], int]:
@@ -311,6 +253,31 @@ def average(paths: Sequence[Path], log: Callable[[str], None]) -> tuple[dict[str
     return {name: (total / n).to(weights[name].dtype) for name, total in sums.items()}, n
 
 
+class WeightStore:
+    """A folder of weights named by step, of which the best and the last are kept. Each file contains its score.
+
+    Of equal scores the earlier is the better. Weights later than the `step` that the run resumes from are removed.
+    """
+
+    def __init__(self, folder: Path, keep_best: int, keep_last: int, step: int) -> None:
+        self._folder, self._keep_best, self._keep_last = folder, keep_best, keep_last
+        for path in step_files(folder, _WEIGHTS_SUFFIX):
+            if step_of(path) > step:
+                path.unlink()
+
+    def last(self) -> list[Path]:
+        """Return the latest files, oldest first."""
+        return step_files(self._folder, _WEIGHTS_SUFFIX)[-self._keep_last :] if self._keep_last else []
+
+    def save(self, weights: Mapping[str, Tensor], step: int, score: float) -> None:
+        """Keep the weights of a validation, unless there are enough better ones."""
+        write_weights(weights, step_file(self._folder, step, _WEIGHTS_SUFFIX), score)
+        paths = step_files(self._folder, _WEIGHTS_SUFFIX)
+        best = sorted(paths, key=lambda path: (-read_score(path), step_of(path)))[: self._keep_best]
+        for path in {*paths} - {*best, *self.last()}:
+            path.unlink()
+
+
 class CheckpointKeeper(Observer):
     """Saves the state of the training and the learned weights at each validation, and at the end their average.
 
@@ -328,7 +295,7 @@ class CheckpointKeeper(Observer):
         best: Path,
         state: Callable[[], Mapping[str, Any]],
         learned: Callable[[], Mapping[str, Tensor]],
-        select_by: str = "bleu",
+        select_by: str,
     ) -> None:
         self._checkpoints, self._weights, self._best = checkpoints, weights, best
         self._state, self._learned, self._select_by = state, learned, select_by
