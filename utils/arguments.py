@@ -24,7 +24,7 @@ from utils.config import (
     to_config,
 )
 from utils.file import require_folder_name
-from utils.run import CHECKPOINTS, CONFIG, find_run, newest_run
+from utils.run import CHECKPOINTS, CONFIG, WEIGHTS, find_run, newest_run
 
 
 class Arguments(NamedTuple):
@@ -38,13 +38,8 @@ class Arguments(NamedTuple):
     profile: bool = False
 
 
-def build_parser(config_type: type[AnyConfig] = TranslationConfig, shown: AnyConfig | None = None) -> Parser:
-    """Build the parser of all options: train.py's own, and the settings of a task.
-
-    Args:
-        config_type: of the task.
-        shown: the settings that the help shows; None: the defaults.
-    """
+def build_parser(config_type: type[AnyConfig] = TranslationConfig, given: Layer | None = None) -> Parser:
+    """Build the parser of all options: train.py's own, and the settings of a task, whose help shows those given."""
     parser = Parser(
         prog="train.py",
         usage="python train.py [--config PRESET] [--GROUP.KEY VALUE ...] [--resume [RUN]] [--init-from RUN] [...]",
@@ -67,7 +62,10 @@ def build_parser(config_type: type[AnyConfig] = TranslationConfig, shown: AnyCon
         if title not in groups:
             groups[title] = parser.add_argument_group(title)
         metavar, text = described(config_type, name, kind)
-        value = value_at(config_type, name, shown)
+        value: Any = given or {}
+        for part in name.split("."):
+            value = value.get(part) if isinstance(value, dict) else None
+        value = value_at(config_type, name) if value is None else value
         default = "required" if value is MISSING else f"default: {as_text(value)}"
         text = f"{text} ({default})".replace("%", "%%")
         groups[title].add_argument(f"--{name}", dest=name, metavar=metavar, default=argparse.SUPPRESS, help=text)
@@ -100,11 +98,14 @@ def read_arguments(argv: Sequence[str]) -> Arguments:
     Layers of settings, each going before the one above it: a run to start from, the file that --config names, the
     options. Without a run, file or task, the first is the preset kftt_ja_en.
     """
-    asked = _first_look(argv)
-    if sum(run is not None for run in (asked.resume, asked.init_from, asked.branch)) > 1:
+    first = Parser(prog="train.py", add_help=False)
+    _add_choice_of_settings(first)  # which decide what other options there are
+    asked = first.parse_known_args(argv)[0]
+    named = {option: asked[option] for option in ("resume", "init_from", "branch") if asked[option] is not None}
+    if len(named) > 1:
         raise ValueError("--resume continues a run, --init-from and --branch start a new one: give only one of them")
-    resumed, begun, trunk = _runs(asked)
-    source = resumed or begun or trunk
+    runs = {option: _run(option, name) for option, name in named.items()}
+    source, is_new = next(iter(runs.values()), None), "resume" not in runs
     file: Layer = {} if asked.config is None else settings_layer(find_settings(Path(asked.config)))
     if source is not None:
         below = settings_layer(source / CONFIG)
@@ -112,43 +113,26 @@ def read_arguments(argv: Sequence[str]) -> Arguments:
     else:
         below = settings_layer(PRESET / "kftt_ja_en.yaml") if asked.config is None and asked.task is None else {}
         config_type = config_type_in(file if asked.task is None else {"task": asked.task}, asked.config or "--task")
-    if {"-h", "--help"} & set(argv):
-        build_parser(config_type, to_config(config_type, merged(below, file))).parse_args(["--help"])
-    given = vars(build_parser(config_type).parse_args(argv))
+    given = vars(build_parser(config_type, merged(below, file)).parse_args(argv))
     options = {name: given[name] for name, _ in names_of(config_type) if name in given and name not in vars(asked)}
     typed = layer_from_options(options | ({} if asked.task is None else {"task": asked.task}))
-    saved = below
-    if source is not None and config_type is TranslationConfig:
-        below = merged(below, _cleared_files(file, typed, is_new=resumed is None))
-    config = to_config(config_type, merged(below, file, typed))
+    has_files = source is not None and config_type is TranslationConfig
+    cleared = _cleared_files(file, typed, is_new) if has_files else {}
+    config = to_config(config_type, merged(below, cleared, file, typed))
     if source is not None:
-        _refuse_other(source, to_config(config_type, saved), config, is_new=resumed is None)
-    if resumed is None:
+        _refuse_other(source, to_config(config_type, below), config, is_new)
+    if is_new:
         require_folder_name(config.name)
-    if trunk is not None:
-        config = _with_decay(config, trunk)
-    return Arguments(config, resumed, begun, trunk, given["dry_run"], given["profile"])
+    if "branch" in runs:
+        config = _with_decay(config, runs["branch"])
+    return Arguments(config, **runs, dry_run=given["dry_run"], profile=given["profile"])
 
 
-def _first_look(argv: Sequence[str]) -> argparse.Namespace:
-    """Return the options that decide which other options there are."""
-    parser = Parser(prog="train.py", add_help=False)
-    _add_choice_of_settings(parser)
-    return parser.parse_known_args(argv)[0]
-
-
-def _runs(asked: argparse.Namespace) -> tuple[Path | None, Path | None, Path | None]:
+def _run(option: str, name: str) -> Path:
     """Return the run to resume, to initialise from, or to branch from."""
-    if asked.resume == "newest":
-        return newest_run(CHECKPOINTS, config_type=None), None, None
-    resumed, begun, trunk = (
-        None if name is None else Path(name) for name in (asked.resume, asked.init_from, asked.branch)
-    )
-    return (
-        resumed and find_run(resumed, having=CHECKPOINTS),
-        begun and find_run(begun),
-        trunk and find_run(trunk, having=CHECKPOINTS),
-    )
+    if (option, name) == ("resume", "newest"):
+        return newest_run(CHECKPOINTS, config_type=None)
+    return find_run(Path(name), having=WEIGHTS if option == "init_from" else CHECKPOINTS)
 
 
 def _with_decay(config: AnyConfig, trunk: Path) -> AnyConfig:
