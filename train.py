@@ -49,6 +49,7 @@ from utils.training.report import (
     JsonlLog,
     Meter,
     Observer,
+    Sums,
     TensorBoardLog,
     Terminal,
     Validate,
@@ -229,7 +230,7 @@ class Trainer:
             "net": self.net.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "progress": asdict(self.progress),
-            "meter": self.meter.state_dict(),
+            "meter": dict(vars(self.meter.sums)),
             "memories": {place: tuple(memory) for place, memory in self.memories.items()},
         }
 
@@ -238,8 +239,7 @@ class Trainer:
         self.net.load_state_dict(state["net"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.progress = Progress(**state["progress"])
-        self.meter = Meter(self.progress)
-        self.meter.load_state_dict(state["meter"])
+        self.meter = Meter(self.progress, Sums(**state["meter"]))
         self.memories = state["memories"]
 
 

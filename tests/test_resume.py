@@ -2,15 +2,18 @@
 
 import copy
 import json
-import threading
-from collections.abc import Callable, Mapping, Sequence
+import multiprocessing
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from config.data import BatchConfig, MaskingConfig, StreamConfig
@@ -20,7 +23,7 @@ from models.bert import BertClassifier, BertForPreTraining
 from models.transformer import Transformer
 from models.transformer_xl import TransformerXL
 from tests import test_training as translation
-from tests.test_training import FAST, FP32, Witness, interrupting, same
+from tests.test_training import FAST, FP32, Witness, same
 from tests.tiny import MODEL, tokenizers
 from train import Trainer
 from utils.dataset.batch import BucketSampler
@@ -47,7 +50,8 @@ from utils.training.loss import (
     mean_loss,
 )
 from utils.training.optimizer import Optimizer
-from utils.training.report import JsonlLog
+from utils.training.plan import Progress
+from utils.training.report import JsonlLog, Observer, Validation
 
 VOCAB = len(tokenizers().src)
 BERT = BertConfig(16, 2, 32, 2, max_length=40)
@@ -81,14 +85,23 @@ class Case(NamedTuple):
     sampler: Callable[[], Any]
 
 
+def translator(dropout: float) -> Case:
+    """With R-Drop, and other ids each epoch, as sub-word sampling gives."""
+    config = replace(MODEL, dropout=dropout, attention_dropout=dropout, tie="all")
+    return Case(
+        lambda: Transformer(config, translation.VOCAB, translation.VOCAB),
+        TranslationObjective(0.1, 2.0),
+        lambda: BucketSampler(lambda epoch: translation.pairs(seed=epoch), 30, 16, seed=3),
+    )
+
+
 def bert(dropout: float) -> Case:
     config = replace(BERT, dropout=dropout, attention_dropout=dropout)
+    text = MaskedText(documents(), tokenizers().src, MaskingConfig())
     return Case(
         lambda: BertForPreTraining(config, VOCAB + 1),
         MaskedLanguageObjective(),
-        lambda: BucketSampler(
-            MaskedText(documents(), tokenizers().src, MaskingConfig()), 80, 24, seed=3, examples=masked_examples
-        ),
+        lambda: BucketSampler(text, 80, 24, seed=3, examples=masked_examples),
     )
 
 
@@ -111,20 +124,22 @@ def classifier(dropout: float) -> Case:
     )
 
 
-def translator(dropout: float) -> Case:
-    """With R-Drop, and other ids each epoch, as sub-word sampling gives."""
-    config = replace(MODEL, dropout=dropout, attention_dropout=dropout, tie="all")
-    return Case(
-        lambda: Transformer(config, translation.VOCAB, translation.VOCAB),
-        TranslationObjective(0.1, 2.0),
-        lambda: BucketSampler(lambda epoch: translation.pairs(seed=epoch), 30, 16, seed=3),
-    )
-
-
 def new_trainer(case: Case, plan: TrainingConfig = FP32, processes: Processes | None = None) -> Trainer:
     torch.manual_seed(1)
     net, plan = case.net(), replace(plan, precision="fp32")
     return Trainer(net, case.objective, Optimizer(net, EVERYTHING), plan, processes)
+
+
+def during(step: int, trainer: Trainer, act: Callable[[], object]) -> None:
+    """Have something happen while this update is made."""
+    make_step = trainer.optimizer.step
+
+    def watched(number: int, tokens: Tensor) -> Tensor:
+        if number == step:
+            act()
+        return make_step(number, tokens)
+
+    trainer.optimizer.step = watched  # type: ignore[method-assign, assignment]
 
 
 # in the middle of an epoch and between two reports, with all that remembers or draws something switched on
@@ -137,7 +152,7 @@ def test_resumed_is_uninterrupted_bit_for_bit(
 ) -> None:
     case, scores = case_of(0.2), [3.0, 4.0, 2.0, 1.0]
     plan = TrainingConfig(max_steps=14, max_epochs=None, validate_every=4, report_every=3, patience=3)
-    batch, dev = BatchConfig(accumulate=2), case.sampler().all()
+    batch, dev = BatchConfig(accumulate=2), case.sampler().all()[:2]
 
     def go(trainer: Trainer, witness: Witness, name: str) -> CheckpointStore:
         store, weights = CheckpointStore(tmp_path / name, 2), WeightStore(tmp_path / name, 1, 2, trainer.progress.step)
@@ -152,7 +167,7 @@ def test_resumed_is_uninterrupted_bit_for_bit(
     go(straight, Witness(bleu=scores), "straight")
     assert straight.progress.step == 14
     broken, witness = new_trainer(case, plan), Witness(bleu=scores)
-    broken.optimizer.step = interrupting(broken.optimizer, witness.interrupt, interrupt_at)  # type: ignore[method-assign, assignment]
+    during(interrupt_at, broken, witness.ask_to_stop)
     store = go(broken, witness, "broken")
     assert broken.progress.step == interrupt_at
     resumed = new_trainer(case, plan)
@@ -191,92 +206,90 @@ def test_a_checkpoint_kept_from_before_is_resumed() -> None:
         torch.testing.assert_close(ours, theirs, rtol=0, atol=2e-2)  # the first steps drew another dropout
 
 
-class Together(Processes):
-    """One of two threads that stand for processes: what these exchange goes through a list."""
-
-    def __init__(self, rank: int, slots: list[Any], barrier: threading.Barrier) -> None:
-        super().__init__(rank, 2)
-        self._slots, self._barrier = slots, barrier
-
-    def _all(self, value: Any) -> list[Any]:
-        self._slots[self.rank] = value
-        self._barrier.wait(300)
-        values = list(self._slots)
-        self._barrier.wait(300)
-        return values
-
-    def all_reduce(self, tensors: Sequence[Tensor]) -> None:
-        for tensor, *parts in zip(tensors, *self._all([tensor.clone() for tensor in tensors]), strict=True):
-            tensor.copy_(parts[0] + parts[1])
-
-    def any(self, *flags: bool) -> list[bool]:
-        return [any(flag) for flag in zip(*self._all(flags), strict=True)]
-
-    def broadcast(self, value: Any) -> Any:
-        return self._all(value)[0]
-
-    def gather(self, places: Mapping[int, Any]) -> dict[int, Any]:
-        first, second = self._all(dict(places))
-        return first | second if self.is_first else {}
+CASES = (translator, bert, transformer_xl)
+PLAN = TrainingConfig(max_steps=9, max_epochs=None, max_minutes=30, validate_every=4, report_every=1)
 
 
-def fit_together(
-    case: Case,
-    plan: TrainingConfig,
-    state: dict[str, Any] | None = None,
-    to_first: Callable[[Trainer, Witness], None] = lambda *_: None,
-    to_second: Callable[[Trainer, Witness], None] = lambda *_: None,
-) -> tuple[list[Trainer], list[Witness]]:
-    """Two processes from the beginning, or from a checkpoint; to each of them something may be done before."""
-    slots, barrier = [None, None], threading.Barrier(2)
-    pair = [new_trainer(case, plan, Together(rank, slots, barrier)) for rank in (0, 1)]
-    told = [Witness(bleu=[1.0] * 9) for _ in pair]
-    to_first(pair[0], told[0])
-    to_second(pair[1], told[1])
+class Saver(Observer):
+    """Keeps what a validation would save."""
 
-    def run(rank: int) -> None:
-        if state is not None:
-            pair[rank].restore(copy.deepcopy(state))
-        dev, observers = (case.sampler().all(), [told[0]]) if rank == 0 else ([], [])
-        batch = BatchConfig(accumulate=2)
-        pair[rank].fit(case.sampler(), batch, dev, told[rank].judge, observers, told[rank].interrupt)
+    def __init__(self, trainer: Trainer) -> None:
+        self.trainer, self.saved = trainer, list[dict[str, Any]]()
 
-    second = threading.Thread(target=run, args=(1,))
-    second.start()
-    run(0)
-    second.join(300)
-    assert not second.is_alive()
-    return pair, told
+    def on_validation(self, progress: Progress, validation: Validation) -> None:  # noqa: ARG002
+        self.saved.append(copy.deepcopy(self.trainer.state()))
 
 
-@pytest.mark.parametrize("case_of", [bert, transformer_xl, classifier])
-def test_two_processes_are_one(case_of: Callable[[float], Case]) -> None:
-    case = case_of(0.0)
-    plan = TrainingConfig(max_steps=9, max_epochs=None, validate_every=4, report_every=1)
-    alone, witness = new_trainer(case, plan), Witness(bleu=[1.0] * 9)
-    dev = case.sampler().all()
-    alone.fit(case.sampler(), BatchConfig(accumulate=2), dev, witness.judge, [witness], witness.interrupt)
-    pair, told = fit_together(case, plan)
-    for (_, ours), (_, theirs) in zip(told[0].steps, witness.steps, strict=True):
-        assert ours.loss == pytest.approx(theirs.loss, rel=1e-4)
-    assert told[0].judged == pytest.approx(witness.judged, rel=1e-4)
-    assert told[1].judged == []
-    assert pair[0].memories.keys() == alone.memories.keys()  # also what only the other one remembers, to be saved
+def fit(trainer: Trainer, case: Case, witness: Witness) -> list[dict[str, Any]]:
+    """Train as every process does; the first alone has a text to validate on, and observers."""
+    saver, is_first = Saver(trainer), trainer.processes.is_first
+    dev, observers = (case.sampler().all()[:2], [witness, saver]) if is_first else ([], [])
+    trainer.fit(case.sampler(), BatchConfig(accumulate=2), dev, witness.judge, observers, witness.interrupt)
+    return saver.saved
 
 
-def test_two_processes_that_are_resumed_remember_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def what_two_come_to(rank: int, store: str) -> dict[str, Any]:
+    """What one of two processes, which exchange by gloo, comes to in one training after another."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+    found, processes = dict[str, Any](), Processes(rank, 2)
+
+    def begun(case: Case) -> tuple[Trainer, Witness]:
+        return new_trainer(case, PLAN, processes), Witness(bleu=[1.0] * 9)
+
+    for case in (case_of(0.2) for case_of in CASES):
+        straight, witness = begun(case)
+        saved = fit(straight, case, witness)
+        found[type(straight.net).__name__] = witness.losses, witness.judged, set(straight.memories)
+    resumed, witness = begun(case)
+    resumed.restore(processes.broadcast(saved[0] if saved else None))
+    fit(resumed, case, witness)
+    ours, theirs = (each.state() | {"progress": 0} for each in (resumed, straight))
+    if rank == 1:  # of what the first process remembers, nothing is known here
+        ours["memories"], theirs["memories"] = ours["memories"][1], theirs["memories"][1]
+    found["resumed"] = same(ours, theirs, {"seconds"})
+    for reason in ("signal", "time"):
+        trainer, witness = begun(case)
+        late = partial(setattr, trainer.progress, "seconds", 3600.0)
+        if rank == 1:
+            during(3, trainer, witness.ask_to_stop if reason == "signal" else late)
+        fit(trainer, case, witness)
+        found[reason] = trainer.progress.step, witness.interrupt.asked, set(trainer.memories)
+    dist.destroy_process_group()
+    return found
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], dict[str, Any]]:
+    store = tmp_path_factory.mktemp("two") / "store"
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
+        first, second = pool.map(what_two_come_to, (0, 1), [str(store)] * 2, timeout=300)
+    return first, second
+
+
+@pytest.mark.parametrize("case_of", CASES)
+def test_two_processes_are_one(case_of: Callable[[float], Case], two: tuple[dict[str, Any], ...]) -> None:
+    """Dropout too: a batch's draws are its own, whichever process learns from it."""
+    alone, witness = new_trainer(case_of(0.2), PLAN), Witness(bleu=[1.0] * 9)
+    fit(alone, case_of(0.2), witness)
+    losses, judged, remembered = two[0][type(alone.net).__name__]
+    assert losses == pytest.approx(witness.losses, rel=1e-4)
+    assert judged == pytest.approx(witness.judged, rel=1e-3)
+    assert two[1][type(alone.net).__name__][1] == []
+    assert remembered == set(alone.memories)  # also what only the other one remembers, to be saved
+
+
+def test_two_processes_that_are_resumed_remember_their_own(two: tuple[dict[str, Any], ...]) -> None:
     """What a validation saves has what all processes remember, and must not come back over what is known by then."""
-    case, saved = transformer_xl(0.0), list[dict[str, Any]]()
+    assert two[0]["resumed"]
+    assert two[1]["resumed"]
 
-    def save(first: Trainer, witness: Witness) -> None:
-        monkeypatch.setattr(witness, "on_validation", lambda *_: saved.append(copy.deepcopy(first.state())))
 
-    plan = TrainingConfig(max_steps=8, max_epochs=None, validate_every=4)
-    straight, _ = fit_together(case, plan, to_first=save)
-    assert saved[0]["memories"].keys() == {0, 1}
-    resumed, _ = fit_together(case, plan, saved[0])
-    assert same(resumed[0].state() | {"progress": 0}, straight[0].state() | {"progress": 0}, {"seconds"})
-    assert same(dict(resumed[1].memories)[1], dict(straight[1].memories)[1], set())
+def test_all_processes_stop_where_one_is_asked_to_or_its_time_is_over(two: tuple[dict[str, Any], ...]) -> None:
+    """And the first knows what all remember."""
+    for reason, asked in (("signal", True), ("time", False)):
+        assert two[0][reason] == (3, asked, {0, 1})
+        assert two[1][reason][:2] == (3, asked)
 
 
 def test_what_is_not_finite_is_not_remembered() -> None:
@@ -312,21 +325,18 @@ def test_a_batch_goes_on_where_its_streams_ended() -> None:
         for epoch in map(sampler.epoch, (0, 1))
         for i in range(len(epoch))
     ]
-    trainer.fit(sampler, BatchConfig(accumulate=2), sampler.all())
+    trainer.fit(sampler, BatchConfig(accumulate=2), sampler.all()[:2])
     assert seen == expected
 
 
 def test_what_training_remembers_is_not_what_validation_does() -> None:
     case = transformer_xl(0.0)
-    trainer, epoch = new_trainer(case), case.sampler().epoch(0)
+    trainer, epoch, dev = new_trainer(case), case.sampler().epoch(0), case.sampler().all()[:3]
     trainer.train_step([epoch[0], epoch[1]])
     before = copy.deepcopy(trainer.memories)
-    first = mean_loss(trainer.val_step, case.sampler().all())
-    assert first == mean_loss(trainer.val_step, case.sampler().all())
+    first = mean_loss(trainer.val_step, dev)
+    assert first == mean_loss(trainer.val_step, dev)
     assert same(trainer.memories, before, set())
-    net, objective = TransformerXL(XL, VOCAB), RecurrentObjective(2)  # as its settings say, or as its objective does
-    assert objective(net.train(), epoch[0]).memory.document.size(1) == epoch[0].ids.size(1) == 6
-    assert objective(net.eval(), epoch[0]).memory.document.size(1) == 2
 
 
 def test_validation_reads_its_text_on_from_batch_to_batch() -> None:
@@ -341,27 +351,3 @@ def test_validation_reads_its_text_on_from_batch_to_batch() -> None:
     whole = loss(1000, 1000)
     assert [loss(1000, 5), loss(1000, 7)] == pytest.approx([whole] * 2, rel=1e-5)
     assert loss(0, 5) != pytest.approx(whole, rel=1e-4)
-
-
-def test_all_processes_stop_where_one_is_asked_to_or_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And the first knows what all remember."""
-
-    def ask(second: Trainer, witness: Witness) -> None:
-        monkeypatch.setattr(second.optimizer, "step", interrupting(second.optimizer, witness.interrupt, 3))
-
-    def hurry(second: Trainer, _: Witness) -> None:
-        step = second.optimizer.step
-
-        def late(number: int, tokens: Tensor) -> Tensor:
-            second.progress.seconds += 3600 * (number == 3)
-            return step(number, tokens)
-
-        monkeypatch.setattr(second.optimizer, "step", late)
-
-    for to_second in (ask, hurry):
-        plan = TrainingConfig(max_steps=9, max_epochs=None, max_minutes=30, validate_every=1000)
-        pair, told = fit_together(transformer_xl(0.0), plan, to_second=to_second)
-        assert [trainer.progress.step for trainer in pair] == [3, 3]
-        assert [witness.interrupt.asked for witness in told] == [to_second is ask] * 2
-        assert pair[0].memories.keys() == {0, 1}
-        assert same(tuple(pair[0].memories[1]), tuple(pair[1].memories[1]), set())

@@ -5,14 +5,11 @@ import gzip
 import io
 import json
 import math
-import multiprocessing
 import re
 import shutil
 import signal
 import sys
 import time
-from collections import Counter
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +18,6 @@ from unittest.mock import Mock
 
 import pytest
 import torch
-import torch.distributed as dist
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import nn
 from torch.profiler import record_function
@@ -33,9 +29,8 @@ from tests.tiny import MODEL, lively
 from utils.dataset.batch import Batch, BucketSampler, padded
 from utils.dataset.ids import TokenArray, TokenPairs
 from utils.device import compile_blocks, return_freed_memory
-from utils.training.distributed import Processes, graceful_interrupt, own_device
+from utils.training.distributed import graceful_interrupt, own_device
 from utils.training.dry_run import (
-    LINES,
     RECORDED,
     SKIPPED,
     Tracer,
@@ -87,8 +82,7 @@ def test_a_report_is_of_all_updates_since_the_last_one(monkeypatch: pytest.Monke
     count(meter := Meter(progress), [uneven], 8.0, 3.0)
     now[0] += 1000
     meter.restart_clock()
-    second = Meter(progress)
-    second.load_state_dict(copy.deepcopy(meter.state_dict()))
+    second = Meter(progress, copy.deepcopy(meter.sums))
     count(second, [uneven], 12.0, 5.0)
     count(second, [uneven], math.nan, math.inf)
     assert second.report(optimizer) == StepReport(20 / 8, math.inf, 0.25, 12, 12 / 6, 1 - 15 / 21, 3)
@@ -104,7 +98,6 @@ def test_a_log_file_gets_a_line_now_and_then(capsys: pytest.CaptureFixture[str])
     terminal.close()
     out = capsys.readouterr()
     assert [re.sub("  .*", "", line) for line in out.out.splitlines()] == [
-        "At this speed the training takes about 18.0 min more.",
         "step 30: 1 update skipped so far: gradient not finite",
         "step 50/200",
         "step 60: 3 updates skipped so far: gradient not finite",
@@ -125,9 +118,9 @@ def test_the_estimate_is_of_the_bound_that_comes_first(capsys: pytest.CaptureFix
     ]
     for plan, estimate in bounds:
         with closing(Terminal(TranslationTrainingConfig(**plan), steps_per_epoch=8)) as terminal:
-            terminal.on_step(at(10), REPORT)
-            terminal.on_step(at(20), REPORT)
-        assert re.findall("about (.*) more", capsys.readouterr().out) == estimate
+            for _ in range(Terminal.REPORTS_PER_LINE):
+                terminal.on_step(at(20), REPORT)
+        assert re.findall("  ([^ ]+ [a-z]+) to go", capsys.readouterr().out) == estimate
 
 
 class Screen(io.StringIO):
@@ -208,25 +201,19 @@ def test_tensorboard_reads_curves_settings_and_translations_of_a_resumed_run(tmp
     assert "dev/samples/text_summary" in events.Tags()["tensors"]
 
 
-TOLD = ["make", "on_step", "on_update", "on_validation", "close"]
-
-
-@pytest.mark.parametrize("n_told", [*range(1, 6), None])
-def test_a_decoration_that_fails_says_so_once_and_the_training_goes_on(
-    n_told: int | None, capsys: pytest.CaptureFixture[str]
-) -> None:
-    observer = Mock()
-    observer.make.return_value = observer
-    if n_told is not None:
-        getattr(observer, TOLD[n_told - 1]).side_effect = OSError("No space left\nand more")
-    decoration = Decoration("a picture", observer.make)
-    decoration.on_step(Progress(), REPORT)
-    decoration.on_update()
-    decoration.on_validation(Progress(), VALIDATION)
-    decoration.close()
-    assert [call[0] for call in observer.method_calls] == TOLD[:n_told]
-    said = "" if n_told is None else "The training continues without a picture: No space left\n"
-    assert capsys.readouterr().out == said
+def test_a_decoration_that_fails_says_so_once_and_the_training_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+    told = ["make", "on_step", "on_update", "on_validation", "close"]
+    for n_told in range(1, 6):
+        observer = Mock()
+        observer.make.return_value = observer
+        getattr(observer, told[n_told - 1]).side_effect = OSError("No space left\nand more")
+        decoration = Decoration("a picture", observer.make)
+        decoration.on_step(Progress(), REPORT)
+        decoration.on_update()
+        decoration.on_validation(Progress(), VALIDATION)
+        decoration.close()
+        assert [call[0] for call in observer.method_calls] == told[:n_told]
+        assert capsys.readouterr().out == "The training continues without a picture: No space left\n"
 
 
 def test_a_dry_run_reports_shapes_and_times_of_the_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,11 +248,10 @@ def test_parameters_are_counted_once_and_by_part() -> None:
     net = Transformer(replace(MODEL, tie="all"), 24, 24)
     total, *rows = [line.split() for line in parameter_table(net).splitlines()]
     assert total == ["parameters", f"{sum(p.numel() for p in net.parameters()):,}"]
-    sizes = {part: int(n.replace(",", "")) for part, n, *_ in rows}
-    assert sum(sizes.values()) == sum(p.numel() for p in net.parameters())
-    assert sizes["encoder"] == sum(p.numel() for p in net.encoder.parameters())
-    shares = {part: rest[-1] for part, _, _, *rest in rows if rest}
-    assert shares == {"tgt_embedding": "src_embedding", "output": "src_embedding"}
+    assert sum(int(n.replace(",", "")) for _, n, *_ in rows) == sum(p.numel() for p in net.parameters())
+    assert {part: rest[-1] for part, _, _, *rest in rows if rest} == dict.fromkeys(
+        ("tgt_embedding", "output"), "src_embedding"
+    )
 
 
 def test_five_updates_are_recorded_after_three_and_what_takes_the_time_is_said(tmp_path: Path) -> None:
@@ -274,27 +260,18 @@ def test_five_updates_are_recorded_after_three_and_what_takes_the_time_is_said(t
         for step in range(1, SKIPPED + RECORDED + 4):
             assert path.exists() == bool(said) == (step > SKIPPED + RECORDED)
             with record_function("forward"):
-                x = torch.ones(500, 500)
-                for _ in range(3):
-                    x = x @ x
-                x[0].exp().sin().cos().tanh().abs().neg().sqrt().log().add(1).mul(2).div(3).floor().sort()
+                torch.ones(50, 50) @ torch.ones(50, 50)
             tracer.on_update()
     with gzip.open(path, "rt", encoding="utf-8") as file:
-        events = [event for event in json.load(file)["traceEvents"] if event.get("ph") == "X"]
-    found = Counter(event["name"] for event in events)
-    assert (found["forward"], found["aten::mm"]) == (RECORDED, 3 * RECORDED)
+        names = [event["name"] for event in json.load(file)["traceEvents"] if event.get("ph") == "X"]
+    assert names.count("forward") == names.count("aten::mm") == RECORDED
     table, where = said
-    head, _, *rows = table.strip().splitlines()
-    milliseconds = sum(event["dur"] for event in events if event["name"] == "forward") / 1000
-    (part,) = re.findall(r"5 updates recorded, ms each: forward (\S+)", head)
-    assert float(part) == pytest.approx(milliseconds / RECORDED, abs=0.06)  # as rounded
-    cells = [row.split() for row in rows]
-    assert len(cells) == LINES
-    assert ["3", "aten::mm"] in [row[2:] for row in cells]
-    times = [float(ms) for ms, *_ in cells]
-    assert times == sorted(times, reverse=True)
-    assert times[0] < float(part)  # of one update, not of all five
+    assert re.search(rf"forward .+ {RECORDED} *$", table, re.M)
     assert str(path) in where
+    with closing(Tracer(tmp_path / "none", CPU, said.append)) as tracer:
+        tracer.on_update()
+    assert "No trace" in said[-1]
+    assert not (tmp_path / "none").exists()
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["forward", "backward"])
@@ -330,16 +307,6 @@ def test_a_peak_is_of_the_time_since_it_was_forgotten() -> None:
     assert begin < high - 300 * mib
     torch.ones(50 * mib)
     assert begin + 190 * mib < peak_memory(CPU) < begin + 250 * mib
-
-
-@pytest.mark.gpu
-def test_a_peak_on_a_gpu_is_of_its_tensors() -> None:
-    cuda = torch.device("cuda")
-    torch.ones(2**20, device=cuda)
-    forget_peak(cuda)
-    begin = peak_memory(cuda)
-    torch.ones(2**18, device=cuda)
-    assert peak_memory(cuda) == begin + 2**20
 
 
 BOTH = (signal.SIGINT, signal.SIGTERM)
@@ -384,31 +351,6 @@ def test_a_compiled_network_computes_the_same_and_is_copied_as_if_it_were_not() 
         torch.testing.assert_close(*gradients, rtol=1e-3, atol=1e-4)
     copied: Transformer = copy.deepcopy(twin)
     assert all(block._compiled_call_impl is None for block in copied.encoder)
-
-
-def exchange(rank: int, store: str) -> tuple[Any, ...]:
-    """What one of two processes gets by gloo; each calls it in a process of its own."""
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
-    processes = Processes(rank, 2)
-    tensors = [torch.full((2, 3), 1.0 + rank), torch.tensor(10.0 * rank)]
-    processes.all_reduce(tensors)
-    flags = processes.any(rank == 0, rank == 1, False)
-    gathered = processes.gather({rank: "x", rank + 2: "y"})
-    with processes.first_alone():
-        if rank == 0:
-            Path(store).with_name("written").touch()
-        alone = Path(store).with_name("written").exists()
-    found = [x.tolist() for x in tensors], flags, processes.broadcast(f"of {rank}"), alone, gathered
-    dist.destroy_process_group()
-    return found
-
-
-def test_processes_add_agree_and_tell_each_other(tmp_path: Path) -> None:
-    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
-        first, second = pool.map(exchange, (0, 1), [str(tmp_path / "store")] * 2, timeout=300)
-    both = [[[3.0] * 3] * 2, 10.0], [True, True, False], "of 0", True
-    assert first == (*both, {0: "x", 1: "x", 2: "y", 3: "y"})
-    assert second == (*both, {})
 
 
 def test_each_process_has_the_gpu_of_its_place_on_its_machine(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,7 +123,7 @@ def peak_memory(device: torch.device) -> int:
 
 RANGES = ("data", "forward", "backward", "optimizer")  # the names that the Trainer gives its parts for the profiler
 SKIPPED, RECORDED = 3, 5  # updates; the first ones also allocate buffers and compile
-LINES = 12
+ROWS = 20  # that show what takes most of the time, the parts of an update among them
 
 # Torch's profiler reads this once, at its first use; without it, it prints unwanted messages on standard error.
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")
@@ -159,28 +159,11 @@ class Tracer(Observer):
             self._log(f"No trace: the training ended before update {SKIPPED + 1}, the first to be recorded")
 
     def _write(self, recorded: Any) -> None:  # torch's profile is untyped
-        n_updates = self._steps - SKIPPED
-        if n_updates < 1:
+        if self._steps <= SKIPPED:
             return
         draft = self._path.with_name(f".{self._path.name}")  # torch compresses by the end of the name
         recorded.export_chrome_trace(str(draft))
         draft.replace(self._path)
-        self._log(_summary(recorded.key_averages(), n_updates, self._device))
+        order = f"{self._device}_time_total"
+        self._log(recorded.key_averages().table(order, row_limit=ROWS, max_name_column_width=40))
         self._log(f"Trace: {self._path}; open it at https://ui.perfetto.dev or, in Chrome, at chrome://tracing")
-
-
-def _summary(averages: Any, n_updates: int, device: str) -> str:
-    """Return the time of each part of an update, and the operations that take most of its time themselves."""
-    measure = "self_device_time_total" if device == "cuda" else "self_cpu_time_total"
-    parts = {event.key: event.cpu_time_total / 1e3 / n_updates for event in averages if event.key in RANGES}
-    operations = [event for event in averages if not event.is_user_annotation]
-    total = sum(getattr(event, measure) for event in operations) or 1.0
-    operations.sort(key=lambda event: -getattr(event, measure))
-    rows = [
-        f"  {getattr(event, measure) / 1e3 / n_updates:9.2f} {getattr(event, measure) / total:6.1%} "
-        f"{event.count / n_updates:7.0f}  {event.key[:60]}"
-        for event in operations[:LINES]
-    ]
-    of_parts = "  ".join(f"{name} {parts[name]:.1f}" for name in RANGES if name in parts)
-    head = f"  {'ms':>9} {'share':>6} {'calls':>7}  operation, by its own time on the {device} in each update"
-    return "\n".join([f"\n{n_updates} updates recorded, ms each: {of_parts}", head, *rows])

@@ -184,16 +184,16 @@ class Optimizer:
                 f"kind={now}, but the checkpoint is of kind {was}: give --optimizer.kind {was}, or start a new run "
                 "from its weights with --init-from"
             )
-        # Adam's running means only: torch would also take over the settings of the state
-        own = [{name: group[name] for name in ("betas", "eps", "weight_decay")} for group in self.adam.param_groups]
-        if len(state["adam"]["param_groups"]) != len(own):
+        groups, saved = self.adam.param_groups, state["adam"]["param_groups"]
+        if len(groups) != len(saved):
             raise ValueError(
                 f"weight_decay={self.config.weight_decay} cannot be switched on or off in a resumed training: "
                 "give its old value, or start a new run from its weights with --init-from"
             )
-        self.adam.load_state_dict(state["adam"])
-        for group, settings in zip(self.adam.param_groups, own, strict=True):
-            group.update(settings)
+        # Adam's running means only: its settings are those given now
+        own = [{name: group[name] for name in ("betas", "eps", "weight_decay")} for group in groups]
+        given = [was | now for was, now in zip(saved, own, strict=True)]
+        self.adam.load_state_dict({"state": state["adam"]["state"], "param_groups": given})
         if self.muon is not None:
             self.muon.load_state_dict(state["muon"])
         if self.average is not None:

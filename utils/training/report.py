@@ -145,7 +145,7 @@ class Decoration(Observer):
 
 
 @dataclass
-class _Sums:
+class Sums:
     """What is summed over the updates since the last report; the loss over those that were not skipped."""
 
     nats: Tensor = field(default_factory=lambda: torch.zeros(()))
@@ -159,10 +159,9 @@ class _Sums:
 class Meter:
     """Counts updates into a Progress and sums up the figures of a report, read from the device only when it is due."""
 
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
+    def __init__(self, progress: Progress, sums: Sums | None = None) -> None:
+        self._progress, self.sums = progress, sums or Sums()
         self._norm = torch.zeros(())
-        self._sums = _Sums()
         self.restart_clock()
 
     def restart_clock(self) -> None:
@@ -173,7 +172,7 @@ class Meter:
         self, target_tokens: int, micro_batches: Sequence[AnyBatch], nats: Tensor, tokens: Tensor, norm: Tensor
     ) -> None:
         """Count an update of all processes; `micro_batches`, whose padding is counted, are those of this process."""
-        progress, sums, begin = self._progress, self._sums, self._clock
+        progress, sums, begin = self._progress, self.sums, self._clock
         self.restart_clock()
         sums.seconds += self._clock - begin
         progress.seconds += self._clock - begin
@@ -190,7 +189,7 @@ class Meter:
 
     def report(self, optimizer: Optimizer) -> StepReport:
         """Return the figures since the last report, and start over."""
-        sums, self._sums = self._sums, _Sums()
+        sums, self.sums = self.sums, Sums()
         return StepReport(
             loss=(sums.nats / sums.tokens).item(),
             gradient_norm=self._norm.item(),
@@ -201,14 +200,6 @@ class Meter:
             skipped=int(optimizer.skipped),
         )
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the sums over the updates since the last report."""
-        return dict(vars(self._sums))
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Resume from a `state_dict`."""
-        self._sums = _Sums(**state)
-
 
 class Terminal(Observer):
     """A progress bar on a terminal, or a line now and then in a log file; each validation as a small block of text.
@@ -217,7 +208,6 @@ class Terminal(Observer):
     """
 
     REPORTS_PER_LINE = 5  # where standard error is not a terminal
-    REPORTS_TO_ESTIMATE = 2  # after which the remaining time is estimated
     BESIDE_THE_BAR = 5  # facts
 
     def __init__(self, plan: TrainingConfig, steps_per_epoch: int, unit: str = "tok", skipped: int = 0) -> None:
@@ -262,8 +252,6 @@ class Terminal(Observer):
             self._bar.set_description_str("  ".join(facts[: self.BESIDE_THE_BAR]))
         elif self._reports % self.REPORTS_PER_LINE == 0:
             print_above_bars("step " + "  ".join(facts))
-        if self._reports == self.REPORTS_TO_ESTIMATE and left:
-            print_above_bars(f"At this speed the training takes about {left} more.")
 
     def on_validation(self, progress: Progress, validation: Validation) -> None:
         """Print the scores and sample translations."""
