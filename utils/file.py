@@ -34,20 +34,6 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def no_room(path: Path, draft: Path, size: int | None, reason: str) -> OSError:
-    """Return the error for a file that does not fit on its disk: what it needs (`size`, if known) and what is free.
-
-    What its draft takes counts as free, for that will be removed.
-    """
-    written = draft.stat().st_blocks * 512 if draft.exists() else 0
-    free = shutil.disk_usage(path.parent).free + written
-    need = f"more than {written / 2**20:.2f}" if size is None else f"{size / 2**20:.2f}"
-    return OSError(
-        f"no room for {path.name} ({reason}): it needs {need} MiB, and {free / 2**20:.2f} MiB are free in "
-        f"{path.parent}: make room there, or raise the limit; files written earlier are intact"
-    )
-
-
 def from_here(path: Path) -> Path:
     """Return a path as one would type it: relative if it is below the working directory, absolute if not."""
     path, here = path.absolute(), Path.cwd()
@@ -96,9 +82,15 @@ def atomic_file(path: Path, size: int | None = None) -> Iterator[Path]:
         draft.replace(path)
         _sync(path.parent)
     except OSError as error:
-        if error.errno in FULL:
-            raise no_room(path, draft, size, os.strerror(error.errno)) from error
-        raise
+        if error.errno not in FULL:
+            raise
+        written = draft.stat().st_blocks * 512 if draft.exists() else 0  # free soon, for the draft will be removed
+        free = shutil.disk_usage(path.parent).free + written
+        need = f"more than {written / 2**20:.2f}" if size is None else f"{size / 2**20:.2f}"
+        raise OSError(
+            f"no room for {path.name} ({os.strerror(error.errno)}): it needs {need} MiB, and {free / 2**20:.2f} MiB "
+            f"are free in {path.parent}: make room there, or raise the limit; files written earlier are intact"
+        ) from error
     finally:
         draft.unlink(missing_ok=True)
 
