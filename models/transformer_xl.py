@@ -39,6 +39,9 @@ class TransformerXL(nn.Module):
     Args:
         config: the architecture.
         vocab: number of tokens.
+
+    Raises:
+        ValueError: n_heads does not divide d_model.
     """
 
     def __init__(self, config: TransformerXLConfig, vocab: int) -> None:
