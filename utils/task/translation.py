@@ -11,7 +11,7 @@ from const.token import EOS
 from models.transformer import Transformer
 from utils.command import typed_command
 from utils.config import TranslationConfig
-from utils.dataset.batch import Batch, BothDirections, BucketSampler, Sampler, require_positions
+from utils.dataset.batch import Batch, BucketSampler, Sampler, both_directions, require_positions
 from utils.dataset.corpus import (
     Corpus,
     cached_tokenizers,
@@ -91,7 +91,7 @@ class TranslationTask(Task):
         self.sampler: Sampler[Any] = forward
         if data.both_directions:
             backward = sampler(corpus.reversed(), self.vocabulary.into(data.src_lang))
-            self.sampler = Sampler(lambda n: BothDirections(forward.epoch(n), backward.epoch(n), (plan.seed, n)))
+            self.sampler = Sampler(lambda n: both_directions(forward.epoch(n), backward.epoch(n), (plan.seed, n)))
         held_out = {split: cached_tokens(corpus, split, data, self.vocabulary, log) for split in ("dev", "test")}
         self._held_out = {split: BucketSampler(pairs, batch.tokens_per_batch) for split, pairs in held_out.items()}
         self._require_positions(held_out.values(), (corpus.dev, corpus.test))
