@@ -17,7 +17,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from config.data import BatchConfig, MaskingConfig, StreamConfig
+from config.data import BatchConfig, MaskingConfig, StreamConfig, TokenizerConfig
 from config.model import TransformerConfig
 from const.token import BOS_ID, EOS_ID, PAD_ID, SPECIAL_TOKENS, UNK_ID
 from models.transformer import Transformer
@@ -524,7 +524,7 @@ def test_words_end_where_the_next_begins(words: str) -> None:
 
 def test_words_of_a_real_model_and_of_a_vocabulary_of_words() -> None:
     lines = ["the old capital and the capitals of the old provinces"] * 9
-    tokenizer = SentencePieceTokenizer.train(lines, "bpe", 30, 1.0, "identity")
+    tokenizer = SentencePieceTokenizer.train(TokenizerConfig("bpe", 30, character_coverage=1.0), [lines])
     ids = np.array(tokenizer.encode(lines[:1])[0])
     numbers = WholeWords(tokenizer).numbers(ids)
     assert [tokenizer.decode([ids[numbers == n].tolist()])[0] for n in range(numbers[-1] + 1)] == lines[0].split()

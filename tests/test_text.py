@@ -61,7 +61,8 @@ any_texts = st.text(max_size=30) | known_texts
 
 
 def learned(kind: Any, normalization: str = "identity", lines: list[str] = LINES, size: int = 170) -> Any:
-    return SentencePieceTokenizer.train(lines, kind, size, 1.0, normalization)
+    config = TokenizerConfig(kind, size, character_coverage=1.0, normalization=normalization)  # type: ignore[arg-type]
+    return SentencePieceTokenizer.train(config, [lines])
 
 
 TOKENIZERS: dict[str, SentencePieceTokenizer] = {kind: learned(kind) for kind in KINDS}
