@@ -1,7 +1,7 @@
 """Texts: reading, cleaning, holding out, ids, caches; published corpora, the embedded one, Multi30k as in seq2seq."""
 
-import codecs
 import gzip
+import hashlib
 import io
 import itertools
 import json
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from hashlib import sha1, sha256
+from hashlib import sha1
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from itertools import combinations, count
 from pathlib import Path
@@ -26,18 +26,18 @@ from zlib import crc32
 import numpy as np
 import pytest
 import torch
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
 from bench import data as bench
 from config.data import CleanConfig, DataConfig, LabelledConfig, MonolingualConfig, TokenizerConfig
 from const.corpora import CORPORA, CorpusSpec
-from const.path import PRESET
+from const.path import PRESET, ROOT
 from layers.positional_encoding import LearnedPositionalEncoding
 from models.transformer import Transformer
 from utils.config import TranslationConfig
-from utils.dataset import download, embedded, ids, labelled
+from utils.dataset import download, embedded, ids, monolingual
 from utils.dataset import text as text_module
 from utils.dataset.batch import BucketSampler, require_positions
 from utils.dataset.corpus import (
@@ -65,9 +65,9 @@ from utils.dataset.ids import (
     cached_tokenizer,
     file_hash,
     remove_cached,
-    token_writer,
+    write_tokens,
 )
-from utils.dataset.labelled import LabelledText, LabelNames, fingerprint, split_articles, text_pairs, write_categories
+from utils.dataset.labelled import LabelledText, LabelNames, fingerprint, text_pairs
 from utils.dataset.monolingual import Document, DocumentTokens, MonolingualCorpus, prepare_monolingual, read_documents
 from utils.dataset.text import (
     CleanReport,
@@ -78,8 +78,6 @@ from utils.dataset.text import (
     count_shared,
     hold_out,
     pair_hash,
-    read_lines,
-    read_pairs,
     read_parallel,
     repeated,
     write_joined,
@@ -138,7 +136,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("src", "expected"),
     [
-        ("古い\r都\n橋\n", ["古い\r都", "橋"]),
+        ("古い\r\u2028都\n橋\n", ["古い\r\u2028都", "橋"]),
         ("\ufeff都\r\n橋\r\n", ["都", "橋"]),
         ("BZh\n橋", ["BZh", "橋"]),
         ("\n橋\n", ["", "橋"]),
@@ -156,12 +154,10 @@ def test_only_a_newline_ends_a_line(src: str, expected: list[str], tmp_path: Pat
     ("data", "fault"),
     [
         (b"one\ntwo\n\xff\n", ", line 3: byte 0xff is not UTF-8"),
-        ("一\n二\n三".encode() + b"\xe4\xb8", ", line 3: byte 0xe4"),  # cut within a character
         (gzip.compress("都\n".encode(), mtime=0), " is compressed (gzip): unpack it first"),
         ("都\n".encode("utf-16"), " is UTF-16: save it as UTF-8"),
-        *((nothing, " holds no text") for nothing in (b"", b" \n\t\n", codecs.BOM_UTF8)),
+        (b" \n\t\n", " holds no text"),
         (b"1\n2\n3\n4\n", " has 4: line i of one must translate line i of the other"),
-        (b"1\n2\n", " has 2: line i"),
         (None, "no such file: "),
     ],
 )
@@ -174,17 +170,6 @@ def test_what_is_no_parallel_text_is_refused_in_one_line(data: bytes | None, fau
     with pytest.raises(ValueError, match=rf"^[^\n]*{re.escape(fault)}[^\n]*$") as caught:
         read_parallel(files)
     assert str(files.tgt) in str(caught.value)
-
-
-sentences = st.text(st.characters(codec="utf-8", exclude_characters="\n\r\ufeff"))
-
-
-@given(pairs=st.lists(st.tuples(sentences, sentences)))
-def test_what_was_written_is_read(pairs: Pairs, tmp_path_factory: Folders) -> None:
-    pairs.append(("都", "capital"))
-    files = written(tmp_path_factory.mktemp("text"), pairs)
-    assert list(read_pairs(files)) == pairs
-    assert read_lines(files.src) == [src for src, _ in pairs]
 
 
 def test_what_occurs_earlier_among_those_that_count_is_repeated() -> None:
@@ -417,14 +402,6 @@ def nothing_left(place: Path) -> bool:
     return not place.parent.exists() or not list(place.parent.iterdir())
 
 
-def test_every_file_of_a_published_corpus_has_its_own_hashes() -> None:
-    for spec in CORPORA.values():
-        assert len(set(spec.needed) & spec.blobs.keys()) == 6
-        for lang in spec.languages:
-            blobs = [blob for path, found in spec.blobs.items() if path.endswith(f".{lang}") for blob in found]
-            assert len(blobs) == len(set(blobs)) == sum(bool(re.fullmatch("[0-9a-f]{40}", blob)) for blob in blobs)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "source", "src", "sizes"),
@@ -445,8 +422,9 @@ def test_the_real_archives_are_the_published_corpora(
     assert prepare_corpus(replace(config, archive=None), root) == corpus
 
 
-@pytest.mark.parametrize("name", ["toy.tar", "toy.tar.gz", "toy.tar.xz", ".", "toy-1.0/data"])
-@pytest.mark.parametrize("ending", ["", ".gz"])
+@pytest.mark.parametrize(
+    ("name", "ending"), [("toy.tar", ""), ("toy.tar.gz", ".gz"), ("toy.tar.xz", ""), (".", ""), ("toy-1.0/data", ".gz")]
+)
 def test_archives_and_folders_give_the_same_corpus(
     name: str, ending: str, toy: CorpusSpec, tmp_path: Path, place: Path
 ) -> None:
@@ -473,7 +451,7 @@ def test_the_nearest_and_plain_file_is_taken_and_those_of_no_split_may_be_absent
     assert files_in(place) == NEEDED
 
 
-@pytest.mark.parametrize("path", ["orig/toy-train.en", "orig/toy-test.ja", "tok/toy-test.en"])
+@pytest.mark.parametrize("path", ["orig/toy-train.en", "tok/toy-test.en"])
 def test_another_text_is_refused_and_leaves_nothing(path: str, toy: CorpusSpec, tmp_path: Path, place: Path) -> None:
     other = TOY[path].replace(b"i", b"I").replace("川".encode(), "河".encode())
     source = write_tar(tmp_path / "toy.tar.gz", TOY | {path: other})
@@ -622,16 +600,12 @@ def test_a_result_tells_a_rebuilt_training_text_from_the_published_one(
     toy: CorpusSpec, root: Path, archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = DataConfig(corpus="tanaka", archive=archive)
-    published = prepare_corpus(config, root)
     for path, rebuilt in (("orig/toy-dev.en", False), ("orig/toy-train.en", True)):
         monkeypatch.setitem(CORPORA, "tanaka", replace(toy, rebuilt=(git_hash(TOY[path]),)))
         for corpus in prepare_corpus(config, root), prepare_monolingual(MonolingualConfig("tanaka"), root):
-            assert corpus.rebuilt == rebuilt
             told = facts(corpus.fingerprint(), corpus.rebuilt)
             assert told["fingerprint"] == corpus.fingerprint()
             assert ("extracted again" in told.get("training_text", "")) == rebuilt
-    assert prepare_corpus(config, root).fingerprint() == published.fingerprint()
-    assert all(blob in spec.hashes for spec in CORPORA.values() for blob in spec.rebuilt)
 
 
 def test_of_own_files_some_lines_are_held_out_once_for_each_content(own: ParallelFiles, root: Path) -> None:
@@ -656,25 +630,19 @@ def test_to_score_own_training_files_may_be_gone(own: ParallelFiles, root: Path)
         prepare_to_score(replace(config, dev_src=None, dev_tgt=None), root)
 
 
-def test_the_fingerprint_is_of_content_and_direction(own: ParallelFiles, root: Path, tmp_path: Path) -> None:
-    config = DataConfig(src=own.src, tgt=own.tgt, held_out=3)
-    corpus, elsewhere = prepare_corpus(config, root), prepare_corpus(config, tmp_path / "elsewhere")
-    expected = corpus.fingerprint()
-    assert elsewhere.fingerprint() == expected != corpus.reversed().fingerprint()
-    assert expected == "159ccf955c32cf9b"  # golden: checkpoints have it
+def test_the_fingerprint_is_of_content_and_direction(own: ParallelFiles, root: Path) -> None:
+    corpus = prepare_corpus(DataConfig(src=own.src, tgt=own.tgt, held_out=3), root)
+    assert corpus.fingerprint() == "159ccf955c32cf9b" != corpus.reversed().fingerprint()  # golden: checkpoints have it
     for path in (*corpus.train, *corpus.dev, *corpus.test):
-        content = path.read_bytes()
-        path.write_bytes(content + b"1")
-        assert corpus.fingerprint() != expected
-        path.write_bytes(content)
-    assert corpus.fingerprint() == expected
+        before = corpus.fingerprint()
+        path.write_bytes(path.read_bytes() + b"1")
+        assert corpus.fingerprint() != before
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"tgt": None}, r"^src=.*own\.src is missing .*--data\.tgt FILE$"),
-        ({"more_src": Path("x")}, r"^more_src=x is missing .*--data\.more_tgt FILE$"),
         ({"src": Path("nowhere.ja")}, r"^src=nowhere\.ja: no such file$"),
         ({"corpus": "kftt", "src": None, "tgt": None, "test_src": Path("x")}, r"^your own texts need both sides"),
         ({"archive": Path("a.tar")}, r"^archive=a\.tar is for published corpora \(kftt, "),
@@ -769,24 +737,19 @@ def filled(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("file", "content"),
-    [
-        *(("a", content) for content in (None, b"capita", b"capitaL")),
-        ("empty", b"!"),
-        *(("checksums.json", content) for content in (None, b"", b'{"a": 7}')),
-    ],
+    [("a", None), ("a", b"capita"), ("a", b"capitaL"), ("checksums.json", None), ("checksums.json", b"{")],
 )
 def test_a_folder_is_made_once_and_damage_is_found_and_repaired(
     tmp_path: Path, file: str, content: bytes | None
 ) -> None:
     path, said = cached(tmp_path / "cache" / "x", filled, never), list[str]()
     assert cached(path, never, never) == path
-    assert {file.name for file in path.iterdir()} == {"a", "empty", "checksums.json"}
     if content is None:
         (path / file).unlink()
     else:
         (path / file).write_bytes(content)
     cached(path, filled, said.append)
-    assert re.fullmatch(rf"{path} is damaged \(.*\): rebuilding it", "".join(said))
+    assert said == [f"{path} is damaged: rebuilding it"]
     assert cached(path, never, never)
 
 
@@ -821,17 +784,16 @@ def test_who_comes_second_waits(tmp_path: Path, removes: bool) -> None:
     assert path.exists() is not removes
 
 
-def test_a_large_file_is_hashed_once_until_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ids, "_LARGE", 0)
+def test_a_file_is_hashed_once_until_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "a", "capital")
     before = file_hash(path)
     with monkeypatch.context() as patched:
-        patched.setattr(ids, "_sha256", never)
+        patched.setattr(hashlib, "file_digest", never)
         assert file_hash(path) == before
     path.with_name("b").write_text("CAPITAL\n")  # of the same size and time, as `cp -p` and archives leave it
     os.utime(path.with_name("b"), ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
     path.with_name("b").replace(path)
-    assert file_hash(path) == sha256(b"CAPITAL\n").hexdigest() != before
+    assert file_hash(path) == hashlib.sha256(b"CAPITAL\n").hexdigest() != before
 
 
 # ids
@@ -839,6 +801,7 @@ def test_a_large_file_is_hashed_once_until_it_changes(tmp_path: Path, monkeypatc
 sequences = st.lists(st.lists(st.integers(0, 2**17), max_size=6), max_size=6)
 
 
+@settings(max_examples=40)
 @given(parts=st.lists(sequences, max_size=4), spare=st.integers(1, 9), data=st.data())
 def test_an_array_gives_back_what_it_got(
     parts: list[list[list[int]]], spare: int, data: st.DataObject, tmp_path_factory: Folders
@@ -846,9 +809,7 @@ def test_an_array_gives_back_what_it_got(
     whole = [sequence for part in parts for sequence in part]
     vocab_size = max((i for sequence in whole for i in sequence), default=0) + spare
     stem = tmp_path_factory.mktemp("ids") / "side"
-    with token_writer(stem, vocab_size) as write_part:
-        for part in parts:
-            write_part(part)
+    write_tokens(stem, vocab_size, parts)
     for array in TokenArray.of(whole, vocab_size), TokenArray.load(stem):
         assert (len(array), ids_of(array)) == (len(whole), whole)
         assert array.lengths.tolist() == [len(sequence) for sequence in whole]
@@ -932,12 +893,10 @@ def edited(name: str) -> Callable[[Corpus], Corpus]:
 @pytest.mark.parametrize(
     ("change", "data", "config"),
     [
-        *((edited(name), DATA, WORDS) for name in ("train.src", "train.tgt", "test.src", "test.tgt")),
+        *((edited(name), DATA, WORDS) for name in ("train.src", "test.tgt")),
         (Corpus.reversed, DATA, WORDS),
         (replace, replace(DATA, clean=replace(DATA.clean, drop_duplicates=False)), WORDS),
-        (replace, DATA, replace(WORDS, min_freq=2)),
         (replace, DATA, replace(WORDS, lowercase=True)),
-        (replace, DATA, replace(WORDS, joint=True)),
     ],
 )
 def test_of_another_text_cleaning_or_vocabulary_all_that_depends_on_it_is_made_anew(
@@ -1016,17 +975,12 @@ def test_the_ids_of_an_epoch_are_kept_until_a_later_one_is_asked_for(
 ) -> None:
     _, tokens = sampled(long_corpus, root)
     sampled(long_corpus, root, seed=2)[1](0)
-
-    def kept() -> list[str]:
-        return sorted(path.name.rsplit("-", 1)[1] for path in (root / "cache").glob("*sampled*"))
-
     first = tokens(0)
     before = ids_of(first.src)
     for epoch, expected in ((0, ["0", "0"]), (1, ["0", "1"]), (10, ["0", "10"]), (9, ["0", "10", "9"])):
         tokens(epoch)
-        assert kept() == expected
+        assert sorted(path.name.rsplit("-", 1)[1] for path in (root / "cache").glob("*sampled*")) == expected
     assert ids_of(first.src) == before  # a process that still reads them can
-
     expected_ids, load, removed = ids_of(tokens(9).src), TokenPairs.load, list[Path]()
 
     def removed_first(folder: Path) -> TokenPairs:  # by another training, which is epochs ahead
@@ -1064,7 +1018,7 @@ def test_lines_of_one_text_are_encoded_once_by_a_tokenizer_learned_once(tmp_path
 def test_documents_are_read_in_order(tmp_path: Path) -> None:
     path = write(tmp_path / "kyoto.docs", "BDS00001\t62", "the old capital  7", "", "BDS00005 0")
     assert read_documents(path) == (("BDS00001", 62), ("the old capital", 7), ("BDS00005", 0))
-    for line in ("62", "BDS00001", "BDS00001 -3", "BDS00001 ２", "BDS00001 many"):
+    for line in ("62", "BDS00001 -3", "BDS00001 ２"):
         write(path, "BDS00001 62", line)
         with pytest.raises(ValueError, match=rf"^{path}, line 2: '{line}' is not the name of a document and its numb"):
             read_documents(path)
@@ -1153,13 +1107,11 @@ def test_monolingual_text_that_is_not_there_or_makes_no_sense_is_refused(one_tex
 
 def test_a_monolingual_fingerprint_is_of_texts_and_documents(tmp_path: Path, one_text: Path, root: Path) -> None:
     config = MonolingualConfig(text=one_text, dev_text=one_text, test_text=one_text)
-    other = write(tmp_path / "other", "".join(lines(one_text)))
-    changes: list[dict[str, Any]] = [{}, *({part: other} for part in ("text", "dev_text", "test_text"))]
-    prints = [prepare_monolingual(replace(config, **change), root).fingerprint() for change in changes]
-    for counts in ((10, 10), (9, 11)):
-        changed = replace(config, documents=documents_of(tmp_path, *counts))
-        prints.append(prepare_monolingual(changed, root).fingerprint())
-    assert len(set(prints)) == 6
+    other, docs = write(tmp_path / "other", "".join(lines(one_text))), documents_of(tmp_path, 9, 11)
+    changes: dict[str, Any] = {"dev_text": other, "test_text": other, "text": other, "documents": docs}
+    prints = [prepare_monolingual(config, root).fingerprint()]
+    prints += [prepare_monolingual(replace(config, **{name: changes[name]}), root).fingerprint() for name in changes]
+    assert len(set(prints)) == 5
     assert prints[0] == "3802c99bf67708b3"  # golden: checkpoints have it
 
 
@@ -1207,56 +1159,32 @@ def test_the_fingerprint_of_labelled_text_is_of_all_six_files(tmp_path: Path) ->
     config, prints = LabelledConfig(*files), list[str]()
     for file in files:
         prints.append(fingerprint(config))
-        write(file, "b")
+        write(file, "bb")
     assert prints[0] == "baa56467da8b8b67"  # golden: checkpoints have it
     assert len({*prints, fingerprint(config)}) == 7
     files[3].unlink()
-    with pytest.raises(ValueError, match=rf"^no such file: {files[3]}; python -m utils\.dataset\.labelled"):
+    with pytest.raises(ValueError, match=rf"^no such file: {files[3]}; docs/results\.md"):
         text_pairs(config)
 
 
-ARTICLES = [Document(f"{kind}{i:05}", 1 + (7 * i) % 5) for i in range(40) for kind in ("BDS", "HST")]
-
-
-@pytest.fixture
-def articles(tmp_path: Path) -> Path:
-    """Each line names its article."""
-    return write(tmp_path / "text", *(f"{one.name} {i}" for one in ARTICLES for i in range(one.n_lines)))
-
-
-def test_the_command_puts_no_article_in_two_splits_and_shows_the_numbers(
-    articles: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    corpus = MonolingualCorpus("kftt", "ja", articles, articles, articles, tuple(ARTICLES), pre_tokenized=False)
-    monkeypatch.setattr(labelled, "prepare_monolingual", lambda *_: corpus)
-    options = ["--documents=x.docs", "--share=0.2", f"--folder={tmp_path / 'out'}"]
-    monkeypatch.setattr(sys, "argv", ["labelled", *options])
-    labelled.main()
-    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
-    found = {split: lines(tmp_path / "out" / f"{split}.text") for split in SPLITS}
-    for split, text in found.items():
-        assert lines(tmp_path / "out" / f"{split}.labels") == [line[:3] for line in text]
-    assert sorted(itertools.chain(*found.values())) == sorted(lines(articles))
-    seen = [{line.split()[0] for line in text} for text in found.values()]
-    assert sum(map(len, seen)) == len(set[str]().union(*seen))
-    for kind, row in zip(("BDS", "HST"), rows[1:], strict=False):
-        counts = [sum(line.startswith(kind) for line in text) for text in found.values()]
-        assert row == [kind, *map(str, counts)]
-        assert all(0.15 < n / sum(counts) < 0.25 for n in counts[1:])
-
-
-def test_articles_are_split_at_random_and_always_alike(articles: Path, tmp_path: Path) -> None:
-    splits = split_articles(ARTICLES, 0.2)
-    assert split_articles(ARTICLES, 0.2) == splits
-    held = [i for i, split in enumerate(splits) if split != "train"]
-    assert min(held) < 20 < 60 < max(held)
-    for share in (0.25, float("nan"), 1e-6):
-        with pytest.raises(ValueError, match="give "):
-            write_categories(articles, ARTICLES, share, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-    write(articles, *["a", " ", "", "b"] * 5)
-    counts = write_categories(articles, [Document(f"BDS{i}", 4) for i in range(5)], 0.24, tmp_path / "out")
-    assert [counts[split].total() for split in SPLITS] == [6, 2, 2]  # without empty lines
+def test_the_recipe_of_the_docs_puts_no_article_in_two_splits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    articles = tuple(Document(f"{kind}{i:05}", 1 + (7 * i) % 5) for i in range(150) for kind in ("BDS", "HST"))
+    text = write(tmp_path / "text", *(f"{one.name} {i}" for one in articles for i in range(one.n_lines)))
+    corpus = MonolingualCorpus("kftt", "ja", text, text, text, articles, pre_tokenized=False)
+    monkeypatch.setattr(monolingual, "prepare_monolingual", lambda _: corpus)
+    monkeypatch.chdir(tmp_path)
+    (recipe,) = re.findall(
+        r"^```python\n(.*?)^```$", (ROOT / "docs/results.md").read_text(encoding="utf-8"), re.S | re.M
+    )
+    exec(recipe, {})
+    found = {split: lines(tmp_path / f"corpus/kftt-category-ja/{split}.text") for split in SPLITS}
+    for split, sentences in found.items():
+        labels = lines(tmp_path / f"corpus/kftt-category-ja/{split}.labels")
+        assert labels == [line[:3] for line in sentences]
+        assert split == "train" or all(0.01 < labels.count(kind) / 450 < 0.03 for kind in ("BDS", "HST"))
+    assert sorted(itertools.chain(*found.values())) == sorted(lines(text))
+    seen = [{line.split()[0] for line in sentences} for sentences in found.values()]
+    assert sum(map(len, seen)) == len(articles)
 
 
 # ten million pairs
@@ -1297,31 +1225,18 @@ def items_in(pairs: list[Pair]) -> list[set[str]]:
     return [set(scanner.findall(ja)) for ja, _ in pairs]
 
 
-def pattern(text: str) -> re.Pattern[str]:
-    """What a construction can say, read off its text without its words."""
-    free = re.sub(r"\\{[\w\\.]+\\}", ".*", re.escape(text))
-    return re.compile(re.sub(r"\b([Aa])\\ ", r"\1n?\\ ", free), re.IGNORECASE)
-
-
-def test_the_corpus_has_its_sizes_and_no_sentence_twice_in_either_language(
-    grammar_corpus: Sentences,
-) -> None:
-    assert {split: len(pairs) for split, pairs in grammar_corpus.items()} == {"train": 20_000, "dev": 500, "test": 500}
-    for side in (0, 1):
-        assert len({pair[side] for pairs in grammar_corpus.values() for pair in pairs}) == 21_000
-    readme = [
-        ("京都は日本の古都である。", "Kyoto is an old capital of Japan."),
-        ("雨が降っています。", "It is raining."),
-    ]
-    assert {*readme, ("駅はどこですか。", "Where is the station?")} <= {*grammar_corpus["train"]}
-
-
 def test_the_corpus_is_as_ever(grammar_corpus: Sentences) -> None:
-    assert (
-        crc32(str(grammar_corpus).encode()) == 3630494644
-    )  # in every process: the order of a set depends on its hash seed
+    """The slow tests below say what is good about it."""
+    assert crc32(str(grammar_corpus).encode()) == 3630494644  # in every process: a set's order depends on its hash seed
+    assert {split: len(pairs) for split, pairs in grammar_corpus.items()} == {"train": 20_000, "dev": 500, "test": 500}
+    pairs = [pair for split in grammar_corpus.values() for pair in split]
+    assert all(len({pair[side] for pair in pairs}) == 21_000 for side in (0, 1))
+    assert [pair for pair in pairs if re.search(r"[{}]|None|\b[Aa] [aeiou]|  ", " ".join(pair))] == []
+    readme = ("京都は日本の古都である。", "Kyoto is an old capital of Japan."), ("雨が降っています。", "It is raining.")
+    assert {*readme} <= {*grammar_corpus["train"]}
 
 
+@pytest.mark.slow
 def test_no_sentence_of_the_whole_grammar_has_two_translations() -> None:
     english: dict[str, str] = {}
     japanese: dict[str, str] = {}
@@ -1334,18 +1249,16 @@ def test_no_sentence_of_the_whole_grammar_has_two_translations() -> None:
                 assert japanese.setdefault(en, ja) == ja
 
 
-def test_train_knows_every_word_character_and_construction(grammar_corpus: Sentences) -> None:
+@pytest.mark.slow
+def test_train_knows_every_word_and_character(grammar_corpus: Sentences) -> None:
     known = Counter(word for _, en in grammar_corpus["train"] for word in english_words(en))
     characters = Counter("".join(ja for ja, _ in grammar_corpus["train"]))
     for pairs in grammar_corpus.values():
         assert {word for _, en in pairs for word in english_words(en) if known[word] < 30} == set()
         assert {char for ja, _ in pairs for char in ja if characters[char] < 30} == set()
-    for c in CONSTRUCTIONS:
-        ja, en = pattern(c.ja), pattern(c.en)
-        found = sum(bool(ja.fullmatch(one) and en.fullmatch(other)) for one, other in grammar_corpus["train"])
-        assert found >= min(100, c.capacity // 2), c.name
 
 
+@pytest.mark.slow
 def test_every_held_out_sentence_joins_two_words_that_meet_nowhere_else(grammar_corpus: Sentences) -> None:
     """Read from the sentences alone: neither the hash nor the slots of the generator are asked."""
     met = {s: [{frozenset(two) for two in combinations(i, 2)} for i in items_in(p)] for s, p in grammar_corpus.items()}
@@ -1354,13 +1267,6 @@ def test_every_held_out_sentence_joins_two_words_that_meet_nowhere_else(grammar_
         assert [
             pair for pair, joined in zip(grammar_corpus[split], met[split], strict=True) if joined <= elsewhere
         ] == []
-
-
-def test_no_slot_is_left_and_numbers_are_copied(grammar_corpus: Sentences) -> None:
-    pairs = [pair for split in grammar_corpus.values() for pair in split]
-    assert [pair for pair in pairs if re.search(r"[{}]|None|\b[Aa] [aeiou]|  ", " ".join(pair))] == []
-    assert [pair for pair in pairs if sorted(re.findall(r"\d+", pair[0])) != sorted(re.findall(r"\d+", pair[1]))] == []
-    assert sum(bool(re.search(r"\d{3}", ja)) for ja, _ in pairs) > 1_000
 
 
 def test_the_files_hold_the_corpus_and_are_written_anew_only_when_need_be(
