@@ -3,6 +3,7 @@
 import hashlib
 import textwrap
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -234,13 +235,11 @@ def training_tokens(
 
     def tokens(epoch: int) -> TokenPairs:
         files, drawn = _cleaned(corpus, data, say, root), Sampling(sampling, seed, epoch)
-        while True:
+        pairs = None
+        while pairs is None:
             folder = cached_ids(corpus.name, files, tokenizers, say, root, drawn)
-            try:
+            with suppress(FileNotFoundError):  # another training, epochs ahead, has just removed it: make it again
                 pairs = TokenPairs.load(folder)
-                break
-            except FileNotFoundError:  # another training, epochs ahead, has just removed it: make it again
-                continue
         stem = folder.name.removesuffix(str(epoch))
         for other in folder.parent.glob(f"{stem}*"):
             if int(other.name.removeprefix(stem)) < epoch:
@@ -313,8 +312,8 @@ def _beginning(files: ParallelFiles) -> _Texts:
 
 def _has_words_of_other_side(texts: _Texts, beside: _Texts) -> bool:
     """Return whether both sides of a text have far more of the words of the other side than of their own."""
-    found = [[word for line in lines for word in line.lower().split()] for lines in texts]
-    words = [{word for line in lines for word in line.lower().split()} for lines in beside]
+    found, known = ([" ".join(lines).lower().split() for lines in sides] for sides in (texts, beside))
+    words = [set(side) for side in known]
 
     def n_known(side: int, among: int) -> int:
         return sum(word in words[among] for word in found[side])

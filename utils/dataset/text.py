@@ -154,11 +154,10 @@ def pair_hash(src: str, tgt: str) -> int:
     return int.from_bytes(blake2b(f"{src}\n{tgt}".encode(), digest_size=8).digest(), "little")
 
 
-def repeated(hashes: NDArray[np.uint64], among: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Mark what occurs earlier too, where `among` marks both occurrences."""
-    rows, marks = np.flatnonzero(among), among.copy()
-    _, first = np.unique(hashes[rows], return_index=True)
-    marks[rows[first]] = False
+def repeated(hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """Mark what occurs earlier, too."""
+    marks = np.ones(len(hashes), bool)
+    marks[np.unique(hashes, return_index=True)[1]] = False
     return marks
 
 
@@ -211,7 +210,7 @@ def clean(files: ParallelFiles, config: CleanConfig, into: ParallelFiles, n_more
         # the slack makes both directions agree on a ratio that is exactly at the bound
         drop("length ratio", off > np.log(config.max_length_ratio) + 1e-9)
     if config.drop_duplicates:
-        drop("duplicate", repeated(np.frombuffer(hashes, np.uint64), keep))
+        drop("duplicate", repeated(np.frombuffer(hashes, np.uint64)))
     if config.max_pairs is not None:
         is_more = np.arange(len(keep)) >= len(keep) - n_more
         drop("over max_pairs", (keep.cumsum() > config.max_pairs) & ~is_more)
@@ -244,7 +243,7 @@ def hold_out(files: ParallelFiles, n_dev: int, n_test: int) -> tuple[NDArray[np.
         numbers.append(pair_hash(src, tgt))
         filled.append(bool(src and tgt))
     hashes, has_text = np.frombuffer(numbers, np.uint64), np.frombuffer(filled, bool)
-    distinct = np.flatnonzero(has_text & ~repeated(hashes, has_text))
+    distinct = np.flatnonzero(has_text & ~repeated(hashes))
     if len(distinct) <= 2 * (n_dev + n_test):
         raise ValueError(
             f"held_out={max(n_dev, n_test)} is too many of {len(distinct):,} distinct pairs, "
