@@ -1,7 +1,6 @@
 """Parallel corpora: which one a run uses, how it is prepared, and its token ids."""
 
 import hashlib
-import textwrap
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -253,8 +252,10 @@ def _cleaned(corpus: Corpus, data: DataConfig, say: Callable[[str], None], root:
     """Return the training text, cleaned at the first call."""
 
     def make(folder: Path) -> None:
-        report = clean(corpus.train, data.clean, _in_folder(folder, "train"), corpus.more.n_pairs)
-        say(f"Cleaning the training text of {corpus.name}:\n{textwrap.indent(str(report), '  ')}")
+        counts = clean(corpus.train, data.clean, _in_folder(folder, "train"), corpus.more.n_pairs)
+        total = sum(counts.values())
+        table = "\n".join(f"  {rule:<14}{n:>10,}  {n / total:7.2%}" for rule, n in counts.items())
+        say(f"Cleaning the training text of {corpus.name}, {total:,} pairs:\n{table}")
         if any(corpus.more):
             n_pairs, n_left_out = corpus.more
             say(f"  with {n_pairs:,} further pairs; {n_left_out:,} were left out: the dev or test text has their lines")

@@ -164,28 +164,11 @@ def repeated(hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
 # Cleaning: training pairs of no use are dropped. Dev and test texts are never cleaned: a score counts every sentence.
 
 
-@dataclass(frozen=True)
-class CleanReport:
-    """How many pairs there were, and how many each rule dropped; a pair counts for the first rule that applies."""
+def clean(files: ParallelFiles, config: CleanConfig, into: ParallelFiles, n_more: int = 0) -> dict[str, int]:
+    """Write the pairs that `config` keeps, in their order; return how many each rule dropped, and how many are kept.
 
-    total: int
-    dropped: dict[str, int]
-
-    @property
-    def kept(self) -> int:
-        """Number of pairs that are left."""
-        return self.total - sum(self.dropped.values())
-
-    def __str__(self) -> str:
-        lines = [f"{rule:<14}{count:>10,}  {count / self.total:7.2%}" for rule, count in self.dropped.items()]
-        return "\n".join([*lines, f"{'kept':<14}{self.kept:>10,}  {self.kept / self.total:7.2%} of {self.total:,}"])
-
-
-def clean(files: ParallelFiles, config: CleanConfig, into: ParallelFiles, n_more: int = 0) -> CleanReport:
-    """Write the pairs that `config` keeps, in their order.
-
-    The text is read twice: for the numbers by which pairs are judged, and to write what is kept. The last `n_more`
-    pairs are further text, which `max_pairs` does not count.
+    A pair counts for the first rule that applies. The last `n_more` pairs are further text, which `max_pairs` does not
+    count. The text is read twice: for the numbers by which pairs are judged, and to write what is kept.
     """
     lengths, hashes = (array("i"), array("i")), array("Q")
     for pair in read_pairs(files):
@@ -214,15 +197,14 @@ def clean(files: ParallelFiles, config: CleanConfig, into: ParallelFiles, n_more
     if config.max_pairs is not None:
         is_more = np.arange(len(keep)) >= len(keep) - n_more
         drop("over max_pairs", (keep.cumsum() > config.max_pairs) & ~is_more)
-    report = CleanReport(len(keep), dropped)
-    if not report.kept:
+    if not keep.any():
         counts = ", ".join(f"{rule} {count:,}" for rule, count in dropped.items())
         raise ValueError(f"cleaning leaves none of {len(keep):,} pairs ({counts}): loosen --data.clean")
     with pair_writer(into) as write:
         for pair, is_kept in zip(read_pairs(files), keep, strict=True):
             if is_kept:
                 write(pair)
-    return report
+    return dropped | {"kept": int(keep.sum())}
 
 
 # Texts to train on and to score on: splitting one text into them, and adding to one of them.
