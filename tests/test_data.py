@@ -4,11 +4,9 @@ import gzip
 import hashlib
 import io
 import itertools
-import json
 import os
 import re
 import subprocess
-import sys
 import tarfile
 import threading
 from collections import Counter
@@ -25,15 +23,12 @@ from zlib import crc32
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench import data as bench
 from config.data import CleanConfig, DataConfig, LabelledConfig, MonolingualConfig, TokenizerConfig
 from const.corpora import CORPORA, CorpusSpec
 from const.path import PRESET, ROOT
-from models.transformer import Transformer
 from utils.config import TranslationConfig
 from utils.dataset import download, embedded, ids, monolingual
 from utils.dataset import text as text_module
@@ -243,22 +238,19 @@ def test_the_choice_is_as_good_as_random_and_always_the_same(tmp_path: Path) -> 
     assert pairs_of(into[1]) == [(" 都10", "capital 10 "), (" 都7", "capital 7 "), (" 都9", "capital 9 ")]
 
 
-@given(old=some_pairs, new=some_pairs, n=st.integers(1, 3))
-def test_what_was_trained_on_is_never_held_out_when_the_text_grows(
-    old: Pairs, new: Pairs, n: int, tmp_path_factory: Folders
-) -> None:
+def test_what_was_trained_on_is_never_held_out_when_the_text_grows(tmp_path: Path) -> None:
     """A run is resumed, or fine-tuned, after lines were added anywhere."""
-    old = [*old, *((f"都 {i}", f"京 {i}") for i in range(13))]
+    old, new = ([(f"{kind} {i}", f"京 {i}") for i in range(40)] for kind in ("都", "新"))
     splits = []
-    for pairs in (old, new[: len(new) // 2] + old + new[len(new) // 2 :]):
-        files = written(tmp_path_factory.mktemp("text"), pairs)
-        text = stripped(files)
-        rest, *held = hold_out(files, n, n)
-        splits.append([{text[i] for i in rows} for rows in (rest.nonzero()[0].tolist(), *held)])
+    for i, pairs in enumerate((old, new[:20] + old + new[20:] + old[:3])):
+        files = written(tmp_path, pairs, str(i))
+        rest, *held = hold_out(files, 8, 8)
+        splits.append([{pairs[row] for row in rows} for rows in (rest.nonzero()[0].tolist(), *held)])
     (trained, dev, test), (_, later_dev, later_test) = splits
     assert not trained & (later_dev | later_test)
-    assert not dev & later_test
-    assert not test & later_dev
+    assert not (dev & later_test)
+    assert not (test & later_dev)
+    assert dev != later_dev
 
 
 # published corpora
@@ -865,8 +857,8 @@ def test_a_segmentation_is_a_function_of_seed_and_epoch_whoever_makes_it_and_whe
 
 
 def test_every_side_of_every_block_of_every_epoch_has_its_own_seed() -> None:
-    numbers = list(itertools.product((1, 11), (0, 1, 11), (0, 1, 10, 11), (0, 1)))
-    assert len({Sampling(0.1, seed, epoch).block_seed(block, side) for seed, epoch, block, side in numbers}) == 48
+    numbers = itertools.product((1, 11), (1, 11), (1, 11), (0, 1))
+    assert len({Sampling(0.1, seed, epoch).block_seed(block, side) for seed, epoch, block, side in numbers}) == 16
     assert Sampling(0.1, 7, 2).block_seed(0, 0) == 4247664741  # golden: resumed runs sample on
 
 
@@ -979,17 +971,22 @@ def test_the_end_of_ones_own_text_is_held_out(
     assert prepare_monolingual(config, root) == corpus
 
 
-def test_monolingual_text_that_is_not_there_or_makes_no_sense_is_refused(one_text: Path, root: Path) -> None:
-    for config, message in (
-        (MonolingualConfig("embedded", "de"), r"^corpus=embedded has ja and en, not language=de$"),
-        (MonolingualConfig(dev_text=one_text), r"^corpus=files needs a training text"),
-        (MonolingualConfig(text=one_text, test_text=Path("x")), "^test_text=x: no such file$"),
-        (MonolingualConfig(text=one_text, archive=one_text), r"^archive=.* is for published corpora"),
-        (MonolingualConfig(text=one_text, documents=Path("x")), "^no such file: x$"),
-        (MonolingualConfig(text=one_text, held_out=0), r"^held_out=0 leaves no dev and no test text"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            prepare_monolingual(config, root)
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"text": None, "corpus": "embedded", "language": "de"}, r"^corpus=embedded has ja and en, not language=de$"),
+        ({"text": None, "dev_text": Path("x")}, r"^corpus=files needs a training text"),
+        ({"test_text": Path("x")}, "^test_text=x: no such file$"),
+        ({"archive": Path("x")}, r"^archive=x is for published corpora"),
+        ({"documents": Path("x")}, "^no such file: x$"),
+        ({"held_out": 0}, r"^held_out=0 leaves no dev and no test text"),
+    ],
+)
+def test_monolingual_text_that_is_not_there_or_makes_no_sense_is_refused(
+    changes: dict[str, Any], message: str, one_text: Path, root: Path
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        prepare_monolingual(MonolingualConfig(**{"text": one_text, **changes}), root)
 
 
 def test_a_monolingual_fingerprint_is_of_texts_and_documents(tmp_path: Path, one_text: Path, root: Path) -> None:
@@ -1018,16 +1015,13 @@ def test_tokens_are_of_the_split_and_its_documents(tmp_path: Path, root: Path) -
 def test_labels_are_numbered_in_sorted_order_and_kept(tmp_path: Path) -> None:
     path = write(tmp_path / "train", "寺", "old capital ", "Kyoto", "寺")
     names = LabelNames.of(path)
-    assert tuple(names) == ("Kyoto", "old capital", "寺")
-    assert names.numbers(path).tolist() == [2, 1, 0, 2]
+    assert (tuple(names), names.numbers(path).tolist()) == (("Kyoto", "old capital", "寺"), [2, 1, 0, 2])
     names.save(tmp_path / "labels.json")
     assert LabelNames.load(tmp_path / "labels.json") == names
-    for content, message in (
-        (["寺", "x"], "line 2: label 'x' is not among the training text's: Kyoto, old capital, 寺$"),
-        (["寺", " ", "寺"], "line 2 has no label"),
-    ):
-        with pytest.raises(ValueError, match=rf"^{path}, {message}"):
-            names.numbers(write(path, *content))
+    with pytest.raises(ValueError, match=rf"^{path}, line 2: label 'x' is not among .*: Kyoto, old capital, 寺$"):
+        names.numbers(write(path, "寺", "x"))
+    with pytest.raises(ValueError, match=rf"^{path}, line 2 has no label"):
+        names.numbers(write(path, "寺", " ", "寺"))
     with pytest.raises(ValueError, match=rf"^{path} has only one label, 'a': give at least two$"):
         LabelNames.of(write(path, "a", "a"))
 
@@ -1074,20 +1068,7 @@ def test_the_recipe_of_the_docs_puts_no_article_in_two_splits(tmp_path: Path, mo
     assert sum(map(len, seen)) == len(articles)
 
 
-# ten million pairs
-
-
-@pytest.mark.slow
-def test_the_benchmark_prepares_a_synthetic_text_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    options = ["--folder", str(tmp_path), "--pairs", "2000", "--vocab_size", "200", "--json", str(tmp_path / "found")]
-    monkeypatch.setattr(sys, "argv", ["bench.data", *options])
-    bench.main()
-    assert {len(line.split()) for line in lines(tmp_path / "text-2000.src")} == set(range(5, 16))
-    figures = json.loads((tmp_path / "found").read_text())["figures"]
-    assert 50 < figures["peak_mib"] < 2000
-    assert figures["warm_start_s"] > 0
-    with pytest.raises(ValueError, match=r"/corpus-2000 is left over from an earlier run: delete it"):
-        bench.main()
+# the embedded corpus, and Multi30k as in seq2seq
 
 
 CONSTRUCTIONS = read_constructions()
@@ -1172,18 +1153,10 @@ def test_the_files_hold_the_corpus_and_are_written_anew_only_when_need_be(tmp_pa
 
 
 def test_multi30k_is_learned_as_in_seq2seq(shared_data: Path, root: Path) -> None:
-    """The number of parameters is that of its vocabularies by spaCy, which Moses nearly has; batches are its 128."""
+    """Moses cuts nearly as many words as spaCy, 7855 and 5893; an epoch is all pairs in batches of 128."""
     recipe = TranslationConfig.load(PRESET / "multi30k_de_en_words.yaml")
-    with torch.device("meta"):
-        net = Transformer(recipe.model, 7855, 5893)
-    assert sum(parameter.numel() for parameter in net.parameters()) == 9_038_853
-    data, batch, length = (
-        replace(recipe.data, archive=shared_data / "multi30k.tar.xz"),
-        recipe.batch,
-        recipe.model.max_length,
-    )
+    data, batch = replace(recipe.data, archive=shared_data / "multi30k.tar.xz"), recipe.batch
     corpus = prepare_corpus(data, root)
-    assert corpus.pre_tokenized
     tokenizers = cached_tokenizers(corpus, data, recipe.tokenizer, quiet, root)
     assert [len(tokenizer) for tokenizer in tokenizers] == [7859, 5921]
     train, dev, test = (cached_tokens(corpus, split, data, tokenizers, quiet, root) for split in SPLITS)
@@ -1193,4 +1166,4 @@ def test_multi30k_is_learned_as_in_seq2seq(shared_data: Path, root: Path) -> Non
     assert (epoch.n_dropped, len(epoch)) == (0, recipe.training.validate_every)
     assert epoch.padding < 0.03
     for side, file in zip([*dev, *test], [*corpus.dev, *corpus.test], strict=True):
-        require_positions(side, file, length, "model.max_length")
+        require_positions(side, file, recipe.model.max_length, "model.max_length")
