@@ -774,6 +774,12 @@ def test_ids_are_those_of_encoding_now_and_made_once(corpus: Corpus, root: Path)
     assert said[3:] == [f"Encoding {n} lines of toy-{split} (once)" for n, split in zip((3, 4, 1), SPLITS, strict=True)]
 
 
+def test_a_dev_text_whose_sides_differ_in_length_is_refused_before_it_is_encoded(corpus: Corpus, root: Path) -> None:
+    write(corpus.dev.src, "寺")
+    with pytest.raises(ValueError, match=r"dev\.src has 1 lines but .*dev\.tgt has 4: line i of one must translate"):
+        everything(corpus, DATA, WORDS, quiet, root)
+
+
 def test_further_training_text_is_reported_and_not_counted_by_max_pairs(corpus: Corpus, root: Path) -> None:
     said: list[str] = []
     few = replace(DATA, clean=replace(DATA.clean, max_pairs=1))

@@ -192,7 +192,6 @@ class TokenPairs(NamedTuple):
 _WORTH_PROCESSES = 50_000  # lines of a text; fewer are sampled before processes would have started
 _AT_ONCE = 4  # blocks for each process before the next are read
 
-
 Block = tuple[int, int, list[str]]  # side of the text, number, lines
 Encoded = tuple[int, list[list[int]]]  # side of the text, ids of each line
 
