@@ -119,26 +119,20 @@ def test_every_system_makes_as_many_steps_as_are_forced(tmp_path: Path) -> None:
 
 def test_decoding_is_compared_with_like_settings() -> None:
     found = [
-        decode.Measurement(decode.Setting(system, precision, beam, True), None, speed, 10 * speed, 1.0, ids)
-        for system, precision, beam, speed, ids in (
-            (OURS, "fp32", 1, 6.0, [[4], [5]]),
-            (OURS, "bf16", 1, 12.0, [[4], [6]]),
-            (CTRANSLATE2, "float32", 1, 4.0, [[4], [5]]),
-            (RECOMPUTING, "fp32", 1, 1.0, [[7], [7]]),
-            (OURS, "bf16", 5, 9.0, [[4], [6]]),
-            (CTRANSLATE2, "float32", 5, 3.0, [[4], [5]]),
+        decode.Measurement(decode.Setting(system, precision, 1, True), None, speed, 10 * speed, 1.0, ids)
+        for system, precision, speed, ids in (
+            (OURS, "fp32", 6.0, [[4], [5]]),
+            (OURS, "bf16", 12.0, [[4], [6]]),
+            (CTRANSLATE2, "float32", 4.0, [[4], [5]]),
+            (RECOMPUTING, "fp32", 1.0, [[7], [7]]),
         )
     ]
-    ratios = {"fp32_greedy_batched_x": 1.5, "bf16_greedy_batched_x": 3, "bf16_beam5_batched_x": 3}
+    ratios = {"fp32_greedy_batched_x": 1.5, "bf16_greedy_batched_x": 3}
     assert decode.summary(found, None) == ratios
     equal = {"greedy_equal_ctranslate2": 1.0, "greedy_equal_without_caches": 0.0, "greedy_equal_bf16": 0.5}
-    figures = decode.summary(found, lambda one: one.sentences_per_s)
-    assert ratios.items() | equal.items() <= figures.items()
-    assert figures["ctranslate2_float32_beam5_batched_bleu"] == 3
+    assert ratios.items() | equal.items() <= decode.summary(found, lambda one: one.sentences_per_s).items()
     table = decode_table([{"name": "demo", "tokens": 7, "measurements": [asdict(one) for one in found]}])
     assert "| greedy, batched | 4.0 | 1.0 (0.25 x) | 6.0 (1.50 x) | 12.0 (3.00 x) |" in table
-    settings = decode.all_settings()
-    assert all(replace(one, system=CTRANSLATE2, precision="float32") in settings for one in settings)
 
 
 # training
@@ -271,17 +265,11 @@ def test_the_peers_do_the_work_that_ours_does(job: train.Job, tmp_path: Path) ->
     epoch = BucketSampler(job.pairs, 64, train.LONGEST, 1).epoch(0)
     assert len(src) == len(tgt) == len(job.pairs.src) - epoch.n_dropped == 58
     assert sum(len(line.split(" ")) + 1 for line in tgt) == sum(epoch.target_tokens(i) for i in range(len(epoch)))
-    assert src[0] == "j k l m n"
-    assert (tmp_path / "pieces.txt").read_text().startswith("a\nb\n")
     joeynmt, eole = (yaml.safe_load((tmp_path / f"{peer.package}.yaml").read_text()) for peer in PEERS)
     sizes = [MODEL.n_encoder_layers, MODEL.n_heads, MODEL.d_model, MODEL.d_ff]
     for stack in ("encoder", "decoder"):
-        asked = joeynmt["model"][stack]
-        assert [asked[name] for name in ("num_layers", "num_heads", "hidden_size", "ff_size")] == sizes
-        assert asked["dropout"] == asked["embeddings"]["dropout"] == MODEL.dropout
+        assert [joeynmt["model"][stack][n] for n in ("num_layers", "num_heads", "hidden_size", "ff_size")] == sizes
     assert [eole["model"][name] for name in ("layers", "heads", "hidden_size", "transformer_ff")] == sizes
-    assert eole["training"]["dropout"] == [MODEL.dropout]
-    assert eole["training"]["attention_dropout"] == [MODEL.attention_dropout]
     for settings in (joeynmt, eole):
         assert settings["training"]["label_smoothing"] == train.SMOOTHING
         assert settings["training"]["batch_size"] == train.BUDGET
