@@ -29,7 +29,7 @@ from utils.config import TranslationConfig
 from utils.dataset.corpus import prepare_corpus
 from utils.dataset.text import read_parallel
 from utils.device import pick_device
-from utils.evaluation.metric import corpus_metrics, measure
+from utils.evaluation.judge import Validator
 from utils.experiment.trial import POLL, BusyError, TrialConfig, mistakes_in, run_named, training_process
 from utils.file import read_json, write_json, write_text
 from utils.load import load_run
@@ -283,25 +283,19 @@ def score_run(folder: Path, ablation: Ablation, training: Training, alternative:
     """Translate dev and test set with a finished run and the search of an alternative, and score both."""
     config = alternative.config_with(training.seed, training.name)
     device = pick_device(config.training.device)
-    translator = load_run(folder, device).translator(config.search)
-    corpus = prepare_corpus(config.data)
-    metrics = corpus_metrics(corpus)
-    result: Result = {
+    translator, corpus = load_run(folder, device).translator(config.search), prepare_corpus(config.data)
+    scores, ended = dict[str, float](), read_json(folder / TEST)
+    for split in ("dev", "test"):
+        found = Validator(lambda: translator, read_parallel(getattr(corpus, split)), corpus, 0)(0.0)
+        scores |= {f"{split}_{name}": score for name, score in found.scores.items()}
+    return {
         "ablation": ablation.config.name,
         "switch": alternative.switch,
         "alternative": alternative.label,
         "seed": training.seed,
         "text": f"{corpus.name}, {corpus.src_lang}-{corpus.tgt_lang}",
-    }
-    for split, files in (("dev", corpus.dev), ("test", corpus.test)):
-        pairs = read_parallel(files)
-        translations = [found.text for found in translator.translate(pairs.src)]
-        bleu, chrf = measure(translations, pairs.tgt, {name: metrics[name] for name in ("BLEU", "chrF2")})
-        result.update({f"{split}_bleu": bleu.score, f"{split}_chrf": chrf.score})
-        result["signatures"] = {bleu.name: bleu.signature, chrf.name: chrf.signature}
-    ended = read_json(folder / TEST)
-    return {
-        **result,
+        **scores,
+        "signatures": found.signatures,
         **{name: ended[name] for name in ("best_step", "steps", "target_tokens", "parameters")},
         "minutes": max(record["minutes"] for _, record in read_log(folder / LOG)),
         "trained": {name: ended[name] for name in ("finished", "commit", "machine")},
