@@ -208,7 +208,7 @@ def test_the_best_round_counts_and_what_lacks_a_compiler_is_left_out(
         return trained(setting, next(speeds))
 
     monkeypatch.setattr(train, "in_own_process", measured)
-    settings = [train.Setting(OURS, "bf16"), train.Setting(OURS, "bf16", compiled=True)]
+    settings = [train.Setting(OURS, "bf16", compiled) for compiled in (False, True)]
     (found,) = train.measure_all(settings, job, 3)
     assert (found.setting, found.tokens_per_s) == (settings[0], 5.0)
     assert "no g++" in capsys.readouterr().out

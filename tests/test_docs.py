@@ -112,16 +112,6 @@ def test_what_a_page_links_to_or_names_is_in_the_repository(page: str) -> None:
     assert {name for name in named if name.rstrip("/") not in known} == set()
 
 
-def test_pages_lead_from_one_to_the_next() -> None:
-    """The first, the index, lists all others in order; the last line of each links to its neighbours."""
-    names = [PurePosixPath(page).name for page in GUIDE]
-    listed = re.findall(r"\[[^]]+\]\(([\w-]+\.md)\)", text_of(GUIDE[0]).split("Next: ")[0])
-    assert [name for name in listed if name in names] == names[1:]
-    for i, page in enumerate(GUIDE):
-        neighbours = [*names[:1][:i], *names[1:i][-1:], *names[i + 1 : i + 2]]
-        assert re.findall(r"\]\(([^)]+)\)", text_of(page).rstrip().splitlines()[-1]) == neighbours, page
-
-
 def skeleton(text: str) -> dict[str, list[str]]:
     """What two languages of a page have in common."""
     shell = [line for block in blocks(text) if block.language == "sh" for line in block.body.splitlines()]
