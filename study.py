@@ -76,9 +76,9 @@ def load(file: Path) -> "StudyConfig | AblationConfig":
     if isinstance(layer.get("pruner"), Text):
         layer["pruner"] = {"kind": layer["pruner"]}  # a word is its kind
     try:
-        if ("space" in layer) == ("switches" in layer):
+        if bool(layer.get("space")) == bool(layer.get("switches")):
             raise ValueError("no study: give a name, a preset, and either a space, or switches and seeds")
-        return read(StudyConfig, layer) if "space" in layer else read(AblationConfig, layer)
+        return read(StudyConfig, layer) if layer.get("space") else read(AblationConfig, layer)
     except ValueError as error:
         if str(error).startswith(str(file)):  # and the line
             raise

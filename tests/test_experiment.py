@@ -150,7 +150,7 @@ MISTAKES = [
     (SEARCH, RATE, "low: -1.0, high: 0.01", r"peak_lr=-1"),
     (SEARCH, "low: 1e-3, ", "", r"space\.optimizer\.peak_lr: .*low"),
     (SEARCH, "{choices:", "{low: 1, choices:", "low and high, or"),
-    (SEARCH, "space:", "switches: {}\nspace:", "either a space, or switches"),
+    (SEARCH, "space:", "space: {}\nspices:", "either a space, or switches"),
     # a loss is per token, and a pruner compares after equally many updates
     (SEARCH.replace("score: bleu", "score: loss"), "model.d_ff: {choices: [16, 32]}", SIZES, "give score: bleu"),
     (SEARCH.replace(*MEDIAN), "model.d_ff:", "batch.accumulate:", "give pruner: none"),

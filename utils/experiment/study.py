@@ -289,7 +289,8 @@ def shown_score(study: Study, value: float | None) -> str:
 
 def _cells(study: Study, trial: FrozenTrial) -> dict[str, str]:
     """Return what a line or a row of the table says of a trial."""
-    values = {name: f"{it:.4g}" if isinstance(it, float) else str(it) for name, it in trial.params.items()}
+    drawn = {name: trial.params[name] for name in study.config.space if name in trial.params}
+    values = {name: f"{value:.4g}" if isinstance(value, float) else str(value) for name, value in drawn.items()}
     score = {} if trial.value is None else {"score": shown_score(study, trial.value)}
     return {"trial": str(trial.number), **score, **values, "min": f"{trial.user_attrs.get(MINUTES, 0.0):.1f}"}
 
