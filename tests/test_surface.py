@@ -129,12 +129,6 @@ def test_help_is_shown_and_ends_well(
         assert f"python {words[0]} {verb}" in out.split("examples:\n")[1]
 
 
-def test_the_help_of_training_shows_every_group() -> None:
-    shown = parser_of("train.py").format_help()
-    for group in ("data", "data.clean", "tokenizer", "model", "batch", "optimizer", "training", "search"):
-        assert f"--{group}." in shown
-
-
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_examples_of_the_help_are_understood(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
@@ -171,14 +165,6 @@ def test_no_tracked_file_knows_a_machine() -> None:
 def test_the_version_is_the_projects() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert project["version"] == VERSION
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_says_its_version(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        parser_of(command).parse_args(["--version"])
-    assert caught.value.code == 0
-    assert capsys.readouterr() == (f"{command} {VERSION}\n", "")
 
 
 def test_no_package_is_installed_twice() -> None:
