@@ -260,7 +260,7 @@ def test_files_that_do_not_fit_or_are_damaged_are_named(tmp_path: Path) -> None:
 
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "old", "capital", "cap", "##ital"]
 VOCABULARY += ["京", "都", "Old", "é", "e"]
-VOCABULARY += [f"##{letter}" for letter in "abcdefghi"]
+VOCABULARY += [*(f"##{letter}" for letter in "abcdefgh"), "\u2028"]
 
 
 def write(folder: Path, model: transformers.PreTrainedModel, pieces: list[str] = VOCABULARY) -> Path:

@@ -162,18 +162,6 @@ def test_a_step_reads_one_token_a_row_and_whoever_has_finished_leaves() -> None:
     assert tree.steps[0] == [BOS_ID] * 5
 
 
-class Even(Tree):
-    """Whose `eos` is every logit."""
-
-    def logits(self, source: Ids, said: Ids) -> list[float]:  # noqa: ARG002
-        return [self.eos] * self.vocab
-
-
-def test_an_end_that_is_as_likely_as_going_on_is_an_end() -> None:
-    (found,) = beam_search(Even(5), SRC[:1], up_to(3), SearchConfig(1, 0.0))
-    assert found[0].ids == []
-
-
 @pytest.mark.parametrize("few", [0, 2**17], ids=["short way", "topk"])
 @given(
     rows=st.integers(1, 4),
@@ -275,16 +263,10 @@ def test_it_is_drawn_among_the_k_likeliest_or_the_fewest_that_reach_p(how: dict[
         assert {*tokens[row][scores[row] > NEVER].tolist()} == {*order[:n].tolist()}
 
 
-def test_every_number_has_its_token_and_none_falls_on_what_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_number_has_its_token_and_none_falls_on_what_cannot_be() -> None:
     probs = torch.tensor([0.0, 0.25, 0.0, 0.5, 0.25, 0.0])
     draws = torch.tensor([0.0, 0.2, 0.25, 0.6, 0.75, math.nextafter(1.0, 0.0)], dtype=torch.float64)
     assert inverse_cdf(probs.expand(6, -1), draws).tolist() == [1, 1, 3, 3, 4, 4]
-    # nor where a sum is made in parallel, and rounded apart from its neighbour where nothing is added
-    cumsum = Tensor.cumsum
-    monkeypatch.setattr(Tensor, "cumsum", lambda self, dim, dtype: cumsum(self, dim, dtype=dtype) + 1e-6 * (self == 0))
-    probs = torch.tensor([0.0, 0.5, 0.0, 0.0, 0.5, 0.0])
-    draws = torch.tensor([0.0, 0.5, 0.5 + 5e-7, math.nextafter(1.0, 0.0)], dtype=torch.float64)
-    assert inverse_cdf(probs.expand(4, -1), draws).tolist() == [1, 4, 4, 4]
 
 
 def test_small_probabilities_behind_large_ones_are_not_lost() -> None:
@@ -348,7 +330,7 @@ def test_company_and_order_do_not_matter(search: Search) -> None:
 @searches
 def test_what_is_no_number_is_no_translation(search: Search) -> None:
     with pytest.raises(ValueError, match="not finite numbers: use precision fp32"):
-        search(Even(8, eos=math.nan), SRC, RULED, range(5))
+        search(Tree(8, eos=math.nan), SRC, RULED, range(5))
 
 
 class Mean(Tree):
@@ -496,9 +478,7 @@ def test_where_a_piece_has_fewer_candidates_its_last_stands_in(monkeypatch: pyte
 def test_a_text_that_just_fits_is_not_cut() -> None:
     text = LINE + TEXT.src[50]
     window = n_tokens(text) + 1
-    assert translator(window=window).translate([text])[0].n_pieces == 1
-    shortest = n_tokens(LINE) + n_tokens(TEXT.src[50])  # each with a beginning of its own
-    assert translator(window=min(window - 1, shortest)).translate([text])[0].n_pieces == 2
+    assert [translator(window=window - cut).translate([text])[0].n_pieces for cut in (0, 1)] == [1, 2]
 
 
 def test_what_is_lost_and_what_is_unknown_are_told() -> None:

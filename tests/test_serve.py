@@ -41,7 +41,6 @@ from utils.serve import api, service
 from utils.serve.api import create_app, page
 from utils.serve.batcher import Batcher
 from utils.serve.service import Options, Route, Server, Service, bind
-from utils.text.language import detect
 from utils.text.tokenizer import TokenizerPair
 from utils.training.checkpoint import write_weights
 from utils.visualize.attention import cross_attention
@@ -63,24 +62,13 @@ def scribe() -> Scribe:
 # ---- texts that share a batch
 
 
-def batched(
-    scribe: Scribe,
-    question: Callable[[Batcher[str, str]], Awaitable[Any]],
-    batch_texts: int = 8,
-    collect_s: float = 0.02,
-    queue_texts: int = 100,
-) -> Any:
+def batched(scribe: Scribe, question: Callable[[Batcher[str, str]], Awaitable[Any]], **settings: Any) -> Any:
     """Return the result of requests to a batcher of the scribe's; an answer that never comes is a failure."""
 
     async def whole() -> Any:
-        sizes: list[int] = []
-        async with (
-            asyncio.timeout(20),
-            Batcher(scribe.reverse, batch_texts, collect_s, queue_texts, sizes.append) as own,
-        ):
-            found = await question(own)
-        assert sizes == [len(call) for call in scribe.calls]
-        return found
+        settings_ = {"batch_texts": 8, "collect_s": 0.02, "queue_texts": 100} | settings
+        async with asyncio.timeout(20), Batcher(scribe.reverse, **settings_) as own:
+            return await question(own)
 
     return asyncio.run(whole())
 
@@ -114,38 +102,6 @@ def test_a_failure_is_the_answer_to_who_caused_it_alone(scribe: Scribe) -> None:
 
     first, spoilt, last = batched(scribe, question)
     assert (first, str(spoilt), last) == (["a"], "a pen has broken", ["b"])
-
-
-def test_the_queue_has_an_end_and_those_who_leave_make_room(scribe: Scribe) -> None:
-    async def question(batcher: Batcher[str, str]) -> list[list[str]]:
-        with scribe.held_up():
-            working = batcher.enter(["w"], "x")
-            await asyncio.to_thread(scribe.has_begun.wait, 20)
-            leaving, staying = batcher.enter(["a", "b"], "x"), batcher.enter(["c"], "x")
-            assert batcher.n_waiting() == 3
-            with pytest.raises(asyncio.QueueFull):
-                batcher.enter(["d"], "x")
-            leaving.cancel()
-            assert batcher.n_waiting() == 1
-            coming = batcher.enter(["e", "f"], "x")
-        return [await working, await staying, await coming]
-
-    assert batched(scribe, question, batch_texts=1, queue_texts=3) == [["w"], ["c"], ["e", "f"]]
-    assert scribe.calls == [["w"], ["c"], ["e"], ["f"]]
-
-
-def test_the_end_finishes_what_is_there_and_takes_nothing_new(scribe: Scribe) -> None:
-    async def question(batcher: Batcher[str, str]) -> list[list[str]]:
-        with scribe.held_up():
-            answers = [batcher.enter(["a"], "x"), batcher.enter(["b"], "y")]
-            ending = asyncio.ensure_future(batcher.__aexit__())
-            await asyncio.to_thread(scribe.has_begun.wait, 20)
-            with pytest.raises(asyncio.QueueFull):
-                batcher.enter(["c"], "x")
-        await ending
-        return [answer.result() for answer in answers]
-
-    assert batched(scribe, question, collect_s=60) == [["a"], ["b"]]
 
 
 # ---- a translator for many requests
@@ -221,18 +177,6 @@ def test_what_no_run_translates_is_refused() -> None:
     ):
         with pytest.raises(HTTPException, match=complaint):
             SERVICE.choose(*asked)
-
-
-def test_letters_tell_the_language() -> None:
-    for text, languages, expected in (
-        ("京都", "en ja", ("ja", 100.0)),  # might be Chinese, which is not available
-        ("京都", "ja zh", ("zh", 100.0)),
-        ("Wo ist der Bahnhof?", "en de", ("en", 50.0)),  # letters cannot tell
-        ("寺は庭だzen", "en ja", ("ja", 57.1)),
-        ("1603 – 1868", "de en", ("de", 0.0)),
-        ("どこ", "en de", None),
-    ):
-        assert detect(text, languages.split()) == expected
 
 
 # ---- LibreTranslate's endpoint

@@ -11,7 +11,6 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from packaging.markers import Marker
 
 import utils.arguments
 from const.corpora import VERSION
@@ -165,19 +164,3 @@ def test_no_tracked_file_knows_a_machine() -> None:
 def test_the_version_is_the_projects() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert project["version"] == VERSION
-
-
-def test_no_package_is_installed_twice() -> None:
-    """Poetry may lock a second version for machines that torch is not made for, with markers that fit all machines.
-
-    After `poetry lock`, remove the version that torch does not name from poetry.lock.
-    """
-    locked = tomllib.loads((ROOT / "poetry.lock").read_text(encoding="utf-8"))["package"]
-    here = []
-    for package in locked:
-        markers = package.get("markers", "")  # one for all groups of dependencies, or one for each
-        each = markers.values() if isinstance(markers, dict) else [markers]
-        if any(not marker or Marker(marker).evaluate({"extra": ""}) for marker in each):
-            here.append(package["name"])
-    assert "torch" in here
-    assert sorted({name for name in here if here.count(name) > 1}) == []

@@ -40,7 +40,10 @@ Command = Callable[..., Outcome]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return run(tmp_path_factory.mktemp("pickles"))
+    folder = run(tmp_path_factory.mktemp("pickles"))
+    config = TranslationConfig.load(folder / "config.yaml")
+    replace(config, search=replace(config.search, max_length=16)).save(folder / "config.yaml")
+    return folder
 
 
 @pytest.fixture
@@ -285,7 +288,7 @@ def test_every_option_reaches_its_setting(words: str, search: SearchConfig, samp
 
 @pytest.fixture
 def talk() -> Conversation:
-    search = SearchConfig(beam_size=2, max_ratio=1.0)
+    search = SearchConfig(beam_size=2, max_ratio=1.0, max_length=12)
     return Conversation(Translator(translating(), tokenizers(), "en", search, 14, 48, torch.device("cpu")))
 
 
@@ -341,29 +344,25 @@ def test_the_prompt_remembers_answers_and_obeys(folder: Path, expected: list[str
     ours, theirs = pty.openpty()
     environment = os.environ | {"XDG_STATE_HOME": "", "HOME": str(tmp_path), "TERM": "dumb"}
     command = [sys.executable, "translate.py", "--run", str(folder), "--device", "cpu"]
-    with subprocess.Popen(
+    program = subprocess.Popen(
         command, cwd=ROOT, env=environment, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
-    ) as program:
-        os.close(theirs)
-        shown = ""
+    )
+    os.close(theirs)
+    shown = ""
 
-        def wait_for(text: str) -> str:
-            nonlocal shown
-            while text not in shown:
-                shown += os.read(ours, 4096).decode("utf-8", "replace")
-            before, shown = shown.split(text, 1)
-            return before
+    def answer_to(typed: str) -> str:
+        nonlocal shown
+        os.write(ours, typed.encode())
+        while "\n> " not in shown:
+            shown += os.read(ours, 4096).decode("utf-8", "replace").replace("\r", "")
+        before, shown = shown.split("\n> ", 1)
+        return before
 
-        assert "tiny-" in wait_for("> ")
-        os.write(ours, b"\n")  # a blank line has no answer
-        assert not wait_for("\n> ").strip()
-        os.write(ours, b"\x10\n")  # the previous line, from an earlier session
-        assert expected[0] in wait_for("\n> ")
-        os.write(ours, f"{LINES[2]}\n".encode())
-        assert expected[2] in wait_for("\n> ")
-        os.write(ours, b":beam 0\n")
-        assert ":beam 0: give a whole number" in wait_for("\n> ")
-        os.write(ours, b"\x04")
-        assert program.wait() == 0
-        os.close(ours)
+    assert "tiny-" in answer_to("")
+    assert expected[0] in answer_to("\x10\n")  # the previous line, from an earlier session
+    assert expected[2] in answer_to(f"{LINES[2]}\n")
+    assert ":beam 0: give a whole number" in answer_to(":beam 0\n")
+    os.write(ours, b"\x04")
+    assert program.wait(60) == 0
+    os.close(ours)
     assert state.read_text(encoding="utf-8").splitlines()[-2:] == [LINES[2], ":beam 0"]

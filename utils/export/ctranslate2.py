@@ -344,7 +344,5 @@ def load_exported(
     """Read an exported translator; search settings and precision are its own if not given."""
     settings, tokenizers = TranslatorSettings.load(folder), load_tokenizers(folder)
     model = cast(Any, CTranslate2Model(folder, tokenizers, device, precision))  # which has no single steps
-    lengths = settings.window, settings.longest
-    search = search or settings.search
-    how = {"device": device, "minimum_bayes_risk": minimum_bayes_risk}
-    return CTranslate2Translator(model, tokenizers, settings.tgt_lang, search, *lengths, **how)
+    how = search or settings.search, settings.window, settings.longest, device, None, minimum_bayes_risk
+    return CTranslate2Translator(model, tokenizers, settings.tgt_lang, *how)
