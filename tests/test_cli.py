@@ -22,7 +22,7 @@ from config.data import MonolingualConfig
 from const.path import ROOT
 from const.token import EOS_ID, UNK_ID
 from tests.tiny import JAPANESE, LABELS, TEXT, Outcome, bert_run, classifier_run, english, language_run, outcome, run
-from utils.config import LanguageConfig
+from utils.config import LanguageConfig, TranslationConfig
 from utils.run import CONFIG, find_run
 from utils.task.language import perplexity_by_memory
 
@@ -36,13 +36,9 @@ translate.py 寺                                               |          | .+\n
 translate.py                                                  | 寺\n\n橋 | .+\n\n.+\n
 translate.py                                                  |          |
 translate.py --input in.ja --output out.en                    |          |
-translate.py --n_best 2 --format jsonl                        | 寺\n     | \{.*"n_best": \[.*\}\n
-translate.py 寺 --format jsonl --log_probs --alignment        |          | \{.*"log_probs": \[-.*"alignment": "\d-0 .*\}\n
-translate.py 寺 --format pharaoh                              |          | 寺\t.+\t0-0.*\n
 translate.py 寺 --prefix 'There is'                           |          | There is.*\n
 translate.py 寺 --alternatives 3 --max_length 9 --beam 1      |          | .+\n\n( *\d+ +\S+ +│( +\S+ +<?[\d.]+ %){3}\n)+
 translate.py 寺 --score temple                                |          | (\S+ +<?[\d.]+ %\n)+\nlog-probability -[\d.]+, .*\n
-translate.py --input in.ja --score in.en                      |          | (-[\d.]+\t\d+\t[\d.]+\n){3}
 translate.py 寺 --score temple --format jsonl                 |          | \{.*"log_prob": -.*"perplexity": .*\}\n
 translate.py 寺 --sample --n_best 3 --seed 0                  |          | (1\t-[\d.]+\t.+\n){3}
 translate.py 寺 --sample --minimum_bayes_risk                 |          | .+\n
@@ -136,6 +132,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     }
     text = root.parent / "my.en"
     text.write_text("".join(f"{line}\n" for line in TEXT.tgt), encoding="utf-8")
+    translator = TranslationConfig.load(found["TRANSLATOR"] / CONFIG)
+    replace(translator, search=replace(translator.search, max_length=24)).save(found["TRANSLATOR"] / CONFIG)
     config = LanguageConfig.load(found["LIVELY"] / CONFIG)
     training = replace(config.training, precision="fp32", device="cpu")
     data = MonolingualConfig(text=text, language="en", held_out=6)

@@ -31,7 +31,6 @@ from utils.search.inspection import (
     AttentionMap,
     Inspector,
     WordAligner,
-    WordAlignment,
     align,
     alternatives,
     attention_entropy,
@@ -683,9 +682,9 @@ def test_a_bert_that_reads_the_source_is_the_beginning_of_the_encoder() -> None:
 
 def test_rows_and_columns_stand_for_tokens() -> None:
     found = AttentionMap(["古い", "寺", EOS], ["old", "temple", EOS], {})
-    assert (found.rows("encoder"), found.columns("encoder")) == (found.src_tokens, found.src_tokens)
-    assert (found.rows("decoder"), found.columns("decoder")) == (found.tgt_tokens, [BOS, "old", "temple"])
-    assert (found.rows("cross"), found.columns("cross")) == (found.tgt_tokens, found.src_tokens)
+    assert found.rows("encoder") == found.columns("encoder") == found.columns("cross") == found.src_tokens
+    assert found.rows("decoder") == found.rows("cross") == found.tgt_tokens
+    assert found.columns("decoder") == [BOS, "old", "temple"]
 
 
 def test_entropy_is_the_sum_of_its_formula() -> None:
@@ -726,27 +725,26 @@ class Pieces(WordTokenizer):
 
 SOURCE = Pieces(["▁", "▁古い", "寺", "が", "▁old", "er", ".", "\u3000"], lowercase=False)
 TARGET = Pieces(["▁the", "▁old", "er", "▁temple", "s", ".", "<x"], lowercase=False)
-ALIGNER = WordAligner(TokenizerPair(SOURCE, TARGET))
 
 
 @pytest.mark.parametrize(
-    ("source", "target", "links", "expected"),
+    ("tokens", "words"),
     [
         # pieces of a word are one, its links are there once, the full stop belongs to the word before it
         (
-            ["▁古い", "寺", "が"],
-            ["▁the", "▁old", "er", "▁temple", "s", "."],
-            [(0, 0), (0, 1), (0, 2), (1, 3), (2, 4), (1, 5)],
-            (["古い", "寺", "が"], ["the", "older", "temples."], [(0, 0), (0, 1), (1, 2), (2, 2)]),
+            ("▁古い 寺 が", "▁the ▁old er ▁temple s .", "0-0 0-1 0-2 1-3 2-4 1-5"),
+            ("古い 寺 が", "the older temples.", "0-0 0-1 1-2 2-2"),
         ),
         # spaces part the source's words where its script has them
-        (["▁old", "er", "."], ["▁old"], [(2, 0)], (["older."], ["old"], [(0, 0)])),
+        (("▁old er .", "▁old", "2-0"), ("older.", "old", "0-0")),
         # a lone ▁ before a script without spaces is no word, and places are counted without it
-        (["▁", "寺", "が"], ["▁the", "▁temple"], [(0, 0), (2, 1)], (["寺", "が"], ["the", "temple"], [(1, 1)])),
-        (["寺"], [], [], (["寺"], [], [])),
+        (("▁ 寺 が", "▁the ▁temple", "0-0 2-1"), ("寺 が", "the temple", "1-1")),
+        (("寺", "", ""), ("寺", "", "")),
     ],
 )
-def test_tokens_are_joined_to_words(
-    source: list[str], target: list[str], links: list[tuple[int, int]], expected: tuple[Any, Any, Any]
-) -> None:
-    assert ALIGNER.join(source, target, links) == WordAlignment(*expected)
+def test_tokens_are_joined_to_words(tokens: tuple[str, str, str], words: tuple[str, str, str]) -> None:
+    source, target, links = (part.split() for part in tokens)
+    places = [(int(link[0]), int(link[2])) for link in links]
+    found = WordAligner(TokenizerPair(SOURCE, TARGET)).join(source, target, places)
+    joined = " ".join(f"{i}-{j}" for i, j in found.links)
+    assert (" ".join(found.source), " ".join(found.target), joined) == words
