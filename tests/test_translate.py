@@ -315,9 +315,9 @@ def test_commands_change_what_is_answered(talk: Conversation) -> None:
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (":n 0", ":n 0: give a whole number"),
+        (":n 0", ":n 0: give 1 to 10000"),
         (":beam wide", ":beam wide: give a whole number"),
-        (":length_penalty 99", "length_penalty=99.0: give -10 to 10"),
+        (":length_penalty 99", ":length_penalty 99.0: give -10 to 10"),
         (":bem 3", "unknown command :bem: see :help"),
     ],
 )
@@ -361,7 +361,7 @@ def test_the_prompt_remembers_answers_and_obeys(folder: Path, expected: list[str
     assert "tiny-" in answer_to("")
     assert expected[0] in answer_to("\x10\n")  # the previous line, from an earlier session
     assert expected[2] in answer_to(f"{LINES[2]}\n")
-    assert ":beam 0: give a whole number" in answer_to(":beam 0\n")
+    assert ":beam 0: give 1 to 1000" in answer_to(":beam 0\n")
     os.write(ours, b"\x04")
     assert program.wait(60) == 0
     os.close(ours)

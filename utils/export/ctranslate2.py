@@ -186,12 +186,7 @@ class _Request(NamedTuple):
     bounds: Bounds
 
 
-class _Found(NamedTuple):
-    """A translation, prefix included; it has not ended with </s> if it reached the length limit."""
-
-    ids: list[int]
-    log_prob: float
-    has_ended: bool
+_Found = list[tuple[Sequence[str], float]]  # tokens, </s> included unless the length limit was reached; and the score
 
 
 class CTranslate2Model:
@@ -243,16 +238,16 @@ class CTranslate2Model:
         beyond = {
             i: requests[i].bounds
             for i, each in found.items()
-            if any(len(one.ids) + one.has_ended > requests[i].bounds.most for one in each)
+            if any(len(tokens) > requests[i].bounds.most for tokens, _ in each)
         }
         found |= self._translate(requests, beyond, config)
         return self._hypotheses(requests, found, config)
 
     def _translate(
         self, requests: Sequence[_Request], limits: Mapping[int, Bounds], config: SearchConfig
-    ) -> dict[int, list[_Found]]:
+    ) -> dict[int, _Found]:
         """Translate some rows of a batch, those with equal limits together."""
-        found: dict[int, list[_Found]] = {}
+        found: dict[int, _Found] = {}
         for bounds in set(limits.values()):
             rows = [row for row, limit in limits.items() if limit == bounds]
             results = self._translator.translate_batch(
@@ -271,18 +266,11 @@ class CTranslate2Model:
                 return_scores=True,
             )
             for row, result in zip(rows, results, strict=True):
-                found[row] = [
-                    _Found(
-                        [self._ids[token] for token in tokens if token != EOS],
-                        score * len(tokens) ** config.length_penalty,
-                        tokens[-1] == EOS,
-                    )
-                    for tokens, score in zip(result.hypotheses, result.scores, strict=True)
-                ]
+                found[row] = list(zip(result.hypotheses, result.scores, strict=True))
         return found
 
     def _hypotheses(
-        self, requests: Sequence[_Request], found: Mapping[int, Sequence[_Found]], config: SearchConfig
+        self, requests: Sequence[_Request], found: Mapping[int, _Found], config: SearchConfig
     ) -> list[list[Hypothesis]]:
         """Return the hypotheses with our length penalty, ordered by it.
 
@@ -291,10 +279,10 @@ class CTranslate2Model:
         """
         log_probs: dict[tuple[int, tuple[int, ...]], float | None] = {}
         for row, request in enumerate(requests):
-            longest = request.bounds.most - 1
-            for one in sorted(found[row], key=lambda one: not one.has_ended):  # of equal ones, what ended by itself
-                is_sure = one.has_ended and not request.prefix
-                log_probs.setdefault((row, tuple(one.ids[:longest])), one.log_prob if is_sure else None)
+            for tokens, score in sorted(found[row], key=lambda one: one[0][-1] != EOS):  # first what ended by itself
+                ids = tuple(self._ids[token] for token in tokens if token != EOS)[: request.bounds.most - 1]
+                is_sure = tokens[-1] == EOS and not request.prefix
+                log_probs.setdefault((row, ids), score * len(tokens) ** config.length_penalty if is_sure else None)
         unsure = [key for key, log_prob in log_probs.items() if log_prob is None]
         scored = self.log_probs([requests[row].source for row, _ in unsure], [ids for _, ids in unsure])
         hypotheses: list[list[Hypothesis]] = [[] for _ in requests]
