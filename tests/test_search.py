@@ -738,7 +738,7 @@ TARGET = Pieces(["▁the", "▁old", "er", "▁temple", "s", ".", "<x"], lowerca
         # spaces part the source's words where its script has them
         (("▁old er .", "▁old", "2-0"), ("older.", "old", "0-0")),
         # a lone ▁ before a script without spaces is no word, and places are counted without it
-        (("▁ 寺 が", "▁the ▁temple", "0-0 2-1"), ("寺 が", "the temple", "1-1")),
+        (("▁ 寺 が", "▁the ▁temple", "0-0 1-1 2-0"), ("寺 が", "the temple", "1-0 0-1")),
         (("寺", "", ""), ("寺", "", "")),
     ],
 )
