@@ -276,6 +276,7 @@ EVERY = (
         ("--n_best 5", replace(OWN, beam_size=5), None),
         ("--sample --temperature 0.5 --top_k 10 --top_p 0.9 --seed 4", OWN, SamplingConfig(1, 0.5, 10, 0.9, 4)),
         ("--sample --n_best 6 --samples 9", OWN, SamplingConfig(9)),
+        ("--sample --minimum_bayes_risk", OWN, SamplingConfig(32)),
         ("--sample --minimum_bayes_risk --n_best 50", OWN, SamplingConfig(50)),
     ],
 )
