@@ -5,7 +5,7 @@ import argparse
 from const.corpora import VERSION
 from utils.command import Parser, run_command
 from utils.evaluation.metric import sampling_seed
-from utils.evaluation.verbs import VERBS
+from utils.evaluation.verbs import ARGUMENTS, VERBS
 from utils.file import require_file
 
 
@@ -31,10 +31,12 @@ def build_parser() -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     verbs = parser.add_subparsers(prog="evaluate.py", dest="verb", title="verbs", metavar="VERB", required=True)
-    for name, (add_options, act) in VERBS.items():
+    for name, (act, arguments, defaults) in VERBS.items():
         text = act.__doc__ or ""
         verb = verbs.add_parser(name, description=text, help=text[0].lower() + text[1:].rstrip("."))
-        add_options(verb)
+        for argument in arguments.split():
+            verb.add_argument(argument, **ARGUMENTS[argument])
+        verb.set_defaults(**defaults)
         verb.usage = f"python {verb.format_usage().removeprefix('usage: ')}"
     return parser
 
@@ -44,7 +46,7 @@ def main() -> None:
     arguments = build_parser().parse_args()
     require_file(*(arguments.get(option) for option in ("json", "html", "picture")))
     with sampling_seed(arguments.get("seed")):
-        VERBS[arguments.verb][1](arguments)
+        VERBS[arguments.verb][0](arguments)
 
 
 if __name__ == "__main__":

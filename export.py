@@ -88,10 +88,9 @@ def main() -> None:
 def export_ctranslate2(folder: Path, output: Path, quantization: str | None) -> None:
     """Write a translator for CTranslate2, with all that is needed to translate with it."""
     from utils.device import pick_device
-    from utils.export.ctranslate2 import TranslatorSettings, require_quantization, write_translator
+    from utils.export.ctranslate2 import TranslatorSettings, write_translator
     from utils.load import load_run
 
-    require_quantization(quantization)
     if (config_type := config_type_of(folder / CONFIG)) is not TranslationConfig:
         raise ValueError(
             f"{folder} is of task {task_of(config_type)}, but only translators can be exported for CTranslate2: "

@@ -73,14 +73,12 @@ def load(file: Path) -> "StudyConfig | AblationConfig":
         from utils.experiment.study import StudyConfig
     from utils.experiment.ablation import AblationConfig
 
-    kinds: dict[str, type[StudyConfig | AblationConfig]] = {"space": StudyConfig, "switches": AblationConfig}
-    found = [kind for key, kind in kinds.items() if key in layer]
     if isinstance(layer.get("pruner"), Text):
         layer["pruner"] = {"kind": layer["pruner"]}  # a word is its kind
     try:
-        if len(found) != 1:
+        if bool(layer.get("space")) == bool(layer.get("switches")):
             raise ValueError("no study: give a name, a preset, and either a space, or switches and seeds")
-        return read(found[0], layer)
+        return read(StudyConfig, layer) if layer.get("space") else read(AblationConfig, layer)
     except ValueError as error:
         if str(error).startswith(str(file)):  # and the line
             raise
@@ -96,15 +94,9 @@ def main() -> None:
     from utils.experiment.ablation import AblationConfig
     from utils.experiment.trial import stop_as_by_ctrl_c
 
-    for option in ("best", "json"):
-        if isinstance(config, AblationConfig) and arguments[option] is not None:
-            raise ValueError(f"--{option} is for a file with a space: the results of an ablation are files of JSON")
     stop_as_by_ctrl_c()
     try:
-        if isinstance(config, AblationConfig):
-            ablate(config, arguments)
-        else:
-            search(config, arguments)
+        ablate(config, arguments) if isinstance(config, AblationConfig) else search(config, arguments)
     except KeyboardInterrupt:
         print("stopped; the running training is saved, and the same command resumes it", flush=True)
         raise
@@ -112,17 +104,13 @@ def main() -> None:
 
 def search(config: "StudyConfig", arguments: Namespace) -> None:
     """Search until there are enough trials, and report the best."""
-    from utils.experiment.study import FINISHED, Study, draw, summary, write_best, write_trials
+    from utils.experiment.study import Study, draw, summary, write_best, write_trials
 
     study = Study(config)
-    n_trials = 0 if arguments.report else arguments.trials
-    finished = len(study.trials(*FINISHED))
-    wanted = f" of {n_trials}" if finished < n_trials else ""
-    print(f"{study.folder}: {finished}{wanted} trials are finished", flush=True)
-    study.search(n_trials)
+    study.search(0 if arguments.report else arguments.trials)
     print("\n".join(summary(study)))
     if pictures := draw(study):
-        print(f"pictures: {', '.join(str(picture) for picture in pictures)}")
+        print(f"pictures: {', '.join(map(str, pictures))}")
     if arguments.best is not None:
         write_best(study, arguments.best)
         print(f"its settings: {arguments.best}, for python train.py --config {arguments.best}")
@@ -135,12 +123,15 @@ def ablate(config: "AblationConfig", arguments: Namespace) -> None:
     from utils.experiment.ablation import Ablation, write_page
     from utils.provenance import own_commit, portable
 
+    for option in ("best", "json"):
+        if arguments[option] is not None:
+            raise ValueError(f"--{option} is for a file with a space: the results of an ablation are files of JSON")
     own_commit()  # of the code as it is now: it may change while this trains
     ablation = Ablation(config, arguments.folder / "ablation" / config.name)
     if not arguments.report:
         ablation.train()
     command = f"python study.py {portable(arguments.study.resolve())} --report"
-    print("\n".join(str(path) for path in write_page(ablation, arguments.folder, command)))
+    print("\n".join(map(str, write_page(ablation, arguments.folder, command))))
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from torch.profiler import record_function
 from config.training import TrainingConfig
 from const.path import CORPUS, PICKLES
 from utils import run as run_folder
-from utils.dataset.batch import AnyBatch, AnyEpoch, BatchSettings, Sampler, prefetched
+from utils.dataset.batch import AnyBatch, BatchSettings, Epoch, Sampler, prefetched
 from utils.device import (
     autocast,
     compile_blocks,
@@ -179,7 +179,7 @@ class Trainer:
         return ended, asked
 
     def _micro_batches(
-        self, epoch: AnyEpoch, updates: Sequence[range]
+        self, epoch: Epoch, updates: Sequence[range]
     ) -> Generator[tuple[int, list[AnyBatch]], None, None]:
         """Yield for each update the number of target tokens of all processes, and the batches of this one."""
         rank, size = self.processes.rank, self.processes.size

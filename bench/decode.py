@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from bench.measure import benchmark_parser, in_own_process, in_rounds, product_peak, publish
+from bench.measure import benchmark_parser, in_own_process, in_rounds, publish
 from bench.results import decode_table
 from config.training import Precision
 from const.token import PAD_ID
@@ -181,6 +181,7 @@ def summary(measurements: Sequence[Measurement], bleu: Callable[[Measurement], f
     greedy search in single precision and another translate identically, token for token.
     """
     found, figures = {one.setting: one for one in measurements}, {}
+    ours = found[Setting(OURS, "fp32", 1, True)].translations
     for s, one in found.items():
         search = f"{'greedy' if s.beam == 1 else f'beam{s.beam}'}_{'batched' if s.batched else 'single'}"
         if s.system == OURS:
@@ -188,15 +189,9 @@ def summary(measurements: Sequence[Measurement], bleu: Callable[[Measurement], f
             figures[f"{s.precision}_{search}_x"] = one.sentences_per_s / base.sentences_per_s
         if bleu and s.batched and s.system != RECOMPUTING:
             figures[f"{s.system.lower()}_{s.precision}_{search}_bleu"] = bleu(one)
-    if bleu:
-        ours = found[Setting(OURS, "fp32", 1, True)].translations
-        for name, system, precision in (
-            ("ctranslate2", CTRANSLATE2, "float32"),
-            ("without_caches", RECOMPUTING, "fp32"),
-            ("bf16", OURS, "bf16"),
-        ):
-            theirs = found[Setting(system, precision, 1, True)].translations
-            figures[f"greedy_equal_{name}"] = sum(map(list.__eq__, ours, theirs)) / len(ours)
+        if bleu and s.batched and s.beam == 1:
+            name = s.precision if s.system == OURS else s.system.lower().replace(" ", "_")
+            figures[f"greedy_equal_{name}"] = sum(map(list.__eq__, ours, one.translations)) / len(ours)
     return figures
 
 
@@ -234,7 +229,6 @@ def main() -> None:
         return metric.corpus_score(run.tokenizers.tgt.decode(found.translations), [text.tgt]).score
 
     torch.set_num_threads(arguments.threads)
-    peaks = {str(dtype)[6:]: product_peak(dtype) for dtype in (torch.float32, torch.bfloat16)}
     with tempfile.TemporaryDirectory() as folder:
         exported = Path(folder) / "model"
         to_ctranslate2(run.model, run.tokenizers, exported)
@@ -247,7 +241,6 @@ def main() -> None:
         "source_tokens": round(sum(map(len, sources)) / len(sources), 1),
         "tokens": arguments.tokens,
         "threads": arguments.threads,
-        "product_gflops": peaks,
         "measurements": [{k: v for k, v in asdict(one).items() if k != "translations"} for one in measurements],
     }
     print(decode_table([about]))

@@ -4,7 +4,6 @@ It is first run to its end undisturbed. Whatever happens to the other trainings,
 checkpoint (optimizer, averages, place in the data) and log, except for times.
 """
 
-import itertools
 import os
 import random
 import resource
@@ -16,7 +15,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -40,7 +38,7 @@ KILLS_A_TRAINING = 5
 
 SETTINGS = """
 name: faults
-data: {held_out: 8}
+data: {src: my.src, tgt: my.tgt, src_lang: xx, tgt_lang: yy, held_out: 8}
 tokenizer: {kind: bpe, vocab_size: 48, joint: false, sampling: 0.1}
 model: {d_model: 16, n_heads: 2, d_ff: 32, n_encoder_layers: 1, n_decoder_layers: 1, max_length: 40, tie: target,
         dropout: 0.2, attention_dropout: 0.1}
@@ -51,27 +49,19 @@ training: {max_steps: 60, max_epochs: null, validate_every: 5, report_every: 1, 
 checkpoint: {average_last: 2}
 search: {beam_size: 2, max_ratio: 1.0}
 """
-_PLACES = {"京都": "Kyoto", "奈良": "Nara", "大阪": "Osaka", "嵐山": "Arashiyama", "宇治": "Uji", "伏見": "Fushimi"}
-_KINDS = {"古い": "old", "新しい": "new", "美しい": "beautiful", "小さい": "small"}
-_THINGS = {"寺": "temple", "橋": "bridge", "川": "river", "庭": "garden", "店": "shop"}
-
-Prepare = Callable[[], None]  # called in a training's process before it begins
 
 
-@dataclass(frozen=True)
 class TinyTraining:
     """A training of a few seconds in a folder of its own, in processes that may be disturbed."""
 
-    folder: Path
-    settings: str = SETTINGS
-
-    def __post_init__(self) -> None:
-        """Write the settings and a small parallel text."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / "faults.yaml").write_text(self.settings, encoding="utf-8")
-        words = list(itertools.product(_PLACES.items(), _KINDS.items(), _THINGS.items()))
-        write_lines(self.folder / "my.ja", [f"{p}に{k}{t}がある。" for (p, _), (k, _), (t, _) in words])
-        write_lines(self.folder / "my.en", [f"There is a {k} {t} in {p}." for (_, p), (_, k), (_, t) in words])
+    def __init__(self, folder: Path, settings: str = SETTINGS) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True)
+        (folder / "faults.yaml").write_text(settings, encoding="utf-8")
+        draw = random.Random(0)
+        lines = [draw.choices("abcdefghijklmnop", k=draw.randint(4, 12)) for _ in range(120)]
+        write_lines(folder / "my.src", map("".join, lines))
+        write_lines(folder / "my.tgt", ("".join(reversed(line)) for line in lines))
 
     @property
     def run(self) -> Path:
@@ -86,19 +76,18 @@ class TinyTraining:
         """Return the checkpoints in order of their step."""
         return step_files(self.run / CHECKPOINTS, ".pt")
 
-    def start(self, prepare: Prepare | None = None) -> subprocess.Popen[bytes]:
-        """Start training, or resume if there is a checkpoint."""
+    def start(self, prepare: Callable[[], None] | None = None) -> subprocess.Popen[bytes]:
+        """Start training, or resume if there is a checkpoint; `prepare` is called in its process before it begins."""
         if self.checkpoints():
             arguments = ["--resume", str(self.run)]
         else:  # killed before the first validation: there is nothing to resume from
             shutil.rmtree(self.folder / "pickles", ignore_errors=True)
-            files = ("--data.src", str(self.folder / "my.ja"), "--data.tgt", str(self.folder / "my.en"))
-            arguments = ["--config", str(self.folder / "faults.yaml"), *files]
+            arguments = ["--config", "faults.yaml"]
         places = {name: str(self.folder / name[7:].lower()) for name in ("MIYAKO_CORPUS", "MIYAKO_PICKLES")}
         with (self.folder / "output.txt").open("wb") as output:
             return subprocess.Popen(
-                [sys.executable, "train.py", *arguments],
-                cwd=ROOT,
+                [sys.executable, str(ROOT / "train.py"), *arguments],
+                cwd=self.folder,
                 env=os.environ | places | {"OMP_NUM_THREADS": "1"},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -106,22 +95,15 @@ class TinyTraining:
                 preexec_fn=prepare,
             )
 
-    def output(self) -> str:
-        """Return the output of the process that was started last."""
-        text = (self.folder / "output.txt").read_text(encoding="utf-8", errors="replace")
-        if "Traceback" in text:
-            raise ValueError(f"train.py left a traceback: {text[-2000:]}")
-        return text
-
-    def finish(self, status: int = 0, prepare: Prepare | None = None) -> str:
+    def finish(self, status: int = 0, prepare: Callable[[], None] | None = None) -> str:
         """Train to the end; return the output."""
         process = self.start(prepare)
         try:
             found = process.wait(PATIENCE)
         finally:
             process.kill()
-        output = self.output()
-        if found != status:
+        output = (self.folder / "output.txt").read_text(encoding="utf-8", errors="replace")
+        if found != status or "Traceback" in output:
             raise ValueError(f"train.py ended with status {found} instead of {status}: {output[-2000:]}")
         return output
 
@@ -134,7 +116,6 @@ class TinyTraining:
         finally:
             process.kill()
             process.wait()
-            self.output()
 
     def wait_for_save(self, process: subprocess.Popen[bytes], n: int) -> None:
         """Wait until the n-th checkpoint of this process is being written, or the process has ended."""
@@ -154,13 +135,13 @@ class TinyTraining:
 
 def values(of: Any, name: str = "") -> Iterator[tuple[str, object]]:
     """Yield the name of each value, times left out, and what two equal values have in common, bit by bit."""
-    if isinstance(of, Tensor):
-        yield name, (of.dtype, of.shape, of.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-    elif isinstance(of, Mapping | list | tuple):
+    if isinstance(of, Mapping | list | tuple):
         yield f"{name} length", len(of)
         for key, value in of.items() if isinstance(of, Mapping) else enumerate(of):
             if key not in TIMES:
                 yield from values(value, f"{name}.{key}")
+    elif isinstance(of, Tensor):
+        yield name, (of.dtype, of.shape, of.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
     else:
         yield name, repr(of)  # NaN is NaN here
 
@@ -181,20 +162,20 @@ def survive_kills(folder: Path, n: int, reference: Mapping[str, Any], seconds: f
     """Kill trainings n times in all, every other time in a save, and let each of them finish after some kills."""
     draw, figures = random.Random(seed), Counter(kills=0, kills_in_save=0, trainings=0)
 
-    def in_save(process: subprocess.Popen[bytes]) -> None:
-        training.wait_for_save(process, draw.randint(1, 4))
-        time.sleep(draw.uniform(0, 0.002))
-
-    def at_any_time(process: subprocess.Popen[bytes]) -> None:
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(draw.uniform(0, seconds))
+    def wait(process: subprocess.Popen[bytes]) -> None:
+        if figures["kills"] % 2:
+            training.wait_for_save(process, draw.randint(1, 4))
+            time.sleep(draw.uniform(0, 0.002))
+        else:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(draw.uniform(0, seconds))
 
     with tqdm(total=n, desc="killed", disable=None) as bar:
         while figures["kills"] < n:
             training = TinyTraining(folder / f"killed-{figures['trainings']}")
-            for i in range(min(KILLS_A_TRAINING, n - figures["kills"])):
+            for _ in range(min(KILLS_A_TRAINING, n - figures["kills"])):
                 before = training.drafts()
-                if not training.kill_after(in_save if i % 2 else at_any_time):
+                if not training.kill_after(wait):
                     break
                 figures["kills"] += 1
                 figures["kills_in_save"] += bool(training.drafts() - before)

@@ -68,7 +68,7 @@ class Setting:
     tokens_per_batch: int = BUDGET
 
     def __str__(self) -> str:
-        compiled = ", compiled" if self.compiled else ""
+        compiled = ", compiled" * self.compiled
         return f"{self.system} {self.precision}{compiled}, {self.tokens_per_batch:,} tokens per batch"
 
 
@@ -220,12 +220,11 @@ def write_texts(text: Mapping[str, TokenPairs], tokenizer: Tokenizer, folder: Pa
 def train_peer(peer: Peer, job: Job) -> tuple[float, float]:
     """Return target tokens per second, and peak memory in MiB. This process must have had no other child before."""
     shutil.rmtree(job.texts / peer.package, ignore_errors=True)
-    environment = os.environ | {"OMP_NUM_THREADS": str(job.threads), "MKL_NUM_THREADS": str(job.threads)}
-    environment.pop("PYTHONPATH", None)
+    threads = {name: str(job.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
     process = subprocess.Popen(
         [job.peers[peer.title], "-u", *peer.arguments],
         cwd=job.texts,
-        env=environment,
+        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | threads,
         text=True,
         encoding="utf-8",
         stdout=subprocess.PIPE,
@@ -233,7 +232,7 @@ def train_peer(peer: Peer, job: Job) -> tuple[float, float]:
     )
     last_lines: deque[str] = deque(maxlen=5)
     try:
-        rate = mean_rate(logged_rates(process.stdout or (), peer, last_lines), job.warm_up, job.seconds)
+        rate = logged_rate(process.stdout or (), peer, job, last_lines)
     except ValueError as error:
         raise ValueError(f"{peer.title} {error}; its last lines: {' | '.join(last_lines)}") from error
     finally:
@@ -242,51 +241,35 @@ def train_peer(peer: Peer, job: Job) -> tuple[float, float]:
     return rate, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
 
 
-def logged_rates(lines: Iterable[str], peer: Peer, last_lines: deque[str]) -> Iterator[float]:
-    """Yield the rates in the lines of a log as they arrive, and keep the last lines."""
+def logged_rate(lines: Iterable[str], peer: Peer, job: Job, last_lines: deque[str]) -> float:
+    """Return the mean of the rates in a log as it arrives, each weighted by the time since the previous one.
+
+    The first lines, and those of `warm_up` seconds after the first, do not count.
+    """
+    work = covered = 0.0
+    n, last, warm = 0, 0.0, 0.0
     for line in lines:
         last_lines.append(line.strip())
         if found := re.search(peer.rate, line):
-            yield float(found[1])
-
-
-def mean_rate(rates: Iterable[float], warm_up: float, seconds: float) -> float:
-    """Return the mean of arriving rates over `seconds` seconds, each weighted by the time since the previous one.
-
-    The first `warm_up` seconds after the first rate do not count.
-    """
-    work = covered = 0.0
-    last = warm = time.perf_counter()
-    for n, rate in enumerate(rates):
-        now = time.perf_counter()
-        if n == 0:
-            warm = now + warm_up
-        elif n >= PEER_WARM_UP and last >= warm:
-            work, covered = work + rate * (now - last), covered + now - last
-        last = now
-        if covered >= seconds:
-            return work / covered
-    raise ValueError(f"ended after {covered:.0f} of {seconds:.0f} seconds")
+            now = time.perf_counter()
+            if n >= PEER_WARM_UP and last >= warm:
+                work, covered = work + float(found[1]) * (now - last), covered + now - last
+            n, last, warm = n + 1, now, warm if n else now + job.warm_up
+            if covered >= job.seconds:
+                return work / covered
+    raise ValueError(f"ended after {covered:.0f} of {job.seconds:.0f} seconds")
 
 
 def timed(step: Step, source: Iterator[Batch], job: Job, fewest: int) -> float:
     """Return target tokens per second, batching included, after a warm-up of at least `fewest` steps."""
-    trained_for(job.warm_up, fewest, step, source)
-    synchronize(job.device)
-    begin = time.perf_counter()
-    tokens = trained_for(job.seconds, 1, step, source)
-    synchronize(job.device)
+    for seconds, least in ((job.warm_up, fewest), (job.seconds, 1)):
+        tokens, n_steps, begin = 0, 0, time.perf_counter()
+        while n_steps < least or time.perf_counter() < begin + seconds:
+            batch = next(source)
+            step(batch)
+            tokens, n_steps = tokens + batch.target_tokens, n_steps + 1
+        synchronize(job.device)
     return tokens / (time.perf_counter() - begin)
-
-
-def trained_for(seconds: float, fewest: int, step: Step, source: Iterator[Batch]) -> int:
-    """Train for `seconds` and at least `fewest` steps; return the number of target tokens."""
-    tokens, n_steps, end = 0, 0, time.perf_counter() + seconds
-    while n_steps < fewest or time.perf_counter() < end:
-        batch = next(source)
-        step(batch)
-        tokens, n_steps = tokens + batch.target_tokens, n_steps + 1
-    return tokens
 
 
 def parts(step: Step, source: Iterator[Batch]) -> dict[str, float]:
@@ -344,35 +327,21 @@ def measure_all(settings: Sequence[Setting], job: Job, rounds: int) -> list[Meas
     return [max(found, key=lambda one: one.tokens_per_s) for found in every if found]
 
 
-def cpu_settings(peers: Iterable[str], compiled: bool) -> list[Setting]:
-    """Return our settings, the plain loop, and the given peers."""
-    ours = [Setting(OURS, precision, c) for c in ((False, True) if compiled else (False,)) for precision in PRECISIONS]
+def all_settings(on_cpu: bool, peers: Iterable[str], compiled: bool) -> list[Setting]:
+    """Return ours, the plain loop, and the given peers; on a GPU ours with several batch sizes, eager and compiled."""
+    if not on_cpu:
+        return [Setting(OURS, "bf16", compiled, budget) for budget in GPU_BUDGETS for compiled in (False, True)]
+    ours = [Setting(OURS, precision, c) for c in sorted({False, compiled}) for precision in PRECISIONS]
     return [*ours, *(Setting(PLAIN, precision) for precision in PRECISIONS), *(Setting(peer, "fp32") for peer in peers)]
 
 
-def gpu_settings() -> list[Setting]:
-    """Return our settings with several batch sizes, eager and compiled."""
-    return [Setting(OURS, "bf16", compiled, budget) for budget in GPU_BUDGETS for compiled in (False, True)]
-
-
-def short_name(setting: Setting) -> str:
-    """Return a name for a line of name=value pairs."""
-    name = f"{setting.system.lower().replace('.', '_')}_{setting.precision}{'_compiled' if setting.compiled else ''}"
-    return name if setting.tokens_per_batch == BUDGET else f"{name}_{setting.tokens_per_batch}"
-
-
-def summary(
-    measurements: Sequence[Measurement], flops_per_token: float, peaks: Mapping[str, float]
-) -> dict[str, float]:
-    """Return speeds, shares of the peak, and the ratio of each of our settings to each other system."""
-    figures: dict[str, float] = {}
-    for found in measurements:
-        name = short_name(found.setting)
-        figures[f"{name}_tokens_per_s"] = found.tokens_per_s
-        figures[f"{name}_of_peak"] = found.tokens_per_s * flops_per_token / (peaks[found.setting.precision] * 1e9)
-        for other in measurements:
-            if found.setting.system == OURS != other.setting.system:
-                figures[f"{name}_over_{short_name(other.setting)}"] = found.tokens_per_s / other.tokens_per_s
+def summary(measurements: Sequence[Measurement]) -> dict[str, float]:
+    """Return all speeds by names for a line of name=value pairs."""
+    figures = {}
+    for s, speed in ((one.setting, one.tokens_per_s) for one in measurements):
+        size = "" if s.tokens_per_batch == BUDGET else f"_{s.tokens_per_batch}"
+        name = f"{s.system.lower().replace('.', '_')}_{s.precision}{'_compiled' * s.compiled}{size}_tokens_per_s"
+        figures[name] = speed
     return figures
 
 
@@ -409,7 +378,6 @@ def prepare(arguments: Namespace, folder: Path) -> tuple[Job, float]:
     if given and device.type == "cuda":
         raise ValueError("--device cuda measures this project alone: leave out --joeynmt and --eole")
     peers = {peer.title: python_of(peer, environment) for peer, environment in given.items()}
-
     data = DataConfig(corpus=arguments.corpus, archive=arguments.archive)
     corpus = prepare_corpus(data)
     tokenizers = cached_tokenizers(corpus, data, TokenizerConfig(vocab_size=6000), print)
@@ -433,7 +401,7 @@ def main() -> None:
         torch.set_num_threads(job.threads)
         peaks = {name: product_peak(dtype, job.device) for name, dtype in PRECISIONS.items()}
         on_cpu = job.device.type == "cpu"
-        settings = cpu_settings(job.peers, arguments.compile) if on_cpu else gpu_settings()
+        settings = all_settings(on_cpu, job.peers, arguments.compile)
         measurements = measure_all(settings, job, arguments.rounds)
     if not measurements:
         raise ValueError("nothing could be measured: see the lines above")
@@ -450,7 +418,7 @@ def main() -> None:
         "measurements": [asdict(found) for found in measurements],
     }
     print(train_table([about]))
-    publish(summary(measurements, flops_per_token, peaks), about, arguments.json)
+    publish(summary(measurements), about, arguments.json)
 
 
 if __name__ == "__main__":

@@ -239,6 +239,13 @@ class MaskingConfig(Group):
     next_sentence: bool = True
 
 
+def _half_at_once(name: str, value: int, accumulate: int) -> str:
+    return (
+        f"lower --batch.{name} (now {value}) and raise --batch.accumulate (now {accumulate}) to keep the size of an "
+        f"update, say --batch.{name} {value // 2} --batch.accumulate {2 * accumulate}"
+    )
+
+
 @dataclass(frozen=True)
 class BatchConfig(Group):
     """How training pairs become batches.
@@ -261,17 +268,12 @@ class BatchConfig(Group):
     sentences_per_batch: int | None = bounded(None, least=1)
 
     def remedy(self) -> str:
-        """Return what to change where a batch does not fit in memory: half the batch, an update as large as before."""
+        """Return what to change where a batch does not fit in memory."""
         if self.sentences_per_batch is not None and self.sentences_per_batch > 1:
-            name, value = "sentences_per_batch", self.sentences_per_batch
-        elif self.tokens_per_batch > self.max_tokens:
-            name, value = "tokens_per_batch", self.tokens_per_batch
-        else:
-            return f"a single pair fills it, so lower --batch.max_tokens (now {self.max_tokens})"
-        return (
-            f"lower --batch.{name} (now {value}) and raise --batch.accumulate (now {self.accumulate}) to keep the size "
-            f"of an update, say --batch.{name} {value // 2} --batch.accumulate {2 * self.accumulate}"
-        )
+            return _half_at_once("sentences_per_batch", self.sentences_per_batch, self.accumulate)
+        if self.tokens_per_batch > self.max_tokens:
+            return _half_at_once("tokens_per_batch", self.tokens_per_batch, self.accumulate)
+        return f"a single pair fills it, so lower --batch.max_tokens (now {self.max_tokens})"
 
     def require_positions(self, positions: int, option: str = "model.max_length") -> None:
         """Refuse settings whose batches may be longer than a learned table of positions.
@@ -303,11 +305,7 @@ class StreamConfig(Group):
     accumulate: int = bounded(1, least=1)
 
     def remedy(self) -> str:
-        """Return what to change where a batch does not fit in memory: half the batch, an update as large as before."""
+        """Return what to change where a batch does not fit in memory."""
         if self.n_streams == 1:
             return f"a single stream fills it, so lower --batch.segment_length (now {self.segment_length})"
-        return (
-            f"lower --batch.n_streams (now {self.n_streams}) and raise --batch.accumulate (now {self.accumulate}) to "
-            f"keep the size of an update, say --batch.n_streams {self.n_streams // 2} --batch.accumulate "
-            f"{2 * self.accumulate}"
-        )
+        return _half_at_once("n_streams", self.n_streams, self.accumulate)

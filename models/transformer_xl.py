@@ -32,10 +32,6 @@ class Memory(NamedTuple):
         """Return these rows, in this order; a row may be taken more than once."""
         return Memory(tuple(x.index_select(0, rows) for x in self.hidden), self.document.index_select(0, rows))
 
-    def span(self, begin: int, end: int) -> "Memory":
-        """Return the positions begin .. end - 1 only."""
-        return Memory(tuple(x[:, begin:end].clone() for x in self.hidden), self.document[:, begin:end].clone())
-
 
 class TransformerXL(nn.Module):
     """Token ids in, logits of the next token out, a segment at a time.

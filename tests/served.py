@@ -3,8 +3,8 @@
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import httpx
@@ -27,7 +27,7 @@ def translator(back: bool = False, beam: int = 2) -> Translator:
     both = tokenizers()
     pair = TokenizerPair(both.tgt, both.src) if back else both
     model = lively(MODEL, len(pair.src), len(pair.tgt))
-    search = SearchConfig(beam_size=beam, max_ratio=1.0)
+    search = SearchConfig(beam_size=beam, max_ratio=1.0, max_length=16)
     return Translator(model, pair, "ja" if back else "en", search, 32, 48, torch.device("cpu"))
 
 
@@ -79,22 +79,15 @@ class Scribe:
         return Route(name, src, tgt, 4, self.translate)
 
 
-@asynccontextmanager
-async def client_of(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of an application in this process."""
-    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-    async with (
-        app.router.lifespan_context(app),
-        httpx.AsyncClient(transport=transport, base_url="http://miyako") as client,
-    ):
-        yield client
-
-
 def ask(app: FastAPI, question: Callable[[httpx.AsyncClient], Awaitable[ResultT]]) -> ResultT:
-    """Return the result of requests to an application."""
+    """Return the result of requests to an application in this process."""
 
     async def whole() -> ResultT:
-        async with client_of(app) as client:
+        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+        async with (
+            app.router.lifespan_context(app),
+            httpx.AsyncClient(transport=transport, base_url="http://miyako") as client,
+        ):
             return await question(client)
 
     return asyncio.run(whole())

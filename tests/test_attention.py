@@ -45,18 +45,6 @@ def test_each_query_sees_the_keys_up_to_its_own_place(t_len: int, memory: int) -
     assert mask.tolist() == [[s <= memory + t for s in range(memory + t_len)] for t in range(t_len)]
 
 
-@pytest.mark.parametrize("t_len", [1, 2, 5])
-def test_later_queries_alone_see_what_they_see_among_all(t_len: int) -> None:
-    assert causal_mask(t_len, 5).equal(causal_mask(5, 5)[-t_len:])
-
-
-def test_joined_masks_ask_for_both() -> None:
-    ids = torch.tensor([[5, 6, 7], [5, 6, 0], [0, 0, 7]])
-    both = (padding_mask(ids, 0) & causal_mask(3, 3)).expand(3, 2, 3, 3)
-    for b, h, t, s in torch.cartesian_prod(*map(torch.arange, both.shape)).tolist():
-        assert both[b, h, t, s].item() == (s <= t and ids[b, s].item() != 0), (b, h, t, s)
-
-
 B, H, T, S, K = 2, 3, 4, 6, 5  # all different: no axis can be taken for another
 
 REAL = torch.tensor([[True, True, True, True, True, True], [True, True, True, False, False, False]])
@@ -223,12 +211,6 @@ def test_dropout_drops_weights_while_training_only(twin: type[nn.Module], gradie
     assert kept.equal(one)
 
 
-def test_weights_are_shown_as_they_were_before_dropout(inputs: Inputs) -> None:
-    _, dropped = ScaledDotProductAttention(0.9)(*inputs[:3])
-    _, kept = ScaledDotProductAttention()(*inputs[:3])
-    assert dropped.equal(kept)
-
-
 @pytest.mark.parametrize("n_keys", [1, 15, 16, 17])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_rows_shorter_and_longer_than_a_processors_vector_are_torchs_own(n_keys: int, dtype: torch.dtype) -> None:
@@ -309,80 +291,6 @@ def test_heads_are_torchs_own(fused: bool, padding: bool, causal: bool, cross: b
         torch.testing.assert_close(mine, other)
 
 
-@kernels
-@torch.no_grad()
-def test_a_sentence_is_the_same_alone_where_batch_and_heads_and_lengths_are_equal(fused: bool) -> None:
-    attention = MultiHeadAttention(9, 3, attention_kernel(fused, 0.0))
-    x = torch.randn(3, 3, 9)
-    mask = padding_mask(torch.tensor([[4, 5, 6], [4, 5, 0], [4, 0, 0]]), 0)
-    together = attention(x, x, mask)
-    for row in range(3):
-        real = 3 - row
-        alone = attention(x[row : row + 1], x[row : row + 1, :real])
-        torch.testing.assert_close(together[row : row + 1], alone)
-
-
-@kernels
-def test_no_gradient_comes_from_the_future(fused: bool) -> None:
-    attention = MultiHeadAttention(D, H, attention_kernel(fused, 0.0))
-    x = torch.randn(1, T, D)
-
-    def forward(x: Tensor) -> Tensor:
-        return attention(x, x, causal_mask(T, T))[0].sum(-1)
-
-    flows = torch.autograd.functional.jacobian(forward, x)[:, 0].abs().sum(-1) > 0
-    assert flows.equal(causal_mask(T, T))
-
-
-@kernels
-def test_the_gradient_reaches_every_weight_through_masks(fused: bool) -> None:
-    attention, _ = twins(fused)
-    x, memory = noise(B, T, D), noise(B, S, D)
-    attention(x, memory, padding_mask(IDS, 0)).square().sum().backward()
-    for name, parameter in attention.named_parameters():
-        assert parameter.grad is not None, name
-        for half, gradient in zip(("key", "value"), parameter.grad.chunk(2), strict=True):
-            if (name, half) == ("key_value.bias", "key"):  # adds q·b to all scores of a query: softmax forgets it
-                torch.testing.assert_close(gradient, torch.zeros_like(gradient))
-            else:
-                assert gradient.abs().max() > 1e-3, (name, half)
-
-
-class Slope(nn.Module):
-    """A bias that depends on query, key and how far apart they stand."""
-
-    def forward(self, query: Tensor, key: Tensor) -> Tensor:
-        apart = torch.arange(key.size(2)) - torch.arange(query.size(2))[:, None]
-        return apart * query.sum(-1)[..., :, None] * key.mean(-1)[..., None, :]
-
-
-@kernels
-def test_the_score_bias_is_added_before_scaling(fused: bool) -> None:
-    attention = MultiHeadAttention(D, H, attention_kernel(fused, 0.0), score_bias=Slope()).double()
-    x, memory = noise(B, T, D), noise(B, S, D)
-    query = torch.einsum("btd,hkd->bhtk", x, attention.query.weight.view(H, D // H, D))
-    query = query + attention.query.bias.view(H, 1, -1)
-    key, value = attention.project(memory)
-    scores = (torch.einsum("bhtk,bhsk->bhts", query, key) + Slope()(query, key)) / (D // H) ** 0.5
-    heads = torch.einsum("bhts,bhsk->bthk", scores.softmax(-1), value)
-    expected = attention.output(heads.reshape(B, T, D))
-    torch.testing.assert_close(attention(x, memory), expected)
-    with torch.no_grad():
-        torch.testing.assert_close(attention(x, memory), expected)
-
-
-@kernels
-@torch.no_grad()
-def test_keys_and_values_that_grow_by_a_token_are_those_of_the_whole(fused: bool) -> None:
-    attention, _ = twins(fused)
-    x = noise(B, T, D)
-    whole = attention(x, x, causal_mask(T, T))
-    past = attention.project(x[:, :0])
-    for t in range(T):
-        past = past.append(attention.project(x[:, t : t + 1]))
-        torch.testing.assert_close(attention.attend(x[:, t : t + 1], past), whole[:, t : t + 1])
-
-
 def gradients_under(precision: torch.dtype, attention: MultiHeadAttention, x: Tensor, memory: Tensor) -> list[Tensor]:
     wanted = [x, *attention.parameters()]
     with torch.autocast("cpu", torch.bfloat16, enabled=precision == torch.bfloat16):
@@ -400,18 +308,6 @@ def test_looking_at_itself_under_autocast_costs_no_precision(fused: bool) -> Non
     for true, ours, theirs in zip(exact, own, apart, strict=True):
         assert ours.dtype == theirs.dtype
         assert (ours - true).norm() < 1.5 * (theirs - true).norm() + 5e-3 * true.norm()
-
-
-def test_looking_at_itself_lowers_its_input_once_and_never_what_is_exact() -> None:
-    attention, x = MultiHeadAttention(D, H), torch.randn(B, S, D)
-    seen: list[Tensor] = []
-    for product in (attention.query, attention.key_value):
-        product.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
-    with torch.autocast("cpu", torch.bfloat16):
-        attention(x, x)
-        assert attention.double()(x.double(), x.double()).dtype == torch.float64
-    assert seen[0].dtype == torch.bfloat16
-    assert seen[0] is seen[1]
 
 
 def test_heads_that_do_not_divide_the_width_are_refused_with_both_numbers() -> None:
@@ -503,23 +399,6 @@ def test_relative_positions_are_the_equation_in_values_and_gradients(t_len: int,
         torch.testing.assert_close(mine, other, atol=1e-5, rtol=0)
 
 
-@lengths
-@pytest.mark.parametrize("fused", [False, True], ids=["explicit", "fused"])
-@pytest.mark.parametrize("learning", [False, True], ids=["inference", "learning"])
-def test_inside_an_attention_scores_are_the_papers(t_len: int, s_len: int, fused: bool, learning: bool) -> None:
-    attention = MultiHeadAttention(D, H, attention_kernel(fused, 0.0), lively_bias()).double()
-    x, memory = noise(B, t_len, D), noise(B, s_len, D)
-    query = attention.query(x).unflatten(-1, (H, K)).transpose(1, 2)
-    key, value = attention.project(memory)
-    assert isinstance(attention.score_bias, RelativePositionBias)
-    scores = query @ key.transpose(-2, -1) + pair_by_pair(attention.score_bias, query, key)
-    scores = (scores / math.sqrt(K)).masked_fill(~causal_mask(t_len, s_len), -math.inf)
-    expected = attention.output((scores.softmax(-1) @ value).transpose(1, 2).flatten(2))
-    with torch.set_grad_enabled(learning):  # two kernels, where fused
-        found = attention(x, memory, causal_mask(t_len, s_len))
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
-
-
 @pytest.mark.parametrize("order", [(2, 4, 8, 17, 5, 64), (64, 2)])
 def test_the_table_of_distances_grows_and_stays_the_sinusoid(order: tuple[int, ...]) -> None:
     bias = lively_bias()
@@ -600,13 +479,6 @@ def test_the_attention_is_as_it_was_even_when_the_block_fails(fused: bool) -> No
     assert not any(part._forward_hooks for part in module.modules())
 
 
-def test_what_drops_weights_in_training_goes_on_to_do_so() -> None:
-    module = recorded_attention(0, fused=True, dropout=0.5).train()
-    with recorded_weights([module]) as weights, torch.no_grad():
-        assert not module(some(0, 3), some(0, 3)).equal(module(some(0, 3), some(0, 3)))
-    assert weights[0].equal(weights[1])
-
-
 def test_an_explicit_kernel_is_taken_as_it_is_and_a_fused_one_refused() -> None:
     module = recorded_attention(0)
     with recorded_weights([module.attention]) as weights:
@@ -666,18 +538,6 @@ def test_a_packed_attention_obeys_too() -> None:
     twin = packed(module, torch.float32)
     with silenced_head(twin, 2):
         torch.testing.assert_close(twin(X, MEMORY), without(module, 2), atol=1e-5, rtol=1e-4)
-
-
-def test_it_speaks_again_afterwards_even_when_the_block_fails() -> None:
-    module = silenced_attention(fused=True)
-
-    def fail() -> None:
-        with silenced_head(module, 0):
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        fail()
-    assert not any(part._forward_pre_hooks for part in module.modules())
 
 
 @pytest.mark.parametrize("head", [-1, 3])

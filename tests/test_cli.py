@@ -22,7 +22,7 @@ from config.data import MonolingualConfig
 from const.path import ROOT
 from const.token import EOS_ID, UNK_ID
 from tests.tiny import JAPANESE, LABELS, TEXT, Outcome, bert_run, classifier_run, english, language_run, outcome, run
-from utils.config import LanguageConfig
+from utils.config import LanguageConfig, TranslationConfig
 from utils.run import CONFIG, find_run
 from utils.task.language import perplexity_by_memory
 
@@ -33,22 +33,15 @@ COMMANDS: dict[str, ModuleType] = {"translate.py": translate, "predict.py": pred
 # command | standard input | pattern of the output; a run that is not named is the newest of its task
 WORKS = r"""
 translate.py 寺                                               |          | .+\n
-translate.py -- '-5 寺'                                       |          | .+\n
 translate.py                                                  | 寺\n\n橋 | .+\n\n.+\n
 translate.py                                                  |          |
-translate.py --input in.ja                                    |          | (.+\n){3}
 translate.py --input in.ja --output out.en                    |          |
-translate.py --n_best 2 --format jsonl                        | 寺\n     | \{.*"n_best": \[.*\}\n
-translate.py 寺 --format jsonl --log_probs --alignment        |          | \{.*"log_probs": \[-.*"alignment": "\d-0 .*\}\n
-translate.py 寺 --format pharaoh                              |          | 寺\t.+\t0-0.*\n
 translate.py 寺 --prefix 'There is'                           |          | There is.*\n
 translate.py 寺 --alternatives 3 --max_length 9 --beam 1      |          | .+\n\n( *\d+ +\S+ +│( +\S+ +<?[\d.]+ %){3}\n)+
 translate.py 寺 --score temple                                |          | (\S+ +<?[\d.]+ %\n)+\nlog-probability -[\d.]+, .*\n
-translate.py --input in.ja --score in.en                      |          | (-[\d.]+\t\d+\t[\d.]+\n){3}
 translate.py 寺 --score temple --format jsonl                 |          | \{.*"log_prob": -.*"perplexity": .*\}\n
 translate.py 寺 --sample --n_best 3 --seed 0                  |          | (1\t-[\d.]+\t.+\n){3}
 translate.py 寺 --sample --minimum_bayes_risk                 |          | .+\n
-translate.py 寺 --beam 3 --minimum_bayes_risk                 |          | .+\n
 translate.py 寺 --run TRANSLATOR --run TRANSLATOR             |          | .+\n
 translate.py 寺 --attention a.png                             |          | .+\n
 predict.py fill-mask 京都に[MASK]と[MASK]。 [MASK] --top 2    |          | FILLED\n  橋  32.5%  橋  32.5%\n  川  12.5%  川  12.5%\n橋\n(.+\n){2}
@@ -69,7 +62,6 @@ translate.py -5度です                                         |          | pu
 translate.py 寺 --format xml                                  |          | xml
 translate.py 寺 --input in.ja                                 |          | texts and --input in.ja at once: give one of them
 translate.py --input nowhere --output out                     |          | no such file: nowhere
-translate.py --input .                                        |          | . is a folder: give a file
 translate.py --input in.ja --output link.ja                   |          | --output link.ja is the file of --input: give another
 translate.py 寺 --n_best 0                                    |          | --n_best 0: give 1 or more
 translate.py 寺 --n_best 3 --beam 2                           |          | --beam 2 is less than --n_best 3: give --beam 3
@@ -78,38 +70,28 @@ translate.py 寺 --min_length 5 --max_length 3                 |          | --mi
 translate.py 寺 --beam 1 --minimum_bayes_risk                 |          | nothing to choose from: give e.g. --beam 8, or --sample
 translate.py 寺 --sample --beam 4                             |          | --sample and --beam 4 at once: samples are drawn
 translate.py 寺 --temperature 0.5                             |          | --temperature 0.5 and a search at once: add --sample
-translate.py 寺 --sample --temperature 0                      |          | --temperature 0.0: give at least 1e-05 (or use greedy
 translate.py 寺 橋 --alternatives 2                           |          | --alternatives 2 and 2 texts at once: give one text
 translate.py LONG --alternatives 3                            |          | give one sentence
 translate.py 寺 --log_probs                                   |          | --log_probs and --format text at once: give --format jsonl
 translate.py 寺 橋 --score temple                             |          | give one text, or two files
-translate.py --score nowhere.en                               |          | no such file: nowhere.en (without a text, --score takes
-translate.py 寺 --score temple --prefix T                     |          | --score temple and --prefix T at once: give one of them
 translate.py 寺 --prefix 😀                                   |          | '😀' has characters outside the vocabulary
 translate.py 寺 --format pharaoh --n_best 2                   |          | --n_best 2 at once: it is a line per text
 translate.py 寺 --attention a.svg                             |          | a.svg: give the file the extension .html or .png
 translate.py 寺 --run x --run y --attention a.png             |          | --attention a.png and 2 runs at once: give one --run
 translate.py '' --attention a.html                            |          | '' has no token: give a sentence
-translate.py LONG --attention a.html                          |          | are more than the 32 that
 translate.py 寺 --score MANY --attention a.html               |          | are more than the 48 that
 translate.py 😀 --attention a.html                            |          | no part of '😀' is in the vocabulary
 translate.py 寺 --engine ctranslate2 --sample                 |          | --sample at once: it needs --engine miyako; leave one out
-translate.py 寺 --engine ctranslate2 --run x --run y          |          | 2 runs at once: an ensemble needs --engine miyako
 translate.py 寺 --run x                                       |          | no run x: give a folder under
 translate.py 寺 --run BERT                                    |          | is of task masked_language, but translation is needed
 translate.py --output out                                     | \udcff   | standard input, line 1: byte 0xff is not UTF-8
 translate.py --input euc.ja --output out                      |          | euc.ja, line 2: byte 0x
-translate.py \udcff                                           |          | '\udcff' is not UTF-8: give the text in UTF-8
-predict.py fil-mask                                           |          | invalid choice: 'fil-mask'
 predict.py fill-mask 京都                                     |          | '京都' has no [MASK]: write it where
 predict.py fill-mask 寺寺寺寺寺寺寺寺寺[MASK]                 |          | are more than the 12 that the network reads: shorten
 predict.py fill-mask [MASK] --run x --hugging_face y          |          | --run x and --hugging_face y at once: give one of them
-predict.py classify 寺 --top 0                                |          | --top 0: give 1 or more
 predict.py classify 寺 --labels labels                        |          | --texts and --labels belong together: give both
-predict.py classify 寺 --texts in.ja --labels labels          |          | texts and --texts in.ja at once: give one of them
 predict.py classify --texts in.ja --labels few                |          | in.ja has 3 lines but few has 2: give a label for each
 predict.py classify --texts in.ja --labels wrong              |          | line 2: label 'harbour' is not among
-predict.py generate a --tokens 0                              |          | --tokens 0: give 1 or more
 predict.py generate a --top_p 1.5                             |          | --top_p 1.5: give more than 0 and at most 1
 predict.py generate a --greedy --top_k 0                      |          | --greedy and --top_k 0 at once: leave one out
 predict.py perplexity --run LANGUAGE_MODEL LANGUAGE_MODEL     |          | two runs are named
@@ -150,6 +132,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     }
     text = root.parent / "my.en"
     text.write_text("".join(f"{line}\n" for line in TEXT.tgt), encoding="utf-8")
+    translator = TranslationConfig.load(found["TRANSLATOR"] / CONFIG)
+    replace(translator, search=replace(translator.search, max_length=24)).save(found["TRANSLATOR"] / CONFIG)
     config = LanguageConfig.load(found["LIVELY"] / CONFIG)
     training = replace(config.training, precision="fp32", device="cpu")
     data = MonolingualConfig(text=text, language="en", held_out=6)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from const.path import ROOT
-from utils.command import Namespace, Parser, duration, needing_group, require_options_at_least, run_command
+from utils.command import Parser, duration, needing_group, run_command
 from utils.file import atomic_file
 
 
@@ -24,21 +24,11 @@ def options() -> Parser:
     parser = Parser(prog="verb.py")
     parser.add_argument("--beam", type=int, default=4)
     parser.add_argument("--resume", type=str)
-    parser.add_argument("--activation", choices=["relu", "gelu"])
     parser.add_argument("--model.d_model", type=int, default=512)
     return parser
 
 
-def test_options_with_less_than_makes_sense_are_refused_by_their_names() -> None:
-    given = Namespace(beam=4, beams=[1, 2000], limit=None)
-    require_options_at_least(given, beam=4, beams=1, limit=1)
-    for least, complaint in (
-        ({"beam": 5}, "--beam 4: give 5 or more"),
-        ({"beam": 1, "beams": 2}, "--beams 1: give 2 or more"),
-        ({"beams": 1, "beam": 2000}, "--beam 4: give 2,000 or more"),
-    ):
-        with pytest.raises(ValueError, match=f"^{complaint}$"):
-            require_options_at_least(given, **least)
+CUDA = "CUDA out of memory. Tried to allocate 2 GiB"
 
 
 @pytest.mark.parametrize(
@@ -46,20 +36,15 @@ def test_options_with_less_than_makes_sense_are_refused_by_their_names() -> None
     [
         (ValueError("d_model=3 does not split\ninto  n_heads=2"), "d_model=3 does not split into n_heads=2"),
         (FileNotFoundError(2, "No such file", "a.ja"), "[Errno 2] No such file: 'a.ja'"),
-        (OSError("disk full"), "disk full"),
         (MemoryError(), "out of memory (MemoryError): free some, or ask for less at a time"),
-        (
-            RuntimeError("CUDA out of memory. Tried to allocate 2 GiB\nmore"),
-            "out of memory (CUDA out of memory. Tried to allocate 2 GiB): free some, or ask for less at a time",
-        ),
+        (RuntimeError(f"{CUDA}\nmore"), f"out of memory ({CUDA}): free some, or ask for less at a time"),
     ],
 )
 def test_what_a_user_can_mend_is_one_line_and_2(
     capsys: pytest.CaptureFixture[str], error: Exception, line: str
 ) -> None:
-    with pytest.raises(SystemExit) as caught:
+    with pytest.raises(SystemExit, match="2"):
         run_command("verb.py", raising(error))
-    assert caught.value.code == 2
     assert capsys.readouterr() == ("", f"verb.py: error: {line}\n")
 
 
@@ -69,15 +54,13 @@ def test_what_a_user_can_mend_is_one_line_and_2(
         (lambda: None, 0, ""),
         (raising(KeyboardInterrupt()), 130, "verb.py: interrupted\n"),
         (lambda: sys.exit(3), 3, ""),
-        (lambda: signal.raise_signal(signal.SIGTERM), 143, ""),
     ],
 )
 def test_a_command_ends_with_the_status_that_a_shell_knows(
     capsys: pytest.CaptureFixture[str], end: Callable[[], None], status: int, said: str
 ) -> None:
-    with pytest.raises(SystemExit) as caught:
+    with pytest.raises(SystemExit, match=str(status)):
         run_command("verb.py", end)
-    assert caught.value.code == status
     assert capsys.readouterr() == ("", said)
 
 
@@ -103,9 +86,8 @@ def test_what_the_caller_has_closed_is_empty(name: str, monkeypatch: pytest.Monk
         print("said")
 
     monkeypatch.setattr(sys, name, None)
-    with pytest.raises(SystemExit) as caught:
+    with pytest.raises(SystemExit, match="0"):
         run_command("verb.py", main)
-    assert caught.value.code == 0
 
 
 def test_sigterm_leaves_nothing_half_written(tmp_path: Path) -> None:
@@ -114,26 +96,18 @@ def test_sigterm_leaves_nothing_half_written(tmp_path: Path) -> None:
             draft.write_text("half")
             signal.raise_signal(signal.SIGTERM)
 
-    with pytest.raises(SystemExit) as caught:
+    with pytest.raises(SystemExit, match="143"):
         run_command("verb.py", main)
-    assert caught.value.code == 143
     assert not list(tmp_path.iterdir())
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 def test_a_pipe_that_closes_leaves_no_trace() -> None:
-    program = (
-        "from utils.command import run_command\n"
-        "def main():\n"
-        "    for _ in range(99999): print('line', flush=True)\n"
-        "run_command('verb.py', main)"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as verb:
+    code = "from utils.command import run_command; run_command('verb.py', lambda: [print(i) for i in range(99999)])"
+    command, pipe = [sys.executable, "-c", code], subprocess.PIPE
+    with subprocess.Popen(command, cwd=ROOT, stdout=pipe, stderr=pipe) as verb:
         assert verb.stdout is not None
         assert verb.stderr is not None
-        assert verb.stdout.readline() == b"line\n"
+        assert verb.stdout.readline() == b"0\n"
         verb.stdout.close()
         assert verb.stderr.read() == b""
         assert verb.wait() == 0
@@ -143,28 +117,19 @@ def test_a_pipe_that_closes_leaves_no_trace() -> None:
     ("arguments", "line"),
     [
         (["--bem", "3"], "unknown option bem: did you mean --beam?"),
-        (["--bem=3"], "unknown option bem: did you mean --beam?"),
         (["--model.dmodel", "3"], "unknown option model.dmodel: did you mean --model.d_model?"),
         (["--qqqqq", "3"], "unknown option qqqqq: see --help"),
         (["--resum", "run"], "unknown option resum: did you mean --resume?"),  # no option may be abbreviated
         (["--beam", "wide"], "argument --beam: invalid int value: 'wide'"),
-        (["--activation", "gleu"], "argument --activation: invalid choice: 'gleu' (choose from 'relu', 'gelu')"),
-        (["-x"], "unrecognized argument -x: put -- before a text that begins with -"),
         (["stray"], "unrecognized argument stray"),
     ],
 )
 def test_an_option_that_is_wrong_is_named_in_one_line(
     capsys: pytest.CaptureFixture[str], arguments: list[str], line: str
 ) -> None:
-    with pytest.raises(SystemExit) as caught:
+    with pytest.raises(SystemExit, match="2"):
         options().parse_args(arguments)
-    assert caught.value.code == 2
     assert capsys.readouterr() == ("", f"verb.py: error: {line}\n")
-
-
-def test_options_that_are_right_are_read() -> None:
-    arguments = options().parse_args(["--beam", "3", "--resume", "run", "--model.d_model=8"])
-    assert (arguments.beam, arguments.resume, arguments["model.d_model"]) == (3, "run", 8)
 
 
 @pytest.mark.parametrize("option", ["--length_penalty", "--length-penalty"])
@@ -172,33 +137,17 @@ def test_options_that_are_right_are_read() -> None:
 def test_the_words_of_an_option_are_joined_by_either_sign(declared: str, option: str) -> None:
     parser = options()
     parser.add_argument(declared, type=float)
-    assert parser.parse_args([option, "-0.5"]).length_penalty == -0.5
-    assert parser.parse_args([f"{option}=-0.5"]).length_penalty == -0.5
+    for given in ([option, "-0.5"], [f"{option}=-0.5"]):
+        found = parser.parse_args(["--resume", "a_b", "--model.d_model=8", *given])
+        assert (found.length_penalty, found.resume, found["model.d_model"]) == (-0.5, "a_b", 8)
 
 
 def test_a_group_that_is_not_installed_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught, needing_group("verb.py", "extra"):
+    with pytest.raises(SystemExit, match="2"), needing_group("verb.py", "extra"):
         import no_such_package.part  # type: ignore[import-not-found]  # noqa: F401
-    assert caught.value.code == 2
-    assert capsys.readouterr().err == (
-        "verb.py: error: no_such_package is not installed: poetry install --with extra\n"
-    )
+    assert capsys.readouterr().err == "verb.py: error: no_such_package is not installed: poetry install --with extra\n"
 
 
-def test_who_handles_sigterm_otherwise_goes_on_doing_so() -> None:
-    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    try:
-        with pytest.raises(SystemExit) as caught:
-            run_command("verb.py", lambda: signal.raise_signal(signal.SIGTERM))
-        assert caught.value.code == 0
-        assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0, "0 s"), (59, "59 s"), (60, "1.0 min"), (5400, "1.5 h"), (172_799, "48.0 h"), (172_800, "2.0 days")],
-)
-def test_durations_are_said_in_a_unit_that_reads_well(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
+def test_durations_are_said_in_a_unit_that_reads_well() -> None:
+    for seconds, text in ((59, "59 s"), (60, "1.0 min"), (5400, "1.5 h"), (172_799, "48.0 h"), (172_800, "2.0 days")):
+        assert duration(seconds) == text

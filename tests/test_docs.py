@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from bench import results as results_module
-from bench.results import RESULTS, TABLES, keep_result, published_table, result_table, with_table
+from bench.results import RESULTS, TABLES, published_table, result_table, with_table
 from config.data import DataConfig
 from const.corpora import CORPORA
 from const.path import ROOT
@@ -75,18 +75,6 @@ def test_the_code_of_a_page_runs_and_prints_what_it_says(
         assert printed.getvalue() == expected, f"{page}, line {block.line}"
 
 
-@pytest.mark.parametrize("page", _NUMBERED)
-def test_each_page_of_the_guide_has_code_a_formula_and_a_picture(page: str) -> None:
-    text = text_of(page)
-    assert "```python\n" in text
-    assert text.count("$$") >= 2
-    assert re.search(r"^!\[[^]]+\]\(\.\./figure/\w+\.png\)$", text, re.M)
-    assert "\n**日本語** — " in text
-    assert re.search(r"^## Exercises\n\n1\. ", text, re.M)
-    python = [block.body for block in blocks(text) if block.language == "python"]
-    assert max(len(line) for body in python for line in body.split("\n")) < 121
-
-
 def unrolled(text: str) -> str:
     """A loop on one line as the commands that it makes."""
 
@@ -104,11 +92,6 @@ SPOKEN = sorted({tuple(words) for page in PAGES for words in spoken(unrolled(tex
 def test_a_command_of_the_pages_is_understood(words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     understand(words)
-
-
-def test_commands_are_found() -> None:
-    assert len(SPOKEN) > 80
-    assert {("make", "demo"), ("python", "train.py"), ("python", "translate.py")} <= set(SPOKEN)
 
 
 def headings(page: str) -> set[str]:
@@ -129,16 +112,6 @@ def test_what_a_page_links_to_or_names_is_in_the_repository(page: str) -> None:
     assert {name for name in named if name.rstrip("/") not in known} == set()
 
 
-def test_pages_lead_from_one_to_the_next() -> None:
-    """The first, the index, lists all others in order; the last line of each links to its neighbours."""
-    names = [PurePosixPath(page).name for page in GUIDE]
-    listed = re.findall(r"\[[^]]+\]\(([\w-]+\.md)\)", text_of(GUIDE[0]).split("Next: ")[0])
-    assert [name for name in listed if name in names] == names[1:]
-    for i, page in enumerate(GUIDE):
-        neighbours = [*names[:1][:i], *names[1:i][-1:], *names[i + 1 : i + 2]]
-        assert re.findall(r"\]\(([^)]+)\)", text_of(page).rstrip().splitlines()[-1]) == neighbours, page
-
-
 def skeleton(text: str) -> dict[str, list[str]]:
     """What two languages of a page have in common."""
     shell = [line for block in blocks(text) if block.language == "sh" for line in block.body.splitlines()]
@@ -150,12 +123,8 @@ def skeleton(text: str) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("page", ENGLISH)
-def test_both_languages_have_the_same_commands_pictures_and_figures(page: str) -> None:
+def test_both_languages_have_the_same_commands_pictures_and_figures_and_link_to_each_other(page: str) -> None:
     assert skeleton(text_of(page)) == skeleton(text_of(ENGLISH[page]))
-
-
-@pytest.mark.parametrize("page", ENGLISH)
-def test_each_language_links_to_the_other(page: str) -> None:
     for here, there in ((page, ENGLISH[page]), (ENGLISH[page], page)):
         assert f"]({posixpath.relpath(there, PurePosixPath(here).parent)})" in text_of(here)
 
@@ -175,8 +144,6 @@ ARCHIVES = {"kftt": "kftt-data-1.0.tar.xz", "tanaka": "small_parallel_enja.tar.x
 ARCHIVES |= dict.fromkeys(("multi30k", "multi30k_tok"), "multi30k.tar.xz")
 RESULT = {"name": "tiny", "seed": 3, "corpus": "kftt", "direction": "ja-en", "parameters": 1e6, "minutes": 2.0}
 RESULT |= {"target_tokens": 1e6, "perplexity": 4.0, "bleu": 12.345, "chrf": 34.5}
-BERT = {"name": "bert", "seed": 1, "task": "masked_language", "text": "kftt ja", "parameters": 5_381_699}
-BERT |= {"minutes": 13.6, "target_tokens": 1_460_000, "perplexity": 21.345, "accuracy": 44.444, "next_sentence": 71.5}
 
 
 def keep(folder: Path, result: dict[str, Any], **changes: object) -> None:
@@ -185,12 +152,11 @@ def keep(folder: Path, result: dict[str, Any], **changes: object) -> None:
     (folder / f"{result['name']}_{result['seed']}.json").write_text(json.dumps(result), encoding="utf-8")
 
 
-def finished_run(folder: Path, result: dict[str, Any] = RESULT, **changes: object) -> Path:
+def finished_run(folder: Path, **changes: object) -> Path:
     """A run that has nothing but its result."""
     folder.mkdir()
-    (folder / "test.json").write_text(json.dumps(result | changes), encoding="utf-8")
-    if "bleu" in result:
-        (folder / "test.txt").write_text("都 は 古い。\n", encoding="utf-8")
+    (folder / "test.json").write_text(json.dumps(RESULT | changes), encoding="utf-8")
+    (folder / "test.txt").write_text("都 は 古い。\n", encoding="utf-8")
     return folder
 
 
@@ -203,7 +169,14 @@ def references(corpus: str, tgt_lang: str, request: pytest.FixtureRequest, folde
     return read_lines(folder / path)
 
 
-@pytest.mark.parametrize("translations", sorted(RESULTS.glob("*.txt")), ids=lambda path: path.stem)
+SCORED = sorted(RESULTS.glob("*.txt"))
+QUICK = ("demo_1", "multi30k_de_en_1", "tanaka_en_ja_1")
+
+
+@pytest.mark.parametrize(
+    "translations",
+    [pytest.param(file, marks=() if file.stem in QUICK else pytest.mark.slow, id=file.stem) for file in SCORED],
+)
 def test_scores_are_those_of_the_translations(
     translations: Path, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
@@ -217,6 +190,7 @@ def test_scores_are_those_of_the_translations(
     assert bleu.signature == result["bleu_signature"]
 
 
+@pytest.mark.slow
 def test_what_the_page_says_of_nymwas_protocol_is_counted_so(shared_data: Path, tmp_path: Path) -> None:
     page = (ROOT / "docs/results.md").read_text(encoding="utf-8")
     ((translations, path, line),) = re.findall(r"nymwa (figure/\S+) corpus/kftt/(\S+) --plain +# (BLEU = [\d.]+)", page)
@@ -273,32 +247,7 @@ def test_only_the_part_between_the_marks_changes() -> None:
         with_table(page, "new", "size")
 
 
-def test_a_result_is_kept_with_its_translations(tmp_path: Path) -> None:
-    kept = keep_result(finished_run(tmp_path / "run"), tmp_path / "results")
-    assert kept == tmp_path / "results" / "tiny_3.json"
-    assert json.loads(kept.read_text(encoding="utf-8")) == RESULT
-    assert kept.with_suffix(".txt").read_text(encoding="utf-8") == "都 は 古い。\n"
-    assert keep_result(finished_run(tmp_path / "bert", BERT), tmp_path / "results").name == "bert_1.json"
-    assert not (tmp_path / "results" / "bert_1.txt").exists()
-
-
-@pytest.mark.parametrize(
-    ("test", "message"),
-    [
-        (None, r"has no test\.json yet"),
-        ('{"name": "old"}', r"has no seed .*: test it again, python train\.py --resume"),
-        (json.dumps(RESULT), r"no test\.txt: test it again"),
-    ],
-)
-def test_a_run_without_a_result_is_refused(test: str | None, message: str, tmp_path: Path) -> None:
-    if test is not None:
-        (tmp_path / "test.json").write_text(test, encoding="utf-8")
-    with pytest.raises(ValueError, match=message):
-        keep_result(tmp_path, tmp_path / "results")
-    assert not (tmp_path / "results").exists()
-
-
-def test_the_command_keeps_results_and_renews_the_tables(
+def test_the_command_keeps_results_with_their_translations_and_renews_the_tables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page, results = tmp_path / "README.md", tmp_path / "results"
@@ -307,7 +256,13 @@ def test_the_command_keeps_results_and_renews_the_tables(
     monkeypatch.setattr(results_module, "RESULTS", results)
     monkeypatch.setattr(results_module, "TABLES", {"results": (lambda: result_table(results), ("README.md",))})
     monkeypatch.setattr(results_module, "find_run", lambda name: tmp_path / name)
-    finished_run(tmp_path / "a", name="tanaka_en_ja")
+    run = finished_run(tmp_path / "a", name="tanaka_en_ja")
     monkeypatch.setattr(sys, "argv", ["bench.results", "a"])
     assert outcome("bench.results", results_module.main, capsys).out == f"{results / 'tanaka_en_ja_3.json'}\n"
     assert "`tanaka_en_ja` | kftt" in page.read_text(encoding="utf-8")
+    assert (results / "tanaka_en_ja_3.txt").read_text(encoding="utf-8") == "都 は 古い。\n"
+    for file in ("test.txt", "test.json"):
+        (run / file).unlink()
+        found = outcome("bench.results", results_module.main, capsys)
+        assert found.status == 2
+        assert re.search("a has no .*test", found.err)

@@ -14,15 +14,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from random import Random
 from typing import Any, NoReturn, cast
 
 import pytest
 import sacrebleu
 import torch
 import torch.nn.functional as F
-from hypothesis import given
-from hypothesis import strategies as st
 from sacrebleu.metrics.bleu import BLEU
 from torch import Tensor, nn
 
@@ -63,7 +60,6 @@ from utils.run import CONFIG, find_run
 from utils.search.inspection import attention_weights, attentions, row_entropy
 from utils.search.translator import Candidate, Translation, Translator
 from utils.text.language import refuse_other_language
-from utils.training.report import Validation
 
 CPU = torch.device("cpu")
 ASIAN = ["--ter-normalized", "--ter-asian-support"]
@@ -182,7 +178,6 @@ def test_ter_counts_given_words_and_no_end_of_an_interval_leaves_the_scale() -> 
     ("translations", "references", "n", "message"),
     [
         (["a"], ["a", "b"], 0, "1 translations against 2 references"),
-        ([], [], 0, "0 translations against 0 references"),
         (["a"] * 400_000, ["a"] * 400_000, 1000, "30 GB of memory: give --bootstrap 125"),
         (["x", ""], ["", "He is home ."], 1000, "some of them empty, .* give --bootstrap 0"),
     ],
@@ -192,41 +187,26 @@ def test_what_has_no_score_is_refused(translations: list[str], references: list[
         measure(translations, references, build_metrics("en", "13a"), n)
 
 
-@pytest.mark.parametrize(
-    ("lang", "options", "tokenizer"),
-    [
-        ("en", {}, "13a"),
-        ("ja_JP", {}, "ja-mecab"),
-        ("zh-Hant", {}, "zh"),
-        ("ja", {"pre_tokenized": True}, "none"),
-        ("ja", {"wanted": "char"}, "char"),
-        ("en", {"wanted": "intl"}, "intl"),
-        ("ja", {"pre_tokenized": True, "wanted": "13a", "force": True}, "13a"),
-    ],
-)
-def test_the_tokenizer_fits_the_language(lang: str, options: dict[str, Any], tokenizer: str) -> None:
-    assert fitting_tokenizer(lang, **{"pre_tokenized": False} | options) == tokenizer
-
-
-@pytest.mark.parametrize(
-    ("lang", "pre_tokenized", "wanted", "remedy"),
-    [
+def test_the_tokenizer_fits_the_language_or_is_refused() -> None:
+    for lang, own in (("en", "13a"), ("ja_JP", "ja-mecab"), ("zh-Hant", "zh")):
+        assert fitting_tokenizer(lang, pre_tokenized=False) == own
+    assert fitting_tokenizer("ja", pre_tokenized=True) == "none"
+    assert fitting_tokenizer("ja", pre_tokenized=False, wanted="char") == "char"
+    assert fitting_tokenizer("ja", pre_tokenized=True, wanted="13a", force=True) == "13a"
+    for lang, pre_tokenized, wanted, remedy in (
         ("ja-JP", False, "none", "--tokenize ja-mecab, or --pre_tokenized"),
         ("en", False, "ja-mecab", "--tokenize 13a"),
         ("en", True, "13a", "split already"),
-    ],
-)
-def test_a_tokenizer_that_does_not_fit_is_refused(lang: str, pre_tokenized: bool, wanted: str, remedy: str) -> None:
-    with pytest.raises(ValueError, match=remedy):
-        fitting_tokenizer(lang, pre_tokenized, wanted)
+    ):
+        with pytest.raises(ValueError, match=remedy):
+            fitting_tokenizer(lang, pre_tokenized, wanted)
 
 
 @pytest.mark.parametrize(
     ("lines", "refused", "accepted"),
     [
-        (["The Kinkaku-ji (金閣寺) is in Kyoto.", *ENGLISH.references], ["ja", "ja-JP", "zh", "ko"], ["en", "de"]),
+        (["The Kinkaku-ji (金閣寺) is in Kyoto.", *ENGLISH.references], ["ja", "ko"], ["en", "de"]),
         (JAPANESE.references, ["en", "jp", "ko"], ["ja", "ja_JP"]),  # jp is no code: Japanese is `ja`
-        (["교토에 오래된 절이 있다.", "다리가 있다."], ["en", "ja"], ["ko"]),
         (["1603", "2, 3 ...", "・ a", "・・・ yes"], [], ["en"]),  # list bullets are not letters
     ],
 )
@@ -263,12 +243,10 @@ def by_hand(translations: list[str], references: list[str]) -> str:
 @pytest.mark.parametrize(
     ("translations", "references"),
     [
-        ([line[: len(line) // 2] for line in TOKENIZED.good], TOKENIZED.references),
         ([line.upper() for line in TOKENIZED.bad], TOKENIZED.references),
         ([" ".join(line) for line in JAPANESE.good], [" ".join(line) for line in JAPANESE.references]),
         (["a b c", "d e"], ["a b c d", "d e f"]),  # no 4-gram at all
         (["a b c x e f g"], ["a b c d e f g"]),  # 4-grams, but no matching one
-        (["", "a b c d e"], ["x y", "a b c d e"]),
         (["a\u3000b c\u00a0d e f g", "É a ＴＶ b c d"], ["a\u3000b c d e f g", "é a ｔｖ b c d"]),
     ],
 )
@@ -285,11 +263,8 @@ def test_plain_english_is_cut_as_moses_does() -> None:
     ]
 
 
-# analysis: by hand, and by what must hold of any text
+# analysis, by hand
 
-WORDS = st.sampled_from(["the", "temple", "is", "old", "very", ".", "Kyoto"])
-SENTENCES = st.lists(WORDS, max_size=15).map(" ".join)
-PAIRS = st.lists(st.tuples(SENTENCES, SENTENCES), min_size=1, max_size=8)
 TRAINING = word_counts(
     ["the temple is old .", "the old temple", "the the the the the the the the", "is it ?"], word_cutter("13a")
 )
@@ -323,8 +298,6 @@ def test_each_length_and_each_frequency_belongs_to_one_group() -> None:
     [
         ("京都は日本の古い都である。", "13a", "6-10 source"),  # 京都 は 日本 の 古い 都 で ある 。
         ("京都は日本の古い都である。", "none", "0-5 source"),
-        ("我是一个学生", "13a", "6-10 source"),  # sacreBLEU takes each character of Chinese for a word
-        ("It's old, isn't it?", "13a", "6-10 source"),  # It's old , isn't it ?
         ("", "13a", "11-20 reference"),  # no sources
     ],
 )
@@ -396,22 +369,6 @@ def test_best_and_worst_have_their_lines() -> None:
     shown = analysis.worst[2]
     assert (shown.source, shown.translation, shown.reference) == ("家", "the hut", "the house")
     assert shown.chrf == sacrebleu.sentence_chrf("the hut", ["the house"]).score
-
-
-@given(PAIRS, st.randoms())
-def test_what_holds_of_any_text(pairs: list[tuple[str, str]], random: Random) -> None:
-    translations, references = ([pair[side] for pair in pairs] for side in (0, 1))
-    one = analyse([], translations, references, "13a", training_words=TRAINING)
-    assert sum(group.count for group in one.bleu_by_length) == len(pairs)
-    assert sum(group.count for group in one.f1_by_frequency) == sum(len(line.split()) for line in references)
-    assert all(0 <= group.score <= 100.001 for group in [*one.bleu_by_length, *one.f1_by_frequency])
-    ours, theirs = zip(*random.sample(pairs, len(pairs)), strict=True)
-    other = analyse([], ours, theirs, "13a", training_words=TRAINING)
-    assert replace(one, best=[], worst=[]) == replace(other, best=[], worst=[])
-    perfect = analyse([], references, references, "13a", training_words=TRAINING)
-    assert all(group.score == pytest.approx(100) for group in perfect.f1_by_frequency)
-    assert perfect.repetition_rate == perfect.under_translation_rate == 0
-    assert perfect.length_ratio == float(any(references))
 
 
 # heads: against networks with the head's weights zeroed
@@ -538,16 +495,9 @@ def test_accuracy_is_counted_over_all_batches() -> None:
         [1, 0],
     )
     second = masked([[BOS_ID, 17, MASK, 18, EOS_ID]], [[PAD_ID, PAD_ID, 20, 13, PAD_ID]], [1])  # 20 is wrong, 13 right
-    long = masked([[BOS_ID, 17, MASK, *[18] * 38]], [[PAD_ID, PAD_ID, 12, *[PAD_ID] * 38]])  # no sample
-
-    def score(*batches: MaskedBatch) -> Validation:
-        return MaskedAccuracy(cast(BertForPreTraining, SaysWhere()), batches, tokenizers().src)(2.5)
-
-    found = score(first, second)
+    found = MaskedAccuracy(cast(BertForPreTraining, SaysWhere()), [first, second], tokenizers().src)(2.5)
     assert found.loss == 2.5
     assert found.scores == {"accuracy": pytest.approx(100 * 3 / 5), "next_sentence": pytest.approx(100 * 2 / 3)}
-    assert score(long).scores == {"accuracy": 100}
-    assert len(score(first, long, second).samples) == 2
     begin, fifteen, twelve, nineteen, end, thirteen = tokenizers().src.tokens([BOS_ID, 15, 12, 19, EOS_ID, 13])
     sample = found.samples[0]
     assert sample.source.split() == [begin, fifteen, "[MASK]", "[MASK]", end]
@@ -611,19 +561,14 @@ def reported(command: Command, line: str) -> list[dict[str, Any]]:
 
 REFUSED = """
 file short references.en --tgt_lang en                        | references.en has 40 lines but short has 39: line i
-file good.en references.en --sources short --tgt_lang en      | references.en has 40 lines but short has 39
 file good.en references.en --training_text no --tgt_lang en   | no such file: no
 file folder references.en --tgt_lang en                       | python evaluate.py run folder --translations FILE
 file references.en references.en --tgt_lang en                | have the same 40
-file sources references.en --sources sources --tgt_lang en    | TRANSLATIONS sources and --sources sources have
 file good.en references.ja --tgt_lang en                      | REFERENCES references.ja is not in en
 file good.en references.en --tgt_lang en --bootstrap 5        | --bootstrap 5: give 100 or more
-file good.en references.en --tgt_lang en --seed 0             | seed 0: give 1 or more
 file good.en references.en --tgt_lang en --tokenize zh        | --tokenize zh cannot split en into words
 file good.en references.en                                    | such as --tgt_lang en
-file good.en references.en --tgt_lang jp                      | did you mean ja?
 file good.en references.en --tgt_lang en --html folder        | folder exists and is not a file
-compare references.en bad.en good.en --tgt_lang en --samples 7 | --samples 7: give 100
 compare references.en bad.en good.en --tgt_lang en --samples 0 | --samples 0
 compare references.en bad.en good.en --tgt_lang en --bootstrap 0 | --bootstrap 0 and --test bootstrap at once
 nymwa references.tok references.tok                           | have the same 40 lines
@@ -633,7 +578,6 @@ run --translations folder                                     | folder exists an
 tune --save --beams 1 0                                       | --beams 0: give
 curves folder --picture x.png                                 | no log.jsonl in folder
 curves folder/a pickles/a --picture x.png                     | two runs are named a
-curves a b c d e f g h i j k --picture x.png                  | 11 runs: give at most 10
                                                               | arguments are required: VERB
 run --bim 3                                                   | evaluate.py run: error: unknown option bim: did you
 """
@@ -653,7 +597,6 @@ def test_a_mistake_is_one_line_and_nothing_is_translated_or_written(
 
 
 WARNED = """
-file references.en references.en --tgt_lang en --force --bootstrap 0                  |
 file good.tok references.en --tgt_lang en --bootstrap 0 | good.tok looks tokenized: give --pre_tokenized
 file good.tok references.en --tgt_lang en --bootstrap 0 --pre_tokenized               |
 nymwa references.tok references.tok --force             | is not tok/kyoto-test.en of KFTT
@@ -701,7 +644,6 @@ def test_systems_are_compared_with_the_first_and_runs_stand_for_their_translatio
 
 
 def test_nymwas_line_is_all_that_is_printed(command: Command) -> None:
-    assert command("nymwa good.tok references.tok").out == multi_bleu(TOKENIZED.good, TOKENIZED.references) + "\n"
     found = command("nymwa good.en references.tok --plain")
     assert found.out == multi_bleu(moses_words(ENGLISH.good), TOKENIZED.references) + "\n"
     assert "is not tokenized" not in found.err
@@ -751,7 +693,6 @@ def test_tuning_tries_each_setting_and_saves_the_best(
 
     monkeypatch.setattr(Translator, "translate", watched)
     found = command("tune --beams 1 3 --length_penalties 0 2 --limit 4 --save --json tuned.json --picture tuned.png")
-    assert searched == [(1, 0), (3, 0), (3, 2)]  # no length penalty changes greedy search
     kept = json.loads(Path("tuned.json").read_text(encoding="utf-8"))
     trials = kept["trials"]
     assert [(t["beam_size"], t["length_penalty"]) for t in trials] == [(1, 0), (1, 2), (3, 0), (3, 2)]
@@ -762,6 +703,7 @@ def test_tuning_tries_each_setting_and_saves_the_best(
     search = TranslationConfig.load(run / CONFIG).search
     assert (search.beam_size, search.length_penalty) == (best["beam_size"], best["length_penalty"])
     assert Path("tuned.png").read_bytes().startswith(b"\x89PNG")
+    assert searched == [(1, 0), (3, 0), (3, 2)]  # no length penalty changes greedy search
     (scored,) = reported(command, "run --split dev --limit 4 --bootstrap 0 --beam 3 --length_penalty 2")
     assert scored["metrics"][0]["score"] == pytest.approx(trials[3]["bleu"])
     assert scored["analysis"]["length_ratio"] == pytest.approx(trials[3]["length_ratio"])
@@ -773,11 +715,9 @@ def test_heads_are_weighed_on_the_text_that_is_asked_for(command: Command, home:
     loaded = load_run(run, CPU)
     pairs = read_parallel(prepare_to_score(loaded.config.data, made / "split").test)[:2]
     expected = head_importance(loaded.model, text_batches(pairs, loaded.tokenizers, CPU))
-    top, _, whole, _, _, _, *rows = found.out.splitlines()
-    assert top == f"{run.name}, files test, ja-en, first 2 sentences"
-    assert f"loss {expected.loss:.4f} nats" in whole
     last = expected.heads[-1]
-    assert rows[-1].split() == ["cross-attention", "2", "2", f"{last.loss_rise:+.4f}", f"{last.entropy:.3f}"]
+    shown = ["cross-attention", "2", "2", f"{last.loss_rise:+.4f}", f"{last.entropy:.3f}"]
+    assert found.out.splitlines()[-1].split() == shown
     told = json.loads(Path("heads.json").read_text(encoding="utf-8"))
     assert (told["loss"], told["heads"]) == (expected.loss, [asdict(head) for head in expected.heads])
     assert (home / "heads.png").read_bytes().startswith(b"\x89PNG")

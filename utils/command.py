@@ -30,12 +30,6 @@ def fail(program: str, message: str) -> NoReturn:
     sys.exit(2)
 
 
-def hyphenated(argument: str) -> str:
-    """Return an argument with hyphens between the words of an option's name, by which two spellings are compared."""
-    option, equals, value = argument.partition("=")
-    return option.replace("_", "-") + equals + value if option.startswith("--") else argument
-
-
 class Namespace(argparse.Namespace):
     """Parsed options, also by their names."""
 
@@ -62,11 +56,12 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse with every option spelled as it was declared; of a verb, too."""
-        known = {hyphenated(option): option for option in self._option_string_actions}
+        known = {option.replace("_", "-"): option for option in self._option_string_actions}
         spelled = []
         for argument in sys.argv[1:] if args is None else args:
             option, equals, value = argument.partition("=")
-            spelled.append(known.get(hyphenated(option), option) + equals + value)
+            hyphenated = option.replace("_", "-") if option.startswith("--") else option
+            spelled.append(known.get(hyphenated, option) + equals + value)
         return super().parse_known_args(spelled, Namespace() if namespace is None else namespace)
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
@@ -77,16 +72,14 @@ class Parser(argparse.ArgumentParser):
             if not name.startswith("--"):
                 hint = ": put -- before a text that begins with -" if name.startswith("-") else ""
                 self.error(f"unrecognized argument {unknown[0]}{hint}")
-            name, verb = name.removeprefix("--"), getattr(found, "verb", None)
-            known = [option for parser in (self, *self._verbs(verb)) for option in parser._option_string_actions]
-            near = near_name(name, [option.removeprefix("--") for option in known])
+            name, verb = name.removeprefix("--"), found.get("verb")
+            verbs = [action.choices for action in self._actions if isinstance(action, argparse._SubParsersAction)]
+            parsers = [self, *(choices[verb] for choices in verbs)]
+            known = [option.removeprefix("--") for parser in parsers for option in parser._option_string_actions]
+            near = near_name(name, known)
             remedy = f"did you mean --{near}?" if near else "see --help"
             fail(self.prog if verb is None else f"{self.prog} {verb}", f"unknown option {name}: {remedy}")
         return found
-
-    def _verbs(self, name: str | None) -> list[argparse.ArgumentParser]:
-        actions = [action for action in self._actions if isinstance(action, argparse._SubParsersAction)]
-        return [action.choices[name] for action in actions if name in action.choices]
 
     def error(self, message: str) -> NoReturn:
         """Exit with status 2."""
@@ -191,15 +184,12 @@ def columns_of(text: str) -> int:
 
 def aligned(rows: Sequence[Sequence[str]], alignment: str, indent: str = "  ") -> list[str]:
     """Return a line for each row, its cells in columns that `alignment` says of: `l` or `r` for each."""
-    widths = [max(map(columns_of, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for row in rows:
-        cells = []
-        for cell, width, side in zip(row, widths, alignment, strict=True):
-            space = " " * (width - columns_of(cell))
-            cells.append(space + cell if side == "r" else cell + space)
-        lines.append((indent + "  ".join(cells)).rstrip())
-    return lines
+    columns = []
+    for column, side in zip(zip(*rows, strict=True), alignment, strict=True):
+        width = max(map(columns_of, column))
+        spaces = [" " * (width - columns_of(cell)) for cell in column]
+        columns.append([s + cell if side == "r" else cell + s for s, cell in zip(spaces, column, strict=True)])
+    return [(indent + "  ".join(row)).rstrip() for row in zip(*columns, strict=True)]
 
 
 def wrapped(text: str, width: int) -> list[str]:

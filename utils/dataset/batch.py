@@ -1,11 +1,10 @@
 """Batches of about equal work and little padding: buckets of similar length, epochs drawn by seed, prefetching."""
 
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 
@@ -20,7 +19,7 @@ from const.token import BOS_ID, EOS_ID, PAD_ID
 from utils.dataset.ids import TokenArray, TokenPairs
 
 BatchSettings = BatchConfig | StreamConfig
-EpochT = TypeVar("EpochT", bound="AnyEpoch")
+BatchT = TypeVar("BatchT", bound="AnyBatch")
 X = TypeVar("X")
 
 
@@ -86,19 +85,6 @@ def within_budget(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
         yield rows
 
 
-def padded(sequences: Sequence[NDArray[np.integer] | Sequence[int]], bos: bool = False) -> Int[Tensor, "B L"]:
-    """Make one tensor of sequences of different lengths, each followed by </s> and optionally preceded by <s>."""
-    longest = max(len(sequence) for sequence in sequences)
-    out = np.full((len(sequences), longest + 1 + bos), PAD_ID, np.int64)
-    if bos:
-        out[:, 0] = BOS_ID
-    for row, sequence in zip(out, sequences, strict=True):
-        end = len(sequence) + bos
-        row[int(bos) : end] = sequence
-        row[end] = EOS_ID
-    return torch.from_numpy(out)
-
-
 def fill(
     out: NDArray[np.int64],
     begins: NDArray[np.integer] | int,
@@ -115,121 +101,105 @@ def fill(
     out[np.arange(len(lengths)), begins + kept] = EOS_ID
 
 
-class AnyEpoch(ABC):
+def framed(
+    ids: NDArray[np.integer], lengths: NDArray[np.integer], kept: NDArray[np.integer], bos: bool, width: int = 0
+) -> NDArray[np.int64]:
+    """Return rows of at least this width: <s> where `bos` is set, the first `kept` ids of each sequence, </s>."""
+    out = np.full((len(lengths), max(width, int(kept.max()) + 1 + bos)), PAD_ID, np.int64)
+    out[:, :bos] = BOS_ID
+    fill(out, int(bos), ids, lengths, kept)
+    return out
+
+
+def padded(sequences: Sequence[NDArray[np.integer] | Sequence[int]], bos: bool = False) -> Int[Tensor, "B L"]:
+    """Make one tensor of sequences of different lengths, each followed by </s> and optionally preceded by <s>."""
+    ids = np.fromiter(chain.from_iterable(sequences), np.int64)
+    lengths = np.fromiter(map(len, sequences), np.int64)
+    return torch.from_numpy(framed(ids, lengths, lengths, bos))
+
+
+@dataclass(frozen=True, eq=False)
+class Epoch:
     """The batches of an epoch, in training order; each is made on demand."""
 
-    n_dropped = 0  # examples left out for their length
-    padding: float  # share of all positions
+    positions: NDArray[np.int64]  # of each batch, padding included
+    n_tokens: int  # in all positions that are not padding
+    make: Callable[[int], Any]
+    target_tokens: Callable[[int], int]  # how many batch i predicts, without making it where that is possible
+    n_dropped: int = 0  # examples left out for their length
 
-    @abstractmethod
-    def __len__(self) -> int: ...
+    def __len__(self) -> int:
+        return len(self.positions)
 
-    @abstractmethod
-    def __getitem__(self, i: int) -> Any: ...
+    def __getitem__(self, i: int) -> Any:
+        return self.make(i)
 
     def __iter__(self) -> Iterator[Any]:
-        return (self[i] for i in range(len(self)))
+        return map(self.make, range(len(self)))
 
-    @abstractmethod
-    def target_tokens(self, i: int) -> int:
-        """Return the number of tokens that batch i predicts, without making the batch where that is possible."""
+    @property
+    def padding(self) -> float:
+        """Share of all positions."""
+        return 1 - self.n_tokens / int(self.positions.sum())
 
-    @abstractmethod
     def largest(self) -> int:
         """Return the batch with the most positions, which memory must be able to hold."""
+        return int(self.positions.argmax())
 
 
-class Sampler(Generic[EpochT]):
+class Sampler(Generic[BatchT]):
     """Makes epochs of batches by their numbers; the last one requested is remembered."""
 
-    def __init__(self, make: Callable[[int], EpochT]) -> None:
+    def __init__(self, make: Callable[[int], Epoch]) -> None:
         self._make = make
-        self._last: tuple[int, EpochT] | None = None
+        self._last: tuple[int, Epoch] | None = None
 
-    def epoch(self, epoch: int) -> EpochT:
+    def epoch(self, epoch: int) -> Epoch:
         """Return the batches of an epoch, from 0: the same at every call."""
         if self._last is None or self._last[0] != epoch:
             self._last = None  # frees it before the next one is made
             self._last = epoch, self._make(epoch)
         return self._last[1]
 
-    def all(self) -> list[Any]:  # of the batches of such an epoch
+    def all(self) -> list[BatchT]:
         """Return the batches of the first epoch, for validation and testing."""
         return list(self.epoch(0))
 
 
 class Examples(NamedTuple):
-    """What an epoch is made of.
+    """What an epoch is made of."""
 
-    Attributes:
-        sides: lengths of the one or two sequences of each example, special tokens included.
-        make: makes a batch of some examples, given the width of each side.
-        target_tokens: how many tokens some examples predict.
-        n_dropped: how many were left out for their length.
-    """
-
-    sides: Sequence[NDArray[np.integer]]
-    make: Callable[[NDArray[np.integer], list[int]], AnyBatch]
-    target_tokens: Callable[[NDArray[np.integer]], int]
-    n_dropped: int = 0
+    sides: Sequence[NDArray[np.integer]]  # lengths of the one or two sequences of each example, special tokens included
+    make: Callable[[NDArray[np.integer], list[int]], AnyBatch]  # of some examples, given the width of each side
+    target_tokens: Callable[[NDArray[np.integer]], int]  # how many some examples predict
+    n_dropped: int = 0  # examples left out for their length
 
 
-class Epoch(AnyEpoch):
-    """The batches of an epoch as a function of lengths, bounds and generator alone.
+def _bucketed(examples: Examples, random: np.random.Generator, budget: int, multiple: int, most: int | None) -> Epoch:
+    """Return batches as a function of lengths, bounds and generator alone; the bounds are as in `BucketSampler`.
 
     Examples are sorted by length; of two sides, by the second and, among equals, by the first: ascending for one length
     of the second, descending for the next, so that no batch has the longest beside the shortest. Examples of equal
     lengths are in random order. The sequence is cut wherever a bound is reached, and the batches are then shuffled.
-
-    Args:
-        examples: what to make batches of.
-        random: generator that decides the order.
-        tokens_per_batch: most positions of a batch on either side, padding included; a longer row is a batch by itself.
-        multiple: widths are padded up to a multiple of it, and the rows of a batch are a multiple of it where there
-            are that many.
-        sentences_per_batch: most rows of a batch; None: as many as fit.
     """
-
-    def __init__(
-        self,
-        examples: Examples,
-        random: np.random.Generator,
-        tokens_per_batch: int,
-        multiple: int = 1,
-        sentences_per_batch: int | None = None,
-    ) -> None:
-        self._make, self._target_tokens, self.n_dropped = examples.make, examples.target_tokens, examples.n_dropped
-        n = len(examples.sides[0])
-        wide = [-(-side // multiple) * multiple for side in examples.sides]
-        # a stable sort of a random order leaves equals in random order
-        order = random.permutation(np.arange(n, dtype=np.int32))
-        self._order = order[np.argsort(_by_length(*wide)[order], kind="stable")]
-        wide = [side[self._order] for side in wide]
-        self._cuts = _cut(np.maximum.reduce(wide), tokens_per_batch, sentences_per_batch or n, multiple)
-        begins = self._cuts[:-1]
-        self._widths = np.stack([np.maximum.reduceat(side, begins) for side in wide], axis=1)
-        self._batches = random.permutation(len(begins))
-        self._positions = np.diff(self._cuts) * self._widths.sum(axis=1, dtype=np.int64)  # in order of lengths
-        real = sum(int(side.sum(dtype=np.int64)) for side in examples.sides)
-        self.padding = 1 - real / int(self._positions.sum())
-
-    def __len__(self) -> int:
-        return len(self._batches)
-
-    def __getitem__(self, i: int) -> Any:
-        return self._make(self._rows(i), self._widths[self._batches[i]].tolist())
-
-    def target_tokens(self, i: int) -> int:
-        """Return the number of tokens that batch i predicts."""
-        return self._target_tokens(self._rows(i))
-
-    def largest(self) -> int:
-        """Return the batch with the most positions."""
-        return int(self._positions[self._batches].argmax())
-
-    def _rows(self, i: int) -> NDArray[np.int32]:
-        batch = self._batches[i]
-        return self._order[self._cuts[batch] : self._cuts[batch + 1]]
+    sides, make, target_tokens, n_dropped = examples
+    n = len(sides[0])
+    wide = [-(-side // multiple) * multiple for side in sides]
+    # a stable sort of a random order leaves equals in random order
+    order = random.permutation(np.arange(n, dtype=np.int32))
+    order = order[np.argsort(_by_length(*wide)[order], kind="stable")]
+    wide = [side[order] for side in wide]
+    cuts = _cut(np.maximum.reduce(wide), budget, most or n, multiple)
+    shuffled = random.permutation(len(cuts) - 1)
+    begins, ends = cuts[:-1][shuffled], cuts[1:][shuffled]
+    widths = np.stack([np.maximum.reduceat(side, cuts[:-1])[shuffled] for side in wide], axis=1)
+    return Epoch(
+        (ends - begins) * widths.sum(axis=1, dtype=np.int64),
+        sum(int(side.sum(dtype=np.int64)) for side in sides),
+        lambda i: make(order[begins[i] : ends[i]], widths[i].tolist()),
+        lambda i: target_tokens(order[begins[i] : ends[i]]),
+        n_dropped,
+    )
 
 
 def _by_length(first: NDArray[np.integer], second: NDArray[np.integer] | None = None) -> NDArray[np.integer]:
@@ -282,26 +252,26 @@ def pair_examples(
 def batch_of(pairs: TokenPairs, rows: NDArray[np.integer], widths: Sequence[int] = (0, 0)) -> Batch:
     """Make tensors of these pairs, at least this wide; <s>, which is not predicted, comes on top."""
     sides = []
-    for side, begin, width in zip(pairs, (0, 1), widths, strict=True):
+    for side, bos, width in zip(pairs, (False, True), widths, strict=True):
         ids, lengths = side.gather(rows)
-        out = np.full((len(rows), begin + max(width, int(lengths.max()) + 1)), PAD_ID, np.int64)
-        out[:, :begin] = BOS_ID
-        fill(out, begin, ids, lengths, lengths)
-        sides.append(torch.from_numpy(out))
+        sides.append(torch.from_numpy(framed(ids, lengths, lengths, bos, width + bos)))
     return Batch(*sides)
 
 
 ExamplesOf = Callable[[Any, int | None, tuple[int, int], np.random.Generator], Examples]
 
 
-class BucketSampler(Sampler[Epoch]):
+class BucketSampler(Sampler[Any]):
     """Makes epochs of batches of a text.
 
     Args:
         text: the text: pairs, if `examples` is not given.
+        tokens_per_batch: most positions of a batch on either side, padding included; a longer row is a batch by itself.
         max_tokens: what is longer, special tokens included, is left out or truncated, as `examples` says; None: never.
+        multiple: widths are padded up to a multiple of it, and the rows of a batch are a multiple of it where there
+            are that many.
+        sentences_per_batch: most rows of a batch; None: as many as fit.
         examples: returns those of an epoch, from the text, `max_tokens`, seed and number of the epoch, and a generator.
-            The other arguments are as in `Epoch`.
     """
 
     def __init__(
@@ -317,37 +287,23 @@ class BucketSampler(Sampler[Epoch]):
         def epoch(n: int) -> Epoch:
             key, random = (seed, n), np.random.default_rng((seed, n))
             of_epoch = examples(text, max_tokens, key, random)
-            return Epoch(of_epoch, random, tokens_per_batch, multiple, sentences_per_batch)
+            return _bucketed(of_epoch, random, tokens_per_batch, multiple, sentences_per_batch)
 
         super().__init__(epoch)
 
 
-class BothDirections(AnyEpoch):
-    """The batches of an epoch of two directions, mixed: each batch is of one direction, an update may have both."""
-
-    def __init__(self, forward: Epoch, backward: Epoch, key: tuple[int, int]) -> None:
-        epochs = forward, backward
-        places = [(epoch, i) for epoch in epochs for i in range(len(epoch))]
-        self._places = [places[i] for i in np.random.default_rng((*key, 2)).permutation(len(places))]
-        self._largest = [self._places.index((epoch, epoch.largest())) for epoch in epochs]
-        self.n_dropped = forward.n_dropped + backward.n_dropped
-        self.padding = sum(len(epoch) * epoch.padding for epoch in epochs) / len(places)
-
-    def __len__(self) -> int:
-        return len(self._places)
-
-    def __getitem__(self, i: int) -> Batch:
-        epoch, place = self._places[i]
-        return epoch[place]
-
-    def target_tokens(self, i: int) -> int:
-        """Return the number of tokens that batch i predicts."""
-        epoch, place = self._places[i]
-        return epoch.target_tokens(place)
-
-    def largest(self) -> int:
-        """Return the batch with the most positions."""
-        return max(self._largest, key=lambda i: filling(self[i])[1])
+def both_directions(forward: Epoch, backward: Epoch, key: tuple[int, int]) -> Epoch:
+    """Mix the batches of two directions: each batch is of one direction, an update may have both."""
+    both = forward, backward
+    places = [(epoch, i) for epoch in both for i in range(len(epoch))]
+    places = [places[i] for i in np.random.default_rng((*key, 2)).permutation(len(places))]
+    return Epoch(
+        np.array([epoch.positions[i] for epoch, i in places]),
+        sum(epoch.n_tokens for epoch in both),
+        lambda i: places[i][0][places[i][1]],
+        lambda i: places[i][0].target_tokens(places[i][1]),
+        sum(epoch.n_dropped for epoch in both),
+    )
 
 
 def require_positions(lines: TokenArray, file: Path, positions: int, option: str) -> None:

@@ -1,8 +1,8 @@
 """Parallel corpora: which one a run uses, how it is prepared, and its token ids."""
 
 import hashlib
-import textwrap
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -234,13 +234,11 @@ def training_tokens(
 
     def tokens(epoch: int) -> TokenPairs:
         files, drawn = _cleaned(corpus, data, say, root), Sampling(sampling, seed, epoch)
-        while True:
+        pairs = None
+        while pairs is None:
             folder = cached_ids(corpus.name, files, tokenizers, say, root, drawn)
-            try:
+            with suppress(FileNotFoundError):  # another training, epochs ahead, has just removed it: make it again
                 pairs = TokenPairs.load(folder)
-                break
-            except FileNotFoundError:  # another training, epochs ahead, has just removed it: make it again
-                continue
         stem = folder.name.removesuffix(str(epoch))
         for other in folder.parent.glob(f"{stem}*"):
             if int(other.name.removeprefix(stem)) < epoch:
@@ -254,8 +252,10 @@ def _cleaned(corpus: Corpus, data: DataConfig, say: Callable[[str], None], root:
     """Return the training text, cleaned at the first call."""
 
     def make(folder: Path) -> None:
-        report = clean(corpus.train, data.clean, _in_folder(folder, "train"), corpus.more.n_pairs)
-        say(f"Cleaning the training text of {corpus.name}:\n{textwrap.indent(str(report), '  ')}")
+        counts = clean(corpus.train, data.clean, _in_folder(folder, "train"), corpus.more.n_pairs)
+        total = sum(counts.values())
+        table = "\n".join(f"  {rule:<14}{n:>10,}  {n / total:7.2%}" for rule, n in counts.items())
+        say(f"Cleaning the training text of {corpus.name}, {total:,} pairs:\n{table}")
         if any(corpus.more):
             n_pairs, n_left_out = corpus.more
             say(f"  with {n_pairs:,} further pairs; {n_left_out:,} were left out: the dev or test text has their lines")
@@ -313,8 +313,8 @@ def _beginning(files: ParallelFiles) -> _Texts:
 
 def _has_words_of_other_side(texts: _Texts, beside: _Texts) -> bool:
     """Return whether both sides of a text have far more of the words of the other side than of their own."""
-    found = [[word for line in lines for word in line.lower().split()] for lines in texts]
-    words = [{word for line in lines for word in line.lower().split()} for lines in beside]
+    found, known = ([" ".join(lines).lower().split() for lines in sides] for sides in (texts, beside))
+    words = [set(side) for side in known]
 
     def n_known(side: int, among: int) -> int:
         return sum(word in words[among] for word in found[side])

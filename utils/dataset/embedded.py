@@ -94,9 +94,9 @@ def read_words(grammar: dict[str, Any]) -> dict[str, tuple[Word, ...]]:
     return words
 
 
-def read_constructions(path: Path = GRAMMAR) -> list[Construction]:
-    """Return the constructions of a grammar; one that names a phrase becomes one for each line of the phrase."""
-    grammar = yaml.safe_load(path.read_text(encoding="utf-8"))
+def read_constructions() -> list[Construction]:
+    """Return the constructions of the grammar; one that names a phrase becomes one for each line of the phrase."""
+    grammar = yaml.safe_load(GRAMMAR.read_text(encoding="utf-8"))
     words, phrases = read_words(grammar), grammar["phrases"]
 
     def expand(ja: str, en: str) -> Iterator[Pair]:
@@ -122,35 +122,35 @@ def _fitting(words: dict[str, tuple[Word, ...]], slot: str, ja: str, en: str) ->
 
 
 @cache
-def pair_split(one: str, other: str, seed: int) -> str:
+def pair_split(one: str, other: str) -> str:
     """Return the split that a pair of words, given in sorted order, belongs to."""
-    percent = int.from_bytes(blake2b(f"{seed}\t{one}\t{other}".encode(), digest_size=8).digest()) % 100
+    percent = int.from_bytes(blake2b(f"0\t{one}\t{other}".encode(), digest_size=8).digest()) % 100
     return "dev" if percent < HELD_OUT_PERCENT else "test" if percent < 2 * HELD_OUT_PERCENT else "train"
 
 
-def sentence_split(fillers: Mapping[str, Word], seed: int) -> str | None:
+def sentence_split(fillers: Mapping[str, Word]) -> str | None:
     """Return the split that a sentence belongs to; None when it has pairs of both dev and test, or one word twice."""
     names = sorted(str(word["ja"]) for word in fillers.values())
-    if len(set(names)) < len(names):
+    held_out = {pair_split(one, other) for one, other in combinations(names, 2)} - {"train"}
+    if len(set(names)) < len(names) or len(held_out) == 2:
         return None
-    held_out = {pair_split(one, other, seed) for one, other in combinations(names, 2)} - {"train"}
-    return None if len(held_out) == 2 else held_out.pop() if held_out else "train"
+    return held_out.pop() if held_out else "train"
 
 
-def draw(construction: Construction, rng: random.Random, seed: int) -> dict[str, list[dict[str, Word]]]:
+def draw(construction: Construction, rng: random.Random) -> dict[str, list[dict[str, Word]]]:
     """Draw the words of different sentences of one construction in random order, separately for each split."""
     drawn: dict[str, list[dict[str, Word]]] = {split: [] for split in SIZES}
     for index in dict.fromkeys(int(rng.random() * construction.capacity) for _ in range(DRAWS)):
         fillers = construction.fillers(index)
-        if split := sentence_split(fillers, seed):
+        if split := sentence_split(fillers):
             drawn[split].append(fillers)
     return drawn
 
 
-def generate(seed: int = 0) -> dict[str, list[Pair]]:
+def generate() -> dict[str, list[Pair]]:
     """Generate the corpus as (Japanese, English) pairs, the constructions in equal shares as far as they suffice."""
-    rng, constructions = random.Random(seed), read_constructions()
-    drawn = [draw(construction, rng, seed) for construction in constructions]
+    rng, constructions = random.Random(0), read_constructions()
+    drawn = [draw(construction, rng) for construction in constructions]
     corpus: dict[str, list[Pair]] = {}
     for split, size in SIZES.items():
         turns = zip_longest(*(streams[split] for streams in drawn))

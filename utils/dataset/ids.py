@@ -5,16 +5,15 @@ import json
 import os
 import shutil
 import signal
-import sys
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from functools import lru_cache, partial
-from itertools import chain, islice
+from itertools import chain, groupby, islice
 from multiprocessing import get_context
+from operator import itemgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -25,34 +24,27 @@ from tqdm import tqdm
 
 from config.data import TokenizerConfig
 from const.path import CORPUS
-from utils.dataset.text import ParallelFiles, TextLines, in_blocks, lines_of, read_pairs
+from utils.dataset.text import BLOCK, TextLines, in_blocks, lines_of
 from utils.file import atomic_folder, locked
 from utils.text.tokenizer import Tokenizer, TokenizerPair, load_tokenizers, train_tokenizers
 
 # What is made once: named by a hash of all that it was made from, and checked at each use.
 
 _FORMAT = 2  # raised when the format of the cache changes; labelled texts are known by it in checkpoints
-_LARGE = 2**24  # bytes: a larger file is hashed once a process
 _SUMS = "checksums.json"
 
 
 def file_hash(path: Path) -> str:
-    """Return the SHA-256 of a file's content, in hexadecimal."""
+    """Return the SHA-256 of a file's content, in hexadecimal; an unchanged file is read once a process."""
     stat = path.stat()
-    if stat.st_size < _LARGE:
-        return _sha256(path)
     # every write sets the inode's change time, and nobody can set it to a value of their choice
-    return _remembered(path, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return _sha256(path, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino)
 
 
 @lru_cache
-def _remembered(path: Path, *_: int) -> str:
-    return _sha256(path)
+def _sha256(path: Path, *_: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def cache_key(*parts: object) -> str:
@@ -66,27 +58,19 @@ def cache_folder(root: Path, name: str, *made_from: object) -> Path:
     return root / "cache" / f"{name}-{cache_key(*made_from)}"
 
 
-def saved_hashes(save: Callable[[Path], None]) -> dict[str, str]:
-    """Return the identity of an object: the hashes of the files that it saves into a folder."""
-    with TemporaryDirectory() as folder:
-        save(Path(folder))
-        return {file.name: hashlib.blake2b(file.read_bytes()).hexdigest() for file in Path(folder).iterdir()}
-
-
 def cached(path: Path, make: Callable[[Path], None], say: Callable[[str], None]) -> Path:
     """Return a folder that `make` fills at the first call; it is rebuilt where a file is no longer as it was written.
 
     Processes that need it at the same time wait for the first of them.
     """
     with locked(_lock(path)):
-        if path.exists() and (fault := _fault(path)):
-            say(f"{path} is damaged ({fault}): rebuilding it")
+        if path.exists() and not _is_intact(path):
+            say(f"{path} is damaged: rebuilding it")
             shutil.rmtree(path)
         if not path.exists():
             with atomic_folder(path) as draft:
                 make(draft)
-                sums = {file.name: [file.stat().st_size, _checksum(file)] for file in sorted(draft.iterdir())}
-                (draft / _SUMS).write_text(json.dumps(sums, indent=1), encoding="utf-8")
+                (draft / _SUMS).write_text(json.dumps(_sums(draft), indent=1), encoding="utf-8")
     return path
 
 
@@ -100,19 +84,20 @@ def _lock(path: Path) -> Path:
     return path.parent / ".locks" / path.name
 
 
-def _fault(folder: Path) -> str | None:
+def _is_intact(folder: Path) -> bool:
     try:
-        sums = json.loads((folder / _SUMS).read_text(encoding="utf-8"))
-        for name, written in sums.items():
-            if [(folder / name).stat().st_size, _checksum(folder / name)] != written:
-                return f"{name} differs from what was written"
-    except (OSError, ValueError, AttributeError) as error:
-        return str(error)
-    return None
+        return json.loads((folder / _SUMS).read_text(encoding="utf-8")) == _sums(folder)
+    except (OSError, ValueError):
+        return False
+
+
+def _sums(folder: Path) -> dict[str, list[int]]:
+    """Return sizes and CRC-32s, which detect every flipped bit and take a second per gigabyte."""
+    files = sorted(file for file in folder.iterdir() if file.name != _SUMS)
+    return {file.name: [file.stat().st_size, _checksum(file)] for file in files}
 
 
 def _checksum(path: Path) -> int:
-    """Return the CRC-32, which detects every flipped bit and takes a second per gigabyte."""
     checksum = 0
     with path.open("rb") as file:
         while chunk := file.read(1 << 20):
@@ -135,7 +120,7 @@ class TokenArray:
 
     @classmethod
     def load(cls, stem: Path) -> "TokenArray":
-        """Memory-map what a `token_writer` wrote; nothing is read until it is used."""
+        """Memory-map what `write_tokens` wrote; nothing is read until it is used."""
         ids, offsets = (np.load(stem.with_suffix(f".{part}.npy"), mmap_mode="r") for part in ("ids", "offsets"))
         return cls(ids, offsets)
 
@@ -170,9 +155,8 @@ def _offsets(lengths: list[NDArray[np.int32]]) -> NDArray[np.int64]:
     return np.concatenate([np.zeros(1, np.int32), *lengths]).cumsum(dtype=np.int64)
 
 
-@contextmanager
-def token_writer(stem: Path, vocab_size: int) -> Iterator[Callable[[Sequence[Sequence[int]]], None]]:
-    """Yield a function that adds sequences to two .npy files, for `TokenArray.load`; they are complete on exit."""
+def write_tokens(stem: Path, vocab_size: int, blocks: Iterable[Sequence[Sequence[int]]]) -> None:
+    """Write the sequences of all blocks, one after the other, to two .npy files for `TokenArray.load`."""
     lengths: list[NDArray[np.int32]] = []
     descr = np.lib.format.dtype_to_descr(_flat([], vocab_size)[0].dtype)
     with stem.with_suffix(".ids.npy").open("wb") as file:
@@ -181,13 +165,11 @@ def token_writer(stem: Path, vocab_size: int) -> Iterator[Callable[[Sequence[Seq
             file.seek(0)
             np.lib.format.write_array_header_1_0(file, {"descr": descr, "fortran_order": False, "shape": (n,)})
 
-        def write(sequences: Sequence[Sequence[int]]) -> None:
-            ids, sizes = _flat(sequences, vocab_size)
+        begin(0)
+        for block in blocks:
+            ids, sizes = _flat(block, vocab_size)
             file.write(ids.tobytes())
             lengths.append(sizes)
-
-        begin(0)
-        yield write
         offsets = _offsets(lengths)
         begin(int(offsets[-1]))
     np.save(stem.with_suffix(".offsets.npy"), offsets)
@@ -207,11 +189,11 @@ class TokenPairs(NamedTuple):
 
 # Encoding, block by block.
 
-_WORTH_PROCESSES = 50_000  # pairs; fewer are sampled before processes would have started
+_WORTH_PROCESSES = 50_000  # lines of a text; fewer are sampled before processes would have started
 _AT_ONCE = 4  # blocks for each process before the next are read
 
-Row = tuple[str, ...]  # a line of one text, or a pair
-Encoded = list[list[list[int]]]  # the ids of each side
+Block = tuple[int, int, list[str]]  # side of the text, number, lines
+Encoded = tuple[int, list[list[int]]]  # side of the text, ids of each line
 
 
 class Sampling(NamedTuple):
@@ -239,43 +221,37 @@ def cached_ids(
 
     def make(folder: Path) -> None:
         n_lines = len(TextLines(files[0]))
-        rows = read_pairs(ParallelFiles(*files)) if len(files) > 1 else zip(lines_of(*files), strict=True)
-        blocks = enumerate(in_blocks(rows))
         when = "once" if sampling is None else f"sampling sub-words for epoch {sampling.epoch + 1}"
         say(f"Encoding {n_lines:,} lines of {name} ({when})")
+        blocks = ((side, *block) for side, file in enumerate(files) for block in enumerate(in_blocks(lines_of(file))))
         if sampling is None or n_lines < _WORTH_PROCESSES:
-            encoded: Iterator[Encoded] = (_encoded(tokenizers, sampling, *numbered) for numbered in blocks)
+            encoded: Iterator[Encoded] = map(partial(_encoded, tokenizers, sampling), blocks)
         else:
             encoded = _sampled_by_processes(tokenizers, sampling, blocks)
-        with ExitStack() as stack:
-            sides = zip(TokenPairs._fields, tokenizers, files, strict=False)  # of one text the source alone
-            writers = [stack.enter_context(token_writer(folder / side, len(tokenizer))) for side, tokenizer, _ in sides]
-            bar = stack.enter_context(tqdm(total=n_lines, unit=" lines", leave=False, disable=not sys.stderr.isatty()))
-            for block in encoded:
-                for write, ids in zip(writers, block, strict=True):
-                    write(ids)
-                bar.update(len(block[0]))
+        n_blocks = -(-n_lines // BLOCK) * len(files)
+        bar = tqdm(encoded, total=n_blocks, unit=" lines", unit_scale=BLOCK, leave=False, disable=None)
+        for side, of_side in groupby(bar, itemgetter(0)):
+            write_tokens(folder / TokenPairs._fields[side], len(tokenizers[side]), (ids for _, ids in of_side))
 
     # of all that tokenizers save: with equal pieces they can still segment a text differently
-    made_from = [*map(file_hash, files), saved_hashes(tokenizers.save)]
+    with TemporaryDirectory() as saved:
+        tokenizers.save(Path(saved))
+        hashes = {file.name: hashlib.blake2b(file.read_bytes()).hexdigest() for file in Path(saved).iterdir()}
+    made_from = [*map(file_hash, files), hashes]
     if sampling is None:
         return cached(cache_folder(root, name, *made_from), make, say)
     of_all_epochs = cache_folder(root, f"{name}-sampled", *made_from, sampling.rate, sampling.seed)
     return cached(of_all_epochs.with_name(f"{of_all_epochs.name}-{sampling.epoch}"), make, say)
 
 
-def _encoded(tokenizers: TokenizerPair, sampling: Sampling | None, i: int, block: list[Row]) -> Encoded:
-    def ids(side: int, texts: Sequence[str]) -> list[list[int]]:
-        if sampling is None:
-            return tokenizers[side].encode(texts)
-        return tokenizers[side].sample(texts, sampling.rate, sampling.block_seed(i, side))
-
-    return [ids(side, texts) for side, texts in enumerate(zip(*block, strict=True))]
+def _encoded(tokenizers: TokenizerPair, sampling: Sampling | None, block: Block) -> Encoded:
+    side, number, lines = block
+    if sampling is None:
+        return side, tokenizers[side].encode(lines)
+    return side, tokenizers[side].sample(lines, sampling.rate, sampling.block_seed(number, side))
 
 
-def _sampled_by_processes(
-    tokenizers: TokenizerPair, sampling: Sampling, blocks: Iterator[tuple[int, list[Row]]]
-) -> Iterator[Encoded]:
+def _sampled_by_processes(tokenizers: TokenizerPair, sampling: Sampling, blocks: Iterator[Block]) -> Iterator[Encoded]:
     # a fork of a process with threads may hang, so processes are forked from one that has only imported modules
     context = get_context("forkserver")
     context.set_forkserver_preload(["utils.dataset.batch"])
@@ -299,8 +275,8 @@ def _sampled_by_processes(
 _loaded = lru_cache(maxsize=1)(load_tokenizers)
 
 
-def _encoded_by_saved(folder: Path, sampling: Sampling, numbered: tuple[int, list[Row]]) -> Encoded:
-    return _encoded(_loaded(folder), sampling, *numbered)
+def _encoded_by_saved(folder: Path, sampling: Sampling, block: Block) -> Encoded:
+    return _encoded(_loaded(folder), sampling, block)
 
 
 # Tokenizers, and the ids of one text.

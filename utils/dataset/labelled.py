@@ -1,12 +1,10 @@
-"""Labelled texts for sentence classification; `python -m utils.dataset.labelled` makes some from KFTT's articles."""
+"""Labelled texts for sentence classification."""
 
 import json
-import random
 from array import array
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,17 +14,12 @@ from jaxtyping import Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from config.data import LabelledConfig, MonolingualConfig
-from const.corpora import CORPORA
+from config.data import LabelledConfig
 from const.path import CORPUS
-from const.token import BOS_ID, PAD_ID
-from utils.command import Parser, run_command
-from utils.dataset.batch import AnyBatch, Examples, fill
-from utils.dataset.corpus import SPLITS, Split
+from utils.dataset.batch import AnyBatch, Examples, framed
 from utils.dataset.ids import TokenArray, cache_key, cached_lines, file_hash
-from utils.dataset.monolingual import Document, prepare_monolingual
 from utils.dataset.text import lines_of
-from utils.file import read_json, write_lines, write_text
+from utils.file import read_json, write_text
 from utils.text.tokenizer import Tokenizer
 
 _SHOWN = 20  # labels in an error
@@ -37,10 +30,7 @@ def text_pairs(config: LabelledConfig) -> tuple[tuple[Path, Path], ...]:
     pairs = (config.text, config.labels), (config.dev_text, config.dev_labels), (config.test_text, config.test_labels)
     for path in chain.from_iterable(pairs):
         if not path.is_file():
-            raise ValueError(
-                f"no such file: {path}; python -m utils.dataset.labelled writes the files of "
-                "const/preset/kftt_category_ja.yaml"
-            )
+            raise ValueError(f"no such file: {path}; docs/results.md says how those of kftt_category_ja are made")
     return pairs
 
 
@@ -130,90 +120,7 @@ def labelled_examples(text: LabelledText, max_tokens: int | None, *_: Any) -> Ex
         lengths = np.minimum(lengths, max_tokens - 2)
 
     def make(rows: NDArray[np.integer], widths: list[int]) -> LabelledBatch:
-        ids = np.full((len(rows), *widths), PAD_ID, np.int64)
-        ids[:, 0] = BOS_ID
-        fill(ids, 1, *text.lines.gather(rows), lengths[rows])
+        ids = framed(*text.lines.gather(rows), lengths[rows], True, *widths)
         return LabelledBatch(torch.from_numpy(ids), torch.from_numpy(text.labels[rows]))
 
     return Examples([lengths + 2], make, len)
-
-
-# Data for classifying sentences by the category of their article: `python -m utils.dataset.labelled`.
-#
-# The category is what an article's name begins with: KFTT's BDS00001 is about Buddhism, one of 15 categories. No
-# article has sentences in two splits, since neighbouring sentences give each other away.
-
-_SEED = 20110101
-
-
-def split_articles(documents: Sequence[Document], share: float) -> list[Split]:
-    """Choose a split for each article at random: about this share of each category's lines goes to dev, and to test."""
-    of_category: dict[str, list[int]] = defaultdict(list)
-    for i, document in enumerate(documents):
-        of_category[document.name[:3]].append(i)
-    splits: list[Split] = ["train"] * len(documents)
-    draw = random.Random(_SEED)
-    for _, articles in sorted(of_category.items()):
-        draw.shuffle(articles)
-        total, before = sum(documents[i].n_lines for i in articles), 0
-        for i in articles:
-            middle = (before + documents[i].n_lines / 2) / max(total, 1)
-            before += documents[i].n_lines
-            if middle < 2 * share:
-                splits[i] = "dev" if middle < share else "test"
-    return splits
-
-
-def write_categories(
-    text: Path, documents: Sequence[Document], share: float, folder: Path
-) -> dict[Split, Counter[str]]:
-    """Write `train.text`, `train.labels` and so on into a folder; count the sentences of each category in each split.
-
-    Empty lines are left out; `share` of each category's sentences goes to dev, and to test.
-    """
-    if not 0 < share < 0.25:
-        raise ValueError(f"share={share}: give dev, and test, more than 0 and less than 0.25 of the sentences")
-    found: dict[Split, list[tuple[str, str]]] = {split: [] for split in SPLITS}
-    lines = lines_of(text)
-    for document, split in zip(documents, split_articles(documents, share), strict=True):
-        found[split] += [(line, document.name[:3]) for line in islice(lines, document.n_lines) if line.strip()]
-    if empty := [split for split, sentences in found.items() if not sentences]:
-        raise ValueError(f"{len(documents):,} documents leave {empty[0]} no text: give more, or a larger share")
-    for split, sentences in found.items():
-        write_lines(folder / f"{split}.text", (line for line, _ in sentences))
-        write_lines(folder / f"{split}.labels", (label for _, label in sentences))
-    return {split: Counter(label for _, label in sentences) for split, sentences in found.items()}
-
-
-def build_parser() -> Parser:
-    """Build the parser of the command's options."""
-    parser = Parser(
-        prog="utils.dataset.labelled",
-        usage="python -m utils.dataset.labelled --documents FILE --folder FOLDER [options]",
-        description="Write texts and labels for learning to tell the category of a sentence's article.",
-    )
-    parser.add_argument("--corpus", choices=CORPORA, default="kftt", help="corpus whose training text to use")
-    parser.add_argument("--language", default="ja", help="side of the corpus to use")
-    parser.add_argument("--archive", type=Path, metavar="FILE", help="the corpus, instead of a download")
-    parser.add_argument("--documents", type=Path, required=True, metavar="FILE", help="name and length of each article")
-    parser.add_argument("--share", type=float, default=0.02, help="share of the sentences for dev, and for test")
-    parser.add_argument("--folder", type=Path, required=True, metavar="FOLDER", help="where to write")
-    return parser
-
-
-def main() -> None:
-    """Write the files and show how many sentences each category has."""
-    given = build_parser().parse_args()
-    config = MonolingualConfig(given.corpus, given.language, given.archive, documents=given.documents)
-    corpus = prepare_monolingual(config, CORPUS)
-    counts = write_categories(corpus.train, corpus.documents, given.share, given.folder)
-    rows = {name: [counts[split][name] for split in SPLITS] for name in sorted(counts["train"] | counts["dev"])}
-    rows["all"] = [counts[split].total() for split in SPLITS]
-    print(f"{'':8}" + "".join(f"{split:>10}" for split in SPLITS))
-    for name, numbers in rows.items():
-        print(f"{name:8}" + "".join(f"{n:10,}" for n in numbers))
-    print(f"written to {given.folder}")
-
-
-if __name__ == "__main__":
-    run_command("article_category", main)

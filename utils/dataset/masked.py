@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from config.data import MaskingConfig
-from const.token import BOS_ID, PAD_ID, SPECIAL_TOKENS
-from utils.dataset.batch import AnyBatch, Examples, fill
+from const.token import PAD_ID, SPECIAL_TOKENS
+from utils.dataset.batch import AnyBatch, Examples, fill, framed
 from utils.dataset.monolingual import DocumentTokens
 from utils.text.language import HAN, KANA
 from utils.text.tokenizer import Tokenizer, every_token
@@ -105,48 +105,39 @@ class Masking:
         self, ids: NDArray[np.int64], is_text: NDArray[np.bool_], example: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return what is read instead of the ids, and what is predicted."""
-        row, place = is_text.nonzero()
         word = np.arange(ids.size) if self.words is None else self.words.numbers(ids.ravel())
-        chosen = self._chosen(word.reshape(ids.shape)[is_text], row, example, place, is_text.sum(1))
-        row, place = row[chosen], place[chosen]
+        row, place = self._chosen(word.reshape(ids.shape), is_text, example)
         target = np.full_like(ids, PAD_ID)
         target[row, place] = ids[row, place]
         how = uniform((*self._key, "how"), example[row], place)
         n_special = len(SPECIAL_TOKENS)
         other = n_special + uniform((*self._key, "other"), example[row], place) * (self._mask_id - n_special)
+        kept = np.where(how < MASKED + REPLACED, other.astype(np.int64), ids[row, place])
         read = ids.copy()
-        read[row, place] = np.where(
-            how < MASKED, self._mask_id, np.where(how < MASKED + REPLACED, other.astype(np.int64), ids[row, place])
-        )
+        read[row, place] = np.where(how < MASKED, self._mask_id, kept)
         return read, target
 
     def _chosen(
-        self,
-        word: NDArray[np.int64],
-        row: NDArray[np.int64],
-        example: NDArray[np.int64],
-        place: NDArray[np.int64],
-        n_tokens: NDArray[np.int64],
-    ) -> NDArray[np.bool_]:
-        """Choose the tokens to predict: words in random order while they fit, and at least one in each row."""
-        _, begins, of_token, sizes = np.unique(word, return_index=True, return_inverse=True, return_counts=True)
+        self, word: NDArray[np.int64], is_text: NDArray[np.bool_], example: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Choose rows and places to predict: words in random order while they fit, and at least one in each row."""
+        row, place = is_text.nonzero()
+        _, begins, of_token, sizes = np.unique(
+            word[is_text], return_index=True, return_inverse=True, return_counts=True
+        )
         chance = uniform((*self._key, "which"), example[row[begins]], place[begins])
         order = np.lexsort((chance, row[begins]))
-        taken = np.zeros(len(begins), bool)
-        ordered, size = order.tolist(), sizes[order].tolist()
-        end = 0
-        for n_words, left in zip(np.bincount(row[begins]).tolist(), self.n_predicted(n_tokens).tolist(), strict=True):
-            begin, end = end, end + n_words
-            room = left
-            for i in range(begin, end):
-                if size[i] <= room:
-                    taken[ordered[i]] = True
-                    room -= size[i]
-                    if not room:
-                        break
-            if room == left:  # no word is short enough
-                taken[ordered[begin]] = True
-        return taken[of_token]
+        in_row = row[begins][order]
+        most = self.n_predicted(is_text.sum(1))
+        left, taken = most.tolist(), np.zeros(len(begins), bool)
+        for i, size, its_row in zip(order.tolist(), sizes[order].tolist(), in_row.tolist(), strict=True):
+            if size <= left[its_row]:
+                taken[i] = True
+                left[its_row] -= size
+        too_long = np.flatnonzero(most == left)  # no word of theirs fits
+        taken[order[np.searchsorted(in_row, too_long)]] = True
+        chosen = taken[of_token]
+        return row[chosen], place[chosen]
 
 
 class MaskedText(NamedTuple):
@@ -184,14 +175,12 @@ def masked_examples(
         n_first = np.minimum(n_first, room - n_second)
 
     def make(rows: NDArray[np.integer], widths: list[int]) -> MaskedBatch:
-        ids = np.full((len(rows), *widths), PAD_ID, np.int64)
-        ids[:, 0] = BOS_ID
-        fill(ids, 1, *text.gather(first[rows]), n_first[rows])
-        column, middle, end = np.arange(*widths), 1 + n_first[rows], 1 + n_first[rows]  # places of the </s>
+        ids = framed(*text.gather(first[rows]), n_first[rows], True, *widths)
+        column, middle = np.arange(*widths), 1 + n_first[rows]  # of the first </s>
         if next_sentence:
-            end = end + 1 + n_second[rows]
             fill(ids, 1 + middle, *text.gather(second[rows]), n_second[rows])
-        middle, end = middle[:, None], end[:, None]
+        middle = middle[:, None]
+        end = middle + next_sentence * (1 + n_second[rows])[:, None]
         is_text = (column > 0) & (column < end) & (column != middle)
         read, target = masking.hide(ids, is_text, first[rows])
         segments = ((middle < column) & (column <= end)).astype(np.int64)

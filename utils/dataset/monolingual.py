@@ -168,24 +168,20 @@ def _hold_out(
     """Hold out the end of a text; return the documents that are left, and name and number of lines of each part."""
     if held_out < 1:
         raise ValueError(f"held_out={held_out} leaves no {' and no '.join(wanted)} text: give at least 1")
-    total = sum(document.n_lines for document in documents)
-    left, parts = list(documents), list[Document]()
-    for name in reversed(wanted):
-        size = held_out
-        if len(documents) == 1:
-            left = [Document(left[0].name, left[0].n_lines - held_out)]
-        else:
-            size = 0
-            while left and size < held_out:
-                size += left.pop().n_lines
-        parts.insert(0, Document(name, size))
-    n_held = sum(part.n_lines for part in parts)
-    if 2 * n_held > total:
+    # a text may be cut where documents end, or anywhere if it is a single one
+    ends = np.cumsum([document.n_lines for document in documents])
+    places = ends if len(documents) > 1 else np.arange(ends[-1] + 1)
+    cuts = [int(ends[-1])]
+    for _ in wanted:
+        cuts.insert(0, int(places[places <= cuts[0] - held_out].max(initial=0)))
+    if 2 * cuts[0] < ends[-1]:
         raise ValueError(
-            f"held_out={held_out} is too many of {total:,} lines in {len(documents):,} documents, most of which are "
+            f"held_out={held_out} is too many of {ends[-1]:,} lines in {len(documents):,} documents, most of which are "
             "needed for training: lower held_out or give dev_text and test_text"
         )
-    return tuple(left), [Document("train", total - n_held), *parts]
+    sizes = np.diff([0, *cuts]).tolist()
+    left = documents[: np.count_nonzero(ends <= cuts[0])] or (Document(documents[0].name, cuts[0]),)
+    return left, [Document(*part) for part in zip(["train", *wanted], sizes, strict=True)]
 
 
 def _split(text: Path, parts: Sequence[Document], root: Path) -> Path:

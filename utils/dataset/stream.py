@@ -11,7 +11,7 @@ from torch import Tensor
 
 from config.data import StreamConfig
 from const.token import BOS_ID, EOS_ID, PAD_ID
-from utils.dataset.batch import AnyBatch, AnyEpoch, Sampler
+from utils.dataset.batch import AnyBatch, Epoch, Sampler
 from utils.dataset.monolingual import DocumentTokens
 
 NO_DOCUMENT = -1  # the document of padding
@@ -34,25 +34,22 @@ class SegmentBatch(AnyBatch):
         return int((self.target != PAD_ID).sum())
 
 
-class StreamEpoch(AnyEpoch):
-    """The batches of an epoch of streams.
+class _Streams:
+    """A text dealt to streams, all of which are concatenated as places 0, 1, ...
 
     With n = `config.accumulate`, batch i is segment `i // n` of the streams of group `i % n`: a row continues from
     where batch `i - n` left it. Documents are dealt to the streams so that all are about equally long, and documents
     that are longer than a stream are split at sentence ends into documents of their own.
-    The key is seed and number of the epoch; without one, documents keep their order.
+    Without a generator, documents keep their order.
     """
 
-    def __init__(self, text: DocumentTokens, config: StreamConfig, key: tuple[int, int] | None) -> None:
+    def __init__(self, text: DocumentTokens, config: StreamConfig, random: np.random.Generator | None) -> None:
         self._text, self._config = text, config
         n_rows = config.n_streams * config.accumulate
         ends = (text.lengths + 1).cumsum(dtype=np.int64)  # with </s>
         bounds = _pieces(text.bounds, ends, int(ends[-1]) / n_rows)
         lengths = np.diff(np.concatenate([[0], ends])[bounds])
-        random = None if key is None else np.random.default_rng(key)
         streams = _dealt(lengths, n_rows, random)
-
-        # all streams concatenated, as places 0, 1, ...
         pieces = np.concatenate(streams)
         n_sentences = np.diff(bounds)[pieces]
         begins = n_sentences.cumsum() - n_sentences  # where each piece's sentences begin in this order
@@ -63,19 +60,15 @@ class StreamEpoch(AnyEpoch):
         self._ends = (text.lengths[self._sentences] + 1).cumsum(dtype=np.int64)  # of each sentence, in places
         self._lengths = np.array([lengths[stream].sum() for stream in streams])
         self._begins = self._lengths.cumsum() - self._lengths
-        self._n_segments = -(-int(self._lengths.max()) // config.segment_length)
-        self.padding = 1 - float(self._lengths.sum() / (self._n_segments * config.segment_length * n_rows))
 
-    def __len__(self) -> int:
-        """Number of batches: segments times groups; at the end of an epoch some may be only padding."""
-        return self._n_segments * self._config.accumulate
+    def epoch(self) -> Epoch:
+        """Return the batches: segments times groups; at the end of an epoch some may be only padding."""
+        config = self._config
+        n_segments = -(-int(self._lengths.max()) // config.segment_length)
+        positions = np.full(n_segments * config.accumulate, config.n_streams * config.segment_length)
+        return Epoch(positions, int(self._lengths.sum()), self._batch, self._target_tokens)
 
-    def largest(self) -> int:
-        """Return the batch with the most positions: all have the same, and no other has less padding than the first."""
-        return 0
-
-    def target_tokens(self, i: int) -> int:
-        """Return the number of tokens that batch i predicts."""
+    def _target_tokens(self, i: int) -> int:
         begin, end = self._window(i)
         return int((end - begin).sum())
 
@@ -89,7 +82,7 @@ class StreamEpoch(AnyEpoch):
         )
         return begin, end
 
-    def __getitem__(self, i: int) -> SegmentBatch:
+    def _batch(self, i: int) -> SegmentBatch:
         begin, end = self._window(i)
         place = begin[:, None] + np.arange(self._config.segment_length)
         is_text = place < end[:, None]
@@ -138,13 +131,13 @@ def _dealt(lengths: NDArray[np.int64], n_streams: int, random: np.random.Generat
     return dealt if random is None else [random.permutation(dealt[i]) for i in random.permutation(n_streams)]
 
 
-class StreamSampler(Sampler[StreamEpoch]):
+class StreamSampler(Sampler[SegmentBatch]):
     """Makes epochs of segments, their documents in an order by `seed`."""
 
     def __init__(self, text: DocumentTokens, config: StreamConfig, seed: int = 0) -> None:
-        super().__init__(lambda n: StreamEpoch(text, config, (seed, n)))
+        super().__init__(lambda n: _Streams(text, config, np.random.default_rng((seed, n))).epoch())
         self._text, self._config = text, config
 
     def all(self) -> list[SegmentBatch]:
         """Return the whole text as one stream, in order, for validation and testing."""
-        return list(StreamEpoch(self._text, StreamConfig(1, self._config.segment_length), None))
+        return list(_Streams(self._text, StreamConfig(1, self._config.segment_length), None).epoch())

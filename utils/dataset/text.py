@@ -154,39 +154,21 @@ def pair_hash(src: str, tgt: str) -> int:
     return int.from_bytes(blake2b(f"{src}\n{tgt}".encode(), digest_size=8).digest(), "little")
 
 
-def repeated(hashes: NDArray[np.uint64], among: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Mark what occurs earlier too, where `among` marks both occurrences."""
-    rows, marks = np.flatnonzero(among), among.copy()
-    _, first = np.unique(hashes[rows], return_index=True)
-    marks[rows[first]] = False
+def repeated(hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """Mark what occurs earlier, too."""
+    marks = np.ones(len(hashes), bool)
+    marks[np.unique(hashes, return_index=True)[1]] = False
     return marks
 
 
 # Cleaning: training pairs of no use are dropped. Dev and test texts are never cleaned: a score counts every sentence.
 
 
-@dataclass(frozen=True)
-class CleanReport:
-    """How many pairs there were, and how many each rule dropped; a pair counts for the first rule that applies."""
+def clean(files: ParallelFiles, config: CleanConfig, into: ParallelFiles, n_more: int = 0) -> dict[str, int]:
+    """Write the pairs that `config` keeps, in their order; return how many each rule dropped, and how many are kept.
 
-    total: int
-    dropped: dict[str, int]
-
-    @property
-    def kept(self) -> int:
-        """Number of pairs that are left."""
-        return self.total - sum(self.dropped.values())
-
-    def __str__(self) -> str:
-        lines = [f"{rule:<14}{count:>10,}  {count / self.total:7.2%}" for rule, count in self.dropped.items()]
-        return "\n".join([*lines, f"{'kept':<14}{self.kept:>10,}  {self.kept / self.total:7.2%} of {self.total:,}"])
-
-
-def clean(files: ParallelFiles, config: CleanConfig, into: ParallelFiles, n_more: int = 0) -> CleanReport:
-    """Write the pairs that `config` keeps, in their order.
-
-    The text is read twice: for the numbers by which pairs are judged, and to write what is kept. The last `n_more`
-    pairs are further text, which `max_pairs` does not count.
+    A pair counts for the first rule that applies. The last `n_more` pairs are further text, which `max_pairs` does not
+    count. The text is read twice: for the numbers by which pairs are judged, and to write what is kept.
     """
     lengths, hashes = (array("i"), array("i")), array("Q")
     for pair in read_pairs(files):
@@ -211,19 +193,18 @@ def clean(files: ParallelFiles, config: CleanConfig, into: ParallelFiles, n_more
         # the slack makes both directions agree on a ratio that is exactly at the bound
         drop("length ratio", off > np.log(config.max_length_ratio) + 1e-9)
     if config.drop_duplicates:
-        drop("duplicate", repeated(np.frombuffer(hashes, np.uint64), keep))
+        drop("duplicate", repeated(np.frombuffer(hashes, np.uint64)))
     if config.max_pairs is not None:
         is_more = np.arange(len(keep)) >= len(keep) - n_more
         drop("over max_pairs", (keep.cumsum() > config.max_pairs) & ~is_more)
-    report = CleanReport(len(keep), dropped)
-    if not report.kept:
+    if not keep.any():
         counts = ", ".join(f"{rule} {count:,}" for rule, count in dropped.items())
         raise ValueError(f"cleaning leaves none of {len(keep):,} pairs ({counts}): loosen --data.clean")
     with pair_writer(into) as write:
         for pair, is_kept in zip(read_pairs(files), keep, strict=True):
             if is_kept:
                 write(pair)
-    return report
+    return dropped | {"kept": int(keep.sum())}
 
 
 # Texts to train on and to score on: splitting one text into them, and adding to one of them.
@@ -244,7 +225,7 @@ def hold_out(files: ParallelFiles, n_dev: int, n_test: int) -> tuple[NDArray[np.
         numbers.append(pair_hash(src, tgt))
         filled.append(bool(src and tgt))
     hashes, has_text = np.frombuffer(numbers, np.uint64), np.frombuffer(filled, bool)
-    distinct = np.flatnonzero(has_text & ~repeated(hashes, has_text))
+    distinct = np.flatnonzero(has_text & ~repeated(hashes))
     if len(distinct) <= 2 * (n_dev + n_test):
         raise ValueError(
             f"held_out={max(n_dev, n_test)} is too many of {len(distinct):,} distinct pairs, "

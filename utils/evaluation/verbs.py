@@ -5,13 +5,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from tqdm import tqdm
 
 from config.data import require_language
 from config.training import Device
-from utils.command import Namespace, Parser, print_above_bars, require_options_at_least
+from utils.command import Namespace, print_above_bars, require_options_at_least
 from utils.dataset.text import ParallelText, read_lines, read_parallel
 from utils.evaluation.analysis import Evaluation, ReferenceText
 from utils.evaluation.metric import (
@@ -60,14 +60,6 @@ class RunText(NamedTuple):
     name: str
 
 
-def _run_text_options(parser: Parser, act: str, split: str) -> None:
-    parser.add_argument("run", nargs="?", type=Path, help="folder of a run (default: the one trained last)")
-    parser.add_argument("--split", choices=["dev", "test"], default=split, help="text of the run's corpus")
-    parser.add_argument("--limit", type=int, metavar="N", help=f"{act} only the first N sentences")
-    text = "cpu, cuda, or auto: cuda if available"
-    parser.add_argument("--device", choices=get_args(Device), default="auto", help=text)
-
-
 def read_run_text(arguments: Namespace) -> RunText:
     """Load the run, and read the dev or test set of its corpus, or the first sentences of it."""
     require_options_at_least(arguments, limit=1)
@@ -84,14 +76,6 @@ def read_run_text(arguments: Namespace) -> RunText:
     part = f", first {len(pairs)} sentences" if arguments.limit else ""
     name = f"{corpus.name} {arguments.split}, {corpus.src_lang}-{corpus.tgt_lang}{part}"
     return RunText(run, corpus, pairs, name)
-
-
-def _report_options(parser: Parser) -> None:
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the report to this file as JSON")
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write the report to this file as an HTML page")
-    text = "resamples for 95 %% intervals; 0: no intervals"
-    parser.add_argument("--bootstrap", type=int, metavar="N", default=N_BOOTSTRAP, help=text)
-    parser.add_argument("--seed", type=int, metavar="N", help="of the samples (default: SACREBLEU_SEED or sacreBLEU's)")
 
 
 def report_score(system: System, text: ReferenceText, arguments: Namespace) -> None:
@@ -111,14 +95,6 @@ def report(evaluations: Sequence[Evaluation], comparisons: Sequence[Comparison],
 
 
 # run: scores of a run on a text of its own corpus
-
-
-def _run_options(parser: Parser) -> None:
-    _run_text_options(parser, "score", "test")
-    parser.add_argument("--beam", type=int, metavar="N", help="beam size; 1 is greedy search (default: the run's)")
-    parser.add_argument("--length_penalty", type=float, metavar="A", help="larger favours longer (default: the run's)")
-    parser.add_argument("--translations", type=Path, metavar="FILE", help="also write the translations to this file")
-    _report_options(parser)
 
 
 def evaluate_run(arguments: Namespace) -> None:
@@ -163,37 +139,10 @@ def training_text(run: "Run") -> Path | None:
 # file and compare: scores of translations from any system against references
 
 
-def _text_options(parser: Parser) -> None:
-    parser.add_argument("--tgt_lang", metavar="CODE", help="language of the translations: en, ja, ...; required")
-    parser.add_argument("--sources", type=Path, metavar="FILE", help="source sentences, shown in the report")
-    parser.add_argument("--training_text", type=Path, metavar="FILE", help="target side, for F1 by word frequency")
-    parser.add_argument("--pre_tokenized", action="store_true", help="words are separated by spaces in both files")
-    parser.add_argument("--tokenize", metavar="NAME", choices=list(TOKENIZERS), help="default: that of the language")
-    parser.add_argument("--force", action="store_true", help="score even if the texts look wrong")
-
-
-def _file_options(parser: Parser) -> None:
-    parser.add_argument("translations", type=Path, help="translations, one per line, UTF-8; or the folder of a run")
-    parser.add_argument("references", type=Path, help="reference translations, one per line")
-    _text_options(parser)
-    _report_options(parser)
-
-
 def evaluate_file(arguments: Namespace) -> None:
     """Score a file of translations."""
     text, (system,) = read_text(arguments, {"TRANSLATIONS": arguments.translations})
     report_score(system, text, arguments)
-
-
-def _compare_options(parser: Parser) -> None:
-    parser.add_argument("references", type=Path, help="reference translations, one per line, UTF-8")
-    parser.add_argument("baseline", type=Path, help="translations of the baseline system, or its run's folder")
-    parser.add_argument("systems", type=Path, nargs="+", help="those of the other systems, one file or folder each")
-    parser.add_argument("--test", type=str, choices=list(get_args(Test)), default="bootstrap", help="significance test")
-    parser.add_argument("--samples", type=int, metavar="N", help="default: 1000 for bootstrap, 10000 for randomization")
-    _text_options(parser)
-    _report_options(parser)
-    parser.set_defaults(bootstrap=None)  # the default test's own samples give the intervals
 
 
 def compare_files(arguments: Namespace) -> None:
@@ -272,16 +221,6 @@ class Trial:
     length_ratio: float  # tokens of the translations over tokens of the references, as BLEU counts them
 
 
-def _tune_options(parser: Parser) -> None:
-    _run_text_options(parser, "translate", "dev")
-    for option, kind, tried in (("beams", int, [1, 2, 4, 8]), ("length_penalties", float, [0.0, 0.6, 1.0, 1.4])):
-        text = f"to try (default: {' '.join(f'{value:g}' for value in tried)})"
-        parser.add_argument(f"--{option}", type=kind, nargs="+", metavar="N", default=tried, help=text)
-    parser.add_argument("--save", action="store_true", help="save the best values as the run's own settings")
-    parser.add_argument("--picture", type=Path, metavar="FILE", help="plot BLEU against beam size to this PNG file")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all trials to this file")
-
-
 def tune(arguments: Namespace) -> None:
     """Find the beam size and length penalty that translate the dev set best."""
     run, corpus, pairs, name = read_run_text(arguments)
@@ -336,13 +275,7 @@ def draw_beam_width(trials: Sequence[Trial], text: str, picture: Path) -> None:
         quality.legend(frameon=False)
 
 
-# heads: the importance of each attention head
-
-
-def _heads_options(parser: Parser) -> None:
-    _run_text_options(parser, "read", "dev")
-    parser.add_argument("--picture", type=Path, metavar="FILE", help="draw all heads to this PNG file")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all results to this file")
+# heads and curves
 
 
 def weigh_heads(arguments: Namespace) -> None:
@@ -361,29 +294,16 @@ def weigh_heads(arguments: Namespace) -> None:
         write_json(arguments.json, {"run": run.folder.resolve().name, "text": name, "loss": found.loss, "heads": heads})
 
 
-# curves: what the logs of trainings say
-
-
-def _curves_options(parser: Parser) -> None:
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folder of a run")
-    parser.add_argument("--picture", type=Path, required=True, metavar="FILE", help="PNG file to write")
-
-
 def curves(arguments: Namespace) -> None:
     """Draw loss, dev scores, learning rate and gradient norm of one run, or of several overlaid."""
+    if arguments.picture is None:
+        raise ValueError("--picture is missing: give the PNG file to write")
     from utils.visualize.curve import draw_runs
 
     draw_runs(arguments.runs, arguments.picture)
 
 
 # nymwa: scores by the protocol of nymwa/kftt_jaen_example
-
-
-def _nymwa_options(parser: Parser) -> None:
-    parser.add_argument("translations", type=Path, help="translations of KFTT's test set, UTF-8")
-    parser.add_argument("references", type=Path, help="tok/kyoto-test.en of KFTT")
-    parser.add_argument("--plain", action="store_true", help="tokenize the translations first, as Moses does")
-    parser.add_argument("--force", action="store_true", help="score even if the texts look wrong")
 
 
 def score_as_nymwa(arguments: Namespace) -> None:
@@ -407,13 +327,54 @@ def score_as_nymwa(arguments: Namespace) -> None:
     print(multi_bleu(translations, references))
 
 
-# verb -> what adds its options, and what does it, whose docstring is its help
-VERBS: dict[str, tuple[Callable[[Parser], None], Callable[[Namespace], None]]] = {
-    "run": (_run_options, evaluate_run),
-    "tune": (_tune_options, tune),
-    "heads": (_heads_options, weigh_heads),
-    "file": (_file_options, evaluate_file),
-    "compare": (_compare_options, compare_files),
-    "nymwa": (_nymwa_options, score_as_nymwa),
-    "curves": (_curves_options, curves),
+_FILE: dict[str, Any] = {"type": Path, "metavar": "FILE"}
+_LIST: dict[str, Any] = {"nargs": "+", "metavar": "N"}
+# argument -> how it is parsed
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "--split": {"choices": ["dev", "test"], "help": "text of the run's corpus (default: %(default)s)"},
+    "--picture": {**_FILE, "help": "draw the results to this PNG file"},
+    "--bootstrap": {"type": int, "metavar": "N", "help": "resamples for 95 %% intervals; 0: no intervals"},
+    "run": {"nargs": "?", "type": Path, "help": "folder of a run (default: the one trained last)"},
+    "runs": {"nargs": "+", "type": Path, "metavar": "RUN", "help": "folder of a run"},
+    "translations": {"type": Path, "help": "translations, one per line, UTF-8; or the folder of a run"},
+    "references": {"type": Path, "help": "reference translations, one per line, UTF-8; of nymwa: tok/kyoto-test.en"},
+    "baseline": {"type": Path, "help": "translations of the baseline system, or its run's folder"},
+    "systems": {"nargs": "+", "type": Path, "help": "those of the other systems, one file or folder each"},
+    "--limit": {"type": int, "metavar": "N", "help": "read only the first N sentences"},
+    "--device": {"choices": get_args(Device), "default": "auto", "help": "cpu, cuda, or auto: cuda if available"},
+    "--beam": {"type": int, "metavar": "N", "help": "beam size; 1 is greedy search (default: the run's)"},
+    "--length_penalty": {"type": float, "metavar": "A", "help": "larger favours longer (default: the run's)"},
+    "--translations": {**_FILE, "help": "also write the translations to this file"},
+    "--beams": {**_LIST, "type": int, "default": [1, 2, 4, 8], "help": "to try (default: 1 2 4 8)"},
+    "--length_penalties": {**_LIST, "type": float, "default": [0, 0.6, 1, 1.4], "help": "default: 0 0.6 1 1.4"},
+    "--save": {"action": "store_true", "help": "save the best values as the run's own settings"},
+    "--tgt_lang": {"metavar": "CODE", "help": "language of the translations: en, ja, ...; required"},
+    "--sources": {**_FILE, "help": "source sentences, shown in the report"},
+    "--training_text": {**_FILE, "help": "target side, for F1 by word frequency"},
+    "--pre_tokenized": {"action": "store_true", "help": "words are separated by spaces in both files"},
+    "--tokenize": {"metavar": "NAME", "choices": list(TOKENIZERS), "help": "default: that of the language"},
+    "--force": {"action": "store_true", "help": "score even if the texts look wrong"},
+    "--test": {"choices": list(get_args(Test)), "default": "bootstrap", "help": "significance test"},
+    "--samples": {"type": int, "metavar": "N", "help": "default: 1000 for bootstrap, 10000 for randomization"},
+    "--plain": {"action": "store_true", "help": "tokenize the translations first, as Moses does"},
+    "--json": {**_FILE, "help": "write the results to this file as JSON"},
+    "--html": {**_FILE, "help": "write the report to this file as an HTML page"},
+    "--seed": {"type": int, "metavar": "N", "help": "of the samples (default: SACREBLEU_SEED or sacreBLEU's)"},
+}
+_RUN_TEXT = "run --split --limit --device"
+_TEXT = "--tgt_lang --sources --training_text --pre_tokenized --tokenize --force"
+_REPORT = "--json --html --bootstrap --seed"
+# verb -> what does it, whose docstring is its help; its arguments, and their defaults
+VERBS: dict[str, tuple[Callable[[Namespace], None], str, dict[str, Any]]] = {
+    "run": (
+        evaluate_run,
+        f"{_RUN_TEXT} --beam --length_penalty --translations {_REPORT}",
+        {"split": "test", "bootstrap": N_BOOTSTRAP},
+    ),
+    "tune": (tune, f"{_RUN_TEXT} --beams --length_penalties --save --picture --json", {"split": "dev"}),
+    "heads": (weigh_heads, f"{_RUN_TEXT} --picture --json", {"split": "dev"}),
+    "file": (evaluate_file, f"translations references {_TEXT} {_REPORT}", {"bootstrap": N_BOOTSTRAP}),
+    "compare": (compare_files, f"references baseline systems --test --samples {_TEXT} {_REPORT}", {}),
+    "nymwa": (score_as_nymwa, "translations references --plain --force", {}),
+    "curves": (curves, "runs --picture", {}),
 }

@@ -29,8 +29,8 @@ from utils.config import TranslationConfig
 from utils.dataset.corpus import prepare_corpus
 from utils.dataset.text import read_parallel
 from utils.device import pick_device
-from utils.evaluation.metric import corpus_metrics, measure
-from utils.experiment.trial import BusyError, TrainingProcess, TrialConfig, mistakes_in, refuse_options, run_named
+from utils.evaluation.judge import Validator
+from utils.experiment.trial import POLL, BusyError, TrialConfig, mistakes_in, run_named, training_process
 from utils.file import read_json, write_json, write_text
 from utils.load import load_run
 from utils.provenance import portable, provenance
@@ -44,32 +44,22 @@ _POINTS = {
     **dict(enumerate((12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23), 1)),
     **{20: 2.09, 30: 2.04, 60: 2.00, 120: 1.98},
 }
-_MAIN = "dev_bleu"  # choices are made by this score; nothing is chosen on test
-_POLL = 5.0  # seconds between checks of trainings that other processes run
 
 Result = dict[str, Any]  # scores of an alternative with one seed, as JSON has them
 
 
-class Spread(NamedTuple):
-    """The pooled standard deviation, and its degrees of freedom."""
+def margin(groups: Sequence[Sequence[float]], n: int, m: int) -> float | None:
+    """Return beyond which difference of means over n and m seeds a claim is made; None: one seed shows no spread.
 
-    deviation: float
-    freedom: int
-
-
-def pooled(groups: Sequence[Sequence[float]]) -> Spread | None:
-    """Return the spread of groups of scores around their own means; None if no group has two."""
+    Args:
+        groups: the scores of each alternative, whose spread around its own mean is pooled.
+    """
     freedom = sum(len(group) - 1 for group in groups if group)
-    squares = sum((score - mean(group)) ** 2 for group in groups for score in group)
-    return Spread(math.sqrt(squares / freedom), freedom) if freedom else None
-
-
-def margin(spread: Spread | None, n: int, m: int) -> float | None:
-    """Return beyond which difference of means over n and m seeds a claim is made; None: one seed shows no spread."""
-    if spread is None:
+    if not freedom:
         return None
-    t = _POINTS[max(listed for listed in _POINTS if listed <= spread.freedom)]  # slightly more between those listed
-    return t * spread.deviation * math.sqrt(1 / n + 1 / m)
+    squares = sum((score - mean(group)) ** 2 for group in groups for score in group)
+    t = _POINTS[max(listed for listed in _POINTS if listed <= freedom)]  # slightly more between those listed
+    return t * math.sqrt(squares / freedom * (1 / n + 1 / m))
 
 
 @dataclass(frozen=True, eq=False)  # compared by identity, so that it may be a key
@@ -94,32 +84,31 @@ class Alternative:
         """Return all settings of a training with a seed."""
         return replace(self.config, name=name, training=replace(self.config.training, seed=seed))
 
+    def changes(self, base: "Alternative") -> dict[str, tuple[Any, Any]]:
+        """Return the settings in which it differs from the base, with the base's value and its own."""
+        return differences(base.config.plain(portable), self.config.plain(portable))
+
 
 @dataclass(frozen=True, kw_only=True)
 class AblationConfig(TrialConfig):
-    """The contents of a study file with `switches`.
+    """The contents of a study file with `switches`."""
 
-    Args:
-        seeds: each alternative is trained once with each of them.
-        switches: title of a switch -> label of an alternative -> the options in which it differs from the base.
-    """
-
-    seeds: list[int]
-    switches: dict[str, dict[str, dict[str, Any]]]
+    seeds: list[int]  # each alternative is trained once with each of them
+    switches: dict[str, dict[str, dict[str, Any]]]  # title -> label of an alternative -> options, unlike the base's
 
     @cached_property
     def alternatives(self) -> list[Alternative]:
         """The base, followed by all alternatives to it."""
-        turned = [(switch, label, given) for switch, of in self.switches.items() for label, given in of.items()]
-        return [self._alternative(*one) for one in [("", "base", dict[str, Any]()), *turned]]
-
-    def _alternative(self, switch: str, label: str, options: dict[str, Any]) -> Alternative:
-        with mistakes_in(f"{switch} {label}".strip()):
-            refuse_options({**self.options, **options}, {"training.seed": "seeds"})
-            config = self.settings(options)
-            if not isinstance(config, TranslationConfig):
-                raise ValueError(f"{self.preset} is of task {config.task}: an ablation compares translators")
-            return Alternative(switch, label, options, replace(config, name=""))
+        found = []
+        for switch, of in {"": {"base": dict[str, Any]()}, **self.switches}.items():
+            for label, options in of.items():
+                with mistakes_in(f"{switch} {label}".strip()):
+                    self.refuse({**self.options, **options}, {"training.seed": "seeds"})
+                    config = self.settings(options)
+                    if not isinstance(config, TranslationConfig):
+                        raise ValueError(f"{self.preset} is of task {config.task}: an ablation compares translators")
+                    found.append(Alternative(switch, label, options, replace(config, name="")))
+        return found
 
     def check(self) -> None:
         """Refuse, before the first training, every option that train.py would refuse."""
@@ -127,22 +116,16 @@ class AblationConfig(TrialConfig):
         if not self.seeds or len({*self.seeds}) < len(self.seeds) or min(self.seeds) < 0:
             raise ValueError(f"seeds={self.seeds}: give each seed once, 0 or more; at least two to know the spread")
         base, *others = self.alternatives
-        slugs = {base.slug}
+        slugs = [one.slug for one in self.alternatives]
         for one in others:
-            if not re.search("[a-z0-9]", one.slug) or one.slug in slugs:
+            if not re.search("[a-z0-9]", one.slug) or slugs.count(one.slug) > 1:
                 raise ValueError(f"{one} has the same short name as another, or none ({one.slug}): rename it")
-            slugs.add(one.slug)
-            if not differences(base.config, one.config):
+            if not one.changes(base):
                 raise ValueError(f"{one} does not differ from the base: change or remove it")
 
 
-def differences(one: TranslationConfig, other: TranslationConfig) -> dict[str, tuple[Any, Any]]:
-    """Return both values of the settings that differ, except the name."""
-    return _plain_differences(one.plain(portable), other.plain(portable))
-
-
-def _plain_differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return the differences of settings in JSON types; those that only one side has are newer, and ignored."""
+def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return both values of the settings that differ, except the name; those that only one has are newer: ignored."""
     changed = changed_settings(one, other)
     return {key: pair for key, pair in changed.items() if key != "name" and ABSENT not in pair}
 
@@ -168,8 +151,8 @@ class Row(NamedTuple):
     """An alternative, its result with each seed, and its difference from the base."""
 
     alternative: Alternative
-    results: dict[int, Result]  # by seed
-    difference: float  # its mean minus the base's
+    results: Sequence[Result]
+    difference: float  # its mean dev BLEU minus the base's: nothing is chosen on test
     margin: float | None  # beyond which a difference is claimed; None: unknown
 
     @property
@@ -181,9 +164,14 @@ class Row(NamedTuple):
             return "no difference seen"
         return "better" if self.difference > 0 else "worse"
 
-    def values(self, name: str = _MAIN) -> list[float]:
+    def values(self, name: str = "dev_bleu") -> list[float]:
         """Return one figure for all seeds."""
-        return [result[name] for result in self.results.values()]
+        return [result[name] for result in self.results]
+
+    def shown(self, name: str = "dev_bleu") -> str:
+        """Return its mean and, for several seeds, its standard deviation."""
+        values = self.values(name)
+        return f"{mean(values):.2f}" + (f" ± {stdev(values):.2f}" if len(values) > 1 else "")
 
 
 class Ablation:
@@ -219,13 +207,12 @@ class Ablation:
             raise ValueError(f"{file} is damaged (run or config is missing): remove it")
         # settings newer than the result had their defaults then
         known = flat(TranslationConfig().plain(portable)) | flat(found["config"])
-        _refuse_other(file, _plain_differences(known, flat(alternative.config_with(seed).plain(portable))))
+        _refuse_other(file, differences(known, flat(alternative.config_with(seed).plain(portable))))
         return found
 
-    def _is_done(self, training: Training) -> bool:
-        """Return whether all that translates with it has a result, with the weights of one run."""
-        results = [self.result(alternative, training.seed) for alternative in training.translating]
-        return len({result["run"] if result else None for result in results}) == 1 and results[0] is not None
+    def missing(self, training: Training) -> list[Alternative]:
+        """Return what translates with a training and has no result yet."""
+        return [one for one in training.translating if self.result(one, training.seed) is None]
 
     def train(self) -> None:
         """Train and score until everything has a result, including what other processes are running now.
@@ -234,29 +221,27 @@ class Ablation:
         other settings are refused before anything is trained.
         """
         trainings, failures = self.trainings(), list[str]()
-        waiting = [training for training in trainings if not self._is_done(training)]
+        waiting = [training for training in trainings if self.missing(training)]
         for training in waiting:
             if (run := run_named(training.name, self._root)) is not None:
                 found, wanted = read_config(run, TranslationConfig), training.translating[0].config_with(training.seed)
-                _refuse_other(run, differences(replace(found, search=wanted.search), wanted))
+                found = replace(found, search=wanted.search)
+                _refuse_other(run, differences(found.plain(portable), wanted.plain(portable)))
         n_all = len(trainings)
         with tqdm(total=n_all, initial=n_all - len(waiting), unit="training", dynamic_ncols=True, disable=None) as bar:
             while waiting:
-                busy = []
-                for training in waiting:
-                    try:
-                        self._train(training, bar)
-                    except BusyError:
-                        busy.append(training)
-                        continue
-                    except (ValueError, OSError, RuntimeError) as error:  # a full disk or lack of memory, say
-                        failures.append(" ".join(f"{training.name}: {error}".split()))
-                        print_above_bars(f"failed: {failures[-1]}")
-                    bar.update()
-                if len(busy) == len(waiting):
+                training = waiting.pop(0)
+                try:
+                    self._train(training, bar)
+                except BusyError:
+                    waiting.append(training)
                     bar.set_postfix_str("waiting for other processes")
-                    time.sleep(_POLL)
-                waiting = busy
+                    time.sleep(POLL)
+                    continue
+                except (ValueError, OSError, RuntimeError) as error:  # a full disk or lack of memory, say
+                    failures.append(" ".join(f"{training.name}: {error}".split()))
+                    print_above_bars(f"failed: {failures[-1]}")
+                bar.update()
         if failures:
             raise ValueError(f"{len(failures)} of {n_all} trainings failed: {'; '.join(failures)}")
 
@@ -264,35 +249,31 @@ class Ablation:
         """Train or resume, and score all that translates with it; do nothing if another process was faster."""
         arguments = self.config.arguments(training.translating[0].options | {"training.seed": training.seed})
         home = self._root / f"ablation-{self.config.name}"
-        with TrainingProcess(training.name, arguments, home, self._root) as process:
-            if self._is_done(training):
+        with training_process(training.name, arguments, home, self._root) as process:
+            if not self.missing(training):
                 return
             print_above_bars(f"training {training.name}")
             for record in process.validations():
                 bar.set_postfix_str(f"{training.name}, step {record['step']:,}, dev BLEU {record['bleu']:.2f}")
             if process.run is None:
                 raise ValueError(f"it left no run: see {process.output}")
-            for alternative in training.translating:
-                known = self.result(alternative, training.seed)
-                if known is None or known["run"] != process.run.name:
-                    result = score_run(process.run, self, training, alternative)
-                    write_json(self.file(alternative, training.seed), result)
-                    scores = f"dev BLEU {result['dev_bleu']:.2f}, test BLEU {result['test_bleu']:.2f}"
-                    print_above_bars(f"{alternative}, seed {training.seed}: {scores}; {result['minutes']:.1f} min")
+            for alternative in self.missing(training):
+                result = score_run(process.run, self, training, alternative)
+                write_json(self.file(alternative, training.seed), result)
+                scores = f"dev BLEU {result['dev_bleu']:.2f}, test BLEU {result['test_bleu']:.2f}"
+                print_above_bars(f"{alternative}, seed {training.seed}: {scores}; {result['minutes']:.1f} min")
 
     def rows(self) -> list[Row]:
         """Compare all alternatives that have results with the base, which comes first."""
-        found: dict[Alternative, dict[int, Result]] = {}
-        for alternative in self.alternatives:
-            by_seed = {seed: self.result(alternative, seed) for seed in self.config.seeds}
-            found[alternative] = {seed: result for seed, result in by_seed.items() if result is not None}
+        found: dict[Alternative, list[Result]] = {}
+        for one in self.alternatives:
+            found[one] = [result for seed in self.config.seeds if (result := self.result(one, seed)) is not None]
         if not found[self.base]:
             raise ValueError(f"no result of the base in {self.folder}: train it, without --report")
-        scores = {one: [result[_MAIN] for result in of.values()] for one, of in found.items()}
-        spread = pooled([scores[trained] for trained, *_ in self._sharing])
-        base = scores[self.base]
+        scores = {one: [result["dev_bleu"] for result in results] for one, results in found.items()}
+        groups, base = [scores[trained] for trained, *_ in self._sharing], scores[self.base]
         return [
-            Row(one, found[one], mean(of) - mean(base), margin(spread, len(of), len(base)))
+            Row(one, found[one], mean(of) - mean(base), margin(groups, len(of), len(base)))
             for one, of in scores.items()
             if of
         ]
@@ -302,30 +283,24 @@ def score_run(folder: Path, ablation: Ablation, training: Training, alternative:
     """Translate dev and test set with a finished run and the search of an alternative, and score both."""
     config = alternative.config_with(training.seed, training.name)
     device = pick_device(config.training.device)
-    translator = load_run(folder, device).translator(config.search)
-    corpus = prepare_corpus(config.data)
-    metrics = corpus_metrics(corpus)
-    result: Result = {
+    translator, corpus = load_run(folder, device).translator(config.search), prepare_corpus(config.data)
+    scores, ended = dict[str, float](), read_json(folder / TEST)
+    for split in ("dev", "test"):
+        found = Validator(lambda: translator, read_parallel(getattr(corpus, split)), corpus, 0)(0.0)
+        scores |= {f"{split}_{name}": score for name, score in found.scores.items()}
+    return {
         "ablation": ablation.config.name,
         "switch": alternative.switch,
         "alternative": alternative.label,
         "seed": training.seed,
         "text": f"{corpus.name}, {corpus.src_lang}-{corpus.tgt_lang}",
-    }
-    for split, files in (("dev", corpus.dev), ("test", corpus.test)):
-        pairs = read_parallel(files)
-        translations = [found.text for found in translator.translate(pairs.src)]
-        bleu, chrf = measure(translations, pairs.tgt, {name: metrics[name] for name in ("BLEU", "chrF2")})
-        result.update({f"{split}_bleu": bleu.score, f"{split}_chrf": chrf.score})
-        result["signatures"] = {bleu.name: bleu.signature, chrf.name: chrf.signature}
-    ended = read_json(folder / TEST)
-    return {
-        **result,
+        **scores,
+        "signatures": found.signatures,
         **{name: ended[name] for name in ("best_step", "steps", "target_tokens", "parameters")},
         "minutes": max(record["minutes"] for _, record in read_log(folder / LOG)),
         "trained": {name: ended[name] for name in ("finished", "commit", "machine")},
         "run": folder.name,
-        "difference": {key: list(pair) for key, pair in differences(ablation.base.config, alternative.config).items()},
+        "difference": {key: list(pair) for key, pair in alternative.changes(ablation.base).items()},
         **provenance(device),
         "config": config.plain(portable),
     }
@@ -333,25 +308,15 @@ def score_run(folder: Path, ablation: Ablation, training: Training, alternative:
 
 # The table and the picture, made from the results alone.
 
-_COLOURS = {"better": "tab:green", "worse": "tab:red", "no difference seen": "black", "unknown": "black"}
-_BASE, _BAND = "tab:blue", "#dbe6f2"
-
-
-def _mean(values: Sequence[float]) -> str:
-    """Return the mean and, for several seeds, the standard deviation."""
-    return f"{mean(values):.2f}" + (f" ± {stdev(values):.2f}" if len(values) > 1 else "")
-
 
 def page(ablation: Ablation, rows: Sequence[Row], command: str, picture: str) -> str:
     """Return the table in Markdown, with how it was made: by which command, beside which picture."""
-    results = [result for row in rows for result in row.results.values()]
+    results = [result for row in rows for result in row.results]
     return page_template(Path(__file__).with_name("ablation.md")).render(
         config=ablation.config,
         folder=ablation.folder,
         rows=rows,
-        cells=_cells,
         results=results,
-        base=results[0],
         trained=list({result["run"]: result for result in results}.values()),
         signatures={signature for result in results for signature in result["signatures"].values()},
         missing=[one for one in ablation.alternatives if one not in [row.alternative for row in rows]],
@@ -362,21 +327,19 @@ def page(ablation: Ablation, rows: Sequence[Row], command: str, picture: str) ->
     )
 
 
-def _cells(row: Row) -> list[str]:
-    first, is_base = next(iter(row.results.values())), not row.alternative.switch
-    bounds = "" if row.margin is None else f" (± {row.margin:.2f})"
-    cells = [
-        row.alternative.switch,
-        f"**{row.alternative.label}**" if is_base else row.alternative.label,
-        "; ".join(f"`{key}` {as_text(old)} → {as_text(new)}" for key, (old, new) in first["difference"].items()),
-        f"**{_mean(row.values())}**",
-        *(("", "") if is_base else (f"{row.difference:+z.2f}{bounds}", row.verdict)),
-        _mean(row.values("test_bleu")),
-        _mean(row.values("dev_chrf")),
-        f"{first['parameters'] / 1e6:.2f} M",
-        f"{mean(row.values('minutes')):.1f}",
-    ]
-    return [cell.replace("|", "\\|") for cell in cells]
+def draw(rows: Sequence[Row], name: str, picture: Path) -> None:
+    """Draw each alternative as a dot per seed, and a bar for its mean and the margin, as a PNG."""
+    colours = {"better": "tab:green", "worse": "tab:red"}
+    with sheet(picture, (8.5, 1.6 + 0.27 * len(rows))) as (axes,):
+        axes.axvline(mean(rows[0].values()), lw=1, label="the base")
+        for y, row in enumerate(rows):
+            colour = colours.get(row.verdict, "black")
+            axes.plot(row.values(), [y] * len(row.results), "o", mfc="none", mec=colour, ms=5)
+            axes.errorbar(mean(row.values()), y, xerr=row.margin, fmt="|", color=colour, ms=13, lw=0.8)
+        axes.set_yticks(range(len(rows)), [str(row.alternative) for row in rows])
+        title = f"{name}: one switch at a time; a dot: a seed; a bar: mean ± margin"
+        axes.set(ylim=(len(rows) - 0.4, -0.6), title=title, xlabel=f"dev BLEU ({rows[0].results[0]['text']})")
+        axes.grid(axis="x", alpha=0.3)
 
 
 def write_page(ablation: Ablation, folder: Path, command: str) -> list[Path]:
@@ -386,31 +349,3 @@ def write_page(ablation: Ablation, folder: Path, command: str) -> list[Path]:
     draw(rows, ablation.config.name, picture)
     write_text(table, page(ablation, rows, command, picture.name))
     return [table, picture]
-
-
-def draw(rows: Sequence[Row], name: str, picture: Path) -> None:
-    """Draw the base as a line, and each alternative as a dot per seed with a mark for the mean, as a PNG."""
-    base = rows[0]
-    centre = mean(base.values())
-    with sheet(picture, (8.5, 1.6 + 0.27 * len(rows))) as (axes,):
-        axes.axvline(centre, color=_BASE, lw=1, label="the base")
-        for y, row in enumerate(rows):
-            colour = _BASE if row is base else _COLOURS[row.verdict]
-            scores, middle = row.values(), mean(row.values())
-            if row.margin is not None and row is not base:
-                band: dict[str, Any] = {"left": centre - row.margin, "height": 1.0, "color": _BAND, "zorder": 0}
-                axes.barh(y, 2 * row.margin, label="no difference is claimed", **band)
-            axes.plot(scores, [y] * len(scores), "o", mfc="none", mec=colour, ms=5, zorder=3, label="a seed")
-            label = f"mean: {'base' if row is base else row.verdict}"
-            axes.plot([middle], [y], "|", color=colour, ms=13, mew=2.5, zorder=4, label=label)
-            number = f"{middle:.2f}" if row is base else f"{row.difference:+z.2f}"
-            axes.text(1.01, y, number, color=colour, va="center", fontsize=8, transform=axes.get_yaxis_transform())
-        labels = [": ".join(filter(None, (row.alternative.switch, row.alternative.label))) for row in rows]
-        axes.set_yticks(range(len(rows)), labels)
-        text, n_seeds = next(iter(base.results.values()))["text"], max(len(row.results) for row in rows)
-        title = f"{name}: one switch at a time, {n_seeds} seed{'s' if n_seeds > 1 else ''}"
-        axes.set(ylim=(len(rows) - 0.4, -0.6), title=title, xlabel=f"dev BLEU ({text})")
-        axes.grid(axis="x", alpha=0.3)
-        axes.set_axisbelow(True)
-        handles = {label: handle for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
-        axes.figure.legend(handles.values(), handles, loc="outside lower center", ncols=3, frameon=False)

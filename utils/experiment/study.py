@@ -8,7 +8,7 @@ import shlex
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -18,22 +18,20 @@ import matplotlib.pyplot as plt
 import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
-from optuna.pruners import MedianPruner, NopPruner
-from optuna.samplers import TPESampler
-from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
+from optuna.importance import PedAnovaImportanceEvaluator
+from optuna.storages import journal
 from optuna.trial import FrozenTrial, Trial, TrialState
 from optuna.visualization import matplotlib as plots
 from tqdm import tqdm
 
 from config.group import Group, bounded
-from config.reader import Text, layer_from_file, names_of, read_value
+from config.reader import layer_from_file
 from config.training import Criterion
 from const.path import PICKLES
 from utils.arguments import as_text
 from utils.command import aligned, print_above_bars
-from utils.config import AnyConfig, find_settings
-from utils.experiment.trial import BusyError, TrainingProcess, TrialConfig, mistakes_in, refuse_options
+from utils.config import find_settings
+from utils.experiment.trial import POLL, BusyError, TrainingProcess, TrialConfig, mistakes_in, training_process
 from utils.file import atomic_file, locked, write_json
 from utils.training.checkpoint import ABSENT, changed_settings, flat
 from utils.training.report import SCORES
@@ -43,15 +41,7 @@ from utils.training.report import SCORES
 
 @dataclass(frozen=True)
 class Domain:
-    """The values that may be drawn for an option: numbers from `low` to `high`, both included, or `choices`.
-
-    Args:
-        low: smallest number.
-        high: largest number.
-        log: draw uniformly on a logarithmic scale.
-        step: distance between the numbers, from `low`; null: any number, or any whole number if both ends are.
-        choices: unordered values, as they would be written on the command line.
-    """
+    """The values that may be drawn for an option: Optuna's `low`, `high`, `log` and `step`, or `choices` as written."""
 
     low: int | float | None = None
     high: int | float | None = None
@@ -63,46 +53,29 @@ class Domain:
     def distribution(self) -> BaseDistribution:
         """The values as an Optuna distribution, which refuses what cannot be drawn."""
         low, high, step = self.low, self.high, self.step
-        if low is None or high is None or self.choices:
-            if not low is high is None or len({*self.choices}) < max(2, len(self.choices)):
-                raise ValueError(f"low={low}, choices={self.choices}: give low and high, or two or more choices, once")
+        if self.choices and low is high is None:
             return CategoricalDistribution(self.choices)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of steps that do not reach `high`: refused below
-            if isinstance(low, int) and isinstance(high, int) and (step is None or isinstance(step, int)):
-                found: Any = IntDistribution(low, high, self.log, 1 if step is None else step)
-            else:
-                found = FloatDistribution(low, high, self.log, step)
-        if found.high != high or low == high:
-            raise ValueError(f"high={high} is not above low={low} by a whole number of steps={step}")
-        return found
+        if self.choices or low is None or high is None:
+            raise ValueError(f"low={low}, high={high}, choices={self.choices}: give low and high, or choices")
+        if isinstance(low, int) and isinstance(high, int) and isinstance(step, int | None):
+            return IntDistribution(low, high, self.log, step or 1)
+        return FloatDistribution(low, high, self.log, step)
 
 
 @dataclass(frozen=True)
 class SamplerConfig(Group):
-    """How the next values are chosen: near those of good trials, by TPE (Bergstra et al. 2011).
-
-    Args:
-        startup_trials: number of trials that are drawn at random first.
-    """
+    """How the next values are chosen: at random at first, then near those of good trials, by TPE (Bergstra 2011)."""
 
     startup_trials: int = bounded(10, least=0)
 
 
 @dataclass(frozen=True)
 class PrunerConfig(Group):
-    """When a training is pruned, that is, given up early.
-
-    Args:
-        kind: median prunes a training whose best score so far is worse than the median score of complete trials at
-            that update; none prunes nothing.
-        startup_trials: number of complete trials before pruning starts.
-        warmup_steps: updates of each training before it may be pruned.
-    """
+    """When a training is given up: its best score so far is worse than the median of complete trials at that update."""
 
     kind: Literal["median", "none"] = "median"
-    startup_trials: int = bounded(5, least=0)
-    warmup_steps: int = bounded(0, least=0)
+    startup_trials: int = bounded(5, least=0)  # complete ones before any is given up
+    warmup_steps: int = bounded(0, least=0)  # of each training, before it may be
 
 
 _SIZES_OF_UPDATE = {
@@ -112,32 +85,18 @@ _SIZES_OF_UPDATE = {
 
 @dataclass(frozen=True, kw_only=True)
 class StudyConfig(TrialConfig):
-    """The contents of a study file with a `space`.
+    """The contents of a study file with a `space`."""
 
-    Args:
-        space: options of train.py, with the values that may be drawn for each: `{low: 1e-4, high: 1e-2, log: true}`
-            or `{choices: [relu, gelu]}`.
-        sampler: how the next values are chosen.
-        pruner: when a training is given up early.
-        score: dev score to optimise; null: the preset's training.select_by.
-        seed: for drawing values.
-    """
-
-    space: dict[str, Domain]
+    space: dict[str, Domain]  # of options of train.py
     sampler: SamplerConfig = field(default_factory=SamplerConfig)
     pruner: PrunerConfig = field(default_factory=PrunerConfig)
-    score: Criterion | None = None
-    seed: int = bounded(1, least=0)
-
-    @cached_property
-    def base(self) -> AnyConfig:
-        """All settings of a trial that has drawn nothing."""
-        return self.settings({})
+    score: Criterion | None = None  # on dev text; null: the preset's training.select_by
+    seed: int = bounded(1, least=0)  # for drawing values
 
     @cached_property
     def scored(self) -> str:
         """The name of the score."""
-        return self.score or self.base.training.select_by
+        return self.score or self.settings({}).training.select_by
 
     @property
     def minimised(self) -> bool:
@@ -151,11 +110,9 @@ class StudyConfig(TrialConfig):
     def check(self) -> None:
         """Refuse, before the first trial, every option and every end of a range that train.py would refuse."""
         super().check()
-        if not self.space:
-            raise ValueError("space is empty: name at least one option, with its range or choices")
-        refuse_options(self.space, {"training.select_by": "score"})
-        refuse_options(self.options, {"training.select_by": "score", **dict.fromkeys(self.space, "its range")})
-        _ = self.base
+        self.refuse(self.space, {"training.select_by": "score"})
+        self.refuse(self.options, {"training.select_by": "score", **dict.fromkeys(self.space, "its range")})
+        self.settings({})
         for option, domain in self.space.items():
             with mistakes_in(f"space.{option}"):
                 _ = domain.distribution
@@ -165,15 +122,8 @@ class StudyConfig(TrialConfig):
                 raise ValueError(f"the loss is per token, and {option} changes what a token is: give score: bleu")
             if self.pruner.kind != "none" and option in _SIZES_OF_UPDATE:
                 raise ValueError(
-                    "trainings are pruned by comparing scores after the same number of updates, and "
-                    f"{option} changes the size of an update: give pruner: none"
+                    f"{option} changes the size of an update, by which a pruner compares: give pruner: none"
                 )
-
-    def shared(self) -> dict[str, str]:
-        """Return, as text, what makes scores comparable; study files with the same can share trials."""
-        space = {option: vars(domain) for option, domain in self.space.items()}
-        preset = layer_from_file(find_settings(self.preset))
-        return _texts({"preset": preset, "options": self.options, "space": space, "score": self.scored})
 
 
 def _texts(settings: Mapping[str, Any]) -> dict[str, str]:
@@ -191,47 +141,47 @@ MINUTES = "minutes"  # duration of its training
 
 _SETTINGS = "settings"  # what all trials of the study share
 _FAILURES = 3  # in a row, after which the cause is probably not in the drawn settings
-_POLL = 1.0  # seconds between checks of what other processes do
 
 
 class Study:
     """Draws settings, trains with them and records the scores; resumes a study that was started before.
 
-    A trial whose process was stopped or killed is still running according to the journal, but nobody holds the lock of
-    its training: the next process to look for work resumes that trial.
+    Optuna's ask and tell, because its `optimize` calls every trial that Ctrl-C has interrupted a failure. A trial whose
+    process was stopped or killed is still running according to the journal, but nobody holds the lock of its training:
+    the next process to look for work resumes that trial.
     """
 
     def __init__(self, config: StudyConfig, root: Path = PICKLES) -> None:
-        self.config = config
+        self.config, pruner = config, config.pruner
         self.folder = root / f"{config.name}-study"
         optuna.logging.set_verbosity(optuna.logging.WARNING)  # its own messages would mix with ours
-        self.folder.mkdir(parents=True, exist_ok=True)
-        pruner = config.pruner
-        median = MedianPruner(n_startup_trials=pruner.startup_trials, n_warmup_steps=pruner.warmup_steps)
+        median = optuna.pruners.MedianPruner(pruner.startup_trials, pruner.warmup_steps)
         with self._alone():
-            journal = self.folder / "journal.log"
-            _cut_torn_line(journal)
+            file = self.folder / "journal.log"
+            _cut_torn_line(file)
             self.optuna = optuna.create_study(
-                storage=JournalStorage(JournalFileBackend(str(journal))),
+                storage=optuna.storages.JournalStorage(journal.JournalFileBackend(str(file))),
                 study_name=config.name,
                 direction="minimize" if config.minimised else "maximize",
-                pruner=median if pruner.kind == "median" else NopPruner(),
+                pruner=median if pruner.kind == "median" else optuna.pruners.NopPruner(),
                 load_if_exists=True,
             )
             self._require_same_settings()
 
     def _require_same_settings(self) -> None:
-        ours, theirs = self.config.shared(), self.optuna.user_attrs.get(_SETTINGS)
+        """Refuse to share trials with a study file that differs in what makes scores comparable."""
+        config, theirs = self.config, self.optuna.user_attrs.get(_SETTINGS)
+        space = {option: vars(domain) for option, domain in config.space.items()}
+        preset = layer_from_file(find_settings(config.preset))
+        ours = _texts({"preset": preset, "options": config.options, "space": space, "score": config.scored})
         if theirs is None:
             if (runs := self.folder / RUNS).exists():
                 raise ValueError(f"{runs} has runs of which the journal knows nothing: remove that folder")
             self.optuna.set_user_attr(_SETTINGS, ours)
-        elif changed := changed_settings(_texts(theirs), ours):
-            name, pair = next(iter(changed.items()))
+        for name, pair in changed_settings(_texts(theirs or ours), ours).items():
             was, now = ("absent" if value is ABSENT else value for value in pair)
             raise ValueError(
-                f"the study {self.config.name} was started with other settings: {name} was {was} and is {now}: "
-                "rename this one"
+                f"the study {config.name} was started with other settings: {name} was {was} and is {now}: rename it"
             )
 
     def _alone(self) -> AbstractContextManager[None]:
@@ -247,29 +197,16 @@ class Study:
         sign = 1 if self.config.minimised else -1
         return sorted(self.trials(TrialState.COMPLETE), key=lambda trial: sign * (trial.value or 0.0))
 
-    def values(self, trial: FrozenTrial | Trial) -> dict[str, Any]:
-        """Return the settings that a trial has drawn, of their own types, in the order of the study file."""
-        kinds, drawn = dict(names_of(type(self.config.base))), trial.params
-        return {
-            name: read_value(name, kinds[name], Text.of(as_text(drawn[name])))
-            for name in self.config.space
-            if name in drawn
-        }
-
-    def run_name(self, trial: FrozenTrial | Trial) -> str:
-        """Return the name of a trial's training; its folder under `runs` begins with it."""
-        return f"{self.config.name}-{trial.number}"
-
     def search(self, n_trials: int) -> None:
         """Train until the study has this many finished trials, whichever process trained them; show each that ends."""
+        failures = 0
         with tqdm(total=n_trials, dynamic_ncols=True, disable=None) as bar:
-            failures = 0
             while (n_finished := len(self.trials(*FINISHED))) < n_trials:
                 bar.n = n_finished
                 with ExitStack() as held:
                     if (claimed := self._claim(n_trials, held)) is None:
                         bar.set_postfix_str("waiting for other processes")
-                        time.sleep(_POLL)
+                        time.sleep(POLL)
                         continue
                     state, value = self._objective(*claimed, bar)
                     # no other process may find the training free before the trial's result is recorded
@@ -289,66 +226,59 @@ class Study:
             for left in self.trials(TrialState.RUNNING):
                 if left.params.keys() != self.config.space.keys():  # killed while drawing them
                     self.optuna.tell(left.number, state=TrialState.FAIL)
-                elif (training := self._enter(left, held)) is not None:
-                    return Trial(self.optuna, left._trial_id), training
+                    continue
+                with suppress(BusyError):
+                    return Trial(self.optuna, left._trial_id), held.enter_context(self._training(left))
             if len(self.trials(*FINISHED, TrialState.RUNNING)) >= n_trials:
                 return None
             # a seed for each trial: two processes with the same seed would draw the same settings
             (seed,) = np.random.SeedSequence((self.config.seed, len(self.trials()))).generate_state(1)
-            self.optuna.sampler = TPESampler(n_startup_trials=self.config.sampler.startup_trials, seed=int(seed))
+            startup = self.config.sampler.startup_trials
+            self.optuna.sampler = optuna.samplers.TPESampler(n_startup_trials=startup, seed=int(seed))
             trial = self.optuna.ask({name: domain.distribution for name, domain in self.config.space.items()})
-            training = self._enter(trial, held)
-            return None if training is None else (trial, training)
+            return trial, held.enter_context(self._training(trial))
 
-    def _enter(self, trial: FrozenTrial | Trial, held: ExitStack) -> TrainingProcess | None:
-        """Start or resume the training of a trial; None if another process is running it."""
-        arguments = self.config.arguments(self.values(trial))
-        try:
-            return held.enter_context(TrainingProcess(self.run_name(trial), arguments, self.folder, self.folder / RUNS))
-        except BusyError:
-            return None
+    def _training(self, trial: FrozenTrial | Trial) -> AbstractContextManager[TrainingProcess]:
+        name, options = f"{self.config.name}-{trial.number}", self.config.arguments(trial.params)
+        return training_process(name, options, self.folder, self.folder / RUNS)
 
     def _objective(self, trial: Trial, training: TrainingProcess, bar: "tqdm[Any]") -> tuple[TrialState, float | None]:
         """Report each validation, and stop a training that is not worth continuing; return the best score."""
-        scores: list[float] = []
-        known = set(self.trials()[trial.number].intermediate_values)  # from before a resume
+        scores = dict(self.trials()[trial.number].intermediate_values)  # from before a resume
         try:
             for record in training.validations():
                 step, value = record["step"], record.get(self.config.scored)
-                if step not in known:
-                    trial.set_user_attr(MINUTES, record["minutes"])
+                if step in scores:
+                    continue
+                trial.set_user_attr(MINUTES, record["minutes"])
                 if value is None:  # not finite
                     continue
-                scores.append(value)
                 bar.set_postfix_str(f"trial {trial.number}, step {step:,}: {shown_score(self, value)}")
-                if step not in known:
-                    trial.report(value, step)
-                    if trial.should_prune():
-                        training.stop()
-                        return TrialState.PRUNED, None
-            if scores:
-                return TrialState.COMPLETE, (min if self.config.minimised else max)(scores)
-            raise ValueError(f"no validation has a finite {self.config.scored}")
+                scores[step] = value
+                trial.report(value, step)
+                if trial.should_prune():
+                    training.stop()
+                    return TrialState.PRUNED, None
+            if not scores:
+                raise ValueError(f"no validation has a finite {self.config.scored}")
         except ValueError as error:
             trial.set_user_attr(WHY, str(error))
             return TrialState.FAIL, None
+        return TrialState.COMPLETE, (min if self.config.minimised else max)(scores.values())
 
 
-def _cut_torn_line(journal: Path) -> None:
+def _cut_torn_line(file: Path) -> None:
     """Remove an incomplete last line left by a crash: Optuna would append the next line to it, and read neither."""
-    if not journal.exists():
-        return
-    lock = JournalFileSymlinkLock(str(journal))
-    lock.acquire()
-    try:
-        os.truncate(journal, journal.read_bytes().rfind(b"\n") + 1)
-    finally:
-        lock.release()
+    if file.exists():
+        lock = journal.JournalFileSymlinkLock(str(file))
+        lock.acquire()
+        try:
+            os.truncate(file, file.read_bytes().rfind(b"\n") + 1)
+        finally:
+            lock.release()
 
 
 # What is reported of a search.
-
-_SHOWN = 5  # trials in the table
 
 
 def shown_score(study: Study, value: float | None) -> str:
@@ -357,75 +287,51 @@ def shown_score(study: Study, value: float | None) -> str:
     return f"{name} {value:.{4 if study.config.minimised else 2}f}"
 
 
-def _shown(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else as_text(value)
+def _cells(study: Study, trial: FrozenTrial) -> dict[str, str]:
+    """Return what a line or a row of the table says of a trial."""
+    drawn = {name: trial.params[name] for name in study.config.space if name in trial.params}
+    values = {name: f"{value:.4g}" if isinstance(value, float) else str(value) for name, value in drawn.items()}
+    score = {} if trial.value is None else {"score": shown_score(study, trial.value)}
+    return {"trial": str(trial.number), **score, **values, "min": f"{trial.user_attrs.get(MINUTES, 0.0):.1f}"}
 
 
 def trial_line(study: Study, trial: FrozenTrial) -> str:
     """Return a line with how a trial ended, and the best so far."""
-    state = trial.state.name.lower() + (f" at step {trial.last_step:,}" if trial.state == TrialState.PRUNED else "")
-    score = [] if trial.value is None else [shown_score(study, trial.value)]
-    values = [f"{name} {_shown(value)}" for name, value in study.values(trial).items()]
-    minutes = f"{trial.user_attrs.get(MINUTES, 0.0):.1f} min"
+    told = [f"{name} {cell}" for name, cell in _cells(study, trial).items()]
+    told.insert(1, trial.state.name.lower())
     if trial.state == TrialState.FAIL:
-        end = [trial.user_attrs.get(WHY, "stopped while drawing its settings")]
-    else:
-        end = [f"best {shown_score(study, best.value)} (trial {best.number})" for best in study.ranked()[:1]]
-    return "  ".join([f"trial {trial.number}", state, *score, *values, minutes, *end])
+        told.append(trial.user_attrs.get(WHY, ""))
+    elif best := study.ranked():
+        told.append(f"best {shown_score(study, best[0].value)} (trial {best[0].number})")
+    return "  ".join(told)
 
 
 def summary(study: Study) -> list[str]:
-    """Return lines: number of trials, table of the best, how to train with the best."""
-    states = [trial.state for trial in study.trials()]
-    counts = {state: states.count(state) for state in (*FINISHED, TrialState.FAIL, TrialState.RUNNING)}
+    """Return lines: number of trials, table of the best five, how to train with the best."""
+    counts = {state: len(study.trials(state)) for state in (*FINISHED, TrialState.FAIL, TrialState.RUNNING)}
     told = ", ".join(f"{n} {state.name.lower()}" for state, n in counts.items() if n)
     lines = [f"{study.folder}: {told or 'no trial'}"]
-    best = study.ranked()[:_SHOWN]
-    if not best:
+    if not (best := study.ranked()):
         return [*lines, "no trial is complete yet"]
-    rows = [["trial", "score", *study.config.space, "min"]]
-    for trial in best:
-        values, minutes = study.values(trial).values(), trial.user_attrs[MINUTES]
-        rows.append([str(trial.number), shown_score(study, trial.value), *map(_shown, values), f"{minutes:.1f}"])
-    lines += ["", *aligned(rows, "r" * len(rows[0]))]
-    arguments = study.config.arguments(study.values(best[0]))
-    return [
-        *lines,
-        "",
-        "to train with the best settings (add --training.max_steps or --training.max_epochs to train longer):",
-        f"  {shlex.join(['python', 'train.py', *arguments, '--name', f'{study.config.name}-best'])}",
-    ]
+    rows = [_cells(study, trial) for trial in best[:5]]
+    lines += ["", *aligned([list(rows[0]), *(list(row.values()) for row in rows)], "r" * len(rows[0])), ""]
+    lines += ["to train with the best settings (add --training.max_steps or --training.max_epochs to train longer):"]
+    arguments = [*study.config.arguments(best[0].params), "--name", f"{study.config.name}-best"]
+    return [*lines, f"  {shlex.join(['python', 'train.py', *arguments])}"]
 
 
 def write_best(study: Study, path: Path) -> None:
     """Write all settings of the best trial, for train.py --config."""
     if not (best := study.ranked()):
         raise ValueError(f"no trial of {study.config.name} is complete yet: resume it")
-    replace(study.config.settings(study.values(best[0])), name=f"{study.config.name}-best").save(path)
+    replace(study.config.settings(best[0].params), name=f"{study.config.name}-best").save(path)
 
 
 def write_trials(study: Study, path: Path) -> None:
-    """Write all trials, with everything that was reported of them."""
-    trials = [
-        {
-            "number": trial.number,
-            "state": trial.state.name.lower(),
-            "score": trial.value,
-            "options": study.values(trial),
-            "minutes": trial.user_attrs.get(MINUTES),
-            "run": study.run_name(trial),
-            "by_step": dict(sorted(trial.intermediate_values.items())),
-            "why": trial.user_attrs.get(WHY),
-        }
-        for trial in study.trials()
-    ]
-    found = {
-        "study": study.config.name,
-        "score": study.config.scored,
-        "minimised": study.config.minimised,
-        "best": next((trial.number for trial in study.ranked()), None),
-    }
-    write_json(path, found | {"trials": trials})
+    """Write all trials as Optuna has them."""
+    fields = ("number", "value", "params", "user_attrs", "intermediate_values")
+    trials = [{"state": trial.state.name} | {name: getattr(trial, name) for name in fields} for trial in study.trials()]
+    write_json(path, trials)
 
 
 def draw(study: Study) -> list[Path]:
@@ -433,18 +339,15 @@ def draw(study: Study) -> list[Path]:
 
     How much an option matters for being among the best is estimated by PED-ANOVA (Watanabe et al. 2023).
     """
-    name, n_complete = SCORES.get(study.config.scored, study.config.scored), len(study.ranked())
-    kinds: dict[str, Callable[[], Any]] = {}
+    kinds: dict[str, Callable[[optuna.Study], Any]] = {}
+    if n_complete := len(study.ranked()):
+        kinds |= {"history": plots.plot_optimization_history, "curves": plots.plot_intermediate_values}
     with plt.rc_context(), warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        if n_complete:
-            kinds["history"] = partial(plots.plot_optimization_history, study.optuna, target_name=name)
-            kinds["curves"] = partial(plots.plot_intermediate_values, study.optuna)
         if n_complete >= 2 * len(study.config.space):
-            evaluator = optuna.importance.PedAnovaImportanceEvaluator()
-            kinds["importance"] = partial(plots.plot_param_importances, study.optuna, evaluator, target_name=name)
+            kinds["importance"] = partial(plots.plot_param_importances, evaluator=PedAnovaImportanceEvaluator())
         for kind, plot in kinds.items():
-            figure = plot().figure
+            figure = plot(study.optuna).figure
             with atomic_file(study.folder / f"{kind}.png") as draft:
                 figure.savefig(draft, format="png", bbox_inches="tight")
             plt.close(figure)

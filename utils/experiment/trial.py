@@ -6,10 +6,10 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from config.group import Group
 from const.path import PICKLES, ROOT
@@ -21,7 +21,7 @@ from utils.run import CHECKPOINTS, TEST, runs_named
 from utils.training.checkpoint import step_files
 from utils.training.report import LOG, read_log
 
-POLL = 1.0  # seconds between checks of the log
+POLL = 1.0  # seconds between checks of the log, and of what other processes do
 PATIENCE = 900.0  # seconds for a training that was asked to stop to finish a validation and save
 
 
@@ -36,17 +36,11 @@ def mistakes_in(place: str) -> Iterator[None]:
 
 @dataclass(frozen=True, kw_only=True)
 class TrialConfig(Group):
-    """What a study file says of all its trainings; what train.py would refuse is refused when it is read.
+    """What a study file says of all its trainings; what train.py would refuse is refused when it is read."""
 
-    Args:
-        name: of the study; the names of its trainings begin with it.
-        preset: settings of all trainings, as a path relative to the working directory or the project's folder.
-        options: of train.py, overriding the preset's; as written.
-    """
-
-    name: str
-    preset: Path
-    options: dict[str, Any] = field(default_factory=dict)
+    name: str  # of the study; the names of its trainings begin with it
+    preset: Path  # relative to the working directory or the project's folder
+    options: dict[str, Any] = field(default_factory=dict)  # of train.py, overriding the preset's; as written
 
     def given(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return all options of a training for which these are chosen."""
@@ -64,19 +58,13 @@ class TrialConfig(Group):
         """Refuse what is no name of a folder."""
         require_folder_name(self.name)
 
-
-def refuse_options(options: Mapping[str, Any], elsewhere: Mapping[str, str]) -> None:
-    """Refuse options that are no settings of a training, or are given elsewhere in the file."""
-    for option in options:
-        if "." not in option:
-            raise ValueError(f"{option} is not a setting of a training: give those with a dot, as model.dropout")
-        if option in elsewhere:
-            raise ValueError(f"{option} is not for options: give {elsewhere[option]} instead")
-
-
-def run_named(name: str, root: Path = PICKLES) -> Path | None:
-    """Return the newest run of this name that has saved a checkpoint, if there is one."""
-    return next((folder for folder in runs_named(name, root) if step_files(folder / CHECKPOINTS, ".pt")), None)
+    def refuse(self, options: Mapping[str, Any], elsewhere: Mapping[str, str]) -> None:
+        """Refuse options that are no settings of a training, or are given elsewhere in the file."""
+        for option in options:
+            if "." not in option:
+                raise ValueError(f"{option} is not a setting of a training: give those with a dot, as model.dropout")
+            if option in elsewhere:
+                raise ValueError(f"{option} is not for options: give {elsewhere[option]} instead")
 
 
 def stop_as_by_ctrl_c() -> None:
@@ -86,50 +74,33 @@ def stop_as_by_ctrl_c() -> None:
             signal.signal(number, signal.default_int_handler)
 
 
+def run_named(name: str, root: Path = PICKLES) -> Path | None:
+    """Return the newest run of this name that has saved a checkpoint, if there is one."""
+    return next((folder for folder in runs_named(name, root) if step_files(folder / CHECKPOINTS, ".pt")), None)
+
+
 class BusyError(Exception):
     """Another process is running this training."""
 
 
 class TrainingProcess:
-    """Trains a run; resumes it if it was started before, and does nothing if it has ended.
+    """A `train.py` that is watched; there is no process if its run had ended before."""
 
-    As a context manager it starts the training, and stops it however the block ends; a stopped training has saved. The
-    training's process holds the lock, too: as long as either process lives, no second training starts beside an orphan,
-    and entering raises `BusyError`. The options are those of a new run: a resumed run has them in its folder.
-    """
-
-    def __init__(self, name: str, options: Sequence[str], folder: Path, root: Path = PICKLES) -> None:
-        self.name, self.output = name, folder / f"{name}.log"
-        self._options, self._root = options, root
-        self._held = ExitStack()
-        self._process: subprocess.Popen[bytes] | None = None
+    def __init__(self, name: str, output: Path, root: Path) -> None:
+        self.name, self.output, self._root = name, output, root
+        self.process: subprocess.Popen[bytes] | None = None
         self._stopped = False
-        self._resumed_at = 0  # bytes of output from before a resume
 
     @property
     def run(self) -> Path | None:
         """The folder of the run, once something has been saved."""
         return run_named(self.name, self._root)
 
-    def __enter__(self) -> Self:
-        self.output.parent.mkdir(parents=True, exist_ok=True)
-        with ExitStack() as held:  # also a signal undoes all: nobody else would stop the process that has started
-            lock = held.enter_context(self.output.with_name(f"{self.name}.lock").open("ab"))
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise BusyError(self.name) from None
-            held.callback(self.stop)
-            if self.run is None or not (self.run / TEST).is_file():
-                self._start(lock.fileno())
-            self._held = held.pop_all()
-        return self
-
-    def _start(self, lock: int) -> None:
-        arguments = [*self._options, "--name", self.name] if self.run is None else ["--resume", str(self.run)]
-        with self.output.open("ab") as output:
-            self._resumed_at = output.tell()
-            self._process = subprocess.Popen(
+    def start(self, options: Sequence[str], lock: int) -> None:
+        """Train with these options, or resume with those of the run."""
+        arguments = [*options, "--name", self.name] if self.run is None else ["--resume", str(self.run)]
+        with self.output.open("wb") as output:
+            self.process = subprocess.Popen(
                 [sys.executable, str(ROOT / "train.py"), *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -139,9 +110,6 @@ class TrainingProcess:
                 process_group=0,  # Ctrl-C is for the parent process; a second signal would not let it save
             )
 
-    def __exit__(self, *_: object) -> None:
-        self._held.close()
-
     def validations(self) -> Iterator[dict[str, Any]]:
         """Yield the log record of each validation as it comes, earlier ones of a resumed run first, until the end.
 
@@ -150,7 +118,7 @@ class TrainingProcess:
         """
         step, size = 0, 0
         while not self._stopped:
-            alive = self._process is not None and self._process.poll() is None  # before the last read of the log
+            alive = self.process is not None and self.process.poll() is None  # before the last read of the log
             log = self.run and self.run / LOG
             if log and log.is_file() and (now := log.stat().st_size) != size:  # reading a long one takes a while
                 size = now
@@ -161,33 +129,51 @@ class TrainingProcess:
             if not alive:
                 self._require_success()
                 return
-            self._wait(POLL)
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(POLL)  # type: ignore[union-attr]  # it is alive
 
     def _require_success(self) -> None:
-        status = 0 if self._process is None or self._stopped else self._process.returncode
+        status = 0 if self.process is None or self._stopped else self.process.returncode
         if status in (INTERRUPTED, TERMINATED, -signal.SIGINT, -signal.SIGTERM):
             raise KeyboardInterrupt
-        if not status:
-            return
-        why = f"killed by {signal.Signals(-status).name}, perhaps for lack of memory" if status < 0 else ""
-        if not why:
-            text = self.output.read_bytes()[self._resumed_at :].decode(errors="replace")
-            why = text.strip().split("\n")[-1].strip() or f"exit status {status}"
-        raise ValueError(f"the training {self.name} failed: {why} (full output: {self.output})")
+        if status:
+            last = self.output.read_text(errors="replace").strip().split("\n")[-1].strip() or f"exit status {status}"
+            why = f"killed by {signal.Signals(-status).name}, perhaps for lack of memory" if status < 0 else last
+            raise ValueError(f"the training {self.name} failed: {why} (full output: {self.output})")
 
     def stop(self) -> None:
         """Have the training save and end."""
         asked, self._stopped = self._stopped, True
-        if self._process is None or self._process.poll() is not None:
+        if self.process is None:
             return
         if not asked:  # a second signal would not let it save
-            self._process.send_signal(signal.SIGTERM)
-        self._wait(PATIENCE)
-        if self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
 
-    def _wait(self, seconds: float) -> None:
-        if self._process is not None:
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(seconds)
+
+@contextmanager
+def training_process(
+    name: str, options: Sequence[str], folder: Path, root: Path = PICKLES
+) -> Iterator[TrainingProcess]:
+    """Train a run, or resume it if it was started before, and stop it however the block ends; it has saved then.
+
+    The training's process holds the lock, too: as long as either process lives, no second training starts beside an
+    orphan, and `BusyError` is raised.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    training = TrainingProcess(name, folder / f"{name}.log", root)
+    with (folder / f"{name}.lock").open("ab") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BusyError(name) from None
+        try:
+            if training.run is None or not (training.run / TEST).is_file():
+                training.start(options, lock.fileno())
+            yield training
+        finally:
+            training.stop()

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import NamedTuple, NoReturn, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -16,10 +16,7 @@ from config.training import Precision
 from const.token import BOS, EOS, PAD, UNK
 from layers.decoder_block import DecoderBlock
 from layers.encoder_block import EncoderBlock
-from layers.feed_forward import FeedForward
-from layers.multi_head_attention import MultiHeadAttention
 from layers.positional_encoding import LearnedPositionalEncoding
-from layers.residual import Residual
 from models.transformer import Transformer
 from utils.command import page_template
 from utils.export import CARD, EXPORTED
@@ -32,7 +29,6 @@ from utils.text.tokenizer import SentencePieceTokenizer, TokenizerPair, every_to
 try:
     import ctranslate2
     from ctranslate2.specs import common_spec, model_spec, transformer_spec
-    from ctranslate2.specs.attention_spec import MultiHeadAttentionSpec
 except ImportError as error:  # also of its shared library
     raise ValueError(f"ctranslate2 cannot be loaded ({error}): `poetry install --with export`") from error
 
@@ -66,7 +62,6 @@ def write_translator(
     model: Transformer, tokenizers: TokenizerPair, settings: TranslatorSettings, folder: Path, quantization: str | None
 ) -> None:
     """Write into a folder all that is needed to translate with CTranslate2."""
-    src, tgt = tokenizers
     to_ctranslate2(model, tokenizers, folder, quantization)
     tokenizers.save(folder)
     write_json(folder / EXPORTED, asdict(settings))
@@ -75,10 +70,10 @@ def write_translator(
         search=asdict(settings.search),
         file=EXPORTED,
         weights=quantization or "float32",
-        has_pieces=isinstance(tgt, SentencePieceTokenizer),
+        has_pieces=isinstance(tokenizers.tgt, SentencePieceTokenizer),
         is_joint=tokenizers.is_joint,
         tag=tokenizers.tag,
-        is_lower=all(word == word.lower() for word in every_token(src)),
+        is_lower=all(word == word.lower() for word in every_token(tokenizers.src)),
     )
     write_text(folder / CARD, card)
 
@@ -86,11 +81,9 @@ def write_translator(
 def to_ctranslate2(
     model: Transformer, tokenizers: TokenizerPair, folder: Path, quantization: str | None = None
 ) -> None:
-    """Write a model for `ctranslate2.Translator`, which takes and returns pieces, not text, into a folder.
-
-    `quantization` is one of `QUANTIZATIONS`; None: single precision.
-    """
-    require_quantization(quantization)
+    """Write a model for `ctranslate2.Translator`, which takes and returns pieces, not text, into a folder."""
+    if quantization not in (None, *QUANTIZATIONS):
+        raise ValueError(f"quantization={quantization}: CTranslate2 supports {', '.join(QUANTIZATIONS)}")
     spec = _specification(model)
     spec.register_source_vocabulary(every_token(tokenizers.src))
     spec.register_target_vocabulary(every_token(tokenizers.tgt))
@@ -98,12 +91,6 @@ def to_ctranslate2(
     spec.optimize(quantization=quantization)
     folder.mkdir(exist_ok=True)
     spec.save(str(folder))
-
-
-def require_quantization(quantization: str | None) -> None:
-    """Refuse a quantization that CTranslate2 does not support."""
-    if quantization is not None and quantization not in QUANTIZATIONS:
-        raise ValueError(f"quantization={quantization}: CTranslate2 supports {', '.join(QUANTIZATIONS)}")
 
 
 def _specification(model: Transformer) -> transformer_spec.TransformerSpec:
@@ -119,13 +106,12 @@ def _specification(model: Transformer) -> transformer_spec.TransformerSpec:
             f"CTranslate2 has no activation {config.activation}, only {', '.join(_ACTIVATION)}: "
             "export to safetensors, or train with one of these"
         )
-    # the width of a head's components that turn; CTranslate2 pairs neighbours, as `RotaryEmbedding` does
-    rotary_dim = config.d_model // config.n_heads if config.positions == "rotary" else None
     shape = {
         "num_heads": config.n_heads,
         "pre_norm": config.norm_first,
         "activation": _ACTIVATION[config.activation],
-        "rotary_dim": rotary_dim,
+        # components of a head that turn; CTranslate2 pairs neighbours, as `RotaryEmbedding` does
+        "rotary_dim": config.d_model // config.n_heads if config.positions == "rotary" else None,
     }
     spec = transformer_spec.TransformerSpec(
         transformer_spec.TransformerEncoderSpec(config.n_encoder_layers, **shape),
@@ -137,20 +123,19 @@ def _specification(model: Transformer) -> transformer_spec.TransformerSpec:
     )
     for side, embedding, tokens, positions, norm in sides:
         embedding.weight = _array(tokens.weight)
-        if rotary_dim is None:
+        if config.positions != "rotary":
             table = positions.table.weight if isinstance(positions, LearnedPositionalEncoding) else positions.table
             side.position_encodings.encodings = _array(cast(Tensor, table))
         if isinstance(norm, nn.LayerNorm):
             _set_norm(side.layer_norm, norm)
-    encoder, decoder = cast(Sequence[EncoderBlock], model.encoder), cast(Sequence[DecoderBlock], model.decoder)
-    for theirs, ours in zip(spec.encoder.layer, encoder, strict=True):
-        _set_attention(theirs.self_attention, ours.self_attention, ours.around_self, is_self=True)
-        _set_feed_forward(theirs.ffn, ours.feed_forward, ours.around_feed)
-    for theirs, block in zip(spec.decoder.layer, decoder, strict=True):
-        _set_attention(theirs.self_attention, block.self_attention, block.around_self, is_self=True)
-        _set_attention(theirs.attention, block.cross_attention, block.around_cross, is_self=False)
-        _set_feed_forward(theirs.ffn, block.feed_forward, block.around_feed)
-    _set_linear(spec.decoder.projection, model.output)
+    for theirs, ours in zip(spec.encoder.layer, cast(Sequence[EncoderBlock], model.encoder), strict=True):
+        _set_block(theirs, ours)
+    for theirs, block in zip(spec.decoder.layer, cast(Sequence[DecoderBlock], model.decoder), strict=True):
+        _set_block(theirs, block)
+        cross = block.cross_attention
+        _set_linears(theirs.attention.linear, (cross.query,), (cross.key_value,), (cross.output,))
+        _set_norm(theirs.attention.layer_norm, block.around_cross.norm)
+    _set_linears([spec.decoder.projection], (model.output,))
     spec.config.bos_token, spec.config.eos_token, spec.config.unk_token = BOS, EOS, UNK
     spec.config.decoder_start_token, spec.config.add_source_eos = BOS, True
     return spec
@@ -165,27 +150,24 @@ def _set_norm(theirs: common_spec.LayerNormSpec, ours: nn.LayerNorm) -> None:
     theirs.gamma, theirs.beta = _array(ours.weight), _array(ours.bias)
 
 
-def _set_linear(theirs: common_spec.LinearSpec, *ours: nn.Linear) -> None:
-    """Merge several linear layers into one."""
-    theirs.weight = _array(*(linear.weight for linear in ours))
-    if all(linear.bias is not None for linear in ours):
-        theirs.bias = _array(*(linear.bias for linear in ours))
+def _set_linears(theirs: Sequence[common_spec.LinearSpec], *ours: Sequence[nn.Linear]) -> None:
+    """Merge several linear layers of ours into each of theirs."""
+    for spec, linears in zip(theirs, ours, strict=True):
+        spec.weight = _array(*(linear.weight for linear in linears))
+        if all(linear.bias is not None for linear in linears):
+            spec.bias = _array(*(linear.bias for linear in linears))
 
 
-def _set_attention(theirs: MultiHeadAttentionSpec, ours: MultiHeadAttention, around: Residual, is_self: bool) -> None:
-    if is_self:
-        _set_linear(theirs.linear[0], ours.query, ours.key_value)
-    else:
-        _set_linear(theirs.linear[0], ours.query)
-        _set_linear(theirs.linear[1], ours.key_value)
-    _set_linear(theirs.linear[-1], ours.output)
-    _set_norm(theirs.layer_norm, around.norm)
-
-
-def _set_feed_forward(theirs: transformer_spec.FeedForwardSpec, ours: FeedForward, around: Residual) -> None:
-    _set_linear(theirs.linear_0, ours.widen)
-    _set_linear(theirs.linear_1, ours.narrow)
-    _set_norm(theirs.layer_norm, around.norm)
+def _set_block(
+    theirs: transformer_spec.TransformerEncoderLayerSpec | transformer_spec.TransformerDecoderLayerSpec,
+    ours: EncoderBlock | DecoderBlock,
+) -> None:
+    """Set what the blocks of both sides have."""
+    attention, feed = ours.self_attention, ours.feed_forward
+    _set_linears(theirs.self_attention.linear, (attention.query, attention.key_value), (attention.output,))
+    _set_norm(theirs.self_attention.layer_norm, ours.around_self.norm)
+    _set_linears([theirs.ffn.linear_0, theirs.ffn.linear_1], (feed.widen,), (feed.narrow,))
+    _set_norm(theirs.ffn.layer_norm, ours.around_feed.norm)
 
 
 # Translation: ids in, hypotheses or log-probabilities out.
@@ -204,12 +186,7 @@ class _Request(NamedTuple):
     bounds: Bounds
 
 
-class _Found(NamedTuple):
-    """A translation, prefix included; it has not ended with </s> if it reached the length limit."""
-
-    ids: list[int]
-    log_prob: float
-    has_ended: bool
+_Found = list[tuple[Sequence[str], float]]  # tokens, </s> included unless the length limit was reached; and the score
 
 
 class CTranslate2Model:
@@ -240,18 +217,8 @@ class CTranslate2Model:
         self._src, self._tgt = (every_token(tokenizer) for tokenizer in tokenizers)
         self._ids = {token: i for i, token in enumerate(self._tgt)}
 
-    def start(self, *_: object) -> NoReturn:
-        """Refuse single steps: CTranslate2 does the whole search itself."""
-        raise ValueError("CTranslate2 searches by itself and offers no single steps: use the run and our own search")
-
-    step = start
-
     def search(
-        self,
-        sources: Ids,
-        bounds: Sequence[Bounds],
-        config: SearchConfig,
-        prefixes: Ids | None = None,
+        self, sources: Ids, bounds: Sequence[Bounds], config: SearchConfig, prefixes: Ids | None = None
     ) -> list[list[Hypothesis]]:
         """Translate a batch like `beam_search`; return at most `beam_size` hypotheses for each source, best first.
 
@@ -262,49 +229,48 @@ class CTranslate2Model:
             _Request(source, prefix, bound._replace(most=max(bound.most, len(prefix) + 1)))
             for source, bound, prefix in zip(sources, bounds, prefixes or [[]] * len(sources), strict=True)
         ]
-        found: dict[int, list[_Found]] = {}
-        for least in {bound.least for bound in bounds}:
-            rows = [i for i, bound in enumerate(bounds) if bound.least == least]
-            widest = Bounds(least, max(requests[i].bounds.most for i in rows))
-            found |= self._translate(rows, requests, widest, config)
-        # It has one length limit per batch: what exceeds its own limit is translated again, grouped by equal bounds.
-        beyond: dict[Bounds, list[int]] = {}
-        for i, request in enumerate(requests):
-            if any(len(one.ids) + one.has_ended > request.bounds.most for one in found[i]):
-                beyond.setdefault(request.bounds, []).append(i)
-        for own, rows in beyond.items():
-            found |= self._translate(rows, requests, own, config)
+        # It has one length limit per call: what exceeds its own limit is translated again.
+        widest: dict[int, int] = {}
+        for _, _, (least, most) in requests:
+            widest[least] = max(most, widest.get(least, 0))
+        limits = {i: Bounds(least, widest[least]) for i, (_, _, (least, _)) in enumerate(requests)}
+        found = self._translate(requests, limits, config)
+        beyond = {
+            i: requests[i].bounds
+            for i, each in found.items()
+            if any(len(tokens) > requests[i].bounds.most for tokens, _ in each)
+        }
+        found |= self._translate(requests, beyond, config)
         return self._hypotheses(requests, found, config)
 
     def _translate(
-        self, rows: Sequence[int], requests: Sequence[_Request], bounds: Bounds, config: SearchConfig
-    ) -> dict[int, list[_Found]]:
-        """Translate some rows of a batch under the same bounds."""
-        results = self._translator.translate_batch(
-            [[self._src[i] for i in requests[row].source] for row in rows],
-            [[self._tgt[i] for i in requests[row].prefix] for row in rows],
-            beam_size=config.beam_size,
-            num_hypotheses=_PATIENCE * config.beam_size if config.beam_size > 1 else 1,
-            patience=_PATIENCE,
-            length_penalty=config.length_penalty,
-            no_repeat_ngram_size=config.no_repeat_ngram,
-            min_decoding_length=bounds.least,
-            max_decoding_length=bounds.most,
-            max_input_length=0,
-            suppress_sequences=_NEVER_PRODUCED,
-            return_end_token=True,
-            return_scores=True,
-        )
-        found: dict[int, list[_Found]] = {row: [] for row in rows}
-        for row, result in zip(rows, results, strict=True):
-            for tokens, score in zip(result.hypotheses, result.scores, strict=True):
-                has_ended = tokens[-1] == EOS
-                ids = [self._ids[token] for token in (tokens[:-1] if has_ended else tokens)]
-                found[row].append(_Found(ids, score * len(tokens) ** config.length_penalty, has_ended))
+        self, requests: Sequence[_Request], limits: Mapping[int, Bounds], config: SearchConfig
+    ) -> dict[int, _Found]:
+        """Translate some rows of a batch, those with equal limits together."""
+        found: dict[int, _Found] = {}
+        for bounds in set(limits.values()):
+            rows = [row for row, limit in limits.items() if limit == bounds]
+            results = self._translator.translate_batch(
+                [[self._src[i] for i in requests[row].source] for row in rows],
+                [[self._tgt[i] for i in requests[row].prefix] for row in rows],
+                beam_size=config.beam_size,
+                num_hypotheses=_PATIENCE * config.beam_size if config.beam_size > 1 else 1,
+                patience=_PATIENCE,
+                length_penalty=config.length_penalty,
+                no_repeat_ngram_size=config.no_repeat_ngram,
+                min_decoding_length=bounds.least,
+                max_decoding_length=bounds.most,
+                max_input_length=0,
+                suppress_sequences=_NEVER_PRODUCED,
+                return_end_token=True,
+                return_scores=True,
+            )
+            for row, result in zip(rows, results, strict=True):
+                found[row] = list(zip(result.hypotheses, result.scores, strict=True))
         return found
 
     def _hypotheses(
-        self, requests: Sequence[_Request], found: Mapping[int, Sequence[_Found]], config: SearchConfig
+        self, requests: Sequence[_Request], found: Mapping[int, _Found], config: SearchConfig
     ) -> list[list[Hypothesis]]:
         """Return the hypotheses with our length penalty, ordered by it.
 
@@ -313,10 +279,10 @@ class CTranslate2Model:
         """
         log_probs: dict[tuple[int, tuple[int, ...]], float | None] = {}
         for row, request in enumerate(requests):
-            longest = request.bounds.most - 1
-            for one in sorted(found[row], key=lambda one: not one.has_ended):  # of equal ones, what ended by itself
-                is_sure = one.has_ended and not request.prefix
-                log_probs.setdefault((row, tuple(one.ids[:longest])), one.log_prob if is_sure else None)
+            for tokens, score in sorted(found[row], key=lambda one: one[0][-1] != EOS):  # first what ended by itself
+                ids = tuple(self._ids[token] for token in tokens if token != EOS)[: request.bounds.most - 1]
+                is_sure = tokens[-1] == EOS and not request.prefix
+                log_probs.setdefault((row, ids), score * len(tokens) ** config.length_penalty if is_sure else None)
         unsure = [key for key, log_prob in log_probs.items() if log_prob is None]
         scored = self.log_probs([requests[row].source for row, _ in unsure], [ids for _, ids in unsure])
         hypotheses: list[list[Hypothesis]] = [[] for _ in requests]
@@ -341,14 +307,7 @@ class CTranslate2Translator(Translator):
 
     tokens_per_batch = 8192
 
-    def _search(
-        self,
-        sources: Ids,
-        bounds: Sequence[Bounds],
-        starts: Ids | None,
-        n_best: int | None,  # noqa: ARG002 (the signature is `Translator`'s)
-        numbers: Sequence[int],  # noqa: ARG002
-    ) -> list[list[Hypothesis]]:
+    def _search(self, sources: Ids, bounds: Sequence[Bounds], starts: Ids | None, *_: object) -> list[list[Hypothesis]]:
         """Search a batch; return all hypotheses that the beam has found, without sampling."""
         return cast(CTranslate2Model, self.model).search(sources, bounds, self.search, starts)
 
@@ -372,14 +331,6 @@ def load_exported(
 ) -> CTranslate2Translator:
     """Read an exported translator; search settings and precision are its own if not given."""
     settings, tokenizers = TranslatorSettings.load(folder), load_tokenizers(folder)
-    model = CTranslate2Model(folder, tokenizers, device, precision)
-    return CTranslate2Translator(
-        model,
-        tokenizers,
-        settings.tgt_lang,
-        search or settings.search,
-        settings.window,
-        settings.longest,
-        device,
-        minimum_bayes_risk=minimum_bayes_risk,
-    )
+    model = cast(Any, CTranslate2Model(folder, tokenizers, device, precision))  # which has no single steps
+    how = search or settings.search, settings.window, settings.longest, device, None, minimum_bayes_risk
+    return CTranslate2Translator(model, tokenizers, settings.tgt_lang, *how)

@@ -51,11 +51,7 @@ _IN_BLOCK = {  # several are concatenated along the rows
     "around_feed.norm": ("output.LayerNorm",),
 }
 _WORDS, _OUTPUT = "embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"
-_OLD_NAME = {
-    "LayerNorm.gamma": "LayerNorm.weight",
-    "LayerNorm.beta": "LayerNorm.bias",
-    "cls.predictions.bias": "cls.predictions.decoder.bias",
-}
+_OLD_NAME = {"gamma": "weight", "beta": "bias"}  # of layer norms
 _COUNTERS = "embeddings.position_ids"  # 0, 1, 2 ...: not a weight
 
 
@@ -99,8 +95,7 @@ class WordPieceTokenizer:
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """Join words by spaces; [PAD], [CLS] and [SEP] are left out."""
         silent = (self.pad_id, self.cls_id, self.sep_id)
-        pieces = ([self._pieces[i] for i in sequence if i not in silent] for sequence in ids)
-        return [" ".join(sequence).replace(" ##", "") for sequence in pieces]
+        return [" ".join(self.tokens([i for i in one if i not in silent])).replace(" ##", "") for one in ids]
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
         """Return the pieces."""
@@ -129,27 +124,25 @@ def load_hugging_face_bert(folder: Path, lowercase: bool | None = None) -> Huggi
     for name in (CONFIG, VOCABULARY, WEIGHTS):
         if not (folder / name).is_file():
             raise ValueError(f"{folder} has no {name}: a BERT is read from {CONFIG}, {VOCABULARY} and {WEIGHTS}")
-    config = _config(folder / CONFIG)
     tokenizer = _tokenizer(folder, lowercase)
-    model = BertForPreTraining(config, len(tokenizer), tokenizer.pad_id)
+    model = BertForPreTraining(_config(folder / CONFIG), len(tokenizer), tokenizer.pad_id)
     theirs = read_weights(folder / WEIGHTS)
     try:
-        missing = load_weights(model, theirs)
+        return HuggingFaceBert(model.eval(), tokenizer, load_weights(model, theirs))
     except ValueError as error:
         raise ValueError(f"{folder / WEIGHTS}: {error}") from error
-    return HuggingFaceBert(model.eval(), tokenizer, missing)
 
 
 def load_weights(model: nn.Module, theirs: Mapping[str, Tensor]) -> tuple[str, ...]:
     """Load weights with Hugging Face's names into a model with a `bert`; return its heads that have none there."""
-    theirs = _renamed(theirs)
-    if _OUTPUT in theirs and _WORDS in theirs and not theirs[_OUTPUT].equal(theirs[_WORDS]):
+    theirs = {_current(name): tensor for name, tensor in theirs.items() if not name.endswith(_COUNTERS)}
+    if _WORDS in theirs and not theirs.get(_OUTPUT, theirs[_WORDS]).equal(theirs[_WORDS]):
         raise ValueError(f"{_OUTPUT} is not the word embedding: only models whose output is tied to it can be read")
     state = model.state_dict()
     # the tied matrix is often stored only once
     sources = {ours: _sources(ours) for ours in state if ours != "head.output.weight"}
-    found = {ours for ours, names in sources.items() if not theirs.keys().isdisjoint(names)}
-    missing = tuple(h for h in HEADS if hasattr(model, h) and not any(ours.startswith(h) for ours in found))
+    found = [ours for ours, names in sources.items() if not theirs.keys().isdisjoint(names)]
+    missing = tuple(head for head in HEADS if hasattr(model, head) and not any(ours.startswith(head) for ours in found))
     loaded = {}
     for ours, names in sources.items():
         if ours.startswith(missing):
@@ -163,8 +156,7 @@ def load_weights(model: nn.Module, theirs: Mapping[str, Tensor]) -> tuple[str, .
         loaded[ours] = torch.cat([theirs[name] for name in names])
         if ours.startswith("next_sentence"):
             loaded[ours] = loaded[ours].flip(0)  # theirs: yes, no
-    strange = sorted(theirs.keys() - {name for names in sources.values() for name in names} - {_OUTPUT, _COUNTERS})
-    if strange:
+    if strange := sorted(theirs.keys() - {_OUTPUT}.union(*sources.values())):
         raise ValueError(f"{strange[0]} is not a weight of this model ({len(strange)} unknown in all)")
     model.load_state_dict(loaded, strict=False)
     return missing
@@ -179,43 +171,35 @@ def _sources(ours: str) -> tuple[str, ...]:
     return tuple(f"encoder.layer.{number}.{name}.{kind}" for name in _IN_BLOCK[part])
 
 
-def _renamed(theirs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Rename weights: without the prefix of models with heads, and with current names in place of old ones."""
-    renamed = {}
-    for name, tensor in theirs.items():
-        name = name.removeprefix("bert.")
-        for old, new in _OLD_NAME.items():
-            name = name.removesuffix(old) + new if name.endswith(old) else name
-        renamed[name] = tensor
-    return renamed
+def _current(name: str) -> str:
+    """Return their name as it is today, and in a model without heads."""
+    module, _, kind = name.removeprefix("bert.").rpartition(".")
+    module = "cls.predictions.decoder" if module == "cls.predictions" else module
+    return f"{module}.{_OLD_NAME.get(kind, kind)}"
 
 
 def _config(path: Path) -> BertConfig:
     expected = {"model_type": ("bert",), "position_embedding_type": ("absolute", None), "is_decoder": (False, None)}
     found = _settings(path, expected | {"hidden_act": (*_ACTIVATION, None)})
-    settings: dict[str, Any] = {}
-    for theirs, ours in _SETTING.items():
-        value = found.get(theirs, default := getattr(BertConfig(), ours))
+    settings = {ours: found[theirs] for theirs, ours in _SETTING.items() if theirs in found}
+    for name, value in settings.items():
         if not isinstance(value, int | float):
-            raise ValueError(f"{path} says {theirs}={value}: it must be a number")
-        settings[ours] = type(default)(value)
+            raise ValueError(f"{path} says {name}={value}: it must be a number")
+        settings[name] = type(getattr(BertConfig(), name))(value)
     return BertConfig(activation=_ACTIVATION[found.get("hidden_act") or "gelu"], **settings)
 
 
 def _tokenizer(folder: Path, lowercase: bool | None) -> WordPieceTokenizer:
-    path = folder / TOKENIZER_CONFIG
-    kinds = ("BertTokenizer", "BertTokenizerFast", None)
-    found = _settings(path, {"tokenizer_class": kinds, "do_basic_tokenize": (True, None)}) if path.is_file() else {}
+    expected = {"tokenizer_class": ("BertTokenizer", "BertTokenizerFast", None), "do_basic_tokenize": (True, None)}
+    found = _settings(folder / TOKENIZER_CONFIG, expected) if (folder / TOKENIZER_CONFIG).is_file() else {}
     lowercase = bool(found.get("do_lower_case", True)) if lowercase is None else lowercase
     try:
         text = (folder / VOCABULARY).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"{folder / VOCABULARY} is not UTF-8 text ({error})") from error
     # not splitlines, which also splits at characters that a vocabulary may have as pieces
-    pieces = text.removesuffix("\n").split("\n")
-    return WordPieceTokenizer(
-        pieces, lowercase, found.get("strip_accents"), bool(found.get("tokenize_chinese_chars", True))
-    )
+    pieces, chinese = text.removesuffix("\n").split("\n"), bool(found.get("tokenize_chinese_chars", True))
+    return WordPieceTokenizer(pieces, lowercase, found.get("strip_accents"), chinese)
 
 
 def _settings(path: Path, expected: Mapping[str, Sequence[object]]) -> dict[str, Any]:
@@ -224,7 +208,7 @@ def _settings(path: Path, expected: Mapping[str, Sequence[object]]) -> dict[str,
     if not isinstance(found, dict):
         raise ValueError(f"{path} holds no settings: a JSON object is expected")
     for name, values in expected.items():
-        if (value := found.get(name)) not in values:
+        if found.get(name) not in values:
             given = ", ".join(str(one) for one in values if one is not None)
-            raise ValueError(f"{path} says {name}={value}: only {given} can be read")
+            raise ValueError(f"{path} says {name}={found.get(name)}: only {given} can be read")
     return found

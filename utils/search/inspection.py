@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, TypeVar, cast
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from const.token import BOS, BOS_ID, EOS, PAD_ID, UNK_ID
@@ -37,23 +37,26 @@ _POSITIONS_AT_ONCE = 256  # whose logits are held
 @torch.inference_mode()
 def token_log_probs(model: Transformer, sources: Ids, targets: Ids) -> list[list[float]]:
     """Return the log-probability of each token of given translations, the final </s> included."""
-    device = next(model.parameters()).device
     found: list[list[float]] = [[] for _ in sources]
-    lengths = [max(len(src), len(tgt)) + 1 for src, tgt in zip(sources, targets, strict=True)]
-    for rows in within_budget(lengths, _TOKENS_PER_BATCH):
-        src = padded([sources[i] for i in rows]).to(device)
-        tgt = padded([targets[i] for i in rows], bos=True).to(device)
-        x = model.hidden(src, tgt[:, :-1])
-        given = tgt[:, 1:]
+    for rows, src, tgt in _batches(sources, targets, next(model.parameters()).device):
+        x, given = model.hidden(src, tgt[:, :-1]), tgt[:, 1:]
         real = given != PAD_ID
         parts = zip(x[real].split(_POSITIONS_AT_ONCE), given[real][:, None].split(_POSITIONS_AT_ONCE), strict=True)
-        log_probs = [
-            p for x, ids in parts for p in model.project(x).float().log_softmax(-1).gather(-1, ids)[:, 0].tolist()
-        ]
-        each = iter(log_probs)
+        each = [model.project(x).float().log_softmax(-1).gather(-1, ids)[:, 0] for x, ids in parts]
+        log_probs = iter(torch.cat(each).tolist())
         for i in rows:
-            found[i] = list(islice(each, len(targets[i]) + 1))
+            found[i] = list(islice(log_probs, len(targets[i]) + 1))
     return found
+
+
+def _batches(
+    sources: Ids, targets: Ids, device: torch.device
+) -> Iterator[tuple[list[int], Int[Tensor, "B S"], Int[Tensor, "B T"]]]:
+    """Yield places, sources and targets, both with </s> and the latter with <s>, of pairs of about the same length."""
+    lengths = [max(len(src), len(tgt)) + 1 for src, tgt in zip(sources, targets, strict=True)]
+    for rows in within_budget(lengths, _TOKENS_PER_BATCH):
+        src, tgt = padded([sources[i] for i in rows]), padded([targets[i] for i in rows], bos=True)
+        yield rows, src.to(device), tgt.to(device)
 
 
 @torch.inference_mode()
@@ -64,8 +67,7 @@ def alternatives(
 
     Source and translation are ids without <s> and </s>; a small vocabulary has fewer than k.
     """
-    found = []
-    state = model.start(padded([src]).to(device))
+    found, state = [], model.start(padded([src]).to(device))
     for token in (BOS_ID, *given):
         logits, state = model.step(torch.tensor([token], device=device), state)
         likely, tokens = next_log_probs(logits)[0].topk(min(k, logits.size(-1)))
@@ -166,15 +168,11 @@ def mean_cross_attention(models: Sequence[Transformer], sources: Ids, targets: I
     The mean over models and heads; the last column is the source's </s>.
     """
     found = [torch.empty(0)] * len(sources)
-    lengths = [max(len(source), len(target)) + 1 for source, target in zip(sources, targets, strict=True)]
-    for rows in within_budget(lengths, _TOKENS_PER_BATCH):
-        src = padded([sources[i] for i in rows])
-        tgt = padded([targets[i] for i in rows], bos=True)[:, :-1]
+    for rows, src, tgt in _batches(sources, targets, next(models[0].parameters()).device):
         by_model = []
         for model in models:
-            device = next(model.parameters()).device
             with recorded_weights(attentions(model)["cross"][-1:]) as recorded:
-                model.hidden(src.to(device), tgt.to(device))
+                model.hidden(src, tgt[:, :-1])
             by_model.append(recorded[0].float().mean(1).cpu())
         for i, weights in zip(rows, torch.stack(by_model).mean(0), strict=True):
             found[i] = weights[: len(targets[i]), : len(sources[i]) + 1]
@@ -328,8 +326,5 @@ class Inspector:
     def _log_probs(self, sources: Ids, targets: Ids) -> list[list[float]]:
         """Return the log-probability of each target token; with several models, the log of the mean probability."""
         by_model = [token_log_probs(model, sources, targets) for model in self.models]
-        if len(by_model) == 1:
-            return by_model[0]
-        return [
-            (torch.tensor(rows).logsumexp(0) - math.log(len(rows))).tolist() for rows in zip(*by_model, strict=True)
-        ]
+        together = [torch.tensor(rows).logsumexp(0) - math.log(len(rows)) for rows in zip(*by_model, strict=True)]
+        return by_model[0] if len(by_model) == 1 else [row.tolist() for row in together]

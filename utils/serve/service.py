@@ -7,7 +7,6 @@ import signal
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import accumulate
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -72,20 +71,20 @@ class LineTranslator:
         found = [Line(translation, [], []) for translation in translations]
         if not options.attention:
             return found
-        room, src = self._translator.window - 1, self._translator.tokenizers.src
+        src, n_weights = self._translator.tokenizers.src, 0
         whole = [i for i, translation in enumerate(translations) if translation.n_pieces == 1]
-        sources = {i: ids[:room] for i, ids in zip(whole, src.encode([lines[i] for i in whole]), strict=True)}
-        sizes = accumulate(
-            (len(sources[i]) + 1) * sum(len(candidate.tokens) for candidate in translations[i].candidates)
-            for i in whole
-        )
-        whole = [i for i, size in zip(whole, sizes, strict=True) if size <= _MOST_WEIGHTS]
-        pairs = [(i, candidate.tokens) for i in whole for candidate in translations[i].candidates]
-        targets = [[self._tgt_ids[token] for token in tokens] for _, tokens in pairs]
-        weights = mean_cross_attention([self._model], [sources[i] for i, _ in pairs], targets)
-        for i in whole:
-            found[i] = Line(translations[i], [*src.tokens(sources[i]), EOS], [])
-        for (i, _), weight in zip(pairs, weights, strict=True):
+        sources, targets, owners = [], [], []
+        for i, ids in zip(whole, src.encode([lines[i] for i in whole]), strict=True):
+            ids, candidates = ids[: self._translator.window - 1], translations[i].candidates
+            n_weights += (len(ids) + 1) * sum(len(candidate.tokens) for candidate in candidates)
+            if n_weights > _MOST_WEIGHTS:
+                break
+            found[i] = Line(translations[i], [*src.tokens(ids), EOS], [])
+            for candidate in candidates:
+                sources.append(ids)
+                targets.append([self._tgt_ids[token] for token in candidate.tokens])
+                owners.append(i)
+        for i, weight in zip(owners, mean_cross_attention([self._model], sources, targets), strict=True):
             found[i].attention.append([[round(value, _WEIGHT_DIGITS) for value in row] for row in weight.tolist()])
         return found
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from utils.config import AnyConfig, ClassificationConfig, LanguageConfig, MaskedLanguageConfig, TranslationConfig
-from utils.dataset.batch import AnyBatch, AnyEpoch, BucketSampler, ExamplesOf, Sampler, pair_examples
+from utils.dataset.batch import AnyBatch, BucketSampler, Epoch, ExamplesOf, Sampler, pair_examples
 from utils.dataset.corpus import facts
 from utils.dataset.monolingual import MonolingualCorpus, prepare_monolingual
 from utils.device import product_dtype
@@ -144,7 +144,7 @@ def write_scores(task: Task, net: nn.Module, test: Validation, progress: Progres
     write_json(folder / TEST, result)
 
 
-def describe(task: Task, net: nn.Module, epoch: AnyEpoch, n_updates: int, n_processes: int) -> str:
+def describe(task: Task, net: nn.Module, epoch: Epoch, n_updates: int, n_processes: int) -> str:
     """Describe what is about to be trained, and on what."""
     config, sizes, n_parameters = task.config, task.sizes, sum(p.numel() for p in net.parameters())
     device = next(net.parameters()).device

@@ -11,7 +11,7 @@ from const.token import EOS
 from models.transformer import Transformer
 from utils.command import typed_command
 from utils.config import TranslationConfig
-from utils.dataset.batch import BothDirections, BucketSampler, Sampler, require_positions
+from utils.dataset.batch import BucketSampler, Sampler, both_directions, require_positions
 from utils.dataset.corpus import (
     Corpus,
     cached_tokenizers,
@@ -89,7 +89,7 @@ class TranslationTask(Task):
         train: Sampler[Any] = (forward := sampler(corpus, self.vocabulary))
         if data.both_directions:
             backward = sampler(corpus.reversed(), self.vocabulary.into(data.src_lang))
-            train = Sampler(lambda n: BothDirections(forward.epoch(n), backward.epoch(n), (plan.seed, n)))
+            train = Sampler(lambda n: both_directions(forward.epoch(n), backward.epoch(n), (plan.seed, n)))
         dev, test = (cached_tokens(corpus, split, data, self.vocabulary, log) for split in ("dev", "test"))
         self._require_positions((dev, test), (corpus.dev, corpus.test))
         self.learn_from(train, *(BucketSampler(pairs, batch.tokens_per_batch) for pairs in (dev, test)))

@@ -10,7 +10,10 @@ from io import BufferedIOBase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from config.reader import Text, fields_of, read_value
+from config.search import SamplingConfig
 from utils.dataset.text import decoded_lines
+from utils.terminal.option import SEARCH, ConfigT
 from utils.terminal.output import notices
 
 if TYPE_CHECKING:  # with torch, which takes seconds to import
@@ -170,22 +173,15 @@ class Conversation:
                 self.translator.translate([""], prefixes=[value])  # refuses characters outside the vocabulary
                 self.prefix = value
             case "n":
-                n_best = _number(name, value)
+                n_best = _changed(SamplingConfig(), "n_samples", name, value).n_samples
                 if sampling is not None:
                     self.translator.sampling = replace(sampling, n_samples=max(n_best, sampling.n_samples))
                 else:
                     self.translator.search = replace(search, beam_size=max(n_best, search.beam_size))
                 self.n_best = n_best
-            case "beam":
-                self.translator.search = replace(search, beam_size=_number(name, value))
-                if sampling is None:
-                    self.n_best = min(self.n_best, self.translator.search.beam_size)
-            case "length_penalty":
-                try:
-                    alpha = float(value)
-                except ValueError:
-                    raise ValueError(f":length_penalty {value}: give a number, such as :length_penalty 1") from None
-                self.translator.search = replace(search, length_penalty=alpha)
+            case "beam" | "length_penalty":
+                search = self.translator.search = _changed(search, SEARCH[name], name, value)
+                self.n_best = min(self.n_best, search.beam_size) if sampling is None else self.n_best
             case _:
                 raise ValueError(f"unknown command :{name}: see :help")
         return [self.settings()]
@@ -197,7 +193,11 @@ class Conversation:
         return f"n {self.n_best}, beam {search.beam_size}, length_penalty {search.length_penalty:g}{prefix}"
 
 
-def _number(name: str, value: str) -> int:
-    if not value.isdecimal() or int(value) < 1:
-        raise ValueError(f"{f':{name} {value}'.rstrip()}: give a whole number of at least 1, such as :{name} 4")
-    return int(value)
+def _changed(config: ConfigT, field: str, command: str, value: str) -> ConfigT:
+    """Return a config with one setting as a command gives it."""
+    config_type: type = type(config)
+    try:
+        written = read_value(field, fields_of(config_type)[field], Text.of(value, quoted=True))
+        return replace(config, **{field: written})
+    except ValueError as error:  # it names the field
+        raise ValueError(str(error).replace(f"{field}=", f":{command} ")) from None

@@ -21,10 +21,6 @@ _MOST_NOTICES = 10  # of a kind; a large file of another sort of text has one fo
 _UNKNOWN, _CUT = "tokens not in the vocabulary", "cut off"  # kinds of notices
 
 
-def _ignore(_: int) -> None:
-    pass
-
-
 def notices(translation: "Translation") -> dict[str, str]:
     """Return notices about a translation for its reader, by their kinds."""
     found = {}
@@ -102,7 +98,7 @@ class Presenter:
     n_tokens: int = 0
     log_prob: float = 0.0
 
-    def translations(self, first: int, texts: Sequence[str], on_progress: Progress = _ignore) -> Iterator[str]:
+    def translations(self, first: int, texts: Sequence[str], on_progress: Progress = lambda _: None) -> Iterator[str]:
         """Yield a line for each text, or for each candidate of each text; the number of the first is `first`."""
         if first == 1 and self.tokenized and looks_untokenized(texts):
             self.log(
@@ -143,7 +139,11 @@ class Presenter:
             yield from (found.text, "", *alternatives_table(positions))
 
     def judgements(
-        self, first: int, pairs: Sequence[tuple[str, str]], on_progress: Progress = _ignore, by_token: bool = False
+        self,
+        first: int,
+        pairs: Sequence[tuple[str, str]],
+        on_progress: Progress = lambda _: None,
+        by_token: bool = False,
     ) -> Iterator[str]:
         """Yield the score of the second of each pair as a translation of the first: a line per pair, or per token."""
         found = self.inspector.judge([source for source, _ in pairs], [given for _, given in pairs])
@@ -152,18 +152,17 @@ class Presenter:
             self.log_prob += judgement.log_prob
             self.n_tokens += len(judgement.tokens)
             if self.shown.format == "jsonl":
-                yield _json_line(
-                    {
-                        "source": source,
-                        "translation": given,
-                        "log_prob": round(judgement.log_prob, _DIGITS),
-                        "perplexity": round(judgement.perplexity, _DIGITS),
-                        "tokens": judgement.tokens,
-                        "log_probs": _rounded(judgement.log_probs),
-                        "lost_tokens": judgement.lost_tokens,
-                        "unknown_tokens": judgement.n_unknown,
-                    }
-                )
+                fields = {
+                    "source": source,
+                    "translation": given,
+                    "log_prob": round(judgement.log_prob, _DIGITS),
+                    "perplexity": round(judgement.perplexity, _DIGITS),
+                    "tokens": judgement.tokens,
+                    "log_probs": _rounded(judgement.log_probs),
+                    "lost_tokens": judgement.lost_tokens,
+                    "unknown_tokens": judgement.n_unknown,
+                }
+                yield _json_line(fields)
             elif by_token:
                 yield from judgement_table(judgement)
             else:
@@ -189,7 +188,9 @@ class Presenter:
             if self.n_notices[kind] <= _MOST_NOTICES:
                 self.log(f"line {number}: {text}")
 
-    def _translate(self, texts: Sequence[str], on_progress: Progress = _ignore, first: int = 1) -> "list[Translation]":
+    def _translate(
+        self, texts: Sequence[str], on_progress: Progress = lambda _: None, first: int = 1
+    ) -> "list[Translation]":
         prefixes = [self.shown.prefix] * len(texts) if self.shown.prefix else None
         return self.inspector.translator.translate(texts, on_progress, self.shown.n_best, prefixes, first)
 

@@ -5,10 +5,11 @@ import json
 import random
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from itertools import chain, islice
 from pathlib import Path
-from typing import Literal, NamedTuple, NoReturn, Protocol
+from typing import NamedTuple, NoReturn, Protocol
 
 import sentencepiece
 
@@ -70,34 +71,30 @@ class SentencePieceTokenizer:
     """A trained SentencePiece model, given as its bytes; texts begin with the tag, if there is one."""
 
     def __init__(self, model: bytes, tag: str = "") -> None:
-        self._model, self.tag = model, tag
+        self.model, self.tag = model, tag
         self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-        self._beginning = [self._processor.piece_to_id(tag)] if tag else []
         self._samplers: dict[float, BpeSampler | UnigramSampler] = {}
 
     @classmethod
     def train(
-        cls,
-        lines: Iterable[str],
-        kind: Literal["unigram", "bpe"],
-        vocab_size: int,
-        character_coverage: float,
-        normalization: str,
-        tags: Sequence[str] = (),  # tokens that no text is encoded to
+        cls, config: TokenizerConfig, texts: Sequence[Iterable[str]], tags: Sequence[str] = ()
     ) -> "SentencePieceTokenizer":
-        """Learn pieces from lines, which are read twice; of a very large text from every k-th one."""
+        """Learn pieces from lines, which are read twice; of very large texts from every k-th one.
+
+        Tags are tokens that no text is encoded to.
+        """
         writer, n_lines, n_characters = io.BytesIO(), 0, 0
-        for line in lines:
+        for line in chain(*texts):
             n_lines, n_characters = n_lines + 1, n_characters + len(line)
         stride = -(-n_characters // _MOST_TRAINING_CHARACTERS) or 1
         try:
             sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=islice(lines, 0, None, stride),
+                sentence_iterator=islice(chain(*texts), 0, None, stride),
                 model_writer=writer,
-                model_type=kind,
-                vocab_size=vocab_size,
-                character_coverage=character_coverage,
-                normalization_rule_name=normalization,
+                model_type=config.kind,
+                vocab_size=config.vocab_size,
+                character_coverage=config.character_coverage,
+                normalization_rule_name=config.normalization,
                 pad_id=PAD_ID,
                 unk_id=UNK_ID,
                 bos_id=BOS_ID,
@@ -107,14 +104,14 @@ class SentencePieceTokenizer:
                 bos_piece=BOS,
                 eos_piece=EOS,
                 control_symbols=list(tags),
-                hard_vocab_limit=kind == "bpe",  # a unigram model may end up with fewer pieces; BPE counts its merges
+                hard_vocab_limit=config.kind == "bpe",  # a unigram model may end up with fewer; BPE counts its merges
                 max_sentence_length=16384,
                 minloglevel=2,
             )
         except RuntimeError as error:
             reason = str(error).strip().rsplit("] ", 1)[-1]
             raise ValueError(
-                f"tokenizer.vocab_size={vocab_size} does not fit {n_lines} lines of training text: {reason}"
+                f"tokenizer.vocab_size={config.vocab_size} does not fit {n_lines} lines of training text: {reason}"
             ) from error
         return cls(writer.getvalue())
 
@@ -122,21 +119,15 @@ class SentencePieceTokenizer:
     def load(cls, path: Path) -> "SentencePieceTokenizer":
         """Read what `save` wrote."""
         model = path.read_bytes()
-        try:
+        with suppress(RuntimeError):  # its message only names SentencePiece's own source file
             if model:  # SentencePiece would read an empty file as a model without pieces
                 return cls(model)
-        except RuntimeError:
-            pass  # its message only names SentencePiece's own source file
         raise ValueError(f"{path} is damaged: copy it again")
-
-    def tagged(self, tag: str) -> "SentencePieceTokenizer":
-        """Return a tokenizer of texts that begin with a tag of the vocabulary; an empty text stays empty."""
-        return SentencePieceTokenizer(self._model, tag)
 
     def save(self, path: Path) -> None:
         """Write the model; any program that uses SentencePiece can read it."""
         with atomic_file(path.with_suffix(_PIECES)) as draft:
-            draft.write_bytes(self._model)
+            draft.write_bytes(self.model)
 
     def __len__(self) -> int:
         return int(self._processor.get_piece_size())
@@ -146,14 +137,13 @@ class SentencePieceTokenizer:
         try:
             encoded = self._processor.encode(list(texts), num_threads=-1 if len(texts) > _WORTH_THREADS else 1)
         except TypeError:  # raised, without a reason, for the surrogates that Python substitutes for bytes not in UTF-8
-            odd = next((text for text in texts if text != text.encode("utf-8", "replace").decode("utf-8")), None)
-            if odd is None:
-                raise
+            odd = next(text for text in texts if text != text.encode("utf-8", "replace").decode("utf-8"))
             raise ValueError(f"{odd!r} is not UTF-8: give the text in UTF-8") from None
         return self._tagged(encoded)
 
-    def _tagged(self, encoded: list[list[int]]) -> list[list[int]]:
-        return [[*self._beginning, *ids] if ids else ids for ids in encoded] if self.tag else encoded
+    def _tagged(self, encoded: list[list[int]]) -> list[list[int]]:  # an empty text stays empty
+        tag = self._processor.piece_to_id(self.tag)
+        return [[tag, *ids] if ids else ids for ids in encoded] if self.tag else encoded
 
     def sample(self, texts: Sequence[str], rate: float, seed: int) -> list[list[int]]:
         """Return ids of each text, segmented at random as in utils/text/sampling.py."""
@@ -270,7 +260,7 @@ class TokenizerPair(NamedTuple):
         """Return a joint pair whose sources begin with a tag of the vocabulary."""
         if not isinstance(self.tgt, SentencePieceTokenizer) or tag not in id_of_each(self.tgt):
             raise ValueError(f"the vocabulary has no {tag}: train one with --tokenizer.tag true in this direction")
-        return TokenizerPair(self.tgt.tagged(tag), self.tgt)
+        return TokenizerPair(SentencePieceTokenizer(self.tgt.model, tag), self.tgt)
 
     def save(self, folder: Path) -> None:
         """Write `tokenizer.*`, or `tokenizer_src.*` and `tokenizer_tgt.*`, into a folder."""
@@ -296,29 +286,17 @@ def train_tokenizers(
     The vocabulary has a tag for each of the languages if `config.tag` is set.
     """
     if config.joint:
-        both = train_tokenizer(config, _Joined(src, tgt), sorted(map(language_tag, languages)) if config.tag else ())
+        both = train_tokenizer(config, src, tgt, tags=sorted(map(language_tag, languages)) if config.tag else ())
         pair = TokenizerPair(both, both)
         return pair.into(languages[1]) if config.tag else pair
     return TokenizerPair(train_tokenizer(config, src), train_tokenizer(config, tgt))
 
 
-class _Joined:
-    """Lines of texts, one after the other, which may be iterated over repeatedly."""
-
-    def __init__(self, *texts: Iterable[str]) -> None:
-        self._texts = texts
-
-    def __iter__(self) -> Iterator[str]:
-        return chain(*self._texts)
-
-
-def train_tokenizer(config: TokenizerConfig, lines: Iterable[str], tags: Sequence[str] = ()) -> Tokenizer:
-    """Learn one tokenizer from lines of text; `joint` is ignored. Tags are tokens that no text is encoded to."""
+def train_tokenizer(config: TokenizerConfig, *texts: Iterable[str], tags: Sequence[str] = ()) -> Tokenizer:
+    """Learn one tokenizer from texts; `joint` is ignored."""
     if config.kind == "word":
-        return WordTokenizer.train(lines, config.min_freq, config.lowercase)
-    return SentencePieceTokenizer.train(
-        lines, config.kind, config.vocab_size, config.character_coverage, config.normalization, tags
-    )
+        return WordTokenizer.train(chain(*texts), config.min_freq, config.lowercase)
+    return SentencePieceTokenizer.train(config, texts, tags)
 
 
 def load_tokenizers(folder: Path) -> TokenizerPair:

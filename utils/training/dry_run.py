@@ -17,7 +17,7 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile, schedule
 
 from utils.command import duration
-from utils.dataset.batch import AnyBatch, AnyEpoch, BatchSettings, filling, size
+from utils.dataset.batch import AnyBatch, BatchSettings, Epoch, filling, size
 from utils.device import is_out_of_memory, synchronize
 from utils.training.report import Observer
 
@@ -30,7 +30,7 @@ _PEAK = re.compile(r"VmHWM:\s+(\d+) kB")
 def dry_run(
     net: nn.Module,
     train_step: Callable[[list[AnyBatch]], object],
-    epoch: AnyEpoch,
+    epoch: Epoch,
     accumulate: int,
     log: Callable[[str], None],
     n_processes: int = 1,
