@@ -1,16 +1,29 @@
 """What all tests share: shapes and types of tensors are checked as they run, and the real corpora, where at hand."""
 
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import settings
+from jaxtyping import config as jaxtyping_config
 from jaxtyping import install_import_hook
 
 from const.path import ROOT
 
 # Before any test imports them: the annotations of the tensors (Float[Tensor, "B T D"]) become checks.
 install_import_hook(["layers", "models"], "beartype.beartype")
+# The checks take a fifth of the time, so they run where a test is about tensors, not where it is about whole commands.
+_CHECKED = re.compile("test_(attention|layers|packed|transformer|transformer_xl|bert|loss|search|tasks)")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _checks_of_annotations(request: pytest.FixtureRequest) -> Iterator[None]:
+    jaxtyping_config.update("jaxtyping_disable", not _CHECKED.search(request.module.__name__))
+    yield
+    jaxtyping_config.update("jaxtyping_disable", False)
+
 
 # Two busy threads on a loaded machine wait for each other, and tensors this small gain nothing from a second one.
 torch.set_num_threads(1)

@@ -156,7 +156,9 @@ def test_tokens_a_second_are_those_of_the_targets_after_the_warm_up(
     assert rate == pytest.approx((7 + 2 * (2 + 5)) / 0.12)  # what is read first stands for <s> and is not predicted
 
 
-@pytest.mark.parametrize(("system", "precision"), [(OURS, "bf16"), (PLAIN, "fp32")])
+@pytest.mark.parametrize(
+    ("system", "precision"), [(OURS, "fp32"), pytest.param(OURS, "bf16", marks=pytest.mark.slow), (PLAIN, "fp32")]
+)
 def test_each_system_trains_and_its_parts_are_seen(job: train.Job, system: str, precision: str) -> None:
     found = train.measure(train.Setting(system, precision, tokens_per_batch=64), job)
     assert found.tokens_per_s > 0

@@ -82,7 +82,7 @@ DRAWINGS: dict[str, Callable[[Path], None]] = DRAWN | {
 }
 
 
-QUICK = ("japanese", "curves", "cross-attention", "attention", "heads", "beam width", "bert_masking")
+QUICK = ("japanese", "curves", "attention", "bert_masking")
 
 
 @no_warning

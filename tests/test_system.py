@@ -321,6 +321,7 @@ keep_freed_memory()
     return [int(each) for each in found.split()]
 
 
+@pytest.mark.slow
 def test_freed_memory_is_kept_in_the_process_until_it_is_returned() -> None:
     full, kept, returned = megabytes(
         "Rss",
