@@ -376,6 +376,7 @@ def fit_and_save(
     keeper.try_average(trainer.net, lambda: trainer.test(dev, validate), print)
     print("\nTesting the best weights")
     load_weights(trainer.net, folder)
+    task.settle(trainer.net, folder, print)
     test = trainer.test(*task.validation(trainer.net, "test"))
     write_scores(task, trainer.net, test, trainer.progress, folder)
     print("\n".join([f"test  {test}", *(f"      {signature}" for signature in test.signatures.values())]))

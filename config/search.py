@@ -29,6 +29,8 @@ class SearchConfig(Group):
         max_length: most tokens of a translation.
         max_ratio: most tokens for each token of the source, plus ten.
         no_repeat_ngram: no n-gram of this many tokens occurs twice in a translation; 0 allows all.
+        by_sentence: translate the sentences of a text one by one; false: a text as a whole where the model can hold it,
+            for models that learned from such texts.
     """
 
     # more hypotheses help nobody, and a typing error could take up all memory
@@ -40,6 +42,7 @@ class SearchConfig(Group):
     max_length: int = bounded(1024, least=0)
     max_ratio: float = bounded(2.0, least=0)
     no_repeat_ngram: int = bounded(0, least=0, hint="0: repeat freely")
+    by_sentence: bool = True
 
     def check(self) -> None:
         """Refuse a least length above the most."""

@@ -13,8 +13,9 @@ from fastapi import FastAPI
 
 from config.search import SearchConfig
 from config.serving import Limits
+from const.token import EOS
 from tests.tiny import MODEL, lively, tokenizers
-from utils.search.translator import Candidate, Translation, Translator
+from utils.search.translator import Candidate, Piece, Translation, Translator
 from utils.serve.api import create_app
 from utils.serve.service import Line, LineTranslator, Options, Route, Server, address, bind
 from utils.text.tokenizer import TokenizerPair
@@ -41,6 +42,11 @@ def route(name: str = "tiny", back: bool = False) -> Route:
     return Route(name, *(("en", "ja") if back else ("ja", "en")), 2, line_translator(back).translate)
 
 
+def line_of(source: str, translation: str) -> Line:
+    candidates = [Candidate(translation, 0.0, [source])]
+    return Line(Translation(candidates, [Piece(source, [4], "")], [candidates], []), [[source, EOS]], [[]])
+
+
 class Scribe:
     """Reverses texts instead of translating; works only while it is allowed to."""
 
@@ -64,7 +70,7 @@ class Scribe:
 
     def translate(self, lines: Sequence[str], options: Options) -> list[Line]:
         found = self.reverse(lines, options)
-        return [Line(Translation([Candidate(text, 0.0, [text[::-1]])], 1, 0, False), [], []) for text in found]
+        return [line_of(text[::-1], text) for text in found]
 
     @contextmanager
     def held_up(self) -> Iterator[None]:

@@ -114,7 +114,7 @@ def test_the_translation_appears_as_one_stops_typing(both: str, open_page: Open)
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.post_data or "") if "translate" in request.url else None)
     page.get_by_role("textbox").press_sequentially(TEXT_JA, delay=40)
-    expect(page.locator("#translation p")).to_have_text(best().text)
+    expect(page.locator("#translation span")).to_have_text(best().text)
     assert json.loads(asked[-1])["text"] == TEXT_JA
     assert len(asked) < len(TEXT_JA) / 2
     expect(page.locator("#source-name")).to_have_text("Japanese")
@@ -122,6 +122,20 @@ def test_the_translation_appears_as_one_stops_typing(both: str, open_page: Open)
     page.get_by_role("button", name="Clear").click()
     expect(page.locator("#translation")).to_be_empty()
     expect(page.locator("#attention")).to_be_hidden()
+
+
+def test_each_sentence_has_its_own_attention_and_candidates(both: str, open_page: Open) -> None:
+    page = open_page(both)
+    page.get_by_role("textbox").fill(f"{TEXT.src[0]}{TEXT.src[1]}\n{TEXT.src[77]}")
+    spans = page.locator("#translation span")
+    expect(spans).to_have_count(3)
+    assert page.locator("#translation").inner_text().count("\n") == 1
+    for i, source in ((2, TEXT.src[77]), (0, TEXT.src[0])):
+        spans.nth(i).click()
+        expect(page.locator("#translation .current")).to_have_count(1)
+        assert "current" in str(spans.nth(i).get_attribute("class"))
+        shown = "".join(page.locator("#from button").all_inner_texts()[:-1])
+        assert shown.replace("▁", "") == source
 
 
 def test_an_older_answer_never_takes_the_place_of_a_newer_one(scribe: Scribe, open_page: Open) -> None:
@@ -137,7 +151,7 @@ def test_an_older_answer_never_takes_the_place_of_a_newer_one(scribe: Scribe, op
         assert eventually(page, lambda: len(held) == 1)
         type_text(page, "都の駅")
         translation(page, "駅の都京")
-        held[0].fulfill(json={"run": "scribe", "source": "ja", "target": "en", "seconds": 0, "lines": []})
+        held[0].fulfill(json={"run": "scribe", "source": "ja", "target": "en", "seconds": 0, "sentences": []})
         page.wait_for_timeout(300)
         translation(page, "駅の都京")
 
@@ -168,8 +182,8 @@ def test_pointing_at_a_word_shows_where_it_came_from(both: str, open_page: Open)
     type_text(page, TEXT_JA)
     page.wait_for_selector("#into button")
     (line,) = line_translator().translate([TEXT_JA], Options(None, 4, True))
-    weights = line.attention[0]
-    assert page.locator("#from button").count() == len(line.source_tokens)
+    (source_tokens,), (weights, *_) = line.source_tokens, line.attention[0]
+    assert page.locator("#from button").count() == len(source_tokens)
     assert page.locator("#into button").count() == len(line.translation.candidates[0].tokens)
 
     def shown(row: str) -> list[float]:
@@ -183,12 +197,12 @@ def test_pointing_at_a_word_shows_where_it_came_from(both: str, open_page: Open)
     assert "chosen" in str(page.locator("#into button").nth(2).get_attribute("class"))
     strongest = max(range(len(weights[2])), key=weights[2].__getitem__)
     expect(page.locator("#telling")).to_contain_text(f"{round(100 * weights[2][strongest])} %")
-    expect(page.locator("#telling")).to_contain_text(line.source_tokens[strongest].lstrip("▁"))
+    expect(page.locator("#telling")).to_contain_text(source_tokens[strongest].lstrip("▁"))
     assert page.locator("#woven path").count() > 0
 
     page.locator("#from button").nth(1).hover()
     assert shown("into") == pytest.approx([row[1] for row in weights])
-    assert shown("from") == [0.0] * len(line.source_tokens)
+    assert shown("from") == [0.0] * len(source_tokens)
 
 
 def test_the_threads_are_reached_by_keys_and_by_touch(both: str, open_page: Open) -> None:
@@ -209,11 +223,11 @@ def test_the_threads_are_reached_by_keys_and_by_touch(both: str, open_page: Open
 def test_the_direction_is_turned_round(both: str, open_page: Open) -> None:
     page = open_page(both)
     type_text(page, TEXT_JA)
-    expect(page.locator("#translation p")).to_have_text(best().text)
+    expect(page.locator("#translation span")).to_have_text(best().text)
     page.get_by_role("button", name="Translate the other way round").click()
     expect(page.get_by_role("textbox")).to_have_value(best().text)
     back = translator(back=True, beam=4).translate([best().text], n_best=4)[0].text
-    expect(page.locator("#translation p")).to_have_text(back)
+    expect(page.locator("#translation span")).to_have_text(back)
     expect(page.locator("#source-name")).to_have_text("English")
     expect(page.locator("#direction")).to_have_value("en→ja")
 
@@ -232,7 +246,7 @@ def test_markup_stays_text(scribe: Scribe, open_page: Open) -> None:
 def test_nothing_is_wider_than_the_window(both: str, open_page: Open, width: int) -> None:
     page = open_page(both, width=width)
     page.get_by_role("textbox").fill(f"{'寺' * 60}{TEXT_JA}\n{TEXT_JA}\n{'W' * 120}")
-    page.wait_for_selector("#translation p")
+    page.wait_for_selector("#translation span")
     page.wait_for_timeout(200)
     page.locator("details").click()
     assert page.evaluate("document.documentElement.scrollWidth") <= width
@@ -263,7 +277,7 @@ def test_a_trouble_is_told_and_passes(both: str, open_page: Open, status: int, s
     page.unroute("**/api/translate")
     if status != 503:  # then the page asks again by itself
         page.get_by_label("Beam").select_option("4")
-    expect(page.locator("#translation p")).to_have_text(best().text)
+    expect(page.locator("#translation span")).to_have_text(best().text)
     expect(page.locator("#trouble")).to_be_empty()
 
 

@@ -5,6 +5,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,7 +43,7 @@ from utils.search.inspection import (
 )
 from utils.search.sampling import candidates, greedy_search, inverse_cdf, sample
 from utils.search.translator import Translator, by_expected_chrf, pairwise_chrf
-from utils.text.tokenizer import TokenizerPair, WordTokenizer
+from utils.text.tokenizer import TokenizerPair, WordTokenizer, id_of_each
 
 CPU = torch.device("cpu")
 PLAIN = SearchConfig(length_penalty=0.0)
@@ -411,13 +412,11 @@ def test_any_list_of_texts_keeps_its_order_and_each_is_told_of_once(texts: list[
         found = ours.translate(texts, progress.append)
     assert sum(progress) == len(found) == len(texts)
     for text, translation in zip(texts, found, strict=True):
-        if translation.n_pieces:
-            ids = [i if i != UNK_ID else WORD for i in tokenizers().src.encode([text])[0]]
-            assert translation.candidates[0].tokens == tokenizers().tgt.tokens(ids)
-        else:
-            assert not text.replace("😀", "").strip()
-            assert translation.text == (text if text.strip() else "")
-        assert translation.unknown == (not translation.n_pieces and bool(text.strip()))
+        ids = [i if i != UNK_ID else WORD for piece in translation.pieces for i in piece.ids]
+        assert translation.candidates[0].tokens == tokenizers().tgt.tokens(ids)
+        assert "".join("".join(piece.source for piece in translation.pieces).split()) == "".join(text.split())
+        assert translation.unknown == (bool(text.strip()) and not text.replace("😀", "").strip())
+        assert not translation.unknown or "".join(translation.text.split()) == "".join(text.split())
 
 
 @pytest.mark.parametrize("sampling", [None, SamplingConfig(n_samples=3)], ids=["beam", "sampling"])
@@ -427,7 +426,7 @@ def test_the_batches_keep_to_their_budget_longest_first(
     monkeypatch.setattr(Translator, "tokens_per_batch", 120)
     ours = translator(GREEDY if sampling else BEAM, sampling=sampling)  # three rows a sentence, either way
     read = watch_sources(monkeypatch, ours.model)
-    texts = [LINE, "寺", LINE + LINE, "橋", *TEXT.src[:9]]
+    texts = [LINE, "寺", LINE.replace("。", "、") + LINE, "橋", *TEXT.src[:9]]
     ours.translate(texts)
     assert all(3 * src.numel() <= 120 or len(src) == 1 for src in read)
     assert all(3 * (src.numel() + src.size(1)) > 120 for src in read[:-1])  # and there is no room for one more
@@ -442,28 +441,46 @@ def test_what_is_drawn_of_a_line_depends_on_its_number_in_the_whole_input() -> N
     in_chunks = ours.translate(texts[:1], first=1) + ours.translate(texts[1:], first=2)
     assert [one.text for one in in_chunks] == [one.text for one in whole]
     assert whole[0].text != whole[2].text
-    ours.window = n_tokens(LINE) + 1
-    (pieces,) = ours.translate([LINE + LINE])  # each sentence of a long text has draws of its own
+    (pieces,) = ours.translate([LINE + LINE])  # each sentence has draws of its own
     assert pieces.text != " ".join([ours.translate([LINE])[0].text] * 2)
 
 
-def test_of_a_long_text_each_sentence_is_translated_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_text_is_translated_sentence_by_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     sentences = TEXT.src[:9]
-    window = 2 * max(n_tokens(sentence) for sentence in sentences) + 1
-    ours = translator(BEAM, window)
+    ours = translator(BEAM)
     read = watch_sources(monkeypatch, ours.model)
     (found,) = ours.translate(["".join(sentences)], n_best=2)
-    assert found.lost_tokens == 0
-    assert found.n_pieces == sum(len(src) for src in read) == len(sentences)
-    assert max(src.size(1) for src in read) <= window
-    pieces = ours.translate(sentences, n_best=2)
+    assert [piece.source for piece in found.pieces] == sentences
+    assert sum(map(len, read)) == len(sentences)
+    alone = ours.translate(sentences, n_best=2)
+    assert found.by_piece == [one.candidates for one in alone]
     for rank, joined in enumerate(found.candidates):  # those of equal rank are joined
-        parts = [piece.candidates[rank] for piece in pieces]
+        parts = [one.candidates[rank] for one in alone]
         assert joined.text == " ".join(part.text for part in parts)
         assert joined.tokens == [token for part in parts for token in part.tokens]
         assert joined.score == pytest.approx(sum(part.score for part in parts), abs=1e-3)
     ours.tgt_lang = "ja"
     assert ours.translate(["".join(sentences)])[0].text == found.text.replace(" ", "")
+    ours.search = replace(ours.search, by_sentence=False)
+    (whole,) = ours.translate(["".join(sentences[:2])])
+    assert len(whole.pieces) == 1
+
+
+def test_line_breaks_stay_and_other_gaps_are_those_of_the_language() -> None:
+    ours = translator()
+    first, second = (one.text for one in ours.translate(TEXT.src[:2]))
+    (found,) = ours.translate([f" {TEXT.src[0]}　{TEXT.src[1]} \r\n\n{TEXT.src[0]}\n"])
+    assert found.text == f"{first} {second} \r\n\n{first}"
+
+
+def test_what_the_model_cannot_hold_is_split_at_commas_and_nothing_is_lost() -> None:
+    long = "、".join(["京都に古い寺がある"] * 9) + "。"
+    ours = translator(window=max(n_tokens(long) // 4, n_tokens(LINE)) + 1)
+    (found,) = ours.translate([long + LINE])
+    assert "".join(piece.source for piece in found.pieces) == long + LINE
+    assert all(len(piece.ids) < ours.window and piece.ids for piece in found.pieces)
+    assert found.pieces[0].source.endswith("、")
+    assert found.text == " ".join(one.text for one in ours.translate([piece.source for piece in found.pieces]))
 
 
 def test_where_a_piece_has_fewer_candidates_its_last_stands_in(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -474,26 +491,19 @@ def test_where_a_piece_has_fewer_candidates_its_last_stands_in(monkeypatch: pyte
     assert [(c.text, c.score) for c in joined.candidates] == [("e r", -9.0), ("i r", -10.0), ("a r", -12.0)]
 
 
-def test_a_text_that_just_fits_is_not_cut() -> None:
-    text = LINE + TEXT.src[50]
-    window = n_tokens(text) + 1
-    assert [translator(window=window - cut).translate([text])[0].n_pieces for cut in (0, 1)] == [1, 2]
-
-
-def test_what_is_lost_and_what_is_unknown_are_told() -> None:
-    ours, endless = translator(window=n_tokens(LINE) + 1), "京都に古い寺" * 20
-    progress: list[int] = []
-    lost, alone, first, last = ours.translate([f"{endless}。{LINE}", LINE, "寺。", TEXT.src[50]], progress.append)
+def test_what_is_unknown_stays_where_it_was_and_is_told() -> None:
+    ours, progress = translator(), list[int]()
+    both, alone, first, last = ours.translate([LINE * 2, LINE, "寺。", TEXT.src[50]], progress.append)
     assert sum(progress) == 4  # a text in two pieces is one
-    assert lost.lost_tokens == n_tokens(endless + "。") - ours.window + 1
-    assert alone.lost_tokens == 0
-    # a sentence of which nothing is known stays where it was
     (found,) = ours.translate([f"{LINE}😀😀！{TEXT.src[50]}"])
     assert found.text == f"{alone.text} 😀😀！ {last.text}"
-    assert (found.n_pieces, found.lost_tokens, found.unknown, found.n_unknown) == (3, 0, False, 1)
+    assert (len(found.pieces), found.unknown, found.unknown_tokens) == (3, False, [])
     (emoji,) = ours.translate(["😀！" * 30])
-    assert (emoji.text, emoji.n_pieces, emoji.unknown) == ("😀！" * 30, 0, True)
-    assert (first.n_unknown, ours.translate(["😀寺"])[0].n_unknown) == (0, 1)
+    assert (emoji.text, emoji.unknown) == ("😀！" * 30, True)
+    assert (both.text, first.unknown_tokens) == (f"{alone.text} {alone.text}", [])
+    (partly,) = ours.translate(["😀寺"])
+    assert partly.unknown_tokens == ["😀"]
+    assert "😀" in ours.source_tokens(partly.pieces[0])
 
 
 def test_the_prefix_of_a_long_text_is_that_of_its_first_piece() -> None:
@@ -612,12 +622,29 @@ def inspector(models: Sequence[Transformer] | None = None, search: SearchConfig 
 def test_the_log_probs_of_a_translation_add_up_to_its_score(seeds: list[int]) -> None:
     ours = inspector([translating(seed=seed) for seed in seeds])
     found = ours.translator.translate(TEXTS)
-    assert [translation.n_pieces for translation in found] == [1, 0, 1, 0, 3, 1]
-    for translation, row in zip(found, ours.log_probs(TEXTS, found), strict=True):
-        assert (row is None) == (translation.n_pieces != 1)
-        if row is not None:
-            assert len(row) == len(translation.candidates[0].tokens) + 1
-            assert sum(row) / SEARCH.penalty(len(row)) == pytest.approx(translation.candidates[0].score, abs=1e-3)
+    assert [len(translation.pieces) for translation in found] == [1, 0, 1, 1, 3, 1]
+    assert found[3].unknown
+    for translation, row in zip(found, ours.log_probs(found), strict=True):
+        left = iter(row)
+        for piece, (best, *_) in zip(translation.pieces, translation.by_piece, strict=True):
+            own = list(islice(left, len(best.tokens) + 1)) if piece.ids else []
+            assert sum(own) / SEARCH.penalty(max(1, len(own))) == pytest.approx(best.score, abs=1e-3)
+        assert not list(left)
+
+
+def test_links_and_words_go_on_from_sentence_to_sentence() -> None:
+    ours, texts = inspector(), [TEXT.src[0], "😀 寺！", TEXT.src[77]]
+    first, emoji, last = (ours.translator.translate([text])[0] for text in (texts[0], "😀！", texts[2]))
+    (found,) = ours.translator.translate([texts[0] + "😀！" + texts[2]])
+    (begin,), (end,), (all_links,) = (ours.alignments([one]) for one in (first, last, found))
+    n_source, n_target = len(ours.source_tokens([first])[0]), len(first.candidates[0].tokens)
+    assert all_links == begin + [(n_source + i, n_target + j) for i, j in end]
+    before, unchanged, after = ours.words([first, emoji, last])
+    (words,) = ours.words([found])
+    assert words.source == [*before.source, "😀！", *after.source]
+    assert words.target == before.target + unchanged.target + after.target
+    assert (unchanged.source, unchanged.links) == (["😀！"], [(0, 0)])
+    assert len(words.links) == len(before.links) + 1 + len(after.links)
 
 
 def test_given_translations_are_judged_token_by_token_and_what_is_lost_is_counted() -> None:
@@ -639,13 +666,13 @@ def test_given_translations_are_judged_token_by_token_and_what_is_lost_is_counte
 def test_alternatives_are_those_of_each_position_or_of_the_one_behind_a_prefix() -> None:
     ours, prefix = inspector(search=SearchConfig(beam_size=1, max_ratio=1.0)), "There is"
     found, begun = ours.translator.translate(["寺"] * 2, prefixes=["", prefix])
-    positions, tokens = ours.positions("寺", found, 3), found.candidates[0].tokens
+    positions, tokens = ours.positions(found, 3), found.candidates[0].tokens
     assert [position.number for position in positions] == list(range(1, len(tokens) + 2))
     assert [position.token for position in positions] == [*tokens, EOS]
     # greedy search said what was likeliest, but for its last token, which had to be </s>
     assert [position.likeliest[0][0] for position in positions[:-1]] == tokens
-    (position,) = ours.positions("寺", begun, 2, prefix)
-    assert position == ours.positions("寺", begun, 2)[len(tokenizers().tgt.encode([prefix])[0])]
+    (position,) = ours.positions(begun, 2, prefix)
+    assert position == ours.positions(begun, 2)[len(tokenizers().tgt.encode([prefix])[0])]
 
 
 # attention
@@ -745,6 +772,11 @@ TARGET = Pieces(["▁the", "▁old", "er", "▁temple", "s", ".", "<x"], lowerca
 def test_tokens_are_joined_to_words(tokens: tuple[str, str, str], words: tuple[str, str, str]) -> None:
     source, target, links = (part.split() for part in tokens)
     places = [(int(link[0]), int(link[2])) for link in links]
-    found = WordAligner(TokenizerPair(SOURCE, TARGET)).join(source, target, places)
+    pair = TokenizerPair(SOURCE, TARGET)
+    ids = [
+        [id_of_each(side)[token] for token in side_tokens]
+        for side, side_tokens in zip(pair, (source, target), strict=True)
+    ]
+    found = WordAligner(pair).join((ids[0], source), (ids[1], target), places)
     joined = " ".join(f"{i}-{j}" for i, j in found.links)
     assert (" ".join(found.source), " ".join(found.target), joined) == words

@@ -124,23 +124,23 @@ def test_lines_are_translated_as_the_translator_does_with_the_weights_of_each_ca
             assert (line.source_tokens, line.attention) == ([], [])
             continue
         (source,) = src.encode([text])
-        assert line.source_tokens == [*src.tokens(source), EOS]
-        for candidate, weights in zip(line.translation.candidates, line.attention, strict=True):
+        assert line.source_tokens == [[*src.tokens(source), EOS]]
+        for candidate, weights in zip(line.translation.candidates, line.attention[0], strict=True):
             expected = cross_attention(explicit, source, [ids[token] for token in candidate.tokens])[-1].mean(0)[:-1]
             torch.testing.assert_close(torch.tensor(weights).view(-1, len(source) + 1), expected, atol=6e-4, rtol=0)
 
 
-def test_a_text_in_pieces_and_too_many_weights_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    (found,) = line_translator().translate(["".join(TEXT.src[:8])], Options(attention=True))
-    assert found.translation.n_pieces > 1
-    assert (found.source_tokens, found.attention) == ([], [])
-    lines = ["寺", "橋", "川"]
-    whole = line_translator().translate(lines, Options(attention=True))
-    sizes = [len(line.attention[0]) * len(line.source_tokens) for line in whole]
+def test_each_sentence_has_its_weights_unless_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    sentences = TEXT.src[:3]
+    (found,) = line_translator().translate(["".join(sentences)], Options(attention=True))
+    alone = line_translator().translate(sentences, Options(attention=True))
+    assert found.source_tokens == [line.source_tokens[0] for line in alone]
+    for ours, line in zip(found.attention, alone, strict=True):
+        torch.testing.assert_close(torch.tensor(ours), torch.tensor(line.attention[0]), atol=2e-3, rtol=0)
+    sizes = [len(line.attention[0][0]) * len(line.source_tokens[0]) for line in alone]
     monkeypatch.setattr(service, "_MOST_WEIGHTS", sizes[0] + sizes[1])
-    few = line_translator().translate(lines, Options(attention=True))
-    assert few[:2] == whole[:2]
-    assert few[2] == (whole[2].translation, [], [])
+    few = line_translator().translate(sentences, Options(attention=True))
+    assert [len(line.attention[0]) for line in few] == [1, 1, 0]
 
 
 # ---- the choice of a run
@@ -298,16 +298,28 @@ def test_a_long_body_is_refused_whether_it_says_so_or_not(scribe: Scribe) -> Non
 # ---- the page, and its endpoint
 
 
-def test_the_page_is_told_where_the_model_looked(scribe: Scribe) -> None:
-    text, options = f"{TEXT.src[3]}\n", Options(4, 3, True)
+def test_the_page_is_told_where_the_model_looked_in_each_sentence(scribe: Scribe) -> None:
+    text = f"{TEXT.src[3]}{TEXT.src[7]}\n\n😀\n"
     question = {"text": text, "run": "tiny", "n_best": 3, "attention": True, "beam": 4}
     answer = post([scribe.route(), route()], "/api/translate", json=question).json()
     assert (answer["run"], answer["source"], answer["target"]) == ("tiny", "ja", "en")
-    for found, line in zip(answer["lines"], line_translator().translate(text.split("\n"), options), strict=True):
-        assert (found["source_tokens"], found["pieces"]) == (line.source_tokens, line.translation.n_pieces)
-        weights: list[Any] = [*line.attention] or [None]
-        for one, candidate, own in zip(found["candidates"], line.translation.candidates, weights, strict=True):
-            assert (one["text"], one["tokens"], one["attention"]) == (candidate.text, candidate.tokens, own)
+    found = answer["sentences"]
+    assert [(one["source"], one["gap"]) for one in found] == [
+        (TEXT.src[3], " "),
+        (TEXT.src[7], "\n"),
+        ("", "\n"),
+        ("😀", "\n"),
+        ("", ""),
+    ]
+    assert [one["known"] for one in found] == [True, True, True, False, True]
+    (line,) = line_translator().translate([TEXT.src[3] + TEXT.src[7]], Options(4, 3, True))
+    for i, one in enumerate(found[:2]):
+        assert one["source_tokens"] == line.source_tokens[i]
+        for candidate, own, weights in zip(
+            one["candidates"], line.translation.by_piece[i], line.attention[i], strict=True
+        ):
+            assert (candidate["text"], candidate["tokens"], candidate["attention"]) == (own.text, own.tokens, weights)
+    assert [one["candidates"][0]["text"] for one in found[2:]] == ["", "😀", ""]
     post([scribe.route()], "/api/translate", json={"text": "寺"})
     assert scribe.options == [Options(None, 1, False)]
 

@@ -509,9 +509,30 @@ def test_a_validation_translates_the_first_dev_sentences_greedily(
     _, judge = task.validation(task.build())
     validation = judge(1.0)
     assert [sample.source for sample in validation.samples] == DEV.src[:3]
-    assert searches == [replace(CONFIG.search, beam_size=1)]
+    assert searches == [replace(CONFIG.search, beam_size=1, by_sentence=False)]
     rows = [row[row > EOS_ID].tolist() for batch in task.held_out["dev"] for row in batch.tgt]
     assert sorted(task.vocabulary.tgt.decode(rows)) == sorted(DEV.tgt)
+
+
+@pytest.mark.parametrize("better", [True, False])
+def test_what_is_better_for_dev_lines_of_several_sentences_is_kept(
+    texts: Texts, monkeypatch: pytest.MonkeyPatch, better: bool
+) -> None:
+    several = [a + b for a in TEXT.src[:5] for b in TEXT.src[5:9]]
+    Path(texts.config.data.dev_src or "").write_text("".join(f"{line}\n" for line in several), encoding="utf-8")
+    Path(texts.config.data.dev_tgt or "").write_text("a b c d\n" * len(several), encoding="utf-8")
+    task, folder, said = texts.task(), texts.root / "run", list[str]()
+    folder.mkdir()
+
+    def scored(self: Translator, lines: Sequence[str]) -> list[Mock]:
+        assert list(lines) == several
+        return [Mock(text="a b c d" if self.search.by_sentence == better else "a b c") for _ in lines]
+
+    monkeypatch.setattr(Translator, "translate", scored)
+    task.settle(task.build(), folder, said.append)
+    assert task.config.search.by_sentence is better
+    assert (folder / "config.yaml").exists() is not better
+    assert said[0].startswith("20 dev lines of several sentences")
 
 
 def test_the_test_text_is_scored_and_its_translations_are_written(

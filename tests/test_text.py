@@ -18,13 +18,13 @@ from utils.text import tokenizer as tokenizer_module
 from utils.text.language import (
     LetterCounts,
     count_letters,
-    join_sentences,
+    known_form,
     looks_tokenized,
     looks_untokenized,
-    split_sentences,
     unspaced_language,
 )
 from utils.text.sampling import BpeSampler, Piece, UnigramSampler
+from utils.text.sentence import split_long, split_sentences
 from utils.text.tokenizer import (
     SentencePieceTokenizer,
     Tokenizer,
@@ -32,6 +32,7 @@ from utils.text.tokenizer import (
     every_token,
     id_of_each,
     load_tokenizers,
+    train_tokenizer,
     train_tokenizers,
 )
 
@@ -399,34 +400,88 @@ def test_what_is_no_language_code_is_refused(code: str, remedy: str) -> None:
         require_language(src_lang="en", tgt_lang=code)
 
 
+# the same text, as keyboards, PDF files and old systems write it
+WRITTEN = {
+    "composed": "がギ é",
+    "decomposed": "か\u3099キ\u3099 e\u0301",
+    "half-width": "がｷﾞ é",
+    "invisible": "\ufeffが\u200bギ\ufe00 \u200eé\u00ad",
+}
+
+
+@pytest.mark.parametrize("text", WRITTEN.values(), ids=WRITTEN)
+def test_one_text_is_read_alike_however_it_is_written(text: str) -> None:
+    for config in TokenizerConfig(kind="bpe", vocab_size=16), TokenizerConfig(kind="word", min_freq=1):
+        tokenizer = train_tokenizer(config, [WRITTEN["composed"], "Ａ(株)"] * 9)
+        assert tokenizer.encode([text]) == tokenizer.encode([WRITTEN["composed"]])
+        assert UNK_ID not in tokenizer.encode([text])[0]
+        decomposed = train_tokenizer(config, [WRITTEN["decomposed"], "Ａ(株)"] * 9)
+        assert every_token(decomposed) == every_token(tokenizer)
+
+
+def test_the_width_is_kept_where_it_is_known_and_folded_where_that_helps() -> None:
+    known = {*"Ａ(株)が "}
+    assert known_form("Ａ(株)", known) == "Ａ(株)"
+    assert known_form("㈱Ａ が", known) == "(株)Ａ が"
+    assert known_form("Ｂ㎏", known) == "Ｂ㎏"  # nor is the plain form known
+    old = known | {"\u200b", "か", "\u3099"}  # as a vocabulary of earlier texts may have them
+    assert known_form("か\u3099\u200b", old) == "か\u3099\u200b"
+
+
+# a text, its sentences between |
 SENTENCES = """
-京都は都である。|橋がある。
-本当！|何？
-何！？|本当。。
-「都である。」と言った。|次。
-『何？』（本当！）次。
-It is old. |It is a capital! |Is it? |Yes
-Pi is 3.14. |See http://a.example/b.c now.
-He said "Yes." and left. |Then
-What?! |No...  |Yes.\t|Oh.
-京都は都。 |Kyoto is old. |橋。
+姉は来ました。|弟は見ました。
+本当ですか？|はい！|そうです
+「行くよ。」|「来てね。」|彼は去った。
+「寺は古い。」と父が言った。|母は笑った。
+彼は「行く。すぐ行く。」と言った。
+（雨だった。）|翌日は晴れた。
+あの…それは違います。|違うんです。
+寺です。|（そう聞いた。）|次へ行く。
+これは3.14です。|小数です。
+Yahoo!ニュースを読む。|次を見る。
+京都．|大阪｡|奈良！
+Mr. Smith met Dr. Jones. |They talked.
+He lives in the U.S. with us. |The house is old.
+"Go." |"Come." |He left.
+He said "go." and left.
+It costs 3.50 dollars. |See example.com for more.
+Is it (really?) so? |Yes.
+Am 3. Oktober war es kalt. |Dann kam z.B. Schnee.
+On p. 12, see Fig. 3. |Then go on.
+No. |I go. |J. S. Bach wrote it.
 """
 
 
-def test_sentences_end_where_they_should_and_are_joined_as_the_language_writes() -> None:
-    for line in SENTENCES.strip().splitlines():
-        assert split_sentences(line.replace("|", "")) == [part.strip() for part in line.split("|")]
-    assert split_sentences("Oh.\nAh 　 ") == ["Oh.", "Ah"]
-    assert split_sentences(" 　 ") == split_sentences("") == []
-    for code, joined in {"ja-JP": "都。橋。", "zh": "都。橋。", "en": "都。 橋。"}.items():
-        assert join_sentences(["都。", "橋。"], code) == joined
+@pytest.mark.parametrize("line", SENTENCES.strip().splitlines())
+def test_a_text_is_split_where_its_sentences_end(line: str) -> None:
+    text, expected = line.replace("|", ""), line.split("|")
+    found = split_sentences(text)
+    assert [sentence + gap for sentence, gap in found] == expected
+    assert all(sentence == sentence.strip() for sentence, _ in found)
 
 
-@given(text=st.text('都a1。！？.!?」』）「 \n\u3000"', max_size=30))
-def test_nothing_is_lost_but_spaces_and_no_sentence_is_cut_again(text: str) -> None:
-    sentences = split_sentences(text)
-    assert "".join("".join(sentences).split()) == "".join(text.split())
-    assert all(split_sentences(sentence) == [sentence] for sentence in sentences)
+@given(st.text(st.sampled_from('寺a。.!?！「」“”"( )（）、\n\r\u2028\t3'), max_size=30))
+def test_sentences_and_gaps_are_the_text(text: str) -> None:
+    assert "".join(map("".join, split_sentences(text))) == text.lstrip()
+
+
+@pytest.mark.parametrize(
+    ("sentence", "most", "expected"),
+    [
+        ("寺は古い、橋は長い、川は広い", 7, ["寺は古い、", "橋は長い、", "川は広い"]),
+        ("one two three four", 9, ["one two", "three", "four"]),
+        ("あいうえおかきく", 4, ["あいうえ", "おかきく"]),
+        ("1,000,000 birds", 9, ["1,000,000", "birds"]),
+        ("short", 9, ["short"]),
+    ],
+)
+def test_what_is_too_long_is_split_at_the_best_place_and_nothing_is_lost(
+    sentence: str, most: int, expected: list[str]
+) -> None:
+    parts = split_long(sentence, lambda part: len(part) <= most)
+    assert parts == expected
+    assert "".join(parts).replace(" ", "") == sentence.replace(" ", "")
 
 
 def test_text_is_tokenized_where_spaces_separate_marks() -> None:

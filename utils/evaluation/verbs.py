@@ -113,15 +113,11 @@ def evaluate_run(arguments: Namespace) -> None:
 
 
 def translate(translator: "Translator", sources: Sequence[str]) -> list["Translation"]:
-    """Translate each source; warn of those that could not be translated completely."""
+    """Translate each source; warn of those that could not be translated."""
     with tqdm(total=len(sources), desc="translating", unit="sentence", disable=None, leave=False) as bar:
         found = translator.translate(sources, bar.update)
-    for n_affected, what in (
-        (sum(translation.lost_tokens > 0 for translation in found), "longer than the model's window and were cut off"),
-        (sum(translation.unknown for translation in found), "entirely outside the vocabulary and were left unchanged"),
-    ):
-        if n_affected:
-            warn(f"{n_affected} of {len(found)} sources are {what}")
+    if n_unknown := sum(translation.unknown for translation in found):
+        warn(f"{n_unknown} of {len(found)} sources are entirely outside the vocabulary and were left unchanged")
     return found
 
 

@@ -101,6 +101,17 @@ class WordPieceTokenizer:
         """Return the pieces."""
         return [self._pieces[i] for i in ids]
 
+    def split(self, texts: Sequence[str]) -> list[list[str]]:
+        """Return the pieces of each text; an unknown word as it stands there."""
+        encoded = self._tokenizer.encode_batch(list(texts))
+        return [
+            [
+                text[begin:end] if i == self.unk_id else piece
+                for i, piece, (begin, end) in zip(one.ids, one.tokens, one.offsets, strict=True)
+            ]
+            for text, one in zip(texts, encoded, strict=True)
+        ]
+
     def save(self, path: Path) -> None:
         """Write the vocabulary, one piece per line."""
         write_lines(path.with_suffix(".txt"), self._pieces)

@@ -1,7 +1,7 @@
 """What models make of translations, their own and given ones: probabilities, alternatives, alignments, attention."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cached_property, partial
 from itertools import islice
@@ -25,6 +25,7 @@ from utils.search.translator import Translation, Translator
 from utils.text.tokenizer import TokenizerPair, id_of_each
 
 Links = list[tuple[int, int]]  # (source, target) positions, counted from 0
+Tokens = tuple[Sequence[int], Sequence[str]]  # ids, and how they are shown
 Ids = Sequence[Sequence[int]]  # of several texts, without <s> and </s>
 X = TypeVar("X")
 
@@ -200,22 +201,20 @@ class WordAligner:
     """
 
     def __init__(self, tokenizers: TokenizerPair) -> None:
-        self._source, self._target = ((WholeWords(side), id_of_each(side)) for side in tokenizers)
+        self._source, self._target = map(WholeWords, tokenizers)
 
-    def join(self, source: Sequence[str], target: Sequence[str], links: Links) -> WordAlignment:
+    def join(self, source: Tokens, target: Tokens, links: Links) -> WordAlignment:
         """Link two words where any of their tokens are linked; sorted by target word, then by source word."""
-        of_source, source_words = _words(source, *self._source)
-        of_target, target_words = _words(target, *self._target)
+        of_source, source_words = _words(*source, self._source)
+        of_target, target_words = _words(*target, self._target)
         pairs = {(of_source[i], of_target[j]) for i, j in links}
         linked = [(i, j) for i, j in pairs if i is not None and j is not None]
         return WordAlignment(source_words, target_words, sorted(linked, key=lambda link: (link[1], link[0])))
 
 
-def _words(
-    tokens: Sequence[str], whole_words: WholeWords, ids: Mapping[str, int]
-) -> tuple[list[int | None], list[str]]:
+def _words(ids: Sequence[int], tokens: Sequence[str], whole_words: WholeWords) -> tuple[list[int | None], list[str]]:
     """Return the place of the word that each token belongs to, None for a lone space; and the words."""
-    numbers = whole_words.numbers(np.array([ids[token] for token in tokens], np.int64)).tolist()
+    numbers = whole_words.numbers(np.array(ids, np.int64)).tolist()
     words = [""] * (max(numbers, default=-1) + 1)
     for number, token in zip(numbers, tokens, strict=True):
         words[number] += "".join(token.replace("▁", "").split())  # an ideographic space is a token, not a word
@@ -262,21 +261,47 @@ class Inspector:
         self._src, self._tgt = translator.tokenizers
         self._tgt_ids = id_of_each(self._tgt)
 
-    def source_tokens(self, texts: Sequence[str]) -> list[list[str]]:
-        """Return the tokens of each text that are translated, for texts that are translated in one piece."""
-        return [self._src.tokens(ids) for ids in self._source_ids(texts)]
+    def source_tokens(self, translations: Sequence[Translation]) -> list[list[str]]:
+        """Return the tokens of each text that were translated; unknown ones as they stand in the text."""
+        tokens = self.translator.source_tokens
+        return [[token for piece in one.pieces for token in tokens(piece)] for one in translations]
 
-    def log_probs(self, texts: Sequence[str], translations: Sequence[Translation]) -> list[list[float] | None]:
-        """Return the log-probability of each token of the best translations, with </s>; None if not in one piece."""
-        return self._of_whole(self._log_probs, texts, translations)
+    def log_probs(self, translations: Sequence[Translation]) -> list[list[float]]:
+        """Return the log-probability of each token of the best translations, with an </s> behind each piece."""
+        return [[p for piece in pieces for p in piece] for pieces in self._by_piece(self._log_probs, translations)]
 
-    def alignments(self, texts: Sequence[str], translations: Sequence[Translation]) -> list[Links | None]:
-        """Return the alignments of the best translations; None for one that was not translated in one piece."""
-        return self._of_whole(partial(align, self.models), texts, translations)
+    def alignments(self, translations: Sequence[Translation]) -> list[Links]:
+        """Return the alignments of the best translations; positions go on from piece to piece."""
+        found = []
+        for one, by_piece in zip(translations, self._by_piece(partial(align, self.models), translations), strict=True):
+            links, source, target = [], 0, 0
+            for piece, candidates, of_piece in zip(one.pieces, one.by_piece, by_piece, strict=True):
+                links += [(source + i, target + j) for i, j in of_piece]
+                source, target = source + len(piece.ids), target + len(candidates[0].tokens)
+            found.append(links)
+        return found
+
+    def words(self, translations: Sequence[Translation]) -> list[WordAlignment]:
+        """Return the words of each text and of its best translation; what was left unchanged is linked to itself."""
+        found = []
+        for one, by_piece in zip(translations, self._by_piece(partial(align, self.models), translations), strict=True):
+            whole = WordAlignment([], [], [])
+            for piece, (best, *_), links in zip(one.pieces, one.by_piece, by_piece, strict=True):
+                if piece.ids:
+                    target = [self._tgt_ids[token] for token in best.tokens], best.tokens
+                    part = self._aligner.join((piece.ids, self.translator.source_tokens(piece)), target, links)
+                else:
+                    words = piece.source.split()
+                    part = WordAlignment(words, words, [(i, i) for i in range(len(words))])
+                n_source, n_target = len(whole.source), len(whole.target)
+                whole.links.extend((n_source + i, n_target + j) for i, j in part.links)
+                whole.source.extend(part.source)
+                whole.target.extend(part.target)
+            found.append(whole)
+        return found
 
     @cached_property
-    def words(self) -> WordAligner:
-        """Joins tokens and alignments to words; built on first use because it goes through the vocabularies."""
+    def _aligner(self) -> WordAligner:  # on first use, because it goes through the vocabularies
         return WordAligner(self.translator.tokenizers)
 
     def judge(self, texts: Sequence[str], given: Sequence[str]) -> list[Judgement]:
@@ -292,36 +317,30 @@ class Inspector:
             found.append(judgement if source or target else Judgement([], [], 0, 0))
         return found
 
-    def positions(self, text: str, translation: Translation, k: int, prefix: str = "") -> list[Position]:
+    def positions(self, translation: Translation, k: int, prefix: str = "") -> list[Position]:
         """Return the k likeliest tokens at each position of a translation, or only at the one after a prefix."""
-        if translation.n_pieces != 1:
-            raise ValueError(f"translated in {translation.n_pieces} pieces: give one sentence to see its alternatives")
-        (source,) = self._source_ids([text])
-        tokens = translation.candidates[0].tokens
-        begin = len(self._tgt.encode([prefix])[0]) if prefix else 0
-        end = begin + 1 if prefix else len(tokens) + 1
-        given = [self._tgt_ids[token] for token in tokens[: end - 1]]
-        found = alternatives(self.translator.model, source, given, k, self.translator.device)[begin:]
+        pieces = [(piece, best) for piece, (best, *_) in zip(translation.pieces, translation.by_piece, strict=True)]
+        begin, end = (len(self._tgt.encode([prefix])[0]), 1) if prefix else (0, len(pieces))
+        rows: list[tuple[str, list[tuple[int, float]]]] = []
+        for piece, best in pieces[:end]:
+            given = [self._tgt_ids[token] for token in best.tokens]
+            found = alternatives(self.translator.model, piece.ids, given, k, self.translator.device)
+            rows += zip([*best.tokens, EOS], found, strict=True)
         return [
             Position(number, token, [(self._tgt.tokens([i])[0], log_prob) for i, log_prob in likeliest])
-            for number, (token, likeliest) in enumerate(zip([*tokens, EOS][begin:end], found, strict=True), begin + 1)
+            for number, (token, likeliest) in enumerate(rows, 1)
+            if not prefix or number == begin + 1
         ]
 
-    def _source_ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the ids of each source, truncated to the window."""
-        return [ids[: self.translator.window - 1] for ids in self._src.encode(texts)]
-
-    def _of_whole(
-        self, measure: Callable[[Ids, Ids], list[X]], texts: Sequence[str], translations: Sequence[Translation]
-    ) -> list[X | None]:
-        """Measure source and target ids of what was translated in one piece; None for the rest."""
-        whole = [i for i, translation in enumerate(translations) if translation.n_pieces == 1]
-        targets = [[self._tgt_ids[token] for token in translations[i].candidates[0].tokens] for i in whole]
-        measured = measure(self._source_ids([texts[i] for i in whole]), targets)
-        found: list[X | None] = [None] * len(texts)
-        for i, value in zip(whole, measured, strict=True):
-            found[i] = value
-        return found
+    def _by_piece(
+        self, measure: Callable[[Ids, Ids], list[list[X]]], translations: Sequence[Translation]
+    ) -> list[list[list[X]]]:
+        """Measure source and target ids of each piece of each best translation; nothing for one left unchanged."""
+        pieces = [pair for one in translations for pair in zip(one.pieces, one.by_piece, strict=True)]
+        known = [(piece.ids, best.tokens) for piece, (best, *_) in pieces if piece.ids]
+        targets = [[self._tgt_ids[token] for token in tokens] for _, tokens in known]
+        measured = iter(measure([ids for ids, _ in known], targets))
+        return [[next(measured) if piece.ids else [] for piece in one.pieces] for one in translations]
 
     def _log_probs(self, sources: Ids, targets: Ids) -> list[list[float]]:
         """Return the log-probability of each target token; with several models, the log of the mean probability."""

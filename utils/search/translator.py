@@ -9,13 +9,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from config.data import primary_language
 from config.search import Bounds, SamplingConfig, SearchConfig
 from const.token import UNK_ID
 from utils.dataset.batch import padded, within_budget
 from utils.search.beam import beam_search
 from utils.search.constraint import Hypothesis, Searchable
 from utils.search.sampling import greedy_search, sample
-from utils.text.language import join_sentences, split_sentences
+from utils.text.language import UNSPACED
+from utils.text.sentence import split_long, split_sentences
 from utils.text.tokenizer import TokenizerPair
 
 _MOST_PIECES = 2**20  # no text is split into more
@@ -29,24 +31,31 @@ class Candidate(NamedTuple):
     tokens: list[str]
 
 
+class Piece(NamedTuple):
+    """What is translated at a time: a text, a sentence of it, or a part of a sentence that the model cannot hold."""
+
+    source: str
+    ids: list[int]  # none where the vocabulary has nothing of it: it stays as it is
+    gap: str  # what stands behind its translation: nothing, a space, or the line breaks of the text
+
+
 class Translation(NamedTuple):
     """A translated text."""
 
     candidates: list[Candidate]  # best first; as many as were requested and found, at least one
-    n_pieces: int  # how many pieces the text was translated in; 0 for an empty or an unknown one
-    lost_tokens: int  # source tokens that did not fit into a piece
-    unknown: bool  # nothing of the text is in the vocabulary, and it is returned unchanged
-    n_unknown: int = 0  # source tokens that are not in the vocabulary; the model reads <unk> in their place
+    pieces: list[Piece]  # none for an empty text
+    by_piece: list[list[Candidate]]  # the candidates of each piece, best first
+    unknown_tokens: list[str]  # of the source, not in the vocabulary: the model reads <unk> in their place
 
     @property
     def text(self) -> str:
         """Text of the best candidate."""
         return self.candidates[0].text
 
-
-# what is translated at a time, a text or a sentence of it; and as many of its ids as fit the window, none where the
-# vocabulary has nothing of it: it stays as it is
-_Piece = tuple[str, list[int]]
+    @property
+    def unknown(self) -> bool:
+        """Whether nothing of the text is in the vocabulary, so that it is returned unchanged."""
+        return bool(self.pieces) and not any(piece.ids for piece in self.pieces)
 
 
 @dataclass(eq=False)
@@ -57,7 +66,7 @@ class Translator:
     tokenizers: TokenizerPair  # that it was trained with
     tgt_lang: str  # language code of the target, which determines how sentences are joined
     search: SearchConfig
-    window: int  # most source tokens at a time, </s> included; longer texts are split at sentence ends
+    window: int  # most source tokens at a time, </s> included
     longest: int  # most target tokens, </s> included
     device: torch.device  # of the model
     sampling: SamplingConfig | None = None  # draw translations instead of searching for the likeliest
@@ -87,7 +96,7 @@ class Translator:
         forced = self._encode_prefixes(prefixes) if prefixes is not None else [[] for _ in texts]
         encoded = self.tokenizers.src.encode(texts)
         split = [self._pieces(ids, text) for ids, text in zip(encoded, texts, strict=True)]
-        known = [[ids for _, ids in pieces if ids] for pieces, _ in split]
+        known = [[piece.ids for piece in pieces if piece.ids] for pieces in split]
         places = [(text, piece) for text, of_text in enumerate(known) for piece in range(len(of_text))]
         left = Counter(text for text, _ in places)
         on_progress(len(texts) - len(left))
@@ -105,18 +114,20 @@ class Translator:
             [(first + text) * _MOST_PIECES + piece for text, piece in places],
         )
         candidates = iter(self._decode(found, n_best))
-        return [
-            Translation(
-                self._join([next(candidates) if piece_ids else _unchanged(piece) for piece, piece_ids in pieces])
-                if pieces
-                else _unchanged(text.strip() and text),
-                len(pieces),
-                lost_tokens,
-                unknown=not pieces and bool(text.strip()),
-                n_unknown=ids.count(UNK_ID) if text.strip() else 0,
-            )
-            for text, ids, (pieces, lost_tokens) in zip(texts, encoded, split, strict=True)
-        ]
+        translations = []
+        for pieces in split:
+            by_piece = [next(candidates) if piece.ids else _unchanged(piece.source) for piece in pieces]
+            joined = _joined(pieces, by_piece) if pieces else _unchanged("")
+            unread = [zip(piece.ids, self.source_tokens(piece), strict=True) for piece in pieces if UNK_ID in piece.ids]
+            unknown = [token for piece in unread for i, token in piece if i == UNK_ID]
+            translations.append(Translation(joined, pieces, by_piece, unknown))
+        return translations
+
+    def source_tokens(self, piece: Piece) -> list[str]:
+        """Return the tokens that are read; unknown ones as they stand in the text."""
+        if UNK_ID not in piece.ids:
+            return self.tokenizers.src.tokens(piece.ids)
+        return self.tokenizers.src.split([piece.source])[0][: len(piece.ids)]
 
     def search_ids(
         self,
@@ -170,16 +181,6 @@ class Translator:
             return pieces
         return [[piece[i] for i in by_expected_chrf([one.text for one in piece])[:n_best]] for piece in pieces]
 
-    def _join(self, pieces: list[list[Candidate]]) -> list[Candidate]:
-        """Join the candidates of a text: the best of every piece, then the second best of those that have one, etc."""
-        joined = []
-        for rank in range(max(map(len, pieces))):
-            row = [piece[min(rank, len(piece) - 1)] for piece in pieces]
-            text = join_sentences([one.text for one in row], self.tgt_lang)
-            tokens = [token for one in row for token in one.tokens]
-            joined.append(Candidate(text, sum(one.score for one in row), tokens))
-        return joined
-
     def _encode_prefixes(self, prefixes: Sequence[str]) -> list[list[int]]:
         encoded = self.tokenizers.tgt.encode(prefixes)
         for ids, prefix in zip(encoded, prefixes, strict=True):
@@ -194,20 +195,35 @@ class Translator:
         tokens = self.tokenizers.src.tokens(ids)
         return any(i != UNK_ID and token.strip("▁").strip() for i, token in zip(ids, tokens, strict=True))
 
-    def _pieces(self, ids: list[int], text: str) -> tuple[list[_Piece], int]:
-        """Return a text whole if it fits the window, or else its sentences; and the number of tokens beyond a window.
+    def _pieces(self, ids: list[int], text: str) -> list[Piece]:
+        """Split a text into sentences, since that is what models learn from, and those that are too long into parts."""
+        if not text.strip() or not self._is_known(ids):
+            return [Piece(text, [], "")] if text.strip() else []
+        sentences = split_sentences(text) if self.search.by_sentence or len(ids) >= self.window else []
+        if len(ids) < self.window and len(sentences) < 2:
+            return [Piece(text, ids, "")]
+        found, space = [], "" if primary_language(self.tgt_lang) in UNSPACED else " "
+        for sentence, gap in sentences:
+            parts = split_long(sentence, self._fits)
+            for part, of_part in zip(parts, self.tokenizers.src.encode(parts), strict=True):
+                known = of_part[: self.window - 1] if self._is_known(of_part) else []
+                found.append(Piece(part, known, space))
+            found[-1] = found[-1]._replace(gap=gap if "\n" in gap else space)
+        found[-1] = found[-1]._replace(gap="")
+        return found
 
-        Sentences, since that is what models learn from. No pieces where the vocabulary has nothing of the text.
-        """
-        room = self.window - 1
-        if not self._is_known(ids):
-            return [], 0
-        if len(ids) <= room:
-            return [(text, ids)], 0
-        sentences = split_sentences(text)
-        encoded = [ids if self._is_known(ids) else [] for ids in self.tokenizers.src.encode(sentences)]
-        lost = sum(max(0, len(ids) - room) for ids in encoded)
-        return [(sentence, ids[:room]) for sentence, ids in zip(sentences, encoded, strict=True)], lost
+    def _fits(self, text: str) -> bool:
+        return len(self.tokenizers.src.encode([text])[0]) < self.window
+
+
+def _joined(pieces: Sequence[Piece], by_piece: Sequence[Sequence[Candidate]]) -> list[Candidate]:
+    """Join the candidates of a text: the best of every piece, then the second best of those that have one, etc."""
+    joined = []
+    for rank in range(max(map(len, by_piece))):
+        row = [found[min(rank, len(found) - 1)] for found in by_piece]
+        text = "".join(one.text + piece.gap for one, piece in zip(row, pieces, strict=True))
+        joined.append(Candidate(text, sum(one.score for one in row), [token for one in row for token in one.tokens]))
+    return joined
 
 
 def _unchanged(text: str) -> list[Candidate]:

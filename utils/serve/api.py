@@ -5,7 +5,7 @@ import base64
 import hashlib
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -21,7 +21,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from config.serving import Limits
 from const.corpora import VERSION
+from const.token import UNK_ID
 from utils.command import page_template
+from utils.search.translator import Piece
 from utils.serve.service import AUTO, MOST_BEAM, Line, Metrics, Options, Route, Service
 from utils.text.language import language_name
 
@@ -258,7 +260,7 @@ def _add_endpoints(app: FastAPI, service: Service) -> None:
 
     @app.post("/api/translate", openapi_extra=_takes(PageRequest, _JSON))
     async def translate_for_page(request: Request) -> JSONResponse:
-        """Translate for the web page: candidates line by line, with attention weights."""
+        """Translate for the web page: candidates sentence by sentence, with attention weights."""
         asked = await read(request, PageRequest)
         if asked.beam is not None and asked.n_best > asked.beam:
             raise HTTPException(400, f"beam={asked.beam} is less than n_best={asked.n_best}: give beam={asked.n_best}")
@@ -269,7 +271,7 @@ def _add_endpoints(app: FastAPI, service: Service) -> None:
         (lines,) = await while_awaited(request, answer, limits.timeout_s)
         seconds = round(time.perf_counter() - begin, _DIGITS)
         fields = {"run": route.name, "source": route.src_lang, "target": route.tgt_lang, "seconds": seconds}
-        return JSONResponse(fields | {"lines": [_line_fields(line) for line in lines]})
+        return JSONResponse(fields | {"sentences": list(_sentence_fields(lines))})
 
 
 def _joined(lines: Sequence[Line]) -> list[str]:
@@ -281,24 +283,29 @@ def _joined(lines: Sequence[Line]) -> list[str]:
     ]
 
 
-def _line_fields(line: Line) -> dict[str, Any]:
-    translation = line.translation
-    return {
-        "source_tokens": line.source_tokens,
-        "candidates": [
-            {
-                "text": candidate.text,
-                "score": round(candidate.score, _DIGITS),
-                "tokens": candidate.tokens,
-                "attention": line.attention[i] if line.attention else None,
+def _sentence_fields(lines: Sequence[Line]) -> Iterator[dict[str, Any]]:
+    """Yield the fields of each sentence; an empty line is one, too, so that translations and gaps make the text."""
+    for number, (translation, source_tokens, attention) in enumerate(lines, 1):
+        pieces = translation.pieces or [Piece("", [], "")]
+        for i, piece in enumerate(pieces):
+            candidates = translation.by_piece[i] if translation.pieces else translation.candidates
+            is_last = i + 1 == len(pieces)
+            yield {
+                "source": piece.source,
+                "gap": piece.gap + "\n" * (is_last and number < len(lines)),
+                "known": bool(piece.ids) or not piece.source,
+                "source_tokens": source_tokens[i] if piece.ids else [],
+                "unknown": [place for place, token in enumerate(piece.ids) if token == UNK_ID],
+                "candidates": [
+                    {
+                        "text": candidate.text,
+                        "score": round(candidate.score, _DIGITS),
+                        "tokens": candidate.tokens,
+                        "attention": attention[i][rank] if attention and attention[i] else None,
+                    }
+                    for rank, candidate in enumerate(candidates)
+                ],
             }
-            for i, candidate in enumerate(translation.candidates)
-        ],
-        "pieces": translation.n_pieces,
-        "lost_tokens": translation.lost_tokens,
-        "unknown": translation.unknown,
-        "unknown_tokens": translation.n_unknown,
-    }
 
 
 def _takes(model: type[BaseModel], *kinds: str) -> dict[str, Any]:

@@ -41,14 +41,14 @@ class Options(NamedTuple):
 
 
 class Line(NamedTuple):
-    """A translated line, with the weights of each candidate's tokens over the source's.
+    """A translated line, with the weights of the tokens of each candidate of each piece over those of its source.
 
-    There are none if they are not requested, if the line was not translated in one piece, or if the chunk has too many.
+    There are none if they are not requested, or if the chunk has too many.
     """
 
     translation: Translation
-    source_tokens: list[str]  # with a final </s>
-    attention: list[list[list[float]]]
+    source_tokens: list[list[str]]  # of each piece, with a final </s>
+    attention: list[list[list[list[float]]]]
 
 
 class LineTranslator:
@@ -68,24 +68,26 @@ class LineTranslator:
         beam = options.beam or max(self._own.beam_size, options.n_best)
         self._translator.search = replace(self._own, beam_size=beam)
         translations = self._translator.translate(lines, n_best=options.n_best)
-        found = [Line(translation, [], []) for translation in translations]
+        tokens = self._translator.source_tokens
+        found = [
+            Line(one, [[*tokens(piece), EOS] for piece in one.pieces], [[] for _ in one.pieces]) for one in translations
+        ]
         if not options.attention:
             return found
-        src, n_weights = self._translator.tokenizers.src, 0
-        whole = [i for i, translation in enumerate(translations) if translation.n_pieces == 1]
-        sources, targets, owners = [], [], []
-        for i, ids in zip(whole, src.encode([lines[i] for i in whole]), strict=True):
-            ids, candidates = ids[: self._translator.window - 1], translations[i].candidates
-            n_weights += (len(ids) + 1) * sum(len(candidate.tokens) for candidate in candidates)
-            if n_weights > _MOST_WEIGHTS:
-                break
-            found[i] = Line(translations[i], [*src.tokens(ids), EOS], [])
-            for candidate in candidates:
-                sources.append(ids)
-                targets.append([self._tgt_ids[token] for token in candidate.tokens])
-                owners.append(i)
-        for i, weight in zip(owners, mean_cross_attention([self._model], sources, targets), strict=True):
-            found[i].attention.append([[round(value, _WEIGHT_DIGITS) for value in row] for row in weight.tolist()])
+        sources, targets, owners, n_weights = [], [], list[list[list[list[float]]]](), 0
+        for line in found:
+            pieces = zip(line.translation.pieces, line.translation.by_piece, line.attention, strict=True)
+            for piece, candidates, weights in pieces:
+                more = (len(piece.ids) + 1) * sum(len(candidate.tokens) for candidate in candidates)
+                if not piece.ids or n_weights + more > _MOST_WEIGHTS:
+                    continue
+                n_weights += more
+                for candidate in candidates:
+                    sources.append(piece.ids)
+                    targets.append([self._tgt_ids[token] for token in candidate.tokens])
+                    owners.append(weights)
+        for weights, matrix in zip(owners, mean_cross_attention([self._model], sources, targets), strict=True):
+            weights.append([[round(value, _WEIGHT_DIGITS) for value in row] for row in matrix.tolist()])
         return found
 
 

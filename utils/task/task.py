@@ -69,6 +69,9 @@ class Task(ABC):
         """Return a held-out text, and what scores the network on it, given its loss."""
         return self.held_out[split], self.scorer(net, split)
 
+    def settle(self, net: Any, folder: Path, log: Log) -> None:  # noqa: B027
+        """Choose on dev, with the trained network, what the run is to do from now on, and keep it in its settings."""
+
     @abstractmethod
     def show(self, net: Any, folder: Path, test: Validation, log: Log) -> None:
         """Show the results on the test text, and what can be done with the run now."""

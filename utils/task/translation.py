@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from config.model import BertConfig
+from config.search import SearchConfig
 from const.token import EOS
 from models.transformer import Transformer
 from utils.command import typed_command
@@ -23,18 +24,20 @@ from utils.dataset.corpus import (
     training_tokens,
 )
 from utils.dataset.ids import TokenPairs
-from utils.dataset.text import ParallelFiles, read_parallel
+from utils.dataset.text import ParallelFiles, ParallelText, read_parallel
 from utils.evaluation.judge import Validator
 from utils.file import write_lines
 from utils.load import Run, load_bert, pretrained_shape
-from utils.run import ATTENTION, CURVE, TEST, TRANSLATIONS
+from utils.run import ATTENTION, CONFIG, CURVE, TEST, TRANSLATIONS
 from utils.task.task import HeldOut, Log, Task
+from utils.text.sentence import split_sentences
 from utils.text.tokenizer import TokenizerPair, load_tokenizers
 from utils.training.loss import TranslationObjective
 from utils.training.report import Sample, Validate, Validation, attempt
 from utils.visualize.attention import cross_attention, draw_cross_attention
 
 SHOWN = 5  # translations of the test text
+_FEWEST_SEVERAL = 20  # lines of several sentences, for a score that says something
 
 
 class TranslationTask(Task):
@@ -122,8 +125,26 @@ class TranslationTask(Task):
         text, search, n_samples = read_parallel(getattr(self.corpus, split)), self.config.search, SHOWN
         if split == "dev":
             plan = self.config.training
-            text, search, n_samples = text[: plan.bleu_sentences], replace(search, beam_size=1), plan.n_samples
+            search = replace(search, beam_size=1, by_sentence=False)
+            text, n_samples = text[: plan.bleu_sentences], plan.n_samples
         return Validator(lambda: self._run(net).translator(search), text, self.corpus, n_samples)
+
+    def settle(self, net: Transformer, folder: Path, log: Log) -> None:
+        """Try on dev lines of several sentences whether they are translated better as a whole, and keep that."""
+        dev, own = read_parallel(self.corpus.dev), self.config.search
+        several = [i for i, source in enumerate(dev.src) if len(split_sentences(source)) > 1]
+        if not own.by_sentence or len(several) < _FEWEST_SEVERAL:
+            return
+        text = ParallelText([dev.src[i] for i in several], [dev.tgt[i] for i in several])
+
+        def bleu(search: SearchConfig) -> float:
+            return Validator(lambda: self._run(net).translator(search), text, self.corpus, 0)(0.0).scores["bleu"]
+
+        apart, whole = bleu(own), bleu(as_a_whole := replace(own, by_sentence=False))
+        log(f"{len(several)} dev lines of several sentences: BLEU {apart:.2f} one by one, {whole:.2f} as a whole")
+        if whole > apart:
+            self.config = replace(self.config, search=as_a_whole)
+            self.config.save(folder / CONFIG)
 
     def show(self, net: Transformer, folder: Path, test: Validation, log: Log) -> None:
         """Write the translations, show some, and draw what the decoder attended to."""

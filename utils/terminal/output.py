@@ -26,12 +26,8 @@ def notices(translation: "Translation") -> dict[str, str]:
     found = {}
     if translation.unknown:
         found["left unchanged"] = "no part of it is in the vocabulary; left unchanged"
-    elif n := translation.n_unknown:
-        found[_UNKNOWN] = f"{n} {'token is' if n == 1 else 'tokens are'} not in the vocabulary; read as <unk>"
-    if lost := translation.lost_tokens:
-        found[_CUT] = f"a sentence is longer than the model's window; {lost} tokens were cut off"
-    elif translation.n_pieces > 1:
-        found["translated in pieces"] = f"long; translated in {translation.n_pieces} pieces"
+    elif unknown := translation.unknown_tokens:
+        found[_UNKNOWN] = f"not in the vocabulary, so the model reads <unk>: {' '.join(dict.fromkeys(unknown))}"
     return found
 
 
@@ -73,8 +69,8 @@ def _percent(log_prob: float) -> str:
     return f"{percent:.1f} %" if percent >= 0.1 else "<0.1 %"
 
 
-def _rounded(log_probs: Sequence[float] | None) -> list[float] | None:
-    return None if log_probs is None else [round(log_prob, _DIGITS) for log_prob in log_probs]
+def _rounded(log_probs: Sequence[float]) -> list[float]:
+    return [round(log_prob, _DIGITS) for log_prob in log_probs]
 
 
 def _json_line(fields: dict[str, Any]) -> str:
@@ -111,7 +107,7 @@ class Presenter:
         if self.shown.format == "jsonl":
             yield from map(_json_line, self._records(texts, found))
         elif self.shown.format == "pharaoh":
-            yield from self._linked(texts, found)
+            yield from self._linked(found)
         elif self.shown.n_best == 1:
             yield from (translation.text for translation in found)
         else:  # an n-best list, as Moses writes it
@@ -122,7 +118,7 @@ class Presenter:
     def alternatives(self, text: str, k: int) -> Iterator[str]:
         """Yield the translation of a text and the k likeliest tokens at each position, or only after the prefix."""
         (found,) = self._translate([text])
-        positions = self.inspector.positions(text, found, k, self.shown.prefix)
+        positions = self.inspector.positions(found, k, self.shown.prefix)
         self._notify(1, notices(found))
         if self.shown.format == "jsonl":
             (record,) = self._records([text], [found])
@@ -194,15 +190,10 @@ class Presenter:
         prefixes = [self.shown.prefix] * len(texts) if self.shown.prefix else None
         return self.inspector.translator.translate(texts, on_progress, self.shown.n_best, prefixes, first)
 
-    def _linked(self, texts: Sequence[str], found: "Sequence[Translation]") -> Iterator[str]:
-        """Yield `source words <tab> target words <tab> links`; no links for what was not translated in one piece."""
-        tokens, alignments = self.inspector.source_tokens(texts), self.inspector.alignments(texts, found)
-        for text, translation, source, links in zip(texts, found, tokens, alignments, strict=True):
-            if links is None:
-                words: tuple[list[str], list[str], Links] = text.split(), translation.text.split(), []
-            else:
-                words = self.inspector.words.join(source, translation.candidates[0].tokens, links)
-            yield "\t".join([" ".join(words[0]), " ".join(words[1]), pharaoh(words[2])])
+    def _linked(self, found: "Sequence[Translation]") -> Iterator[str]:
+        """Yield `source words <tab> target words <tab> links`."""
+        for words in self.inspector.words(found):
+            yield "\t".join([" ".join(words.source), " ".join(words.target), pharaoh(words.links)])
 
     def _records(self, texts: Sequence[str], found: "Sequence[Translation]") -> list[dict[str, Any]]:
         """Return the JSON fields of each translation; costly ones only on request."""
@@ -210,22 +201,24 @@ class Presenter:
             {
                 "source": text,
                 **_candidate(one.candidates[0]),
-                "pieces": one.n_pieces,
-                "lost_tokens": one.lost_tokens,
                 "unknown": one.unknown,
-                "unknown_tokens": one.n_unknown,
+                "unknown_tokens": one.unknown_tokens,
             }
             for text, one in zip(texts, found, strict=True)
         ]
-        if self.shown.n_best > 1:
-            for row, one in zip(rows, found, strict=True):
+        for row, one in zip(rows, found, strict=True):
+            if self.shown.n_best > 1:
                 row["n_best"] = [_candidate(candidate) for candidate in one.candidates]
+            if len(one.pieces) > 1:
+                row["sentences"] = [
+                    {"source": piece.source, "candidates": [_candidate(candidate) for candidate in candidates]}
+                    for piece, candidates in zip(one.pieces, one.by_piece, strict=True)
+                ]
         if self.shown.log_probs:
-            for row, log_probs in zip(rows, self.inspector.log_probs(texts, found), strict=True):
+            for row, log_probs in zip(rows, self.inspector.log_probs(found), strict=True):
                 row["log_probs"] = _rounded(log_probs)
-        if self.shown.alignment:  # null for a text that was translated in pieces
-            tokens = self.inspector.source_tokens(texts)
-            for row, source, links in zip(rows, tokens, self.inspector.alignments(texts, found), strict=True):
-                row["source_tokens"] = None if links is None else source
-                row["alignment"] = None if links is None else pharaoh(links)
+        if self.shown.alignment:
+            tokens, alignments = self.inspector.source_tokens(found), self.inspector.alignments(found)
+            for row, source, links in zip(rows, tokens, alignments, strict=True):
+                row |= {"source_tokens": source, "alignment": pharaoh(links)}
         return rows

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
+from unicodedata import is_normalized, normalize
 
 from config.data import primary_language
 
@@ -47,19 +48,35 @@ def unspaced_language(lines: Iterable[str]) -> str:
     return count_letters("".join(lines)).unspaced_language
 
 
-# Splitting of text into sentences, and joining of sentences as their language does.
+# The form of the characters: one text may be written in several ways that look the same (Unicode, UAX #15).
 
-_END = re.compile(r"(?<=[。！？])(?![。！？」』）])|(?<=[.!?])\s+")
+# characters that show nothing: soft hyphen, joiners, direction marks, byte order mark, variation selectors, ...
+INVISIBLE = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
+    "\ufe00-\ufe0f\ufeff\uffa0\U000e0000-\U000e0fff]"
+)
 
 
-def split_sentences(text: str) -> list[str]:
-    """Split after 。！？, and after .!? where a space follows; closing quotation marks stay with their sentence."""
-    return [sentence for part in _END.split(text) if (sentence := part.strip())]
+def composed(text: str) -> str:
+    """Return the text in Unicode's composed form (が, not か and a voicing mark), without invisible characters."""
+    return INVISIBLE.sub("", text if is_normalized("NFC", text) else normalize("NFC", text))
 
 
-def join_sentences(sentences: list[str], language: str) -> str:
-    """Join sentences with spaces, or with nothing where the language has none."""
-    return ("" if primary_language(language) in UNSPACED else " ").join(sentences)
+def known_form(text: str, known: set[str]) -> str:
+    """Write what is unknown in the way that is known, if there is one; a text of known characters stays as it is.
+
+    Half-width kana and full-width letters become the usual ones only where their own form is unknown.
+    """
+    if known.issuperset(text):
+        return text
+
+    def folded(run: re.Match[str]) -> str:
+        plain = normalize("NFKC", run[0])
+        return plain if known.issuperset(plain) else run[0]
+
+    text = composed(text)
+    unknown = "".join(map(re.escape, {*text} - known))
+    return re.sub(f"[{unknown}]+", folded, text) if unknown else text
 
 
 # Whether spaces separate all words and marks of a text, as after a tokenizer such as Moses or KyTea.

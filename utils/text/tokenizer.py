@@ -16,6 +16,7 @@ import sentencepiece
 from config.data import TokenizerConfig
 from const.token import BOS, BOS_ID, EOS, EOS_ID, PAD, PAD_ID, SPECIAL_TOKENS, UNK, UNK_ID
 from utils.file import atomic_file, read_json, write_text
+from utils.text.language import composed, known_form
 from utils.text.sampling import BpeSampler, Piece, UnigramSampler
 
 
@@ -33,7 +34,7 @@ class Tokenizer(Protocol):
         """Size of the vocabulary, special tokens included."""
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the ids of each text, without <s> and </s>."""
+        """Return the ids of each text, without <s> and </s>; unknown characters are read in a form that is known."""
 
     def sample(self, texts: Sequence[str], rate: float, seed: int) -> list[list[int]]:
         """Return ids of each text, segmented at random as a function of the arguments (`TokenizerConfig.sampling`)."""
@@ -43,6 +44,9 @@ class Tokenizer(Protocol):
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
         """Return the individual pieces, special tokens included, for people to look at."""
+
+    def split(self, texts: Sequence[str]) -> list[list[str]]:
+        """Return the pieces that `encode` gives the ids of; unknown ones are shown as they stand in the text."""
 
     def save(self, path: Path) -> None:
         """Write everything that `load` needs to this path, its suffix replaced by the tokenizer's own."""
@@ -74,6 +78,7 @@ class SentencePieceTokenizer:
         self.model, self.tag = model, tag
         self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         self._samplers: dict[float, BpeSampler | UnigramSampler] = {}
+        self._characters = {" ", *"".join(every_token(self))}
 
     @classmethod
     def train(
@@ -89,7 +94,7 @@ class SentencePieceTokenizer:
         stride = -(-n_characters // _MOST_TRAINING_CHARACTERS) or 1
         try:
             sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=islice(chain(*texts), 0, None, stride),
+                sentence_iterator=map(composed, islice(chain(*texts), 0, None, stride)),
                 model_writer=writer,
                 model_type=config.kind,
                 vocab_size=config.vocab_size,
@@ -135,11 +140,14 @@ class SentencePieceTokenizer:
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of each text, using all cores for many texts."""
         try:
-            encoded = self._processor.encode(list(texts), num_threads=-1 if len(texts) > _WORTH_THREADS else 1)
+            encoded = self._processor.encode(self._known(texts), num_threads=-1 if len(texts) > _WORTH_THREADS else 1)
         except TypeError:  # raised, without a reason, for the surrogates that Python substitutes for bytes not in UTF-8
             odd = next(text for text in texts if text != text.encode("utf-8", "replace").decode("utf-8"))
             raise ValueError(f"{odd!r} is not UTF-8: give the text in UTF-8") from None
         return self._tagged(encoded)
+
+    def _known(self, texts: Sequence[str]) -> list[str]:
+        return [known_form(text, self._characters) for text in texts]
 
     def _tagged(self, encoded: list[list[int]]) -> list[list[int]]:  # an empty text stays empty
         tag = self._processor.piece_to_id(self.tag)
@@ -149,7 +157,7 @@ class SentencePieceTokenizer:
         """Return ids of each text, segmented at random as in utils/text/sampling.py."""
         draw, sampler = random.Random(seed).random, self._sampler(rate)
         sampled = []
-        for text in self._processor.normalize(list(texts)):
+        for text in self._processor.normalize(self._known(texts)):
             ids = [i for word in _WORD.findall(text) for i in sampler(word, draw)]
             # adjacent unknown characters are one token, as in `encode`
             sampled.append([i for i, before in zip(ids, [None, *ids], strict=False) if not i == before == UNK_ID])
@@ -173,6 +181,11 @@ class SentencePieceTokenizer:
         """Return the pieces; ▁ marks the beginning of a word."""
         return [self._processor.id_to_piece(int(i)) for i in ids]
 
+    def split(self, texts: Sequence[str]) -> list[list[str]]:
+        """Return the pieces of each text; unknown ones are shown as they stand in the text."""
+        split = self._processor.encode(self._known(texts), out_type=str)
+        return [[self.tag, *pieces] if pieces else pieces for pieces in split] if self.tag else split
+
 
 # A tokenizer of whole words, for text that is already split by spaces.
 
@@ -184,10 +197,12 @@ class WordTokenizer:
         self._words = [*SPECIAL_TOKENS, *words]
         self._lowercase = lowercase
         self._ids = {word: i for i, word in enumerate(self._words) if i >= len(SPECIAL_TOKENS)}
+        self._characters = {*" \t", *"".join(self._ids)}
 
     @classmethod
     def train(cls, lines: Iterable[str], min_freq: int, lowercase: bool) -> "WordTokenizer":
         """Keep words that occur at least `min_freq` times; equally frequent ones in order of appearance."""
+        lines = map(composed, lines)
         counts = Counter(word for line in lines for word in (line.lower() if lowercase else line).split())
         for special in SPECIAL_TOKENS:
             counts.pop(special, None)
@@ -213,8 +228,8 @@ class WordTokenizer:
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of each text's words; an unknown word is <unk>."""
         return [
-            [self._ids.get(word, UNK_ID) for word in (text.lower() if self._lowercase else text).split()]
-            for text in texts
+            [self._ids.get(word, UNK_ID) for word in known_form(text, self._characters).split()]
+            for text in (map(str.lower, texts) if self._lowercase else texts)
         ]
 
     def sample(self, texts: Sequence[str], rate: float, seed: int) -> NoReturn:  # noqa: ARG002 (the protocol has it)
@@ -229,6 +244,10 @@ class WordTokenizer:
     def tokens(self, ids: Sequence[int]) -> list[str]:
         """Return the words."""
         return [self._words[i] for i in ids]
+
+    def split(self, texts: Sequence[str]) -> list[list[str]]:
+        """Return the words of each text."""
+        return [text.split() for text in texts]
 
 
 # The tokenizers of source and target: a joint one, or one each.

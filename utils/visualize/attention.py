@@ -186,8 +186,10 @@ def show_attention(
     source = _ids(src, text, run.window, "reads at a time", "sentence")
     if given is None:
         (translation,) = translator.translate([text], prefixes=[prefix] if prefix else None, first=1)
-        if not translation.n_pieces:
+        if translation.unknown:
             raise ValueError(f"no part of {text!r} is in the vocabulary: give a sentence that the run can read")
+        if len(translation.pieces) > 1:
+            raise ValueError(f"{text!r} is translated in {len(translation.pieces)} sentences: give one of them")
         given, places = translation.text, id_of_each(tgt)
         target = [places[token] for token in translation.candidates[0].tokens]
     else:

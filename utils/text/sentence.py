@@ -1,0 +1,151 @@
+"""Where sentences end, by the punctuation of European languages and of Chinese, Japanese and Korean."""
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+from utils.text.language import HAN, KANA
+
+_BRACKETS = dict(zip("「『｢（(［[｛{【〔〈《“«", "」』｣）)］]｝}】〕〉》”»", strict=True))
+_CLOSING = "".join(_BRACKETS.values()) + "\"'’"
+_MARKS = "。｡．！？.!?…‥"
+_END = re.compile(rf"[{_MARKS}]+[{re.escape(_CLOSING)}]*")
+_STOP = re.compile(rf"[{_MARKS}][{re.escape(_CLOSING)}]*$")  # at the end of what brackets hold
+_BREAK = re.compile(r"\s*[\n\r\u2028\u2029]\s*")
+# what goes on with a sentence after a quotation in it: 「…。」と言った
+_PARTICLE = re.compile(
+    "と|って|は|が(?!、)|を|に|の|も|など|なん|なの|で(?!も|は|す)|や|か|よ|へ|だ(?!が|から)|らし|ばかり|[くぐ]らい|まで|っぽ|[、，・：:]"
+)
+_COMMA, _SPACE = re.compile(r"[、，;；:：]|,(?!\d)"), re.compile(r"\s")
+_LETTER = re.compile(r"[^\W\d_]")
+_JAPANESE = re.compile(f"[{KANA}{HAN}]")
+_TITLE = re.compile(
+    r"(?i:mr|mrs|ms|mx|dr|prof|st|mt|gen|gov|hon|lt|col|sgt|capt|rev|mme|mlle|vs|e\.g|i\.e|cf|z\.b|d\.h|bzw|vgl)"
+)
+_BEFORE_NUMBER = re.compile(
+    "(?i:nos?|nr|vol|div|figs?|eq|sec|ch|art|pp?|jan|feb|mar|apr|june?|july?|aug|sept?|oct|nov|dec)"
+)
+_ORDINAL = re.compile(r"\s+(?:Jan|Feb|März|Apr|Mai|Jun|Jul|Aug|Sep|Okt|Nov|Dez|Jahrhundert)")
+# after an abbreviation such as U.S. or a.m., one of these begins a sentence; other words go on with it
+_STARTER = re.compile(r"\s+(?:The|A|An|He|She|It|They|We|You|I|This|That|These|In|On|At|But|And|However|There|When)\b")
+
+
+class Sentence(NamedTuple):
+    """A sentence of a text."""
+
+    text: str  # without spaces around it
+    gap: str  # the spaces and line breaks behind it, as they are in the text
+
+
+def split_sentences(text: str) -> list[Sentence]:
+    """Split a text at line breaks and sentence ends; the sentences and their gaps are the text, but for its beginning.
+
+    What stands in brackets or quotation marks is not split; closing ones stay with the sentence that they end.
+    """
+    sentences, begin = [], len(text) - len(text.lstrip())
+    for end in [*_ends(text), len(text)]:
+        part = text[begin:end].rstrip()
+        if part:
+            behind = begin + len(part)
+            begin = len(text) - len(text[behind:].lstrip())
+            sentences.append(Sentence(part, text[behind:begin]))
+    return sentences
+
+
+def split_long(sentence: str, fits: Callable[[str], bool]) -> list[str]:
+    """Split a sentence into parts that fit: in the middle at a comma, else at a space, else between two letters."""
+    n = len(sentence)
+    if n < 2 or fits(sentence):
+        return [sentence]
+    for pattern in (_COMMA, _SPACE):
+        # not far from the middle, where a part would be too short to be understood
+        places = [found.end() for found in pattern.finditer(sentence, n // 5) if found.end() <= n - n // 5]
+        if places:
+            break
+    else:
+        places = [n // 2]
+    middle = min(places, key=lambda place: abs(2 * place - n))
+    return [part for half in (sentence[:middle], sentence[middle:]) for part in split_long(half.strip(), fits)]
+
+
+def _ends(text: str) -> list[int]:
+    closing, ends, i, begin = _closings(text), [], 0, 0
+    breaks = {m.start(): m.end() for m in _BREAK.finditer(text)}
+    while i < len(text):
+        if i in breaks:
+            ends.append(i)
+            i = begin = breaks[i]
+            continue
+        if i in closing:  # brackets: only what they end with may end a sentence
+            after = closing[i] + 1
+            if _STOP.search(text[i : closing[i]]) and _is_end_of_quotation(text, after):
+                ends.append(after)
+                begin = after
+            i = after
+            continue
+        if found := _END.match(text, i):
+            if _is_end(text, begin, i, found.end()):
+                ends.append(found.end())
+                begin = found.end()
+            i = found.end()
+            continue
+        i += 1
+    return ends
+
+
+def _closings(text: str) -> dict[int, int]:
+    """Return the place of the closing bracket for that of each opening one which has one in its line."""
+    found: dict[int, int] = {}
+    open_at: list[int] = []
+    straight = None
+    for i, character in enumerate(text):
+        if character in "\n\r":
+            open_at, straight = [], None
+        elif character in _BRACKETS:
+            open_at.append(i)
+        elif character == '"':
+            if straight is None:
+                straight = i
+            else:
+                found[straight], straight = i, None
+        elif character in _CLOSING:
+            match = next((j for j in reversed(open_at) if _BRACKETS[text[j]] == character), None)
+            if match is not None:
+                found[match] = i
+                del open_at[open_at.index(match) :]
+    return found
+
+
+def _is_end_of_quotation(text: str, after: int) -> bool:
+    rest = text[after:]
+    if not rest or rest[0] in _BRACKETS or rest[0] == '"':
+        return True
+    if rest[0].isspace():
+        return not rest.lstrip()[:1].islower()
+    return bool(_JAPANESE.match(rest)) and not _PARTICLE.match(rest)
+
+
+def _is_end(text: str, begin: int, mark: int, after: int) -> bool:
+    """Return whether the marks from `mark`, which go on to `after`, end the sentence from `begin`."""
+    marks, before, rest = text[mark:after].rstrip(_CLOSING), text[begin:mark], text[after:]
+    if not rest or set(marks) & set("。｡"):
+        return True
+    if rest[0].isspace():
+        return not rest.lstrip()[:1].islower() and not (marks in (".", "．") and _is_abbreviation(before, rest))
+    if not set(marks) & set("．！？.!?"):
+        return False  # a pause: あの…それは
+    begins = rest[0] in _BRACKETS or rest[0] == '"' or bool(_LETTER.match(rest))
+    return begins and not before[-1:].isascii()  # not in Yahoo!ニュース, 3.14 or example.com
+
+
+def _is_abbreviation(before: str, rest: str) -> bool:
+    word = re.search(r"[\w.]*$", before)[0]  # type: ignore[index]
+    if word.isdigit():
+        return word == before.strip() or bool(_ORDINAL.match(rest))  # 1. at the beginning; 3. Oktober
+    if _TITLE.fullmatch(word):
+        return True
+    if _BEFORE_NUMBER.fullmatch(word):
+        return bool(re.match(r"\s+\d", rest))
+    if re.fullmatch(r"[A-Z]", word):
+        return word != "I"
+    return bool(re.fullmatch(r"(?:[A-Za-z]\.)+[A-Za-z]", word)) and not _STARTER.match(rest)
