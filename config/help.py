@@ -33,8 +33,9 @@ def texts_of(config_type: type) -> dict[str, str]:
     return texts
 
 
-def value_at(config_type: type, name: str, config: Any = None) -> Any:
-    """Return a setting's value or, without a config or its group, its default; MISSING if it has none."""
+def default_at(config_type: type, name: str) -> Any:
+    """Return a setting's default; MISSING if it has none."""
+    config: Any = None
     for part in name.split("."):
         if config is None:
             field = next(each for each in dataclasses.fields(config_type) if each.name == part)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from config.data import DataConfig
-from config.help import described, value_at
+from config.help import default_at, described
 from config.reader import Layer, layer_from_options, merged, names_of
 from const.corpora import VERSION
 from const.path import PRESET
@@ -65,7 +65,7 @@ def build_parser(config_type: type[AnyConfig] = TranslationConfig, given: Layer 
         value: Any = given or {}
         for part in name.split("."):
             value = value.get(part) if isinstance(value, dict) else None
-        value = value_at(config_type, name) if value is None else value
+        value = default_at(config_type, name) if value is None else value
         default = "required" if value is MISSING else f"default: {as_text(value)}"
         text = f"{text} ({default})".replace("%", "%%")
         groups[title].add_argument(f"--{name}", dest=name, metavar=metavar, default=argparse.SUPPRESS, help=text)

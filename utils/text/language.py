@@ -1,4 +1,4 @@
-"""Languages: codes and names, recognition by letters, sentences, spacing, and checks of implausible texts."""
+"""Languages: codes and names, recognition by letters, forms of characters, spacing, and checks of implausible texts."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
