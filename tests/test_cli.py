@@ -71,6 +71,7 @@ translate.py 寺 --beam 1 --minimum_bayes_risk                 |          | noth
 translate.py 寺 --sample --beam 4                             |          | --sample and --beam 4 at once: samples are drawn
 translate.py 寺 --temperature 0.5                             |          | --temperature 0.5 and a search at once: add --sample
 translate.py 寺 橋 --alternatives 2                           |          | --alternatives 2 and 2 texts at once: give one text
+translate.py 😀 --alternatives 3                              |          | nothing that the model has translated
 translate.py 寺。橋。 --attention a.png                         |          | sentences: give one of them
 translate.py 寺 --log_probs                                   |          | --log_probs and --format text at once: give --format jsonl
 translate.py 寺 橋 --score temple                             |          | give one text, or two files

@@ -319,17 +319,21 @@ class Inspector:
 
     def positions(self, translation: Translation, k: int, prefix: str = "") -> list[Position]:
         """Return the k likeliest tokens at each position of a translation, or only at the one after a prefix."""
-        pieces = [(piece, best) for piece, (best, *_) in zip(translation.pieces, translation.by_piece, strict=True)]
-        begin, end = (len(self._tgt.encode([prefix])[0]), 1) if prefix else (0, len(pieces))
+        pairs = zip(translation.pieces, translation.by_piece, strict=True)
+        pieces = [(piece.ids, best.tokens) for piece, (best, *_) in pairs if piece.ids]
+        if not pieces:
+            raise ValueError("there is nothing that the model has translated: give a sentence to see its alternatives")
+        begin = len(self._tgt.encode([prefix])[0]) if prefix else 0
+        if prefix:
+            pieces = [(pieces[0][0], pieces[0][1][: begin + 1])]
         rows: list[tuple[str, list[tuple[int, float]]]] = []
-        for piece, best in pieces[:end]:
-            given = [self._tgt_ids[token] for token in best.tokens]
-            found = alternatives(self.translator.model, piece.ids, given, k, self.translator.device)
-            rows += zip([*best.tokens, EOS], found, strict=True)
+        for ids, tokens in pieces:
+            given = [self._tgt_ids[token] for token in tokens]
+            found = alternatives(self.translator.model, ids, given, k, self.translator.device)
+            rows += zip([*tokens, EOS], found, strict=True)
         return [
             Position(number, token, [(self._tgt.tokens([i])[0], log_prob) for i, log_prob in likeliest])
-            for number, (token, likeliest) in enumerate(rows, 1)
-            if not prefix or number == begin + 1
+            for number, (token, likeliest) in enumerate(rows[begin : begin + 1 if prefix else None], begin + 1)
         ]
 
     def _by_piece(

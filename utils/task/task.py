@@ -69,7 +69,7 @@ class Task(ABC):
         """Return a held-out text, and what scores the network on it, given its loss."""
         return self.held_out[split], self.scorer(net, split)
 
-    def settle(self, net: Any, folder: Path, log: Log) -> None:  # noqa: B027
+    def settle(self, net: Any, folder: Path, log: Log) -> None:  # noqa: B027 (most have no choice)
         """Choose on dev, with the trained network, what the run is to do from now on, and keep it in its settings."""
 
     @abstractmethod

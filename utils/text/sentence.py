@@ -139,7 +139,7 @@ def _is_end(text: str, begin: int, mark: int, after: int) -> bool:
 
 
 def _is_abbreviation(before: str, rest: str) -> bool:
-    word = re.search(r"[\w.]*$", before)[0]  # type: ignore[index]
+    word = re.findall(r"[\w.]*$", before)[0]
     if word.isdigit():
         return word == before.strip() or bool(_ORDINAL.match(rest))  # 1. at the beginning; 3. Oktober
     if _TITLE.fullmatch(word):
