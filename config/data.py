@@ -11,7 +11,9 @@ from const.corpora import CORPORA
 CorpusName = Literal["kftt", "tanaka", "multi30k", "multi30k_tok", "embedded", "files"]
 
 # codes of three letters, as Tatoeba and FLORES have them, for the languages that are treated by their script
-_THREE_LETTERS = {"jpn": "ja", "kor": "ko"} | dict.fromkeys(("zho", "chi", "cmn", "yue", "wuu", "nan", "lzh"), "zh")
+_THREE_LETTERS = dict.fromkeys(("zho", "chi", "cmn", "yue", "wuu", "nan", "lzh"), "zh") | {
+    "jpn": "ja", "kor": "ko", "tha": "th", "lao": "lo", "khm": "km", "mya": "my", "bur": "my", "bod": "bo", "tib": "bo",
+}  # fmt: skip
 # what is often written for them: countries, and names
 _MISTAKEN = {
     "jp": "ja", "jap": "ja", "japanese": "ja", "cn": "zh", "tw": "zh", "chinese": "zh", "kr": "ko", "korean": "ko",

@@ -216,14 +216,19 @@ def test_no_held_out_pair_is_trained_on_and_none_is_lost(
             hold_out(files, n_dev, n_test)
         return
     into = [ParallelFiles(folder / f"{i}.src", folder / f"{i}.tgt") for i in range(3)]
-    chosen, *rows = hold_out(files, n_dev, n_test)
+    try:
+        chosen, *rows = hold_out(files, n_dev, n_test)
+    except ValueError as error:
+        assert "leaves no pair to train on without a line of the dev or test text" in str(error)  # noqa: PT017
+        return
     write_split(files, chosen, rows, into)
     rest, *held = map(stripped, into)
     assert [len(one) for one in held] == [n_dev, n_test]
     held_sets = {frozenset(pair) for one in held for pair in one}
     assert len(held_sets) == n_dev + n_test  # neither twice nor in dev and test both, nor the other way round
     assert all(src and tgt for one in held for src, tgt in one)
-    assert rest == [pair for pair in stripped(files) if frozenset(pair) not in held_sets]
+    lines = {line for pair in held_sets for line in pair}
+    assert rest == [pair for pair in stripped(files) if lines.isdisjoint(pair)]
 
 
 def test_the_choice_is_as_good_as_random_and_always_the_same(tmp_path: Path) -> None:
@@ -634,6 +639,16 @@ def test_swapped_sides_are_told_by_their_words(german: DataConfig, tmp_path: Pat
     assert remarks(replace(german, more_src=german.tgt), tmp_path) == ""  # one side alone is not swapped
 
 
+def test_a_text_is_not_its_own_translation(german: DataConfig, tmp_path: Path) -> None:
+    copy = write(tmp_path / "copy", *lines(german.dev_src))  # type: ignore[arg-type]
+    for kind, file in ("", german.src), ("dev_", copy), ("more_", german.more_src):
+        same: Any = {f"{kind}src": file, f"{kind}tgt": german.dev_src if file == copy else file}
+        with pytest.raises(ValueError, match=f"^{kind}src=.* and {kind}tgt=.* have the same content: give a text and"):
+            prepare_corpus(replace(german, **same), tmp_path)
+    write(german.tgt, *lines(german.src)[:2], lines(german.tgt)[2])  # type: ignore[arg-type]
+    assert remarks(german, tmp_path) == f"67% of the lines of {german.src} are their own translations: is that right?"
+
+
 def test_text_that_is_not_tokenized_as_is_said_is_remarked_on(german: DataConfig, tmp_path: Path) -> None:
     said = replace(german, pre_tokenized=True)
     assert remarks(german, tmp_path) == ""
@@ -769,7 +784,7 @@ def test_ids_are_those_of_encoding_now_and_made_once(corpus: Corpus, root: Path)
     assert isinstance(pairs.src[0], np.memmap)
     assert not pairs.src[0].flags.writeable
     assert "duplicate              1   16.67%" in said[0]
-    assert said[1] == "  2 pairs of the dev text are in it, too: their scores flatter the model"
+    assert said[1] == ("  it has lines of the dev text, whose scores flatter the model: 2 pairs, 3 sources, 2 targets")
     assert said[2].startswith("Learning the vocabulary (word) from 3 lines")
     assert said[3:] == [f"Encoding {n} lines of toy-{split} (once)" for n, split in zip((3, 4, 1), SPLITS, strict=True)]
 

@@ -15,6 +15,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, cast
+from unittest.mock import Mock
 
 import pytest
 import sacrebleu
@@ -39,6 +40,7 @@ from utils.dataset.labelled import LabelledBatch
 from utils.dataset.masked import MaskedBatch
 from utils.dataset.text import ParallelText, read_lines, read_parallel
 from utils.evaluation import heads as heads_module
+from utils.evaluation import metric as metric_module
 from utils.evaluation import verbs
 from utils.evaluation.analysis import Group, analyse, repeats, under_translated, word_counts, word_cutter
 from utils.evaluation.heads import head_importance, text_batches
@@ -46,6 +48,7 @@ from utils.evaluation.judge import ClassAccuracy, MaskedAccuracy, Validator
 from utils.evaluation.metric import (
     System,
     Test,
+    bleu_tokenizer,
     build_metrics,
     compare,
     fitting_tokenizer,
@@ -107,6 +110,21 @@ def test_scores_signatures_and_intervals_are_sacrebleus(
         assert (metric.low < metric.score < metric.high) == (resamples > 0)
         assert 2 < metric.score < 98
         assert type(metric.score) is type(metric.low) is float  # JSON knows no other
+
+
+def test_a_language_without_words_is_scored_by_its_characters() -> None:
+    reference, near, far = "เกียวโตเป็นเมืองหลวงเก่าของญี่ปุ่น", "เกียวโตเป็นเมืองเก่าของญี่ปุ่น", "วัดนี้สร้างขึ้นเมื่อนานมาแล้ว"
+    metrics = build_metrics("th", bleu_tokenizer("th", pre_tokenized=False))
+    good, bad = (measure([text], [reference], metrics) for text in (near, far))
+    assert [(metric.name, "tok:char" in metric.signature) for metric in good] == [("BLEU", True), ("chrF2", False)]
+    assert good[0].score > 60 > 20 > bad[0].score
+    assert "TER" in build_metrics("th", "none")
+
+
+def test_a_package_that_a_language_needs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metric_module, "BLEU", Mock(side_effect=RuntimeError("no MeCab")))
+    with pytest.raises(ValueError, match=r"^BLEU needs a package to split ko .*: poetry install --with korean"):
+        build_metrics("ko", "ko-mecab")
 
 
 @pytest.mark.parametrize("test", TESTS)
@@ -188,7 +206,7 @@ def test_what_has_no_score_is_refused(translations: list[str], references: list[
 
 
 def test_the_tokenizer_fits_the_language_or_is_refused() -> None:
-    for lang, own in (("en", "13a"), ("ja_JP", "ja-mecab"), ("zh-Hant", "zh")):
+    for lang, own in (("en", "13a"), ("ja_JP", "ja-mecab"), ("zh-Hant", "zh"), ("th", "char"), ("khm", "char")):
         assert fitting_tokenizer(lang, pre_tokenized=False) == own
     assert fitting_tokenizer("ja", pre_tokenized=True) == "none"
     assert fitting_tokenizer("ja", pre_tokenized=False, wanted="char") == "char"
@@ -197,6 +215,7 @@ def test_the_tokenizer_fits_the_language_or_is_refused() -> None:
         ("ja-JP", False, "none", "--tokenize ja-mecab, or --pre_tokenized"),
         ("en", False, "ja-mecab", "--tokenize 13a"),
         ("en", True, "13a", "split already"),
+        ("lo", False, "13a", "--tokenize char"),
     ):
         with pytest.raises(ValueError, match=remedy):
             fitting_tokenizer(lang, pre_tokenized, wanted)
@@ -208,6 +227,8 @@ def test_the_tokenizer_fits_the_language_or_is_refused() -> None:
         (["The Kinkaku-ji (金閣寺) is in Kyoto.", *ENGLISH.references], ["ja", "ko"], ["en", "de"]),
         (JAPANESE.references, ["en", "jp", "ko"], ["ja", "ja_JP"]),  # jp is no code: Japanese is `ja`
         (["1603", "2, 3 ...", "・ a", "・・・ yes"], [], ["en"]),  # list bullets are not letters
+        (["เมืองหลวงเก่าของญี่ปุ่น", "Kyoto"], ["en", "ja", "my"], ["th"]),
+        (["ဂျပန်နိုင်ငံ၏ မြို့တော်ဟောင်း"], ["en", "th"], ["my", "mya"]),
     ],
 )
 def test_another_script_is_refused(lines: list[str], refused: list[str], accepted: list[str]) -> None:

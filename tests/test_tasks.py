@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial, partialmethod
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any, NamedTuple, cast
 from unittest.mock import Mock
 
 import pytest
@@ -61,12 +62,12 @@ from utils.task import task as task_module
 from utils.task.bert import MASK, MaskedLanguageTask, MaskFiller, fill_in
 from utils.task.classification import ClassificationTask, classify, confusion, labelled_batches, summary
 from utils.task.language import LanguageTask, continuations, generate, perplexity_by_memory
-from utils.task.task import write_scores
+from utils.task.task import Task, refuse_unknown, write_scores
 from utils.task.translation import TranslationTask
 from utils.text.tokenizer import Tokenizer, train_tokenizer
 from utils.training.checkpoint import write_weights
 from utils.training.loss import TranslationObjective, mean_loss
-from utils.training.plan import Progress
+from utils.training.plan import Progress, Rank
 
 MASK_ID = len(JAPANESE)
 ENGLISH = english()
@@ -541,7 +542,7 @@ def test_the_test_text_is_scored_and_its_translations_are_written(
     task = texts.task()
     folder = create_run(task.config, task.vocabulary, texts.root / "runs")
     net = task.build().eval()
-    write_weights(net.state_dict(), folder / WEIGHTS, 0.0, n_averaged=3)
+    write_weights(net.state_dict(), folder / WEIGHTS, Rank(0.0), n_averaged=3)
     batches, validate = task.validation(net, "test")
     with torch.no_grad():
         test = validate(mean_loss(partial(TranslationObjective(), net), batches))
@@ -599,3 +600,22 @@ def test_lines_that_a_learned_table_of_positions_has_no_room_for_are_refused(
         file.write_text(before.replace("\n", 9 * before.split("\n")[0] + "\n", 1), encoding="utf-8")
         texts.refused(rf"{file}, line 1 takes \d+ positions.* {option}=40: give --{option}", **changes)
         file.write_text(before, encoding="utf-8")
+
+
+def test_a_text_that_the_vocabulary_cannot_write_is_refused(tmp_path: Path) -> None:
+    tokenizer = train_tokenizer(TokenizerConfig(kind="bpe", vocab_size=16), ["abcdefgh"] * 9)
+    said: list[str] = []
+
+    def check(text: str, source: Path | None) -> None:
+        (tmp_path / "text").write_text(text, encoding="utf-8")
+        reads = {"source": (tokenizer, tmp_path / "text")}
+        refuse_unknown(cast(Task, SimpleNamespace(reads=reads)), source, said.append)
+
+    check("a b c d e f g h a z\n", None)
+    assert said == ["Unknown tokens: 5.00% of the source"]  # a space before each letter
+    for source, remedy in (
+        (None, "raise --tokenizer.vocab_size"),
+        (Path("run"), "it was learned for run; train"),
+    ):
+        with pytest.raises(ValueError, match=rf"^25% of the tokens of .*/text are unknown to the vocabulary: {remedy}"):
+            check("a z\n", source)

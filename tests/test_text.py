@@ -74,6 +74,15 @@ def test_known_characters_survive_and_only_the_unknown_token_is_text(kind: str, 
 
 
 @each_kind
+@pytest.mark.parametrize("space", ["", " "])
+def test_a_document_on_one_line_is_learned_from_whole(kind: str, space: str) -> None:
+    rare = "京都の古い寺"
+    document = space.join("abcdefgh" * 3000) + space + rare  # the end is what a limit would leave out
+    tokenizer = learned(kind, lines=[document], size=36)
+    assert UNK_ID not in tokenizer.encode([rare])[0]
+
+
+@each_kind
 def test_special_tokens_come_first_and_are_no_text(kind: str) -> None:
     special = [f"old {token} capital" for token in SPECIAL_TOKENS]
     for tokenizer in TOKENIZERS[kind], learned(kind, lines=[*LINES, *special]):
@@ -380,7 +389,7 @@ def test_unspaced_languages_are_told_by_their_letters(text: str, language: str) 
 
 
 def test_letters_are_counted_by_script() -> None:
-    assert count_letters("寺と橋・カフェ、나는 학생 (2) Kyō_to!") == LetterCounts(15, kana=4, han=2, hangul=4)
+    assert count_letters("寺と橋・カフェ、나는 학생 (2) Kyō_to!") == LetterCounts(15, kana=4, han=2)
 
 
 @pytest.mark.parametrize(

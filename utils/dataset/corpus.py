@@ -151,6 +151,9 @@ def _own_pair(config: DataConfig, kind: str, is_read: bool = True) -> ParallelFi
     for name, file in given.items():
         if is_read and not file.is_file():
             raise ValueError(f"{name}={file}: no such file")
+    if given and is_read and len({*map(file_hash, given.values())}) == 1:
+        src, tgt = given.values()
+        raise ValueError(f"{kind}src={src} and {kind}tgt={tgt} have the same content: give a text and its translation")
     return ParallelFiles(*given.values()) if given else None
 
 
@@ -160,7 +163,7 @@ def _split(
     """Hold out the splits that are not given; the result is written once for each content, and found again by it."""
     wanted = [name for name, files in (("dev", dev), ("test", test)) if files is None]
     n_dev, n_test = (held_out if name in wanted else 0 for name in ("dev", "test"))
-    folder = root / f"files-{_fingerprint(train)}-{'-'.join(wanted)}-{held_out}-by-hash"
+    folder = root / f"files-{_fingerprint(train)}-{'-'.join(wanted)}-{held_out}-by-line"
     if not folder.is_dir():
         if held_out < 1:
             raise ValueError(f"held_out={held_out} leaves no {' and no '.join(wanted)} text: give at least 1")
@@ -260,8 +263,9 @@ def _cleaned(corpus: Corpus, data: DataConfig, say: Callable[[str], None], root:
             n_pairs, n_left_out = corpus.more
             say(f"  with {n_pairs:,} further pairs; {n_left_out:,} were left out: the dev or test text has their lines")
         for split, held in (("dev", corpus.dev), ("test", corpus.test)):
-            if n_shared := count_shared(corpus.train, held):
-                say(f"  {n_shared:,} pairs of the {split} text are in it, too: their scores flatter the model")
+            if any(shared := count_shared(corpus.train, held)):
+                found = ", ".join(f"{n:,} {what}" for what, n in shared._asdict().items())
+                say(f"  it has lines of the {split} text, whose scores flatter the model: {found}")
 
     path = cache_folder(root, f"{corpus.name}-cleaned", corpus.fingerprint(), asdict(data.clean))
     return _in_folder(cached(path, make, say), "train")
@@ -270,6 +274,7 @@ def _cleaned(corpus: Corpus, data: DataConfig, say: Callable[[str], None], root:
 # Checks of your own texts before hours go by: are they in their languages, on their sides, tokenized as is said?
 
 _SWAPPED = "are --data.{kind}src and --data.{kind}tgt swapped"
+_MANY_COPIES = 0.3  # of the lines; names and formulas are few
 _FIT_BETTER = 2.0  # times as many known words: names and marks are in both languages
 _Texts = tuple[tuple[str, ...], tuple[str, ...]]  # of both sides
 
@@ -296,6 +301,10 @@ def check_own_text(data: DataConfig, corpus: Corpus, say: Callable[[str], object
                 f"{_SWAPPED.format(kind=kind)}?"
             )
     if data.has_own_text:
+        files = _own_pair(data, "") or corpus.train
+        src, tgt = _beginning(files)
+        if (copied := sum(map(str.__eq__, src, tgt)) / len(src)) > _MANY_COPIES:
+            say(f"{copied:.0%} of the lines of {files.src} are their own translations: is that right?")
         target, lines = corpus.dev.tgt, _beginning(corpus.dev)[1]
         if not corpus.pre_tokenized and looks_tokenized(lines):
             say(

@@ -6,7 +6,6 @@ of ten million pairs only numbers are, two lengths and a hash each.
 
 import codecs
 from array import array
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -149,9 +148,9 @@ def pair_writer(files: ParallelFiles) -> Iterator[Callable[[Pair], None]]:
         yield write
 
 
-def pair_hash(src: str, tgt: str) -> int:
-    """Hash a pair to 64 bits: two different ones of ten million share a hash in one of 400,000 texts."""
-    return int.from_bytes(blake2b(f"{src}\n{tgt}".encode(), digest_size=8).digest(), "little")
+def line_hash(*lines: str) -> int:
+    """Hash a line or a pair to 64 bits: two different ones of ten million share a hash in one of 400,000 texts."""
+    return int.from_bytes(blake2b("\n".join(lines).encode(), digest_size=8).digest(), "little")
 
 
 def repeated(hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
@@ -175,7 +174,7 @@ def clean(files: ParallelFiles, config: CleanConfig, into: ParallelFiles, n_more
         for side, sentence in zip(lengths, pair, strict=True):
             side.append(0 if sentence.isspace() else len(sentence))
         if config.drop_duplicates:
-            hashes.append(pair_hash(*pair))
+            hashes.append(line_hash(*pair))
     src, tgt = (np.frombuffer(side, np.int32) for side in lengths)
     keep, dropped = np.ones(len(src), bool), {}
 
@@ -216,15 +215,18 @@ def hold_out(files: ParallelFiles, n_dev: int, n_test: int) -> tuple[NDArray[np.
     The choice is as good as random, and a text that grows keeps it: a new pair can only send a held-out one back to
     the rest, so that a run resumed on a grown text is never scored on what it has learned from. It is the same in both
     directions, so that neither of two opposite translators has learned from the other's test text. Held-out pairs are
-    distinct and have text on both sides, and all copies of them, the other way round too, are removed from the rest.
+    distinct and have text on both sides. Every pair that has a line of them on either side is removed from the rest:
+    another translation of a sentence, too, would have been learned by heart.
     What is returned: whether each line belongs to the rest, the lines of dev, and those of test.
     """
-    numbers, filled = array("Q"), array("b")
+    numbers, lines, filled = array("Q"), array("Q"), array("b")
     for pair in read_pairs(files):
         src, tgt = sorted(sentence.strip() for sentence in pair)
-        numbers.append(pair_hash(src, tgt))
+        numbers.append(line_hash(src, tgt))
+        lines.extend((line_hash(src), line_hash(tgt)))
         filled.append(bool(src and tgt))
     hashes, has_text = np.frombuffer(numbers, np.uint64), np.frombuffer(filled, bool)
+    sides = np.frombuffer(lines, np.uint64).reshape(-1, 2)
     distinct = np.flatnonzero(has_text & ~repeated(hashes))
     if len(distinct) <= 2 * (n_dev + n_test):
         raise ValueError(
@@ -233,7 +235,13 @@ def hold_out(files: ParallelFiles, n_dev: int, n_test: int) -> tuple[NDArray[np.
         )
     ranked = distinct[np.argsort(hashes[distinct])]
     dev, test = ranked[:n_dev], ranked[len(ranked) - n_test :]
-    rest = ~np.isin(hashes, hashes[np.concatenate([dev, test])])
+    held = np.isin(sides, sides[np.concatenate([dev, test])])
+    rest = ~(held[:, 0] | held[:, 1])
+    if not (rest & has_text).any():
+        raise ValueError(
+            f"held_out={max(n_dev, n_test)} leaves no pair to train on without a line of the dev or test text: "
+            "lower --data.held_out or give --data.dev_src and so on"
+        )
     return rest, dev.tolist(), test.tolist()
 
 
@@ -277,8 +285,26 @@ def write_joined(
     return n_added, n_left_out
 
 
-def count_shared(files: ParallelFiles, held: ParallelFiles) -> int:
-    """Count the pairs of a held-out text that a training text has, too, and whose scores therefore flatter a model."""
-    scored = Counter((src.strip(), tgt.strip()) for src, tgt in read_pairs(held))
-    learned = {pair for src, tgt in read_pairs(files) if (pair := (src.strip(), tgt.strip())) in scored}
-    return sum(scored[pair] for pair in learned)
+class Shared(NamedTuple):
+    """How many lines of a held-out text a training text has, too: their scores flatter a model."""
+
+    pairs: int
+    sources: int
+    targets: int
+
+
+def count_shared(files: ParallelFiles, held: ParallelFiles) -> Shared:
+    """Count what a held-out text shares with a training text."""
+    scored = [tuple(map(str.strip, pair)) for pair in read_pairs(held)]
+    unseen: list[set[object]] = [{*scored}, {src for src, _ in scored}, {tgt for _, tgt in scored}]
+    learned: list[set[object]] = [set(), set(), set()]
+    for src, tgt in (map(str.strip, pair) for pair in read_pairs(files)):
+        for wanted, found, item in zip(unseen, learned, ((src, tgt), src, tgt), strict=True):
+            if item in wanted:
+                found.add(item)
+    pairs, sources, targets = learned
+    return Shared(
+        sum(pair in pairs for pair in scored),
+        sum(src in sources for src, _ in scored),
+        sum(tgt in targets for _, tgt in scored),
+    )

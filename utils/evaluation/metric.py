@@ -18,14 +18,16 @@ from sacrebleu.significance import PairedTest, Result
 from tqdm import tqdm
 
 from config.data import primary_language
+from utils.text.language import SCRIPTS
 
 if TYPE_CHECKING:
     from utils.dataset.corpus import Corpus
 
-OWN_TOKENIZER = {"ja": "ja-mecab", "zh": "zh", "ko": "ko-mecab"}  # for languages that 13a cannot split into words
+# for languages that 13a cannot split into words; where nothing here can, every character counts as one
+OWN_TOKENIZER = dict.fromkeys(SCRIPTS, "char") | {"ja": "ja-mecab", "zh": "zh", "ko": "ko-mecab"}
 _NEED_SPACES = ("13a", "intl", "none")
 _NEED_NOTHING = ("char", "spm", "flores101", "flores200", "spBLEU-1K")
-TOKENIZERS = (*_NEED_SPACES, *OWN_TOKENIZER.values(), *_NEED_NOTHING)
+TOKENIZERS = dict.fromkeys((*_NEED_SPACES, *OWN_TOKENIZER.values(), *_NEED_NOTHING))
 
 Test = Literal["bootstrap", "randomization"]
 
@@ -91,7 +93,7 @@ def corpus_metrics(corpus: "Corpus") -> dict[str, base.Metric]:
 
 
 def build_metrics(tgt_lang: str, tokenize: str) -> dict[str, base.Metric]:
-    """Return BLEU, chrF2 and TER for a target language, under these names.
+    """Return BLEU, chrF2 and TER for a target language, under these names; no TER of a text without words.
 
     TER counts words between spaces, so that a sentence of Japanese or Chinese would be a single word. Theirs is
     counted as by `sacrebleu --ter-normalized --ter-asian-support`: every kanji is a word, and so is anything between
@@ -102,8 +104,11 @@ def build_metrics(tgt_lang: str, tokenize: str) -> dict[str, base.Metric]:
         # force: the caller warns of tokenized text, once instead of in three log lines
         bleu = BLEU(tokenize=tokenize, force=True)
     except RuntimeError as error:  # a package that the tokenizer needs is not installed
-        raise ValueError(f"BLEU cannot tokenize {tgt_lang} with {tokenize}: {error}") from error
-    return {"BLEU": bleu, "chrF2": CHRF(), "TER": TER(normalized=split, asian_support=split)}
+        remedy = "poetry install --with korean" if tokenize == OWN_TOKENIZER["ko"] else str(error)
+        raise ValueError(f"BLEU needs a package to split {tgt_lang} with {tokenize}: {remedy}") from error
+    has_words = tokenize == "none" or OWN_TOKENIZER.get(primary_language(tgt_lang)) != "char"
+    ter = {"TER": TER(normalized=split, asian_support=split)} if has_words else {}
+    return {"BLEU": bleu, "chrF2": CHRF(), **ter}
 
 
 def measure(

@@ -1,6 +1,7 @@
 """Masked-language modelling: texts in document order, a BERT, its two losses, accuracy; filling in [MASK]s."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
@@ -45,6 +46,10 @@ class MaskedLanguageTask(MonolingualTask):
 
         seeds: dict[Split, int] = {"train": config.training.seed, "dev": _HELD_OUT_SEED, "test": _HELD_OUT_SEED}
         self.learn_from(*(self.cut(text(split), seed, masked_examples) for split, seed in seeds.items()))
+
+    def scored_by(self) -> Sequence[object]:
+        """Return the text, and how it is masked."""
+        return [*super().scored_by(), asdict(self.config.masking)]
 
     def build(self) -> BertForPreTraining:
         """Build a BERT with both heads; its one token beyond the vocabulary is the mask."""

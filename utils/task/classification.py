@@ -49,7 +49,8 @@ class ClassificationTask(Task):
             tokenizer = cached_tokenizer(f"labelled-{data.text.stem}", data.text, config.tokenizer, log)
             self.vocabulary = Labelling(tokenizer, LabelNames.of(data.labels))
         tokenizer, labels = self.vocabulary
-        self.fingerprint = fingerprint(data)
+        self.fingerprint, self.dev = fingerprint(data), files[1]
+        self.reads = {"text": (tokenizer, data.text)}
         self.sizes = {"source": len(tokenizer), "labels": len(labels)}
         text = f"{data.text.parent.name}, {len(labels)} labels"
         self.about = {"task": config.task, "text": text, "fingerprint": self.fingerprint}

@@ -3,22 +3,26 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import nn
 
+from const.token import UNK_ID
 from utils.config import AnyConfig, ClassificationConfig, LanguageConfig, MaskedLanguageConfig, TranslationConfig
 from utils.dataset.batch import AnyBatch, BucketSampler, Epoch, ExamplesOf, Sampler, pair_examples
 from utils.dataset.corpus import facts
+from utils.dataset.ids import cache_key, file_hash
 from utils.dataset.monolingual import MonolingualCorpus, prepare_monolingual
+from utils.dataset.text import BLOCK, lines_of
 from utils.device import product_dtype
 from utils.file import write_json
 from utils.load import load_weights
 from utils.provenance import own_commit, portable, provenance
 from utils.run import TEST, WEIGHTS, read_config
-from utils.text.tokenizer import TokenizerPair, Vocabulary, load_tokenizers
+from utils.text.tokenizer import Tokenizer, TokenizerPair, Vocabulary, load_tokenizers
 from utils.training.checkpoint import FORMAT, difference, read_n_averaged
 from utils.training.loss import Objective
 from utils.training.plan import Progress
@@ -43,13 +47,17 @@ class Task(ABC):
     unit: ClassVar[str]  # what is predicted and the loss is averaged over, for reports of speed
     sizes: dict[str, int]  # number of tokens of each vocabulary, and of labels
     fingerprint: str  # hash of the texts' content
+    dev: Sequence[Path]  # files of the text that chooses the best weights
+    scoring: str  # hash of `scored_by`: scores of another one do not compare
     vocabulary: Vocabulary  # saved in the folder of a run besides its settings
+    reads: dict[str, tuple[Tokenizer, Path]]  # sides of the training text, and what reads each
     about: dict[str, object]  # what is written beside the scores of the test text
     held_out: dict[HeldOut, Sequence[Any]]  # batches of the texts to validate and to test on
 
     def learn_from(self, train: Sampler[Any], dev: Sampler[Any], test: Sampler[Any]) -> None:
-        """Set the three texts; one without examples is refused now, not after the training."""
+        """Set the three texts; what has no examples or cannot be scored is refused now, not after the training."""
         self.sampler, self.held_out = train, {"dev": dev.all(), "test": test.all()}
+        self.scoring = cache_key(*self.scored_by())
 
     def cut(self, text: Any, seed: int, examples: ExamplesOf = pair_examples) -> BucketSampler:
         """Return what splits a text into batches, as the settings say."""
@@ -64,6 +72,10 @@ class Task(ABC):
     @abstractmethod
     def scorer(self, net: Any, split: HeldOut) -> Validate:
         """Return what scores the network on a held-out text, given its loss."""
+
+    def scored_by(self) -> Sequence[object]:
+        """Return all that dev scores depend on besides the weights; what scoring needs and lacks is refused."""
+        return [*map(file_hash, self.dev)]
 
     def validation(self, net: Any, split: HeldOut = "dev") -> tuple[Sequence[AnyBatch], Validate]:
         """Return a held-out text, and what scores the network on it, given its loss."""
@@ -87,7 +99,8 @@ class MonolingualTask(Task):
         self.corpus: MonolingualCorpus = prepare_monolingual(config.data)
         self.tokenizer = load_tokenizers(source).src if source else self.corpus.tokenizer(config.tokenizer, log)
         self.vocabulary, self.sizes = TokenizerPair(self.tokenizer, self.tokenizer), {"source": len(self.tokenizer)}
-        self.fingerprint = self.corpus.fingerprint()
+        self.fingerprint, self.dev = self.corpus.fingerprint(), [self.corpus.dev]
+        self.reads = {"text": (self.tokenizer, self.corpus.train)}
         text = f"{self.corpus.name} {self.corpus.language}"
         self.about = {"task": config.task, "text": text, **facts(self.fingerprint, self.corpus.rebuilt)}
 
@@ -103,7 +116,26 @@ def prepare(config: AnyConfig, source: Path | None, log: Log) -> Task:
         LanguageConfig: language.LanguageTask,
         ClassificationConfig: classification.ClassificationTask,
     }
-    return tasks[type(config)](config, source, log)
+    task: Task = tasks[type(config)](config, source, log)
+    refuse_unknown(task, source, log)
+    return task
+
+
+_MOST_UNKNOWN = 0.2  # of the tokens; whole words that are rare may be a tenth
+
+
+def refuse_unknown(task: Task, source: Path | None, log: Log) -> None:
+    """Say which share of the tokens of each side is unknown to the vocabulary, and refuse a text it cannot write."""
+    shares = {}
+    for side, (tokenizer, text) in task.reads.items():
+        ids = [i for line in tokenizer.encode([*islice(lines_of(text), BLOCK)]) for i in line]
+        shares[side] = share = ids.count(UNK_ID) / max(1, len(ids))
+        if share > _MOST_UNKNOWN:
+            remedy = "raise --tokenizer.vocab_size or --tokenizer.character_coverage, or lower --tokenizer.min_freq"
+            if source is not None:
+                remedy = f"it was learned for {source}; train a new run, whose vocabulary is learned from your text"
+            raise ValueError(f"{share:.0%} of the tokens of {text} are unknown to the vocabulary: {remedy}")
+    log("Unknown tokens: " + ", ".join(f"{share:.2%} of the {side}" for side, share in shares.items()))
 
 
 def init_from(net: nn.Module, source: Path, config: AnyConfig, log: Log) -> None:
@@ -118,11 +150,20 @@ def init_from(net: nn.Module, source: Path, config: AnyConfig, log: Log) -> None
 
 
 def architecture(task: Task) -> dict[str, Any]:
-    """Return what a checkpoint must contain to fit the network of a task, and how the text was split into streams."""
+    """Return what a checkpoint must contain to fit a task, and how its text was split into streams and scored."""
     config = task.config
     streams = {"batch": asdict(config.batch), "seed": config.training.seed, "text": task.fingerprint}
     model = config.model.architecture()
-    return {"format": FORMAT, "task": config.task, "model": model, "vocabulary": task.sizes, "streams": streams}
+    fixed = {"format": FORMAT, "task": config.task, "model": model, "vocabulary": task.sizes}
+    return {**fixed, "streams": streams, "scoring": task.scoring}
+
+
+def refuse_other_task(task: Task, state: dict[str, Any]) -> None:
+    """Refuse to resume from the state of another task, network or vocabulary; new options had their defaults."""
+    state["model"] = type(task.config.model)().architecture() | state.get("model", {})
+    may_change = ("streams", "scoring")
+    if differs := difference(state, {name: v for name, v in architecture(task).items() if name not in may_change}):
+        raise ValueError(f"cannot resume the run: {differs}")
 
 
 def write_scores(task: Task, net: nn.Module, test: Validation, progress: Progress, folder: Path) -> None:

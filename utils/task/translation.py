@@ -1,7 +1,7 @@
 """Translation: pairs of sentences, a Transformer, cross-entropy of the target, BLEU of decoded text."""
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from utils.dataset.corpus import (
 from utils.dataset.ids import TokenPairs
 from utils.dataset.text import ParallelFiles, ParallelText, read_parallel
 from utils.evaluation.judge import Validator
+from utils.evaluation.metric import corpus_metrics, measure
 from utils.file import write_lines
 from utils.load import Run, load_bert, pretrained_shape
 from utils.run import ATTENTION, CONFIG, CURVE, TEST, TRANSLATIONS
@@ -79,6 +80,9 @@ class TranslationTask(Task):
             self.vocabulary = cached_tokenizers(corpus, data, config.tokenizer, log)
             if encoder is not None:
                 self.vocabulary = TokenizerPair(load_tokenizers(encoder).src, self.vocabulary.tgt)
+        self.dev = corpus.dev
+        sides = zip(self.vocabulary, corpus.train, strict=True)
+        self.reads = dict(zip(("source", "target"), sides, strict=True))
         self.fingerprint = corpus.fingerprint() + ("-both" if data.both_directions else "")
         self.sizes = {"source": len(self.vocabulary.src), "target": len(self.vocabulary.tgt)}
         direction = f"{corpus.src_lang}-{corpus.tgt_lang}"
@@ -119,6 +123,12 @@ class TranslationTask(Task):
 
     def _run(self, net: Transformer) -> Run:
         return Run(Path(), self.config, self.vocabulary, net)  # it is in training: what a folder has may be older
+
+    def scored_by(self) -> Sequence[object]:
+        """Return the text, how much of it is translated, and the signatures of the metrics, which score a sentence."""
+        references = read_parallel(self.corpus.dev).tgt[: self.config.training.bleu_sentences]
+        found = measure(references[:1], references[:1], corpus_metrics(self.corpus))
+        return [*super().scored_by(), len(references), *(metric.signature for metric in found)]
 
     def scorer(self, net: Transformer, split: HeldOut) -> Validate:
         """Return what scores translations; on dev, greedy ones of the first sentences."""

@@ -16,18 +16,27 @@ KANA, HAN, HANGUL = (
     "\u1100-\u11ff\uac00-\ud7af",
 )
 UNSPACED = ("ja", "zh")
+SCRIPTS = {  # of languages that are recognised by their letters: what those are called, and which they are
+    "ja": ("kana and kanji", KANA + HAN),
+    "zh": ("Chinese characters", HAN),
+    "ko": ("Hangul", HANGUL),
+    "th": ("Thai", "\u0e00-\u0e7f"),
+    "lo": ("Lao", "\u0e80-\u0eff"),
+    "km": ("Khmer", "\u1780-\u17ff"),
+    "my": ("Burmese", "\u1000-\u109f"),
+    "bo": ("Tibetan", "\u0f00-\u0fff"),
+}
 LETTER = r"^\W\d_"
 _MOSTLY = 0.5  # share of the letters: names and quotations in another script are common on both sides
 _LEAST_KANA = 0.05  # Chinese quotes a few; Japanese has a third or more, and some even in a list of headlines
 
 
 class LetterCounts(NamedTuple):
-    """The numbers of letters of a text: in all, and of three scripts."""
+    """The numbers of letters of a text: in all, and of two scripts."""
 
     letters: int
     kana: int
     han: int
-    hangul: int
 
     @property
     def unspaced_language(self) -> str:
@@ -40,7 +49,7 @@ class LetterCounts(NamedTuple):
 def count_letters(text: str) -> LetterCounts:
     """Count the letters of a text; the dot between katakana is not a letter."""
     letters = "".join(re.findall(f"[{LETTER}]", text))
-    return LetterCounts(len(letters), *(len(re.findall(f"[{script}]", letters)) for script in (KANA, HAN, HANGUL)))
+    return LetterCounts(len(letters), *(len(re.findall(f"[{script}]", letters)) for script in (KANA, HAN)))
 
 
 def unspaced_language(lines: Iterable[str]) -> str:
@@ -146,12 +155,12 @@ def refuse_other_language(lines: Sequence[str], language: str, name: str, remedy
 
     The message has the name of the file and the remedy.
     """
-    counts, code = count_letters("".join(lines)), primary_language(language)
-    own = {"ja": counts.kana + counts.han, "zh": counts.han, "ko": counts.hangul}
-    share = own.get(code, counts.kana + counts.han + counts.hangul) / max(1, counts.letters)
-    if counts.letters and (share < _LEAST_OWN if code in own else share > _MOST_FOREIGN):
-        script = {"ja": "kana and kanji", "zh": "Chinese characters", "ko": "Hangul"}.get(code, "kana, kanji or Hangul")
-        raise ValueError(f"{name} is not in {language}: {share:.0%} of its letters are {script}; {remedy}")
+    letters, code = "".join(re.findall(f"[{LETTER}]", "".join(lines))), primary_language(language)
+    share = {key: len(re.findall(f"[{SCRIPTS[key][1]}]", letters)) / max(1, len(letters)) for key in SCRIPTS}
+    script = code if code in SCRIPTS else max(share, key=share.__getitem__)
+    if letters and (share[code] < _LEAST_OWN if code in SCRIPTS else share[script] > _MOST_FOREIGN):
+        found = f"{share[script]:.0%} of its letters are {SCRIPTS[script][0]}"
+        raise ValueError(f"{name} is not in {language}: {found}; {remedy}")
 
 
 def refuse_same(texts: Mapping[str, Sequence[str]]) -> None:

@@ -5,7 +5,7 @@ import json
 import random
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain, islice
 from pathlib import Path
@@ -68,7 +68,15 @@ _PIECES, _WORDS = ".model", ".json"  # suffixes of files
 _WORD = re.compile("▁?[^▁]+|▁")  # pieces have a ▁ only at their beginning
 # More characters change the pieces little, but take minutes, and 25 bytes of memory each: all 77 million of KFTT, 2 GB.
 _MOST_TRAINING_CHARACTERS = 30_000_000
+_LONGEST = 4096  # characters of a line; SentencePiece leaves out what is longer
+_PART = re.compile(rf"(?s).{{1,{_LONGEST}}}(?=\s|\Z)|.{{1,{_LONGEST}}}")  # of a longer line, at spaces if it has any
 _WORTH_THREADS = 1000  # texts
+
+
+def _short(lines: Iterable[str]) -> Iterator[str]:
+    """Yield lines, long ones such as a document in parts."""
+    for line in lines:
+        yield from _PART.findall(line) if len(line) > _LONGEST else (line,)
 
 
 class SentencePieceTokenizer:
@@ -94,7 +102,7 @@ class SentencePieceTokenizer:
         stride = -(-n_characters // _MOST_TRAINING_CHARACTERS) or 1
         try:
             sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=map(composed, islice(chain(*texts), 0, None, stride)),
+                sentence_iterator=_short(map(composed, islice(chain(*texts), 0, None, stride))),
                 model_writer=writer,
                 model_type=config.kind,
                 vocab_size=config.vocab_size,
@@ -110,7 +118,7 @@ class SentencePieceTokenizer:
                 eos_piece=EOS,
                 control_symbols=list(tags),
                 hard_vocab_limit=config.kind == "bpe",  # a unigram model may end up with fewer; BPE counts its merges
-                max_sentence_length=16384,
+                max_sentence_length=4 * _LONGEST,
                 minloglevel=2,
             )
         except RuntimeError as error:
