@@ -106,13 +106,12 @@ def export_ctranslate2(folder: Path, output: Path, quantization: str | None) -> 
 def export_safetensors(folder: Path, output: Path) -> None:
     """Write the network of a run of any task as safetensors."""
     from utils.export.safetensors import write_safetensors
-    from utils.training.checkpoint import read_score
+    from utils.training.checkpoint import read_rank
 
     net, vocabulary, facts = load_any(folder)
     with atomic_folder(output) as draft:
-        write_safetensors(
-            net, vocabulary, {"name": folder.resolve().name, **facts}, read_score(folder / WEIGHTS), draft
-        )
+        about = {"name": folder.resolve().name, **facts}
+        write_safetensors(net, vocabulary, about, read_rank(folder / WEIGHTS), draft)
 
 
 def load_any(folder: Path) -> tuple["Network", Vocabulary, dict[str, Any]]:

@@ -28,7 +28,6 @@ from utils.dataset.batch import AnyBatch, BatchSettings, Epoch, Sampler, prefetc
 from utils.device import (
     autocast,
     compile_blocks,
-    inference_dtype,
     keep_compiled_kernels,
     keep_freed_memory,
     pick_device,
@@ -36,8 +35,8 @@ from utils.device import (
 )
 from utils.file import from_here, require_writable, sweep_drafts
 from utils.load import load_weights
-from utils.task.task import Log, Task, architecture, describe, init_from, prepare, write_scores
-from utils.training.checkpoint import CheckpointKeeper, CheckpointStore, WeightStore, difference
+from utils.task.task import Log, Task, architecture, describe, init_from, prepare, refuse_other_task, write_scores
+from utils.training.checkpoint import CheckpointKeeper, CheckpointStore, WeightStore
 from utils.training.distributed import Interrupt, Processes, graceful_interrupt, joined_processes, own_device
 from utils.training.dry_run import Tracer, dry_run, explained_out_of_memory
 from utils.training.loss import Loss, Objective, mean_loss
@@ -143,6 +142,8 @@ class Trainer:
         """
         progress, plan, interrupt = self.progress, self.plan, interrupt or Interrupt()
         self.meter.restart_clock()
+        if progress.lacks_validation(plan):
+            self._validate(dev, validate, observers)
         while not any(self._reasons_to_stop(interrupt)):
             epoch = sampler.epoch(progress.epoch)
             updates = cut_into_updates(len(epoch), batch.accumulate)
@@ -207,8 +208,8 @@ class Trainer:
         with self.optimizer.averaged():
             validation = self.test(dev, validate) if self.processes.is_first else None
         validation = self.processes.broadcast(validation)
-        progress.note(validation.score(self.plan.select_by))
-        progress.seconds += time.monotonic() - begin
+        progress.note(validation.rank(self.plan.select_by))
+        progress.seconds, progress.validated = progress.seconds + time.monotonic() - begin, progress.step
         for observer in observers:
             observer.on_validation(progress, validation)
         return_freed_memory()
@@ -217,8 +218,7 @@ class Trainer:
     def _gather_memories(self) -> None:
         """Collect the memories of all processes at the first, which saves them."""
         rank, size = self.processes.rank, self.processes.size
-        own = {place: memory for place, memory in self.memories.items() if place % size == rank}
-        self.memories |= self.processes.gather(own)
+        self.memories |= self.processes.gather({p: m for p, m in self.memories.items() if p % size == rank})
 
     def test(self, batches: Iterable[AnyBatch], validate: Validate) -> Validation:
         """Return the loss of some batches with the network's present weights, and the scores that `validate` gives."""
@@ -251,15 +251,16 @@ def cut_into_updates(n_batches: int, accumulate: int) -> list[range]:
 def resume(trainer: Trainer, checkpoints: CheckpointStore, task: Task, log: Log) -> None:
     """Resume from the newest intact checkpoint; options that are newer than it are taken to have had their defaults."""
     state, wanted = checkpoints.load(trainer.device, log), architecture(task)
-    state["model"] = type(task.config.model)().architecture() | state.get("model", {})
-    if differs := difference(state, {name: value for name, value in wanted.items() if name != "streams"}):
-        raise ValueError(f"cannot resume the run: {differs}")
+    refuse_other_task(task, state)
     trainer.restore(state)
     log(f"Resuming from step {trainer.progress.step:,}")
     streams, text = state["streams"], task.fingerprint
     streams["batch"] = asdict(type(task.config.batch)()) | streams["batch"]
     if streams.setdefault("text", text) != text:
-        log("The training, dev or test text has changed since: scores from before and from now on do not compare")
+        log("The training, dev or test text has changed since")
+    if state.get("scoring", task.scoring) != task.scoring:
+        trainer.progress.forget_scores()
+        log("Scores on dev do not compare with those from before: the best weights are now sought anew")
     if streams != wanted["streams"]:
         if trainer.memories:
             trainer.memories, trainer.progress.position = {}, 0
@@ -347,9 +348,9 @@ def fit_and_save(
         with trainer.optimizer.averaged():
             return trainer.net.state_dict()
 
-    weights = WeightStore(folder / run_folder.KEPT_WEIGHTS, kept.keep_best, kept.average_last, step)
+    weights = WeightStore(folder / run_folder.KEPT_WEIGHTS, kept.keep_best, kept.average_last, step, task.scoring)
     keeper = CheckpointKeeper(
-        checkpoints, weights, best, lambda: architecture(task) | trainer.state(), learned, plan.select_by
+        checkpoints, weights, best, lambda: architecture(task) | trainer.state(), learned, plan.select_by, task.scoring
     )
     settings = (folder / run_folder.CONFIG).read_text(encoding="utf-8")
     observers = [
@@ -368,10 +369,11 @@ def fit_and_save(
         finally:
             for observer in observers:
                 observer.close()
+            if interrupt.asked or trainer.progress.lacks_validation(plan):  # it was made, and could not be scored
+                keeper.save(trainer.progress.step)
+                command = f"{typed_command('train.py')} --resume {shlex.quote(str(folder))}"
+                print(f"\nStopped at step {trainer.progress.step:,}; resume with: {command}")
     if interrupt.asked:
-        keeper.save(trainer.progress.step)
-        command = f"{typed_command('train.py')} --resume {shlex.quote(str(folder))}"
-        print(f"\nStopped at step {trainer.progress.step:,}; resume with: {command}")
         sys.exit(INTERRUPTED)
     keeper.try_average(trainer.net, lambda: trainer.test(dev, validate), print)
     print("\nTesting the best weights")
@@ -386,8 +388,8 @@ def fit_and_save(
 def main() -> None:
     """Train alone, or together with the other processes that torchrun has started."""
     arguments = read_arguments(sys.argv[1:])
-    device = own_device(pick_device(arguments.config.training.device))
-    inference_dtype(device, arguments.config.training.precision)  # refuses a precision that the device does not support
+    plan = arguments.config.training
+    device = own_device(pick_device(plan.device, plan.precision))
     keep_freed_memory()
     keep_compiled_kernels()
     with joined_processes(device) as processes:

@@ -32,13 +32,13 @@ from utils.training.checkpoint import (
     difference,
     load_checkpoint,
     read_n_averaged,
-    read_score,
+    read_rank,
     read_weights,
     save_checkpoint,
     step_of,
     write_weights,
 )
-from utils.training.plan import Progress
+from utils.training.plan import Progress, Rank
 from utils.training.report import Validation
 
 CPU = torch.device("cpu")
@@ -229,13 +229,13 @@ def weights(value: float) -> dict[str, Tensor]:
 @pytest.fixture
 def kept(tmp_path: Path) -> Path:
     kept = tmp_path / "step-00000003.safetensors"
-    write_weights(weights(3), kept, 12.5)
+    write_weights(weights(3), kept, Rank(12.5))
     return kept
 
 
 def test_weights_of_all_types_and_shapes_are_read_back(kept: Path) -> None:
     assert same(read_weights(kept), weights(3), set())
-    assert read_score(kept) == 12.5
+    assert read_rank(kept) == Rank(12.5)
     assert kept.stat().st_mode & 0o777 == 0o644
     odd = {
         "half": torch.randn(3, dtype=torch.bfloat16),
@@ -245,13 +245,13 @@ def test_weights_of_all_types_and_shapes_are_read_back(kept: Path) -> None:
         "whole": torch.arange(3),
         "turned": torch.arange(6.0).view(2, 3).T,
     }
-    write_weights(odd, kept, 1.0)
+    write_weights(odd, kept, Rank(1.0))
     assert same(read_weights(kept), odd, set())
 
 
 def test_tied_weights_are_written_once_and_read_under_all_names(kept: Path) -> None:
     net: Transformer = lively(MODEL, 20, 30)
-    write_weights(net.state_dict(), kept, 1.0)
+    write_weights(net.state_dict(), kept, Rank(1.0))
     assert same(read_weights(kept), dict(net.state_dict()), set())
     with safe_open(kept, "pt") as file:
         assert len(list(file.keys())) == len(list(net.parameters()))
@@ -265,7 +265,7 @@ def test_of_a_damaged_file_nothing_is_believed(kept: Path) -> None:
     data = whole.index(b"}}") + 10  # from here on no bit is without an owner
     for place in [*range(0, data, 3), *range(data, len(whole))]:
         kept.write_bytes(flipped(whole, place, place % 8))
-        read_score(kept)
+        read_rank(kept)
         try:
             assert same(read_weights(kept), weights(3), set()), place  # a blank in the header, say
             assert place < data
@@ -276,7 +276,7 @@ def test_of_a_damaged_file_nothing_is_believed(kept: Path) -> None:
         kept.write_bytes(content)
         with pytest.raises(ValueError, match=rf"^{kept} cannot be read \([^\n]+\)$"):
             read_weights(kept)
-        assert read_score(kept) == float("-inf")
+        assert read_rank(kept) == Rank()
     kept.write_bytes(whole.replace(b'"12.5"', b'"92.5"'))
     with pytest.raises(ValueError, match="its checksum is wrong"):
         read_weights(kept)
@@ -285,7 +285,7 @@ def test_of_a_damaged_file_nothing_is_believed(kept: Path) -> None:
 def files(folder: Path, *values: dict[str, Tensor]) -> list[Path]:
     paths = [folder / f"{i}.safetensors" for i in range(len(values))]
     for kept, value in zip(paths, values, strict=True):
-        write_weights(value, kept, 0.0)
+        write_weights(value, kept, Rank(0.0))
     return paths
 
 
@@ -317,7 +317,7 @@ COURSE = [(10, 1.0), (20, 5.0), (30, 3.0), (40, 5.0), (50, 2.0)]
 def after(folder: Path, keep_best: int, keep_last: int, course: list[tuple[int, float]] = COURSE) -> WeightStore:
     store = WeightStore(folder, keep_best, keep_last, 0)
     for step, score in course:
-        store.save(weights(step), step, score)
+        store.save(weights(step), step, Rank(score))
     return store
 
 
@@ -345,7 +345,7 @@ def test_a_damaged_file_and_a_score_that_is_no_number_are_never_the_best(tmp_pat
         assert steps(tmp_path / str(i)) == [left]
     store = after(tmp_path / "damaged", 2, 0)
     (tmp_path / "damaged" / "step-00000020.safetensors").write_bytes(b"")
-    store.save(weights(60), 60, 1.5)
+    store.save(weights(60), 60, Rank(1.5))
     assert steps(tmp_path / "damaged") == [40, 60]
 
 
@@ -354,37 +354,62 @@ def test_weights_of_steps_that_were_lost_go_and_a_repeated_validation_replaces_i
     store = WeightStore(tmp_path, 1, 1, 30)
     assert steps(tmp_path) == [10, 20, 30]
     for step, score in COURSE[3:]:  # which are the best survives a new start
-        store.save(weights(step), step, score)
-    store.save(weights(8), 50, 1.0)
+        store.save(weights(step), step, Rank(score))
+    store.save(weights(8), 50, Rank(1.0))
     assert steps(tmp_path) == [20, 50]
     assert same(read_weights(tmp_path / "step-00000050.safetensors"), weights(8), set())
-    store.save(weights(7), 20, 0.5)  # once the best
+    store.save(weights(7), 20, Rank(0.5))  # once the best
     assert steps(tmp_path) == [50]
 
 
 class Training:
     """Each step's weight is its number."""
 
-    def __init__(self, folder: Path, progress: Progress | None = None) -> None:
+    def __init__(self, folder: Path, progress: Progress | None = None, scoring: str | None = None) -> None:
         self.folder, self.best, self.progress = folder, folder / WEIGHTS, progress or Progress()
         self.store = CheckpointStore(folder / "checkpoints", 2)
         self.keeper = CheckpointKeeper(
             self.store,
-            WeightStore(folder / "weights", 1, 2, self.progress.step),
+            WeightStore(folder / "weights", 1, 2, self.progress.step, scoring),
             self.best,
             lambda: {"step": self.progress.step},
             lambda: {"w": torch.tensor([float(self.progress.step)])},
             "bleu",
+            scoring,
         )
 
-    def validate(self, *course: tuple[int, float]) -> None:
+    def validate(self, *course: tuple[int, float], loss: float = 1.0) -> None:
         for step, bleu in course:
             self.progress.step = step
-            self.progress.note(bleu)
-            self.keeper.on_validation(self.progress, Validation(1.0, {"bleu": bleu}))
+            self.progress.note(Rank(bleu, -loss))
+            self.keeper.on_validation(self.progress, Validation(loss, {"bleu": bleu}))
 
     def files(self) -> list[str]:
         return sorted(str(path.relative_to(self.folder)) for path in self.folder.rglob("*") if path.is_file())
+
+
+def test_of_equal_scores_the_one_with_less_loss_is_the_best(tmp_path: Path) -> None:
+    training = Training(tmp_path)
+    for step, loss in ((10, 9.0), (20, 4.0), (30, 4.0), (40, 5.0)):
+        training.validate((step, 0.0), loss=loss)
+    assert read_weights(training.best)["w"].item() == 20
+    assert (training.progress.best_step, training.progress.stale) == (20, 2)
+    assert steps(tmp_path / "weights") == [20, 30, 40]  # the best, and the last two
+
+
+def test_scores_of_another_scoring_do_not_compare(tmp_path: Path) -> None:
+    before = Training(tmp_path, scoring="300 sentences")
+    before.validate((10, 50.0), (20, 40.0))
+    same = Training(tmp_path, before.progress, "300 sentences")
+    same.validate((30, 45.0))
+    assert read_weights(same.best)["w"].item() == 10
+    before.progress.forget_scores()
+    other = Training(tmp_path, before.progress, "all sentences")
+    other.validate((40, 8.0), (50, 7.0), (60, 6.0))
+    assert read_weights(other.best)["w"].item() == 40
+    assert steps(tmp_path / "weights") == [40, 50, 60]
+    assert read_rank(other.best) == read_rank(other.best, "all sentences") == Rank(8.0, -1.0)
+    assert read_rank(other.best, "300 sentences") == Rank()
 
 
 def test_each_validation_is_saved_and_the_best_apart(tmp_path: Path) -> None:
@@ -392,7 +417,7 @@ def test_each_validation_is_saved_and_the_best_apart(tmp_path: Path) -> None:
     training.validate((10, 5.0), (20, 8.0), (30, 7.0), (40, 6.0))
     assert training.store.load(CPU, pytest.fail) == {"step": 40}
     assert read_weights(training.best)["w"].item() == 20
-    assert read_score(training.best) == 8.0
+    assert read_rank(training.best).score == 8.0
     checkpoints = [f"checkpoints/step-000000{step}.pt" for step in (30, 40)]
     kept = [*checkpoints, WEIGHTS, *(f"weights/step-000000{step}.safetensors" for step in (20, 30, 40))]
     assert training.files() == kept
@@ -405,7 +430,7 @@ def test_each_validation_is_saved_and_the_best_apart(tmp_path: Path) -> None:
 def test_a_better_average_of_an_earlier_end_stays(tmp_path: Path) -> None:
     """A training has ended with an average of 9, and goes on: a validation of 8 is its best, and worse."""
     training = Training(tmp_path)
-    write_weights({"w": torch.tensor([-1.0])}, training.best, 9.0)
+    write_weights({"w": torch.tensor([-1.0])}, training.best, Rank(9.0))
     for course, kept in ((((10, 5.0), (20, 8.0)), -1), (((50, 9.5),), 50)):
         training.validate(*course)
         assert read_weights(training.best)["w"].item() == kept
@@ -450,8 +475,8 @@ def test_an_average_takes_the_place_of_what_is_no_better(
     """A single weight is the better the nearer it is to 3; the best before has this score."""
     store, net, said = WeightStore(tmp_path / "weights", 0, 3, 0), nn.Linear(1, 1, bias=False), list[str]()
     for step, weight in enumerate(weights, 1):
-        store.save({"weight": torch.tensor([[weight]])}, step, 10 - abs(weight - 3))
-    write_weights({"weight": torch.tensor([[99.0]])}, tmp_path / WEIGHTS, best)
+        store.save({"weight": torch.tensor([[weight]])}, step, Rank(10 - abs(weight - 3)))
+    write_weights({"weight": torch.tensor([[99.0]])}, tmp_path / WEIGHTS, Rank(best))
 
     def validate() -> Validation:
         loss = abs(net.weight.item() - 3)

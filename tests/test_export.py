@@ -50,6 +50,7 @@ from utils.search.inspection import Inspector, token_log_probs
 from utils.search.sampling import greedy_search
 from utils.text.tokenizer import TokenizerPair, WordTokenizer, train_tokenizers
 from utils.training.checkpoint import write_weights
+from utils.training.plan import Rank
 
 CPU = torch.device("cpu")
 GREEDY = SearchConfig(beam_size=1)
@@ -75,7 +76,7 @@ def learned() -> Transformer:
 
 def learned_run(root: Path) -> Path:
     folder = run(root, UNTIED)
-    write_weights(learned().state_dict(), folder / WEIGHTS, 0.0)
+    write_weights(learned().state_dict(), folder / WEIGHTS, Rank(0.0))
     return folder
 
 
@@ -227,7 +228,7 @@ OTHER = replace(UNTIED, positions="learned", norm_first=False)
 def test_a_translator_as_safetensors_says_the_same(config: TransformerConfig, tmp_path: Path) -> None:
     net, ids = lively(config, N_PIECES, N_PIECES), sources(3, 7)
     tokenizer = tokenizers().tgt
-    write_safetensors(net, TokenizerPair(tokenizer, tokenizer), {"name": "京都"}, 12.5, tmp_path)
+    write_safetensors(net, TokenizerPair(tokenizer, tokenizer), {"name": "京都"}, Rank(12.5), tmp_path)
     loaded, pair, facts = load_safetensors(tmp_path)
     assert loaded(ids, ids).equal(net(ids, ids))
     assert not loaded.training
@@ -239,7 +240,7 @@ def test_a_translator_as_safetensors_says_the_same(config: TransformerConfig, tm
 
 
 def test_files_that_do_not_fit_or_are_damaged_are_named(tmp_path: Path) -> None:
-    write_safetensors(translating(), tokenizers(), {"name": "x"}, 12.5, tmp_path)
+    write_safetensors(translating(), tokenizers(), {"name": "x"}, Rank(12.5), tmp_path)
     facts = json.loads((tmp_path / CONFIG).read_text(encoding="utf-8"))
     for changed, weights, message in (
         ({"architecture": "Perceptron"}, None, f"{CONFIG} does not describe .*Perceptron is not one of"),

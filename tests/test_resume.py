@@ -5,7 +5,7 @@ import json
 import multiprocessing
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,7 +37,7 @@ from utils.training.checkpoint import (
     CheckpointStore,
     WeightStore,
     read_n_averaged,
-    read_score,
+    read_rank,
     read_weights,
 )
 from utils.training.distributed import Processes
@@ -192,11 +192,12 @@ def test_a_checkpoint_kept_from_before_is_resumed() -> None:
     trainers = [new_trainer(case, plan) for _ in range(2)]
     state = CheckpointStore(KEPT, 1).load(torch.device("cpu"), pytest.fail)
     trainers[0].restore(copy.deepcopy(state))
+    state["progress"] = asdict(Progress()) | state["progress"]
     assert same({name: state[name] for name in trainers[0].state()}, trainers[0].state(), set())
     weights = read_weights(KEPT / "model.safetensors")
     average = state["optimizer"]["average"]["average"]
     assert all(weights[name].equal(tensor) for name, tensor in average.items())
-    assert (read_score(KEPT / "model.safetensors"), read_n_averaged(KEPT / "model.safetensors")) == (-1.5, 3)
+    assert (read_rank(KEPT / "model.safetensors").score, read_n_averaged(KEPT / "model.safetensors")) == (-1.5, 3)
     for trainer in trainers:
         trainer.fit(case.sampler(), BatchConfig(accumulate=2), dev)
     resumed, straight = trainers

@@ -29,6 +29,7 @@ from utils.provenance import commit, portable
 from utils.run import WEIGHTS, create_run, find_run, newest_run, runs_named, trained_alone
 from utils.text.tokenizer import TokenizerPair, WordTokenizer
 from utils.training.checkpoint import write_weights
+from utils.training.plan import Rank
 
 CPU = torch.device("cpu")
 SRC, TGT = WordTokenizer("都京の古い", lowercase=False), WordTokenizer(["capital", "the", "old"], lowercase=False)
@@ -49,7 +50,7 @@ def run_of(root: Path, tie: Literal["none", "target", "all"] = "target") -> tupl
     config = TranslationConfig(name="toy", model=replace(SMALL, tie=tie))
     model = Transformer(config.model, len(tokenizers.src), len(tokenizers.tgt))
     folder = create_run(config, tokenizers, root)
-    write_weights(model.state_dict(), folder / WEIGHTS, 0.0)
+    write_weights(model.state_dict(), folder / WEIGHTS, Rank(0.0))
     return folder, model.eval()
 
 

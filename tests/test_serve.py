@@ -43,6 +43,7 @@ from utils.serve.batcher import Batcher
 from utils.serve.service import Options, Route, Server, Service, bind
 from utils.text.tokenizer import TokenizerPair
 from utils.training.checkpoint import write_weights
+from utils.training.plan import Rank
 from utils.visualize.attention import cross_attention
 
 # An unclosed socket is reported in the test that left it open, not wherever it happens to be collected.
@@ -578,7 +579,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     pair = TokenizerPair(tokenizers().tgt, tokenizers().src)
     older, newer = (create_run(config, pair, root) for _ in range(2))
     for folder in (older, newer):
-        write_weights(lively(MODEL, len(pair.src), len(pair.tgt)).state_dict(), folder / WEIGHTS, 0.0)
+        write_weights(lively(MODEL, len(pair.src), len(pair.tgt)).state_dict(), folder / WEIGHTS, Rank())
     broken = root / "broken"
     broken.mkdir()
     (broken / WEIGHTS).touch()

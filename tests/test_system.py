@@ -20,10 +20,10 @@ from utils import device as device_module
 from utils.device import (
     autocast,
     has_fast_bf16,
-    inference_dtype,
     keep_compiled_kernels,
     keep_freed_memory,
     pick_device,
+    product_dtype,
     return_freed_memory,
 )
 from utils.file import (
@@ -250,7 +250,7 @@ def test_cuda_is_taken_where_it_is_unless_the_cpu_is_wanted(monkeypatch: pytest.
     with pytest.raises(ValueError, match=r"^device=cuda, but CUDA is not available here: use device=cpu"):
         pick_device("cuda")
     with pytest.raises(ValueError, match=r"^precision=fp16 needs CUDA: use bf16 or fp32 on a CPU$"):
-        inference_dtype(CPU, "fp16")
+        pick_device("cpu", "fp16")
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ def test_matrix_products_run_in_the_precision_that_is_wanted(
         assert (x @ x).dtype == dtype
         with autocast(CPU, "fp32"):
             assert (x @ x).dtype == torch.float32
-    assert inference_dtype(CPU, precision) == dtype
+    assert product_dtype(CPU, precision) == dtype
 
 
 def test_a_device_is_fast_in_bf16_if_it_has_instructions_for_it(monkeypatch: pytest.MonkeyPatch) -> None:

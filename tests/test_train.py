@@ -42,7 +42,7 @@ from utils.training.checkpoint import CheckpointStore, average, write_weights
 from utils.training.distributed import Processes
 from utils.training.loss import TranslationObjective
 from utils.training.optimizer import Optimizer
-from utils.training.plan import learning_rate
+from utils.training.plan import Rank, learning_rate
 from utils.training.report import read_log
 
 CPU = torch.device("cpu")
@@ -86,6 +86,7 @@ RUN = """
 import sys
 import train
 from const.path import PICKLES
+from unittest.mock import Mock
 from utils.task import translation
 
 def draw_curves(picture, progress, validation, draw=train.CurvePicture.on_validation):
@@ -107,8 +108,15 @@ for argv in {commands!r}:
     run(*argv)
 (bert,) = PICKLES.glob("bert-*")
 away = bert.rename(PICKLES / "away")
-run("--resume", "@translator", "--training.max_steps", "5")
+run("--resume", "@translator", "--training.max_steps", "5", "--training.bleu_sentences", "3")
 away.rename(bert)
+judge, translation.Validator.__call__ = translation.Validator.__call__, Mock(side_effect=ValueError("no words"))
+try:
+    run(*{commands!r}[0], "--name", "unscored")
+except ValueError as error:
+    print("refused:", error)
+translation.Validator.__call__ = judge
+run("--resume", "@unscored")
 """
 
 
@@ -217,6 +225,18 @@ def test_the_test_set_is_scored_with_the_best_weights_and_the_runs_own_search(ho
     assert {"commit", "machine", "finished", "versions"} <= set(scores)
     assert f"BLEU {scores['bleu']:.2f}" in said(home)
     assert scores["bleu_signature"] in said(home)
+
+
+def test_what_could_not_be_scored_is_not_lost_and_is_scored_when_it_goes_on(home: Path) -> None:
+    unscored = run(home, "unscored")
+    assert re.search(r"\nStopped at step 3; resume with: .* --resume .*unscored-.*\nrefused: no words\n", said(home))
+    assert timeless(unscored / "log.jsonl") == timeless(run(home) / "log.jsonl")
+
+
+def test_scores_that_do_not_compare_choose_anew(home: Path) -> None:
+    assert said(home).count("Scores on dev do not compare") == 1  # with fewer sentences
+    progress = newest(run(home, "translator"))["progress"]
+    assert (progress["best_step"], progress["step"]) == (5, 5)
 
 
 def test_a_dry_run_leaves_nothing_and_pictures_are_only_decoration(home: Path) -> None:
@@ -330,7 +350,7 @@ def test_another_architecture_is_named(home: Path) -> None:
     net = Transformer(other.model, 48, 48)
     trainer = Trainer(net, TranslationObjective(), Optimizer(net, FAST), FP32)
     before = weights(trainer)
-    task = cast(Task, SimpleNamespace(config=other, sizes={"source": 48, "target": 48}, fingerprint=""))
+    task = cast(Task, SimpleNamespace(config=other, sizes={"source": 48, "target": 48}, fingerprint="", scoring=""))
     differs = r"model\.n_heads is 2 in the checkpoint and 4 in the settings$"
     with pytest.raises(ValueError, match=differs):
         train.resume(trainer, CheckpointStore(folder / "checkpoints", 2), task, print)
@@ -342,7 +362,7 @@ def test_another_architecture_is_named(home: Path) -> None:
 def test_a_checkpoint_from_before_an_option_is_of_its_default(tmp_path: Path) -> None:
     trainer, store = new_trainer(), CheckpointStore(tmp_path, 1)
     sinusoidal, learned = (
-        cast(Task, SimpleNamespace(config=TranslationConfig(model=model), sizes={}, fingerprint=""))
+        cast(Task, SimpleNamespace(config=TranslationConfig(model=model), sizes={}, fingerprint="", scoring=""))
         for model in (MODEL, replace(MODEL, positions="learned"))
     )
     state = architecture(sinusoidal) | trainer.state()
@@ -462,7 +482,7 @@ def test_weights_from_before_the_bert_of_a_translator_had_its_name_are_read_and_
     assert "src_embedding.embedding.weight" in old
     paths = [tmp_path / "old", tmp_path / "new"]
     for path, state in zip(paths, (old, new), strict=True):
-        write_weights(state, path, 0.0)
+        write_weights(state, path, Rank(0.0))
     for found in (old, average(paths, print)[0]):
         net = Transformer(translator.config.model, *map(len, translator.tokenizers))
         net.load_state_dict(found)

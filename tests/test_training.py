@@ -263,6 +263,17 @@ def test_it_trains_for_so_many_steps_and_validates_on_the_way_and_at_the_end() -
     assert witness.validated == [4, 8, 11, 12]
 
 
+def test_a_validation_that_failed_is_made_when_the_training_goes_on() -> None:
+    trainer, witness = new_trainer(), Witness(bleu=[1.0])  # there is no second score
+    with pytest.raises(IndexError):
+        fit(trainer, witness, max_steps=8, validate_every=4)
+    assert (trainer.progress.step, witness.validated) == (8, [4])
+    witness.bleu = ()
+    fit(trainer, witness, max_steps=8, validate_every=4)
+    fit(trainer, witness, max_steps=8, validate_every=4)
+    assert (trainer.progress.step, witness.validated) == (8, [4, 8])
+
+
 @pytest.mark.parametrize("accumulate", [1, 3])
 def test_epochs_are_whole_passes_over_the_text(accumulate: int, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer, witness, seen = new_trainer(), Witness(), list[Batch]()
@@ -315,7 +326,7 @@ def test_too_many_gradients_in_a_row_that_are_not_finite_end_it_with_a_remedy() 
 
 
 def test_it_ends_when_nothing_gets_better() -> None:
-    trainer, witness = new_trainer(), Witness(bleu=[1.0, 3.0, 2.0, 4.0, 4.0, 1.0, 2.0, 9.0])
+    trainer, witness = new_trainer(), Witness(bleu=[1.0, 3.0, 2.0, 4.0, 3.9, 1.0, 2.0, 9.0])
     fit(trainer, witness, max_steps=50, validate_every=2, patience=3)
     assert witness.validated == [2, 4, 6, 8, 10, 12, 14]
     assert (trainer.progress.best_step, trainer.progress.best_score) == (8, 4.0)

@@ -27,6 +27,7 @@ from utils.load import Labelling
 from utils.run import WEIGHTS, create_run
 from utils.text.tokenizer import Tokenizer, TokenizerPair, Vocabulary, train_tokenizers
 from utils.training.checkpoint import write_weights
+from utils.training.plan import Rank
 
 MODEL = TransformerConfig(
     d_model=16, n_heads=2, d_ff=32, n_encoder_layers=1, n_decoder_layers=2, dropout=0.0, max_length=48, tie="target"
@@ -87,7 +88,7 @@ def run(root: Path, model: TransformerConfig = MODEL) -> Path:
         search=SearchConfig(beam_size=2),
     )
     folder = create_run(config, tokenizers(), root)
-    write_weights(translating(model).state_dict(), folder / WEIGHTS, 0.0)
+    write_weights(translating(model).state_dict(), folder / WEIGHTS, Rank(0.0))
     return folder
 
 
@@ -189,7 +190,7 @@ def says(net: nn.Module, output: nn.Linear, probabilities: list[float]) -> None:
 
 def _run(config: AnyConfig, vocabulary: Vocabulary, net: nn.Module, root: Path) -> Path:
     folder = create_run(config, vocabulary, root)
-    write_weights(net.state_dict(), folder / WEIGHTS, 0.0)
+    write_weights(net.state_dict(), folder / WEIGHTS, Rank(0.0))
     return folder
 
 

@@ -15,13 +15,19 @@ from layers.decoder_block import DecoderBlock
 from layers.encoder_block import EncoderBlock
 
 
-def pick_device(wanted: Device = "auto") -> torch.device:
-    """Return the requested device; by default CUDA if available, else the CPU."""
+def pick_device(wanted: Device = "auto", precision: Precision = "auto") -> torch.device:
+    """Return the requested device, by default CUDA if available, else the CPU; refuse a precision that it lacks."""
     if wanted == "cuda" and not torch.cuda.is_available():
         raise ValueError("device=cuda, but CUDA is not available here: use device=cpu, or leave it at auto")
-    if wanted == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return torch.device(wanted)
+    device = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if wanted == "auto" else wanted)
+    require_precision(device, precision)
+    return device
+
+
+def require_precision(device: torch.device, precision: Precision) -> None:
+    """Refuse a precision that a device cannot compute in at a useful speed."""
+    if precision == "fp16" and device.type == "cpu":
+        raise ValueError("precision=fp16 needs CUDA: use bf16 or fp32 on a CPU")
 
 
 def has_fast_bf16(device: torch.device) -> bool:
@@ -45,13 +51,6 @@ def autocast(device: torch.device, precision: Precision = "auto") -> AbstractCon
     if dtype == torch.float32:
         return torch.autocast(device.type, enabled=False)
     return torch.autocast(device.type, dtype)
-
-
-def inference_dtype(device: torch.device, precision: Precision = "auto") -> torch.dtype:
-    """Return the type of the matrix products of a model that is no longer trained."""
-    if precision == "fp16" and device.type == "cpu":
-        raise ValueError("precision=fp16 needs CUDA: use bf16 or fp32 on a CPU")
-    return product_dtype(device, precision)
 
 
 def compile_blocks(net: nn.Module) -> None:

@@ -18,7 +18,7 @@ from models.transformer import Transformer
 from models.transformer_xl import TransformerXL
 from utils.config import ClassificationConfig, LanguageConfig, MaskedLanguageConfig, RunConfigT, TranslationConfig
 from utils.dataset.labelled import LabelNames
-from utils.device import inference_dtype
+from utils.device import product_dtype, require_precision
 from utils.run import CONFIG, WEIGHTS, read_config
 from utils.search.constraint import Ensemble, Searchable
 from utils.search.translator import Translator
@@ -103,7 +103,8 @@ def build_translator(
             raise ValueError(
                 f"{first.folder} and {other.folder} have different vocabularies: an ensemble needs the same"
             )
-    models = [packed(run.model, inference_dtype(device, precision)) for run in runs]
+    require_precision(device, precision)
+    models = [packed(run.model, product_dtype(device, precision)) for run in runs]
     model: Searchable[Any] = models[0] if len(models) == 1 else Ensemble(models)
     return Translator(
         model,

@@ -16,6 +16,7 @@ from utils.export import CARD
 from utils.file import read_json, write_json, write_text
 from utils.text.tokenizer import TokenizerPair, Vocabulary, load_tokenizers
 from utils.training.checkpoint import read_weights, write_weights
+from utils.training.plan import Rank
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 Network = Transformer | BertForPreTraining | BertClassifier | TransformerXL
@@ -37,7 +38,7 @@ class Exported(NamedTuple):
     facts: dict[str, Any]  # content of config.json
 
 
-def write_safetensors(net: Network, vocabulary: Vocabulary, facts: dict[str, Any], score: float, folder: Path) -> None:
+def write_safetensors(net: Network, vocabulary: Vocabulary, facts: dict[str, Any], rank: Rank, folder: Path) -> None:
     """Write a network into an existing empty folder.
 
     `config.json` is flat: `architecture` (the class), the settings of `models/`, the sizes of the vocabularies (and
@@ -47,7 +48,7 @@ def write_safetensors(net: Network, vocabulary: Vocabulary, facts: dict[str, Any
     settings.pop("init_encoder", None)  # matters only in training, and is a path on one machine
     write_json(folder / CONFIG, {"architecture": architecture, **facts, **settings, **_sizes(net), **_SPECIAL})
     vocabulary.save(folder)
-    write_weights(net.state_dict(), folder / WEIGHTS, score)
+    write_weights(net.state_dict(), folder / WEIGHTS, rank)
     card = page_template(Path(__file__).with_name("safetensors.md"))
     write_text(folder / CARD, card.render(name=facts["name"], architecture=architecture))
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from utils.device import is_out_of_memory
 from utils.file import atomic_file, sweep_drafts
-from utils.training.plan import Progress
+from utils.training.plan import Progress, Rank
 from utils.training.report import Observer, Validation
 
 ABSENT: Final = object()  # stands for a value that one side does not have
@@ -163,21 +163,24 @@ class CheckpointStore:
         raise ValueError(f"no checkpoint in {self._folder}: the run has not saved one yet; start it again")
 
 
-# Weights of past validations are safetensors, whose metadata hold a digest, the dev score, and names of tied weights.
+# Weights of past validations are safetensors, whose metadata hold a digest, scores on dev, and names of tied weights.
 
-_CHECKSUM, _SCORE, _AVERAGED = "sha256", "score", "averaged"  # the rest of the metadata name tied weights
+_CHECKSUM, _SCORE, _LOSS, _SCORING, _AVERAGED = "sha256", "score", "loss", "scoring", "averaged"
 _OLD_BERT = re.compile(r"^src_embedding\.(?!weight$)")  # of a translator; a table of embeddings has its weight alone
 _UNREADABLE = (SafetensorError, OSError, RuntimeError, ValueError, LookupError, TypeError)  # as safetensors says it
 
 
-def write_weights(weights: Mapping[str, Tensor], path: Path, score: float, n_averaged: int = 1) -> None:
-    """Write weights, the mean of `n_averaged` validations, and the dev score they reached, of which more is better.
+def write_weights(
+    weights: Mapping[str, Tensor], path: Path, rank: Rank, n_averaged: int = 1, scoring: str | None = None
+) -> None:
+    """Write weights, the mean of `n_averaged` validations, and the rank they reached under this scoring of dev text.
 
     Tied weights are written once, under their first name: `safetensors.torch.load_model` can read the file.
     """
     tensors: dict[str, Tensor] = {}
     names: dict[tuple[object, ...], str] = {}
-    facts = {_SCORE: repr(score), _AVERAGED: str(n_averaged)}
+    facts = {_SCORE: repr(rank.score), _LOSS: repr(-rank.minus_loss), _AVERAGED: str(n_averaged)}
+    facts |= {} if scoring is None else {_SCORING: scoring}
     for name, tensor in weights.items():
         kept = names.setdefault((tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype, tensor.device), name)
         if kept == name:
@@ -206,23 +209,35 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     return {_OLD_BERT.sub("bert.", name): tensor for name, tensor in tensors.items()}
 
 
-def read_score(path: Path) -> float:
-    """Return the dev score of the weights in a file; minus infinity if it cannot be read or is NaN."""
-    score = _number(path, _SCORE, -math.inf)
-    return -math.inf if math.isnan(score) else score
+def read_rank(path: Path, scoring: str | None = None) -> Rank:
+    """Return the rank of the weights in a file; the lowest if it cannot be read, is NaN, or is of another scoring.
+
+    Files of earlier versions do not say their scoring, and fit any; without `scoring`, every file does.
+    """
+    facts = _facts(path)
+    numbers = _number(facts, _SCORE, math.nan), -_number(facts, _LOSS, math.inf)
+    comparable = scoring is None or facts.get(_SCORING, scoring) == scoring
+    return Rank(*numbers) if comparable and not any(map(math.isnan, numbers)) else Rank()
 
 
 def read_n_averaged(path: Path) -> int:
     """Return the number of validations whose weights are averaged in a file; 1 if it does not say."""
-    return int(_number(path, _AVERAGED, 1))
+    return int(_number(_facts(path), _AVERAGED, 1))
 
 
-def _number(path: Path, fact: str, default: float) -> float:
+def _number(facts: Mapping[str, str], name: str, default: float) -> float:
+    try:
+        return float(facts[name])
+    except (LookupError, ValueError):
+        return default
+
+
+def _facts(path: Path) -> dict[str, str]:
     try:
         with safe_open(path, "pt") as file:
-            return float((file.metadata() or {})[fact])
+            return dict(file.metadata() or {})
     except _UNREADABLE:
-        return default
+        return {}
 
 
 def _digest(tensors: Mapping[str, Tensor], facts: Mapping[str, str]) -> str:
@@ -256,11 +271,12 @@ def average(paths: Sequence[Path], log: Callable[[str], None]) -> tuple[dict[str
 class WeightStore:
     """A folder of weights named by step, of which the best and the last are kept. Each file contains its score.
 
-    Of equal scores the earlier is the better. Weights later than the `step` that the run resumes from are removed.
+    Of equals the earlier is the better. Weights later than the `step` that the run resumes from are removed, and those
+    of another `scoring` are worse than any.
     """
 
-    def __init__(self, folder: Path, keep_best: int, keep_last: int, step: int) -> None:
-        self._folder, self._keep_best, self._keep_last = folder, keep_best, keep_last
+    def __init__(self, folder: Path, keep_best: int, keep_last: int, step: int, scoring: str | None = None) -> None:
+        self._folder, self._keep_best, self._keep_last, self._scoring = folder, keep_best, keep_last, scoring
         for path in step_files(folder, _WEIGHTS_SUFFIX):
             if step_of(path) > step:
                 path.unlink()
@@ -269,12 +285,12 @@ class WeightStore:
         """Return the latest files, oldest first."""
         return step_files(self._folder, _WEIGHTS_SUFFIX)[-self._keep_last :] if self._keep_last else []
 
-    def save(self, weights: Mapping[str, Tensor], step: int, score: float) -> None:
+    def save(self, weights: Mapping[str, Tensor], step: int, rank: Rank) -> None:
         """Keep the weights of a validation, unless there are enough better ones."""
-        write_weights(weights, step_file(self._folder, step, _WEIGHTS_SUFFIX), score)
+        write_weights(weights, step_file(self._folder, step, _WEIGHTS_SUFFIX), rank, scoring=self._scoring)
         paths = step_files(self._folder, _WEIGHTS_SUFFIX)
-        best = sorted(paths, key=lambda path: (-read_score(path), step_of(path)))[: self._keep_best]
-        for path in {*paths} - {*best, *self.last()}:
+        best = sorted(paths, key=lambda path: read_rank(path, self._scoring), reverse=True)  # stable, also in reverse
+        for path in {*paths} - {*best[: self._keep_best], *self.last()}:
             path.unlink()
 
 
@@ -285,7 +301,7 @@ class CheckpointKeeper(Observer):
     again. Half-written files anywhere in the run are removed at the start.
 
     `state` returns everything needed to resume from here, `learned` the validated weights by name; `best` is the file
-    of the best of them, by the score `select_by`.
+    of the best of them, by the score `select_by`, which compares with others of the same `scoring`.
     """
 
     def __init__(
@@ -296,18 +312,19 @@ class CheckpointKeeper(Observer):
         state: Callable[[], Mapping[str, Any]],
         learned: Callable[[], Mapping[str, Tensor]],
         select_by: str,
+        scoring: str | None = None,
     ) -> None:
         self._checkpoints, self._weights, self._best = checkpoints, weights, best
-        self._state, self._learned, self._select_by = state, learned, select_by
+        self._state, self._learned, self._select_by, self._scoring = state, learned, select_by, scoring
         sweep_drafts(best.parent)
 
     def on_validation(self, progress: Progress, validation: Validation) -> None:
         """Save the weights and the state of the training."""
-        learned, score = self._learned(), validation.score(self._select_by)
-        self._weights.save(learned, progress.step, score)
+        learned, rank = self._learned(), validation.rank(self._select_by)
+        self._weights.save(learned, progress.step, rank)
         # the average of a training that had ended and was resumed may be better than every validation so far
-        if progress.best_step == progress.step and score >= read_score(self._best):
-            write_weights(learned, self._best, score)
+        if progress.best_step == progress.step and rank >= read_rank(self._best, self._scoring):
+            write_weights(learned, self._best, rank, scoring=self._scoring)
         self.save(progress.step)
 
     def save(self, step: int) -> None:
@@ -325,11 +342,11 @@ class CheckpointKeeper(Observer):
             return
         net.load_state_dict(mean)
         by = self._select_by
-        score, before = validate().score(by), read_score(self._best)
-        good, sign = score >= before, -1 if by == "loss" else 1
+        rank, before = validate().rank(by), read_rank(self._best, self._scoring)
+        good, sign = rank >= before, -1 if by == "loss" else 1
         if good:
-            write_weights(net.state_dict(), self._best, score, n)
+            write_weights(net.state_dict(), self._best, rank, n, self._scoring)
         log(
-            f"\nAverage of the weights of the last {n} validations: dev {by} {sign * score:.2f} against "
-            f"{sign * before:.2f} for the best weights: {'used' if good else 'not used'}"
+            f"\nAverage of the weights of the last {n} validations: dev {by} {sign * rank.score:.2f} against "
+            f"{sign * before.score:.2f} for the best weights: {'used' if good else 'not used'}"
         )

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from config.training import OptimizerConfig, TrainingConfig
 
@@ -32,6 +33,13 @@ def learning_rate(step: int, config: OptimizerConfig) -> float:
     return peak * math.sqrt(warmup / step) if config.schedule == "inverse_sqrt" else peak
 
 
+class Rank(NamedTuple):
+    """How good a validation was, for comparisons: the higher the better; of equal scores, the one with less loss."""
+
+    score: float = float("-inf")
+    minus_loss: float = float("-inf")
+
+
 @dataclass
 class Progress:
     """How far a training has come: everything besides tensors that is needed to resume it."""
@@ -43,18 +51,25 @@ class Progress:
     seconds: float = 0.0  # of training and validation
     best_step: int = 0
     best_score: float = float("-inf")
+    best_minus_loss: float = float("-inf")  # decides between equal scores: BLEU may stay 0.00 for long
     stale: int = 0  # validations since the best one
+    validated: int = 0  # step of the last validation
 
-    def note(self, score: float) -> None:
-        """Record the score of a validation."""
-        if score > self.best_score:
-            self.best_score, self.best_step, self.stale = score, self.step, 0
+    def note(self, rank: Rank) -> None:
+        """Record a validation."""
+        if rank > (self.best_score, self.best_minus_loss):
+            (self.best_score, self.best_minus_loss), self.best_step, self.stale = rank, self.step, 0
         else:
             self.stale += 1
 
     def forget_scores(self) -> None:
         """Begin to compare scores anew."""
-        self.best_score, self.best_step, self.stale = float("-inf"), 0, 0
+        (self.best_score, self.best_minus_loss), self.best_step, self.stale = Rank(), 0, 0
+
+    def lacks_validation(self, plan: TrainingConfig) -> bool:
+        """Return whether the plan has a validation here that has not been made: it could not be scored."""
+        due = self.step % plan.validate_every == 0 or self.ended(plan)
+        return self.step > 0 and due and self.validated != self.step
 
     def ended(self, plan: TrainingConfig) -> bool:
         """Return whether a limit of the plan is reached."""

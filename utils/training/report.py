@@ -17,7 +17,7 @@ from utils.command import duration, print_above_bars
 from utils.dataset.batch import AnyBatch, filling
 from utils.file import write_text
 from utils.training.optimizer import Optimizer
-from utils.training.plan import Progress
+from utils.training.plan import Progress, Rank
 
 # names in logs and settings, and names to show
 SCORES = {
@@ -63,6 +63,10 @@ class Validation(NamedTuple):
     def score(self, name: str) -> float:
         """Return a score by its name, or the negative loss: the higher the better."""
         return -self.loss if name == "loss" else self.scores[name]
+
+    def rank(self, name: str) -> Rank:
+        """Return what says whether this is better than another validation, by a score of this name."""
+        return Rank(self.score(name), -self.loss)
 
     def __str__(self) -> str:
         """Return perplexity and scores on one line."""
