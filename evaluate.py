@@ -5,8 +5,7 @@ import argparse
 from const.corpora import VERSION
 from utils.command import Parser, run_command
 from utils.evaluation.metric import sampling_seed
-from utils.evaluation.verbs import ARGUMENTS, VERBS
-from utils.file import require_file
+from utils.evaluation.verbs import ARGUMENTS, VERBS, refuse_overwriting
 
 
 def build_parser() -> Parser:
@@ -44,7 +43,7 @@ def build_parser() -> Parser:
 def main() -> None:
     """Read the arguments and run the verb."""
     arguments = build_parser().parse_args()
-    require_file(*(arguments.get(option) for option in ("json", "html", "picture")))
+    refuse_overwriting(arguments)
     with sampling_seed(arguments.get("seed")):
         VERBS[arguments.verb][0](arguments)
 

@@ -11,7 +11,7 @@ from const.corpora import VERSION
 from utils.command import Namespace, Parser, aligned, require_options_at_least, run_command
 from utils.config import ClassificationConfig, LanguageConfig, MaskedLanguageConfig
 from utils.dataset.text import decoded_lines
-from utils.file import require_file, write_json
+from utils.file import require_outputs, write_json
 from utils.run import distinct_names, find_run
 from utils.terminal.input import ask_for_lines
 from utils.terminal.option import SAMPLING, add_settings, changed_by
@@ -160,7 +160,7 @@ def add_perplexity_options(parser: Parser) -> None:
 
 def perplexity(arguments: Namespace) -> None:
     """Report how well language models predict a text that they remember more or less of."""
-    require_file(arguments.json, arguments.picture)
+    require_outputs({"--json": arguments.json, "--picture": arguments.picture})
     require_options_at_least(arguments, memory_lengths=0, segment_length=1)
     folders = [find_run(name, LanguageConfig) for name in arguments.run or [None]]
     names = distinct_names(folders)

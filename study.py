@@ -8,7 +8,7 @@ from config.reader import Text, layer_from_file, read
 from const.corpora import VERSION
 from const.path import FIGURE
 from utils.command import Namespace, Parser, needing_group, require_options_at_least, run_command
-from utils.file import require_file
+from utils.file import require_outputs
 
 if TYPE_CHECKING:
     from utils.experiment.ablation import AblationConfig
@@ -89,7 +89,7 @@ def main() -> None:
     """Read the study file, train what is missing, and report."""
     arguments = build_parser().parse_args()
     require_options_at_least(arguments, trials=0)
-    require_file(arguments.best, arguments.json)
+    require_outputs({"--best": arguments.best, "--json": arguments.json})
     config = load(arguments.study)
     from utils.experiment.ablation import AblationConfig
     from utils.experiment.trial import stop_as_by_ctrl_c

@@ -13,9 +13,9 @@ from tqdm import tqdm
 from config.training import Device, Precision
 from const.corpora import VERSION
 from utils.command import Namespace, Parser, run_command
-from utils.dataset.text import decoded_lines
+from utils.dataset.text import decoded_lines, open_text
 from utils.export import EXPORTED
-from utils.file import atomic_file
+from utils.file import STDOUT, atomic_file
 from utils.terminal.input import Conversation, arriving_lines, ask_for_lines, converse, count_lines, paired
 from utils.terminal.option import add_search_options, refuse_contradictions, search_configs
 from utils.terminal.output import Presenter
@@ -134,7 +134,10 @@ def load(arguments: Namespace) -> tuple[str, "Inspector", bool]:
 
 def write(presenter: Presenter, arguments: Namespace) -> None:
     """Write the requested output for texts, a file or standard input."""
-    texts, score = arguments.texts, arguments.score
+    texts, score, stopped, is_empty = arguments.texts, arguments.score, None, True
+    # refuses what is not UTF-8 before anything is written
+    files = [] if texts else [Path(path) for path in (arguments.input, score) if path]
+    n_lines = min(filter(None, map(count_lines, files)), default=None)
     with destination(arguments.output) as out:
         if arguments.alternatives:
             lines = presenter.alternatives(texts[0], arguments.alternatives)
@@ -144,24 +147,35 @@ def write(presenter: Presenter, arguments: Namespace) -> None:
             lines = presenter.translations(1, texts)
         else:
             # a progress bar would run through the lines of a terminal
-            lines = of_stream(presenter, arguments.input, score, has_bar=not out.isatty())
-        for line in lines:
-            print(line, file=out, flush=True)
+            lines = of_stream(presenter, arguments.input, n_lines, score, has_bar=not out.isatty())
+        try:
+            for line in lines:
+                print(line, file=out, flush=True)
+                is_empty = False
+        except ValueError as error:  # a line of a pipe that cannot be read; those before it are kept
+            if is_empty:
+                raise
+            stopped = error
     presenter.conclude()
+    if stopped is not None:
+        kept = f"; what comes before it is in {arguments.output}" if arguments.output else ""
+        raise ValueError(f"{stopped}{kept}") from stopped
 
 
-def of_stream(presenter: Presenter, path: Path | None, score: str | None, has_bar: bool) -> Iterator[str]:
+def of_stream(
+    presenter: Presenter, path: Path | None, n_lines: int | None, score: str | None, has_bar: bool
+) -> Iterator[str]:
     """Yield the output for the lines of a file or standard input, those already available before waiting for more."""
     with ExitStack() as stack:
         if path is None:
             ask_for_lines()
-        file = sys.stdin.buffer if path is None else stack.enter_context(path.open("rb"))
-        name, n_lines = ("standard input", None) if path is None else (str(path), count_lines(path))
+        file = sys.stdin.buffer if path is None else stack.enter_context(open_text(path))
+        name = "standard input" if path is None else str(path)
         bar = stack.enter_context(tqdm(total=n_lines, unit="line", disable=None if has_bar else True, leave=False))
         chunks: Iterator[Any] = arriving_lines(cast(BufferedIOBase, file), name, LINES_AT_ONCE)
         present: Callable[..., Iterator[str]] = presenter.translations
         if score is not None:
-            given = stack.enter_context(Path(score).open("rb"))
+            given = stack.enter_context(open_text(Path(score)))
             chunks, present = paired(chunks, decoded_lines(given, score), (name, score)), presenter.judgements
         number = 1
         for chunk in chunks:
@@ -174,7 +188,7 @@ def of_stream(presenter: Presenter, path: Path | None, score: str | None, has_ba
 @contextmanager
 def destination(output: Path | None) -> Iterator[TextIO]:
     """Yield standard output, or a file that appears only once it is complete."""
-    if output is None:
+    if output is None or str(output) in STDOUT:
         yield sys.stdout
         return
     with atomic_file(output) as draft, draft.open("w", encoding="utf-8", newline="\n") as file:

@@ -16,7 +16,7 @@ from tqdm import tqdm
 from config.model import TransformerConfig
 from utils.command import Parser
 from utils.device import synchronize
-from utils.file import require_file, write_json
+from utils.file import require_outputs, write_json
 
 _CPU = torch.device("cpu")
 P = ParamSpec("P")
@@ -42,7 +42,7 @@ def benchmark_parser(name: str, description: str, examples: str, **numbers: tupl
 
 def _new_file(name: str) -> Path:
     try:  # before anything is measured
-        require_file(Path(name))
+        require_outputs({"--json": Path(name)})
     except ValueError as error:  # argparse would not show its message
         raise ArgumentTypeError(str(error)) from error
     return Path(name)

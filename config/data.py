@@ -266,7 +266,7 @@ class BatchConfig(Group):
     tokens_per_batch: int = bounded(4096, least=1)
     accumulate: int = bounded(1, least=1)
     max_tokens: int = bounded(128, least=1)
-    length_multiple: int = bounded(1, least=1)
+    length_multiple: int = bounded(1, least=1, most=1024)
     sentences_per_batch: int | None = bounded(None, least=1)
 
     def remedy(self) -> str:

@@ -27,11 +27,11 @@ class Bound(NamedTuple):
 
     def __str__(self) -> str:
         if self.least is not None and self.most is not None:
-            text = f"{self.least:g} to {self.most:g}"
+            text = f"{self.least:,} to {self.most:,}"
         else:
             words = {"at least": self.least, "more than": self.above, "at most": self.most, "below": self.below}
             ends = {word: end for word, end in words.items() if end is not None and math.isfinite(end)}
-            text = " and ".join(f"{word} {end:g}" for word, end in ends.items())
+            text = " and ".join(f"{word} {end:,}" for word, end in ends.items())
         return text + (f" ({self.hint})" if self.hint else "")
 
 

@@ -80,4 +80,4 @@ class SamplingConfig(Group):
     temperature: float = bounded(1.0, least=1e-5, below=float("inf"), hint="or use greedy search, beam_size=1")
     top_k: int = bounded(0, least=0, hint="0: all tokens")
     top_p: float = bounded(1.0, above=0, most=1, hint="1: all tokens")
-    seed: int = bounded(1, least=0)
+    seed: int = bounded(1, least=0, most=2**32 - 1)

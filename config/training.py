@@ -114,7 +114,7 @@ class TrainingConfig(Group):
     precision: Precision = "auto"
     compile: bool = False
     device: Device = "auto"
-    seed: int = bounded(1, least=0)
+    seed: int = bounded(1, least=0, most=2**32 - 1)
 
     def require_score(self, *known: str) -> None:
         """Refuse to select weights by a score that the task does not have.

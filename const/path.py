@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-CORPUS = Path(os.environ.get("MIYAKO_CORPUS", ROOT / "corpus")).resolve()  # downloads, corpora and token caches
-PICKLES = Path(os.environ.get("MIYAKO_PICKLES", ROOT / "pickles")).resolve()  # one folder per training run
+CORPUS = Path(os.environ.get("MIYAKO_CORPUS") or ROOT / "corpus").expanduser().resolve()  # downloads, texts, caches
+PICKLES = Path(os.environ.get("MIYAKO_PICKLES") or ROOT / "pickles").expanduser().resolve()  # a folder for each run
 FIGURE = ROOT / "figure"  # the pictures shown in the README
 PRESET = ROOT / "const" / "preset"  # *.yaml, one per documented training recipe

@@ -36,6 +36,8 @@ translate.py 寺                                               |          | .+\n
 translate.py                                                  | 寺\n\n橋 | .+\n\n.+\n
 translate.py                                                  |          |
 translate.py --input in.ja --output out.en                    |          |
+translate.py 寺 --output -                                    |          | .+\n
+translate.py --input in.ja --output /dev/stdout               |          | (.+\n){3}
 translate.py 寺 --prefix 'There is'                           |          | There is.*\n
 translate.py 寺 --alternatives 3 --max_length 9 --beam 1      |          | .+\n\n( *\d+ +\S+ +│( +\S+ +<?[\d.]+ %){3}\n)+
 translate.py 寺 --score temple                                |          | (\S+ +<?[\d.]+ %\n)+\nlog-probability -[\d.]+, .*\n
@@ -63,9 +65,10 @@ translate.py 寺 --format xml                                  |          | xml
 translate.py 寺 --input in.ja                                 |          | texts and --input in.ja at once: give one of them
 translate.py --input nowhere --output out                     |          | no such file: nowhere
 translate.py --input in.ja --output link.ja                   |          | --output link.ja is the file of --input: give another
+translate.py 寺 --output a.png --attention ./a.png             |          | --attention a.png is the file of --output: give
 translate.py 寺 --n_best 0                                    |          | --n_best 0: give 1 or more
 translate.py 寺 --n_best 3 --beam 2                           |          | --beam 2 is less than --n_best 3: give --beam 3
-translate.py 寺 --beam 0                                      |          | --beam 0: give 1 to 1000 (1 is greedy)
+translate.py 寺 --beam 0                                      |          | --beam 0: give 1 to 1,000 (1 is greedy)
 translate.py 寺 --min_length 5 --max_length 3                 |          | --min_length 5: give 0 to --max_length 3
 translate.py 寺 --beam 1 --minimum_bayes_risk                 |          | nothing to choose from: give e.g. --beam 8, or --sample
 translate.py 寺 --sample --beam 4                             |          | --sample and --beam 4 at once: samples are drawn

@@ -2,11 +2,13 @@
 
 import dataclasses
 import math
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from threading import Thread
 from typing import Any, get_args
 
 import pytest
@@ -204,8 +206,12 @@ def test_a_mistake_in_a_file_is_named_with_its_line(tmp_path: Path, text: str, l
         (["--config", "rabbit"], "no settings rabbit: give a file, or a preset: bert_ja, "),
         (["--optimizer.schedule", "cosine"], "schedule=cosine needs the length of the training in updates"),
         (["--optimizer.schedule=trapezoid", "--optimizer.final_lr=0.2"], "final_lr=0.2 is above peak_lr"),
+        (["--resume", "a", "--config", "demo"], "--config demo, but a run that is resumed has its own settings: leave"),
         (["--resume", "a", "--init-from", "b"], "--resume continues a run, --init-from and --branch start a new one"),
         *(([f"--name={name}"], f"name={name}: give letters") for name in ("", "../x", "-x", "a b")),
+        ([f"--name={'都' * 67}"], f"name={'都' * 20}...: 201 bytes are too long for a folder: give 200 or less"),
+        (["--training.seed=99999999999999999999"], "training.seed=99999999999999999999: give 0 to 4,294,967,295"),
+        (["--batch.length_multiple=1000000000000"], "batch.length_multiple=1000000000000: give 1 to 1,024"),
     ],
 )
 def test_a_mistake_on_the_command_line_is_named(arguments: list[str], message: str) -> None:
@@ -369,6 +375,22 @@ def test_texts_are_found_from_here_or_from_the_project_also_when_the_run_is_used
     config.save(tmp_path / "config.yaml")
     monkeypatch.chdir(tmp_path)
     assert TranslationConfig.load(tmp_path / "config.yaml").data == config.data
+
+
+def test_what_a_pipe_gives_is_kept_for_a_run_that_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("utils.config.CORPUS", tmp_path / "corpus")
+    os.mkfifo(tmp_path / "pipe")
+    writer = Thread(target=(tmp_path / "pipe").write_text, args=("京都\n",))
+    writer.start()
+    arguments = ["--config", "demo", "--data.src", str(tmp_path / "pipe"), "--data.tgt", "my.en"]
+    data = read_arguments(arguments).config.data
+    writer.join()
+    assert data.src.parent == tmp_path / "corpus" / "pipes"  # type: ignore[union-attr]
+    assert data.src.read_text() == "京都\n"  # type: ignore[union-attr]
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    os.mkfifo(tmp_path / "other")
+    with pytest.raises(ValueError, match="/other is a pipe, which several processes cannot all read: give a file"):
+        read_arguments([*arguments[:3], str(tmp_path / "other")])
 
 
 def test_settings_written_as_options_are_those_that_train_would_read() -> None:

@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import io
 import itertools
+import lzma
 import os
 import re
 import subprocess
@@ -135,11 +136,24 @@ def test_only_a_newline_ends_a_line(src: str, expected: list[str], tmp_path: Pat
     assert (len(again), list(again), list(again)) == (2, expected, expected)
 
 
+@pytest.mark.parametrize("compress", [gzip.compress, lzma.compress])
+def test_compressed_text_is_read_as_it_is(compress: Any, tmp_path: Path) -> None:
+    files = written(tmp_path, [("", "a"), ("", "b")])
+    files.src.write_bytes(compress("京\n都".encode()))
+    assert read_parallel(files) == ParallelText(["京", "都"], ["a", "b"])
+    assert len(TextLines(files.src)) == 2
+
+
 @pytest.mark.parametrize(
     ("data", "fault"),
     [
         (b"one\ntwo\n\xff\n", ", line 3: byte 0xff is not UTF-8"),
-        (gzip.compress("都\n".encode(), mtime=0), " is compressed (gzip): unpack it first"),
+        (
+            gzip.compress("都\n".encode(), mtime=0)[:-9],
+            " is compressed, and damaged or truncated (Compressed file ended",
+        ),
+        (lzma.compress("都\n".encode())[:-9], " is compressed, and damaged or truncated (Compressed file ended"),
+        ("1\n都\n".encode("iso-2022-jp"), ", line 2 is in ISO-2022-JP: save it as UTF-8"),
         ("都\n".encode("utf-16"), " is UTF-16: save it as UTF-8"),
         (b" \n\t\n", " holds no text"),
         (b"1\n2\n3\n4\n", " has 4: line i of one must translate line i of the other"),

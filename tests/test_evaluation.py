@@ -121,7 +121,10 @@ def test_a_language_without_words_is_scored_by_its_characters() -> None:
     assert "TER" in build_metrics("th", "none")
 
 
-def test_a_package_that_a_language_needs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_tokenizer_needs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metric_module, "BLEU", Mock(side_effect=OSError("no network")))
+    with pytest.raises(ValueError, match=r"flores200 is downloaded at its first use, and that failed .no network.: go"):
+        build_metrics("en", "flores200")
     monkeypatch.setattr(metric_module, "BLEU", Mock(side_effect=RuntimeError("no MeCab")))
     with pytest.raises(ValueError, match=r"^BLEU needs a package to split ko .*: poetry install --with korean"):
         build_metrics("ko", "ko-mecab")
@@ -583,6 +586,9 @@ def reported(command: Command, line: str) -> list[dict[str, Any]]:
 REFUSED = """
 file short references.en --tgt_lang en                        | references.en has 40 lines but short has 39: line i
 file good.en references.en --training_text no --tgt_lang en   | no such file: no
+file good.en references.en --tgt_lang en --json good.en       | --json good.en is the file of translations: give another
+file good.en references.en --tgt_lang en --json x --html ./x  | --html x is the file of --json: give another name
+compare references.en bad.en good.en --tgt_lang en --html good.en | --html good.en is the file of systems 1
 file folder references.en --tgt_lang en                       | python evaluate.py run folder --translations FILE
 file references.en references.en --tgt_lang en                | have the same 40
 file good.en references.ja --tgt_lang en                      | REFERENCES references.ja is not in en

@@ -33,7 +33,7 @@ from utils.file import (
     from_here,
     locked,
     read_json,
-    require_file,
+    require_outputs,
     require_writable,
     sweep_drafts,
     write_json,
@@ -130,7 +130,7 @@ def test_what_is_no_file_is_refused_before_anything_is_written(tmp_path: Path) -
     with pytest.raises(ValueError, match="/pipe exists and is not a file"), atomic_file(tmp_path / "pipe"):
         pytest.fail("begun")
     assert names(tmp_path) == ["pipe"]
-    require_file(tmp_path / "new")
+    require_outputs({"--json": tmp_path / "new"})
 
 
 def test_a_text_is_written_in_utf8_with_its_own_line_ends(tmp_path: Path) -> None:

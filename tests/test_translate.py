@@ -88,6 +88,18 @@ def test_what_is_before_a_wrong_line_is_translated(command: Command, expected: l
     assert (broken.status, broken.out) == (2, as_file(expected[:3]))
 
 
+def test_what_a_pipe_gave_before_a_wrong_line_is_kept_and_a_file_is_checked_first(
+    command: Command, expected: list[str], tmp_path: Path
+) -> None:
+    wrong, out = tmp_path / "wrong", tmp_path / "out"
+    wrong.write_bytes(as_file(LINES[:3]).encode() + b"\xff\n")
+    assert "line 4: byte 0xff is not UTF-8; save" in command("--input", wrong, "--output", out).complaint
+    assert not out.exists()
+    kept = command("--output", out, stdin=wrong.read_bytes())
+    assert f"save the file as UTF-8; what comes before it is in {out}" in kept.complaint
+    assert out.read_text(encoding="utf-8") == as_file(expected[:3])
+
+
 def test_a_line_is_handed_on_while_the_next_one_is_waited_for(
     folder: Path, expected: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -317,7 +329,7 @@ def test_commands_change_what_is_answered(talk: Conversation) -> None:
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (":n 0", ":n 0: give 1 to 10000"),
+        (":n 0", ":n 0: give 1 to 10,000"),
         (":beam wide", ":beam wide: give a whole number"),
         (":length_penalty 99", ":length_penalty 99.0: give -10 to 10"),
         (":bem 3", "unknown command :bem: see :help"),
@@ -339,12 +351,13 @@ def test_what_was_typed_need_not_be_kept(state: str, tmp_path: Path, monkeypatch
         pass
 
 
-def test_the_prompt_remembers_answers_and_obeys(folder: Path, expected: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("locale", ["C.UTF-8", "C", "xx_XX.UTF-8"])
+def test_the_prompt_remembers_answers_and_obeys(locale: str, folder: Path, expected: list[str], tmp_path: Path) -> None:
     state = tmp_path / ".local" / "state" / "miyako" / "history"
     state.parent.mkdir(parents=True)
     state.write_text(f"{LINES[0]}\n", encoding="utf-8")
     ours, theirs = pty.openpty()
-    environment = os.environ | {"XDG_STATE_HOME": "", "HOME": str(tmp_path), "TERM": "dumb"}
+    environment = os.environ | {"XDG_STATE_HOME": "", "HOME": str(tmp_path), "TERM": "dumb", "LC_ALL": locale}
     command = [sys.executable, "translate.py", "--run", str(folder), "--device", "cpu"]
     program = subprocess.Popen(
         command, cwd=ROOT, env=environment, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
@@ -363,7 +376,7 @@ def test_the_prompt_remembers_answers_and_obeys(folder: Path, expected: list[str
     assert "tiny-" in answer_to("")
     assert expected[0] in answer_to("\x10\n")  # the previous line, from an earlier session
     assert expected[2] in answer_to(f"{LINES[2]}\n")
-    assert ":beam 0: give 1 to 1000" in answer_to(":beam 0\n")
+    assert ":beam 0: give 1 to 1,000" in answer_to(":beam 0\n")
     os.write(ours, b"\x04")
     assert program.wait(60) == 0
     os.close(ours)

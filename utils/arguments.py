@@ -104,6 +104,9 @@ def read_arguments(argv: Sequence[str]) -> Arguments:
     named = {option: asked[option] for option in ("resume", "init_from", "branch") if asked[option] is not None}
     if len(named) > 1:
         raise ValueError("--resume continues a run, --init-from and --branch start a new one: give only one of them")
+    if "resume" in named and asked.config is not None:
+        remedy = "leave out --config, and give what is to change as options, such as --training.max_epochs 40"
+        raise ValueError(f"--config {asked.config}, but a run that is resumed has its own settings: {remedy}")
     runs = {option: _run(option, name) for option, name in named.items()}
     source, is_new = next(iter(runs.values()), None), "resume" not in runs
     file: Layer = {} if asked.config is None else settings_layer(find_settings(Path(asked.config)))

@@ -145,6 +145,9 @@ def run_command(program: str, main: Callable[[], object]) -> NoReturn:
     except BrokenPipeError:  # `translate.py ... | head` has read enough
         sys.stderr.close()
         sys.exit(0)
+    except UnicodeEncodeError as error:
+        odd = ascii(error.object[error.start])
+        fail(program, f"the output is in {error.encoding}, which lacks {odd}: set PYTHONIOENCODING=utf-8")
     except (ValueError, OSError) as error:
         if sys.flags.dev_mode:
             raise

@@ -22,8 +22,8 @@ from config.model import BertConfig, ClassifierConfig, TransformerConfig, Transf
 from config.reader import Layer, layer_from_file, read, without_removed
 from config.search import SearchConfig
 from config.training import CheckpointConfig, OptimizerConfig, TrainingConfig, TranslationTrainingConfig
-from const.path import PRESET, ROOT
-from utils.file import write_text
+from const.path import CORPUS, PRESET, ROOT
+from utils.file import spooled, write_text
 
 RunConfigT = TypeVar("RunConfigT", bound="RunConfig")
 DataT = TypeVar("DataT", DataConfig, MonolingualConfig, LabelledConfig)
@@ -181,10 +181,17 @@ def to_config(config_type: type[RunConfigT], layer: Layer) -> RunConfigT:
 
 
 def _with_found_paths(data: DataT) -> DataT:
-    """Return where texts are to be found, as absolute paths: from here, or else from the project's folder."""
+    """Return where texts are to be found, as absolute paths: from here, or else from the project's folder.
+
+    What a pipe gives is kept as a file, for a run that is resumed needs it again.
+    """
     settings = {leaf.name: getattr(data, leaf.name) for leaf in dataclasses.fields(data)}
     paths: dict[str, Any] = {
-        name: ROOT / value if (ROOT / value).exists() and not value.exists() else value.absolute()
+        name: spooled(value, CORPUS / "pipes")
+        if value.is_fifo() or Path("/dev") in value.parents
+        else ROOT / value
+        if (ROOT / value).exists() and not value.exists()
+        else value.absolute()
         for name, value in settings.items()
         if isinstance(value, Path)
     }

@@ -2,15 +2,18 @@
 
 import errno
 import fcntl
+import hashlib
 import json
 import os
 import re
 import shutil
 import socket
+import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,8 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk is full, or a quota
 _PIDS = Path("/proc/self/ns/pid")  # on Linux: containers may share a host's name, but not its process numbers
 _HOST = re.sub(r"[^\w-]", "-", f"{socket.gethostname()}-{_PIDS.stat().st_ino if _PIDS.exists() else ''}")
 _DRAFT = re.compile(r"\..+?\.(?:([\w-]+)@)?(\d+)\.part")
+STDOUT = ("-", "/dev/stdout")  # output files of these names are standard output
+_LONGEST_NAME = 200  # bytes; file systems have 255, of which a run's date and the drafts of its files take some
 _ABANDONED = 24 * 3600.0  # seconds after which a draft counts as abandoned, even if a process has its pid
 
 
@@ -44,13 +49,26 @@ def require_folder_name(name: str) -> None:
     """Refuse a name that a folder cannot safely be called by."""
     if not re.fullmatch(r"\w[\w.-]*", name):
         raise ValueError(f"name={name}: give letters, digits, - and _; folders are named after it")
+    if (n_bytes := len(name.encode())) > _LONGEST_NAME:
+        raise ValueError(
+            f"name={name[:20]}...: {n_bytes} bytes are too long for a folder: give {_LONGEST_NAME} or less"
+        )
 
 
-def require_file(*paths: Path | None) -> None:
-    """Refuse paths where no file can be written: a folder, a device, a pipe. Worth checking before hours of work."""
-    for path in paths:
-        if path is not None and path.exists() and not path.is_file():
+def require_outputs(outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | None] | None = None) -> None:
+    """Refuse outputs that no file can be written to, that are an input, or one another; worth checking before hours.
+
+    Paths are given by the names of their options, and compared with links followed.
+    """
+    taken = {path.resolve(): name for name, path in (inputs or {}).items() if path is not None and path.exists()}
+    for name, path in outputs.items():
+        if path is None or str(path) in STDOUT:
+            continue
+        if path.exists() and not path.is_file():
             raise ValueError(f"{path} exists and is not a file: give another name")
+        if other := taken.get(path.resolve()):
+            raise ValueError(f"{name} {path} is the file of {other}: give another name")
+        taken[path.resolve()] = name
 
 
 def require_writable(folder: Path, remedy: str) -> None:
@@ -68,9 +86,15 @@ def atomic_file(path: Path, size: int | None = None) -> Iterator[Path]:
     """Yield a name to write to; what was written there replaces `path` if the block succeeds.
 
     The permissions of an existing file are kept; a link still points to the same place. `size` is the number of bytes
-    of the complete file, if known, for the message where the disk is full.
+    of the complete file, if known, for the message where the disk is full. Standard output gets it when it is complete.
     """
-    require_file(path)
+    if str(path) in STDOUT:
+        with tempfile.TemporaryDirectory() as folder:
+            yield (draft := Path(folder) / "output")
+            sys.stdout.flush()
+            sys.stdout.buffer.write(draft.read_bytes())
+        return
+    require_outputs({"output": path})
     path = path.resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}{draft_suffix()}")
@@ -93,6 +117,21 @@ def atomic_file(path: Path, size: int | None = None) -> Iterator[Path]:
         ) from error
     finally:
         draft.unlink(missing_ok=True)
+
+
+@cache
+def spooled(pipe: Path, folder: Path) -> Path:
+    """Return a file in a folder with what a pipe gives, named by its content: a text is read more than once."""
+    if os.environ.get("WORLD_SIZE", "1") != "1":
+        raise ValueError(f"{pipe} is a pipe, which several processes cannot all read: give a file")
+    folder.mkdir(parents=True, exist_ok=True)
+    draft = folder / f".pipe{draft_suffix()}"
+    with pipe.open("rb") as source, draft.open("w+b") as file:
+        shutil.copyfileobj(source, file)
+        file.seek(0)
+        kept = folder / hashlib.file_digest(file, "sha256").hexdigest()[:16]
+    draft.replace(kept)
+    return kept
 
 
 @contextmanager

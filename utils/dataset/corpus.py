@@ -30,6 +30,7 @@ from utils.dataset.text import (
     count_shared,
     hold_out,
     read_pairs,
+    require_text,
     write_joined,
     write_split,
 )
@@ -149,8 +150,8 @@ def _own_pair(config: DataConfig, kind: str, is_read: bool = True) -> ParallelFi
         (lacking,) = files.keys() - given.keys()
         raise ValueError(f"{name}={file} is missing its counterpart: also give --data.{lacking} FILE")
     for name, file in given.items():
-        if is_read and not file.is_file():
-            raise ValueError(f"{name}={file}: no such file")
+        if is_read:
+            require_text(file, name)
     if given and is_read and len({*map(file_hash, given.values())}) == 1:
         src, tgt = given.values()
         raise ValueError(f"{kind}src={src} and {kind}tgt={tgt} have the same content: give a text and its translation")

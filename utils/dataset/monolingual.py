@@ -16,7 +16,7 @@ from const.corpora import CORPORA
 from const.path import CORPUS
 from utils.dataset.corpus import SPLITS, Split, prepare_corpus
 from utils.dataset.ids import TokenArray, cached_lines, cached_tokenizer, file_hash
-from utils.dataset.text import TextLines, lines_of
+from utils.dataset.text import TextLines, lines_of, require_text
 from utils.file import atomic_folder
 from utils.text.tokenizer import Tokenizer
 
@@ -137,8 +137,8 @@ def _own_text(config: MonolingualConfig, root: Path) -> MonolingualCorpus:
     if not config.text:
         raise ValueError("corpus=files needs a training text: give text=FILE")
     for name, path in (("text", config.text), ("dev_text", config.dev_text), ("test_text", config.test_text)):
-        if path and not path.is_file():
-            raise ValueError(f"{name}={path}: no such file")
+        if path:
+            require_text(path, name)
     train, dev, test, documents = config.text, config.dev_text, config.test_text, _documents(config, config.text)
     if not (dev and test):
         wanted = [name for name, path in (("dev", dev), ("test", test)) if not path]

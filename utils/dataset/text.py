@@ -5,14 +5,18 @@ of ten million pairs only numbers are, two lengths and a hash each.
 """
 
 import codecs
+import gzip
+import lzma
+import zlib
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
+from io import BufferedIOBase
 from itertools import islice, zip_longest
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,15 +27,20 @@ X = TypeVar("X")
 Pair = tuple[str, str]
 
 BLOCK = 8192  # lines that are encoded together
-# how files begin that are often given in place of UTF-8 text
+# how files begin that are read through a decompressor, or are often given in place of UTF-8 text
+_COMPRESSED: dict[bytes, Callable[[BinaryIO], Any]] = {
+    b"\x1f\x8b": gzip.open,
+    b"\xfd7zXZ\0": lzma.open,
+}
 _OTHER_KINDS = {
-    b"\x1f\x8b": "compressed (gzip): unpack it first",
-    b"\xfd7zXZ\0": "compressed (xz): unpack it first",
     b"BZh": "compressed (bzip2): unpack it first",
     b"PK\x03\x04": "a zip archive: unpack it first",
     codecs.BOM_UTF16_LE: "UTF-16: save it as UTF-8",
     codecs.BOM_UTF16_BE: "UTF-16: save it as UTF-8",
 }
+
+
+_ISO_2022_JP = b"\x1b$"  # begins its kanji, in what is ASCII otherwise
 
 
 class ParallelFiles(NamedTuple):
@@ -64,6 +73,8 @@ def decoded_lines(file: Iterable[bytes], name: str) -> Iterator[str]:
     for number, line in enumerate(file, start=1):
         if number == 1:
             line = first = line.removeprefix(codecs.BOM_UTF8)
+        if _ISO_2022_JP in line:
+            raise ValueError(f"{name}, line {number} is in ISO-2022-JP: save it as UTF-8")
         try:
             yield line.decode("utf-8").removesuffix("\n").rstrip("\r")
         except UnicodeDecodeError as error:
@@ -74,12 +85,34 @@ def decoded_lines(file: Iterable[bytes], name: str) -> Iterator[str]:
             raise ValueError(f"{name}, line {number}: byte 0x{byte:02x} is not UTF-8; save the file as UTF-8") from None
 
 
-def lines_of(path: Path) -> Iterator[str]:
-    """Yield the lines of a UTF-8 file; one without text is refused at its end."""
-    if not path.is_file():
-        raise ValueError(f"no such file: {path}")
-    has_text = False
+def require_text(path: Path, option: str = "") -> None:
+    """Refuse what can have no text, given by this option: it is not there, or is a folder."""
+    if not path.exists() or path.is_dir():
+        why = "a folder, not a file" if path.is_dir() else "no such file"
+        raise ValueError(f"{option}={path}: {why}" if option else f"{why}: {path}")
+
+
+@contextmanager
+def open_text(path: Path) -> Iterator[BufferedIOBase]:
+    """Open a file, a pipe or a compressed file (gzip, xz) to read the bytes of its text."""
+    require_text(path)
     with path.open("rb") as file:
+        begin = file.peek(6)
+        opened = next((opened for magic, opened in _COMPRESSED.items() if begin.startswith(magic)), None)
+        if opened is None:
+            yield file
+            return
+        try:
+            with opened(file) as unpacked:
+                yield unpacked
+        except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
+            raise ValueError(f"{path} is compressed, and damaged or truncated ({error}): get it again") from error
+
+
+def lines_of(path: Path) -> Iterator[str]:
+    """Yield the lines of a UTF-8 text; one without any is refused at its end."""
+    has_text = False
+    with open_text(path) as file:
         for line in decoded_lines(file, str(path)):
             has_text = has_text or bool(line.strip())
             yield line

@@ -106,6 +106,11 @@ def build_metrics(tgt_lang: str, tokenize: str) -> dict[str, base.Metric]:
     except RuntimeError as error:  # a package that the tokenizer needs is not installed
         remedy = "poetry install --with korean" if tokenize == OWN_TOKENIZER["ko"] else str(error)
         raise ValueError(f"BLEU needs a package to split {tgt_lang} with {tokenize}: {remedy}") from error
+    except OSError as error:
+        raise ValueError(
+            f"BLEU's {tokenize} is downloaded at its first use, and that failed ({error}): go online once, or copy "
+            "~/.sacrebleu from a machine that has it, or give another --tokenize"
+        ) from error
     has_words = tokenize == "none" or OWN_TOKENIZER.get(primary_language(tgt_lang)) != "char"
     ter = {"TER": TER(normalized=split, asian_support=split)} if has_words else {}
     return {"BLEU": bleu, "chrF2": CHRF(), **ter}

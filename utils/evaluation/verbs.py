@@ -12,7 +12,7 @@ from tqdm import tqdm
 from config.data import require_language
 from config.training import Device
 from utils.command import Namespace, print_above_bars, require_options_at_least
-from utils.dataset.text import ParallelText, read_lines, read_parallel
+from utils.dataset.text import ParallelText, read_lines, read_parallel, require_text
 from utils.evaluation.analysis import Evaluation, ReferenceText
 from utils.evaluation.metric import (
     TEST_LINES,
@@ -33,7 +33,7 @@ from utils.evaluation.metric import (
     refuse_samples,
 )
 from utils.evaluation.report import as_dict, as_text, write_html
-from utils.file import require_file, write_json, write_lines
+from utils.file import require_outputs, require_writable, write_json, write_lines
 from utils.run import CONFIG, TRANSLATIONS, find_run
 from utils.terminal.option import changed_by
 from utils.text.language import looks_tokenized, refuse_other_language, refuse_same
@@ -99,7 +99,6 @@ def report(evaluations: Sequence[Evaluation], comparisons: Sequence[Comparison],
 
 def evaluate_run(arguments: Namespace) -> None:
     """Translate a text of a run's own corpus with the run, and score the translations."""
-    require_file(arguments.translations)
     run, corpus, pairs, name = read_run_text(arguments)
     search = changed_by(run.config.search, {"beam": "beam_size", "length_penalty": "length_penalty"}, arguments)
     refuse_samples(arguments.bootstrap, len(pairs), "--bootstrap")
@@ -173,8 +172,8 @@ def read_text(arguments: Namespace, files: dict[str, Path]) -> tuple[ReferenceTe
     for role in ("REFERENCES", *files):
         if tokenize != "none" and looks_tokenized(lines[role]):
             warn(f"{given[role]} looks tokenized: give --pre_tokenized if spaces separate all words and marks")
-    if arguments.training_text and not arguments.training_text.is_file():
-        raise ValueError(f"no such file: {arguments.training_text}")
+    if arguments.training_text:
+        require_text(arguments.training_text)
     texts = lines.get("--sources", []), lines["REFERENCES"], arguments.training_text
     text = ReferenceText(str(arguments.references), arguments.tgt_lang, tokenize, *texts)
     return text, [System(str(path), lines[role]) for role, path in files.items()]
@@ -204,6 +203,16 @@ def read_aligned(files: Sequence[Path]) -> list[list[str]]:
     return texts
 
 
+def refuse_overwriting(arguments: Namespace) -> None:
+    """Refuse output files that are one another, or an input."""
+    names = {name: name.removeprefix("--") for name in VERBS[arguments.verb][1].split()}
+    given = {name: arguments[option] for name, option in names.items() if ARGUMENTS[name].get("type") is Path}
+    for name in ("systems", "runs"):
+        given |= {f"{name} {i}": path for i, path in enumerate(given.pop(name, []), 1)}
+    outputs = {name: given.pop(name) for name in _OUTPUTS if name in given}
+    require_outputs(outputs, given)
+
+
 # tune: the beam size and length penalty that translate best
 
 
@@ -220,6 +229,8 @@ class Trial:
 def tune(arguments: Namespace) -> None:
     """Find the beam size and length penalty that translate the dev set best."""
     run, corpus, pairs, name = read_run_text(arguments)
+    if arguments.save:
+        require_writable(run.folder, "leave out --save")
     options = {"beams": "beam_size", "length_penalties": "length_penalty"}
     tried = [dict(zip(options, values, strict=True)) for values in product(*(arguments[option] for option in options))]
     searches = [changed_by(run.config.search, options, values) for values in tried]  # refuses values out of range
@@ -358,6 +369,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "--seed": {"type": int, "metavar": "N", "help": "of the samples (default: SACREBLEU_SEED or sacreBLEU's)"},
 }
 _RUN_TEXT = "run --split --limit --device"
+_OUTPUTS = ("--translations", "--json", "--html", "--picture")
 _TEXT = "--tgt_lang --sources --training_text --pre_tokenized --tokenize --force"
 _REPORT = "--json --html --bootstrap --seed"
 # verb -> what does it, whose docstring is its help; its arguments, and their defaults

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from const.token import UNK_ID
+from utils.arguments import as_text
 from utils.config import AnyConfig, ClassificationConfig, LanguageConfig, MaskedLanguageConfig, TranslationConfig
 from utils.dataset.batch import AnyBatch, BucketSampler, Epoch, ExamplesOf, Sampler, pair_examples
 from utils.dataset.corpus import facts
@@ -23,7 +24,7 @@ from utils.load import load_weights
 from utils.provenance import own_commit, portable, provenance
 from utils.run import TEST, WEIGHTS, read_config
 from utils.text.tokenizer import Tokenizer, TokenizerPair, Vocabulary, load_tokenizers
-from utils.training.checkpoint import FORMAT, difference, read_n_averaged
+from utils.training.checkpoint import FORMAT, changed_settings, difference, read_n_averaged
 from utils.training.loss import Objective
 from utils.training.plan import Progress
 from utils.training.report import Validate, Validation
@@ -110,6 +111,10 @@ def prepare(config: AnyConfig, source: Path | None, log: Log) -> Task:
     from utils.task import bert, classification, language, translation  # which import this module
 
     own_commit()  # asked for now, for the code may change while this trains
+    if source is not None:
+        changes = changed_settings(read_config(source, type(config)).plain(), config.plain())
+        shown = (f"\n  {name}: {as_text(was)} → {as_text(now)}" for name, (was, now) in changes.items())
+        log(f"Settings that differ from those of {source}:{''.join(shown) or ' none'}")
     tasks: dict[type[AnyConfig], Any] = {
         TranslationConfig: translation.TranslationTask,
         MaskedLanguageConfig: bert.MaskedLanguageTask,

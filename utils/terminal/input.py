@@ -1,5 +1,6 @@
 """Lines as they arrive in a stream, and the prompt at the terminal with its commands."""
 
+import locale
 import os
 import sys
 from collections import deque
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from config.reader import Text, fields_of, read_value
 from config.search import SamplingConfig
-from utils.dataset.text import decoded_lines
+from utils.dataset.text import decoded_lines, open_text
 from utils.terminal.option import SEARCH, ConfigT
 from utils.terminal.output import notices
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:  # with torch, which takes seconds to import
     from utils.search.translator import Translator
 
 _MOST_BYTES = 2**18  # read at a time
+_ASCII = "ANSI_X3.4-1968"  # what the locale C calls it
 
 
 def arriving_lines(file: BufferedIOBase, name: str, most: int) -> Iterator[list[str]]:
@@ -56,11 +58,11 @@ def _lines(file: BufferedIOBase, ready: deque[bytes]) -> Iterator[bytes]:
 
 
 def count_lines(path: Path) -> int | None:
-    """Count the lines of a file; None for a pipe, which can be read only once."""
+    """Count the lines of a file, and refuse it if one is not UTF-8; None for a pipe, which can be read only once."""
     if not path.is_file():
         return None
-    with path.open("rb") as file:
-        return sum(1 for _ in file)
+    with open_text(path) as file:
+        return sum(1 for _ in decoded_lines(file, str(path)))
 
 
 def paired(
@@ -99,6 +101,10 @@ def kept_history() -> Iterator[None]:
     """
     import readline  # only here: it may write to the terminal
 
+    with suppress(locale.Error):  # that is not installed, and taken as C
+        locale.setlocale(locale.LC_CTYPE, "")
+    if locale.nl_langinfo(locale.CODESET) == _ASCII:
+        os.environ["LC_ALL"] = "C.UTF-8"  # readline asks for it at each line, and would take Japanese for commands
     readline.set_auto_history(True)
     readline.set_history_length(1000)
     with suppress(OSError, RuntimeError):

@@ -11,6 +11,8 @@ from config.help import texts_of
 from config.reader import fields_of
 from config.search import SamplingConfig, SearchConfig
 from utils.command import Namespace, Parser, require_options_at_least
+from utils.dataset.text import require_text
+from utils.file import require_outputs
 
 ConfigT = TypeVar("ConfigT", SearchConfig, SamplingConfig)
 
@@ -97,7 +99,7 @@ _CONTRADICTIONS = (
 def refuse_contradictions(arguments: Namespace) -> None:
     """Refuse options that make no sense together, before anything is loaded."""
     if arguments.input:
-        _require_readable(arguments.input)
+        require_text(arguments.input)
     require_options_at_least(arguments, n_best=1, alternatives=1)
     given = _given(arguments)
     for options, others, remedy in _CONTRADICTIONS:
@@ -107,11 +109,10 @@ def refuse_contradictions(arguments: Namespace) -> None:
     if arguments.attention is not None and arguments.attention.suffix not in (".html", ".png"):
         raise ValueError(f"--attention {arguments.attention}: give the file the extension .html or .png")
     if arguments.score is not None and not arguments.texts:
-        _require_readable(Path(arguments.score), " (without a text, --score takes a file of translations)")
-    for option in ("input", "score"):
-        output, other = arguments.output, arguments[option]
-        if output and other and output.exists() and Path(other).exists() and output.samefile(other):
-            raise ValueError(f"--output {output} is the file of --{option}: give another name")
+        require_text(Path(arguments.score), "without a text, a file of translations is needed, but --score")
+    score = None if arguments.score is None or arguments.texts else Path(arguments.score)
+    outputs = {"--output": arguments.output, "--attention": arguments.attention}
+    require_outputs(outputs, {"--input": arguments.input, "--score": score})
 
 
 def _given(arguments: Namespace) -> dict[str, str]:
@@ -125,11 +126,3 @@ def _given(arguments: Namespace) -> dict[str, str]:
     given |= {"several texts": f"{n_texts} texts"} if n_texts > 1 else {}
     given |= {"several runs": f"{n_runs} runs"} if n_runs > 1 else {}
     return given if arguments.sample else given | {"a search": "a search"}
-
-
-def _require_readable(file: Path, hint: str = "") -> None:
-    """Refuse what is neither a file nor a pipe, such as the shell's `<(...)`."""
-    if file.is_dir():
-        raise ValueError(f"{file} is a folder: give a file{hint}")
-    if not file.exists():
-        raise ValueError(f"no such file: {file}{hint}")

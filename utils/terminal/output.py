@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # with torch, which takes seconds to import
 
 Progress = Callable[[int], object]  # called with the number of lines that have just been finished
 
+TAB = "\t"  # separates the columns of n-best lists
 _DIGITS = 4  # more are noise
 _MOST_NOTICES = 10  # of a kind; a large file of another sort of text has one for every line
 _UNKNOWN, _CUT = "tokens not in the vocabulary", "cut off"  # kinds of notices
@@ -113,7 +114,7 @@ class Presenter:
         else:  # an n-best list, as Moses writes it
             for number, translation in enumerate(found, first):
                 for one in translation.candidates:
-                    yield f"{number}\t{one.score:.{_DIGITS}f}\t{one.text}"
+                    yield f"{number}\t{one.score:.{_DIGITS}f}\t{one.text.replace(TAB, ' ')}"
 
     def alternatives(self, text: str, k: int) -> Iterator[str]:
         """Yield the translation of a text and the k likeliest tokens at each position, or only after the prefix."""
