@@ -36,6 +36,8 @@ Ctrl-C.""",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--host", default="127.0.0.1", help="address (default: 127.0.0.1, this machine only)")
+    text = "let web pages of this origin use the API, such as https://example.com; * for any (default: none)"
+    parser.add_argument("--cors", metavar="ORIGIN", help=text)
     parser.add_argument("--port", type=int, default=8000, help="port to listen on; 0: any free port (default: 8000)")
     model = parser.add_argument_group("model")
     model.add_argument(
@@ -80,7 +82,7 @@ def main() -> None:
             routes.append(Route(folder.resolve().name, data.src_lang, data.tgt_lang, beam, translate))
         names = ", ".join(f"{route.name} ({route.direction})" for route in routes)
         ready = f"{address(bound)} serves {names}; Ctrl-C quits"
-        Server(create_app(routes, limits), lambda: print(ready, flush=True)).serve_until_told(bound)
+        Server(create_app(routes, limits, arguments.cors), lambda: print(ready, flush=True)).serve_until_told(bound)
 
 
 def default_runs(root: Path) -> list[Path]:

@@ -232,6 +232,69 @@ def test_json_and_forms_say_the_same(scribe: Scribe) -> None:
         assert (answer.status_code, answer.json()) == (200, {"translatedText": expected})
 
 
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"params": {"q": "寺、川", **JA_EN}},  # as deep-translator and quart-libretranslate ask
+        {"params": {"q": "寺", **JA_EN}, "json": {"q": "寺、川"}},  # the body goes before the query
+        {"json": {"q": "寺、川", "source": "JA", "target": "en-US", "format": None, "alternatives": None}},
+        {"data": {"q": "寺、川", **JA_EN, "format": "", "alternatives": ""}},
+    ],
+)
+def test_clients_of_libretranslate_are_understood(scribe: Scribe, how: dict[str, Any]) -> None:
+    answer = post([scribe.route()], **how)
+    assert (answer.status_code, answer.json()) == (200, {"translatedText": "川、寺"})
+
+
+def test_a_text_in_the_language_that_is_wanted_is_left_as_it_is(scribe: Scribe) -> None:
+    texts = ["寺は", "It is  here.\n", "川"]
+    found = translated([scribe.route()], texts, source="auto", alternatives=1)
+    assert found["translatedText"] == ["は寺", "It is  here.\n", "川"]
+    assert found["alternatives"] == [[], [], []]
+    assert [guess["language"] for guess in found["detectedLanguage"]] == ["ja", "en", "ja"]
+    assert translated([scribe.route()], "寺", source="ja", target="ja") == {"translatedText": "寺"}
+    assert scribe.calls == [["寺は", "川"]]
+
+
+def test_markup_stays_and_what_cannot_is_named(scribe: Scribe) -> None:
+    html = [
+        '<p class="x">寺 &amp; 川</p>\n<ul><li><a href="/?a=1&amp;b=2">橋</a></li><li> 山<br>町 </li></ul><!-- 寺 -->',
+        "寺は<b>古い</b>",
+        "<script>寺 < 川</script><pre>寺 &lt; 川</pre>",
+        "<b>寺</b>と<i>川</i>",
+    ]
+    found = translated([scribe.route()], html, format="html")
+    assert found["translatedText"] == [
+        '<p class="x">川 &amp; 寺</p>\n<ul><li><a href="/?a=1&amp;b=2">橋</a></li><li> 山<br>町 </li></ul><!-- 寺 -->',
+        "い古は寺",
+        html[2],
+        "川と寺",
+    ]
+    assert found["lost_tags"] == [[], ["b"], [], ["b", "i"]]
+    assert translated([scribe.route()], "<p>寺川</p>", format="html") == {"translatedText": "<p>川寺</p>"}
+
+
+def test_a_language_is_told_by_letters(scribe: Scribe) -> None:
+    for q, expected in ("Hello", ["en"]), ("寺は", ["ja"]), ("한국어 Привет", ["en"]):
+        found = post([scribe.route()], "/detect", data={"q": q}).json()
+        assert [guess["language"] for guess in found] == expected
+    assert refused(post([scribe.route()], "/detect"), 400) == "Invalid request: missing q parameter"
+
+
+def test_methods_and_origins_are_those_that_are_offered(scribe: Scribe) -> None:
+    def asked(method: str, path: str, cors: str | None = None, **headers: str) -> httpx.Response:
+        app = create_app([scribe.route()], LIMITS, cors)
+        return ask(app, lambda client: client.request(method, path, headers=headers))
+
+    for method, path in ("GET", "/detect"), ("POST", "/languages"), ("POST", "/health"), ("POST", "/spec"):
+        assert refused(asked(method, path), 405)
+    whole, head = asked("GET", "/health"), asked("HEAD", "/health")
+    assert (head.status_code, head.content, head.headers) == (200, b"", whole.headers)
+    for cors, allowed in (None, None), ("*", "*"), ("https://a.org", "https://a.org"), ("https://b.org", None):
+        answer = asked("GET", "/health", cors, origin="https://a.org")
+        assert answer.headers.get("access-control-allow-origin") == allowed
+
+
 def test_the_language_is_found_text_by_text(scribe: Scribe) -> None:
     back = Scribe()
     routes, auto = [scribe.route("there"), back.route("back", "en", "ja")], {"source": "auto", "target": "auto"}
@@ -260,9 +323,12 @@ SURROGATE = "".join(
 @pytest.mark.parametrize(
     ("how", "complaint"),
     [
-        ({"json": {**JA_EN}}, "q: Field required"),
+        ({"json": {**JA_EN}}, "Invalid request: missing q parameter"),
         ({"json": {"q": [1] * 5_000, **JA_EN}}, " more"),
-        ({"json": {"q": "x", **JA_EN, "format": "html"}}, "format: "),
+        ({"json": {"q": "x", **JA_EN, "format": "xml"}}, "format: "),
+        ({"json": {"q": "x", "source": "ja", "target": "zz"}}, "zz is not supported"),
+        ({"json": {"q": "x", "source": "EN", "target": "ja"}}, "no run translates EN→ja: choose from ja→en"),
+        ({"json": [1]}, "dictionary"),
         ({"content": b"q=x"}, "JSON"),
         ({"content": b'{"q": "\\ud800", "source": "ja", "target": "en"}'}, "JSON"),
         ({"content": b"q=%ff", "headers": FORM}, "cannot be read"),
@@ -409,9 +475,12 @@ def test_the_server_describes_itself(scribe: Scribe) -> None:
     routes = [scribe.route("a"), scribe.route("b"), scribe.route("c", "en", "ja"), scribe.route("d", "ja", "de")]
     assert get("/health", routes).json() == {"status": "ok"}
     assert get("/languages", routes).json() == [
-        {"code": "ja", "name": "Japanese", "targets": ["en", "de"]},
-        {"code": "en", "name": "English", "targets": ["ja"]},
+        {"code": "ja", "name": "Japanese", "targets": ["en", "de", "ja"]},
+        {"code": "en", "name": "English", "targets": ["ja", "en"]},
+        {"code": "de", "name": "German", "targets": ["de"]},
     ]
+    assert get("/spec", routes).json() == get("/openapi.json", routes).json()
+    assert get("/frontend/settings", routes).json()["language"]["target"] == {"code": "en", "name": "English"}
     found = get("/api/runs", routes[:1]).json()
     assert found["runs"] == [{"name": "a", "source": "ja", "target": "en", "beam": 4}]
     assert (found["max_chars"], found["max_texts"], found["max_beam"]) == (LONGEST, 8, 16)
@@ -624,7 +693,7 @@ def command(
     monkeypatch.setattr(serve, "PICKLES", runs[0].parent)
     monkeypatch.setattr(serve, "find_run", lambda name, root=runs[0].parent: find_run(name, root=root))
     monkeypatch.setattr(service, "Server", Recorder)
-    monkeypatch.setattr(api, "create_app", lambda routes, limits: (create_app(routes, limits), limits))
+    monkeypatch.setattr(api, "create_app", lambda routes, limits, cors: (create_app(routes, limits, cors), limits))
     return run_it
 
 

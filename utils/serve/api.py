@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 from urllib.parse import parse_qsl
 
+import pydantic_core
 from fastapi import FastAPI, Request
+from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -24,8 +26,9 @@ from const.corpora import VERSION
 from const.token import UNK_ID
 from utils.command import page_template
 from utils.search.translator import Piece
+from utils.serve.markup import Markup
 from utils.serve.service import AUTO, MOST_BEAM, Line, Metrics, Options, Route, Service
-from utils.text.language import language_name
+from utils.text.language import detect, language_name
 
 _JSON, _URLENCODED, _MULTIPART = "application/json", "application/x-www-form-urlencoded", "multipart/form-data"
 _MOST_FIELDS = 1000
@@ -44,8 +47,16 @@ class LibreTranslateRequest(BaseModel):
     q: str | list[str] = Field(description="text or list of texts; each line is translated separately")
     source: str = Field(description="language code of the text, or auto")
     target: str = Field(description="language code to translate into, or auto")
-    format: Literal["text"] = Field("text", description="plain text; markup is not supported")
-    alternatives: int = Field(0, ge=0, lt=MOST_BEAM, description="number of alternative translations")
+    format: Literal["text", "html"] = Field(
+        "text", description="html: tags stay, but for those inside sentences, which `lost_tags` names in the answer"
+    )
+    alternatives: int = Field(0, ge=0, lt=MOST_BEAM, description="number of alternative translations of plain text")
+
+
+class DetectRequest(BaseModel):
+    """A text whose language is asked for."""
+
+    q: str = Field(description="text")
 
 
 class PageRequest(BaseModel):
@@ -65,29 +76,46 @@ class PageRequest(BaseModel):
 
 
 async def read(request: Request, model: type[ModelT]) -> ModelT:
-    """Read and validate the body of a request, JSON or a form; a mistake is answered with one line."""
+    """Read and validate a request: its body, JSON or a form, and its query; a mistake is answered with one line.
+
+    Clients send null or nothing for what they leave to the server; the body goes before the query.
+    """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     try:
         async with asyncio.timeout(_READING_S):
             if kind == _MULTIPART:
                 async with request.form(max_files=0, max_fields=_MOST_FIELDS) as form:
-                    return model.model_validate(_fields(form.multi_items()))
-            body = await request.body()
-        if kind == _URLENCODED:  # not by request.form(), which takes the UTF-8 of `curl -d` for Latin-1
-            fields = parse_qsl(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS)
-            return model.model_validate(_fields(fields))
-        return model.model_validate_json(body)
+                    given = _fields(form.multi_items())
+            else:
+                body = await request.body()
+                # not by request.form(), which takes the UTF-8 of `curl -d` for Latin-1
+                given = _parsed(body.decode()) if kind == _URLENCODED or not body else pydantic_core.from_json(body)
+        if isinstance(given, dict):
+            given = _parsed(request.url.query) | given
+            optional = {name for name, field in model.model_fields.items() if not field.is_required()}
+            given = {name: value for name, value in given.items() if name not in optional or value not in (None, "")}
+        return model.model_validate(given)
     except TimeoutError:
         raise HTTPException(408, "the request did not arrive in time", {"Connection": "close"}) from None
     except ClientDisconnect:
         raise HTTPException(_NOBODY_WAITS, "the client has gone") from None
     except ValidationError as error:
         faults = error.errors(include_url=False, include_input=False, include_context=False)
-        lines = [": ".join(filter(None, (".".join(map(str, fault["loc"])), fault["msg"]))) for fault in faults]
+        lines = [_complaint(fault["type"], ".".join(map(str, fault["loc"])), fault["msg"]) for fault in faults]
         more = [f"and {len(lines) - _FAULTS_SHOWN} more"] if len(lines) > _FAULTS_SHOWN else []
         raise HTTPException(400, "; ".join(lines[:_FAULTS_SHOWN] + more)) from None
     except ValueError:
         raise HTTPException(400, "the form cannot be read: send it in UTF-8, or send JSON") from None
+
+
+def _complaint(kind: str, field: str, message: str) -> str:
+    if kind == "missing":
+        return f"Invalid request: missing {field} parameter"  # as LibreTranslate says it
+    return f"{field}: {message}" if field else message
+
+
+def _parsed(form: str) -> dict[str, Any]:
+    return _fields(parse_qsl(form, keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS))
 
 
 def _fields(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
@@ -128,7 +156,8 @@ class Gate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        begin, status = time.perf_counter(), 500
+        begin, status, is_head = time.perf_counter(), 500, scope["method"] == "HEAD"
+        scope = {**scope, "method": "GET"} if is_head else scope  # the same answer, without its body
         announced, n_bytes = int(dict(scope["headers"]).get(b"content-length", b"0")), 0
 
         async def limited() -> Message:
@@ -142,7 +171,7 @@ class Gate:
         async def noting(message: Message) -> None:
             nonlocal status
             status = message.get("status", status)
-            await send(message)
+            await send({**message, "body": b""} if is_head and "body" in message else message)
 
         try:
             await self._app(scope, limited, noting)
@@ -171,8 +200,8 @@ def _hash(tag: str, html: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(body.encode()).digest()).decode()}'"
 
 
-def create_app(routes: Sequence[Route], limits: Limits) -> FastAPI:
-    """Create the application that serves the given runs."""
+def create_app(routes: Sequence[Route], limits: Limits, cors: str | None = None) -> FastAPI:
+    """Create the application that serves the given runs, also to web pages of the origin `cors`, or `*` for any."""
     service = Service(routes, limits)
 
     @asynccontextmanager
@@ -187,6 +216,8 @@ def create_app(routes: Sequence[Route], limits: Limits) -> FastAPI:
     _add_endpoints(app, service)
     paths = [path for route in app.routes if (path := getattr(route, "path", None))]
     app.add_middleware(Gate, metrics=service.metrics, paths=paths, max_bytes=limits.max_bytes)
+    if cors is not None:
+        app.add_middleware(CORSMiddleware, allow_origins=[cors], allow_methods=["GET", "POST"], allow_headers=["*"])
 
     @app.exception_handler(HTTPException)
     async def refuse(_: Request, error: HTTPException) -> Response:
@@ -226,10 +257,33 @@ def _add_endpoints(app: FastAPI, service: Service) -> None:
     @app.get("/languages")
     async def languages() -> list[dict[str, Any]]:
         """Source languages with their target languages, as in LibreTranslate."""
-        targets: dict[str, dict[str, None]] = {}  # the inner ones are ordered sets
-        for route in service.routes:
-            targets.setdefault(route.src_lang, {})[route.tgt_lang] = None
-        return [{"code": code, "name": language_name(code), "targets": list(known)} for code, known in targets.items()]
+        return [_language(code) | {"targets": service.targets(code)} for code in service.languages]
+
+    @app.post("/detect", openapi_extra=_takes(DetectRequest, _JSON, _URLENCODED))
+    async def detect_language(request: Request) -> JSONResponse:
+        """Tell by its letters which of the languages a text is in, as in LibreTranslate; none if none fits."""
+        found = detect((await read(request, DetectRequest)).q, service.languages)
+        return JSONResponse([found._asdict()] if found else [])
+
+    @app.get("/spec")
+    async def specification() -> dict[str, Any]:
+        """What /openapi.json says, at the place where LibreTranslate has it."""
+        return app.openapi()
+
+    @app.get("/frontend/settings")
+    async def frontend_settings() -> dict[str, Any]:
+        """Settings for LibreTranslate's clients."""
+        first = service.routes[0]
+        return {
+            "charLimit": limits.max_chars,
+            "frontendTimeout": 500,
+            "apiKeys": False,
+            "keyRequired": False,
+            "suggestions": False,
+            "filesTranslation": False,
+            "supportedFilesFormat": [],
+            "language": {"source": _language(first.src_lang), "target": _language(first.tgt_lang)},
+        }
 
     @app.get("/api/runs")
     async def runs() -> dict[str, Any]:
@@ -245,16 +299,27 @@ def _add_endpoints(app: FastAPI, service: Service) -> None:
         """Translate a text, or a list of texts, as in LibreTranslate."""
         asked = await read(request, LibreTranslateRequest)
         texts = [asked.q] if isinstance(asked.q, str) else asked.q
-        service.refuse_too_much(texts)
-        chosen = [service.choose(text, asked.source, asked.target) for text in texts]
-        pairs = [(route, text) for (route, _), text in zip(chosen, texts, strict=True)]
+        marked = [Markup(text) if asked.format == "html" else None for text in texts]
+        parts = [[text] if markup is None else markup.texts for text, markup in zip(texts, marked, strict=True)]
+        service.refuse_too_much([part for of_text in parts for part in of_text])
+        chosen = [service.route(" ".join(of_text), asked.source, asked.target) for of_text in parts]
+        pairs = [(route, part) for (route, _), of_text in zip(chosen, parts, strict=True) for part in of_text if route]
         answer = service.translate(pairs, Options(n_best=1 + asked.alternatives))
-        found = [_joined(lines) for lines in await while_awaited(request, answer, limits.timeout_s)]
+        answers = iter([_joined(lines) for lines in await while_awaited(request, answer, limits.timeout_s)])
+        found: list[list[str]] = []  # the best of each text, and its alternatives
+        for (route, _), text, markup, of_text in zip(chosen, texts, marked, parts, strict=True):
+            ranked = [next(answers) for _ in of_text] if route else []
+            if route is None:  # it is in the language to translate into already
+                found.append([text])
+            else:
+                found.append(ranked[0] if markup is None else [markup.filled([best for best, *_ in ranked])])
         fields: dict[str, list[Any]] = {"translatedText": [best for best, *_ in found]}
         if asked.alternatives:
             fields["alternatives"] = [others for _, *others in found]
-        if asked.source == AUTO:
+        if asked.source.lower() == AUTO:
             fields["detectedLanguage"] = [detected and detected._asdict() for _, detected in chosen]
+        if any(markup and markup.lost for markup in marked):
+            fields["lost_tags"] = [sorted(markup.lost) if markup else [] for markup in marked]
         one = isinstance(asked.q, str)
         return JSONResponse({name: values[0] if one else values for name, values in fields.items()})
 
@@ -272,6 +337,10 @@ def _add_endpoints(app: FastAPI, service: Service) -> None:
         seconds = round(time.perf_counter() - begin, _DIGITS)
         fields = {"run": route.name, "source": route.src_lang, "target": route.tgt_lang, "seconds": seconds}
         return JSONResponse(fields | {"sentences": list(_sentence_fields(lines))})
+
+
+def _language(code: str) -> dict[str, Any]:
+    return {"code": code, "name": language_name(code)}
 
 
 def _joined(lines: Sequence[Line]) -> list[str]:

@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disa
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
+from config.data import primary_language
 from config.serving import Limits
 from const.token import EOS
 from models.transformer import Transformer
@@ -138,6 +139,28 @@ class Service:
             self.batchers[route.name] = batcher
             self.metrics.waiting.labels(route.name).set_function(batcher.n_waiting)
 
+    @property
+    def languages(self) -> list[str]:
+        """All languages on either side, those to translate from first."""
+        sources = [route.src_lang for route in self.routes]
+        return list(dict.fromkeys([*sources, *(route.tgt_lang for route in self.routes)]))
+
+    def targets(self, language: str) -> list[str]:
+        """Return the languages that a text of this one can be had in: itself, too, for it is left as it is."""
+        return list(dict.fromkeys([*(r.tgt_lang for r in self.routes if r.src_lang == language), language]))
+
+    def route(self, text: str, source: str, target: str) -> tuple[Route | None, Detected | None]:
+        """Choose the run for a text as `choose` does; none if it is in the language to translate into already."""
+        for code in (source, target):
+            if code.lower() != AUTO and not any(_same(code, language) for language in self.languages):
+                raise HTTPException(400, f"{code} is not supported")  # as LibreTranslate says it
+        if source.lower() != AUTO:
+            return (None, None) if _same(source, target) else self.choose(text, source, target)
+        detected = detect(text, self.languages)
+        if detected is not None and _same(detected.language, target):
+            return None, detected
+        return self.choose(text, source, target)
+
     def choose(
         self, text: str, source: str = AUTO, target: str = AUTO, name: str | None = None
     ) -> tuple[Route, Detected | None]:
@@ -148,12 +171,12 @@ class Service:
         fitting = [
             route
             for route in self.routes
-            if name in (None, route.name) and source in (AUTO, route.src_lang) and target in (AUTO, route.tgt_lang)
+            if name in (None, route.name) and _fits(source, route.src_lang) and _fits(target, route.tgt_lang)
         ]
         if not fitting:
             run = f"run {name}" if name else "run"
             raise HTTPException(400, f"no {run} translates {source}→{target}: choose from {directions}")
-        if source != AUTO or name is not None:
+        if source.lower() != AUTO or name is not None:
             return fitting[0], None
         detected = detect(text, list(dict.fromkeys(route.src_lang for route in fitting)))
         if detected is None:
@@ -185,6 +208,14 @@ class Service:
         ):
             if n > most:
                 raise HTTPException(400, f"{n:,} {unit} exceed the limit of {most:,}: send them in parts")
+
+
+def _same(code: str, language: str) -> bool:
+    return primary_language(code) == primary_language(language)
+
+
+def _fits(code: str, language: str) -> bool:
+    return code.lower() == AUTO or _same(code, language)
 
 
 def _lines(text: str) -> list[str]:
