@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
@@ -95,6 +96,22 @@ def test_batches_are_made_in_one_other_thread(
     found = [f"{''.join(texts)}.{options}" for texts, options in zip(scribe.calls, scribe.options, strict=True)]
     assert found == calls.split()
     assert len(scribe.threads - {threading.get_ident()}) == len(scribe.threads) == 1
+
+
+def test_a_short_request_passes_long_ones(scribe: Scribe) -> None:
+    """It comes when two long ones wait, one of them begun; what takes three times as long is cut three times finer."""
+
+    async def question(batcher: Batcher[str, str]) -> list[list[str]]:
+        with scribe.held_up():
+            long = [asyncio.ensure_future(batcher.enter(text, "y")) for text in ("abcdefgh", "ijklmnop")]
+            while not scribe.has_begun.is_set():
+                await asyncio.sleep(0.01)
+            short = asyncio.ensure_future(batcher.enter("z", "x"))
+        return await asyncio.gather(*long, short)
+
+    found = batched(scribe, question, batch_texts=9, collect_s=0, weight={"x": 1, "y": 3}.__getitem__)
+    assert found == [[*"abcdefgh"], [*"ijklmnop"], ["z"]]
+    assert ["".join(call) for call in scribe.calls] == ["abc", "z", "def", "gh", "ijk", "lmn", "op"]
 
 
 def test_a_failure_is_the_answer_to_who_caused_it_alone(scribe: Scribe) -> None:
@@ -511,6 +528,31 @@ def test_all_is_counted(scribe: Scribe) -> None:
     assert found["miyako_batch_texts_count", name] == 3
     assert found["miyako_batch_texts_sum", name] == 4
     assert found["miyako_queue_texts", name] == 0
+
+
+def test_half_sent_heads_and_too_many_connections_are_closed(scribe: Scribe, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "_HEAD_S", 0.5)
+    monkeypatch.setattr(service, "_MOST_CONNECTIONS", 3)
+    with serving([scribe.route()], LIMITS) as url, ExitStack() as stack:
+        host, port = url.removeprefix("http://").split(":")
+
+        def connect(sent: bytes) -> socket.socket:
+            connection = stack.enter_context(socket.create_connection((host, int(port)), 60))
+            connection.sendall(sent)
+            return connection
+
+        def is_closed(connection: socket.socket) -> bool:
+            with suppress(ConnectionResetError):
+                return connection.recv(1) == b""
+            return True
+
+        silent, half = connect(b""), connect(b"GET /health HTTP/1.1\r\nHost: x\r\n")
+        second = connect(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\nGET /hea")
+        assert is_closed(connect(b""))  # the fourth
+        while not second.recv(4096).endswith(b'{"status":"ok"}'):
+            pass
+        assert all(is_closed(connection) for connection in (silent, half, second))
+        assert httpx.get(f"{url}/health").json() == {"status": "ok"}
 
 
 def test_who_hangs_up_is_not_worked_for(scribe: Scribe) -> None:

@@ -4,18 +4,32 @@ import asyncio
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass, field
 from itertools import islice
-from typing import Generic, NamedTuple, Self, TypeVar
+from typing import Generic, Self, TypeVar
 
 OptionsT = TypeVar("OptionsT", bound=Hashable)
 FoundT = TypeVar("FoundT")
 
 
-class _Job(NamedTuple, Generic[OptionsT, FoundT]):
+_TEXT_S = 0.05  # about what a text takes; it decides how long a long request lets short ones pass
+
+
+@dataclass(eq=False)
+class _Job(Generic[OptionsT, FoundT]):
     texts: Sequence[str]
     options: OptionsT
     found: asyncio.Future[list[FoundT]]  # done when nobody waits for it any more
     since: float  # arrival time, by the clock of the event loop
+    results: list[FoundT] = field(default_factory=list)
+    n_begun: int = 0  # texts that have been given to the worker
+
+    @property
+    def rest(self) -> Sequence[str]:
+        return self.texts[self.n_begun :]
+
+
+_Part = tuple[_Job[OptionsT, FoundT], Sequence[str]]  # a job, and those of its texts that are in a batch
 
 
 class Batcher(Generic[OptionsT, FoundT]):
@@ -27,6 +41,7 @@ class Batcher(Generic[OptionsT, FoundT]):
         collect_s: seconds that a text may wait for others while the worker is idle.
         queue_texts: most texts in the queue.
         on_batch: called with the number of texts in each batch.
+        weight: how many times the usual a text takes with some options: a batch has fewer of these.
     """
 
     def __init__(
@@ -36,8 +51,9 @@ class Batcher(Generic[OptionsT, FoundT]):
         collect_s: float,
         queue_texts: int,
         on_batch: Callable[[int], object] = lambda _: None,
+        weight: Callable[[OptionsT], int] = lambda _: 1,
     ) -> None:
-        self._work, self._on_batch = work, on_batch
+        self._work, self._on_batch, self._weight = work, on_batch, weight
         self._batch_texts, self._collect_s, self._queue_texts = batch_texts, collect_s, queue_texts
         self._jobs: list[_Job[OptionsT, FoundT]] = []
         self._changed = asyncio.Event()
@@ -56,28 +72,30 @@ class Batcher(Generic[OptionsT, FoundT]):
 
     def n_waiting(self) -> int:
         """Number of texts in the queue."""
-        return sum(len(job.texts) for job in self._waiting())
+        return sum(len(job.rest) for job in self._waiting())
 
     def enter(self, texts: Sequence[str], options: OptionsT) -> asyncio.Future[list[FoundT]]:
         """Queue the texts of a request, or raise `QueueFull`; cancelling the future takes them out again."""
         if self._is_closing or self.n_waiting() + len(texts) > self._queue_texts:
             raise asyncio.QueueFull
         loop = asyncio.get_running_loop()
-        job = _Job[OptionsT, FoundT](texts, options, loop.create_future(), loop.time())
+        job: _Job[OptionsT, FoundT] = _Job(texts, options, loop.create_future(), loop.time())
+        if not texts:
+            job.found.set_result([])
         self._jobs.append(job)
         self._changed.set()
         return job.found
 
     def _waiting(self) -> list[_Job[OptionsT, FoundT]]:
         self._jobs = [job for job in self._jobs if not job.found.done()]
-        return self._jobs
+        return [job for job in self._jobs if job.rest]
 
     async def _work_through(self) -> None:
-        while jobs := await self._next_batch():
-            await self._translate(jobs)
+        while batch := await self._next_batch():
+            await self._translate(batch)
 
-    async def _next_batch(self) -> list[_Job[OptionsT, FoundT]]:
-        """Wait for jobs with the same options as the oldest; none once the batcher is closing and empty."""
+    async def _next_batch(self) -> list[_Part[OptionsT, FoundT]]:
+        """Wait for texts with the same options; none once the batcher is closing and empty."""
         loop = asyncio.get_running_loop()
         while True:
             waiting = self._waiting()
@@ -90,38 +108,35 @@ class Batcher(Generic[OptionsT, FoundT]):
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), patience)
 
-    def _take(self, waiting: list[_Job[OptionsT, FoundT]]) -> list[_Job[OptionsT, FoundT]]:
-        taken: list[_Job[OptionsT, FoundT]] = []
-        self._jobs = []
-        room = self._batch_texts
-        for job in waiting:
-            if job.options == waiting[0].options and (not taken or len(job.texts) <= room):
-                room -= len(job.texts)
-                taken.append(job)
-            else:
-                self._jobs.append(job)
+    def _take(self, waiting: list[_Job[OptionsT, FoundT]]) -> list[_Part[OptionsT, FoundT]]:
+        """Take a batch: a request goes before those that came earlier by less than what they have left takes longer."""
+        first, *others = sorted(
+            waiting, key=lambda job: job.since + _TEXT_S * len(job.rest) * self._weight(job.options)
+        )
+        room = max(1, self._batch_texts // self._weight(first.options))
+        taken = []
+        for job in (first, *others):
+            if job is first or (job.options == first.options and len(job.rest) <= room):
+                texts = job.rest[:room]
+                room -= len(texts)
+                job.n_begun += len(texts)
+                taken.append((job, texts))
         return taken
 
-    async def _translate(self, jobs: Sequence[_Job[OptionsT, FoundT]]) -> None:
-        texts = [text for job in jobs for text in job.texts]
-        found: list[FoundT] = []
+    async def _translate(self, batch: Sequence[_Part[OptionsT, FoundT]]) -> None:
+        texts, options = [text for _, part in batch for text in part], batch[0][0].options
+        self._on_batch(len(texts))
         try:
-            for begin in range(0, len(texts), self._batch_texts):  # a request may exceed a batch
-                if all(job.found.done() for job in jobs):
-                    return
-                part = texts[begin : begin + self._batch_texts]
-                self._on_batch(len(part))
-                loop = asyncio.get_running_loop()
-                found += await loop.run_in_executor(self._thread, self._work, part, jobs[0].options)
+            found = await asyncio.get_running_loop().run_in_executor(self._thread, self._work, texts, options)
         except Exception as error:  # whatever it is, only the request that caused it gets it as its answer
-            if len(jobs) > 1:
-                for job in jobs:
-                    await self._translate([job])
-            elif not jobs[0].found.done():
-                jobs[0].found.set_exception(error)
+            if len(batch) > 1:
+                for one in batch:
+                    await self._translate([one])
+            elif not batch[0][0].found.done():
+                batch[0][0].found.set_exception(error)
             return
         each = iter(found)
-        for job in jobs:
-            own = list(islice(each, len(job.texts)))
-            if not job.found.done():
-                job.found.set_result(own)
+        for job, part in batch:
+            job.results += islice(each, len(part))
+            if len(job.results) == len(job.texts) and not job.found.done():
+                job.found.set_result(job.results)

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import os
+import resource
 import signal
 import socket
 from collections.abc import Callable, Sequence
@@ -14,6 +15,7 @@ import uvicorn
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from config.data import primary_language
 from config.serving import Limits
@@ -27,9 +29,12 @@ from utils.text.tokenizer import id_of_each
 
 AUTO = "auto"  # in place of a language code: any language
 MOST_BEAM = 16
+_USUAL_BEAM = 4
 _WEIGHT_DIGITS = 3  # less than a thousandth is invisible
 _MOST_WEIGHTS = 500_000  # most weights returned for a chunk: some MB of JSON, for which all requests wait
 _LAST_PORT = 65535
+_HEAD_S = 10.0  # time limit for the head of a request, of some hundred bytes
+_MOST_CONNECTIONS, _OTHER_FILES = 1000, 100
 _LAST_S = 60  # time limit for pending answers on shutdown; a client that does not read gets no more
 
 
@@ -39,6 +44,10 @@ class Options(NamedTuple):
     beam: int | None = None
     n_best: int = 1
     attention: bool = False
+
+    def weight(self) -> int:
+        """How many times a usual search takes to search like this."""
+        return max(1, max(self.beam or 1, self.n_best) // _USUAL_BEAM)
 
 
 class Line(NamedTuple):
@@ -135,7 +144,8 @@ class Service:
             if route.name in self.batchers:
                 raise ValueError(f"two runs are called {route.name}, but runs are chosen by name: rename one")
             count = self.metrics.batches.labels(route.name).observe
-            batcher = Batcher(route.translate, limits.batch_texts, limits.collect_ms / 1000, limits.queue_texts, count)
+            sizes = limits.batch_texts, limits.collect_ms / 1000, limits.queue_texts
+            batcher = Batcher(route.translate, *sizes, count, Options.weight)
             self.batchers[route.name] = batcher
             self.metrics.waiting.labels(route.name).set_function(batcher.n_waiting)
 
@@ -247,6 +257,44 @@ def address(bound: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
+class Connection(H11Protocol):
+    """A connection that is closed when the head of a request takes too long, or when there are too many."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for a head."""
+        self._late: asyncio.TimerHandle | None = None
+        super().connection_made(transport)
+        if len(self.connections) > _most_connections():
+            transport.abort()
+        else:
+            self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        """Read on; a second head is waited for as long as the first."""
+        super().data_received(data)
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        if self._late is not None:
+            self._late.cancel()
+        super().connection_lost(exc)
+
+    def _watch(self) -> None:
+        has_head = self.cycle is not None and not self.cycle.response_complete
+        if has_head and self._late is not None:
+            self._late.cancel()
+            self._late = None
+        elif not has_head and self._late is None:
+            self._late = self.loop.call_later(_HEAD_S, self.transport.abort)
+
+
+def _most_connections() -> int:
+    """Return for how many connections the process has file descriptors, and some to spare."""
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(1, min(_MOST_CONNECTIONS, most - _OTHER_FILES))
+
+
 class Server(uvicorn.Server):
     """Serves an application until it is told to stop.
 
@@ -255,7 +303,7 @@ class Server(uvicorn.Server):
 
     def __init__(self, app: ASGIApp, on_ready: Callable[[], object]) -> None:
         quiet: dict[str, Any] = {"log_level": "warning", "access_log": False, "server_header": False}
-        super().__init__(uvicorn.Config(app, ws="none", timeout_graceful_shutdown=_LAST_S, **quiet))
+        super().__init__(uvicorn.Config(app, http=Connection, ws="none", timeout_graceful_shutdown=_LAST_S, **quiet))
         self._on_ready = on_ready
         self._signal: int | None = None
 
