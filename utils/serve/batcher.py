@@ -109,10 +109,12 @@ class Batcher(Generic[OptionsT, FoundT]):
                 await asyncio.wait_for(self._changed.wait(), patience)
 
     def _take(self, waiting: list[_Job[OptionsT, FoundT]]) -> list[_Part[OptionsT, FoundT]]:
-        """Take a batch: a request goes before those that came earlier by less than what they have left takes longer."""
-        first, *others = sorted(
-            waiting, key=lambda job: job.since + _TEXT_S * len(job.rest) * self._weight(job.options)
-        )
+        """Take a batch: a request passes earlier ones that are longer, until they have waited for as much longer."""
+
+        def due(job: _Job[OptionsT, FoundT]) -> float:
+            return job.since + _TEXT_S * len(job.rest) * self._weight(job.options)
+
+        first, *others = sorted(waiting, key=due)
         room = max(1, self._batch_texts // self._weight(first.options))
         taken = []
         for job in (first, *others):

@@ -6,10 +6,11 @@ import os
 import resource
 import signal
 import socket
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import uvicorn
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
@@ -34,7 +35,8 @@ _WEIGHT_DIGITS = 3  # less than a thousandth is invisible
 _MOST_WEIGHTS = 500_000  # most weights returned for a chunk: some MB of JSON, for which all requests wait
 _LAST_PORT = 65535
 _HEAD_S = 10.0  # time limit for the head of a request, of some hundred bytes
-_MOST_CONNECTIONS, _OTHER_FILES = 1000, 100
+_MOST_CONNECTIONS, _BACKLOG = 1000, 100
+_SPARE_FILES = 500  # of which most are for connections that are accepted and not yet counted, some backlogs full
 _LAST_S = 60  # time limit for pending answers on shutdown; a client that does not read gets no more
 
 
@@ -258,16 +260,18 @@ def address(bound: socket.socket) -> str:
 
 
 class Connection(H11Protocol):
-    """A connection that is closed when the head of a request takes too long, or when there are too many."""
+    """A connection that is closed when the head of a request takes too long, or soonest when there are too many."""
+
+    _late: ClassVar[dict["Connection", asyncio.TimerHandle]] = {}  # of those that wait for a head, the first ones first
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a head."""
-        self._late: asyncio.TimerHandle | None = None
         super().connection_made(transport)
+        self._watch()
         if len(self.connections) > _most_connections():
-            transport.abort()
-        else:
-            self._watch()
+            oldest = next(iter(self._late))
+            oldest._forget()  # its end is noted later, and others may come before
+            oldest.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         """Read on; a second head is waited for as long as the first."""
@@ -276,23 +280,25 @@ class Connection(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
-        if self._late is not None:
-            self._late.cancel()
+        self._forget()
         super().connection_lost(exc)
 
     def _watch(self) -> None:
         has_head = self.cycle is not None and not self.cycle.response_complete
-        if has_head and self._late is not None:
-            self._late.cancel()
-            self._late = None
-        elif not has_head and self._late is None:
-            self._late = self.loop.call_later(_HEAD_S, self.transport.abort)
+        if has_head:
+            self._forget()
+        elif self not in self._late:
+            self._late[self] = self.loop.call_later(_HEAD_S, self.transport.abort)
+
+    def _forget(self) -> None:
+        if timer := self._late.pop(self, None):
+            timer.cancel()
 
 
 def _most_connections() -> int:
     """Return for how many connections the process has file descriptors, and some to spare."""
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return max(1, min(_MOST_CONNECTIONS, most - _OTHER_FILES))
+    return max(1, min(_MOST_CONNECTIONS, most - _SPARE_FILES))
 
 
 class Server(uvicorn.Server):
@@ -303,9 +309,11 @@ class Server(uvicorn.Server):
 
     def __init__(self, app: ASGIApp, on_ready: Callable[[], object]) -> None:
         quiet: dict[str, Any] = {"log_level": "warning", "access_log": False, "server_header": False}
-        super().__init__(uvicorn.Config(app, http=Connection, ws="none", timeout_graceful_shutdown=_LAST_S, **quiet))
+        how: dict[str, Any] = {"http": Connection, "ws": "none", "backlog": _BACKLOG}
+        super().__init__(uvicorn.Config(app, timeout_graceful_shutdown=_LAST_S, **how, **quiet))
         self._on_ready = on_ready
         self._signal: int | None = None
+        self._next_report = 0.0
 
     def serve_until_told(self, bound: socket.socket) -> None:
         """Serve on a bound socket until SIGTERM, or until SIGINT, which raises KeyboardInterrupt in the end."""
@@ -315,8 +323,18 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start listening, then call `on_ready`."""
+        asyncio.get_running_loop().set_exception_handler(self._report)
         await super().startup(sockets)
         self._on_ready()
+
+    def _report(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Say once a minute that there are no files left for connections; asyncio would say it hundreds of times."""
+        error = context.get("exception")
+        if not isinstance(error, OSError) or error.errno not in (errno.EMFILE, errno.ENFILE):
+            loop.default_exception_handler(context)
+        elif loop.time() >= self._next_report:
+            self._next_report = loop.time() + 60
+            print("more connections than there may be open files: raise `ulimit -n`", file=sys.stderr, flush=True)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 (the signature is uvicorn's)
         """Handle a signal; unlike uvicorn's, this does not raise it again when all is served."""
