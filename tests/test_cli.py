@@ -40,6 +40,8 @@ translate.py 寺 --output -                                    |          | .+\n
 translate.py --input in.ja --output /dev/stdout               |          | (.+\n){3}
 translate.py 寺 --prefix 'There is'                           |          | There is.*\n
 translate.py 寺 --alternatives 3 --max_length 9 --beam 1      |          | .+\n\n( *\d+ +\S+ +│( +\S+ +<?[\d.]+ %){3}\n)+
+translate.py 寺 --alternatives 2 --format jsonl               |          | \{.*"alternatives": \[\{"position": 1, "token": .*\}\n
+translate.py 寺 --score 'temple 😀'                           |          | (\S+ +<?[\d.]+ %\n)+\nlog-probability -[\d.]+, .*\n
 translate.py 寺 --score temple                                |          | (\S+ +<?[\d.]+ %\n)+\nlog-probability -[\d.]+, .*\n
 translate.py 寺 --score temple --format jsonl                 |          | \{.*"log_prob": -.*"perplexity": .*\}\n
 translate.py 寺 --sample --n_best 3 --seed 0                  |          | (1\t-[\d.]+\t.+\n){3}
@@ -70,6 +72,7 @@ translate.py 寺 --n_best 0                                    |          | --n_
 translate.py 寺 --n_best 3 --beam 2                           |          | --beam 2 is less than --n_best 3: give --beam 3
 translate.py 寺 --beam 0                                      |          | --beam 0: give 1 to 1,000 (1 is greedy)
 translate.py 寺 --min_length 5 --max_length 3                 |          | --min_length 5: give 0 to --max_length 3
+translate.py 寺 --sample --n_best 3 --samples 2               |          | --samples 2 is less than --n_best 3: give --samples 3
 translate.py 寺 --beam 1 --minimum_bayes_risk                 |          | nothing to choose from: give e.g. --beam 8, or --sample
 translate.py 寺 --sample --beam 4                             |          | --sample and --beam 4 at once: samples are drawn
 translate.py 寺 --temperature 0.5                             |          | --temperature 0.5 and a search at once: add --sample

@@ -210,6 +210,18 @@ def test_a_mistake_in_a_file_is_named_with_its_line(tmp_path: Path, text: str, l
         (["--resume", "a", "--init-from", "b"], "--resume continues a run, --init-from and --branch start a new one"),
         *(([f"--name={name}"], f"name={name}: give letters") for name in ("", "../x", "-x", "a b")),
         ([f"--name={'都' * 67}"], f"name={'都' * 20}...: 201 bytes are too long for a folder: give 200 or less"),
+        (
+            ["--tokenizer.lowercase=true"],
+            "lowercase=true needs kind=word: with kind=unigram give normalization nfkc_cf",
+        ),
+        (
+            ["--tokenizer.kind=word", "--tokenizer.sampling=0.1"],
+            "sampling=0.1 splits words into pieces, kind=word keeps",
+        ),
+        (["--tokenizer.kind=word", "--tokenizer.tag=true"], "tag=true "),
+        (["--model.n_encoder_layers=0"], "n_encoder_layers=0: give at least 1, or a BERT"),
+        (["--optimizer.schedule=cosine", "--training.max_steps=9"], "warmup_steps=4000 leaves none of max_steps=9 for"),
+        (["--task=classification"], "data.text is missing: give it a value"),
         (["--training.seed=99999999999999999999"], "training.seed=99999999999999999999: give 0 to 4,294,967,295"),
         (["--batch.length_multiple=1000000000000"], "batch.length_multiple=1000000000000: give 1 to 1,024"),
     ],

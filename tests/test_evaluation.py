@@ -603,6 +603,7 @@ run --limit 0                                                 | --limit 0: give 
 run --length_penalty 20                                       | --length_penalty 20.0: give
 run --translations folder                                     | folder exists and is not a file
 tune --save --beams 1 0                                       | --beams 0: give
+curves folder                                                 | --picture is missing: give the PNG file to write
 curves folder --picture x.png                                 | no log.jsonl in folder
 curves folder/a pickles/a --picture x.png                     | two runs are named a
                                                               | arguments are required: VERB
@@ -747,3 +748,11 @@ def test_heads_are_weighed_on_the_text_that_is_asked_for(command: Command, home:
     told = json.loads(Path("heads.json").read_text(encoding="utf-8"))
     assert (told["loss"], told["heads"]) == (expected.loss, [asdict(head) for head in expected.heads])
     assert (home / "heads.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_report_may_go_to_standard_output(command: Command) -> None:
+    found = command("file good.en references.en --tgt_lang en --bootstrap 0 --json -")
+    assert found.status == 0, found.err
+    shown, _, told = found.out.partition("\n{")
+    assert "BLEU" in shown
+    assert json.loads("{" + told)["evaluations"][0]["metrics"][0]["name"] == "BLEU"
