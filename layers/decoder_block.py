@@ -18,6 +18,7 @@ class DecoderBlock(nn.Module):
         d_model: width.
         dropout: probability of dropping a component of a sub-layer's output.
         norm_first: norm before each sub-layer (True) or after it (False).
+        norm_eps: added to the variance before a norm divides by its square root.
     """
 
     def __init__(
@@ -28,14 +29,15 @@ class DecoderBlock(nn.Module):
         d_model: int,
         dropout: float = 0.0,
         norm_first: bool = True,
+        norm_eps: float = 1e-5,
     ) -> None:
         super().__init__()
         self.self_attention = self_attention
         self.cross_attention = cross_attention
         self.feed_forward = feed_forward
-        self.around_self = Residual(d_model, dropout, norm_first)
-        self.around_cross = Residual(d_model, dropout, norm_first)
-        self.around_feed = Residual(d_model, dropout, norm_first)
+        self.around_self = Residual(d_model, dropout, norm_first, norm_eps)
+        self.around_cross = Residual(d_model, dropout, norm_first, norm_eps)
+        self.around_feed = Residual(d_model, dropout, norm_first, norm_eps)
 
     def forward(
         self,

@@ -312,9 +312,11 @@ norms = pytest.mark.parametrize("norm_first", [True, False], ids=["norm first", 
 kernels = pytest.mark.parametrize("fused", [True, False], ids=["fused", "explicit"])
 
 
-def decoder_block(norm_first: bool, fused: bool, activation: Activation = "relu", dropout: float = 0.0) -> DecoderBlock:
+def decoder_block(
+    norm_first: bool, fused: bool, activation: Activation = "relu", dropout: float = 0.0, eps: float = 1e-5
+) -> DecoderBlock:
     own, cross = (MultiHeadAttention(D, H, attention_kernel(fused, 0.0)) for _ in range(2))
-    return DecoderBlock(own, cross, FeedForward(D, F, activation), D, dropout, norm_first).double()
+    return DecoderBlock(own, cross, FeedForward(D, F, activation), D, dropout, norm_first, eps).double()
 
 
 @norms
@@ -325,10 +327,13 @@ def test_a_decoder_block_is_torchs_own_forward_and_back(
     norm_first: bool, fused: bool, activation: Activation, masked: bool
 ) -> None:
     torch.manual_seed(0)
-    theirs = nn.TransformerDecoderLayer(D, H, F, 0.0, activation, batch_first=True, norm_first=norm_first).double()
+    eps = 0.1 if masked else 1e-5
+    theirs = nn.TransformerDecoderLayer(
+        D, H, F, 0.0, activation, batch_first=True, norm_first=norm_first, layer_norm_eps=eps
+    ).double()
     for parameter in theirs.parameters():
         nn.init.normal_(parameter, std=0.5)
-    ours = decoder_block(norm_first, fused, activation)
+    ours = decoder_block(norm_first, fused, activation, eps=eps)
     ours.load_state_dict(block_state(theirs, "self", "cross", "feed"))
 
     x = torch.randn(2, T, D, dtype=torch.float64, requires_grad=True)

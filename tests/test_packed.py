@@ -1,7 +1,7 @@
 """Packed layers and blocks compute what those that they were made of do."""
 
 from itertools import product
-from typing import cast
+from typing import Any, cast
 
 import pytest
 import torch
@@ -12,6 +12,7 @@ from layers.decoder_block import DecoderBlock
 from layers.feed_forward import FeedForward
 from layers.multi_head_attention import KeyValue, MultiHeadAttention
 from layers.packed import PackedDecoderBlock, PackedLinear, packed
+from layers.residual import Residual
 from layers.scaled_dot_product_attention import attention_kernel
 
 biased = pytest.mark.parametrize("bias", [True, False], ids=["bias", "plain"])
@@ -181,6 +182,28 @@ def test_another_kind_of_block_or_layer_takes_steps_of_its_own(kind: type[nn.Mod
         if issubclass(kind, type(layer)):
             layer.__class__ = kind
     twin = cast(DecoderBlock, packed(nn.Sequential(original), torch.float32)[0])
+    x, source = torch.randn(1, 1, D), original.cross_attention.project(torch.randn(1, S, D))
+    past = original.self_attention.project(x[:, :0])
+    torch.testing.assert_close(twin.step(x, past, source), original.step(x, past, source), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("layer", "change"),
+    [
+        (FeedForward, lambda own: lambda self, x: own(self, x) + 0.1),
+        (Residual, lambda own: lambda self, x, f: own(self, x, lambda x: 0.9 * f(x))),
+        (MultiHeadAttention, lambda own: lambda self, *given: 0.9 * own(self, *given)),
+    ],
+)
+@torch.no_grad()
+def test_a_layer_that_was_edited_without_its_twin_is_used_as_it_is_with_a_warning(
+    layer: Any, change: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "attend" if layer is MultiHeadAttention else "forward"
+    monkeypatch.setattr(layer, name, change(getattr(layer, name)))
+    original = lively_block(True, True, "relu").eval()
+    with pytest.warns(UserWarning, match=r"PackedDecoderBlock\.step computes something else than DecoderBlock\.step"):
+        twin = cast(DecoderBlock, packed(nn.Sequential(original), torch.float32)[0])
     x, source = torch.randn(1, 1, D), original.cross_attention.project(torch.randn(1, S, D))
     past = original.self_attention.project(x[:, :0])
     torch.testing.assert_close(twin.step(x, past, source), original.step(x, past, source), atol=1e-5, rtol=1e-5)
