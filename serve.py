@@ -16,7 +16,6 @@ from utils.command import Parser, needing_group, run_command
 from utils.config import TranslationConfig, config_type_of
 from utils.run import CONFIG, WEIGHTS, find_run
 
-
 # How many shapes oneDNN keeps kernels for. Requests of all lengths have thousands: with its own limits a server of a
 # small model grows to two gigabytes, at most 5 % faster than one that stays at seven hundred megabytes.
 _KEPT_KERNELS = dict.fromkeys(("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"), "64")
