@@ -20,6 +20,8 @@ from utils.run import CONFIG, WEIGHTS, find_run
 # small model grows to two gigabytes, at most 5 % faster than one that stays at seven hundred megabytes.
 _KEPT_KERNELS = dict.fromkeys(("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"), "64")
 
+_LONGEST_EXAMPLE = 100  # characters; it is a button
+
 
 def build_parser() -> Parser:
     """Build the parser with all options."""
@@ -86,10 +88,20 @@ def main() -> None:
             translator = build_translator([run], precision=arguments.precision or run.precision)
             data, beam = run.config.data, run.config.search.beam_size
             translate = LineTranslator(translator, run.model).translate
-            routes.append(Route(folder.resolve().name, data.src_lang, data.tgt_lang, beam, translate))
+            about = folder.resolve().name, data.src_lang, data.tgt_lang, beam
+            routes.append(Route(*about, translate, examples(folder)))
         names = ", ".join(f"{route.name} ({route.direction})" for route in routes)
         ready = f"{address(bound)} serves {names}; Ctrl-C quits"
         Server(create_app(routes, limits, arguments.cors), lambda: print(ready, flush=True)).serve_until_told(bound)
+
+
+def examples(folder: Path) -> list[str]:
+    """Return sentences of the dev text that the last validation of a run showed; none where there is no log."""
+    from utils.training.report import LOG, read_log
+
+    records = read_log(folder / LOG) if (folder / LOG).is_file() else []
+    shown = [record["samples"] for _, record in records if record.get("samples")]
+    return [sample["source"] for sample in shown[-1] if len(sample["source"]) <= _LONGEST_EXAMPLE] if shown else []
 
 
 def default_runs(root: Path) -> list[Path]:

@@ -117,7 +117,7 @@ def test_the_translation_appears_as_one_stops_typing(both: str, open_page: Open)
     expect(page.locator("#translation span")).to_have_text(best().text)
     assert json.loads(asked[-1])["text"] == TEXT_JA
     assert len(asked) < len(TEXT_JA) / 2
-    expect(page.locator("#source-name")).to_have_text("Japanese")
+    expect(page.locator("#source-name")).to_have_text("Japanese (detected)")
     expect(page.locator("#target-name")).to_have_text("English")
     page.get_by_role("button", name="Clear").click()
     expect(page.locator("#translation")).to_be_empty()
@@ -136,6 +136,27 @@ def test_each_sentence_has_its_own_attention_and_candidates(both: str, open_page
         assert "current" in str(spans.nth(i).get_attribute("class"))
         shown = "".join(page.locator("#from button").all_inner_texts()[:-1])
         assert shown.replace("▁", "") == source
+
+
+def test_a_choice_survives_an_edit_and_a_link_brings_a_text(both: str, open_page: Open) -> None:
+    page = open_page(both)
+    page.goto(f"{both}/?q={TEXT_JA}")
+    second = page.locator("#others button").nth(1)
+    chosen = second.locator(".said").inner_text()
+    second.click()
+    expect(page.locator("#translation span")).to_have_text(chosen)
+    page.get_by_role("textbox").press("End")
+    page.get_by_role("textbox").press_sequentially(TEXT.src[7])
+    expect(page.locator("#translation span")).to_have_count(2)
+    expect(page.locator("#translation span").first).to_have_text(chosen)
+
+
+def test_examples_are_those_of_the_run(scribe: Scribe, open_page: Open) -> None:
+    own = scribe.route()._replace(examples=["寺がある。", "川。"])
+    with serving([own]) as url:
+        page = open_page(url)
+        page.get_by_role("button", name="川。").click()
+        expect(page.locator("#translation")).to_have_text("。川")
 
 
 def test_an_older_answer_never_takes_the_place_of_a_newer_one(scribe: Scribe, open_page: Open) -> None:

@@ -500,7 +500,7 @@ def test_the_server_describes_itself(scribe: Scribe) -> None:
     assert get("/spec", routes).json() == get("/openapi.json", routes).json()
     assert get("/frontend/settings", routes).json()["language"]["target"] == {"code": "en", "name": "English"}
     found = get("/api/runs", routes[:1]).json()
-    assert found["runs"] == [{"name": "a", "source": "ja", "target": "en", "beam": 4}]
+    assert found["runs"] == [{"name": "a", "source": "ja", "target": "en", "beam": 4, "examples": []}]
     assert (found["max_chars"], found["max_texts"], found["max_beam"]) == (LONGEST, 8, 16)
     assert (answer := get("/", routes)).text == HTML
     assert "content-security-policy" in answer.headers

@@ -289,7 +289,13 @@ def _add_endpoints(app: FastAPI, service: Service) -> None:
     async def runs() -> dict[str, Any]:
         """Runs and limits, for the page."""
         served = [
-            {"name": route.name, "source": route.src_lang, "target": route.tgt_lang, "beam": route.beam}
+            {
+                "name": route.name,
+                "source": route.src_lang,
+                "target": route.tgt_lang,
+                "beam": route.beam,
+                "examples": route.examples,
+            }
             for route in service.routes
         ]
         return {"runs": served, "max_chars": limits.max_chars, "max_texts": limits.max_texts, "max_beam": MOST_BEAM}

@@ -111,6 +111,7 @@ class Route(NamedTuple):
     tgt_lang: str
     beam: int  # of its own search settings
     translate: Callable[[Sequence[str], Options], list[Line]]
+    examples: Sequence[str] = ()  # sentences of the kind that it learned from
 
     @property
     def direction(self) -> str:
