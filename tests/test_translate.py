@@ -162,6 +162,8 @@ def test_what_a_reader_must_know_is_said_with_its_line(command: Command) -> None
     assert unknown == "line 2: no part of it is in the vocabulary; left unchanged"
     assert partly == "line 4: not in the vocabulary, so the model reads <unk>: 😀"
     assert found.out.splitlines()[1] == "😀"
+    asked = "寺は https://a.org/b?c=1。川は me@a.co.jp, 見て。"
+    assert "line 1: the translation does not have https://a.org/b?c=1 me@a.co.jp\n" in command(asked).err
     *said, last = command(stdin=as_file(["😀"] * 12).encode()).err.splitlines()
     assert len(said) == 10
     assert last.startswith("2 more lines: left unch")

@@ -1,5 +1,6 @@
 """From texts to translations: split, batch by length, search, join, in the order of the input."""
 
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -39,6 +40,10 @@ class Piece(NamedTuple):
     gap: str  # what stands behind its translation: nothing, a space, or the line breaks of the text
 
 
+# models spell them anew, if at all: they are names, and no text
+_ADDRESS = re.compile(r"https?://[!-~]+[\w/]|[\w.+-]+@[\w-]+\.[A-Za-z.]+[A-Za-z]", re.ASCII)
+
+
 class Translation(NamedTuple):
     """A translated text."""
 
@@ -56,6 +61,11 @@ class Translation(NamedTuple):
     def unknown(self) -> bool:
         """Whether nothing of the text is in the vocabulary, so that it is returned unchanged."""
         return bool(self.pieces) and not any(piece.ids for piece in self.pieces)
+
+    @property
+    def dropped(self) -> list[str]:
+        """Addresses on the web and of e-mail that the text has and the best candidate has not."""
+        return [found for piece in self.pieces for found in _ADDRESS.findall(piece.source) if found not in self.text]
 
 
 @dataclass(eq=False)

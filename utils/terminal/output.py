@@ -29,6 +29,8 @@ def notices(translation: "Translation") -> dict[str, str]:
         found["left unchanged"] = "no part of it is in the vocabulary; left unchanged"
     elif unknown := translation.unknown_tokens:
         found[_UNKNOWN] = f"not in the vocabulary, so the model reads <unk>: {' '.join(dict.fromkeys(unknown))}"
+    if dropped := translation.dropped:
+        found["addresses lost"] = f"the translation does not have {' '.join(dropped)}"
     return found
 
 
