@@ -368,6 +368,9 @@ QUERY = "bert.encoder.layer.1.attention.self.query.weight"
         (CONFIG, {"model_type": "roberta"}, "model_type=roberta: only bert"),
         (CONFIG, {"num_hidden_layers": 1}, r"encoder.layer.1.attention.* is not a weight of this model \(16"),
         (CONFIG, None, f"has no {CONFIG}: a BERT is read from"),
+        (CONFIG, {"hidden_size": "wide"}, "says d_model=wide: it must be a number"),
+        (CONFIG, b"[]", "holds no settings: a JSON object is expected"),
+        (WEIGHTS, {QUERY: torch.ones(2, 2)}, r"self.query.weight has shape \(2, 2\), but \(16, 16\) is expected"),
         ("tokenizer_config.json", {"tokenizer_class": "BertJapaneseTokenizer"}, "class=BertJapaneseTokenizer"),
         ("vocab.txt", b"\xff\n", "is not UTF-8"),
         ("vocab.txt", b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n", r"\[MASK\] is not among the 4 pieces"),
@@ -399,6 +402,7 @@ def test_word_pieces_are_those_of_hugging_face_but_for_special_tokens(lowercase:
     unknown = PIECE_LIST.index("[UNK]")
     assert set(t.encode(["[CLS] [MASK][SEP][PAD]"])[0]) == {unknown}
     assert t.decode([[16, 0, 2, 5, 1, unknown, 15, 6], []]) == ["the unaffable [MASK] [UNK]", ""]
+    assert t.split(["the ☃", ""]) == [["the", "☃"], []]
     with pytest.raises(ValueError, match=r"tokenizer\.sampling=0\.1"):
         t.sample(["the"], 0.1, 1)
     t.save(tmp_path / "vocab")
