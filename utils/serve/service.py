@@ -165,7 +165,7 @@ class Service:
     def route(self, text: str, source: str, target: str) -> tuple[Route | None, Detected | None]:
         """Choose the run for a text as `choose` does; none if it is in the language to translate into already."""
         for code in (source, target):
-            if code.lower() != AUTO and not any(_same(code, language) for language in self.languages):
+            if not any(_fits(code, language) for language in self.languages):
                 raise HTTPException(400, f"{code} is not supported")  # as LibreTranslate says it
         if source.lower() != AUTO:
             return (None, None) if _same(source, target) else self.choose(text, source, target)
