@@ -328,16 +328,15 @@ class Shared(NamedTuple):
 
 def count_shared(files: ParallelFiles, held: ParallelFiles) -> Shared:
     """Count what a held-out text shares with a training text."""
-    scored = [tuple(map(str.strip, pair)) for pair in read_pairs(held)]
-    unseen: list[set[object]] = [{*scored}, {src for src, _ in scored}, {tgt for _, tgt in scored}]
-    learned: list[set[object]] = [set(), set(), set()]
-    for src, tgt in (map(str.strip, pair) for pair in read_pairs(files)):
-        for wanted, found, item in zip(unseen, learned, ((src, tgt), src, tgt), strict=True):
+
+    def rows(text: ParallelFiles) -> Iterator[tuple[object, ...]]:
+        for src, tgt in (map(str.strip, pair) for pair in read_pairs(text)):
+            yield (src, tgt), src, tgt
+
+    columns = list(zip(*rows(held), strict=True))  # pairs, sources, targets
+    scored, learned = [set(column) for column in columns], [set[object]() for _ in columns]
+    for row in rows(files):
+        for item, wanted, found in zip(row, scored, learned, strict=True):
             if item in wanted:
                 found.add(item)
-    pairs, sources, targets = learned
-    return Shared(
-        sum(pair in pairs for pair in scored),
-        sum(src in sources for src, _ in scored),
-        sum(tgt in targets for _, tgt in scored),
-    )
+    return Shared(*(sum(item in found for item in column) for column, found in zip(columns, learned, strict=True)))

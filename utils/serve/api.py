@@ -314,11 +314,12 @@ def _add_endpoints(app: FastAPI, service: Service) -> None:
         answers = iter([_joined(lines) for lines in await while_awaited(request, answer, limits.timeout_s)])
         found: list[list[str]] = []  # the best of each text, and its alternatives
         for (route, _), text, markup, of_text in zip(chosen, texts, marked, parts, strict=True):
-            ranked = [next(answers) for _ in of_text] if route else []
             if route is None:  # it is in the language to translate into already
                 found.append([text])
+            elif markup is None:
+                found.append(next(answers))
             else:
-                found.append(ranked[0] if markup is None else [markup.filled([best for best, *_ in ranked])])
+                found.append([markup.filled([next(answers)[0] for _ in of_text])])
         fields: dict[str, list[Any]] = {"translatedText": [best for best, *_ in found]}
         if asked.alternatives:
             fields["alternatives"] = [others for _, *others in found]
