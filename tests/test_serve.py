@@ -558,6 +558,30 @@ def test_half_sent_heads_and_too_many_connections_are_closed(scribe: Scribe, mon
         assert all(is_closed(connection) for connection in (half, second))
 
 
+@pytest.mark.parametrize("pages", [1, 400], ids=["closing", "pipelined"])
+def test_who_does_not_read_is_not_waited_for(scribe: Scribe, pages: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "_ANSWER_S", 0.1)
+    closed = threading.Event()
+
+    class Closing(service.Connection):
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            closed.set()
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+            super().connection_made(transport)
+
+    monkeypatch.setattr(service, "Connection", Closing)
+    with serving([scribe.route()], LIMITS) as url, socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        host, port = url.removeprefix("http://").split(":")
+        connection.connect((host, int(port)))
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * pages)
+        assert closed.wait(20)
+        assert httpx.get(f"{url}/health").json() == {"status": "ok"}
+
+
 def test_who_hangs_up_is_not_worked_for(scribe: Scribe) -> None:
     """Through a real socket: an abandoned request leaves the queue."""
 

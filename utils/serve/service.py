@@ -35,6 +35,7 @@ _WEIGHT_DIGITS = 3  # less than a thousandth is invisible
 _MOST_WEIGHTS = 500_000  # most weights returned for a chunk: some MB of JSON, for which all requests wait
 _LAST_PORT = 65535
 _HEAD_S = 10.0  # time limit for the head of a request, of some hundred bytes
+_ANSWER_S = 60.0  # time limit for reading an answer, of at most some megabytes
 _MOST_CONNECTIONS, _BACKLOG = 1000, 100
 _SPARE_FILES = 500  # of which most are for connections that are accepted and not yet counted, some backlogs full
 _LAST_S = 60  # time limit for pending answers on shutdown; a client that does not read gets no more
@@ -261,12 +262,15 @@ def address(bound: socket.socket) -> str:
 
 
 class Connection(H11Protocol):
-    """A connection that is closed when the head of a request takes too long, or soonest when there are too many."""
+    """A connection that is closed when its client takes too long to send a head or to read an answer.
 
-    _late: ClassVar[dict["Connection", asyncio.TimerHandle]] = {}  # of those that wait for a head, the first ones first
+    When there are too many, the one that has waited longest for its client is closed.
+    """
+
+    _late: ClassVar[dict["Connection", asyncio.TimerHandle]] = {}  # those that wait for their client, longest first
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for a head."""
+        """Wait for a head."""
         super().connection_made(transport)
         self._watch()
         if len(self.connections) > _most_connections():
@@ -279,17 +283,23 @@ class Connection(H11Protocol):
         super().data_received(data)
         self._watch()
 
+    def on_response_complete(self) -> None:
+        """Wait until the answer is read, or for another head."""
+        super().on_response_complete()
+        self._watch()
+
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
         self._forget()
         super().connection_lost(exc)
 
     def _watch(self) -> None:
-        has_head = self.cycle is not None and not self.cycle.response_complete
-        if has_head:
+        is_answering = self.cycle is not None and not self.cycle.response_complete
+        if is_answering and not self.flow.write_paused:
             self._forget()
-        elif self not in self._late:
-            self._late[self] = self.loop.call_later(_HEAD_S, self.transport.abort)
+        elif self not in self._late and self in self.connections:  # an answer may end after its connection
+            limit = _ANSWER_S if self.transport.get_write_buffer_size() else _HEAD_S
+            self._late[self] = self.loop.call_later(limit, self.transport.abort)
 
     def _forget(self) -> None:
         if timer := self._late.pop(self, None):
