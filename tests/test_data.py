@@ -777,9 +777,9 @@ def words(tokenizer: Tokenizer) -> list[str]:
     return tokenizer.tokens(range(4, len(tokenizer)))
 
 
-def everything(corpus: Corpus, data: DataConfig, config: TokenizerConfig, say: Any, root: Path) -> list[Any]:
-    tokenizers = cached_tokenizers(corpus, data, config, say, root)
-    pairs = [cached_tokens(corpus, split, data, tokenizers, say, root) for split in SPLITS]
+def everything(corpus: Corpus, data: DataConfig, config: TokenizerConfig, log: Any, root: Path) -> list[Any]:
+    tokenizers = cached_tokenizers(corpus, data, config, log, root)
+    pairs = [cached_tokens(corpus, split, data, tokenizers, log, root) for split in SPLITS]
     return [[words(tokenizer) for tokenizer in tokenizers], [[ids_of(side) for side in pair] for pair in pairs]]
 
 

@@ -198,11 +198,11 @@ def _fingerprint(files: Iterable[Path]) -> str:
 
 
 def cached_tokenizers(
-    corpus: Corpus, data: DataConfig, config: TokenizerConfig, say: Callable[[str], None], root: Path = CORPUS
+    corpus: Corpus, data: DataConfig, config: TokenizerConfig, log: Callable[[str], None], root: Path = CORPUS
 ) -> TokenizerPair:
     """Return the tokenizers of a corpus, learned from its cleaned training text at the first call."""
     languages = corpus.src_lang, corpus.tgt_lang
-    return cached_vocabulary(corpus.name, _cleaned(corpus, data, say, root), config, languages, say, root)
+    return cached_vocabulary(corpus.name, _cleaned(corpus, data, log, root), config, languages, log, root)
 
 
 def cached_tokens(
@@ -210,12 +210,12 @@ def cached_tokens(
     split: Split,
     data: DataConfig,
     tokenizers: TokenizerPair,
-    say: Callable[[str], None],
+    log: Callable[[str], None],
     root: Path = CORPUS,
 ) -> TokenPairs:
     """Return the ids of a split, encoded at the first call; only training text is cleaned."""
-    files: ParallelFiles = _cleaned(corpus, data, say, root) if split == "train" else getattr(corpus, split)
-    return TokenPairs.load(cached_ids(f"{corpus.name}-{split}", files, tokenizers, say, root))
+    files: ParallelFiles = _cleaned(corpus, data, log, root) if split == "train" else getattr(corpus, split)
+    return TokenPairs.load(cached_ids(f"{corpus.name}-{split}", files, tokenizers, log, root))
 
 
 def training_tokens(
@@ -224,7 +224,7 @@ def training_tokens(
     tokenizers: TokenizerPair,
     sampling: float,
     seed: int,
-    say: Callable[[str], None],
+    log: Callable[[str], None],
     root: Path = CORPUS,
 ) -> Callable[[int], TokenPairs]:
     """Return a function that gives the ids of the training text for each epoch: always the same, or sampled again.
@@ -233,14 +233,14 @@ def training_tokens(
     epoch are kept until a later epoch is requested, so that an interrupted training finds them again.
     """
     if not sampling:
-        pairs = cached_tokens(corpus, "train", data, tokenizers, say, root)
+        pairs = cached_tokens(corpus, "train", data, tokenizers, log, root)
         return lambda _: pairs
 
     def tokens(epoch: int) -> TokenPairs:
-        files, drawn = _cleaned(corpus, data, say, root), Sampling(sampling, seed, epoch)
+        files, drawn = _cleaned(corpus, data, log, root), Sampling(sampling, seed, epoch)
         pairs = None
         while pairs is None:
-            folder = cached_ids(corpus.name, files, tokenizers, say, root, drawn)
+            folder = cached_ids(corpus.name, files, tokenizers, log, root, drawn)
             with suppress(FileNotFoundError):  # another training, epochs ahead, has just removed it: make it again
                 pairs = TokenPairs.load(folder)
         stem = folder.name.removesuffix(str(epoch))
@@ -252,24 +252,24 @@ def training_tokens(
     return tokens
 
 
-def _cleaned(corpus: Corpus, data: DataConfig, say: Callable[[str], None], root: Path) -> ParallelFiles:
+def _cleaned(corpus: Corpus, data: DataConfig, log: Callable[[str], None], root: Path) -> ParallelFiles:
     """Return the training text, cleaned at the first call."""
 
     def make(folder: Path) -> None:
         counts = clean(corpus.train, data.clean, _in_folder(folder, "train"), corpus.more.n_pairs)
         total = sum(counts.values())
         table = "\n".join(f"  {rule:<14}{n:>10,}  {n / total:7.2%}" for rule, n in counts.items())
-        say(f"Cleaning the training text of {corpus.name}, {total:,} pairs:\n{table}")
+        log(f"Cleaning the training text of {corpus.name}, {total:,} pairs:\n{table}")
         if any(corpus.more):
             n_pairs, n_left_out = corpus.more
-            say(f"  with {n_pairs:,} further pairs; {n_left_out:,} were left out: the dev or test text has their lines")
+            log(f"  with {n_pairs:,} further pairs; {n_left_out:,} were left out: the dev or test text has their lines")
         for split, held in (("dev", corpus.dev), ("test", corpus.test)):
             if any(shared := count_shared(corpus.train, held)):
                 found = ", ".join(f"{n:,} {what}" for what, n in shared._asdict().items())
-                say(f"  it has lines of the {split} text, whose scores flatter the model: {found}")
+                log(f"  it has lines of the {split} text, whose scores flatter the model: {found}")
 
     path = cache_folder(root, f"{corpus.name}-cleaned", corpus.fingerprint(), asdict(data.clean))
-    return _in_folder(cached(path, make, say), "train")
+    return _in_folder(cached(path, make, log), "train")
 
 
 # Checks of your own texts before hours go by: are they in their languages, on their sides, tokenized as is said?
@@ -289,7 +289,7 @@ def refuse_other_languages(data: DataConfig) -> None:
                 refuse_other_language(lines, getattr(data, f"{side}_lang"), str(file), remedy)
 
 
-def check_own_text(data: DataConfig, corpus: Corpus, say: Callable[[str], object]) -> None:
+def check_own_text(data: DataConfig, corpus: Corpus, log: Callable[[str], object]) -> None:
     """Refuse a text of your own whose sides are the other way round than is said; remark on spaces that are odd.
 
     Letters do not tell English from German. So the words of development and test text are compared with those of the
@@ -305,15 +305,15 @@ def check_own_text(data: DataConfig, corpus: Corpus, say: Callable[[str], object
         files = _own_pair(data, "") or corpus.train
         src, tgt = _beginning(files)
         if (copied := sum(map(str.__eq__, src, tgt)) / len(src)) > _MANY_COPIES:
-            say(f"{copied:.0%} of the lines of {files.src} are their own translations: is that right?")
+            log(f"{copied:.0%} of the lines of {files.src} are their own translations: is that right?")
         target, lines = corpus.dev.tgt, _beginning(corpus.dev)[1]
         if not corpus.pre_tokenized and looks_tokenized(lines):
-            say(
+            log(
                 f"{target} looks tokenized: give --data.pre_tokenized true if spaces separate all words and marks, "
                 "so that BLEU takes them as they are"
             )
         if corpus.pre_tokenized and looks_untokenized(lines):
-            say(f"{target} does not look tokenized, and BLEU splits it at spaces: is --data.pre_tokenized true right?")
+            log(f"{target} does not look tokenized, and BLEU splits it at spaces: is --data.pre_tokenized true right?")
 
 
 def _beginning(files: ParallelFiles) -> _Texts:

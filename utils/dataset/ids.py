@@ -58,14 +58,14 @@ def cache_folder(root: Path, name: str, *made_from: object) -> Path:
     return root / "cache" / f"{name}-{cache_key(*made_from)}"
 
 
-def cached(path: Path, make: Callable[[Path], None], say: Callable[[str], None]) -> Path:
+def cached(path: Path, make: Callable[[Path], None], log: Callable[[str], None]) -> Path:
     """Return a folder that `make` fills at the first call; it is rebuilt where a file is no longer as it was written.
 
     Processes that need it at the same time wait for the first of them.
     """
     with locked(_lock(path)):
         if path.exists() and not _is_intact(path):
-            say(f"{path} is damaged: rebuilding it")
+            log(f"{path} is damaged: rebuilding it")
             shutil.rmtree(path)
         if not path.exists():
             with atomic_folder(path) as draft:
@@ -213,7 +213,7 @@ def cached_ids(
     name: str,
     files: Sequence[Path],
     tokenizers: TokenizerPair,
-    say: Callable[[str], None],
+    log: Callable[[str], None],
     root: Path,
     sampling: Sampling | None = None,
 ) -> Path:
@@ -222,7 +222,7 @@ def cached_ids(
     def make(folder: Path) -> None:
         n_lines = len(TextLines(files[0]))
         when = "once" if sampling is None else f"sampling sub-words for epoch {sampling.epoch + 1}"
-        say(f"Encoding {n_lines:,} lines of {name} ({when})")
+        log(f"Encoding {n_lines:,} lines of {name} ({when})")
         blocks = ((side, *block) for side, file in enumerate(files) for block in enumerate(in_blocks(lines_of(file))))
         if sampling is None or n_lines < _WORTH_PROCESSES:
             encoded: Iterator[Encoded] = map(partial(_encoded, tokenizers, sampling), blocks)
@@ -239,9 +239,9 @@ def cached_ids(
         hashes = {file.name: hashlib.blake2b(file.read_bytes()).hexdigest() for file in Path(saved).iterdir()}
     made_from = [*map(file_hash, files), hashes]
     if sampling is None:
-        return cached(cache_folder(root, name, *made_from), make, say)
+        return cached(cache_folder(root, name, *made_from), make, log)
     of_all_epochs = cache_folder(root, f"{name}-sampled", *made_from, sampling.rate, sampling.seed)
-    return cached(of_all_epochs.with_name(f"{of_all_epochs.name}-{sampling.epoch}"), make, say)
+    return cached(of_all_epochs.with_name(f"{of_all_epochs.name}-{sampling.epoch}"), make, log)
 
 
 def _encoded(tokenizers: TokenizerPair, sampling: Sampling | None, block: Block) -> Encoded:
@@ -287,35 +287,35 @@ def cached_vocabulary(
     files: Sequence[Path],
     config: TokenizerConfig,
     languages: tuple[str, str],
-    say: Callable[[str], None],
+    log: Callable[[str], None],
     root: Path,
 ) -> TokenizerPair:
     """Return the tokenizers that are learned from one text, or from both sides of a parallel one, at the first call."""
 
     def make(folder: Path) -> None:
         src, *rest = map(TextLines, files)
-        say(f"Learning the vocabulary ({config.kind}) from {len(src):,} lines (once; a minute for a large text)")
+        log(f"Learning the vocabulary ({config.kind}) from {len(src):,} lines (once; a minute for a large text)")
         train_tokenizers(config, src, rest[0] if rest else (), languages).save(folder)
 
     learned = {field: value for field, value in asdict(config).items() if field != "sampling"}
     path = cache_folder(root, f"{name}-tokenizer", *map(file_hash, files), learned, languages)
-    return load_tokenizers(cached(path, make, say))
+    return load_tokenizers(cached(path, make, log))
 
 
 def cached_tokenizer(
-    name: str, text: Path, config: TokenizerConfig, say: Callable[[str], None], root: Path = CORPUS
+    name: str, text: Path, config: TokenizerConfig, log: Callable[[str], None], root: Path = CORPUS
 ) -> Tokenizer:
     """Return the tokenizer of a text, learned from it at the first call; `joint` and `tag` are ignored.
 
-    `say` is called with a message about what takes time.
+    `log` is called with a message about what takes time.
     """
     if config.sampling:
         raise ValueError(f"sampling={config.sampling} is for pairs of texts: set tokenizer.sampling to 0")
-    return cached_vocabulary(name, [text], replace(config, joint=True, tag=False), ("", ""), say, root).src
+    return cached_vocabulary(name, [text], replace(config, joint=True, tag=False), ("", ""), log, root).src
 
 
 def cached_lines(
-    name: str, text: Path, tokenizer: Tokenizer, say: Callable[[str], None], root: Path = CORPUS
+    name: str, text: Path, tokenizer: Tokenizer, log: Callable[[str], None], root: Path = CORPUS
 ) -> TokenArray:
     """Return the ids of a text line by line, encoded at the first call; arguments as in `cached_tokenizer`."""
-    return TokenArray.load(cached_ids(name, [text], TokenizerPair(tokenizer, tokenizer), say, root) / "src")
+    return TokenArray.load(cached_ids(name, [text], TokenizerPair(tokenizer, tokenizer), log, root) / "src")

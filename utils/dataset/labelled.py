@@ -90,11 +90,11 @@ class LabelledText(NamedTuple):
         labels: Path,
         names: LabelNames,
         tokenizer: Tokenizer,
-        say: Callable[[str], None],
+        log: Callable[[str], None],
         root: Path = CORPUS,
     ) -> "LabelledText":
         """Read two files; the text is encoded at the first call and cached; an empty line is a text too."""
-        found = cls(cached_lines(f"labelled-{text.stem}", text, tokenizer, say, root), names.numbers(labels))
+        found = cls(cached_lines(f"labelled-{text.stem}", text, tokenizer, log, root), names.numbers(labels))
         if len(found.lines) != len(found.labels):
             raise ValueError(
                 f"{text} has {len(found.lines):,} lines but {labels} has {len(found.labels):,}: "

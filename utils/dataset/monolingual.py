@@ -104,16 +104,16 @@ class MonolingualCorpus:
         """Return a hash of the files' contents and of where documents end."""
         return _fingerprint([self.train, self.dev, self.test], self.documents)
 
-    def tokenizer(self, config: TokenizerConfig, say: Callable[[str], None], root: Path = CORPUS) -> Tokenizer:
+    def tokenizer(self, config: TokenizerConfig, log: Callable[[str], None], root: Path = CORPUS) -> Tokenizer:
         """Return a tokenizer, learned from the training text at the first call; see `cached_tokenizer`."""
-        return cached_tokenizer(f"{self.name}-{self.language}", self.train, config, say, root)
+        return cached_tokenizer(f"{self.name}-{self.language}", self.train, config, log, root)
 
     def tokens(
-        self, split: Split, tokenizer: Tokenizer, say: Callable[[str], None], root: Path = CORPUS
+        self, split: Split, tokenizer: Tokenizer, log: Callable[[str], None], root: Path = CORPUS
     ) -> DocumentTokens:
         """Return the ids of a split, encoded at the first call."""
         name = f"{self.name}-{self.language}-{split}"
-        lines = cached_lines(name, getattr(self, split), tokenizer, say, root)
+        lines = cached_lines(name, getattr(self, split), tokenizer, log, root)
         return DocumentTokens.of(lines, self.documents if split == "train" else [Document(split, len(lines))])
 
 
