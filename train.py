@@ -35,7 +35,7 @@ from utils.device import (
 )
 from utils.file import from_here, require_writable, sweep_drafts
 from utils.load import load_weights
-from utils.task.task import Log, Task, architecture, describe, init_from, prepare, refuse_other_task, write_scores
+from utils.task.task import Log, Task, checked_on_resume, describe, init_from, prepare, refuse_other_task, write_scores
 from utils.training.checkpoint import CheckpointKeeper, CheckpointStore, WeightStore
 from utils.training.distributed import Interrupt, Processes, graceful_interrupt, joined_processes, own_device
 from utils.training.dry_run import Tracer, dry_run, explained_out_of_memory
@@ -130,7 +130,7 @@ class Trainer:
     def fit(
         self,
         sampler: Sampler[Any],
-        batch: BatchSettings,
+        batching: BatchSettings,
         dev: Sequence[AnyBatch] = (),
         validate: Validate = Validation,
         observers: Sequence[Observer] = (),
@@ -146,7 +146,7 @@ class Trainer:
             self._validate(dev, validate, observers)
         while not any(self._reasons_to_stop(interrupt)):
             epoch = sampler.epoch(progress.epoch)
-            updates = cut_into_updates(len(epoch), batch.accumulate)
+            updates = cut_into_updates(len(epoch), batching.accumulate)
             if progress.position >= len(updates):  # resumed with more batches per update
                 progress.epoch, progress.position = progress.epoch + 1, 0
                 continue
@@ -154,7 +154,7 @@ class Trainer:
                 self.memories.clear()
             with closing(self._micro_batches(epoch, updates[progress.position :])) as prepared:
                 for n_tokens, micro_batches in prepared:
-                    with explained_out_of_memory(micro_batches, batch):
+                    with explained_out_of_memory(micro_batches, batching):
                         update = self.train_step(micro_batches)
                     self.meter.count(n_tokens, micro_batches, *update)
                     if progress.position == len(updates):
@@ -250,7 +250,7 @@ def cut_into_updates(n_batches: int, accumulate: int) -> list[range]:
 
 def resume(trainer: Trainer, checkpoints: CheckpointStore, task: Task, log: Log) -> None:
     """Resume from the newest intact checkpoint; options that are newer than it are taken to have had their defaults."""
-    state, wanted = checkpoints.load(trainer.device, log), architecture(task)
+    state, wanted = checkpoints.load(trainer.device, log), checked_on_resume(task)
     refuse_other_task(task, state)
     trainer.restore(state)
     log(f"Resuming from step {trainer.progress.step:,}")
@@ -298,9 +298,9 @@ def train(arguments: Arguments, processes: Processes, device: torch.device) -> N
         require_writable(CORPUS, "set MIYAKO_CORPUS to another folder")
         if not arguments.dry_run:
             require_writable(resumed or PICKLES, "set MIYAKO_PICKLES to another folder")
-    with ExitStack() as alone:
+    with ExitStack() as locks:
         if resumed is not None and processes.is_first and not arguments.dry_run:
-            alone.enter_context(run_folder.trained_alone(resumed))  # what is read now is what is resumed from
+            locks.enter_context(run_folder.trained_alone(resumed))  # what is read now is what is resumed from
         with processes.first_alone():
             sweep_drafts(CORPUS)  # left by preparations that were killed
             task = prepare(arguments.config, resumed or arguments.init_from or arguments.branch, log)
@@ -328,7 +328,7 @@ def train(arguments: Arguments, processes: Processes, device: torch.device) -> N
             return
         folder = from_here(resumed or run_folder.create_run(config, task.vocabulary))
         if resumed is None:
-            alone.enter_context(run_folder.trained_alone(folder))
+            locks.enter_context(run_folder.trained_alone(folder))
             checkpoints = CheckpointStore(folder / run_folder.CHECKPOINTS, keep_last)
         else:
             config.save(folder / run_folder.CONFIG)  # settings that were changed now apply to later resumes, too
@@ -340,17 +340,17 @@ def fit_and_save(
     trainer: Trainer, task: Task, folder: Path, checkpoints: CheckpointStore, n_updates: int, traced: bool
 ) -> None:
     """Train as the first process or the only one: validate, report, save, and test; an epoch has `n_updates`."""
-    plan, kept, step = task.config.training, task.config.checkpoint, trainer.progress.step
+    plan, saving, best = task.config.training, task.config.checkpoint, folder / run_folder.WEIGHTS
+    step, scoring = trainer.progress.step, task.scoring
     dev, validate = task.validation(trainer.net)
-    best = folder / run_folder.WEIGHTS
 
     def learned() -> dict[str, Tensor]:
         with trainer.optimizer.averaged():
             return trainer.net.state_dict()
 
-    weights = WeightStore(folder / run_folder.KEPT_WEIGHTS, kept.keep_best, kept.average_last, step, task.scoring)
+    weights = WeightStore(folder / run_folder.KEPT_WEIGHTS, saving.keep_best, saving.average_last, step, scoring)
     keeper = CheckpointKeeper(
-        checkpoints, weights, best, lambda: architecture(task) | trainer.state(), learned, plan.select_by, task.scoring
+        checkpoints, weights, best, lambda: checked_on_resume(task) | trainer.state(), learned, plan.select_by, scoring
     )
     settings = (folder / run_folder.CONFIG).read_text(encoding="utf-8")
     observers = [
@@ -378,7 +378,7 @@ def fit_and_save(
     keeper.try_average(trainer.net, lambda: trainer.test(dev, validate), print)
     print("\nTesting the best weights")
     load_weights(trainer.net, folder)
-    task.settle(trainer.net, folder, print)
+    task.choose_on_dev(trainer.net, folder, print)
     test = trainer.test(*task.validation(trainer.net, "test"))
     write_scores(task, trainer.net, test, trainer.progress, folder)
     print("\n".join([f"test  {test}", *(f"      {signature}" for signature in test.signatures.values())]))

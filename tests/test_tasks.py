@@ -530,7 +530,7 @@ def test_what_is_better_for_dev_lines_of_several_sentences_is_kept(
         return [Mock(text="a b c d" if self.search.by_sentence == better else "a b c") for _ in lines]
 
     monkeypatch.setattr(Translator, "translate", scored)
-    task.settle(task.build(), folder, said.append)
+    task.choose_on_dev(task.build(), folder, said.append)
     assert task.config.search.by_sentence is better
     assert (folder / "config.yaml").exists() is not better
     assert said[0].startswith("20 dev lines of several sentences")

@@ -35,7 +35,7 @@ from train import Trainer
 from utils.arguments import read_arguments
 from utils.config import ClassificationConfig, LanguageConfig, MaskedLanguageConfig, TranslationConfig
 from utils.load import load_bert, load_classifier, load_run
-from utils.task.task import Task, architecture, init_from, prepare
+from utils.task.task import Task, checked_on_resume, init_from, prepare
 from utils.task.translation import what_next
 from utils.text.tokenizer import every_token, load_tokenizers
 from utils.training.checkpoint import CheckpointStore, average, write_weights
@@ -365,7 +365,7 @@ def test_a_checkpoint_from_before_an_option_is_of_its_default(tmp_path: Path) ->
         cast(Task, SimpleNamespace(config=TranslationConfig(model=model), sizes={}, fingerprint="", scoring=""))
         for model in (MODEL, replace(MODEL, positions="learned"))
     )
-    state = architecture(sinusoidal) | trainer.state()
+    state = checked_on_resume(sinusoidal) | trainer.state()
     del state["model"]["positions"]
     store.save(state, 1)
     train.resume(trainer, store, sinusoidal, print)

@@ -82,7 +82,7 @@ class Task(ABC):
         """Return a held-out text, and what scores the network on it, given its loss."""
         return self.held_out[split], self.scorer(net, split)
 
-    def settle(self, net: Any, folder: Path, log: Log) -> None:  # noqa: B027 (most have no choice)
+    def choose_on_dev(self, net: Any, folder: Path, log: Log) -> None:  # noqa: B027 (most have no choice)
         """Choose on dev, with the trained network, what the run is to do from now on, and keep it in its settings."""
 
     @abstractmethod
@@ -154,9 +154,10 @@ def init_from(net: nn.Module, source: Path, config: AnyConfig, log: Log) -> None
     log(f"Initialised from the weights of {source}")
 
 
-def architecture(task: Task) -> dict[str, Any]:
-    """Return what a checkpoint must contain to fit a task, and how its text was split into streams and scored."""
+def checked_on_resume(task: Task) -> dict[str, Any]:
+    """Return what a checkpoint records of its task; when it is resumed, only `streams` and `scoring` may differ."""
     config = task.config
+    # decides which batch comes when
     streams = {"batch": asdict(config.batch), "seed": config.training.seed, "text": task.fingerprint}
     model = config.model.architecture()
     fixed = {"format": FORMAT, "task": config.task, "model": model, "vocabulary": task.sizes}
@@ -167,7 +168,7 @@ def refuse_other_task(task: Task, state: dict[str, Any]) -> None:
     """Refuse to resume from the state of another task, network or vocabulary; new options had their defaults."""
     state["model"] = type(task.config.model)().architecture() | state.get("model", {})
     may_change = ("streams", "scoring")
-    if differs := difference(state, {name: v for name, v in architecture(task).items() if name not in may_change}):
+    if differs := difference(state, {name: v for name, v in checked_on_resume(task).items() if name not in may_change}):
         raise ValueError(f"cannot resume the run: {differs}")
 
 

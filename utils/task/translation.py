@@ -121,8 +121,8 @@ class TranslationTask(Task):
             net.bert.load_state_dict(load_bert(self._pretrained).net.bert.state_dict())
         return net
 
-    def _run(self, net: Transformer) -> Run:
-        return Run(Path(), self.config, self.vocabulary, net)  # it is in training: what a folder has may be older
+    def _as_run(self, net: Transformer) -> Run:
+        return Run(Path(), self.config, self.vocabulary, net)  # no folder: the weights in it may be older
 
     def scored_by(self) -> Sequence[object]:
         """Return the text, how much of it is translated, and the signatures of the metrics, which score a sentence."""
@@ -137,9 +137,9 @@ class TranslationTask(Task):
             plan = self.config.training
             search = replace(search, beam_size=1, by_sentence=False)
             text, n_samples = text[: plan.bleu_sentences], plan.n_samples
-        return Validator(lambda: self._run(net).translator(search), text, self.corpus, n_samples)
+        return Validator(lambda: self._as_run(net).translator(search), text, self.corpus, n_samples)
 
-    def settle(self, net: Transformer, folder: Path, log: Log) -> None:
+    def choose_on_dev(self, net: Transformer, folder: Path, log: Log) -> None:
         """Try on dev lines of several sentences whether they are translated better as a whole, and keep that."""
         dev, own = read_parallel(self.corpus.dev), self.config.search
         several = [i for i, source in enumerate(dev.src) if len(split_sentences(source)) > 1]
@@ -148,7 +148,7 @@ class TranslationTask(Task):
         text = ParallelText([dev.src[i] for i in several], [dev.tgt[i] for i in several])
 
         def bleu(search: SearchConfig) -> float:
-            return Validator(lambda: self._run(net).translator(search), text, self.corpus, 0)(0.0).scores["bleu"]
+            return Validator(lambda: self._as_run(net).translator(search), text, self.corpus, 0)(0.0).scores["bleu"]
 
         apart, whole = bleu(own), bleu(as_a_whole := replace(own, by_sentence=False))
         log(f"{len(several)} dev lines of several sentences: BLEU {apart:.2f} one by one, {whole:.2f} as a whole")
@@ -171,7 +171,7 @@ class TranslationTask(Task):
     def _draw(self, net: Transformer, sample: Sample, picture: Path) -> None:
         src, tgt = self.vocabulary
         src_ids, tgt_ids = (
-            side.encode([text])[0][: self._run(net).window - 1]
+            side.encode([text])[0][: self._as_run(net).window - 1]
             for side, text in ((src, sample.source), (tgt, sample.translation))
         )
         weights = cross_attention(net, src_ids, tgt_ids)
