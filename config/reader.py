@@ -124,7 +124,7 @@ def layer_from_options(options: Mapping[str, str]) -> Layer:
 
 
 def merged(*layers: Layer) -> Layer:
-    """Return what the layers say together; the later goes before the earlier, name by name."""
+    """Return the settings of all layers, from the weakest to the strongest: of equal names, the last one counts."""
     result: Layer = {}
     for layer in layers:
         for name, value in layer.items():
@@ -279,11 +279,16 @@ def _converted(kind: Any, written: Any) -> Any:
     if not isinstance(written, str) or get_origin(kind) in (list, dict):
         raise TypeError(written)
     if get_origin(kind) is Literal:
-        return next(choice for choice in get_args(kind) if choice == written) if written in get_args(kind) else int("")
+        choices = get_args(kind)
+        return choices[choices.index(written)]  # raises a ValueError if it is none of them
     if kind is bool:
-        return {"true": True, "false": False}[written.lower()] if written.lower() in ("true", "false") else int("")
+        if written.lower() not in ("true", "false"):
+            raise ValueError(written)
+        return written.lower() == "true"
     if kind is int:
-        return int(written) if re.fullmatch(r"[-+]?[0-9]+", written) else int("")
+        if not re.fullmatch(r"[-+]?[0-9]+", written):  # int() also reads 1_000 and digits of other scripts
+            raise ValueError(written)
+        return int(written)
     if kind is float:
         return float(re.sub(r"^([-+]?)\.(inf|nan)$", r"\1\2", written.lower()))
     return kind(str(written))
