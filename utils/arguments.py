@@ -95,12 +95,12 @@ def _add_choice_of_settings(parser: argparse.ArgumentParser) -> None:
 def read_arguments(argv: Sequence[str]) -> Arguments:
     """Read the command line of train.py.
 
-    Layers of settings, each going before the one above it: a run to start from, the file that --config names, the
-    options. Without a run, file or task, the first is the preset kftt_ja_en.
+    From the weakest settings to the strongest: those of the run to start from, those of the file that --config names,
+    the options. Where no run, file or task is given, the preset kftt_ja_en stands in the place of the run.
     """
-    first = Parser(prog="train.py", add_help=False)
-    _add_choice_of_settings(first)  # which decide what other options there are
-    asked = first.parse_known_args(argv)[0]
+    choices = Parser(prog="train.py", add_help=False)
+    _add_choice_of_settings(choices)  # which decide what other options there are
+    asked = choices.parse_known_args(argv)[0]
     named = {option: asked[option] for option in ("resume", "init_from", "branch") if asked[option] is not None}
     if len(named) > 1:
         raise ValueError("--resume continues a run, --init-from and --branch start a new one: give only one of them")
@@ -111,19 +111,19 @@ def read_arguments(argv: Sequence[str]) -> Arguments:
     source, is_new = next(iter(runs.values()), None), "resume" not in runs
     file: Layer = {} if asked.config is None else settings_layer(find_settings(Path(asked.config)))
     if source is not None:
-        below = settings_layer(source / CONFIG)
-        config_type = config_type_in(below, str(source / CONFIG))
+        weakest = settings_layer(source / CONFIG)
+        config_type = config_type_in(weakest, str(source / CONFIG))
     else:
-        below = settings_layer(PRESET / "kftt_ja_en.yaml") if asked.config is None and asked.task is None else {}
+        weakest = settings_layer(PRESET / "kftt_ja_en.yaml") if asked.config is None and asked.task is None else {}
         config_type = config_type_in(file if asked.task is None else {"task": asked.task}, asked.config or "--task")
-    given = vars(build_parser(config_type, merged(below, file)).parse_args(argv))
+    given = vars(build_parser(config_type, merged(weakest, file)).parse_args(argv))
     options = {name: given[name] for name, _ in names_of(config_type) if name in given and name not in vars(asked)}
     typed = layer_from_options(options | ({} if asked.task is None else {"task": asked.task}))
     has_files = source is not None and config_type is TranslationConfig
     cleared = _cleared_files(file, typed, is_new) if has_files else {}
-    config = to_config(config_type, merged(below, cleared, file, typed))
+    config = to_config(config_type, merged(weakest, cleared, file, typed))
     if source is not None:
-        _refuse_other(source, to_config(config_type, below), config, is_new)
+        _refuse_other(source, to_config(config_type, weakest), config, is_new)
     if is_new:
         require_folder_name(config.name)
     if "branch" in runs:
