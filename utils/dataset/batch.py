@@ -1,4 +1,7 @@
-"""Batches of about equal work and little padding: buckets of similar length, epochs drawn by seed, prefetching."""
+"""Batches of about equal work and little padding: buckets of similar length, epochs drawn by seed, prefetching.
+
+For a training on pairs, read `BucketSampler`, then `pair_examples`, `_bucketed` and `batch_of`.
+"""
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -208,7 +211,8 @@ def _by_length(first: NDArray[np.integer], second: NDArray[np.integer] | None = 
     if second is None:
         number, most = first, widest
     else:
-        rank = (np.bincount(second) > 0).cumsum() - 1  # of each length among those that occur
+        # rank · widest + first; for every other rank, rank · widest + (widest - 1 - first), which descends
+        rank = (np.bincount(second) > 0).cumsum() - 1  # of each second length among those that occur
         base, sign = rank * widest, np.where(rank % 2, 1, -1)
         base += np.where(rank % 2, 0, widest - 1)
         number, most = base[second], len(rank) * widest
@@ -231,7 +235,10 @@ def _cut(widths: NDArray[np.integer], budget: int, most: int, multiple: int) -> 
 def pair_examples(
     pairs: TokenPairs | Callable[[int], TokenPairs], max_tokens: int | None, key: tuple[int, int], _: Any
 ) -> Examples:
-    """Return pairs, which may depend on the epoch, without those that have a longer (with </s>) or empty side."""
+    """Return pairs without those that have an empty side, or one longer (with </s>) than `max_tokens`.
+
+    `key` is the seed and the number of the epoch, on which the pairs may depend.
+    """
     if callable(pairs):
         pairs = pairs(key[1])
     src, tgt = (side.lengths + 1 for side in pairs)  # with </s>
@@ -285,15 +292,15 @@ class BucketSampler(Sampler[Any]):
         examples: ExamplesOf = pair_examples,
     ) -> None:
         def epoch(n: int) -> Epoch:
-            key, random = (seed, n), np.random.default_rng((seed, n))
-            of_epoch = examples(text, max_tokens, key, random)
+            random = np.random.default_rng((seed, n))
+            of_epoch = examples(text, max_tokens, (seed, n), random)
             return _bucketed(of_epoch, random, tokens_per_batch, multiple, sentences_per_batch)
 
         super().__init__(epoch)
 
 
 def both_directions(forward: Epoch, backward: Epoch, key: tuple[int, int]) -> Epoch:
-    """Mix the batches of two directions: each batch is of one direction, an update may have both."""
+    """Mix the batches of two directions, by seed and number of the epoch; an update may have batches of both."""
     both = forward, backward
     places = [(epoch, i) for epoch in both for i in range(len(epoch))]
     places = [places[i] for i in np.random.default_rng((*key, 2)).permutation(len(places))]

@@ -194,7 +194,8 @@ def _fingerprint(files: Iterable[Path]) -> str:
     return hashlib.sha256(bytes.fromhex(hashes)).hexdigest()[:16]
 
 
-# Token ids of a corpus, encoded once and memory-mapped from then on; with sub-word sampling, once per epoch.
+# From files to token ids: `_cleaned`, then `cached_tokenizers`, then `cached_tokens`. Each result is made once, by
+# `cached` in utils/dataset/ids.py, in a folder named by a hash of what it was made from; sampled ids once per epoch.
 
 
 def cached_tokenizers(

@@ -30,7 +30,9 @@ from utils.text.tokenizer import Tokenizer, TokenizerPair, load_tokenizers, trai
 
 # What is made once: named by a hash of all that it was made from, and checked at each use.
 
-_FORMAT = 2  # raised when the format of the cache changes; labelled texts are known by it in checkpoints
+# Part of every key; raised when the format of the cache changes. Checkpoints hold keys, too: with a new number, a
+# training that is resumed takes its dev text for another one, and a classifier also its training text.
+_FORMAT = 2
 _SUMS = "checksums.json"
 
 
