@@ -1,10 +1,4 @@
-"""What training minimises, as sums over tokens: means would depend on how the tokens were batched.
-
-The logits of a whole batch are by far the largest tensors of a training step: at 2,000 positions and 8,000 tokens,
-64 MB each for logits, log-probabilities and gradients. Here they are computed a slice of the positions at a time, each
-with its gradient at once, so that neither forward nor backward ever holds more. On a CPU a slice is large enough for
-matrix products at full speed, while element-wise operations run on smaller pieces that stay in a core's own cache.
-"""
+"""What training minimises, as sums over tokens: means would depend on how the tokens were batched."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -22,116 +16,6 @@ from utils.dataset.batch import Batch
 from utils.dataset.labelled import LabelledBatch
 from utils.dataset.masked import MaskedBatch
 from utils.dataset.stream import SegmentBatch
-
-_SLICE = {"cpu": 2**23, "cuda": 2**27}  # logits per matrix product
-_PIECE = {"cpu": 2**19, "cuda": 2**27}  # logits per element-wise operation
-
-
-class _Projected(torch.autograd.Function):
-    """The loss of hidden Wᵀ + b, summed over all positions; `forward` saves the gradients that `backward` returns.
-
-    Matrix products run in the precision of the surrounding autocast, everything else in single precision or better.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        hidden: Float[Tensor, "P N D"],
-        weight: Float[Tensor, "V D"],
-        bias: Float[Tensor, " V"] | None,
-        target: Int[Tensor, " N"],
-        smoothing: float,
-        alpha: float,
-        counted: Bool[Tensor, " N"] | None,
-    ) -> Float[Tensor, ""]:
-        device, passes, vocab = hidden.device.type, len(hidden), len(weight)
-        precision = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
-        summing = torch.promote_types(precision, torch.float32)
-        hidden_low, weight_low = hidden.to(precision), weight.to(precision)
-        needed = any(ctx.needs_input_grad)
-        if needed:
-            hidden_grad, weight_grad = torch.empty_like(hidden), torch.zeros_like(weight)
-            bias_grad = None if bias is None else torch.zeros_like(bias)
-        nats = torch.zeros((), device=hidden.device, dtype=summing)
-        for part in _slices(hidden.size(1), passes * vocab, _SLICE[device]):
-            rows = hidden_low[:, part].flatten(0, 1)
-            logits = (rows @ weight_low.t()).unflatten(0, (passes, -1))
-            for piece in _slices(logits.size(1), passes * vocab, _PIECE[device]):
-                at = slice(part.start + piece.start, part.start + piece.stop)
-                exact = logits[:, piece].to(summing)
-                if bias is not None:
-                    exact += bias
-                loss, gradient = _cross_entropy(exact, target[at], smoothing, alpha, needed)
-                nats += loss.sum() if counted is None else (loss * counted[at]).sum()
-                if gradient is not None:
-                    if counted is not None:
-                        gradient *= counted[at, None]
-                    logits[:, piece] = gradient
-                    if bias_grad is not None:
-                        bias_grad += gradient.sum((0, 1))
-            if needed:
-                flat = logits.flatten(0, 1)
-                hidden_grad[:, part] = (flat @ weight_low).unflatten(0, (passes, -1))
-                weight_grad += flat.t() @ rows
-        if needed:
-            ctx.save_for_backward(hidden_grad, weight_grad, bias_grad)
-        return nats
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        return *(saved * grads[0] if saved is not None else None for saved in ctx.saved_tensors), *[None] * 4
-
-
-def _slices(n_positions: int, width: int, most: int) -> Iterator[slice]:
-    step = max(1, most // width)
-    return (slice(begin, min(begin + step, n_positions)) for begin in range(0, n_positions, step))
-
-
-def _cross_entropy(
-    logits: Float[Tensor, "P n V"], target: Int[Tensor, " n"], smoothing: float, alpha: float, with_gradient: bool
-) -> tuple[Float[Tensor, " n"], Float[Tensor, "P n V"] | None]:
-    """Return the nats of each position, and their gradient; see `projected_cross_entropy`."""
-    passes, vocab = len(logits), logits.size(2)
-    right = target[None, :, None].expand(passes, -1, 1)
-    p = logits.softmax(-1)
-    # log Z from the most likely token, whose probability is at least 1 / V and so has a logarithm
-    log_z = logits.amax(-1) - p.amax(-1).log()
-    nats = log_z - (1 - smoothing) * logits.gather(2, right)[..., 0] - smoothing * logits.mean(-1)
-    nats = nats.sum(0) / passes
-    if passes == 2:
-        # z₁ - z₂ and z₂ - z₁, times α / 4: they differ from log(p₁ / p₂) and log(p₂ / p₁) by a constant
-        apart = (logits - logits.flip(0)).mul_(alpha / 4)
-        # KL(p₁‖p₂) + KL(p₂‖p₁) = Σ (p₁ - p₂) log(p₁ / p₂), in which a constant would cancel
-        expected = (p * apart).sum(-1, keepdim=True)
-        nats = nats + expected.sum((0, 2))
-    if not with_gradient:
-        return nats, None
-    gradient = p
-    if passes == 2:
-        # ½ (p₁ - q) + α/4 (p₁ - p₂ + p₁ (z₁ - z₂ - its mean under p₁)), and with 1 and 2 exchanged; here without q
-        gradient = apart.sub_(expected - (alpha / 4 + 0.5)).mul_(p).sub_(p.flip(0), alpha=alpha / 4)
-    gradient.sub_(smoothing / vocab / passes)
-    return nats, gradient.scatter_add_(2, right, torch.full_like(right, (smoothing - 1) / passes, dtype=p.dtype))
-
-
-def projected_cross_entropy(
-    hidden: Float[Tensor, "P N D"],
-    weight: Float[Tensor, "V D"],
-    bias: Float[Tensor, " V"] | None,
-    target: Int[Tensor, " N"],
-    smoothing: float = 0.0,
-    alpha: float = 0.0,
-    counted: Bool[Tensor, " N"] | None = None,
-) -> Float[Tensor, ""]:
-    """Σ H(q, p) in nats, p = softmax(hidden Wᵀ + b), q = (1 - ε) one-hot(target) + ε / V (Szegedy et al. 2016, sec. 7).
-
-    Of two passes over each position Σ ½ (H(q, p₁) + H(q, p₂)) + α/4 (KL(p₁‖p₂) + KL(p₂‖p₁)): half of Liang et al. 2021,
-    eq. 4; without dropout it equals the loss of one. `smoothing` is ε; `counted` says which positions count, None: all.
-    """
-    if not torch.is_grad_enabled():  # a Function is not told that, and would compute gradients that nobody asks for
-        hidden, weight, bias = hidden.detach(), weight.detach(), None if bias is None else bias.detach()
-    nats: Tensor = _Projected.apply(hidden, weight, bias, target, smoothing, alpha, counted)
-    return nats
 
 
 class Loss(NamedTuple):
@@ -156,20 +40,6 @@ def mean_loss(loss_of: Callable[[Any, Any], Loss], batches: Iterable[Any]) -> fl
         loss = loss_of(batch, memory)
         nats, tokens, memory = nats + loss.nats, tokens + loss.tokens, loss.memory
     return (nats / tokens).item()
-
-
-def token_loss(
-    hidden: Float[Tensor, "B T D"], output: nn.Linear, target: Int[Tensor, "B T"], smoothing: float = 0.0
-) -> Loss:
-    """Return the loss of the correct tokens, `hidden` projected by `output`; where `target` is padding, none counts."""
-    real = target != PAD_ID
-    layer = output.weight, output.bias
-    if target.device.type == "cpu":
-        nats = projected_cross_entropy(hidden[None, real], *layer, target[real], smoothing)
-    else:  # selecting positions would make the CPU wait for the GPU to report their number
-        rows, right, counted = (x.flatten(0, 1) for x in (hidden, target, real))
-        nats = projected_cross_entropy(rows[None], *layer, right, smoothing, counted=counted)
-    return Loss(nats, real.sum())
 
 
 class TranslationObjective:
@@ -244,3 +114,140 @@ class RecurrentObjective:
         # a non-finite value skips an update, and must not spoil the next ones through the memory
         sound = tuple(torch.where(layer.isfinite(), layer, 0.0) for layer in after.hidden)
         return token_loss(hidden, net.output, batch.target)._replace(memory=after._replace(hidden=sound))
+
+
+def token_loss(
+    hidden: Float[Tensor, "B T D"], output: nn.Linear, target: Int[Tensor, "B T"], smoothing: float = 0.0
+) -> Loss:
+    """Return the loss of the correct tokens, `hidden` projected by `output`; where `target` is padding, none counts."""
+    real = target != PAD_ID
+    layer = output.weight, output.bias
+    if target.device.type == "cpu":
+        nats = projected_cross_entropy(hidden[None, real], *layer, target[real], smoothing)
+    else:  # selecting positions would make the CPU wait for the GPU to report their number
+        rows, right, counted = (x.flatten(0, 1) for x in (hidden, target, real))
+        nats = projected_cross_entropy(rows[None], *layer, right, smoothing, counted=counted)
+    return Loss(nats, real.sum())
+
+
+# Cross-entropy without the logits of a whole batch, by far the largest tensors of a training step: at 2,000 positions
+# and 8,000 tokens, 64 MB each for logits, log-probabilities and gradients. Here they are computed a slice of the
+# positions at a time, each with its gradient at once, so that neither forward nor backward ever holds more. On a CPU a
+# slice is large enough for matrix products at full speed, while element-wise operations run on smaller pieces that stay
+# in a core's own cache.
+
+_SLICE = {"cpu": 2**23, "cuda": 2**27}  # logits per matrix product
+_PIECE = {"cpu": 2**19, "cuda": 2**27}  # logits per element-wise operation
+
+
+def projected_cross_entropy(
+    hidden: Float[Tensor, "P N D"],
+    weight: Float[Tensor, "V D"],
+    bias: Float[Tensor, " V"] | None,
+    target: Int[Tensor, " N"],
+    smoothing: float = 0.0,
+    alpha: float = 0.0,
+    counted: Bool[Tensor, " N"] | None = None,
+) -> Float[Tensor, ""]:
+    """Σ H(q, p) in nats, p = softmax(hidden Wᵀ + b), q = (1 - ε) one-hot(target) + ε / V (Szegedy et al. 2016, sec. 7).
+
+    `hidden` is of P passes over N positions. For one pass, with all positions counted, this equals
+
+        F.cross_entropy(F.linear(hidden[0], weight, bias), target, label_smoothing=smoothing, reduction="sum")
+
+    and all that follows only saves memory and time.
+
+    Of two passes over each position Σ ½ (H(q, p₁) + H(q, p₂)) + α/4 (KL(p₁‖p₂) + KL(p₂‖p₁)): half of Liang et al. 2021,
+    eq. 4; without dropout it equals the loss of one. `smoothing` is ε; `counted` says which positions count, None: all.
+    """
+    if not torch.is_grad_enabled():  # a Function is not told that, and would compute gradients that nobody asks for
+        hidden, weight, bias = hidden.detach(), weight.detach(), None if bias is None else bias.detach()
+    nats: Tensor = _Projected.apply(hidden, weight, bias, target, smoothing, alpha, counted)
+    return nats
+
+
+class _Projected(torch.autograd.Function):
+    """The loss of hidden Wᵀ + b, summed over all positions; `forward` saves the gradients that `backward` returns.
+
+    Matrix products run in the precision of the surrounding autocast, everything else in single precision or better.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: Float[Tensor, "P N D"],
+        weight: Float[Tensor, "V D"],
+        bias: Float[Tensor, " V"] | None,
+        target: Int[Tensor, " N"],
+        smoothing: float,
+        alpha: float,
+        counted: Bool[Tensor, " N"] | None,
+    ) -> Float[Tensor, ""]:
+        device, passes, vocab = hidden.device.type, len(hidden), len(weight)
+        precision = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
+        summing = torch.promote_types(precision, torch.float32)
+        hidden_low, weight_low = hidden.to(precision), weight.to(precision)
+        needed = any(ctx.needs_input_grad)
+        if needed:
+            hidden_grad, weight_grad = torch.empty_like(hidden), torch.zeros_like(weight)
+            bias_grad = None if bias is None else torch.zeros_like(bias)
+        nats = torch.zeros((), device=hidden.device, dtype=summing)
+        for part in _slices(hidden.size(1), passes * vocab, _SLICE[device]):
+            rows = hidden_low[:, part].flatten(0, 1)
+            logits = (rows @ weight_low.t()).unflatten(0, (passes, -1))
+            for piece in _slices(logits.size(1), passes * vocab, _PIECE[device]):
+                at = slice(part.start + piece.start, part.start + piece.stop)
+                exact = logits[:, piece].to(summing)
+                if bias is not None:
+                    exact += bias
+                loss, gradient = _cross_entropy(exact, target[at], smoothing, alpha, needed)
+                nats += loss.sum() if counted is None else (loss * counted[at]).sum()
+                if gradient is not None:
+                    if counted is not None:
+                        gradient *= counted[at, None]
+                    logits[:, piece] = gradient
+                    if bias_grad is not None:
+                        bias_grad += gradient.sum((0, 1))
+            if needed:
+                flat = logits.flatten(0, 1)
+                hidden_grad[:, part] = (flat @ weight_low).unflatten(0, (passes, -1))
+                weight_grad += flat.t() @ rows
+        if needed:
+            ctx.save_for_backward(hidden_grad, weight_grad, bias_grad)
+        return nats
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        return *(saved * grads[0] if saved is not None else None for saved in ctx.saved_tensors), *[None] * 4
+
+
+def _cross_entropy(
+    logits: Float[Tensor, "P n V"], target: Int[Tensor, " n"], smoothing: float, alpha: float, with_gradient: bool
+) -> tuple[Float[Tensor, " n"], Float[Tensor, "P n V"] | None]:
+    """Return the nats of n of the N positions, and their gradient; see `projected_cross_entropy`."""
+    passes, vocab = len(logits), logits.size(2)
+    right = target[None, :, None].expand(passes, -1, 1)
+    p = logits.softmax(-1)
+    # log Z from the most likely token, whose probability is at least 1 / V and so has a logarithm
+    log_z = logits.amax(-1) - p.amax(-1).log()
+    nats = log_z - (1 - smoothing) * logits.gather(2, right)[..., 0] - smoothing * logits.mean(-1)
+    nats = nats.sum(0) / passes
+    if passes == 2:
+        # z₁ - z₂ and z₂ - z₁, times α / 4: they differ from log(p₁ / p₂) and log(p₂ / p₁) by a constant
+        apart = (logits - logits.flip(0)).mul_(alpha / 4)
+        # KL(p₁‖p₂) + KL(p₂‖p₁) = Σ (p₁ - p₂) log(p₁ / p₂), in which a constant would cancel
+        expected = (p * apart).sum(-1, keepdim=True)
+        nats = nats + expected.sum((0, 2))
+    if not with_gradient:
+        return nats, None
+    gradient = p
+    if passes == 2:
+        # ½ (p₁ - q) + α/4 (p₁ - p₂ + p₁ (z₁ - z₂ - its mean under p₁)), and with 1 and 2 exchanged; here without q
+        gradient = apart.sub_(expected - (alpha / 4 + 0.5)).mul_(p).sub_(p.flip(0), alpha=alpha / 4)
+    gradient.sub_(smoothing / vocab / passes)
+    return nats, gradient.scatter_add_(2, right, torch.full_like(right, (smoothing - 1) / passes, dtype=p.dtype))
+
+
+def _slices(n_positions: int, width: int, most: int) -> Iterator[slice]:
+    step = max(1, most // width)
+    return (slice(begin, min(begin + step, n_positions)) for begin in range(0, n_positions, step))
