@@ -120,11 +120,14 @@ class Transformer(nn.Module):
         return FeedForward(c.d_model, c.d_ff, c.activation, c.dropout)
 
     def forward(self, src: Int[Tensor, "B S"], tgt: Int[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
-        """Return the logits of the token after each target position; tgt begins with <s>, src ends with </s>."""
+        """Return the logits of the token after each target position; tgt begins with <s>, src ends with </s>.
+
+        A training calls `hidden` instead, and its loss (utils/training/loss.py) applies `output`, slice by slice.
+        """
         return self.project(self.hidden(src, tgt))
 
     def hidden(self, src: Int[Tensor, "B S"], tgt: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
-        """Return the decoder's output, which `project` turns into the logits of `forward`."""
+        """Return the decoder's output, from which `output` makes logits."""
         return self.decode(tgt, self.encode(src), padding_mask(src, PAD_ID))
 
     def encode(self, src: Int[Tensor, "B S"]) -> Float[Tensor, "B S D"]:
@@ -140,7 +143,7 @@ class Transformer(nn.Module):
     ) -> Float[Tensor, "B T D"]:
         """Decode the target; each position attends to the source and to the target up to itself.
 
-        Padding follows the real tokens, so the causal mask hides it from all of them.
+        `memory` is what `encode` returned. Padding follows the real tokens, so the causal mask hides it from them.
         """
         mask = causal_mask(tgt.size(1), tgt.size(1), tgt.device)
         x = self.tgt_positions(self.tgt_embedding(tgt))
@@ -149,7 +152,7 @@ class Transformer(nn.Module):
         return self.decoder_norm(x)
 
     def project(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... V"]:
-        """Turn the output of `hidden` into logits: a step of its own, so that a loss can leave out padding."""
+        """Turn the decoder's output into logits."""
         return self.output(x)
 
     def start(self, src: Int[Tensor, "N S"]) -> TransformerState:
@@ -157,7 +160,7 @@ class Transformer(nn.Module):
         memory = self.encode(src)
         # every step reads them: contiguous, not as views of (N, S, D)
         source = tuple(block.cross_attention.project(memory).contiguous() for block in self.decoder)  # type: ignore[union-attr, operator]
-        past = tuple(KeyValue(kv.key[:, :, :0], kv.value[:, :, :0]) for kv in source)
+        past = tuple(KeyValue(kv.key[:, :, :0], kv.value[:, :, :0]) for kv in source)  # length 0: no target token yet
         return TransformerState(source, padding_mask(src, PAD_ID), past)
 
     def step(self, tokens: Int[Tensor, " R"], state: TransformerState) -> tuple[Float[Tensor, "R V"], TransformerState]:

@@ -139,7 +139,7 @@ class Optimizer:
         norm = nn.utils.get_total_norm(self.gradients()) / divisor
         finite = norm.isfinite()
         too_long = (norm / self.config.clip_norm).clamp(min=1.0) if self.config.clip_norm is not None else 1.0
-        # as torch.amp.GradScaler does for fused optimizers
+        # the fused kernel divides gradients by `grad_scale`, and changes nothing if `found_inf` is 1
         divisor = divisor * too_long
         self.adam.grad_scale = divisor  # type: ignore[attr-defined]
         self.adam.found_inf = (~finite).float()  # type: ignore[attr-defined]

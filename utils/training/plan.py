@@ -1,4 +1,4 @@
-"""How long to train, at which learning rate, with which optimizer settings, and how far a training has come."""
+"""The learning rate of each step, how far a training has come, and when it ends."""
 
 import math
 from dataclasses import dataclass
@@ -67,7 +67,7 @@ class Progress:
         (self.best_score, self.best_minus_loss), self.best_step, self.stale = Rank(), 0, 0
 
     def lacks_validation(self, plan: TrainingConfig) -> bool:
-        """Return whether the plan has a validation here that has not been made: it could not be scored."""
+        """Return whether a validation is due at this step and was not completed, because scoring failed for example."""
         due = self.step % plan.validate_every == 0 or self.ended(plan)
         return self.step > 0 and due and self.validated != self.step
 
