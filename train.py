@@ -87,7 +87,7 @@ class Trainer:
         self.device = next(net.parameters()).device
         self.progress = Progress()
         self.meter = Meter(self.progress)
-        self.memories: dict[int, Any] = {}  # by place in an update: memory of the batch before
+        self.memories: dict[int, Any] = {}  # of a Transformer-XL, by place in an update: memory of the batch before
 
     def loss_fn(self, batch: AnyBatch, memory: Any = None) -> Loss:
         """Return a batch's summed nats, differentiable, its number of target tokens, and memory for the next one."""
@@ -156,7 +156,7 @@ class Trainer:
                 for n_tokens, micro_batches in prepared:
                     with explained_out_of_memory(micro_batches, batching):
                         update = self.train_step(micro_batches)
-                    self.meter.count(n_tokens, micro_batches, *update)
+                    self.meter.count(n_tokens, micro_batches, *update)  # advances progress: step, position, seconds
                     if progress.position == len(updates):
                         progress.epoch, progress.position = progress.epoch + 1, 0
                     if progress.step % plan.report_every == 0:
@@ -221,7 +221,7 @@ class Trainer:
         self.memories |= self.processes.gather({p: m for p, m in self.memories.items() if p % size == rank})
 
     def test(self, batches: Iterable[AnyBatch], validate: Validate) -> Validation:
-        """Return the loss of some batches with the network's present weights, and the scores that `validate` gives."""
+        """Score any text, dev or test, with the present weights: its loss, and what `validate` makes of it."""
         return validate(mean_loss(self.val_step, batches))
 
     def state(self) -> dict[str, Any]:
@@ -304,13 +304,13 @@ def train(arguments: Arguments, processes: Processes, device: torch.device) -> N
         with processes.first_alone():
             sweep_drafts(CORPUS)  # left by preparations that were killed
             task = prepare(arguments.config, resumed or arguments.init_from or arguments.branch, log)
-        config, keep_last = task.config, task.config.checkpoint.keep_last
+        config, origin = task.config, resumed or arguments.branch  # origin: whose checkpoint is read, if any is
         trainer = new_trainer(task, arguments.init_from, processes, device, log)
-        checkpoints = CheckpointStore((resumed or arguments.branch or Path()) / run_folder.CHECKPOINTS, keep_last)
-        if resumed is not None or arguments.branch is not None:
+        checkpoints = CheckpointStore((origin or Path()) / run_folder.CHECKPOINTS, config.checkpoint.keep_last)
+        if origin is not None:
             resume(trainer, checkpoints, task, log)
         if resumed is None:
-            trainer.progress.forget_scores()  # of a trunk's weights, which the new run does not have
+            trainer.progress.forget_scores()  # of the run that --branch started from: its best weights stay there
         elif trainer.progress.ended(config.training):
             log("This training has reached its end: raise --training.max_steps (or what ended it) to train further")
         with processes.first_alone():
@@ -329,7 +329,7 @@ def train(arguments: Arguments, processes: Processes, device: torch.device) -> N
         folder = from_here(resumed or run_folder.create_run(config, task.vocabulary))
         if resumed is None:
             locks.enter_context(run_folder.trained_alone(folder))
-            checkpoints = CheckpointStore(folder / run_folder.CHECKPOINTS, keep_last)
+            checkpoints = CheckpointStore(folder / run_folder.CHECKPOINTS, config.checkpoint.keep_last)
         else:
             config.save(folder / run_folder.CONFIG)  # settings that were changed now apply to later resumes, too
         log(f"Run folder: {folder}")
@@ -369,8 +369,8 @@ def fit_and_save(
         finally:
             for observer in observers:
                 observer.close()
-            if interrupt.asked or trainer.progress.lacks_validation(plan):  # it was made, and could not be scored
-                keeper.save(trainer.progress.step)
+            if interrupt.asked or trainer.progress.lacks_validation(plan):
+                keeper.save(trainer.progress.step)  # stopped, or a validation failed, with which a resume then begins
                 command = f"{typed_command('train.py')} --resume {shlex.quote(str(folder))}"
                 print(f"\nStopped at step {trainer.progress.step:,}; resume with: {command}")
     if interrupt.asked:
