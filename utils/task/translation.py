@@ -51,21 +51,10 @@ class TranslationTask(Task):
         config.training.require_score("bleu", "chrf")
         # a run to start from has the settings, vocabulary and weights of its BERT already
         self._pretrained = encoder = config.model.init_encoder if source is None else None
+        _refuse_contradictions(config, encoder)
         if encoder is not None:
-            if config.tokenizer.joint:
-                remedy = "give --tokenizer.joint false"
-                raise ValueError(f"init_encoder={encoder} has a vocabulary of the source only: {remedy}")
             bert = BertConfig(**pretrained_shape(encoder, config.model, config.data.src_lang))
             config = replace(config, model=replace(config.model, bert=bert))
-        if config.model.tie == "all" and not config.tokenizer.joint:
-            raise ValueError(
-                "tie=all shares the embeddings of both languages, which needs one vocabulary for both: give "
-                "--tokenizer.joint true, or --model.tie target"
-            )
-        if config.data.both_directions and not config.tokenizer.tag:
-            raise ValueError(
-                "both_directions=true needs a token that names the one that is meant: give --tokenizer.tag true"
-            )
         self.config: TranslationConfig = config
         plan, batch, data = config.training, config.batch, config.data
         self.objective = TranslationObjective(plan.label_smoothing, plan.r_drop)
@@ -81,10 +70,10 @@ class TranslationTask(Task):
             if encoder is not None:
                 self.vocabulary = TokenizerPair(load_tokenizers(encoder).src, self.vocabulary.tgt)
         self.dev = corpus.dev
-        sides = zip(self.vocabulary, corpus.train, strict=True)
-        self.reads = dict(zip(("source", "target"), sides, strict=True))
+        (src, tgt), (src_file, tgt_file) = self.vocabulary, corpus.train
+        self.reads = {"source": (src, src_file), "target": (tgt, tgt_file)}
         self.fingerprint = corpus.fingerprint() + ("-both" if data.both_directions else "")
-        self.sizes = {"source": len(self.vocabulary.src), "target": len(self.vocabulary.tgt)}
+        self.sizes = {"source": len(src), "target": len(tgt)}
         direction = f"{corpus.src_lang}-{corpus.tgt_lang}"
         about = {"corpus": corpus.name, "direction": direction, "beam": config.search.beam_size}
         self.about = about | facts(corpus.fingerprint(), corpus.rebuilt)
@@ -93,7 +82,8 @@ class TranslationTask(Task):
             text = training_tokens(corpus, data, vocabulary, config.tokenizer.sampling, plan.seed, log)
             return self.cut(text, plan.seed)
 
-        train: Sampler[Any] = (forward := sampler(corpus, self.vocabulary))
+        forward = sampler(corpus, self.vocabulary)
+        train: Sampler[Any] = forward
         if data.both_directions:
             backward = sampler(corpus.reversed(), self.vocabulary.into(data.src_lang))
             train = Sampler(lambda n: both_directions(forward.epoch(n), backward.epoch(n), (plan.seed, n)))
@@ -176,6 +166,22 @@ class TranslationTask(Task):
         )
         weights = cross_attention(net, src_ids, tgt_ids)
         draw_cross_attention(weights, [*src.tokens(src_ids), EOS], [*tgt.tokens(tgt_ids), EOS], picture)
+
+
+def _refuse_contradictions(config: TranslationConfig, encoder: Path | None) -> None:
+    """Refuse settings of groups that contradict each other, with an encoder to be initialised from this run or none."""
+    joint = config.tokenizer.joint
+    if encoder is not None and joint:
+        raise ValueError(f"init_encoder={encoder} has a vocabulary of the source only: give --tokenizer.joint false")
+    if config.model.tie == "all" and not joint:
+        raise ValueError(
+            "tie=all shares the embeddings of both languages, which needs one vocabulary for both: give "
+            "--tokenizer.joint true, or --model.tie target"
+        )
+    if config.data.both_directions and not config.tokenizer.tag:
+        raise ValueError(
+            "both_directions=true needs a token that names the one that is meant: give --tokenizer.tag true"
+        )
 
 
 def what_next(folder: Path, sentence: str) -> str:
