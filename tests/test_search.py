@@ -26,6 +26,7 @@ from models.transformer import Transformer
 from tests.tiny import MODEL, TEXT, lively, sources, tokenizers, translating, written_out
 from tests.tree import Ids, Tree, assert_drawn_by, real, repeats, up_to
 from utils.search import beam, inspection
+from utils.search.bayes_risk import by_expected_chrf, pairwise_chrf
 from utils.search.beam import batch_height, beam_search, drop_finished, largest
 from utils.search.constraint import NEVER, Ensemble, Hypothesis, Searchable
 from utils.search.inspection import (
@@ -42,7 +43,7 @@ from utils.search.inspection import (
     token_log_probs,
 )
 from utils.search.sampling import candidates, greedy_search, inverse_cdf, sample
-from utils.search.translator import Translator, by_expected_chrf, pairwise_chrf
+from utils.search.translator import Translator
 from utils.text.tokenizer import TokenizerPair, WordTokenizer, id_of_each
 
 CPU = torch.device("cpu")
