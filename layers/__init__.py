@@ -1,4 +1,4 @@
-"""The parts of a Transformer, one per file: plain numbers and tensors, no config, no vocabulary, no I/O.
+"""The parts of a Transformer, one per file: plain numbers, names and tensors; no settings object, vocabulary or I/O.
 
 Letters of the shapes in every signature:
 

@@ -1,4 +1,4 @@
-"""A tree of settings for each task, each leaf declared next to its owner; saved with every run and read again."""
+"""All settings of each task, composed of the groups in `config/`; saved with every run and read again."""
 
 import dataclasses
 from collections.abc import Callable

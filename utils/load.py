@@ -104,6 +104,7 @@ def build_translator(
                 f"{first.folder} and {other.folder} have different vocabularies: an ensemble needs the same"
             )
     require_precision(device, precision)
+    # copies for translating: their linear layers and their blocks' `step` are those of layers/packed.py
     models = [packed(run.model, product_dtype(device, precision)) for run in runs]
     model: Searchable[Any] = models[0] if len(models) == 1 else Ensemble(models)
     return Translator(

@@ -51,7 +51,7 @@ def beam_search(
     scores = torch.zeros(len(src), 1, device=device)
     for t in range(constraint.longest):
         logits, state = model.step(tokens, state)
-        n, n_rows = scores.shape
+        n, n_rows = scores.shape  # one row per sentence at the first step, W afterwards
         total = next_log_probs(logits).view(n, n_rows, -1)
         constraint.apply(total, ids[..., :t])
         total += scores[..., None]

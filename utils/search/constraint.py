@@ -95,8 +95,10 @@ class Constraint:
         most = [max(bound.most, n + 1) for bound, n in zip(bounds, forced, strict=True)]
         self.longest = max(most)
         self._ngram = no_repeat_ngram
-        # no row must end before the first, none is kept from ending from the second on, or forced from the third on
-        self._first_end, self._last_least, self._last_forced = min(most), max(b.least for b in bounds), max(forced)
+        # lengths in tokens, by which `apply` leaves out what no row needs
+        self._first_end = min(most)  # a shorter row need not end
+        self._last_least = max(bound.least for bound in bounds)  # a row that is as long may end
+        self._last_forced = max(forced)  # a row that is as long is free to go on with any token
         self.most = torch.tensor(most, device=device)
         self._least = torch.tensor([bound.least for bound in bounds], device=device)
         self._forced = torch.tensor(forced, device=device)
