@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from io import BufferedIOBase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, cast, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, cast, get_args
 
 from tqdm import tqdm
 
@@ -21,6 +21,7 @@ from utils.terminal.option import add_search_options, refuse_contradictions, sea
 from utils.terminal.output import Presenter
 
 if TYPE_CHECKING:
+    from utils.load import Run
     from utils.search.inspection import Inspector
 
 LINES_AT_ONCE = 1000  # enough to batch by length, few enough to keep in memory
@@ -86,16 +87,28 @@ def main() -> None:
     # a text with line breaks is still one text
     arguments.texts = [" ".join(text.split("\n")) for text in arguments.texts]
     arguments.prefix = arguments.prefix or ""
-    title, inspector, tokenized = load(arguments)
+    title, inspector, tokenized, run = load(arguments)
+    if run is not None and arguments.attention is not None:
+        draw_attention(run, inspector, arguments)
     elsewhere = arguments.texts or arguments.input or arguments.output or arguments.score
     if not elsewhere and arguments.format == "text" and sys.stdin.isatty() and sys.stdout.isatty():
         converse(Conversation(inspector.translator, arguments.n_best, arguments.prefix), title)
     else:
+        # Presenter.translations (utils/terminal/output.py) calls Translator.translate (utils/search/translator.py)
         write(Presenter(inspector, arguments, log, tokenized), arguments)
 
 
-def load(arguments: Namespace) -> tuple[str, "Inspector", bool]:
-    """Return a title, what translates and inspects, and whether it learned from tokenized text; draw the attention."""
+class Loaded(NamedTuple):
+    """What translates, and what is known of it."""
+
+    title: str
+    inspector: "Inspector"  # of a `Translator` and its networks
+    tokenized: bool  # it learned from text where spaces separate all words and marks
+    run: "Run | None" = None  # the first; None: it was exported
+
+
+def load(arguments: Namespace) -> Loaded:
+    """Load the runs that are to translate, or what was exported from one."""
     # only now: torch takes seconds to import, which neither --help nor a mistake should wait for
     from utils.device import keep_freed_memory, pick_device
     from utils.load import build_translator, load_run
@@ -113,7 +126,7 @@ def load(arguments: Namespace) -> tuple[str, "Inspector", bool]:
         how = arguments.precision, arguments.minimum_bayes_risk
         exported = ctranslate2.load_exported(folders[0], device, search, *how)
         title = f"{settings.name}, CTranslate2: {settings.src_lang} → {settings.tgt_lang}"
-        return title, ctranslate2.CTranslate2Inspector(exported), False
+        return Loaded(title, ctranslate2.CTranslate2Inspector(exported), tokenized=False)
     for folder in folders:
         if (folder / EXPORTED).is_file():
             raise ValueError(f"{folder} was exported for CTranslate2: add --engine ctranslate2")
@@ -122,14 +135,17 @@ def load(arguments: Namespace) -> tuple[str, "Inspector", bool]:
     search, sampling = search_configs(own.search, arguments)
     precision = arguments.precision or runs[0].precision
     translator = build_translator(runs, search, sampling, arguments.minimum_bayes_risk, precision)
-    if arguments.attention is not None:
-        from utils.visualize.attention import show_attention  # imports Matplotlib, which is slow
-
-        (text,) = arguments.texts
-        show_attention(runs[0], translator, text, arguments.attention, arguments.score, arguments.prefix)
     names = " + ".join(run.folder.resolve().name for run in runs)
     title = f"{names}: {own.data.src_lang} → {own.data.tgt_lang}"
-    return title, Inspector(translator, [run.model for run in runs]), own.data.is_tokenized
+    return Loaded(title, Inspector(translator, [run.model for run in runs]), own.data.is_tokenized, runs[0])
+
+
+def draw_attention(run: "Run", inspector: "Inspector", arguments: Namespace) -> None:
+    """Draw the attention for the one text and its translation."""
+    from utils.visualize.attention import show_attention  # imports Matplotlib, which is slow
+
+    (text,) = arguments.texts
+    show_attention(run, inspector.translator, text, arguments.attention, arguments.score, arguments.prefix)
 
 
 def write(presenter: Presenter, arguments: Namespace) -> None:
