@@ -95,10 +95,10 @@ class Constraint:
         most = [max(bound.most, n + 1) for bound, n in zip(bounds, forced, strict=True)]
         self.longest = max(most)
         self._ngram = no_repeat_ngram
-        # lengths in tokens, by which `apply` leaves out what no row needs
-        self._first_end = min(most)  # a shorter row need not end
-        self._last_least = max(bound.least for bound in bounds)  # a row that is as long may end
-        self._last_forced = max(forced)  # a row that is as long is free to go on with any token
+        # lengths in tokens, by which `apply` leaves out what no row needs yet, or no longer
+        self._first_end = min(most)  # before this length, no row has to end
+        self._last_least = max(bound.least for bound in bounds)  # from this length on, every row may end
+        self._last_forced = max(forced)  # from this length on, no prefix forces a token
         self.most = torch.tensor(most, device=device)
         self._least = torch.tensor([bound.least for bound in bounds], device=device)
         self._forced = torch.tensor(forced, device=device)

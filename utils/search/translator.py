@@ -20,7 +20,7 @@ from utils.text.language import UNSPACED
 from utils.text.sentence import split_long, split_sentences
 from utils.text.tokenizer import TokenizerPair
 
-_MOST_PIECES = 2**20  # of a text; no text has more
+_MOST_PIECES = 2**20  # no text is split into more
 
 
 class Candidate(NamedTuple):

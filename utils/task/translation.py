@@ -112,7 +112,7 @@ class TranslationTask(Task):
         return net
 
     def _as_run(self, net: Transformer) -> Run:
-        return Run(Path(), self.config, self.vocabulary, net)  # no folder: the weights in it may be older
+        return Run(Path(), self.config, self.vocabulary, net)  # not of its folder, whose weights may be older
 
     def scored_by(self) -> Sequence[object]:
         """Return the text, how much of it is translated, and the signatures of the metrics, which score a sentence."""
