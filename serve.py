@@ -58,7 +58,8 @@ Ctrl-C.""",
     model.add_argument(
         "--precision",
         choices=["auto", "fp32", "bf16", "fp16"],
-        help="precision of matrix products; auto: bf16 where it is fast (default: the run's own)",
+        default="auto",
+        help="precision of matrix products; auto: bf16 where it is measured to be fast (default: auto)",
     )
     limits = parser.add_argument_group("limits")
     for field in fields(Limits):
@@ -85,7 +86,7 @@ def main() -> None:
         routes = []
         for folder in folders:
             run = load_run(folder, pick_device(arguments.device))
-            translator = build_translator([run], precision=arguments.precision or run.precision)
+            translator = build_translator([run], precision=arguments.precision)
             data, beam = run.config.data, run.config.search.beam_size
             translate = LineTranslator(translator, run.model).translate
             about = folder.resolve().name, data.src_lang, data.tgt_lang, beam

@@ -35,7 +35,7 @@ from utils.device import (
 )
 from utils.file import from_here, require_writable, sweep_drafts
 from utils.load import load_weights
-from utils.task.task import Log, Task, checked_on_resume, describe, init_from, prepare, refuse_other_task, write_scores
+from utils.task.task import Log, Task, describe, init_from, prepare, settle_precision, write_scores
 from utils.training.checkpoint import CheckpointKeeper, CheckpointStore, WeightStore
 from utils.training.distributed import Interrupt, Processes, graceful_interrupt, joined_processes, own_device
 from utils.training.dry_run import Tracer, dry_run, explained_out_of_memory
@@ -250,8 +250,8 @@ def cut_into_updates(n_batches: int, accumulate: int) -> list[range]:
 
 def resume(trainer: Trainer, checkpoints: CheckpointStore, task: Task, log: Log) -> None:
     """Resume from the newest intact checkpoint; options that are newer than it are taken to have had their defaults."""
-    state, wanted = checkpoints.load(trainer.device, log), checked_on_resume(task)
-    refuse_other_task(task, state)
+    state, wanted = checkpoints.load(trainer.device, log), task.checked_on_resume()
+    task.refuse_other(state)
     trainer.restore(state)
     log(f"Resuming from step {trainer.progress.step:,}")
     streams, text = state["streams"], task.fingerprint
@@ -290,10 +290,8 @@ def train(arguments: Arguments, processes: Processes, device: torch.device) -> N
     log: Log = print if processes.is_first else lambda _: None
     accumulate, resumed = arguments.config.batch.accumulate, arguments.resume
     if accumulate % processes.size:
-        raise ValueError(
-            f"accumulate={accumulate} batches per update cannot be shared by {processes.size} processes: "
-            f"give --batch.accumulate {processes.size} or a multiple of it"
-        )
+        remedy = f"give --batch.accumulate {processes.size} or a multiple of it"
+        raise ValueError(f"accumulate={accumulate} batches cannot be shared by {processes.size} processes: {remedy}")
     if processes.is_first:
         require_writable(CORPUS, "set MIYAKO_CORPUS to another folder")
         if not arguments.dry_run:
@@ -304,6 +302,7 @@ def train(arguments: Arguments, processes: Processes, device: torch.device) -> N
         with processes.first_alone():
             sweep_drafts(CORPUS)  # left by preparations that were killed
             task = prepare(arguments.config, resumed or arguments.init_from or arguments.branch, log)
+        settle_precision(task, device, resumed is not None, processes, log)
         config, origin = task.config, resumed or arguments.branch  # origin: whose checkpoint is read, if any is
         trainer = new_trainer(task, arguments.init_from, processes, device, log)
         checkpoints = CheckpointStore((origin or Path()) / run_folder.CHECKPOINTS, config.checkpoint.keep_last)
@@ -350,7 +349,7 @@ def fit_and_save(
 
     weights = WeightStore(folder / run_folder.KEPT_WEIGHTS, saving.keep_best, saving.average_last, step, scoring)
     keeper = CheckpointKeeper(
-        checkpoints, weights, best, lambda: checked_on_resume(task) | trainer.state(), learned, plan.select_by, scoring
+        checkpoints, weights, best, lambda: task.checked_on_resume() | trainer.state(), learned, plan.select_by, scoring
     )
     settings = (folder / run_folder.CONFIG).read_text(encoding="utf-8")
     observers = [

@@ -97,7 +97,7 @@ class TrainingConfig(Group):
         validate_every: updates between validations; each validation also saves the run.
         report_every: updates between lines of the log, and between steps of the progress bar.
         max_skipped: stop after this many consecutive updates with a non-finite gradient (checked at each report).
-        precision: precision of matrix products; auto: bf16 where the machine is fast at it, else fp32.
+        precision: precision of matrix products; auto: bf16 where it is measured to be fast, else fp32.
         compile: fuse operations with torch.compile; takes minutes at the start.
         device: cpu or cuda; auto: cuda if available.
         seed: random seed of initial weights, dropout, sub-word sampling and the order of batches.

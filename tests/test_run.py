@@ -161,16 +161,21 @@ def test_the_translator_searches_as_the_run_does_unless_told_otherwise() -> None
 
 
 @pytest.mark.parametrize(
-    ("precision", "fast", "dtype"),
-    [("fp32", True, torch.float32), ("bf16", False, torch.bfloat16), ("auto", True, torch.bfloat16)],
+    ("precision", "speedup", "dtype"),
+    [
+        ("fp32", 2.0, torch.float32),
+        ("bf16", 0.5, torch.bfloat16),
+        ("auto", 2.0, torch.bfloat16),
+        ("auto", 0.5, torch.float32),
+    ],
 )
-def test_a_translator_computes_in_the_precision_that_was_asked_for(
-    precision: Precision, fast: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+def test_a_translator_computes_in_the_precision_that_was_asked_for_whatever_it_was_trained_in(
+    precision: Precision, speedup: float, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(device, "has_fast_bf16", lambda _: fast)
+    monkeypatch.setattr(device, "bf16_speedup", lambda _width, _learning: speedup)
     run = run_with(toy())
-    trained = replace(run.config, training=replace(run.config.training, precision=precision))
-    for ours in build_translator([run], precision=precision), run._replace(config=trained).translator():
+    trained = replace(run.config, training=replace(run.config.training, precision="fp16"))
+    for ours in build_translator([run], precision=precision), run._replace(config=trained).translator(None, precision):
         assert isinstance(ours.model, Transformer)
         layers = [part for part in ours.model.modules() if isinstance(part, PackedLinear)]
         assert {layer.dtype for layer in layers} == {dtype}
@@ -179,14 +184,6 @@ def test_a_translator_computes_in_the_precision_that_was_asked_for(
         assert len(layers) == n_linears + len(run.model.decoder)
         logits, _ = ours.model.step(ids[:, 0], ours.model.start(ids))
         assert logits.dtype == dtype
-
-
-def test_what_a_gpu_trained_in_half_precision_translates_on_a_cpu() -> None:
-    run = run_with(toy())
-    halved = run._replace(config=replace(run.config, training=replace(run.config.training, precision="fp16")))
-    assert halved.precision == "auto"
-    assert halved.translator().translate(["京 都"])
-    assert halved._replace(model=Transformer(SMALL, 9, 9).to("meta")).precision == "fp16"  # what is no CPU
 
 
 def test_a_translator_keeps_the_weights_that_it_was_built_with() -> None:

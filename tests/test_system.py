@@ -10,20 +10,24 @@ import threading
 import time
 from contextlib import AbstractContextManager
 from pathlib import Path
+from unittest.mock import Mock, call
 
 import pytest
 import torch
+from torch import Tensor, nn
 
 from config.training import Precision
 from const.path import ROOT
+from layers.feed_forward import FeedForward
 from utils import device as device_module
 from utils.device import (
     autocast,
-    has_fast_bf16,
+    bf16_speedup,
     keep_compiled_kernels,
     keep_freed_memory,
     pick_device,
     product_dtype,
+    resolve_precision,
     return_freed_memory,
 )
 from utils.file import (
@@ -253,39 +257,55 @@ def test_cuda_is_taken_where_it_is_unless_the_cpu_is_wanted(monkeypatch: pytest.
         pick_device("cpu", "fp16")
 
 
-@pytest.mark.parametrize(
-    ("precision", "fast", "dtype"),
-    [
-        ("fp32", True, torch.float32),
-        ("bf16", False, torch.bfloat16),
-        ("auto", True, torch.bfloat16),
-        ("auto", False, torch.float32),
-    ],
-)
-def test_matrix_products_run_in_the_precision_that_is_wanted(
-    monkeypatch: pytest.MonkeyPatch, precision: Precision, fast: bool, dtype: torch.dtype
-) -> None:
-    monkeypatch.setattr(device_module, "has_fast_bf16", lambda _: fast)
+@pytest.mark.parametrize(("precision", "dtype"), [("fp32", torch.float32), ("bf16", torch.bfloat16)])
+def test_matrix_products_run_in_the_precision_that_is_wanted(precision: Precision, dtype: torch.dtype) -> None:
     x = torch.ones(2, 2)
     with autocast(CPU, precision):
         assert (x @ x).dtype == dtype
         with autocast(CPU, "fp32"):
             assert (x @ x).dtype == torch.float32
-    assert product_dtype(CPU, precision) == dtype
+    assert product_dtype(precision) == dtype
 
 
-def test_a_device_is_fast_in_bf16_if_it_has_instructions_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    for capabilities, fast in (
-        ({"avx512_bf16": True, "amx_bf16": False}, True),
-        ({"amx_bf16": True}, True),
-        ({"bf16": True}, True),  # Arm
-        ({"avx512_bf16": False, "avx512_f": True}, False),
-    ):
-        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda found=capabilities: found, raising=False)
-        assert has_fast_bf16(CPU) is fast
+@pytest.mark.parametrize(
+    ("wanted", "speedup", "chosen"),
+    [("auto", 1.3, "bf16"), ("auto", 1.1, "fp32"), ("fp32", 2.0, "fp32"), ("bf16", 0.1, "bf16")],
+)
+def test_auto_is_what_was_measured_to_be_fast(
+    monkeypatch: pytest.MonkeyPatch, wanted: Precision, speedup: float, chosen: Precision
+) -> None:
+    for learning in (True, False):
+        measure = Mock(return_value=speedup)
+        monkeypatch.setattr(device_module, "bf16_speedup", measure)
+        assert resolve_precision(wanted, CPU, 32, learning) == chosen
+        assert measure.call_args_list == [call(32, learning)] * (wanted == "auto")
     for version, fast in (((7, 5), False), ((8, 0), True), ((12, 0), True)):
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _, found=version: found)
-        assert has_fast_bf16(torch.device("cuda")) is fast
+        assert resolve_precision("auto", torch.device("cuda"), 32) == ("bf16" if fast else "fp32")
+
+
+@pytest.mark.parametrize("slow", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("learning", [True, False])
+def test_the_speed_of_a_precision_is_measured(
+    monkeypatch: pytest.MonkeyPatch, slow: torch.dtype, learning: bool
+) -> None:
+    now = 0.0
+
+    def pass_time(_layer: nn.Module, _x: tuple[Tensor], y: Tensor) -> None:
+        nonlocal now
+        now += 0.03 if y.dtype == slow else 0.01
+
+    def measured(d_model: int, d_ff: int) -> FeedForward:
+        layer = FeedForward(d_model, d_ff)
+        layer.register_forward_hook(pass_time)
+        return layer
+
+    monkeypatch.setattr(device_module, "FeedForward", measured)
+    monkeypatch.setattr(time, "thread_time", lambda: now)
+    threads = torch.get_num_threads()
+    speedup = bf16_speedup.__wrapped__(32, learning)
+    assert speedup == pytest.approx(3 if slow == torch.float32 else 1 / 3)
+    assert torch.get_num_threads() == threads
 
 
 def test_kernels_are_remembered_unless_the_user_says_how_many(monkeypatch: pytest.MonkeyPatch) -> None:

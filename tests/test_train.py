@@ -11,8 +11,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
@@ -24,7 +23,7 @@ from torch import nn
 import train
 import translate
 from config.data import DataConfig, LabelledConfig, MonolingualConfig
-from config.training import OptimizerConfig
+from config.training import OptimizerConfig, Precision, TranslationTrainingConfig
 from const.path import ROOT
 from models.transformer import Transformer
 from tests.test_resume import timeless
@@ -35,8 +34,8 @@ from train import Trainer
 from utils.arguments import read_arguments
 from utils.config import ClassificationConfig, LanguageConfig, MaskedLanguageConfig, TranslationConfig
 from utils.load import load_bert, load_classifier, load_run
-from utils.task.task import Task, checked_on_resume, init_from, prepare
-from utils.task.translation import what_next
+from utils.task.task import Task, init_from, prepare, settle_precision
+from utils.task.translation import TranslationTask, what_next
 from utils.text.tokenizer import every_token, load_tokenizers
 from utils.training.checkpoint import CheckpointStore, average, write_weights
 from utils.training.distributed import Processes
@@ -343,6 +342,49 @@ def test_a_new_run_begins_with_the_weights_and_the_vocabulary_of_another(home: P
         torch.testing.assert_close(a, b, rtol=0, atol=1e-9)
 
 
+def unprepared(config: TranslationConfig, sizes: dict[str, int]) -> Task:
+    """Return a task without its texts."""
+    task = object.__new__(TranslationTask)
+    task.config, task.sizes, task.fingerprint, task.scoring = config, sizes, "", ""
+    return task
+
+
+@pytest.mark.parametrize(
+    ("precision", "speedup", "resumes", "kept", "said"),
+    [
+        (
+            "auto",
+            2.04,
+            False,
+            "bf16",
+            "Training in bf16: measured here, bf16 is 2.0 times as fast as fp32 at d_model=16",
+        ),
+        (
+            "auto",
+            1.1,
+            False,
+            "fp32",
+            "Training in fp32: measured here, bf16 is 1.1 times as fast as fp32 at d_model=16",
+        ),
+        ("bf16", 0.5, False, "bf16", ""),
+        ("bf16", 1.1, True, "bf16", "Training in bf16: measured here, bf16 is 1.1 times as fast as fp32 at d_model=16"),
+        ("bf16", 0.5, True, "bf16", "--training.precision fp32 would be faster"),
+        ("fp32", 2.0, True, "fp32", "--training.precision bf16 would be faster"),
+    ],
+)
+def test_a_run_keeps_the_precision_that_it_began_with(
+    precision: Precision, speedup: float, resumes: bool, kept: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("utils.device", "utils.task.task"):
+        monkeypatch.setattr(f"{module}.bf16_speedup", lambda _width, learning: speedup)  # noqa: ARG005 (by name)
+    model, lines = replace(MODEL, d_model=16), list[str]()
+    task = unprepared(TranslationConfig(model=model, training=TranslationTrainingConfig(precision=precision)), {})
+    settle_precision(task, CPU, resumes, Processes(), lines.append)
+    assert task.config.training.precision == kept
+    assert said in "\n".join(lines) if said else not lines
+    assert ("would be faster" in "".join(lines)) == ("would be faster" in said)
+
+
 def test_another_architecture_is_named(home: Path) -> None:
     folder = run(home)
     config = TranslationConfig.load(folder / "config.yaml")
@@ -350,7 +392,7 @@ def test_another_architecture_is_named(home: Path) -> None:
     net = Transformer(other.model, 48, 48)
     trainer = Trainer(net, TranslationObjective(), Optimizer(net, FAST), FP32)
     before = weights(trainer)
-    task = cast(Task, SimpleNamespace(config=other, sizes={"source": 48, "target": 48}, fingerprint="", scoring=""))
+    task = unprepared(other, {"source": 48, "target": 48})
     differs = r"model\.n_heads is 2 in the checkpoint and 4 in the settings$"
     with pytest.raises(ValueError, match=differs):
         train.resume(trainer, CheckpointStore(folder / "checkpoints", 2), task, print)
@@ -362,10 +404,9 @@ def test_another_architecture_is_named(home: Path) -> None:
 def test_a_checkpoint_from_before_an_option_is_of_its_default(tmp_path: Path) -> None:
     trainer, store = new_trainer(), CheckpointStore(tmp_path, 1)
     sinusoidal, learned = (
-        cast(Task, SimpleNamespace(config=TranslationConfig(model=model), sizes={}, fingerprint="", scoring=""))
-        for model in (MODEL, replace(MODEL, positions="learned"))
+        unprepared(TranslationConfig(model=model), {}) for model in (MODEL, replace(MODEL, positions="learned"))
     )
-    state = checked_on_resume(sinusoidal) | trainer.state()
+    state = sinusoidal.checked_on_resume() | trainer.state()
     del state["model"]["positions"]
     store.save(state, 1)
     train.resume(trainer, store, sinusoidal, print)

@@ -167,7 +167,7 @@ def test_half_precision_learns_what_single_precision_does(precision: Precision) 
         found.append([(updates[-1].nats / updates[-1].tokens).item(), updates[0].norm.item()])
         assert not trainer.optimizer.skipped
         trainer.val_step(BATCHES[0])
-        assert products == {product_dtype(trainer.device, each)}
+        assert products == {product_dtype(each)}
     assert found[0] == pytest.approx(found[1], rel=0.05)
 
 

@@ -4,7 +4,9 @@ import ctypes
 import os
 import re
 import sys
+import time
 from contextlib import AbstractContextManager
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -13,6 +15,11 @@ from torch import nn
 from config.training import Device, Precision
 from layers.decoder_block import DecoderBlock
 from layers.encoder_block import EncoderBlock
+from layers.feed_forward import FeedForward
+from layers.packed import packed
+
+_DTYPE = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+WORTH_IT = 1.2  # times as fast as in single precision: for less, nobody should have to think of rounding
 
 
 def pick_device(wanted: Device = "auto", precision: Precision = "auto") -> torch.device:
@@ -30,24 +37,52 @@ def require_precision(device: torch.device, precision: Precision) -> None:
         raise ValueError("precision=fp16 needs CUDA: use bf16 or fp32 on a CPU")
 
 
-def has_fast_bf16(device: torch.device) -> bool:
-    """Return whether a device multiplies matrices faster in bfloat16 than in single precision."""
+@cache
+def bf16_speedup(d_model: int, learning: bool) -> float:
+    """Return how many times as fast as in single precision this CPU is in bfloat16, for a network of this width.
+
+    Its list of instructions does not tell: a processor may have those for bfloat16 and be half as fast in it. So a
+    feed-forward layer is measured for some 50 milliseconds, forward and backward (learning), or packed and forward for
+    as many rows as a search has. The time counted is that of one thread, which other processes do not lengthen.
+    """
+    n_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    layer = FeedForward(d_model, d_model)
+    x = torch.ones(max(64, 2**24 // d_model**2) if learning else 64, d_model)
+    kinds = {dtype: layer if learning else packed(layer, dtype) for dtype in (torch.float32, torch.bfloat16)}
+    seconds: dict[torch.dtype, list[float]] = {dtype: [] for dtype in kinds}
+    for i in range(4):
+        for dtype, kind in kinds.items():
+            begin = time.thread_time()
+            with torch.set_grad_enabled(learning), torch.autocast("cpu", dtype, enabled=dtype == torch.bfloat16):
+                y = kind(x)
+            if learning:
+                y.sum().backward()
+            seconds[dtype].append(time.thread_time() - begin)
+        if i and sum(seconds[torch.bfloat16]) > 0.1:  # without instructions for it
+            break
+    torch.set_num_threads(n_threads)
+    fp32, bf16 = (min(times[1:]) for times in seconds.values())  # the first compiled
+    return fp32 / bf16
+
+
+def resolve_precision(precision: Precision, device: torch.device, d_model: int, learning: bool = False) -> Precision:
+    """Return the precision of matrix products: as requested, or (auto) bf16 where it is worth it, else fp32."""
+    if precision != "auto":
+        return precision
     if device.type == "cuda":
-        return torch.cuda.get_device_capability(device) >= (8, 0)
-    capabilities: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()  # torch 2.11 does not have it
-    return any(capabilities.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))
+        return "bf16" if torch.cuda.get_device_capability(device) >= (8, 0) else "fp32"
+    return "bf16" if bf16_speedup(d_model, learning) >= WORTH_IT else "fp32"
 
 
-def product_dtype(device: torch.device, precision: Precision = "auto") -> torch.dtype:
-    """Return the type of matrix products: as requested, or (auto) bfloat16 where it is fast, else float32."""
-    if precision == "auto":
-        return torch.bfloat16 if has_fast_bf16(device) else torch.float32
-    return {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
+def product_dtype(precision: Precision) -> torch.dtype:
+    """Return the type of matrix products in a precision that is not auto."""
+    return _DTYPE[precision]
 
 
-def autocast(device: torch.device, precision: Precision = "auto") -> AbstractContextManager[None]:
-    """Run the block's matrix products in lower precision, if requested or (auto) fast."""
-    dtype = product_dtype(device, precision)
+def autocast(device: torch.device, precision: Precision) -> AbstractContextManager[None]:
+    """Run the block's matrix products in this precision, which is not auto."""
+    dtype = product_dtype(precision)
     if dtype == torch.float32:
         return torch.autocast(device.type, enabled=False)
     return torch.autocast(device.type, dtype)

@@ -18,7 +18,7 @@ from models.transformer import Transformer
 from models.transformer_xl import TransformerXL
 from utils.config import ClassificationConfig, LanguageConfig, MaskedLanguageConfig, RunConfigT, TranslationConfig
 from utils.dataset.labelled import LabelNames
-from utils.device import product_dtype, require_precision
+from utils.device import product_dtype, require_precision, resolve_precision
 from utils.run import CONFIG, WEIGHTS, read_config
 from utils.search.constraint import Ensemble, Searchable
 from utils.search.translator import Translator
@@ -63,15 +63,9 @@ class Run(NamedTuple):
         """Most source tokens to translate at a time, </s> included: as many as in training."""
         return min(self.config.model.max_length, self.config.batch.max_tokens)
 
-    @property
-    def precision(self) -> Precision:
-        """Precision of its training; auto for fp16 on a CPU, where it is not supported."""
-        precision, device = self.config.training.precision, next(self.model.parameters()).device
-        return "auto" if precision == "fp16" and device.type == "cpu" else precision
-
-    def translator(self, search: SearchConfig | None = None) -> Translator:
+    def translator(self, search: SearchConfig | None = None, precision: Precision = "auto") -> Translator:
         """Return a translator with the present weights; by default with the run's own search settings."""
-        return build_translator([self], search, precision=self.precision)
+        return build_translator([self], search, precision=precision)
 
 
 def load_run(folder: Path, device: torch.device) -> Run:
@@ -95,7 +89,7 @@ def build_translator(
         search: the search settings; None: those of the first.
         sampling: if given, draw translations instead of searching.
         minimum_bayes_risk: order candidates by how much they agree.
-        precision: of the matrix products.
+        precision: of the matrix products; auto: what is fast here, whatever the runs were trained in.
     """
     first, device = runs[0], next(runs[0].model.parameters()).device
     for other in runs[1:]:
@@ -105,7 +99,8 @@ def build_translator(
             )
     require_precision(device, precision)
     # copies for translating: their linear layers and their blocks' `step` are those of layers/packed.py
-    models = [packed(run.model, product_dtype(device, precision)) for run in runs]
+    precisions = [resolve_precision(precision, device, run.config.model.d_model) for run in runs]
+    models = [packed(run.model, product_dtype(each)) for run, each in zip(runs, precisions, strict=True)]
     model: Searchable[Any] = models[0] if len(models) == 1 else Ensemble(models)
     return Translator(
         model,

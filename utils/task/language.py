@@ -17,7 +17,7 @@ from utils.config import LanguageConfig
 from utils.dataset.corpus import Split
 from utils.dataset.monolingual import prepare_monolingual
 from utils.dataset.stream import SegmentBatch, StreamSampler
-from utils.device import autocast
+from utils.device import autocast, resolve_precision
 from utils.evaluation.judge import WordPerplexity
 from utils.load import TrainedLanguageModel
 from utils.run import titles
@@ -144,9 +144,10 @@ def perplexity_by_memory(
     tokens = corpus.tokens(split, model.vocabulary, print, root)
     batches = StreamSampler(tokens, StreamConfig(1, segment_length)).all()
     by_word = WordPerplexity(corpus, split, batches)
+    precision = resolve_precision("auto", device, model.config.model.d_model)
 
     def loss_of(memory_length: int, batch: SegmentBatch, memory: Memory | None) -> Loss:
-        with autocast(device, model.config.training.precision):
+        with autocast(device, precision):
             return RecurrentObjective(memory_length)(model.net, batch.to(device), memory)
 
     for memory_length in memory_lengths:

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -18,13 +18,14 @@ from utils.dataset.corpus import facts
 from utils.dataset.ids import cache_key, file_hash
 from utils.dataset.monolingual import MonolingualCorpus, prepare_monolingual
 from utils.dataset.text import BLOCK, lines_of
-from utils.device import product_dtype
+from utils.device import WORTH_IT, bf16_speedup, resolve_precision
 from utils.file import write_json
 from utils.load import load_weights
 from utils.provenance import own_commit, portable, provenance
 from utils.run import TEST, WEIGHTS, read_config
 from utils.text.tokenizer import Tokenizer, TokenizerPair, Vocabulary, load_tokenizers
 from utils.training.checkpoint import FORMAT, changed_settings, difference, read_n_averaged
+from utils.training.distributed import Processes
 from utils.training.loss import Objective
 from utils.training.plan import Progress
 from utils.training.report import Validate, Validation
@@ -85,6 +86,22 @@ class Task(ABC):
     def choose_on_dev(self, net: Any, folder: Path, log: Log) -> None:  # noqa: B027 (most have no choice)
         """Choose on dev, with the trained network, what the run is to do from now on, and keep it in its settings."""
 
+    def checked_on_resume(self) -> dict[str, Any]:
+        """Return what a checkpoint records of its task; when it is resumed, only `streams` and `scoring` may differ."""
+        config = self.config
+        # decides which batch comes when
+        streams = {"batch": asdict(config.batch), "seed": config.training.seed, "text": self.fingerprint}
+        model = config.model.architecture()
+        fixed = {"format": FORMAT, "task": config.task, "model": model, "vocabulary": self.sizes}
+        return {**fixed, "streams": streams, "scoring": self.scoring}
+
+    def refuse_other(self, state: dict[str, Any]) -> None:
+        """Refuse to resume from the state of another task, network or vocabulary; new options had their defaults."""
+        state["model"] = type(self.config.model)().architecture() | state.get("model", {})
+        own, may_change = self.checked_on_resume(), ("streams", "scoring")
+        if differs := difference(state, {name: value for name, value in own.items() if name not in may_change}):
+            raise ValueError(f"cannot resume the run: {differs}")
+
     @abstractmethod
     def show(self, net: Any, folder: Path, test: Validation, log: Log) -> None:
         """Show the results on the test text, and what can be done with the run now."""
@@ -126,6 +143,19 @@ def prepare(config: AnyConfig, source: Path | None, log: Log) -> Task:
     return task
 
 
+def settle_precision(task: Task, device: torch.device, resumes: bool, processes: Processes, log: Log) -> None:
+    """Put the precision that all processes train in into the settings; say why, and whether another would be faster."""
+    plan, d_model = task.config.training, task.config.model.d_model
+    chosen = processes.broadcast(resolve_precision(plan.precision, device, d_model, learning=True))
+    if device.type == "cpu" and (resumes or plan.precision == "auto"):
+        speedup = bf16_speedup(d_model, learning=True)
+        log(f"Training in {chosen}: measured here, bf16 is {speedup:.1f} times as fast as fp32 at d_model={d_model}")
+        faster = "bf16" if speedup >= WORTH_IT else "fp32" if speedup < 1 else chosen
+        if faster != chosen:
+            log(f"  --training.precision {faster} would be faster; numbers would differ by rounding")
+    task.config = replace(task.config, training=replace(plan, precision=chosen))
+
+
 _MOST_UNKNOWN = 0.2  # of the tokens; whole words that are rare may be a tenth
 
 
@@ -154,24 +184,6 @@ def init_from(net: nn.Module, source: Path, config: AnyConfig, log: Log) -> None
     log(f"Initialised from the weights of {source}")
 
 
-def checked_on_resume(task: Task) -> dict[str, Any]:
-    """Return what a checkpoint records of its task; when it is resumed, only `streams` and `scoring` may differ."""
-    config = task.config
-    # decides which batch comes when
-    streams = {"batch": asdict(config.batch), "seed": config.training.seed, "text": task.fingerprint}
-    model = config.model.architecture()
-    fixed = {"format": FORMAT, "task": config.task, "model": model, "vocabulary": task.sizes}
-    return {**fixed, "streams": streams, "scoring": task.scoring}
-
-
-def refuse_other_task(task: Task, state: dict[str, Any]) -> None:
-    """Refuse to resume from the state of another task, network or vocabulary; new options had their defaults."""
-    state["model"] = type(task.config.model)().architecture() | state.get("model", {})
-    may_change = ("streams", "scoring")
-    if differs := difference(state, {name: v for name, v in checked_on_resume(task).items() if name not in may_change}):
-        raise ValueError(f"cannot resume the run: {differs}")
-
-
 def write_scores(task: Task, net: nn.Module, test: Validation, progress: Progress, folder: Path) -> None:
     """Write the scores of the test text to the folder of a run, with what somebody needs to reproduce them."""
     config = task.config
@@ -198,14 +210,12 @@ def describe(task: Task, net: nn.Module, epoch: Epoch, n_updates: int, n_process
     """Describe what is about to be trained, and on what."""
     config, sizes, n_parameters = task.config, task.sizes, sum(p.numel() for p in net.parameters())
     device = next(net.parameters()).device
-    dtype = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
     together = f" by {n_processes} processes" if n_processes > 1 else ""
     vocabulary = f"a vocabulary of {sizes['source']:,} tokens"
     if "target" in sizes and not config.tokenizer.joint:
         vocabulary = f"vocabularies of {sizes['source']:,} source and {sizes['target']:,} target tokens"
     text = (
-        f"{n_parameters:,} parameters on {device}{together} in "
-        f"{dtype[product_dtype(device, config.training.precision)]}; {vocabulary}; "
+        f"{n_parameters:,} parameters on {device}{together} in {config.training.precision}; {vocabulary}; "
         f"{n_updates:,} updates per epoch, padding {epoch.padding:.1%}"
     )
     if "target" in sizes:

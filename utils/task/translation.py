@@ -30,6 +30,7 @@ from utils.evaluation.metric import corpus_metrics, measure
 from utils.file import write_lines
 from utils.load import Run, load_bert, pretrained_shape
 from utils.run import ATTENTION, CONFIG, CURVE, TEST, TRANSLATIONS
+from utils.search.translator import Translator
 from utils.task.task import HeldOut, Log, Task
 from utils.text.sentence import split_sentences
 from utils.text.tokenizer import TokenizerPair, load_tokenizers
@@ -114,6 +115,9 @@ class TranslationTask(Task):
     def _as_run(self, net: Transformer) -> Run:
         return Run(Path(), self.config, self.vocabulary, net)  # not of its folder, whose weights may be older
 
+    def _translator(self, net: Transformer, search: SearchConfig | None = None) -> Translator:
+        return self._as_run(net).translator(search, self.config.training.precision)
+
     def scored_by(self) -> Sequence[object]:
         """Return the text, how much of it is translated, and the signatures of the metrics, which score a sentence."""
         references = read_parallel(self.corpus.dev).tgt[: self.config.training.bleu_sentences]
@@ -127,7 +131,7 @@ class TranslationTask(Task):
             plan = self.config.training
             search = replace(search, beam_size=1, by_sentence=False)
             text, n_samples = text[: plan.bleu_sentences], plan.n_samples
-        return Validator(lambda: self._as_run(net).translator(search), text, self.corpus, n_samples)
+        return Validator(lambda: self._translator(net, search), text, self.corpus, n_samples)
 
     def choose_on_dev(self, net: Transformer, folder: Path, log: Log) -> None:
         """Try on dev lines of several sentences whether they are translated better as a whole, and keep that."""
@@ -138,7 +142,7 @@ class TranslationTask(Task):
         text = ParallelText([dev.src[i] for i in several], [dev.tgt[i] for i in several])
 
         def bleu(search: SearchConfig) -> float:
-            return Validator(lambda: self._as_run(net).translator(search), text, self.corpus, 0)(0.0).scores["bleu"]
+            return Validator(lambda: self._translator(net, search), text, self.corpus, 0)(0.0).scores["bleu"]
 
         apart, whole = bleu(own), bleu(as_a_whole := replace(own, by_sentence=False))
         log(f"{len(several)} dev lines of several sentences: BLEU {apart:.2f} one by one, {whole:.2f} as a whole")

@@ -94,14 +94,14 @@ class Optimizer:
     backward pass, so that gradients in half precision do not vanish.
     """
 
-    def __init__(self, net: nn.Module, config: OptimizerConfig, precision: Precision = "auto") -> None:
+    def __init__(self, net: nn.Module, config: OptimizerConfig, precision: Precision = "fp32") -> None:
         self.config = config
         self._parameters = list(net.parameters())
         device = self._parameters[0].device
         self.muon: Muon | None = None
         matrices = hidden_matrices(net) if config.kind == "muon" else {}
         if matrices:
-            self.muon = Muon(matrices, config.momentum, config.weight_decay, product_dtype(device, precision))
+            self.muon = Muon(matrices, config.momentum, config.weight_decay, product_dtype(precision))
         self.adam = build_adam([p for p in self._parameters if p not in matrices], config)
         self.average = None if config.ema_decay is None else MovingAverage(net, config.ema_decay)
         self._half = precision == "fp16"
