@@ -30,7 +30,7 @@ from utils.load import load_run
 from utils.run import find_run
 from utils.search.translator import Translator
 from utils.terminal.input import Conversation, arriving_lines, count_lines, kept_history, paired
-from utils.terminal.option import search_configs
+from utils.terminal.option import SEARCH, search_configs
 
 LINES = [TEXT.src[0], "", TEXT.src[77], "寺", "  "]
 LINE, LONG = TEXT.src[0], "".join(TEXT.src[:8])
@@ -279,7 +279,7 @@ def test_drawn_translations_are_those_of_their_seed_however_many_are_read_at_onc
 OWN = SearchConfig(beam_size=2, length_penalty=0.9, max_ratio=3.0)
 EVERY = (
     "--beam 5 --length_penalty -1 --normalization length --min_length 2 --max_length 9 --min_ratio 0.1 "
-    "--max_ratio 4 --no_repeat_ngram 3"
+    "--max_ratio 4 --no_repeat_ngram 3 --by_sentence false"
 )
 
 
@@ -287,7 +287,8 @@ EVERY = (
     ("words", "search", "sampling"),
     [
         ("", OWN, None),
-        (EVERY, SearchConfig(5, -1.0, "length", 2, 0.1, 9, 4.0, 3), None),
+        (EVERY, SearchConfig(5, -1.0, "length", 2, 0.1, 9, 4.0, 3, False), None),
+        ("--by_sentence true", OWN, None),
         ("--n_best 5", replace(OWN, beam_size=5), None),
         ("--sample --temperature 0.5 --top_k 10 --top_p 0.9 --seed 4", OWN, SamplingConfig(1, 0.5, 10, 0.9, 4)),
         ("--sample --n_best 6 --samples 9", OWN, SamplingConfig(9)),
@@ -297,6 +298,7 @@ EVERY = (
 )
 def test_every_option_reaches_its_setting(words: str, search: SearchConfig, sampling: SamplingConfig | None) -> None:
     assert search_configs(OWN, translate.build_parser().parse_args(words.split())) == (search, sampling)
+    assert {f"--{option}" for option in SEARCH} == set(EVERY.split()[::2])
 
 
 # the prompt

@@ -1,6 +1,7 @@
 """Options for search and sampling, and which options of translate.py contradict each other."""
 
 import re
+from argparse import ArgumentTypeError
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import product
@@ -33,8 +34,17 @@ def add_settings(group: Any, config_type: type, **other_help: str) -> None:
         kind, text = fields_of(config_type)[field], other_help.get(option, texts_of(config_type)[field].rstrip("."))
         if choices := get_args(kind):
             group.add_argument(f"--{option}", choices=choices, help=text)
+        elif kind is bool:
+            group.add_argument(f"--{option}", type=_true_or_false, metavar="{true,false}", help=text)
         else:
             group.add_argument(f"--{option}", type=kind, metavar="N" if kind is int else "X", help=text)
+
+
+def _true_or_false(text: str) -> bool:
+    """Read whether something is on; `bool` would take "false" for true."""
+    if text not in ("true", "false"):
+        raise ArgumentTypeError(f"{text!r}: give true or false")
+    return text == "true"
 
 
 def add_search_options(parser: Parser) -> None:
