@@ -19,6 +19,7 @@ from layers.multi_head_attention import KeyValue, MultiHeadAttention
 from layers.residual import Residual
 
 _ROWS = 64  # the number of rows of x that the layout is optimised for; others work too
+_SMALL = 2**18  # multiplications in single precision that take less time than oneDNN takes to begin
 # of torch, but private: where a version lacks one, F.linear computes
 _OPERATORS = ("_reorder_linear_weight", "_linear_pointwise", "_is_mkldnn_bf16_supported")
 _KNOWN = {MultiHeadAttention, FeedForward, Residual, nn.LayerNorm}  # what `PackedDecoderBlock.step` replaces
@@ -90,7 +91,8 @@ class PackedLinear(nn.Module):
     """A linear layer that computes in a precision of its own.
 
     On a CPU, torch reorders a weight into oneDNN's blocks for every product. For the few rows of a decoding step
-    that takes longer than the product, so here it is done once.
+    that takes longer than the product, so here it is done once. For products that are even smaller than that, as
+    those of a small model with one sentence, the weight is kept as it is, too: oneDNN would take longer to begin.
 
     Args:
         linear: the layer; its weight is copied.
@@ -101,18 +103,20 @@ class PackedLinear(nn.Module):
         super().__init__()
         weight = linear.weight.detach().to(dtype, copy=True)
         self.dtype = dtype
-        self.blocked = weight.device.type == "cpu" and _has_blocks(dtype)
-        if self.blocked:
-            weight = torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS)
-        self.weight = weight
+        self.blocked: Tensor | None = None
+        self.weight: Tensor | None = weight
+        if weight.device.type == "cpu" and _has_blocks(dtype):
+            self.blocked = torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS)
+            if dtype != torch.float32 or weight.numel() > _SMALL:
+                self.weight = None
         self.bias = None if linear.bias is None else linear.bias.detach().to(dtype, copy=True)
 
     def forward(self, x: Float[Tensor, "... I"]) -> Float[Tensor, "... O"]:
         """Return xWᵀ + b, without a gradient."""
         x = x.detach().to(self.dtype)
-        if self.blocked:
-            return torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
-        return F.linear(x, self.weight, self.bias)
+        if self.blocked is not None and (self.weight is None or x.numel() * len(self.weight) > _SMALL):
+            return torch.ops.mkldnn._linear_pointwise(x, self.blocked, self.bias, "none", [], "")
+        return F.linear(x, cast(Tensor, self.weight), self.bias)
 
 
 class PackedDecoderBlock(DecoderBlock):

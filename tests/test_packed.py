@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from config.model import Activation
+from layers import packed as packed_module
 from layers.decoder_block import DecoderBlock
 from layers.feed_forward import FeedForward
 from layers.multi_head_attention import KeyValue, MultiHeadAttention
@@ -26,15 +27,18 @@ def _seed() -> None:
 
 @biased
 @layouts
+@pytest.mark.parametrize("small", [0, 24 * 40, 5 * 24 * 40])  # never kept as it is, for one row, for several
 @pytest.mark.parametrize("shape", [(1,), (5,), (200,), (3, 1), (2, 3, 4), (0,), ()], ids=str)
 def test_it_is_the_linear_layer_for_any_shape(
-    shape: tuple[int, ...], bias: bool, blocked: bool, monkeypatch: pytest.MonkeyPatch
+    shape: tuple[int, ...], small: int, bias: bool, blocked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not blocked:
         monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    monkeypatch.setattr(packed_module, "_SMALL", small)
     linear, x = nn.Linear(24, 40, bias), torch.randn(*shape, 24)
     layer = PackedLinear(linear, torch.float32)
-    assert layer.blocked == (blocked and torch.backends.mkldnn.is_available())
+    assert (layer.blocked is not None) == (blocked and torch.backends.mkldnn.is_available())
+    assert (layer.weight is None) == (layer.blocked is not None and small < 24 * 40)
     torch.testing.assert_close(layer(x), linear(x).detach(), atol=1e-5, rtol=1e-5)
 
 
@@ -120,7 +124,7 @@ def test_the_original_is_left_as_it_was() -> None:
 def test_on_cuda_it_is_the_linear_layer_too(dtype: torch.dtype) -> None:
     linear, x = nn.Linear(24, 40, device="cuda"), torch.randn(7, 24, device="cuda")
     layer = PackedLinear(linear, dtype)
-    assert not layer.blocked
+    assert layer.blocked is None
     torch.testing.assert_close(layer(x).float(), linear(x).detach(), atol=0.02, rtol=0.02)
 
 
