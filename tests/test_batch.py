@@ -157,6 +157,16 @@ def test_batches_within_a_budget_hold_each_sequence_once_longest_first(lengths: 
     assert found == sorted(found, reverse=True)
 
 
+@given(st.lists(st.integers(1, 40), max_size=200), st.integers(100, 3000))
+def test_a_large_batch_has_little_padding_and_no_batch_is_smaller_than_it_must_be(
+    lengths: list[int], budget: int
+) -> None:
+    batches = [[lengths[i] for i in rows] for rows in within_budget(lengths, budget)]
+    for batch, after in pairwise([*batches, [0]]):
+        assert len(batch) <= 32 or batch[-1] >= 0.7 * batch[0]
+        assert (len(batch) + 1) * batch[0] > budget or (len(batch) >= 32 and after[0] < 0.7 * batch[0]) or after == [0]
+
+
 # pairs
 
 lengths = st.lists(st.tuples(st.integers(1, 12), st.integers(0, 12)), min_size=1, max_size=40)
