@@ -2,7 +2,7 @@
 
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -26,13 +26,14 @@ from utils.device import keep_freed_memory
 from utils.evaluation.metric import corpus_metrics
 from utils.export.ctranslate2 import to_ctranslate2
 from utils.load import build_translator, load_run
+from utils.provenance import machine
 from utils.run import find_run
 from utils.search.translator import Translator
 from utils.text.tokenizer import id_of_each, load_tokenizers
 from utils.training.dry_run import peak_memory
 
 OURS, RECOMPUTING, CTRANSLATE2 = "miyako", "without caches", "CTranslate2"
-BATCH_SIZES = (32, 64, 128, 256)  # CTranslate2 is measured with its best
+BATCH_SIZES = (32, 64, 128, 256)  # CTranslate2 is measured with its best, and its best number of threads
 LONGEST = 256  # tokens, if translations end by themselves
 ONE_BY_ONE = 50  # sentences are enough if each is translated alone
 
@@ -66,6 +67,7 @@ class Measurement:
 
     setting: Setting
     batch: int | None  # sentences per batch; None: batches by token budget
+    threads: int
     sentences_per_s: float
     tokens_per_s: float  # target tokens without </s>
     peak_mib: float  # of the process
@@ -116,18 +118,16 @@ def our_translator(setting: Setting, job: Job) -> Translator:
     return translator
 
 
-def decoders(setting: Setting, job: Job) -> list[tuple[int | None, Decode]]:
-    """Return the batch sizes to try for a setting, each with its decoder; None: batches by token budget."""
+def decoders(setting: Setting, job: Job) -> Iterator[tuple[int | None, int, Decode]]:
+    """Yield the batch sizes (None: by token budget) and numbers of threads to try for a setting, with a decoder."""
     if setting.system != CTRANSLATE2:
         translator = our_translator(setting, job)
-        return [(None, lambda sources: [found[0].ids for found in translator.search_ids(sources)])]
-    model = ctranslate2.Translator(
-        str(job.exported), device="cpu", compute_type=setting.precision, intra_threads=job.threads, inter_threads=1
-    )
+        yield None, job.threads, lambda sources: [found[0].ids for found in translator.search_ids(sources)]
+        return
     tokenizers = load_tokenizers(job.run)
     ids = id_of_each(tokenizers.tgt)
 
-    def decode(size: int, sources: list[list[int]]) -> list[list[int]]:
+    def decode(model: ctranslate2.Translator, size: int, sources: list[list[int]]) -> list[list[int]]:
         found = model.translate_batch(
             [tokenizers.src.tokens(source) for source in sources],
             beam_size=setting.beam,
@@ -137,28 +137,33 @@ def decoders(setting: Setting, job: Job) -> list[tuple[int | None, Decode]]:
         )
         return [[ids[token] for token in translation.hypotheses[0]] for translation in found]
 
-    return [(size, partial(decode, size)) for size in (BATCH_SIZES if setting.batched else (1,))]
+    for threads in {1, job.threads}:  # a second one may slow it down tenfold, if sentences are translated one by one
+        model = ctranslate2.Translator(
+            str(job.exported), device="cpu", compute_type=setting.precision, intra_threads=threads, inter_threads=1
+        )
+        for size in BATCH_SIZES if setting.batched else (1,):
+            yield size, threads, partial(decode, model, size)
 
 
 def fastest(found: Sequence[Measurement]) -> Measurement:
-    """Return the measurement that counts, of several batch sizes or rounds."""
+    """Return the measurement that counts, of several batch sizes, numbers of threads or rounds."""
     return max(found, key=lambda one: one.sentences_per_s)
 
 
 def measure(setting: Setting, job: Job) -> Measurement:
-    """Translate everything with each batch size; the fastest counts."""
+    """Translate everything with each batch size and number of threads; the fastest counts."""
     torch.set_num_threads(job.threads)
     keep_freed_memory()
     sources = job.sources if setting.batched else job.sources[:: -(-len(job.sources) // ONE_BY_ONE)]
     found = []
-    for batch, decode in decoders(setting, job):
+    for batch, threads, decode in decoders(setting, job):
         decode(sources[: len(sources) // 8 + 1])
         begin = time.perf_counter()
         translations = decode(sources) if setting.batched else [decode([source])[0] for source in sources]
         seconds = time.perf_counter() - begin
         speeds = len(sources) / seconds, sum(map(len, translations)) / seconds
         peak = peak_memory(torch.device("cpu")) / 2**20
-        found.append(Measurement(setting, batch, *speeds, peak, translations))
+        found.append(Measurement(setting, batch, threads, *speeds, peak, translations))
     return fastest(found)
 
 
@@ -240,7 +245,7 @@ def main() -> None:
         "sentences": len(sources),
         "source_tokens": round(sum(map(len, sources)) / len(sources), 1),
         "tokens": arguments.tokens,
-        "threads": arguments.threads,
+        "machine": machine(torch.device("cpu")),
         "measurements": [{k: v for k, v in asdict(one).items() if k != "translations"} for one in measurements],
     }
     print(decode_table([about]))

@@ -115,7 +115,8 @@ def decode_table(results: Iterable[Result]) -> str:
     """Return a row for each search of bench.decode: sentences per second, and the ratio to CTranslate2."""
     rows = []
     for result in results:
-        name = f"`{result['name']}`" + (f", {result['tokens']} tokens forced" if result["tokens"] else "")
+        forced = f", {result['tokens']} tokens forced" if result["tokens"] else ""
+        name = f"`{result['name']}`{forced}; {result['machine']}"
         found = {tuple(row["setting"].values()): row["sentences_per_s"] for row in result["measurements"]}
         for batched, beam in sorted({(batched, beam) for _, _, beam, batched in found}, key=lambda s: (not s[0], s[1])):
             base = found["CTranslate2", "float32", beam, batched]
@@ -123,7 +124,9 @@ def decode_table(results: Iterable[Result]) -> str:
             ours = [found.get((*system, beam, batched)) for system in OURS]
             speeds = ["" if speed is None else f"{speed:.1f} ({speed / base:.2f} x)" for speed in ours]
             rows.append(" | ".join([name, search, f"{base:.1f}", *speeds]))
-    return markdown("run, its test set | search | CTranslate2 float32 | without caches | ours fp32 | ours bf16", rows)
+    return markdown(
+        "run, its test set; machine | search | CTranslate2 float32 | without caches | ours fp32 | ours bf16", rows
+    )
 
 
 def train_table(results: Iterable[Result]) -> str:
@@ -131,13 +134,15 @@ def train_table(results: Iterable[Result]) -> str:
     rows = []
     for result in results:
         speeds = [(found["tokens_per_s"], found["setting"]) for found in result["measurements"]]
-        ours = {s["precision"]: speed for speed, s in sorted(speeds, key=lambda one: one[0]) if s["system"] == "miyako"}
+        own = [(speed, s) for speed, s in speeds if s["system"] == "miyako" and not s.get("without")]
+        ours = {s["precision"]: speed for speed, s in sorted(own, key=lambda one: one[0])}
         for found in result["measurements"]:
             setting, precision, speed = found["setting"], found["setting"]["precision"], found["tokens_per_s"]
             used = speed * result["mflop_per_target_token"] / (result["product_gflops"][precision] * 1e3)
             cells = (
                 f"`{result['name']}`, {result['machine']}",
-                f"{setting['system']} {precision}{', compiled' if setting['compiled'] else ''}",
+                f"{setting['system']} {precision}{', compiled' if setting['compiled'] else ''}"
+                + (f" without {setting['without']}" if setting.get("without") else ""),
                 f"{setting['tokens_per_batch']:,}",
                 f"{speed:,.0f}",
                 f"{max(ours.values()) / speed:.2f} x",

@@ -28,15 +28,19 @@ from config.data import DataConfig, TokenizerConfig
 from config.model import TransformerConfig
 from config.training import OptimizerConfig, Precision, TrainingConfig
 from const.token import BOS, EOS, PAD, PAD_ID, UNK
+from layers.dropout import Dropout
 from models.transformer import Transformer
 from train import Trainer
+from utils import device as device_module
 from utils.command import Namespace, Parser, print_above_bars, require_options_at_least, run_command
 from utils.dataset.batch import Batch, BucketSampler, prefetched
 from utils.dataset.corpus import cached_tokenizers, cached_tokens, prepare_corpus
 from utils.dataset.ids import TokenPairs
-from utils.device import compile_blocks, keep_compiled_kernels, keep_freed_memory, pick_device, synchronize
+from utils.device import compile_blocks, pick_device, synchronize
 from utils.file import write_lines
+from utils.provenance import machine
 from utils.text.tokenizer import Tokenizer
+from utils.training import loss
 from utils.training.dry_run import RANGES, peak_memory
 from utils.training.loss import TranslationObjective
 from utils.training.optimizer import Optimizer
@@ -66,10 +70,11 @@ class Setting:
     precision: str
     compiled: bool = False  # by torch.compile
     tokens_per_batch: int = BUDGET
+    without: str = ""  # of ours: the name of what is computed plainly instead
 
     def __str__(self) -> str:
-        compiled = ", compiled" * self.compiled
-        return f"{self.system} {self.precision}{compiled}, {self.tokens_per_batch:,} tokens per batch"
+        compiled, without = ", compiled" * self.compiled, f" without {self.without}" if self.without else ""
+        return f"{self.system} {self.precision}{compiled}{without}, {self.tokens_per_batch:,} tokens per batch"
 
 
 @dataclass(frozen=True)
@@ -160,10 +165,29 @@ def plain_step(model: PlainTransformer, precision: str) -> Step:
     return step
 
 
+def plain_loss(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, smoothing: float = 0.0, **_: object
+) -> Tensor:
+    """Return what `projected_cross_entropy` does, from the logits of the whole batch."""
+    logits = F.linear(hidden[0], weight, bias)
+    return F.cross_entropy(logits, target, label_smoothing=smoothing, reduction="sum")
+
+
+# What makes our training faster than torch's own operations would, by name: a place, and what was there without it.
+TWINS: dict[str, tuple[object, str, object]] = {
+    "byte_dropout": (Dropout, "forward", lambda self, x: F.dropout(x, self.p, self.training)),
+    "projected_loss": (loss, "projected_cross_entropy", plain_loss),
+    "kept_memory": (device_module, "keep_freed_memory", lambda: None),
+    "kept_kernels": (device_module, "keep_compiled_kernels", lambda: None),
+}
+
+
 def our_step(model: Transformer, setting: Setting) -> Step:
-    """Return the update of our Trainer."""
-    keep_freed_memory()
-    keep_compiled_kernels()
+    """Return the update of our Trainer, without one of its twins if the setting says so."""
+    if setting.without:
+        setattr(*TWINS[setting.without])
+    device_module.keep_freed_memory()
+    device_module.keep_compiled_kernels()
     precision: Precision = "bf16" if setting.precision == "bf16" else "fp32"
     if setting.compiled:
         compile_blocks(model)
@@ -327,8 +351,13 @@ def measure_all(settings: Sequence[Setting], job: Job, rounds: int) -> list[Meas
     return [max(found, key=lambda one: one.tokens_per_s) for found in every if found]
 
 
-def all_settings(on_cpu: bool, peers: Iterable[str], compiled: bool) -> list[Setting]:
-    """Return ours, the plain loop, and the given peers; on a GPU ours with several batch sizes, eager and compiled."""
+def all_settings(on_cpu: bool, peers: Iterable[str], compiled: bool, without: Sequence[str] = ()) -> list[Setting]:
+    """Return ours, the plain loop, and the given peers; on a GPU ours with several batch sizes, eager and compiled.
+
+    If `without` names twins, ours alone: with all of them, and without each.
+    """
+    if without:
+        return [Setting(OURS, precision, without=name) for precision in PRECISIONS for name in ("", *without)]
     if not on_cpu:
         return [Setting(OURS, "bf16", compiled, budget) for budget in GPU_BUDGETS for compiled in (False, True)]
     ours = [Setting(OURS, precision, c) for c in sorted({False, compiled}) for precision in PRECISIONS]
@@ -340,7 +369,10 @@ def summary(measurements: Sequence[Measurement]) -> dict[str, float]:
     figures = {}
     for s, speed in ((one.setting, one.tokens_per_s) for one in measurements):
         size = "" if s.tokens_per_batch == BUDGET else f"_{s.tokens_per_batch}"
-        name = f"{s.system.lower().replace('.', '_')}_{s.precision}{'_compiled' * s.compiled}{size}_tokens_per_s"
+        without = f"_without_{s.without}" if s.without else ""
+        name = (
+            f"{s.system.lower().replace('.', '_')}_{s.precision}{'_compiled' * s.compiled}{without}{size}_tokens_per_s"
+        )
         figures[name] = speed
     return figures
 
@@ -353,6 +385,7 @@ def build_parser() -> Parser:
         """  python -m bench.train                                      this project and torch.nn.Transformer, on Tanaka
   python -m bench.train --archive small_parallel_enja.tar.xz --joeynmt VENV --eole VENV --json train.json
   python -m bench.train --compile                            with torch.compile too (needs a C++ compiler)
+  python -m bench.train --without byte_dropout               what a part of it is worth
   python -m bench.train --warm_up 1 --seconds 5 --rounds 1   a quick look
   python -m bench.train --device cuda --corpus kftt          this project alone, Transformer base, larger batches""",
         threads=(torch.get_num_threads(), "CPU threads"),
@@ -366,6 +399,8 @@ def build_parser() -> Parser:
         text = f"virtual environment with {peer.title}"
         parser.add_argument(f"--{peer.package}", type=Path, metavar="VENV", help=text)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="default: cpu")
+    text = "measure ours alone: with all that makes it faster, and without each of these"
+    parser.add_argument("--without", nargs="+", choices=TWINS, metavar="NAME", help=f"{text} ({', '.join(TWINS)})")
     parser.add_argument("--compile", action="store_true", help="also measure with torch.compile (always on CUDA)")
     return parser
 
@@ -401,14 +436,13 @@ def main() -> None:
         torch.set_num_threads(job.threads)
         peaks = {name: product_peak(dtype, job.device) for name, dtype in PRECISIONS.items()}
         on_cpu = job.device.type == "cpu"
-        settings = all_settings(on_cpu, job.peers, arguments.compile)
+        settings = all_settings(on_cpu, job.peers, arguments.compile, arguments.without or ())
         measurements = measure_all(settings, job, arguments.rounds)
     if not measurements:
         raise ValueError("nothing could be measured: see the lines above")
-    machine = f"{job.threads} threads" if on_cpu else torch.cuda.get_device_name(job.device)
     about = {
         "name": arguments.corpus,
-        "machine": machine,
+        "machine": machine(job.device),
         "warm_up": arguments.warm_up,
         "seconds": arguments.seconds,
         "model": asdict(job.model),

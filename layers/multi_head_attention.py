@@ -28,13 +28,6 @@ class KeyValue(NamedTuple):
         return KeyValue(self.key.index_select(0, rows), self.value.index_select(0, rows))
 
 
-def _lowered(x: Tensor) -> Tensor:
-    """Cast x to the precision that a CPU's autocast would cast it to in each product that it enters."""
-    if x.device.type != "cpu" or x.dtype != torch.float32 or not torch.is_autocast_enabled("cpu"):
-        return x
-    return x.to(torch.get_autocast_dtype("cpu"))
-
-
 class MultiHeadAttention(nn.Module):
     """H attentions in parallel, each in a subspace of width K = D / H.
 
@@ -75,8 +68,6 @@ class MultiHeadAttention(nn.Module):
         mask: Bool[Tensor, "..."] | None = None,
     ) -> Float[Tensor, "B T D"]:
         """Attend from x to memory; where memory is x, this is self-attention."""
-        if memory is x:
-            x = memory = _lowered(x)  # cast once for both products
         return self.attend(x, self.project(memory), mask)
 
     def project(self, memory: Float[Tensor, "B S D"], start: int = 0) -> KeyValue:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -119,7 +119,7 @@ def test_every_system_makes_as_many_steps_as_are_forced(tmp_path: Path) -> None:
 
 def test_decoding_is_compared_with_like_settings() -> None:
     found = [
-        decode.Measurement(decode.Setting(system, precision, 1, True), None, speed, 10 * speed, 1.0, ids)
+        decode.Measurement(decode.Setting(system, precision, 1, True), None, 2, speed, 10 * speed, 1.0, ids)
         for system, precision, speed, ids in (
             (OURS, "fp32", 6.0, [[4], [5]]),
             (OURS, "bf16", 12.0, [[4], [6]]),
@@ -131,8 +131,13 @@ def test_decoding_is_compared_with_like_settings() -> None:
     assert decode.summary(found, None) == ratios
     equal = {"greedy_equal_ctranslate2": 1.0, "greedy_equal_without_caches": 0.0, "greedy_equal_bf16": 0.5}
     assert ratios.items() | equal.items() <= decode.summary(found, lambda one: one.sentences_per_s).items()
-    table = decode_table([{"name": "demo", "tokens": 7, "measurements": [asdict(one) for one in found]}])
-    assert "| greedy, batched | 4.0 | 1.0 (0.25 x) | 6.0 (1.50 x) | 12.0 (3.00 x) |" in table
+    table = decode_table(
+        [{"name": "demo", "machine": "a CPU", "tokens": 7, "measurements": [asdict(one) for one in found]}]
+    )
+    assert (
+        "| `demo`, 7 tokens forced; a CPU | greedy, batched | 4.0 | 1.0 (0.25 x) | 6.0 (1.50 x) | 12.0 (3.00 x) |"
+        in table
+    )
 
 
 # training
@@ -164,6 +169,23 @@ def test_each_system_trains_and_its_parts_are_seen(job: train.Job, system: str, 
     assert found.tokens_per_s > 0
     assert found.padding == BucketSampler(job.pairs, 64, train.LONGEST, 1).epoch(0).padding
     assert set(found.part_ms) == set(RANGES)
+
+
+@pytest.mark.parametrize("name", train.TWINS)
+def test_what_ours_is_measured_without_is_not_used_and_learns_the_same(
+    name: str, job: train.Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch, found = next(iter(BucketSampler(job.pairs, 64, train.LONGEST, 1).epoch(0))), []
+    place, attribute, _ = train.TWINS[name]
+    own = getattr(place, attribute)
+    monkeypatch.setattr(place, attribute, own)  # restored afterwards
+    for without in ("", name):
+        torch.manual_seed(1)
+        model = Transformer(replace(CONFIG, dropout=0.0, attention_dropout=0.0), VOCAB, VOCAB)
+        step = train.our_step(model, train.Setting(OURS, "fp32", without=without))
+        found.append([float(cast(Any, step(batch)).nats) for _ in range(2)])
+    assert getattr(place, attribute) is not own
+    assert found[0] == pytest.approx(found[1])
 
 
 def test_the_plain_model_hides_future_and_padding() -> None:

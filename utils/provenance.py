@@ -68,10 +68,16 @@ def machine(device: torch.device) -> str:
     return f"{_processor()}, {torch.get_num_threads()} threads"
 
 
+_FASTER = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "asimddp", "bf16")  # of x86-64 and Arm
+
+
 def _processor() -> str:
+    """Name the processor, its family and model, and those of its instructions that products are computed with."""
     try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").partition("\n\n")[0].splitlines()
     except OSError:  # not Linux
         return platform.processor() or platform.machine()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
+    facts = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    kind = f" {facts['cpu family']}/{facts['model']}" if {"cpu family", "model"} <= facts.keys() else ""
+    has = (facts.get("flags") or facts.get("Features", "")).split()
+    return f"{facts.get('model name', platform.machine())}{kind} ({' '.join(name for name in _FASTER if name in has)})"
