@@ -185,7 +185,8 @@ def perplexity(arguments: Namespace) -> None:
 
 def device_to_use() -> "torch.device":
     """Return the device to compute on, for a process that keeps the memory that it frees."""
-    from utils.device import keep_freed_memory, pick_device
+    from utils.device import pick_device
+    from utils.memory import keep_freed_memory
 
     keep_freed_memory()
     return pick_device("auto")

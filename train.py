@@ -25,16 +25,10 @@ from config.training import TrainingConfig
 from const.path import CORPUS, PICKLES
 from utils import run as run_folder
 from utils.dataset.batch import AnyBatch, BatchSettings, Epoch, Sampler, prefetched
-from utils.device import (
-    autocast,
-    compile_blocks,
-    keep_compiled_kernels,
-    keep_freed_memory,
-    pick_device,
-    return_freed_memory,
-)
+from utils.device import autocast, compile_blocks, keep_compiled_kernels, pick_device
 from utils.file import from_here, require_writable, sweep_drafts
 from utils.load import load_weights
+from utils.memory import keep_freed_memory, return_freed_memory
 from utils.task.task import Log, Task, describe, init_from, prepare, settle_precision, write_scores
 from utils.training.checkpoint import CheckpointKeeper, CheckpointStore, WeightStore
 from utils.training.distributed import Interrupt, Processes, graceful_interrupt, joined_processes, own_device

@@ -110,8 +110,9 @@ class Loaded(NamedTuple):
 def load(arguments: Namespace) -> Loaded:
     """Load the runs that are to translate, or what was exported from one."""
     # only now: torch takes seconds to import, which neither --help nor a mistake should wait for
-    from utils.device import keep_freed_memory, pick_device
+    from utils.device import pick_device
     from utils.load import build_translator, load_run
+    from utils.memory import keep_freed_memory
     from utils.run import find_run
     from utils.search.inspection import Inspector
 

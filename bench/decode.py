@@ -22,10 +22,10 @@ from models.transformer import Transformer
 from utils.command import Parser, require_options_at_least, run_command
 from utils.dataset.corpus import prepare_to_score
 from utils.dataset.text import read_parallel
-from utils.device import keep_freed_memory
 from utils.evaluation.metric import corpus_metrics
 from utils.export.ctranslate2 import to_ctranslate2
 from utils.load import build_translator, load_run
+from utils.memory import keep_freed_memory
 from utils.provenance import machine
 from utils.run import find_run
 from utils.search.translator import Translator

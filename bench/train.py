@@ -32,6 +32,7 @@ from layers.dropout import Dropout
 from models.transformer import Transformer
 from train import Trainer
 from utils import device as device_module
+from utils import memory
 from utils.command import Namespace, Parser, print_above_bars, require_options_at_least, run_command
 from utils.dataset.batch import Batch, BucketSampler, prefetched
 from utils.dataset.corpus import cached_tokenizers, cached_tokens, prepare_corpus
@@ -177,7 +178,7 @@ def plain_loss(
 TWINS: dict[str, tuple[object, str, object]] = {
     "byte_dropout": (Dropout, "forward", lambda self, x: F.dropout(x, self.p, self.training)),
     "projected_loss": (loss, "projected_cross_entropy", plain_loss),
-    "kept_memory": (device_module, "keep_freed_memory", lambda: None),
+    "kept_memory": (memory, "keep_freed_memory", lambda: None),
     "kept_kernels": (device_module, "keep_compiled_kernels", lambda: None),
 }
 
@@ -186,7 +187,7 @@ def our_step(model: Transformer, setting: Setting) -> Step:
     """Return the update of our Trainer, without one of its twins if the setting says so."""
     if setting.without:
         setattr(*TWINS[setting.without])
-    device_module.keep_freed_memory()
+    memory.keep_freed_memory()
     device_module.keep_compiled_kernels()
     precision: Precision = "bf16" if setting.precision == "bf16" else "fp32"
     if setting.compiled:

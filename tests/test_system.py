@@ -24,11 +24,9 @@ from utils.device import (
     autocast,
     bf16_speedup,
     keep_compiled_kernels,
-    keep_freed_memory,
     pick_device,
     product_dtype,
     resolve_precision,
-    return_freed_memory,
 )
 from utils.file import (
     atomic_file,
@@ -44,6 +42,7 @@ from utils.file import (
     write_lines,
     write_text,
 )
+from utils.memory import keep_freed_memory, return_freed_memory
 
 
 def names(folder: Path) -> list[str]:
@@ -330,7 +329,7 @@ def megabytes(field: str, code: str) -> list[int]:
         pytest.skip("this C library is not glibc")
     begin = f"""
 import torch
-from utils.device import keep_freed_memory, return_freed_memory
+from utils.memory import keep_freed_memory, return_freed_memory
 def show() -> None:
     (line,) = (line for line in open("/proc/self/smaps_rollup") if line.startswith("{field}:"))
     print(int(line.split()[1]) // 1024)

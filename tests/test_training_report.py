@@ -28,7 +28,8 @@ from models.transformer import Transformer
 from tests.tiny import MODEL, lively
 from utils.dataset.batch import Batch, BucketSampler, padded
 from utils.dataset.ids import TokenArray, TokenPairs
-from utils.device import compile_blocks, return_freed_memory
+from utils.device import compile_blocks
+from utils.memory import return_freed_memory
 from utils.training.distributed import graceful_interrupt, own_device
 from utils.training.dry_run import (
     RECORDED,

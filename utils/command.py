@@ -17,6 +17,7 @@ from tqdm import tqdm
 from config.reader import near_name
 from const.path import ROOT
 from utils.file import from_here
+from utils.memory import is_out_of_memory
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -153,8 +154,6 @@ def run_command(program: str, main: Callable[[], object]) -> NoReturn:
             raise
         fail(program, " ".join(str(error).split()))
     except (MemoryError, RuntimeError) as error:
-        from utils.device import is_out_of_memory  # with torch, which takes seconds to import, as --help need not
-
         if sys.flags.dev_mode or not is_out_of_memory(error):
             raise
         said = next(iter(str(error).splitlines()), type(error).__name__)

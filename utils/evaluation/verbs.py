@@ -66,8 +66,9 @@ def read_run_text(arguments: Namespace) -> RunText:
     folder = find_run(arguments.run)
     # only now: torch takes seconds to import, which neither --help nor a mistake should wait for
     from utils.dataset.corpus import prepare_to_score
-    from utils.device import keep_freed_memory, pick_device
+    from utils.device import pick_device
     from utils.load import load_run
+    from utils.memory import keep_freed_memory
 
     keep_freed_memory()
     run = load_run(folder, pick_device(arguments.device))

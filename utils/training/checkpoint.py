@@ -18,8 +18,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from utils.device import is_out_of_memory
 from utils.file import atomic_file, sweep_drafts
+from utils.memory import is_out_of_memory
 from utils.training.plan import Progress, Rank
 from utils.training.report import Observer, Validation
 
