@@ -76,7 +76,7 @@ def main() -> None:
     for name, capacity in _KEPT_KERNELS.items():
         os.environ.setdefault(name, capacity)  # it is read when torch is imported
     # only now: torch takes seconds to import, which neither --help nor a mistake should wait for
-    with needing_group("serve.py", "serve"):
+    with needing_group("serve"):
         from utils.serve.api import create_app
         from utils.serve.service import LineTranslator, Route, Server, address, bind
     from utils.device import pick_device

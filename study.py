@@ -69,7 +69,7 @@ def load(file: Path) -> "StudyConfig | AblationConfig":
     if not file.is_file():
         raise ValueError(f"no study {file}: give a YAML file such as const/study/demo.yaml")
     layer = layer_from_file(file)
-    with needing_group("study.py", "study"):
+    with needing_group("study"):
         from utils.experiment.study import StudyConfig
     from utils.experiment.ablation import AblationConfig
 

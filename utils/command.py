@@ -102,12 +102,12 @@ def require_options_at_least(arguments: Namespace, **least: int) -> None:
 
 
 @contextmanager
-def needing_group(program: str, group: str) -> Iterator[None]:
-    """Around imports of packages from an optional dependency group: exit with one line when they are not installed."""
+def needing_group(group: str) -> Iterator[None]:
+    """Around imports of packages from an optional dependency group: tell how to install those that cannot be loaded."""
     try:
         yield
-    except ModuleNotFoundError as error:
-        fail(program, f"{error.name} is not installed: poetry install --with {group}")
+    except ImportError as error:  # also of a shared library
+        raise ValueError(f"{error.name} cannot be loaded ({error}): `poetry install --with {group}`") from error
 
 
 @contextmanager

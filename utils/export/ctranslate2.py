@@ -18,7 +18,7 @@ from layers.decoder_block import DecoderBlock
 from layers.encoder_block import EncoderBlock
 from layers.positional_encoding import LearnedPositionalEncoding
 from models.transformer import Transformer
-from utils.command import page_template
+from utils.command import needing_group, page_template
 from utils.export import CARD, EXPORTED
 from utils.file import write_json, write_text
 from utils.search.constraint import Hypothesis
@@ -26,11 +26,9 @@ from utils.search.inspection import Ids, Inspector
 from utils.search.translator import Translator
 from utils.text.tokenizer import SentencePieceTokenizer, TokenizerPair, every_token, load_tokenizers
 
-try:
+with needing_group("export"):
     import ctranslate2
     from ctranslate2.specs import common_spec, model_spec, transformer_spec
-except ImportError as error:  # also of its shared library
-    raise ValueError(f"ctranslate2 cannot be loaded ({error}): `poetry install --with export`") from error
 
 QUANTIZATIONS: tuple[str, ...] = model_spec.ACCEPTED_MODEL_TYPES  # int8, float16 ...; float32 leaves weights unchanged
 _ACTIVATION = {name: common_spec.Activation[name.upper()] for name in ("relu", "gelu", "swish")}

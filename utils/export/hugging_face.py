@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from config.model import Activation, BertConfig
 from models.bert import BertForPreTraining
+from utils.command import needing_group
 from utils.file import read_json, write_lines
 from utils.training.checkpoint import read_weights
 
@@ -64,10 +65,8 @@ class WordPieceTokenizer:
     def __init__(
         self, vocabulary: Sequence[str], lowercase: bool, strip_accents: bool | None = None, split_chinese: bool = True
     ) -> None:
-        try:
+        with needing_group("hugging_face"):
             from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
-        except ImportError as error:
-            raise ValueError(f"tokenizers cannot be loaded ({error}): `poetry install --with hugging_face`") from error
         self._pieces = list(vocabulary)
         ids = {piece: i for i, piece in enumerate(self._pieces)}
         special = (PAD, UNK, CLS, SEP, MASK)
