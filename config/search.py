@@ -1,4 +1,4 @@
-"""How translations are searched for, or drawn."""
+"""How translations are searched for, or drawn; and what is found."""
 
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -13,6 +13,13 @@ class Bounds(NamedTuple):
 
     least: int  # without </s>
     most: int  # with </s>
+
+
+class Hypothesis(NamedTuple):
+    """A translation: ids without <s> and </s>, and its score, higher is better."""
+
+    ids: list[int]
+    score: float
 
 
 @dataclass(frozen=True)

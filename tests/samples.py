@@ -9,7 +9,7 @@ import torch
 
 from const.token import EOS
 from tests.tiny import TEXT
-from utils.search.inspection import AttentionMap
+from utils.search.forced import AttentionMap
 from utils.visualize.attention import Pair
 
 

@@ -30,7 +30,6 @@ from utils.dataset.batch import (
     padded,
     prefetched,
     require_positions,
-    within_budget,
 )
 from utils.dataset.ids import TokenArray, TokenPairs
 from utils.dataset.labelled import LabelledText, labelled_examples
@@ -146,25 +145,6 @@ def test_what_is_refused_is_what_a_network_with_learned_positions_cannot_read(pa
 def test_sequences_of_any_kind_become_one_tensor() -> None:
     assert padded([[5, 6], np.array([7], np.uint16), []]).tolist() == [[5, 6, 3], [7, 3, 0], [3, 0, 0]]
     assert padded([[5, 6], []], bos=True).tolist() == [[2, 5, 6, 3], [2, 3, 0, 0]]
-
-
-@given(st.lists(st.integers(1, 40), max_size=30), st.integers(1, 100))
-def test_batches_within_a_budget_hold_each_sequence_once_longest_first(lengths: list[int], budget: int) -> None:
-    batches = list(within_budget(lengths, budget))
-    assert sorted(i for rows in batches for i in rows) == list(range(len(lengths)))
-    assert all(len(rows) == 1 or len(rows) * max(lengths[i] for i in rows) <= budget for rows in batches)
-    found = [lengths[i] for rows in batches for i in rows]
-    assert found == sorted(found, reverse=True)
-
-
-@given(st.lists(st.integers(1, 40), max_size=200), st.integers(100, 3000))
-def test_a_large_batch_has_little_padding_and_no_batch_is_smaller_than_it_must_be(
-    lengths: list[int], budget: int
-) -> None:
-    batches = [[lengths[i] for i in rows] for rows in within_budget(lengths, budget)]
-    for batch, after in pairwise([*batches, [0]]):
-        assert len(batch) <= 32 or batch[-1] >= 0.7 * batch[0]
-        assert (len(batch) + 1) * batch[0] > budget or (len(batch) >= 32 and after[0] < 0.7 * batch[0]) or after == [0]
 
 
 # pairs

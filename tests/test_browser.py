@@ -23,7 +23,7 @@ from tests.served import Scribe, line_translator, route, serving, translator
 from tests.tiny import TEXT
 from utils.command import run_command
 from utils.run import find_run
-from utils.search.inspection import AttentionMap
+from utils.search.forced import AttentionMap
 from utils.search.translator import Translation
 from utils.serve.service import Options
 from utils.visualize.attention import Pair, write_attention_page

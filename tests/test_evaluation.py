@@ -60,7 +60,7 @@ from utils.evaluation.metric import (
 )
 from utils.load import Run, load_run
 from utils.run import CONFIG, find_run
-from utils.search.inspection import attention_weights, attentions, row_entropy
+from utils.search.forced import attention_weights, attentions, row_entropy
 from utils.search.translator import Candidate, Translation, Translator
 from utils.text.language import refuse_other_language
 

@@ -46,7 +46,8 @@ from utils.export.hugging_face import WordPieceTokenizer, load_hugging_face_bert
 from utils.export.safetensors import CONFIG, WEIGHTS, load_safetensors, write_safetensors
 from utils.load import load_run
 from utils.search.beam import beam_search
-from utils.search.inspection import Inspector, token_log_probs
+from utils.search.forced import token_log_probs
+from utils.search.inspection import Inspector
 from utils.search.sampling import greedy_search
 from utils.text.tokenizer import TokenizerPair, WordTokenizer, train_tokenizers
 from utils.training.checkpoint import write_weights

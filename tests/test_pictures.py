@@ -27,7 +27,7 @@ from tests.tiny import MODEL, TEXT, no_warning, translating
 from utils.evaluation.heads import Head, Importance, draw_head_importance
 from utils.evaluation.verbs import Trial, draw_beam_width
 from utils.load import load_run
-from utils.search.inspection import AttentionMap, attention_entropy
+from utils.search.forced import AttentionMap, attention_entropy
 from utils.training.plan import Progress
 from utils.training.report import JsonlLog, Sample, StepReport, Validation
 from utils.visualize.attention import (

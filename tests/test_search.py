@@ -5,7 +5,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,20 +19,18 @@ from sacrebleu.metrics.chrf import CHRF
 from torch import Tensor
 
 from config.model import BertConfig
-from config.search import Bounds, SamplingConfig, SearchConfig
+from config.search import Bounds, Hypothesis, SamplingConfig, SearchConfig
 from const.token import BOS, BOS_ID, EOS, EOS_ID, UNK_ID
 from layers.packed import packed
 from models.transformer import Transformer
 from tests.tiny import MODEL, TEXT, lively, sources, tokenizers, translating, written_out
 from tests.tree import Ids, Tree, assert_drawn_by, real, repeats, up_to
-from utils.search import beam, inspection
+from utils.search import beam, forced
 from utils.search.bayes_risk import by_expected_chrf, pairwise_chrf
 from utils.search.beam import batch_height, beam_search, drop_finished, largest
-from utils.search.constraint import NEVER, Ensemble, Hypothesis, Searchable
-from utils.search.inspection import (
+from utils.search.constraint import NEVER, Ensemble, Searchable
+from utils.search.forced import (
     AttentionMap,
-    Inspector,
-    WordAligner,
     align,
     alternatives,
     attention_entropy,
@@ -42,8 +40,9 @@ from utils.search.inspection import (
     mean_cross_attention,
     token_log_probs,
 )
+from utils.search.inspection import Inspector, WordAligner
 from utils.search.sampling import candidates, greedy_search, inverse_cdf, sample
-from utils.search.translator import Translator
+from utils.search.translator import Translator, within_budget
 from utils.text.tokenizer import TokenizerPair, WordTokenizer, id_of_each
 
 CPU = torch.device("cpu")
@@ -420,6 +419,25 @@ def test_any_list_of_texts_keeps_its_order_and_each_is_told_of_once(texts: list[
         assert not translation.unknown or "".join(translation.text.split()) == "".join(text.split())
 
 
+@given(st.lists(st.integers(1, 40), max_size=30), st.integers(1, 100))
+def test_batches_within_a_budget_hold_each_sequence_once_longest_first(lengths: list[int], budget: int) -> None:
+    batches = list(within_budget(lengths, budget))
+    assert sorted(i for rows in batches for i in rows) == list(range(len(lengths)))
+    assert all(len(rows) == 1 or len(rows) * max(lengths[i] for i in rows) <= budget for rows in batches)
+    found = [lengths[i] for rows in batches for i in rows]
+    assert found == sorted(found, reverse=True)
+
+
+@given(st.lists(st.integers(1, 40), max_size=200), st.integers(100, 3000))
+def test_a_large_batch_has_little_padding_and_no_batch_is_smaller_than_it_must_be(
+    lengths: list[int], budget: int
+) -> None:
+    batches = [[lengths[i] for i in rows] for rows in within_budget(lengths, budget)]
+    for batch, after in pairwise([*batches, [0]]):
+        assert len(batch) <= 32 or batch[-1] >= 0.7 * batch[0]
+        assert (len(batch) + 1) * batch[0] > budget or (len(batch) >= 32 and after[0] < 0.7 * batch[0]) or after == [0]
+
+
 @pytest.mark.parametrize("sampling", [None, SamplingConfig(n_samples=3)], ids=["beam", "sampling"])
 def test_the_batches_keep_to_their_budget_longest_first(
     sampling: SamplingConfig | None, monkeypatch: pytest.MonkeyPatch
@@ -590,8 +608,8 @@ def test_each_token_has_the_probability_of_its_step_in_any_batch(
         for before, token in zip([BOS_ID, *tgt], [*tgt, EOS_ID], strict=True):
             logits, state = NETWORK.step(torch.tensor([before]), state)
             expected[-1].append(logits[0].log_softmax(-1)[token].item())
-    monkeypatch.setattr(inspection, "_TOKENS_PER_BATCH", tokens_per_batch)
-    monkeypatch.setattr(inspection, "_POSITIONS_AT_ONCE", 3)
+    monkeypatch.setattr(forced, "_TOKENS_PER_BATCH", tokens_per_batch)
+    monkeypatch.setattr(forced, "_POSITIONS_AT_ONCE", 3)
     exact, rounded = (packed(NETWORK, dtype) for dtype in (torch.float32, torch.bfloat16))
     for model, rel in ((NETWORK, 1e-4), (exact, 1e-4), (rounded, 0.2)):
         for ours, theirs in zip(token_log_probs(model, IDS, TARGETS), expected, strict=True):
@@ -732,7 +750,7 @@ TO = [[7, 8, 4], [22, 9, 30, 4, 5], [5, 6], [19], [4]]
 def test_a_target_token_is_linked_to_what_the_last_layer_looks_at_most(
     budget: int, seeds: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inspection, "_TOKENS_PER_BATCH", budget)
+    monkeypatch.setattr(forced, "_TOKENS_PER_BATCH", budget)
     models = [translating(seed=seed) for seed in seeds]
     found, weights = align(models, FROM, TO), mean_cross_attention(models, FROM, TO)
     for source, target, links, ours in zip(FROM, TO, found, weights, strict=True):

@@ -9,9 +9,8 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from config.search import Bounds, SearchConfig
+from config.search import Bounds, Hypothesis, SearchConfig
 from const.token import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from utils.search.constraint import Hypothesis
 
 Ids = tuple[int, ...]
 

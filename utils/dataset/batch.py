@@ -76,25 +76,6 @@ def size(batch: AnyBatch) -> str:
     return " and ".join(f"{ids.size(0):,} x {ids.size(1):,} {name}" for name, ids in batch.sides.items())
 
 
-_ENOUGH, _MUCH = 32, 0.7  # sequences in a batch, and of the longest: both measured in translating on CPUs
-
-
-def within_budget(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
-    """Yield the places of sequences, batch by batch, longest first, so that running out of memory shows at once.
-
-    A batch has at most `budget` positions, padding included; a longer sequence is a batch by itself. Where it has
-    enough to keep a processor busy, it ends at the first that is much shorter, which would be mostly padding.
-    """
-    order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
-    while order:
-        longest = lengths[order[0]]
-        n = max(1, budget // longest)
-        shorter = (place for place in range(_ENOUGH, min(n, len(order))) if lengths[order[place]] < _MUCH * longest)
-        n = next(shorter, n)
-        rows, order = order[:n], order[n:]
-        yield rows
-
-
 def fill(
     out: NDArray[np.int64],
     begins: NDArray[np.integer] | int,

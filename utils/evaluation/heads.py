@@ -16,9 +16,10 @@ from const.token import PAD_ID
 from layers.probe import silenced_head
 from models.transformer import Transformer
 from utils.command import aligned
-from utils.dataset.batch import Batch, padded, within_budget
+from utils.dataset.batch import Batch, padded
 from utils.dataset.text import ParallelText
-from utils.search.inspection import KINDS, Kind, attentions, recorded_by_kind, row_entropy
+from utils.search.forced import KINDS, Kind, attentions, recorded_by_kind, row_entropy
+from utils.search.translator import within_budget
 from utils.text.tokenizer import TokenizerPair
 from utils.training.loss import token_loss
 from utils.visualize.curve import drawing

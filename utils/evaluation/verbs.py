@@ -35,13 +35,13 @@ from utils.evaluation.metric import (
 from utils.evaluation.report import as_dict, as_text, write_html
 from utils.file import require_outputs, require_writable, write_json, write_lines
 from utils.run import CONFIG, TRANSLATIONS, find_run
+from utils.search.translator import Translation, Translator
 from utils.terminal.option import changed_by
 from utils.text.language import looks_tokenized, refuse_other_language, refuse_same
 
 if TYPE_CHECKING:
     from utils.dataset.corpus import Corpus
     from utils.load import Run
-    from utils.search.translator import Translation, Translator
 
 N_BOOTSTRAP = 1000  # as in sacreBLEU's command line
 
@@ -112,7 +112,7 @@ def evaluate_run(arguments: Namespace) -> None:
     report_score(System(system, translations), text, arguments)
 
 
-def translate(translator: "Translator", sources: Sequence[str]) -> list["Translation"]:
+def translate(translator: Translator, sources: Sequence[str]) -> list[Translation]:
     """Translate each source; warn of those that could not be translated."""
     with tqdm(total=len(sources), desc="translating", unit="sentence", disable=None, leave=False) as bar:
         found = translator.translate(sources, bar.update)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from config.reader import layer_from_file, read, without_removed
-from config.search import Bounds, SearchConfig
+from config.search import Bounds, Hypothesis, SearchConfig
 from config.training import Precision
 from const.token import BOS, EOS, PAD, UNK
 from layers.decoder_block import DecoderBlock
@@ -21,9 +21,8 @@ from models.transformer import Transformer
 from utils.command import needing_group, page_template
 from utils.export import CARD, EXPORTED
 from utils.file import write_json, write_text
-from utils.search.constraint import Hypothesis
-from utils.search.inspection import Ids, Inspector
-from utils.search.translator import Translator
+from utils.search.inspection import Inspector
+from utils.search.translator import Ids, Translator
 from utils.text.tokenizer import SentencePieceTokenizer, TokenizerPair, every_token, load_tokenizers
 
 with needing_group("export"):

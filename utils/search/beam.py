@@ -7,9 +7,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import pad
 
-from config.search import Bounds, SearchConfig
+from config.search import Bounds, Hypothesis, SearchConfig
 from const.token import BOS_ID, EOS_ID, PAD_ID
-from utils.search.constraint import NEVER, NO_NUMBERS, Constraint, Hypothesis, Searchable, StateT, next_log_probs
+from utils.search.constraint import NEVER, NO_NUMBERS, Constraint, Searchable, StateT, next_log_probs
 
 _CHUNK = 64
 _FEW = 2**17  # numbers; for fewer, topk is faster than any detour

@@ -1,4 +1,4 @@
-"""What search is made of: what can be searched (ensembles, too), what is found, and which tokens may come next."""
+"""What search is made of: what can be searched (ensembles, too), and which tokens may come next."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
@@ -57,13 +57,6 @@ class Ensemble:
         log_probs = torch.stack([logits.float().log_softmax(-1) for logits, _ in steps])
         # search normalises what it is given, which takes care of 1 / M
         return log_probs.logsumexp(0), EnsembleState(tuple(part for _, part in steps))
-
-
-class Hypothesis(NamedTuple):
-    """A translation: ids without <s> and </s>, and its score, higher is better."""
-
-    ids: list[int]
-    score: float
 
 
 NEVER = float("-inf")

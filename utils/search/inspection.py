@@ -1,188 +1,23 @@
-"""What models make of translations, their own and given ones: probabilities, alternatives, alignments, attention."""
+"""What models make of a translator's texts: probabilities, alternatives and alignments, of its own or given ones."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from functools import cached_property, partial
-from itertools import islice
-from typing import Literal, NamedTuple, TypeVar, cast
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
-import torch
-from jaxtyping import Float, Int
-from torch import Tensor
 
-from const.token import BOS, BOS_ID, EOS, PAD_ID, UNK_ID
-from layers.decoder_block import DecoderBlock
-from layers.encoder_block import EncoderBlock
-from layers.multi_head_attention import MultiHeadAttention
-from layers.probe import recorded_weights
-from models.transformer import Transformer
-from utils.dataset.batch import padded, within_budget
-from utils.dataset.masked import WholeWords
-from utils.search.constraint import NEVER, Searchable, StateT, next_log_probs
-from utils.search.translator import Translation, Translator
+from const.token import EOS, UNK_ID
+from utils.search.translator import Ids, Translation, Translator
 from utils.text.tokenizer import TokenizerPair, id_of_each
 
-Links = list[tuple[int, int]]  # (source, target) positions, counted from 0
+if TYPE_CHECKING:  # with torch, which takes seconds to import, as inspecting with CTranslate2 need not
+    from models.transformer import Transformer
+    from utils.dataset.masked import WholeWords
+    from utils.search.forced import Links
+
 Tokens = tuple[Sequence[int], Sequence[str]]  # ids, and how they are shown
-Ids = Sequence[Sequence[int]]  # of several texts, without <s> and </s>
 X = TypeVar("X")
-
-# Forced decoding: the log-probabilities of given translations, and of the alternatives at each position.
-
-_TOKENS_PER_BATCH = 4096  # positions of the longer side, padding included; a longer pair is its own batch
-_POSITIONS_AT_ONCE = 256  # whose logits are held
-
-
-@torch.inference_mode()
-def token_log_probs(model: Transformer, sources: Ids, targets: Ids) -> list[list[float]]:
-    """Return the log-probability of each token of given translations, the final </s> included."""
-    found: list[list[float]] = [[] for _ in sources]
-    for rows, src, tgt in _batches(sources, targets, next(model.parameters()).device):
-        x, given = model.hidden(src, tgt[:, :-1]), tgt[:, 1:]
-        real = given != PAD_ID
-        parts = zip(x[real].split(_POSITIONS_AT_ONCE), given[real][:, None].split(_POSITIONS_AT_ONCE), strict=True)
-        each = [model.project(x).float().log_softmax(-1).gather(-1, ids)[:, 0] for x, ids in parts]
-        log_probs = iter(torch.cat(each).tolist())
-        for i in rows:
-            found[i] = list(islice(log_probs, len(targets[i]) + 1))
-    return found
-
-
-def _batches(
-    sources: Ids, targets: Ids, device: torch.device
-) -> Iterator[tuple[list[int], Int[Tensor, "B S"], Int[Tensor, "B T"]]]:
-    """Yield places, sources and targets, both with </s> and the latter with <s>, of pairs of about the same length."""
-    lengths = [max(len(src), len(tgt)) + 1 for src, tgt in zip(sources, targets, strict=True)]
-    for rows in within_budget(lengths, _TOKENS_PER_BATCH):
-        src, tgt = padded([sources[i] for i in rows]), padded([targets[i] for i in rows], bos=True)
-        yield rows, src.to(device), tgt.to(device)
-
-
-@torch.inference_mode()
-def alternatives(
-    model: Searchable[StateT], src: Sequence[int], given: Sequence[int], k: int, device: torch.device
-) -> list[list[tuple[int, float]]]:
-    """Return the k likeliest tokens, with log-probabilities, at each position of a translation and after its end.
-
-    Source and translation are ids without <s> and </s>; a small vocabulary has fewer than k.
-    """
-    found, state = [], model.start(padded([src]).to(device))
-    for token in (BOS_ID, *given):
-        logits, state = model.step(torch.tensor([token], device=device), state)
-        likely, tokens = next_log_probs(logits)[0].topk(min(k, logits.size(-1)))
-        pairs = zip(tokens.tolist(), likely.tolist(), strict=True)
-        found.append([(token, log_prob) for token, log_prob in pairs if log_prob > NEVER])
-    return found
-
-
-# Attention: what every layer and head looks at, given a source text and its translation.
-
-Kind = Literal["encoder", "decoder", "cross"]
-KINDS: dict[Kind, str] = {
-    "encoder": "encoder self-attention",
-    "decoder": "decoder self-attention",
-    "cross": "cross-attention",
-}
-
-
-class AttentionMap(NamedTuple):
-    """What every head attends to, with the tokens that rows and columns stand for."""
-
-    src_tokens: list[str]  # with </s>
-    tgt_tokens: list[str]  # with </s>
-    weights: dict[Kind, list[Tensor]]  # (H, rows, columns) for each layer, from the source upwards
-
-    def rows(self, kind: Kind) -> list[str]:
-        """Return the queries: source tokens, or the target tokens about to be predicted."""
-        return self.src_tokens if kind == "encoder" else self.tgt_tokens
-
-    def columns(self, kind: Kind) -> list[str]:
-        """Return the keys: source tokens, or <s> and the target tokens before."""
-        return [BOS, *self.tgt_tokens[:-1]] if kind == "decoder" else self.src_tokens
-
-
-def attentions(model: Transformer) -> dict[Kind, list[MultiHeadAttention]]:
-    """Return the attentions of each layer, from the source upwards; a BERT that reads the source comes first."""
-    encoder = [*([] if model.bert is None else model.bert.encoder), *model.encoder]
-    decoder = [cast(DecoderBlock, block) for block in model.decoder]
-    return {
-        "encoder": [block.self_attention for block in encoder if isinstance(block, EncoderBlock)],
-        "decoder": [block.self_attention for block in decoder],
-        "cross": [block.cross_attention for block in decoder],
-    }
-
-
-@contextmanager
-def recorded_by_kind(model: Transformer) -> Iterator[dict[Kind, list[Tensor]]]:
-    """Within the block, append the weights (B, H, T, S) of each layer to its list as it is called."""
-    with ExitStack() as recorders:
-        yield {kind: recorders.enter_context(recorded_weights(layers)) for kind, layers in attentions(model).items()}
-
-
-@torch.inference_mode()
-def attention_weights(model: Transformer, src: Sequence[int], tgt: Sequence[int]) -> dict[Kind, list[Tensor]]:
-    """Return the weights (H, T, S) of each layer for ids without <s> and </s>, by forced decoding.
-
-    Row t belongs to the prediction of token t, the last one to that of </s>; the last column is the source's </s>.
-    """
-    model.eval()
-    device = next(model.parameters()).device
-    with recorded_by_kind(model) as found:
-        model.hidden(padded([src]).to(device), padded([tgt], bos=True)[:, :-1].to(device))
-    return {kind: [weights[0].float().cpu() for weights in layers] for kind, layers in found.items()}
-
-
-def row_entropy(weights: Float[Tensor, "... T S"]) -> Float[Tensor, "... T"]:
-    """Return -Σₛ w log w in nats: 0 where a row has a single key, log S where it weighs all S equally."""
-    return torch.special.entr(weights).sum(-1)
-
-
-def attention_entropy(weights: Float[Tensor, "... T S"]) -> Float[Tensor, "..."]:
-    """Return the mean entropy of the rows in nats: how widely a head spreads itself."""
-    return row_entropy(weights).mean(-1)
-
-
-def largest_entropy(kind: Kind, n_rows: int, n_columns: int) -> float:
-    """Return the entropy of uniform attention: log S, or the mean of log 1 … S where each row sees one key more."""
-    return sum(map(math.log, range(1, n_rows + 1))) / n_rows if kind == "decoder" else math.log(n_columns)
-
-
-# Alignment by attention.
-
-
-def align(models: Sequence[Transformer], sources: Ids, targets: Ids) -> list[Links]:
-    """Link each target token to the source token that the decoder's last layer attends to most when predicting it.
-
-    Attention is not alignment, but its mean over the heads of a layer can come close. The </s> of the source, where
-    heads that have nothing to look for rest, is never chosen. An empty source has no links.
-    """
-    weights = mean_cross_attention(models, sources, targets)
-    return [most_attended(found[:, :-1]) if source else [] for source, found in zip(sources, weights, strict=True)]
-
-
-@torch.inference_mode()
-def mean_cross_attention(models: Sequence[Transformer], sources: Ids, targets: Ids) -> list[Float[Tensor, "T S"]]:
-    """Return how much the decoder's last layer attends to each source token when predicting each target token.
-
-    The mean over models and heads; the last column is the source's </s>.
-    """
-    found = [torch.empty(0)] * len(sources)
-    for rows, src, tgt in _batches(sources, targets, next(models[0].parameters()).device):
-        by_model = []
-        for model in models:
-            with recorded_weights(attentions(model)["cross"][-1:]) as recorded:
-                model.hidden(src, tgt[:, :-1])
-            by_model.append(recorded[0].float().mean(1).cpu())
-        for i, weights in zip(rows, torch.stack(by_model).mean(0), strict=True):
-            found[i] = weights[: len(targets[i]), : len(sources[i]) + 1]
-    return found
-
-
-def most_attended(weights: Float[Tensor, "T S"]) -> Links:
-    """Link each target position to the source position with the largest weight."""
-    return [(source, target) for target, source in enumerate(weights.argmax(-1).tolist())]
 
 
 class WordAlignment(NamedTuple):
@@ -190,7 +25,7 @@ class WordAlignment(NamedTuple):
 
     source: list[str]
     target: list[str]
-    links: Links
+    links: "Links"
 
 
 class WordAligner:
@@ -201,9 +36,11 @@ class WordAligner:
     """
 
     def __init__(self, tokenizers: TokenizerPair) -> None:
+        from utils.dataset.masked import WholeWords
+
         self._source, self._target = map(WholeWords, tokenizers)
 
-    def join(self, source: Tokens, target: Tokens, links: Links) -> WordAlignment:
+    def join(self, source: Tokens, target: Tokens, links: "Links") -> WordAlignment:
         """Link two words where any of their tokens are linked; sorted by target word, then by source word."""
         of_source, source_words = _words(*source, self._source)
         of_target, target_words = _words(*target, self._target)
@@ -212,7 +49,7 @@ class WordAligner:
         return WordAlignment(source_words, target_words, sorted(linked, key=lambda link: (link[1], link[0])))
 
 
-def _words(ids: Sequence[int], tokens: Sequence[str], whole_words: WholeWords) -> tuple[list[int | None], list[str]]:
+def _words(ids: Sequence[int], tokens: Sequence[str], whole_words: "WholeWords") -> tuple[list[int | None], list[str]]:
     """Return the place of the word that each token belongs to, None for a lone space; and the words."""
     numbers = whole_words.numbers(np.array(ids, np.int64)).tolist()
     words = [""] * (max(numbers, default=-1) + 1)
@@ -220,9 +57,6 @@ def _words(ids: Sequence[int], tokens: Sequence[str], whole_words: WholeWords) -
         words[number] += "".join(token.replace("▁", "").split())  # an ideographic space is a token, not a word
     places = {number: place for place, number in enumerate(n for n, word in enumerate(words) if word)}
     return [places.get(number) for number in numbers], [word for word in words if word]
-
-
-# All of these for the texts of a translator.
 
 
 class Judgement(NamedTuple):
@@ -255,7 +89,7 @@ class Position(NamedTuple):
 class Inspector:
     """Inspects the translations of a translator with its models, in single precision; several are an ensemble."""
 
-    def __init__(self, translator: Translator, models: Sequence[Transformer]) -> None:
+    def __init__(self, translator: Translator, models: "Sequence[Transformer]") -> None:
         self.translator = translator
         self.models = models
         self._src, self._tgt = translator.tokenizers
@@ -270,10 +104,10 @@ class Inspector:
         """Return the log-probability of each token of the best translations, with an </s> behind each piece."""
         return [[p for piece in pieces for p in piece] for pieces in self._by_piece(self._log_probs, translations)]
 
-    def alignments(self, translations: Sequence[Translation]) -> list[Links]:
+    def alignments(self, translations: Sequence[Translation]) -> "list[Links]":
         """Return the alignments of the best translations; positions go on from piece to piece."""
         found = []
-        for one, by_piece in zip(translations, self._by_piece(partial(align, self.models), translations), strict=True):
+        for one, by_piece in zip(translations, self._by_piece(self._links, translations), strict=True):
             links, source, target = [], 0, 0
             for piece, candidates, of_piece in zip(one.pieces, one.by_piece, by_piece, strict=True):
                 links += [(source + i, target + j) for i, j in of_piece]
@@ -284,7 +118,7 @@ class Inspector:
     def words(self, translations: Sequence[Translation]) -> list[WordAlignment]:
         """Return the words of each text and of its best translation; what was left unchanged is linked to itself."""
         found = []
-        for one, by_piece in zip(translations, self._by_piece(partial(align, self.models), translations), strict=True):
+        for one, by_piece in zip(translations, self._by_piece(self._links, translations), strict=True):
             whole = WordAlignment([], [], [])
             for piece, (best, *_), links in zip(one.pieces, one.by_piece, by_piece, strict=True):
                 if piece.ids:
@@ -323,6 +157,8 @@ class Inspector:
         pieces = [(piece.ids, best.tokens) for piece, (best, *_) in pairs if piece.ids]
         if not pieces:
             raise ValueError("there is nothing that the model has translated: give a sentence to see its alternatives")
+        from utils.search.forced import alternatives
+
         begin = len(self._tgt.encode([prefix])[0]) if prefix else 0
         if prefix:
             pieces = [(pieces[0][0], pieces[0][1][: begin + 1])]
@@ -347,7 +183,11 @@ class Inspector:
         return [[next(measured) if piece.ids else [] for piece in one.pieces] for one in translations]
 
     def _log_probs(self, sources: Ids, targets: Ids) -> list[list[float]]:
-        """Return the log-probability of each target token; with several models, the log of the mean probability."""
-        by_model = [token_log_probs(model, sources, targets) for model in self.models]
-        together = [torch.tensor(rows).logsumexp(0) - math.log(len(rows)) for rows in zip(*by_model, strict=True)]
-        return by_model[0] if len(by_model) == 1 else [row.tolist() for row in together]
+        from utils.search.forced import mean_log_probs
+
+        return mean_log_probs(self.models, sources, targets)
+
+    def _links(self, sources: Ids, targets: Ids) -> "list[Links]":
+        from utils.search.forced import align
+
+        return align(self.models, sources, targets)

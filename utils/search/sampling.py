@@ -7,11 +7,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from config.search import Bounds, SamplingConfig, SearchConfig
+from config.search import Bounds, Hypothesis, SamplingConfig, SearchConfig
 from const.token import BOS_ID, EOS_ID, PAD_ID
 from utils.dataset import masked
 from utils.search.beam import drop_finished, largest
-from utils.search.constraint import NEVER, NO_NUMBERS, Constraint, Hypothesis, Searchable, StateT, next_log_probs
+from utils.search.constraint import NEVER, NO_NUMBERS, Constraint, Searchable, StateT, next_log_probs
 
 # log-probabilities (N, W, V), the numbers of these sentences (N,), and the number of tokens so far -> tokens (N, W)
 Choice = Callable[[Tensor, Tensor, int], Tensor]

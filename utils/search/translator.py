@@ -2,24 +2,24 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
-
-import torch
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from config.data import primary_language
-from config.search import Bounds, SamplingConfig, SearchConfig
+from config.search import Bounds, Hypothesis, SamplingConfig, SearchConfig
 from const.token import UNK_ID
-from utils.dataset.batch import padded, within_budget
 from utils.search.bayes_risk import by_expected_chrf
-from utils.search.beam import beam_search
-from utils.search.constraint import Hypothesis, Searchable
-from utils.search.sampling import greedy_search, sample
 from utils.text.language import UNSPACED
 from utils.text.sentence import split_long, split_sentences
 from utils.text.tokenizer import TokenizerPair
 
+if TYPE_CHECKING:
+    import torch
+
+    from utils.search.constraint import Searchable
+
+Ids = Sequence[Sequence[int]]  # of several texts, without <s> and </s>
 _MOST_PIECES = 2**20  # no text is split into more
 
 
@@ -71,13 +71,13 @@ class Translation(NamedTuple):
 class Translator:
     """Translates with a trained model."""
 
-    model: Searchable[Any]  # ready for inference
+    model: "Searchable[Any]"  # ready for inference
     tokenizers: TokenizerPair  # that it was trained with
     tgt_lang: str  # language code of the target, which determines how sentences are joined
     search: SearchConfig
     window: int  # most source tokens at a time, </s> included
     longest: int  # most target tokens, </s> included
-    device: torch.device  # of the model
+    device: "torch.device"  # of the model
     sampling: SamplingConfig | None = None  # draw translations instead of searching for the likeliest
     minimum_bayes_risk: bool = False  # order candidates by how much they agree with each other, not by score
 
@@ -141,8 +141,8 @@ class Translator:
 
     def search_ids(
         self,
-        sources: Sequence[Sequence[int]],
-        prefixes: Sequence[Sequence[int]] | None = None,
+        sources: Ids,
+        prefixes: Ids | None = None,
         on_progress: Callable[[Sequence[int]], object] = lambda _: None,
         n_best: int | None = 1,
         numbers: Sequence[int] | None = None,
@@ -166,13 +166,18 @@ class Translator:
 
     def _search(
         self,
-        sources: Sequence[Sequence[int]],
+        sources: Ids,
         bounds: Sequence[Bounds],
-        starts: Sequence[Sequence[int]] | None,
+        starts: Ids | None,
         n_best: int | None,
         numbers: Sequence[int],
     ) -> list[list[Hypothesis]]:
         """Return hypotheses for each sequence of a batch; arguments as in `search_ids`."""
+        # only now: CTranslate2 searches without torch, which takes seconds to import
+        from utils.dataset.batch import padded
+        from utils.search.beam import beam_search
+        from utils.search.sampling import greedy_search, sample
+
         src = padded(sources).to(self.device)
         if self.sampling is not None:
             return sample(self.model, src, bounds, self.search, self.sampling, numbers, starts)
@@ -224,6 +229,25 @@ class Translator:
 
     def _fits(self, text: str) -> bool:
         return len(self.tokenizers.src.encode([text])[0]) < self.window
+
+
+_ENOUGH, _MUCH = 32, 0.7  # sequences in a batch, and of the longest: both measured in translating on CPUs
+
+
+def within_budget(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
+    """Yield the places of sequences, batch by batch, longest first, so that running out of memory shows at once.
+
+    A batch has at most `budget` positions, padding included; a longer sequence is a batch by itself. Where it has
+    enough to keep a processor busy, it ends at the first that is much shorter, which would be mostly padding.
+    """
+    order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
+    while order:
+        longest = lengths[order[0]]
+        n = max(1, budget // longest)
+        shorter = (place for place in range(_ENOUGH, min(n, len(order))) if lengths[order[place]] < _MUCH * longest)
+        n = next(shorter, n)
+        rows, order = order[:n], order[n:]
+        yield rows
 
 
 def _joined(pieces: Sequence[Piece], by_piece: Sequence[Sequence[Candidate]]) -> list[Candidate]:

@@ -22,7 +22,7 @@ from config.data import primary_language
 from config.serving import Limits
 from const.token import EOS
 from models.transformer import Transformer
-from utils.search.inspection import mean_cross_attention
+from utils.search.forced import mean_cross_attention
 from utils.search.translator import Translation, Translator
 from utils.serve.batcher import Batcher
 from utils.text.language import Detected, detect

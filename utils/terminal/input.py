@@ -9,16 +9,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from io import BufferedIOBase
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from config.reader import Text, fields_of, read_value
 from config.search import SamplingConfig
 from utils.dataset.text import decoded_lines, open_text
+from utils.search.translator import Translator
 from utils.terminal.option import SEARCH, ConfigT
 from utils.terminal.output import notices
-
-if TYPE_CHECKING:  # with torch, which takes seconds to import
-    from utils.search.translator import Translator
 
 _MOST_BYTES = 2**18  # read at a time
 _ASCII = "ANSI_X3.4-1968"  # what the locale C calls it
@@ -150,7 +147,7 @@ HELP = """\
 class Conversation:
     """Answers lines one by one; commands change the translator's search settings."""
 
-    translator: "Translator"
+    translator: Translator
     n_best: int = 1  # translations to show
     prefix: str = ""  # text that each translation starts with
     is_over: bool = False

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from utils.command import Namespace, aligned
+from utils.search.inspection import Inspector, Judgement, Position
+from utils.search.translator import Candidate, Translation
 from utils.text.language import looks_untokenized
 
 if TYPE_CHECKING:  # with torch, which takes seconds to import
-    from utils.search.inspection import Inspector, Judgement, Links, Position
-    from utils.search.translator import Candidate, Translation
+    from utils.search.forced import Links
 
 Progress = Callable[[int], object]  # called with the number of lines that have just been finished
 
@@ -22,7 +23,7 @@ _MOST_NOTICES = 10  # of a kind; a large file of another sort of text has one fo
 _UNKNOWN, _CUT = "tokens not in the vocabulary", "cut off"  # kinds of notices
 
 
-def notices(translation: "Translation") -> dict[str, str]:
+def notices(translation: Translation) -> dict[str, str]:
     """Return notices about a translation for its reader, by their kinds."""
     found = {}
     if translation.unknown:
@@ -34,7 +35,7 @@ def notices(translation: "Translation") -> dict[str, str]:
     return found
 
 
-def judgement_notices(judgement: "Judgement") -> dict[str, str]:
+def judgement_notices(judgement: Judgement) -> dict[str, str]:
     """Return notices about a scored translation, by their kinds."""
     found = {}
     if lost := judgement.lost_tokens:
@@ -44,14 +45,14 @@ def judgement_notices(judgement: "Judgement") -> dict[str, str]:
     return found
 
 
-def judgement_table(judgement: "Judgement") -> list[str]:
+def judgement_table(judgement: Judgement) -> list[str]:
     """Return a line for each token, and one for the whole translation."""
     rows = [[token, _percent(log_prob)] for token, log_prob in zip(judgement.tokens, judgement.log_probs, strict=True)]
     total = f"{len(judgement.tokens)} tokens, perplexity {judgement.perplexity:.2f}"
     return [*aligned(rows, "lr", indent=""), "", f"log-probability {judgement.log_prob:.{_DIGITS}f}, {total}"]
 
 
-def alternatives_table(positions: "Sequence[Position]") -> list[str]:
+def alternatives_table(positions: Sequence[Position]) -> list[str]:
     """Return a line for each position: its number, its token, and the likeliest tokens with their probabilities."""
     rows = []
     for position in positions:
@@ -80,7 +81,7 @@ def _json_line(fields: dict[str, Any]) -> str:
     return json.dumps(fields, ensure_ascii=False)
 
 
-def _candidate(candidate: "Candidate") -> dict[str, Any]:
+def _candidate(candidate: Candidate) -> dict[str, Any]:
     return {"translation": candidate.text, "score": round(candidate.score, _DIGITS), "tokens": candidate.tokens}
 
 
@@ -88,7 +89,7 @@ def _candidate(candidate: "Candidate") -> dict[str, Any]:
 class Presenter:
     """Formats output for chunks of lines: translations, alternatives, or scores of given translations."""
 
-    inspector: "Inspector"
+    inspector: Inspector
     shown: Namespace  # the arguments of translate.py: format, n_best, prefix, log_probs, alignment
     log: Callable[[str], object]  # called with notices for the reader, which name their lines
     tokenized: bool  # spaces separate all words and marks of the text that the model learned from
@@ -189,16 +190,16 @@ class Presenter:
 
     def _translate(
         self, texts: Sequence[str], on_progress: Progress = lambda _: None, first: int = 1
-    ) -> "list[Translation]":
+    ) -> list[Translation]:
         prefixes = [self.shown.prefix] * len(texts) if self.shown.prefix else None
         return self.inspector.translator.translate(texts, on_progress, self.shown.n_best, prefixes, first)
 
-    def _linked(self, found: "Sequence[Translation]") -> Iterator[str]:
+    def _linked(self, found: Sequence[Translation]) -> Iterator[str]:
         """Yield `source words <tab> target words <tab> links`."""
         for words in self.inspector.words(found):
             yield "\t".join([" ".join(words.source), " ".join(words.target), pharaoh(words.links)])
 
-    def _records(self, texts: Sequence[str], found: "Sequence[Translation]") -> list[dict[str, Any]]:
+    def _records(self, texts: Sequence[str], found: Sequence[Translation]) -> list[dict[str, Any]]:
         """Return the JSON fields of each translation; costly ones only on request."""
         rows: list[dict[str, Any]] = [
             {

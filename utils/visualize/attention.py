@@ -15,7 +15,7 @@ from models.transformer import Transformer
 from utils.command import columns_of, page_template
 from utils.file import write_text
 from utils.load import Run
-from utils.search.inspection import (
+from utils.search.forced import (
     KINDS,
     AttentionMap,
     attention_entropy,
