@@ -88,7 +88,8 @@ def main() -> None:
 def export_ctranslate2(folder: Path, output: Path, quantization: str | None) -> None:
     """Write a translator for CTranslate2, with all that is needed to translate with it."""
     from utils.device import pick_device
-    from utils.export.ctranslate2 import TranslatorSettings, write_translator
+    from utils.export.ctranslate2 import write_translator
+    from utils.export.engine import TranslatorSettings
     from utils.load import load_run
 
     if (config_type := config_type_of(folder / CONFIG)) is not TranslationConfig:

@@ -16,13 +16,15 @@ from utils.command import Namespace, Parser, run_command
 from utils.dataset.text import decoded_lines, open_text
 from utils.export import EXPORTED
 from utils.file import STDOUT, atomic_file
+from utils.memory import keep_freed_memory
+from utils.run import find_run
+from utils.search.inspection import Inspector
 from utils.terminal.input import Conversation, arriving_lines, ask_for_lines, converse, count_lines, paired
 from utils.terminal.option import add_search_options, refuse_contradictions, search_configs
 from utils.terminal.output import Presenter
 
 if TYPE_CHECKING:
     from utils.load import Run
-    from utils.search.inspection import Inspector
 
 LINES_AT_ONCE = 1000  # enough to batch by length, few enough to keep in memory
 
@@ -102,35 +104,31 @@ class Loaded(NamedTuple):
     """What translates, and what is known of it."""
 
     title: str
-    inspector: "Inspector"  # of a `Translator` and its networks
+    inspector: Inspector  # of a `Translator` and its networks
     tokenized: bool  # it learned from text where spaces separate all words and marks
     run: "Run | None" = None  # the first; None: it was exported
 
 
 def load(arguments: Namespace) -> Loaded:
     """Load the runs that are to translate, or what was exported from one."""
-    # only now: torch takes seconds to import, which neither --help nor a mistake should wait for
-    from utils.device import pick_device
-    from utils.load import build_translator, load_run
-    from utils.memory import keep_freed_memory
-    from utils.run import find_run
-    from utils.search.inspection import Inspector
-
     keep_freed_memory()
     folders = [find_run(Path(name)) for name in arguments.run or []] or [find_run(None)]
-    device = pick_device(arguments.device)
     if arguments.engine == "ctranslate2":
-        from utils.export import ctranslate2
+        from utils.export.engine import CTranslate2Inspector, TranslatorSettings, load_exported
 
-        settings = ctranslate2.TranslatorSettings.load(folders[0])
+        settings = TranslatorSettings.load(folders[0])
         search, _ = search_configs(settings.search, arguments)
-        how = arguments.precision, arguments.minimum_bayes_risk
-        exported = ctranslate2.load_exported(folders[0], device, search, *how)
+        how = arguments.device, search, arguments.precision, arguments.minimum_bayes_risk
         title = f"{settings.name}, CTranslate2: {settings.src_lang} → {settings.tgt_lang}"
-        return Loaded(title, ctranslate2.CTranslate2Inspector(exported), tokenized=False)
+        return Loaded(title, CTranslate2Inspector(load_exported(folders[0], *how)), tokenized=False)
     for folder in folders:
         if (folder / EXPORTED).is_file():
             raise ValueError(f"{folder} was exported for CTranslate2: add --engine ctranslate2")
+    # only now: torch takes seconds to import, which neither --help, nor a mistake, nor CTranslate2 should wait for
+    from utils.device import pick_device
+    from utils.load import build_translator, load_run
+
+    device = pick_device(arguments.device)
     runs = [load_run(folder, device) for folder in folders]
     own = runs[0].config
     search, sampling = search_configs(own.search, arguments)
@@ -140,7 +138,7 @@ def load(arguments: Namespace) -> Loaded:
     return Loaded(title, Inspector(translator, [run.model for run in runs]), own.data.is_tokenized, runs[0])
 
 
-def draw_attention(run: "Run", inspector: "Inspector", arguments: Namespace) -> None:
+def draw_attention(run: "Run", inspector: Inspector, arguments: Namespace) -> None:
     """Draw the attention for the one text and its translation."""
     from utils.visualize.attention import show_attention  # imports Matplotlib, which is slow
 

@@ -1,5 +1,6 @@
 """What all tests share: shapes and types of tensors are checked as they run, and the real corpora, where at hand."""
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,6 +35,7 @@ def _no_measured_precision(monkeypatch: pytest.MonkeyPatch) -> None:
 
 # Two busy threads on a loaded machine wait for each other, and tensors this small gain nothing from a second one.
 torch.set_num_threads(1)
+os.environ["OMP_NUM_THREADS"] = "1"  # of CTranslate2, and of the commands that tests start
 
 # On a loaded machine the time of a single example says nothing; and a test that failed once fails again.
 settings.register_profile("unhurried", deadline=None, derandomize=True)

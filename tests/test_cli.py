@@ -16,6 +16,7 @@ from types import ModuleType
 import pytest
 from PIL import Image
 
+import export
 import predict
 import translate
 from config.data import MonolingualConfig
@@ -160,8 +161,8 @@ def cli(
     (tmp_path / "euc.ja").write_bytes("寺\n".encode() + "京都\n".encode("euc-jp"))
     monkeypatch.chdir(tmp_path)
     root = runs["TRANSLATOR"].parent
-    for place in ("predict", "utils.run"):  # translate.py imports it only when it is needed
-        monkeypatch.setattr(f"{place}.find_run", partial(find_run, root=root))
+    for module in COMMANDS.values():
+        monkeypatch.setattr(module, "find_run", partial(find_run, root=root))
     cached = partial(perplexity_by_memory, root=root.parent / "caches")
     monkeypatch.setattr("utils.task.language.perplexity_by_memory", cached)
     names = {"LONG": "".join(TEXT.src[:8]), "MANY": "temple " * 48} | {name: str(run) for name, run in runs.items()}
@@ -238,9 +239,29 @@ MISTAKES = [
 ]
 
 
+SLOW = ["torch", "matplotlib", "jaxtyping", "safetensors", "sacrebleu", "optuna", "ctranslate2", "transformers"]
+SLOW += ["tokenizers", "jinja2", "pooch", "tensorboard", "starlette", "uvicorn", "prometheus_client"]
+
+
+def without(packages: list[str], line: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command that ends at once if it imports one of these packages; others are put in their place."""
+    for package in packages:
+        (folder / f"{package}.py").write_text(f"raise SystemExit('{package} was imported')")
+    command, environment = [sys.executable, *shlex.split(line)], os.environ | {"PYTHONPATH": str(folder)}
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+
+
 @pytest.mark.parametrize("line", [*(f"{file.name} --help" for file in sorted(ROOT.glob("*.py"))), *MISTAKES])
-def test_help_and_mistakes_need_not_wait_for_torch(line: str, tmp_path: Path) -> None:
-    (tmp_path / "torch.py").write_text("raise SystemExit('torch was imported')")  # in place of torch
-    command, environment = [sys.executable, *shlex.split(line)], os.environ | {"PYTHONPATH": str(tmp_path)}
-    found = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+def test_help_and_mistakes_need_not_wait_for_imports(line: str, tmp_path: Path) -> None:
+    needed = {"sacrebleu"} if line.startswith("evaluate.py") else set()  # a twentieth of a second
+    found = without([package for package in SLOW if package not in needed], line, tmp_path)
     assert found.returncode == (0 if "--help" in line else 2), found.stderr
+
+
+@pytest.mark.parametrize("how", ["--beam 1", "--format jsonl --log_probs --minimum_bayes_risk --n_best 2", "--score a"])
+def test_what_was_exported_translates_without_torch(how: str, runs: dict[str, Path], tmp_path: Path) -> None:
+    export.export_ctranslate2(runs["TRANSLATOR"], tmp_path / "exported", None)
+    packages = [package for package in SLOW if package != "ctranslate2"]
+    found = without(packages, f"translate.py 寺 --engine ctranslate2 --run {tmp_path / 'exported'} {how}", tmp_path)
+    assert (found.returncode, found.stderr) == (0, "")
+    assert found.stdout.strip()

@@ -34,13 +34,13 @@ from tests.hugging_face import VOCAB
 from tests.tiny import MODEL, TEXT, Outcome, lively, outcome, run, sources, tokenizers, translating
 from utils.dataset.batch import padded
 from utils.export import EXPORTED
-from utils.export.ctranslate2 import (
+from utils.export.ctranslate2 import to_ctranslate2
+from utils.export.engine import (
     CTranslate2Inspector,
     CTranslate2Model,
     CTranslate2Translator,
     TranslatorSettings,
     load_exported,
-    to_ctranslate2,
 )
 from utils.export.hugging_face import WordPieceTokenizer, load_hugging_face_bert, load_weights
 from utils.export.safetensors import CONFIG, WEIGHTS, load_safetensors, write_safetensors
@@ -95,7 +95,7 @@ def attentive(config: TransformerConfig) -> Transformer:
 
 def exported(model: Transformer, folder: Path, pair: TokenizerPair | None = None) -> CTranslate2Model:
     to_ctranslate2(model, pair or tokenizers(), folder)
-    return CTranslate2Model(folder, pair or tokenizers(), CPU)
+    return CTranslate2Model(folder, pair or tokenizers(), "cpu")
 
 
 def any_pieces(draw: random.Random, *lengths: int) -> list[list[int]]:
@@ -178,8 +178,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def test_texts_are_cut_and_scored_as_ours(folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    own, wide = load_run(folders[0], CPU), load_exported(folders[1], CPU)
-    ours, theirs = own.translator(GREEDY), load_exported(folders[1], CPU, GREEDY)
+    own, wide = load_run(folders[0], CPU), load_exported(folders[1], "cpu")
+    ours, theirs = own.translator(GREEDY), load_exported(folders[1], "cpu", GREEDY)
     expected, found = ours.translate(TEXTS), theirs.translate(TEXTS)
     for a, b in zip(expected, found, strict=True):
         assert [one.tokens for one in a.candidates] == [one.tokens for one in b.candidates]
@@ -192,7 +192,7 @@ def test_texts_are_cut_and_scored_as_ours(folders: tuple[Path, Path], monkeypatc
     monkeypatch.setattr(CTranslate2Translator, "tokens_per_batch", 100)
     assert [one.text for one in wide.translate(TEXTS)] == said != [one.text for one in found]
     search = SearchConfig(beam_size=6)
-    by_score, by_risk = (load_exported(folders[1], CPU, search, None, risk) for risk in (False, True))
+    by_score, by_risk = (load_exported(folders[1], "cpu", search, None, risk) for risk in (False, True))
     assert [t.text for t in by_risk.translate(TEXTS)] != [t.text for t in by_score.translate(TEXTS)]
 
 
@@ -212,7 +212,7 @@ def test_settings_are_read_as_they_were_written_and_damage_is_named(folders: tup
             TranslatorSettings.load(tmp_path)
     (tmp_path / "model.bin").write_bytes(b"no model")
     with pytest.raises(ValueError, match=r"CTranslate2 cannot load .* \(.*\): export the run again"):
-        CTranslate2Model(tmp_path, tokenizers(), CPU)
+        CTranslate2Model(tmp_path, tokenizers(), "cpu")
 
 
 # ---- safetensors
@@ -528,8 +528,10 @@ def test_what_cannot_be_exported_says_why_and_leaves_nothing(
     assert "add --to ctranslate2" in complaint("--to", "safetensors", *output, "--quantization", "int8")
     with pytest.raises(ValueError, match="BERT as encoder: export to safetensors"):
         to_ctranslate2(translating(READER), tokenizers(), tmp_path / "x")
+    monkeypatch.setattr("ctranslate2.get_cuda_device_count", lambda: 0)
     for words, message in (
         ((*ENGINE, folders[1], "--precision", "fp16"), "precision=fp16: "),
+        ((*ENGINE, folders[1], "--device", "cuda"), "CUDA is not available here: use device=cpu"),
         (("--run", folders[1]), "was exported for CTranslate2: add --engine ctranslate2"),
     ):
         assert message in command("translate.py", "寺", *words).complaint
@@ -539,7 +541,9 @@ def test_what_cannot_be_exported_says_why_and_leaves_nothing(
             full.setattr(TokenizerPair, "save", lambda *_: cast(Any, Path()).joinpath("\0").touch())
             assert complaint(folders[0], "--to", target, *output)
     monkeypatch.setitem(sys.modules, "ctranslate2", None)  # its import fails
-    monkeypatch.delitem(sys.modules, "utils.export.ctranslate2")
-    monkeypatch.delattr("utils.export.ctranslate2")
-    assert "`poetry install --with export`" in complaint(folders[0], *to)
+    for module in ("ctranslate2", "engine"):
+        monkeypatch.delitem(sys.modules, f"utils.export.{module}")
+        monkeypatch.delattr(f"utils.export.{module}")
+    for found in (complaint(folders[0], *to), command("translate.py", "寺", *ENGINE, folders[1]).complaint):
+        assert re.search(r": ctranslate2 cannot be loaded \(.+\): `poetry install --with export`$", found)
     assert set(tmp_path.iterdir()) == {language, mish}

@@ -50,7 +50,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def command(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
     """Runs translate.py, which takes two lines at a time; the tiny run is the only one."""
     monkeypatch.setattr(translate, "LINES_AT_ONCE", 2)
-    monkeypatch.setattr("utils.run.find_run", partial(find_run, root=folder.parent))
+    monkeypatch.setattr(translate, "find_run", partial(find_run, root=folder.parent))
 
     def run_it(*arguments: str | Path, stdin: bytes = b"") -> Outcome:
         monkeypatch.setattr(sys, "argv", ["translate.py", *map(str, arguments)])

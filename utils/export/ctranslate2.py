@@ -1,58 +1,30 @@
-"""Export of a run to CTranslate2, and translation with what was exported."""
+"""Export of a run to CTranslate2; `utils/export/engine.py` translates with what was exported."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import cast
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from config.reader import layer_from_file, read, without_removed
-from config.search import Bounds, Hypothesis, SearchConfig
-from config.training import Precision
-from const.token import BOS, EOS, PAD, UNK
+from const.token import BOS, EOS, UNK
 from layers.decoder_block import DecoderBlock
 from layers.encoder_block import EncoderBlock
 from layers.positional_encoding import LearnedPositionalEncoding
 from models.transformer import Transformer
 from utils.command import needing_group, page_template
 from utils.export import CARD, EXPORTED
+from utils.export.engine import TranslatorSettings
 from utils.file import write_json, write_text
-from utils.search.inspection import Inspector
-from utils.search.translator import Ids, Translator
-from utils.text.tokenizer import SentencePieceTokenizer, TokenizerPair, every_token, load_tokenizers
+from utils.text.tokenizer import SentencePieceTokenizer, TokenizerPair, every_token
 
 with needing_group("export"):
-    import ctranslate2
-    from ctranslate2.specs import common_spec, model_spec, transformer_spec
+    from ctranslate2.specs import common_spec, model_spec, transformer_spec  # with torch
 
 QUANTIZATIONS: tuple[str, ...] = model_spec.ACCEPTED_MODEL_TYPES  # int8, float16 ...; float32 leaves weights unchanged
 _ACTIVATION = {name: common_spec.Activation[name.upper()] for name in ("relu", "gelu", "swish")}
-
-
-@dataclass(frozen=True)
-class TranslatorSettings:
-    """What translating needs of a run besides weights and tokenizers."""
-
-    name: str
-    src_lang: str
-    tgt_lang: str  # decides how sentences are joined
-    window: int  # most source tokens at a time, </s> included
-    longest: int  # most target tokens, </s> included
-    search: SearchConfig
-
-    @classmethod
-    def load(cls, folder: Path) -> "TranslatorSettings":
-        """Read the settings of an exported translator."""
-        if not (folder / EXPORTED).is_file():
-            raise ValueError(
-                f"{folder} is not an exported translator: "
-                f"`python export.py {folder} --to ctranslate2 --output {folder / 'ctranslate2'}` exports a run"
-            )
-        return read(cls, without_removed(layer_from_file(folder / EXPORTED)))  # JSON is YAML, too
 
 
 def write_translator(
@@ -165,169 +137,3 @@ def _set_block(
     _set_norm(theirs.self_attention.layer_norm, ours.around_self.norm)
     _set_linears([theirs.ffn.linear_0, theirs.ffn.linear_1], (feed.widen,), (feed.narrow,))
     _set_norm(theirs.ffn.layer_norm, ours.around_feed.norm)
-
-
-# Translation: ids in, hypotheses or log-probabilities out.
-
-_COMPUTE_TYPE = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
-_NEVER_PRODUCED = [[token] for token in (PAD, UNK, BOS)]
-_PATIENCE = 2  # finished translations before its beam search stops, per beam slot: with 1 it often stops too soon
-_TOKENS_PER_BATCH = 4096  # positions scored at a time
-
-
-class _Request(NamedTuple):
-    """One sentence to translate."""
-
-    source: Sequence[int]
-    prefix: Sequence[int]
-    bounds: Bounds
-
-
-_Found = list[tuple[Sequence[str], float]]  # tokens, </s> included unless the length limit was reached; and the score
-
-
-class CTranslate2Model:
-    """The network of an exported folder.
-
-    CTranslate2 redistributes the probability of ruled-out tokens (<unk>, and </s> before the shortest length) among
-    the rest, whereas our search drops it. The scores of its hypotheses are therefore a little higher than ours.
-
-    Without a precision, or with auto, it is that of the exported weights, or the nearest that the device supports.
-    """
-
-    def __init__(
-        self, folder: Path, tokenizers: TokenizerPair, device: torch.device, precision: Precision | None = None
-    ) -> None:
-        try:
-            self._translator = ctranslate2.Translator(
-                str(folder),
-                device=device.type,
-                device_index=device.index or 0,
-                compute_type=_COMPUTE_TYPE.get(precision or "auto", "default"),
-                intra_threads=torch.get_num_threads(),
-            )
-        except RuntimeError as error:
-            remedy = "give --device cpu" if device.type == "cuda" else "export the run again"
-            raise ValueError(f"CTranslate2 cannot load {folder} ({error}): {remedy}") from error
-        except ValueError as error:
-            raise ValueError(f"precision={precision}: {error}: give fp32, or leave it out") from error
-        self._src, self._tgt = (every_token(tokenizer) for tokenizer in tokenizers)
-        self._ids = {token: i for i, token in enumerate(self._tgt)}
-
-    def search(
-        self, sources: Ids, bounds: Sequence[Bounds], config: SearchConfig, prefixes: Ids | None = None
-    ) -> list[list[Hypothesis]]:
-        """Translate a batch like `beam_search`; return at most `beam_size` hypotheses for each source, best first.
-
-        Its beam search stops by another rule than ours, after enough finished translations, which are then ranked by
-        our penalty. A prefix longer than the bounds extends them.
-        """
-        requests = [
-            _Request(source, prefix, bound._replace(most=max(bound.most, len(prefix) + 1)))
-            for source, bound, prefix in zip(sources, bounds, prefixes or [[]] * len(sources), strict=True)
-        ]
-        # It has one length limit per call: what exceeds its own limit is translated again.
-        widest: dict[int, int] = {}
-        for _, _, (least, most) in requests:
-            widest[least] = max(most, widest.get(least, 0))
-        limits = {i: Bounds(least, widest[least]) for i, (_, _, (least, _)) in enumerate(requests)}
-        found = self._translate(requests, limits, config)
-        beyond = {
-            i: requests[i].bounds
-            for i, each in found.items()
-            if any(len(tokens) > requests[i].bounds.most for tokens, _ in each)
-        }
-        found |= self._translate(requests, beyond, config)
-        return self._hypotheses(requests, found, config)
-
-    def _translate(
-        self, requests: Sequence[_Request], limits: Mapping[int, Bounds], config: SearchConfig
-    ) -> dict[int, _Found]:
-        """Translate some rows of a batch, those with equal limits together."""
-        found: dict[int, _Found] = {}
-        for bounds in set(limits.values()):
-            rows = [row for row, limit in limits.items() if limit == bounds]
-            results = self._translator.translate_batch(
-                [[self._src[i] for i in requests[row].source] for row in rows],
-                [[self._tgt[i] for i in requests[row].prefix] for row in rows],
-                beam_size=config.beam_size,
-                num_hypotheses=_PATIENCE * config.beam_size if config.beam_size > 1 else 1,
-                patience=_PATIENCE,
-                length_penalty=config.length_penalty,
-                no_repeat_ngram_size=config.no_repeat_ngram,
-                min_decoding_length=bounds.least,
-                max_decoding_length=bounds.most,
-                max_input_length=0,
-                suppress_sequences=_NEVER_PRODUCED,
-                return_end_token=True,
-                return_scores=True,
-            )
-            for row, result in zip(rows, results, strict=True):
-                found[row] = list(zip(result.hypotheses, result.scores, strict=True))
-        return found
-
-    def _hypotheses(
-        self, requests: Sequence[_Request], found: Mapping[int, _Found], config: SearchConfig
-    ) -> list[list[Hypothesis]]:
-        """Return the hypotheses with our length penalty, ordered by it.
-
-        A translation that reached the limit gets </s> in place of its last token and is scored again; so is one with a
-        prefix, whose probability CTranslate2 leaves out.
-        """
-        log_probs: dict[tuple[int, tuple[int, ...]], float | None] = {}
-        for row, request in enumerate(requests):
-            for tokens, score in sorted(found[row], key=lambda one: one[0][-1] != EOS):  # first what ended by itself
-                ids = tuple(self._ids[token] for token in tokens if token != EOS)[: request.bounds.most - 1]
-                is_sure = tokens[-1] == EOS and not request.prefix
-                log_probs.setdefault((row, ids), score * len(tokens) ** config.length_penalty if is_sure else None)
-        unsure = [key for key, log_prob in log_probs.items() if log_prob is None]
-        scored = self.log_probs([requests[row].source for row, _ in unsure], [ids for _, ids in unsure])
-        hypotheses: list[list[Hypothesis]] = [[] for _ in requests]
-        for (row, ids), log_prob in (log_probs | dict(zip(unsure, map(sum, scored), strict=True))).items():
-            hypotheses[row].append(Hypothesis([*ids], (log_prob or 0.0) / config.penalty(len(ids) + 1)))
-        return [sorted(each, key=lambda one: -one.score)[: config.beam_size] for each in hypotheses]
-
-    def log_probs(self, sources: Ids, targets: Ids) -> list[list[float]]:
-        """Return the log-probability of each token of given translations, the final </s> included."""
-        found = self._translator.score_batch(
-            [[self._src[i] for i in source] for source in sources],
-            [[self._tgt[i] for i in target] for target in targets],
-            max_batch_size=_TOKENS_PER_BATCH,
-            batch_type="tokens",
-            max_input_length=0,
-        )
-        return [scored.log_probs for scored in found]
-
-
-class CTranslate2Translator(Translator):
-    """Translates with an exported model, without sampling or attention: only the search is CTranslate2's."""
-
-    tokens_per_batch = 8192
-
-    def _search(self, sources: Ids, bounds: Sequence[Bounds], starts: Ids | None, *_: object) -> list[list[Hypothesis]]:
-        """Search a batch; return all hypotheses that the beam has found, without sampling."""
-        return cast(CTranslate2Model, self.model).search(sources, bounds, self.search, starts)
-
-
-class CTranslate2Inspector(Inspector):
-    """Tells how likely an exported model finds translations; it has no attention weights."""
-
-    def __init__(self, translator: CTranslate2Translator) -> None:
-        super().__init__(translator, ())
-
-    def _log_probs(self, sources: Ids, targets: Ids) -> list[list[float]]:
-        return cast(CTranslate2Model, self.translator.model).log_probs(sources, targets)
-
-
-def load_exported(
-    folder: Path,
-    device: torch.device,
-    search: SearchConfig | None = None,
-    precision: Precision | None = None,
-    minimum_bayes_risk: bool = False,
-) -> CTranslate2Translator:
-    """Read an exported translator; search settings and precision are its own if not given."""
-    settings, tokenizers = TranslatorSettings.load(folder), load_tokenizers(folder)
-    model = cast(Any, CTranslate2Model(folder, tokenizers, device, precision))  # which has no single steps
-    how = search or settings.search, settings.window, settings.longest, device, None, minimum_bayes_risk
-    return CTranslate2Translator(model, tokenizers, settings.tgt_lang, *how)
