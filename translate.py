@@ -60,8 +60,8 @@ success, 2 on a usage or input error, 130 after Ctrl-C.""",
     model = parser.add_argument_group("model")
     model.add_argument("--run", action="append", help="run to use (default: the newest one); repeat for an ensemble")
     model.add_argument("--device", choices=get_args(Device), default="auto", help="auto: cuda if available, or cpu")
-    text = "of matrix products; auto: bf16 where it is measured to be fast"
-    model.add_argument("--precision", choices=get_args(Precision), help=text)
+    text = "of matrix products; auto: bf16 where it is measured to be fast (default: auto)"
+    model.add_argument("--precision", choices=get_args(Precision), default="auto", help=text)
     text = "ctranslate2: --run is a folder written by `export.py --to ctranslate2`; scores are normalised without <unk>"
     model.add_argument("--engine", choices=["miyako", "ctranslate2"], default="miyako", help=text)
     shown = parser.add_argument_group("output format")
@@ -132,7 +132,7 @@ def load(arguments: Namespace) -> Loaded:
     runs = [load_run(folder, device) for folder in folders]
     own = runs[0].config
     search, sampling = search_configs(own.search, arguments)
-    translator = build_translator(runs, search, sampling, arguments.minimum_bayes_risk, arguments.precision or "auto")
+    translator = build_translator(runs, search, sampling, arguments.minimum_bayes_risk, arguments.precision)
     names = " + ".join(run.folder.resolve().name for run in runs)
     title = f"{names}: {own.data.src_lang} → {own.data.tgt_lang}"
     return Loaded(title, Inspector(translator, [run.model for run in runs]), own.data.is_tokenized, runs[0])

@@ -6,6 +6,7 @@ from typing import Literal, Self
 from config.group import Group, bounded
 
 Device = Literal["auto", "cpu", "cuda"]
+NO_CUDA = "device=cuda, but CUDA is not available here: use device=cpu, or leave it at auto"
 Precision = Literal["auto", "fp32", "bf16", "fp16"]
 Criterion = Literal["bleu", "chrf", "loss", "accuracy"]  # decides which weights are the best
 _INFINITY = float("inf")

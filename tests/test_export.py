@@ -192,7 +192,7 @@ def test_texts_are_cut_and_scored_as_ours(folders: tuple[Path, Path], monkeypatc
     monkeypatch.setattr(CTranslate2Translator, "tokens_per_batch", 100)
     assert [one.text for one in wide.translate(TEXTS)] == said != [one.text for one in found]
     search = SearchConfig(beam_size=6)
-    by_score, by_risk = (load_exported(folders[1], "cpu", search, None, risk) for risk in (False, True))
+    by_score, by_risk = (load_exported(folders[1], "cpu", search, "auto", risk) for risk in (False, True))
     assert [t.text for t in by_risk.translate(TEXTS)] != [t.text for t in by_score.translate(TEXTS)]
 
 

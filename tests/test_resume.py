@@ -204,7 +204,8 @@ def test_a_checkpoint_kept_from_before_is_resumed() -> None:
     assert (resumed.progress.epoch, resumed.progress.target_tokens) == (3, 658)
     assert resumed.progress.best_score == pytest.approx(straight.progress.best_score, rel=1e-2)
     for ours, theirs in zip(resumed.net.parameters(), straight.net.parameters(), strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=0, atol=3e-2)  # the first steps drew another dropout
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=3e-2)
+    # the first steps drew another dropout: 0.018 to 0.026 by precision and rounding; another probability of it, 0.05
 
 
 CASES = (translator, bert, transformer_xl)

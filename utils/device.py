@@ -8,7 +8,7 @@ from functools import cache
 import torch
 from torch import nn
 
-from config.training import Device, Precision
+from config.training import NO_CUDA, Device, Precision
 from layers.decoder_block import DecoderBlock
 from layers.encoder_block import EncoderBlock
 from layers.feed_forward import FeedForward
@@ -21,7 +21,7 @@ WORTH_IT = 1.2  # times as fast as in single precision: for less, nobody should 
 def pick_device(wanted: Device = "auto", precision: Precision = "auto") -> torch.device:
     """Return the requested device, by default CUDA if available, else the CPU; refuse a precision that it lacks."""
     if wanted == "cuda" and not torch.cuda.is_available():
-        raise ValueError("device=cuda, but CUDA is not available here: use device=cpu, or leave it at auto")
+        raise ValueError(NO_CUDA)
     device = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if wanted == "auto" else wanted)
     require_precision(device, precision)
     return device

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, cast
 
 from config.reader import layer_from_file, read, without_removed
 from config.search import Bounds, Hypothesis, SearchConfig
-from config.training import Device, Precision
+from config.training import NO_CUDA, Device, Precision
 from const.token import BOS, EOS, PAD, UNK
 from utils.command import needing_group
 from utils.export import EXPORTED
@@ -63,20 +63,18 @@ class CTranslate2Model:
     CTranslate2 redistributes the probability of ruled-out tokens (<unk>, and </s> before the shortest length) among
     the rest, whereas our search drops it. The scores of its hypotheses are therefore a little higher than ours.
 
-    Without a precision, or with auto, it is that of the exported weights, or the nearest that the device supports.
+    A precision of auto is that of the exported weights, or the nearest that the device supports.
     """
 
-    def __init__(
-        self, folder: Path, tokenizers: TokenizerPair, device: Device, precision: Precision | None = None
-    ) -> None:
+    def __init__(self, folder: Path, tokenizers: TokenizerPair, device: Device, precision: Precision = "auto") -> None:
         has_cuda = device != "cpu" and ctranslate2.get_cuda_device_count() > 0
         if device == "cuda" and not has_cuda:
-            raise ValueError("device=cuda, but CUDA is not available here: use device=cpu, or leave it at auto")
+            raise ValueError(NO_CUDA)
         try:
             self._translator = ctranslate2.Translator(
                 str(folder),
                 device="cuda" if has_cuda else "cpu",
-                compute_type=_COMPUTE_TYPE.get(precision or "auto", "default"),
+                compute_type=_COMPUTE_TYPE.get(precision, "default"),
             )
         except RuntimeError as error:
             remedy = "give --device cpu" if has_cuda else "export the run again"
@@ -195,10 +193,10 @@ def load_exported(
     folder: Path,
     device: Device,
     search: SearchConfig | None = None,
-    precision: Precision | None = None,
+    precision: Precision = "auto",
     minimum_bayes_risk: bool = False,
 ) -> CTranslate2Translator:
-    """Read an exported translator; search settings and precision are its own if not given."""
+    """Read an exported translator; search settings are its own if not given."""
     settings, tokenizers = TranslatorSettings.load(folder), load_tokenizers(folder)
     model: Any = CTranslate2Model(folder, tokenizers, device, precision)  # which has no single steps
     no_tensors: Any = None  # that would have to be on its device

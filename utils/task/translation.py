@@ -115,7 +115,7 @@ class TranslationTask(Task):
     def _as_run(self, net: Transformer) -> Run:
         return Run(Path(), self.config, self.vocabulary, net)  # not of its folder, whose weights may be older
 
-    def _translator(self, net: Transformer, search: SearchConfig | None = None) -> Translator:
+    def _translator(self, net: Transformer, search: SearchConfig) -> Translator:
         return self._as_run(net).translator(search, self.config.training.precision)
 
     def scored_by(self) -> Sequence[object]:
