@@ -168,12 +168,12 @@ def read(config_type: type[ConfigT], layer: Layer, above: str = "", known: Seque
         known: all names that a complaint may suggest; those of the dataclass by default.
     """
     known = known or [name for name, _ in names_of(config_type, above)]
-    kinds, values = fields_of(config_type), {}  # type: ignore[arg-type]
+    kinds, values = fields_of(config_type), {}  # type: ignore[arg-type]  # a dataclass, always
     for name, written in layer.items():
         if name not in kinds:
             raise _unknown(above + name, written, known)
         values[name] = _read_field(above + name, kinds[name], written, known)
-    for field in dataclasses.fields(config_type):  # type: ignore[arg-type]
+    for field in dataclasses.fields(config_type):  # type: ignore[arg-type]  # as above
         missing = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         if missing and field.name not in values:
             below = group_of(kinds[field.name])

@@ -85,6 +85,6 @@ class NoPositionalEncoding(nn.Module):
         super().__init__()
         self.dropout = Dropout(dropout)
 
-    def forward(self, x: Float[Tensor, "B L D"], start: int = 0) -> Float[Tensor, "B L D"]:  # noqa: ARG002
+    def forward(self, x: Float[Tensor, "B L D"], start: int = 0) -> Float[Tensor, "B L D"]:  # noqa: ARG002 (as the others)
         """Apply the dropout; positions do not matter."""
         return self.dropout(x)

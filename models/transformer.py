@@ -97,7 +97,7 @@ class Transformer(nn.Module):
             tie(self.tgt_embedding, self.src_embedding)
         if c.bert is not None:  # initialised as a BERT is; its vocabulary has one more token at the end, [MASK]
             self.bert = Bert(replace(c.bert, fused=c.fused), src_vocab + 1)
-            self.register_load_state_dict_pre_hook(_name_bert)  # type: ignore[no-untyped-call]
+            self.register_load_state_dict_pre_hook(_name_bert)  # type: ignore[no-untyped-call]  # of torch
 
     def _positions(self) -> nn.Module:
         if self.config.positions == "rotary":
@@ -158,7 +158,7 @@ class Transformer(nn.Module):
     def start(self, src: Int[Tensor, "N S"]) -> TransformerState:
         """Encode N sources, ready for the first step, with one row each."""
         memory = self.encode(src)
-        # every step reads them: contiguous, not as views of (N, S, D)
+        # every step reads them: contiguous, not views of (N, S, D); a ModuleList does not know what its modules are
         source = tuple(block.cross_attention.project(memory).contiguous() for block in self.decoder)  # type: ignore[union-attr, operator]
         past = tuple(KeyValue(kv.key[:, :, :0], kv.value[:, :, :0]) for kv in source)  # length 0: no target token yet
         return TransformerState(source, padding_mask(src, PAD_ID), past)
@@ -168,7 +168,7 @@ class Transformer(nn.Module):
         x = self.tgt_positions(self.tgt_embedding(tokens[:, None]), start=state.past[0].key.size(2))
         past = []
         for block, own, source in zip(self.decoder, state.past, state.source, strict=True):
-            x, own = block.step(x, own, source, state.source_mask)  # type: ignore[operator]
+            x, own = block.step(x, own, source, state.source_mask)  # type: ignore[operator]  # as in `start`
             past.append(own)
         return self.project(self.decoder_norm(x[:, 0])), state._replace(past=tuple(past))
 

@@ -37,7 +37,7 @@ class Markup(HTMLParser):
         self._verbatim += tag in _VERBATIM
         self._take(_Tag(self.get_starttag_text() or "", tag, is_end=False))
 
-    def handle_startendtag(self, tag: str, attrs: object) -> None:  # noqa: ARG002
+    def handle_startendtag(self, tag: str, attrs: object) -> None:  # noqa: ARG002 (as above)
         """Keep `<br/>` and the like."""
         self._keep(self.get_starttag_text() or "")
 

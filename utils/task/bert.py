@@ -59,7 +59,7 @@ class MaskedLanguageTask(MonolingualTask):
         """Return what scores a network on masked tokens and next sentences."""
         return MaskedAccuracy(net, self.held_out[split], self.tokenizer)
 
-    def show(self, net: BertForPreTraining, folder: Path, test: Validation, log: Log) -> None:  # noqa: ARG002
+    def show(self, net: BertForPreTraining, folder: Path, test: Validation, log: Log) -> None:  # noqa: ARG002 (others need all)
         """Show some sentences as the network fills them in."""
         for sample in test.samples:
             log("".join(f"\n  {line}" for line in sample.lines()))

@@ -70,7 +70,7 @@ class ClassificationTask(Task):
         """Return what computes the accuracy."""
         return ClassAccuracy(net, self.held_out[split])
 
-    def show(self, net: BertClassifier, folder: Path, test: Validation, log: Log) -> None:  # noqa: ARG002
+    def show(self, net: BertClassifier, folder: Path, test: Validation, log: Log) -> None:  # noqa: ARG002 (others need all)
         """Show how to use it."""
         log(f'\nClassify with it: python predict.py classify --run {folder} "TEXT"')
 

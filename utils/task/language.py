@@ -54,7 +54,7 @@ class LanguageTask(MonolingualTask):
         """Return what computes the word perplexity from the loss."""
         return WordPerplexity(self.corpus, split, self.held_out[split])
 
-    def show(self, net: TransformerXL, folder: Path, test: Validation, log: Log) -> None:  # noqa: ARG002
+    def show(self, net: TransformerXL, folder: Path, test: Validation, log: Log) -> None:  # noqa: ARG002 (others need all)
         """Show how to use it."""
         log(f'\nContinue a text with it: python predict.py generate --run {folder} "TEXT"')
 
