@@ -107,7 +107,7 @@ class Trainer:
             if self.processes.size > 1:
                 self.optimizer.fill_missing_gradients()
                 self.processes.all_reduce([*self.optimizer.gradients(), nats, tokens])
-            norm = self.optimizer.step(self.progress.step + 1, tokens)
+            norm = self.optimizer.step(self.progress.step + 1, tokens, self.progress.time_spent(self.plan))
         return Update(nats, tokens, norm)
 
     def _seed(self, place: int) -> None:
@@ -167,11 +167,17 @@ class Trainer:
         self._gather_memories()
 
     def _reasons_to_stop(self, interrupt: Interrupt) -> tuple[bool, bool]:
-        """Return whether the plan has ended and whether a stop was requested, in any process: all stop together."""
-        ended, asked = self.processes.any(self.progress.ended(self.plan), interrupt.asked)
+        """Return whether the plan has ended and whether a stop was requested, in any process: all stop together.
+
+        They also agree on the time that has passed, which a learning rate may depend on.
+        """
+        progress = self.progress
+        progress.seconds, ended, asked = self.processes.highest(
+            progress.seconds, progress.ended(self.plan), interrupt.asked
+        )
         if asked:
             interrupt.asked = True  # never set to False: a signal may have arrived meanwhile
-        return ended, asked
+        return bool(ended), bool(asked)
 
     def _micro_batches(
         self, epoch: Epoch, updates: Sequence[range]
@@ -275,7 +281,7 @@ def new_trainer(task: Task, source: Path | None, processes: Processes, device: t
         init_from(net, source, config, log)
     if plan.compile:
         compile_blocks(net)
-    optimizer = Optimizer(net, config.optimizer.ending_at(plan.max_steps), plan.precision)
+    optimizer = Optimizer(net, config.optimizer.ending_at(plan.max_steps, plan.max_minutes), plan.precision)
     return Trainer(net, task.objective, optimizer, plan, processes)
 
 

@@ -26,7 +26,8 @@ class OptimizerConfig(Group):
         peak_lr: learning rate at the end of the warm-up.
         warmup_steps: updates of linear warm-up; 0: start at the peak.
         decay_steps: updates over which the rate falls to final_lr. cosine: from the end of the warm-up; null: until
-            training.max_steps. trapezoid: the last ones before training.max_steps; null: a fifth of them.
+            training.max_steps. trapezoid: the last ones before training.max_steps; null: a fifth of them. Where neither
+            they nor max_steps are known, but training.max_minutes is, the rate falls by the clock instead.
         decay_from: update after which a trapezoid falls; null: decay_steps before training.max_steps.
         final_lr: learning rate at the end (cosine, trapezoid).
         betas: decay rates of the running means of the gradient and the squared gradient (adam).
@@ -60,11 +61,12 @@ class OptimizerConfig(Group):
         if self.schedule in ("cosine", "trapezoid") and self.final_lr > self.peak_lr:
             raise ValueError(f"final_lr={self.final_lr} is above peak_lr={self.peak_lr}: give at most that")
 
-    def ending_at(self, max_steps: int | None) -> Self:
+    def ending_at(self, max_steps: int | None, max_minutes: float | None = None) -> Self:
         """Return the settings with the place of the decay filled in, so that it ends with the training.
 
         Args:
-            max_steps: number of updates of the training, if known; a cosine must know it.
+            max_steps: number of updates of the training, if known.
+            max_minutes: its length in time, if bounded; a cosine must know one of the two.
         """
         if self.schedule == "trapezoid" and max_steps is not None and self.decay_from is None:
             decay_steps = self.decay_steps or max(1, max_steps // 5)
@@ -72,9 +74,11 @@ class OptimizerConfig(Group):
         if self.schedule != "cosine" or self.decay_steps is not None:
             return self
         if max_steps is None:
+            if max_minutes is not None:
+                return self
             raise ValueError(
-                "schedule=cosine needs the length of the training in updates: "
-                "give training.max_steps, or optimizer.decay_steps"
+                "schedule=cosine needs the length of the training: "
+                "give training.max_steps or training.max_minutes, or optimizer.decay_steps"
             )
         if max_steps <= self.warmup_steps:
             raise ValueError(

@@ -22,6 +22,7 @@ from layers.scaled_dot_product_attention import (
     attention_kernel,
 )
 from tests.tiny import attention_state
+from utils.device import pick_device
 
 
 @settings(max_examples=30)
@@ -123,6 +124,35 @@ def test_fused_is_explicit_in_values_and_gradients(
     )
     for ours, theirs in zip(explicit, fused, strict=True):
         torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("length", [63, 64, 65])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("kind", ["none", "padding", "causal"])
+def test_kernels_of_a_gpu_are_explicit_in_half_precision(length: int, dtype: torch.dtype, kind: str) -> None:
+    """As pick_device leaves them; at lengths where each of them has rounded up, or read beyond the end."""
+    device = pick_device("cuda")
+    draw = torch.Generator().manual_seed(0)
+    query, key, value, direction = (torch.randn(3, 5, length, 64, generator=draw).to(device, dtype) for _ in range(4))
+    positions = torch.arange(length, device=device)
+    mask = {
+        "none": None,
+        "padding": (positions < torch.tensor([[length], [40], [1]], device=device))[:, None, None],
+        "causal": causal_mask(length, length, device),
+    }[kind]
+
+    def results(attention: nn.Module, dtype: torch.dtype) -> tuple[Tensor, ...]:
+        inputs = [tensor.to(dtype).requires_grad_() for tensor in (query, key, value)]
+        mixed, _ = attention(*inputs, mask)
+        return mixed, *torch.autograd.grad((mixed * direction.to(dtype)).sum(), inputs)
+
+    fused, explicit = (
+        results(FusedScaledDotProductAttention(), dtype),
+        results(ScaledDotProductAttention(), torch.float),
+    )
+    for ours, theirs in zip(fused, explicit, strict=True):
+        torch.testing.assert_close(ours.float(), theirs, atol=0.05, rtol=0.02)
 
 
 @pytest.mark.parametrize(

@@ -204,7 +204,7 @@ def test_a_mistake_in_a_file_is_named_with_its_line(tmp_path: Path, text: str, l
         (["--search.min_length", "9", "--search.max_length", "8"], "min_length=9: give 0 to max_length=8"),
         (["--config", "dmo"], "no settings dmo: did you mean demo?"),
         (["--config", "rabbit"], "no settings rabbit: give a file, or a preset: bert_ja, "),
-        (["--optimizer.schedule", "cosine"], "schedule=cosine needs the length of the training in updates"),
+        (["--optimizer.schedule", "cosine"], "schedule=cosine needs the length of the training: give"),
         (["--optimizer.schedule=trapezoid", "--optimizer.final_lr=0.2"], "final_lr=0.2 is above peak_lr"),
         (["--resume", "a", "--config", "demo"], "--config demo, but a run that is resumed has its own settings: leave"),
         (["--resume", "a", "--init-from", "b"], "--resume continues a run, --init-from and --branch start a new one"),

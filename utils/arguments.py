@@ -88,7 +88,8 @@ def _add_choice_of_settings(parser: argparse.ArgumentParser) -> None:
         "--branch",
         metavar="RUN",
         help="start a new run from the newest checkpoint of this one, which stays as it is, and let the learning rate "
-        "fall to its end over a fifth of all updates; the settings given apply to the new run",
+        "fall to its end over a fifth of all updates, or, with --training.max_minutes, over the last fifth of them; the "
+        "settings given apply to the new run",
     )
 
 
@@ -139,7 +140,10 @@ def _run(option: str, name: str) -> Path:
 
 
 def _with_decay(config: AnyConfig, trunk: Path) -> AnyConfig:
-    """Return the settings of a branch: it ends with a decay that begins at the trunk's newest checkpoint."""
+    """Return the settings of a branch: it ends with a decay that begins at the trunk's newest checkpoint, or by the clock.
+
+    The clock of a training goes on from that of its trunk.
+    """
     from utils.training.checkpoint import SUFFIX, step_files, step_of  # with torch, which --help need not wait for
 
     optimizer, plan = config.optimizer, config.training
@@ -150,6 +154,8 @@ def _with_decay(config: AnyConfig, trunk: Path) -> AnyConfig:
         )
     if not (files := step_files(trunk / CHECKPOINTS, SUFFIX)):
         raise ValueError(f"no checkpoint in {trunk / CHECKPOINTS}: the run has not saved one yet")
+    if plan.max_minutes is not None and optimizer.decay_steps is None:
+        return replace(config, training=replace(plan, max_steps=None, max_epochs=None))
     step = step_of(files[-1])
     # a fifth of all updates is a quarter of those before; what the trunk itself may have had is not the branch's
     decay_steps = optimizer.decay_steps or max(1, step // 4)

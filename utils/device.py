@@ -22,6 +22,8 @@ def pick_device(wanted: Device = "auto", precision: Precision = "auto") -> torch
     """Return the requested device, by default CUDA if available, else the CPU; refuse a precision that it lacks."""
     if wanted == "cuda" and not torch.cuda.is_available():
         raise ValueError(NO_CUDA)
+    # the first choice on recent GPUs: with a mask it plans anew for each shape of a batch, and each step of a decoder
+    torch.backends.cuda.enable_cudnn_sdp(False)
     device = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if wanted == "auto" else wanted)
     require_precision(device, precision)
     return device

@@ -37,13 +37,13 @@ class Processes:
         parts = flat.split([tensor.numel() for tensor in tensors])
         torch._foreach_copy_(list(tensors), [p.view_as(t) for p, t in zip(parts, tensors, strict=True)])
 
-    def any(self, *flags: bool) -> list[bool]:
-        """Return for each flag whether it is set in any process."""
+    def highest(self, *values: float) -> list[float]:
+        """Return the highest value of each over all processes; of a flag, whether it is set in any of them."""
         if self.size == 1:
-            return list(flags)
-        found = torch.tensor(flags, dtype=torch.uint8)
+            return list(values)
+        found = torch.tensor(values, dtype=torch.float64)
         dist.all_reduce(found, dist.ReduceOp.MAX)
-        return [bool(flag) for flag in found.tolist()]
+        return found.tolist()
 
     def broadcast(self, value: Any) -> Any:
         """Return the value of the first process."""

@@ -130,10 +130,10 @@ class Optimizer:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
 
-    def step(self, step: int, tokens: Tensor) -> Tensor:
+    def step(self, step: int, tokens: Tensor, time_spent: float = 0.0) -> Tensor:
         """Make the update of this number, from 1, for a loss summed over so many tokens.
 
-        Return the norm of the mean gradient before clipping.
+        `time_spent` is as for `learning_rate`. Return the norm of the mean gradient before clipping.
         """
         divisor = tokens * self.loss_scale
         norm = nn.utils.get_total_norm(self.gradients()) / divisor
@@ -144,7 +144,7 @@ class Optimizer:
         self.adam.grad_scale = divisor  # type: ignore[attr-defined]
         self.adam.found_inf = (~finite).float()  # type: ignore[attr-defined]
         for group in self.adam.param_groups:
-            group["lr"] = learning_rate(step, self.config)
+            group["lr"] = learning_rate(step, self.config, time_spent)
         self.adam.step()
         if self.muon is not None:
             self.muon.step(self.learning_rate, divisor, finite)

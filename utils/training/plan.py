@@ -7,8 +7,11 @@ from typing import NamedTuple
 from config.training import OptimizerConfig, TrainingConfig
 
 
-def learning_rate(step: int, config: OptimizerConfig) -> float:
-    """Learning rate of an update, numbered from 1: a function of the step alone, so that resuming needs no state.
+_DECAY = 0.2  # share of a training's time over which a trapezoid falls
+
+
+def learning_rate(step: int, config: OptimizerConfig, time_spent: float = 0.0) -> float:
+    """Learning rate of an update, numbered from 1: a function of the step, so that resuming needs no state.
 
     It is a linear warm-up to the peak, and then one of
 
@@ -18,18 +21,21 @@ def learning_rate(step: int, config: OptimizerConfig) -> float:
     - trapezoid: the peak until `from`, then final + (peak - final) (1 - √((step - from) / decay)), Hägele et al. 2024,
       eq. 2: a training that need not know its end, since any of its checkpoints can be given a decay of its own;
     - constant: the peak.
+
+    Where a training ends by the clock, its last step is unknown: a cosine or trapezoid then falls by `time_spent`, the
+    share of its time that has passed; the trapezoid over the last fifth of it.
     """
     warmup, peak, final = max(1, config.warmup_steps), config.peak_lr, config.final_lr
     if step <= warmup:
         return peak * (step / warmup)
     if config.schedule == "cosine":
-        if config.decay_steps is None:
-            raise ValueError("schedule=cosine without decay_steps: give the number of updates after the warm-up")
-        done = min(1.0, (step - warmup) / config.decay_steps)
+        done = time_spent if config.decay_steps is None else min(1.0, (step - warmup) / config.decay_steps)
         return final + (peak - final) * (1 + math.cos(math.pi * done)) / 2
-    if config.schedule == "trapezoid" and config.decay_from is not None and config.decay_steps is not None:
-        done = min(1.0, max(0, step - config.decay_from) / config.decay_steps)
-        return final + (peak - final) * (1 - math.sqrt(done))
+    if config.schedule == "trapezoid":
+        done = max(0.0, (time_spent - 1 + _DECAY) / _DECAY)
+        if config.decay_from is not None and config.decay_steps is not None:
+            done = min(1.0, max(0, step - config.decay_from) / config.decay_steps)
+        return final + (peak - final) * (1 - math.sqrt(done)) if done else peak
     return peak * math.sqrt(warmup / step) if config.schedule == "inverse_sqrt" else peak
 
 
@@ -65,6 +71,10 @@ class Progress:
     def forget_scores(self) -> None:
         """Begin to compare scores anew."""
         (self.best_score, self.best_minus_loss), self.best_step, self.stale = Rank(), 0, 0
+
+    def time_spent(self, plan: TrainingConfig) -> float:
+        """Return the share of the plan's time that has passed, at most 1; 0 where it has no such limit."""
+        return 0.0 if plan.max_minutes is None else min(1.0, self.seconds / 60 / plan.max_minutes)
 
     def lacks_validation(self, plan: TrainingConfig) -> bool:
         """Return whether a validation is due at this step and was not completed, because scoring failed for example."""

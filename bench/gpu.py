@@ -1,0 +1,233 @@
+"""KFTT both ways on one GPU in minutes, from its archive to scores: `python -m bench.gpu --archive FILE --out FOLDER`.
+
+One network learns both directions, and then each alone, both at once, with a learning rate that ends with the time.
+Nothing but this project's packages for training is needed, and all that is worth keeping is in one folder.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+import torch
+from safetensors.torch import save
+
+from bench.measure import benchmark_parser, product_peak
+from const.corpora import VERSION
+from const.path import ROOT
+from utils.arguments import as_options
+from utils.command import Parser, print_above_bars, run_command
+from utils.device import pick_device
+from utils.file import read_json, write_json, write_text
+from utils.provenance import machine
+from utils.run import CONFIG, CURVE, TEST, TRANSLATIONS, WEIGHTS, runs_named
+from utils.training.checkpoint import read_weights
+from utils.training.report import LOG, read_log
+
+DIRECTIONS = {"kftt_ja_en": ("ja", "en"), "kftt_en_ja": ("en", "ja")}
+TRUNK = "kftt_trunk"  # preset, and name of the run
+TRUNK_SHARE = 0.4  # of the time of training
+PART = 15 * 2**20  # bytes of a file that weights are split into
+TESTS = [f"tests/test_{name}.py" for name in ("attention", "batch", "packed", "training")]
+
+
+class Scale(NamedTuple):
+    """What is trained, and the seconds that other things than training take."""
+
+    trunk: Mapping[str, Any]  # settings beside those of the preset
+    branch: Mapping[str, Any]
+    start: float  # of a training: imports, texts, network
+    test: float  # of the two translators, at the end
+
+
+FULL = Scale(
+    trunk={
+        "batch.tokens_per_batch": 24576,
+        "batch.accumulate": 1,
+        "batch.length_multiple": 4,
+        "model.dropout": 0.1,
+        "optimizer.peak_lr": 0.004,
+        "optimizer.ema_decay": 0.998,
+        "training.validate_every": 2000,
+        "training.report_every": 50,
+    },
+    branch={"training.validate_every": 1500, "training.bleu_sentences": None},
+    start=15,
+    test=60,
+)
+SMALL = Scale(
+    trunk={
+        "data.corpus": "embedded",
+        "tokenizer.vocab_size": 900,
+        "model.d_model": 32,
+        "model.n_heads": 2,
+        "model.d_ff": 64,
+        "model.n_encoder_layers": 1,
+        "model.n_decoder_layers": 1,
+        "batch.tokens_per_batch": 1024,
+        "training.validate_every": 50,
+        "training.bleu_sentences": 20,
+        "training.report_every": 1,
+        "training.precision": "fp32",
+    },
+    branch={},
+    start=5,
+    test=5,
+)
+
+
+def build_parser() -> Parser:
+    """Build the parser with all options."""
+    parser = benchmark_parser(
+        "gpu",
+        "Train KFTT in both directions on one GPU within some minutes, test both, and keep what came out.",
+        """  python -m bench.gpu --archive kftt-data-1.0.tar.xz --out gpu              nine minutes
+  python -m bench.gpu --archive kftt-data-1.0.tar.xz --out gpu --minutes 15 --commit $(git rev-parse HEAD)
+  python -m bench.gpu --dry_run --minutes 1 --out small          the same plan on a CPU, with a toy corpus""",
+        minutes=(9.0, "minutes that all of it may take"),
+    )
+    parser.add_argument("--archive", type=Path, help="local archive or unpacked folder of KFTT")
+    parser.add_argument("--out", type=Path, required=True, help="new folder for what is worth keeping")
+    parser.add_argument("--commit", default=f"version {VERSION}", help="name of the code where there is no .git")
+    parser.add_argument("--dry_run", action="store_true", help="the same plan in small, on a CPU")
+    return parser
+
+
+class Bench:
+    """Runs this project's commands one after the other or side by side, until a deadline."""
+
+    def __init__(self, out: Path, minutes: float, scale: Scale) -> None:
+        self.out, self.scale = out, scale
+        self.begin = time.monotonic()
+        self.deadline = self.begin + 60 * minutes
+        self.home = {"MIYAKO_CORPUS": str(out / "work" / "corpus"), "MIYAKO_PICKLES": str(out / "work" / "pickles")}
+        self.pickles = out / "work" / "pickles"
+
+    def say(self, text: str) -> None:
+        """Print a line with the seconds since the beginning."""
+        print_above_bars(f"{time.monotonic() - self.begin:6.1f} s  {text}")
+
+    def start(self, name: str, *command: str) -> subprocess.Popen[bytes]:
+        """Start a command of Python; what it prints goes to a log of this name."""
+        self.say(f"{name}: {' '.join(command)}")
+        with (self.out / f"{name}.log").open("wb") as log:
+            environment = os.environ | self.home | ({} if self.scale is FULL else {"OMP_NUM_THREADS": "1"})
+            return subprocess.Popen(
+                [sys.executable, *command], cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT
+            )
+
+    def finish(self, name: str, process: subprocess.Popen[bytes], accepted: Sequence[int] = (0,)) -> None:
+        """Wait for a command, and fail with the end of its log if it has failed."""
+        code = process.wait()
+        lines = (self.out / f"{name}.log").read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        if code not in accepted:
+            raise ValueError(f"{name} ended with status {code}:\n" + "\n".join(lines[-15:]))
+        self.say(f"{name}: done" + (f": {lines[-1]}" if name == "tests" and lines else ""))
+
+    def folder(self, name: str) -> Path:
+        """Return the run of this name."""
+        return runs_named(name, self.pickles)[-1]
+
+    def tested(self) -> list[str]:
+        """Return the directions that have come to their end."""
+        return [name for name in DIRECTIONS if (self.folder(name) / TEST).exists()]
+
+    def train(self, archive: Path | None) -> None:
+        """Train the trunk until its time is over, and then both branches at once."""
+        scale, data = self.scale, {} if archive is None else {"data.archive": archive.resolve()}
+        options = as_options(scale.trunk | data)
+        preparing = self.start("prepare", "train.py", "--config", TRUNK, *options, "--dry-run")
+        testing = self.start("tests", "-m", "pytest", "-q", "-m", "gpu", *TESTS) if scale is FULL else None
+        self.finish("prepare", preparing)
+        left = self.deadline - time.monotonic() - scale.test - 2 * scale.start
+        if left <= 0:
+            raise ValueError("no time is left for training: raise --minutes")
+        trunk = self.start("trunk", "train.py", "--config", TRUNK, *options)
+        try:
+            trunk.wait(scale.start + TRUNK_SHARE * left)
+        except subprocess.TimeoutExpired:
+            trunk.send_signal(signal.SIGINT)  # it saves its state
+        self.finish("trunk", trunk, (0, 130))
+        if testing is not None:
+            self.finish("tests", testing, (0, 1))  # what has failed is in its log
+        _, last = read_log(self.folder(TRUNK) / LOG)[-1]
+        left = self.deadline - time.monotonic() - scale.test - scale.start
+        minutes = last["minutes"] + left / 60
+        branches = {}
+        for name, (src, tgt) in DIRECTIONS.items():
+            alone = {"data.both_directions": False, "data.src_lang": src, "data.tgt_lang": tgt}
+            settings = {"training.max_minutes": round(minutes, 2), **alone, **scale.branch}
+            branch = ["--branch", str(self.folder(TRUNK)), "--name", name, *as_options(settings)]
+            branches[name] = self.start(name, "train.py", *branch)
+        for process in branches.values():  # both, before a failure of one is reported
+            process.wait()
+        for name, process in branches.items():
+            self.finish(name, process)
+
+    def results(self) -> dict[str, Any]:
+        """Return speed and scores of all trainings."""
+        found: dict[str, Any] = {}
+        for name in (TRUNK, *self.tested()):
+            reports = [report for _, report in read_log(self.folder(name) / LOG) if report["kind"] == "train"]
+            speed = median(report["tokens_per_second"] for report in reports)
+            found[name] = {"tokens_per_second": speed, "target_tokens": reports[-1]["target_tokens"]}
+            if name in DIRECTIONS:
+                found[name] |= read_json(self.folder(name) / TEST)
+        return found
+
+    def keep(self) -> None:
+        """Put logs, curves and translations into an archive, and the weights in bfloat16 into parts beside it."""
+        with tarfile.open(self.out / "files.tar.gz", "w:gz") as archive:
+            for log in sorted(self.out.glob("*.log")):
+                archive.add(log, log.name)
+            for name in (TRUNK, *DIRECTIONS):
+                for file in (CONFIG, LOG, CURVE, TEST, TRANSLATIONS, "tokenizer.model", "tokenizer_tag.txt"):
+                    if (path := self.folder(name) / file).exists():
+                        archive.add(path, f"{name}/{file}")
+        for name in self.tested():
+            weights = {id(tensor): (key, tensor) for key, tensor in read_weights(self.folder(name) / WEIGHTS).items()}
+            data = save({key: tensor.to(torch.bfloat16) for key, tensor in weights.values()})
+            for i in range(0, len(data), PART):
+                (self.out / f"{name}.safetensors.{i // PART}").write_bytes(data[i : i + PART])
+
+
+def table(results: Mapping[str, Any]) -> str:
+    """Return what a reader wants to know first, in Markdown."""
+    rows = ["| run | target tokens | tokens/s | BLEU | chrF2 |", "|---|---|---|---|---|"]
+    for name, one in results.items():
+        scores = (f"{one[score]:.2f}" if score in one else "" for score in ("bleu", "chrf"))
+        rows.append(f"| {name} | {one['target_tokens']:,} | {one['tokens_per_second']:,.0f} | {' | '.join(scores)} |")
+    return "\n".join(rows)
+
+
+def main() -> None:
+    """Train, test, keep, and print the table."""
+    arguments = build_parser().parse_args()
+    if arguments.out.exists():
+        raise ValueError(f"--out {arguments.out} exists already: name a new folder")
+    device = pick_device("cpu" if arguments.dry_run else "cuda")
+    arguments.out.mkdir(parents=True)
+    bench = Bench(arguments.out.resolve(), arguments.minutes, SMALL if arguments.dry_run else FULL)
+    peak = product_peak(torch.bfloat16 if device.type == "cuda" else torch.float32, device)
+    bench.say(f"{machine(device)}: products at {peak / 1000:,.1f} TFLOP/s")
+    try:
+        bench.train(arguments.archive)
+    finally:
+        if runs_named("kftt_ja_en", bench.pickles):
+            bench.keep()
+    results = bench.results()
+    about = {"commit": arguments.commit, "machine": machine(device), "torch": torch.__version__, "product_gflops": peak}
+    seconds = time.monotonic() - bench.begin
+    write_json(bench.out / "result.json", {**about, "seconds": seconds, "runs": results})
+    write_text(bench.out / "table.md", table(results) + "\n")
+    print(table(results))
+
+
+if __name__ == "__main__":
+    run_command("bench.gpu", main)
