@@ -88,8 +88,8 @@ def _add_choice_of_settings(parser: argparse.ArgumentParser) -> None:
         "--branch",
         metavar="RUN",
         help="start a new run from the newest checkpoint of this one, which stays as it is, and let the learning rate "
-        "fall to its end over a fifth of all updates, or, with --training.max_minutes, over the last fifth of them; the "
-        "settings given apply to the new run",
+        "fall to its end over a fifth of all updates, or over the last fifth of --training.max_minutes; the settings "
+        "given apply to the new run",
     )
 
 
@@ -140,9 +140,9 @@ def _run(option: str, name: str) -> Path:
 
 
 def _with_decay(config: AnyConfig, trunk: Path) -> AnyConfig:
-    """Return the settings of a branch: it ends with a decay that begins at the trunk's newest checkpoint, or by the clock.
+    """Return the settings of a branch: a decay that begins at the trunk's newest checkpoint, or goes by the clock.
 
-    The clock of a training goes on from that of its trunk.
+    The clock of a branch goes on from that of its trunk.
     """
     from utils.training.checkpoint import SUFFIX, step_files, step_of  # with torch, which --help need not wait for
 

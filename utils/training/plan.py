@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 from config.training import OptimizerConfig, TrainingConfig
 
-
 _DECAY = 0.2  # share of a training's time over which a trapezoid falls
 
 
