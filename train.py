@@ -50,6 +50,8 @@ from utils.training.report import (
 )
 from utils.visualize.curve import CurvePicture
 
+_RETURN_EVERY = 60.0  # seconds: it takes a fifth of one, and without it a training of hours holds all memory there is
+
 
 class Update(NamedTuple):
     """Figures of an update, over all processes."""
@@ -81,6 +83,7 @@ class Trainer:
         self.device = next(net.parameters()).device
         self.progress = Progress()
         self.meter = Meter(self.progress)
+        self._returned = time.monotonic()  # when freed memory was last returned
         self.memories: dict[int, Any] = {}  # of a Transformer-XL, by place in an update: memory of the batch before
 
     def loss_fn(self, batch: AnyBatch, memory: Any = None) -> Loss:
@@ -117,9 +120,10 @@ class Trainer:
 
     @torch.no_grad()
     def val_step(self, batch: AnyBatch, memory: Any = None) -> Loss:
-        """Return the loss of a held-out batch."""
+        """Return the loss of a held-out batch, of a shape that is not worth compiling for."""
         self.net.eval()
-        return self.loss_fn(batch, memory)
+        with torch.compiler.set_stance("force_eager"):
+            return self.loss_fn(batch, memory)
 
     def fit(
         self,
@@ -192,6 +196,7 @@ class Trainer:
                 yield update
 
     def _report(self, observers: Sequence[Observer]) -> None:
+        self._return_memory(_RETURN_EVERY)
         report = self.meter.report(self.optimizer)
         for observer in observers:
             observer.on_step(self.progress, report)
@@ -212,13 +217,20 @@ class Trainer:
         progress.seconds, progress.validated = progress.seconds + time.monotonic() - begin, progress.step
         for observer in observers:
             observer.on_validation(progress, validation)
-        return_freed_memory()
+        self._return_memory()
         self.meter.restart_clock()
+
+    def _return_memory(self, after: float = 0.0) -> None:
+        """Return freed memory to the system, if the last time was so many seconds ago."""
+        if time.monotonic() - self._returned >= after:
+            return_freed_memory()
+            self._returned = time.monotonic()
 
     def _gather_memories(self) -> None:
         """Collect the memories of all processes at the first, which saves them."""
         rank, size = self.processes.rank, self.processes.size
-        self.memories |= self.processes.gather({p: m for p, m in self.memories.items() if p % size == rank})
+        own = {p: m for p, m in self.memories.items() if p % size == rank}
+        self.memories |= self.processes.gather(own, self.device)
 
     def test(self, batches: Iterable[AnyBatch], validate: Validate) -> Validation:
         """Score any text, dev or test, with the present weights: its loss, and what `validate` makes of it."""

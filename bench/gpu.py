@@ -141,7 +141,7 @@ class Bench:
     def train(self, archive: Path | None) -> None:
         """Train the trunk until its time is over, and then both branches at once."""
         scale, data = self.scale, {} if archive is None else {"data.archive": str(archive.resolve())}
-        options = as_options(scale.trunk | data)
+        options = as_options({**scale.trunk, **data})
         preparing = self.start("prepare", "train.py", "--config", TRUNK, *options, "--dry-run")
         testing = self.start("tests", "-m", "pytest", "-q", "-m", "gpu", *TESTS) if scale is FULL else None
         self.finish("prepare", preparing)

@@ -357,8 +357,12 @@ def test_a_compiled_network_computes_the_same_and_is_copied_as_if_it_were_not() 
 def test_each_process_has_the_gpu_of_its_place_on_its_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[torch.device] = []
     monkeypatch.setattr(torch.cuda, "set_device", taken.append)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setenv("RANK", "5")
     monkeypatch.setenv("LOCAL_RANK", "1")
     assert own_device(CPU) == CPU
     assert own_device(torch.device("cuda")) == torch.device("cuda", 1)
     assert taken == [torch.device("cuda", 1)]
+    monkeypatch.setenv("LOCAL_RANK", "2")
+    with pytest.raises(ValueError, match=r"process 2 .* no GPU .* of 2: give torchrun --nproc-per-node 2"):
+        own_device(torch.device("cuda"))

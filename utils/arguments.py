@@ -155,7 +155,8 @@ def _with_decay(config: AnyConfig, trunk: Path) -> AnyConfig:
     if not (files := step_files(trunk / CHECKPOINTS, SUFFIX)):
         raise ValueError(f"no checkpoint in {trunk / CHECKPOINTS}: the run has not saved one yet")
     if plan.max_minutes is not None and optimizer.decay_steps is None:
-        return replace(config, training=replace(plan, max_steps=None, max_epochs=None))
+        endless: dict[str, Any] = {"training": replace(plan, max_steps=None, max_epochs=None)}
+        return replace(config, **endless)
     step = step_of(files[-1])
     # a fifth of all updates is a quarter of those before; what the trunk itself may have had is not the branch's
     decay_steps = optimizer.decay_steps or max(1, step // 4)

@@ -68,8 +68,9 @@ def resolve_precision(precision: Precision, device: torch.device, d_model: int, 
     """Return the precision of matrix products: as requested, or (auto) bf16 where it is worth it, else fp32."""
     if precision != "auto":
         return precision
-    if device.type == "cuda":
-        return "bf16" if torch.cuda.get_device_capability(device) >= (8, 0) else "fp32"
+    if device.type == "cuda":  # tensor cores: since Volta in fp16, since Ampere in bf16
+        capability = torch.cuda.get_device_capability(device)
+        return "bf16" if capability >= (8, 0) else "fp16" if capability >= (7, 0) else "fp32"
     return "bf16" if bf16_speedup(d_model, learning) >= WORTH_IT else "fp32"
 
 
@@ -88,6 +89,7 @@ def autocast(device: torch.device, precision: Precision) -> AbstractContextManag
 
 def compile_blocks(net: nn.Module) -> None:
     """Have each block compiled at its first call, for batches of any shape; equal ones share what was compiled."""
+    torch._dynamo.config.recompile_limit = 64  # beyond 8 kinds of shapes it would give up, and say so once
     for part in net.modules():
         if isinstance(part, EncoderBlock | DecoderBlock):
             part.compile(dynamic=True)

@@ -76,7 +76,7 @@ def head_importance(model: Transformer, batches: Sequence[Batch]) -> Importance:
 
 def _loss(model: Transformer, batches: Sequence[Batch]) -> float:
     """Return the loss in nats per target token."""
-    found = [token_loss(model.hidden(b.src, b.tgt[:, :-1]), model.output, b.tgt[:, 1:]) for b in batches]
+    found = [token_loss(model.hidden(b.src, b.tgt[:, :-1])[None], model.output, b.tgt[:, 1:]) for b in batches]
     return sum(one.nats.item() for one in found) / sum(int(one.tokens) for one in found)
 
 

@@ -1,5 +1,6 @@
 """Processes that train one network together, each some of the batches; and the signals that ask them to stop."""
 
+import io
 import os
 import signal
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 _PATIENCE = timedelta(days=2)  # the other processes wait while the first one prepares a corpus or validates
+_SILENCE = timedelta(minutes=10)  # on GPUs, after which a process that does not add its gradients is taken for dead
 
 
 class Processes:
@@ -21,9 +23,10 @@ class Processes:
     All processes must call each of its methods at the same point, and wait there for one another.
     """
 
-    def __init__(self, rank: int = 0, size: int = 1) -> None:
+    def __init__(self, rank: int = 0, size: int = 1, adding: Any = None) -> None:
         self.rank = rank
         self.size = size
+        self._adding = adding  # the group of processes that adds tensors of a GPU
 
     @property
     def is_first(self) -> bool:
@@ -33,7 +36,7 @@ class Processes:
     def all_reduce(self, tensors: Sequence[Tensor]) -> None:
         """Replace each tensor by its sum over the processes: one exchange for all of them."""
         flat = torch.cat([tensor.flatten() for tensor in tensors])
-        dist.all_reduce(flat)
+        dist.all_reduce(flat, group=self._adding)
         parts = flat.split([tensor.numel() for tensor in tensors])
         torch._foreach_copy_(list(tensors), [p.view_as(t) for p, t in zip(parts, tensors, strict=True)])
 
@@ -53,13 +56,16 @@ class Processes:
         dist.broadcast_object_list(values, src=0, device=torch.device("cpu"))
         return values[0]
 
-    def gather(self, places: Mapping[int, Any]) -> dict[int, Any]:
-        """Return the entries of all processes at the first, none at the rest."""
+    def gather(self, places: Mapping[int, Any], device: torch.device) -> dict[int, Any]:
+        """Return the entries of all processes at the first, their tensors on its device; none at the rest."""
         if self.size == 1:
             return {}
+        own = io.BytesIO()
+        torch.save(dict(places), own)
         gathered: list[Any] | None = [None] * self.size if self.is_first else None
-        dist.gather_object(dict(places), gathered)
-        return {place: value for part in gathered or () for place, value in part.items()}
+        dist.gather_object(own.getvalue(), gathered)
+        parts = (torch.load(io.BytesIO(part), device, weights_only=False) for part in gathered or ())
+        return {place: value for part in parts for place, value in part.items()}
 
     @contextmanager
     def first_alone(self) -> Iterator[None]:
@@ -74,7 +80,11 @@ class Processes:
 def own_device(device: torch.device) -> torch.device:
     """Return the GPU that `torchrun` assigns to this process; any other device unchanged."""
     if device.type == "cuda":
-        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        place, n_gpus = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
+        if place >= n_gpus:
+            remedy = f"give torchrun --nproc-per-node {n_gpus}"
+            raise ValueError(f"process {place} of this machine (from 0) has no GPU of its own, of {n_gpus}: {remedy}")
+        device = torch.device("cuda", place)
         torch.cuda.set_device(device)
     return device
 
@@ -86,11 +96,10 @@ def joined_processes(device: torch.device) -> Iterator[Processes]:
     if size == 1:
         yield Processes()
         return
-    dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=_PATIENCE)
-    try:
-        yield Processes(dist.get_rank(), size)
-    finally:
-        dist.destroy_process_group()
+    dist.init_process_group("gloo", timeout=_PATIENCE)
+    adding = dist.new_group(backend="nccl", timeout=_SILENCE) if device.type == "cuda" else None
+    yield Processes(dist.get_rank(), size, adding)
+    dist.destroy_process_group()  # not after an error: it might wait for the others, whom the end of this one ends
 
 
 class Interrupt:

@@ -59,11 +59,9 @@ class TranslationObjective:
         read, target = batch.tgt[:, :-1], batch.tgt[:, 1:]
         if not (net.training and self.r_drop):
             smoothing = self.smoothing if net.training else 0.0
-            return token_loss(net.hidden(batch.src, read), net.output, target, smoothing)
+            return token_loss(net.hidden(batch.src, read)[None], net.output, target, smoothing)
         hidden = net.hidden(batch.src.repeat(2, 1), read.repeat(2, 1)).unflatten(0, (2, -1))
-        real, out = target != PAD_ID, net.output
-        nats = projected_cross_entropy(hidden[:, real], out.weight, out.bias, target[real], self.smoothing, self.r_drop)
-        return Loss(nats, real.sum())
+        return token_loss(hidden, net.output, target, self.smoothing, self.r_drop)
 
 
 class MaskedLanguageObjective:
@@ -80,7 +78,7 @@ class MaskedLanguageObjective:
         read = x
         if target.device.type == "cpu":
             read, target = x[hidden][None], target[hidden][None]
-        loss = token_loss(net.head.hidden(read), net.head.output, target)
+        loss = token_loss(net.head.hidden(read)[None], net.head.output, target)
         if not net.training or not batch.follows.numel():
             return loss
         follows: Tensor = net.next_sentence(net.pooler(x))
@@ -113,20 +111,27 @@ class RecurrentObjective:
         hidden, after = net(batch.ids, before, batch.document, memory_length=kept)
         # a non-finite value skips an update, and must not spoil the next ones through the memory
         sound = tuple(torch.where(layer.isfinite(), layer, 0.0) for layer in after.hidden)
-        return token_loss(hidden, net.output, batch.target)._replace(memory=after._replace(hidden=sound))
+        return token_loss(hidden[None], net.output, batch.target)._replace(memory=after._replace(hidden=sound))
 
 
 def token_loss(
-    hidden: Float[Tensor, "B T D"], output: nn.Linear, target: Int[Tensor, "B T"], smoothing: float = 0.0
+    hidden: Float[Tensor, "P B T D"],
+    output: nn.Linear,
+    target: Int[Tensor, "B T"],
+    smoothing: float = 0.0,
+    alpha: float = 0.0,
 ) -> Loss:
-    """Return the loss of the correct tokens, `hidden` projected by `output`; where `target` is padding, none counts."""
+    """Return the loss of the correct tokens, of one pass or two, as `projected_cross_entropy` says.
+
+    `hidden` is projected by `output`; where `target` is padding, none counts.
+    """
     real = target != PAD_ID
     layer = output.weight, output.bias
     if target.device.type == "cpu":
-        nats = projected_cross_entropy(hidden[None, real], *layer, target[real], smoothing)
+        nats = projected_cross_entropy(hidden[:, real], *layer, target[real], smoothing, alpha)
     else:  # selecting positions would make the CPU wait for the GPU to report their number
-        rows, right, counted = (x.flatten(0, 1) for x in (hidden, target, real))
-        nats = projected_cross_entropy(rows[None], *layer, right, smoothing, counted=counted)
+        right, counted = target.flatten(), real.flatten()
+        nats = projected_cross_entropy(hidden.flatten(1, 2), *layer, right, smoothing, alpha, counted)
     return Loss(nats, real.sum())
 
 
@@ -138,6 +143,10 @@ def token_loss(
 
 _SLICE = {"cpu": 2**23, "cuda": 2**27}  # logits per matrix product
 _PIECE = {"cpu": 2**19, "cuda": 2**27}  # logits per element-wise operation
+
+# In fp16, gradients of logits are this much larger until they are multiplied: those of label smoothing, ε / V, would be
+# below its normal numbers. A sum over a slice's positions must stay below its largest one, 65,504.
+_RAISED = 2.0**4
 
 
 def projected_cross_entropy(
@@ -187,6 +196,7 @@ class _Projected(torch.autograd.Function):
         precision = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
         summing = torch.promote_types(precision, torch.float32)
         hidden_low, weight_low = hidden.to(precision), weight.to(precision)
+        raised = _RAISED if precision == torch.float16 else 1.0
         needed = any(ctx.needs_input_grad)
         if needed:
             hidden_grad, weight_grad = torch.empty_like(hidden), torch.zeros_like(weight)
@@ -205,14 +215,16 @@ class _Projected(torch.autograd.Function):
                 if gradient is not None:
                     if counted is not None:
                         gradient *= counted[at, None]
-                    logits[:, piece] = gradient
                     if bias_grad is not None:
                         bias_grad += gradient.sum((0, 1))
+                    logits[:, piece] = gradient if raised == 1 else gradient * raised
             if needed:
                 flat = logits.flatten(0, 1)
                 hidden_grad[:, part] = (flat @ weight_low).unflatten(0, (passes, -1))
                 weight_grad += flat.t() @ rows
         if needed:
+            if raised != 1:
+                hidden_grad, weight_grad = hidden_grad / raised, weight_grad / raised
             ctx.save_for_backward(hidden_grad, weight_grad, bias_grad)
         return nats
 

@@ -35,8 +35,10 @@ class MovingAverage:
         """Average in the weights after an update, without waiting for the device; if none has moved, do nothing."""
         decay = min(self.decay, (1 + self.n_updates) / (10 + self.n_updates))
         self.n_updates += 1
-        averages, share = list(self._average.values()), (1 - decay) * moved
-        torch._foreach_lerp_(averages, list(self._weights.values()), [share] * len(averages))
+        averages = list(self._average.values())
+        steps = torch._foreach_sub(list(self._weights.values()), averages)
+        torch._foreach_mul_(steps, (1 - decay) * moved)
+        torch._foreach_add_(averages, steps)
 
     @contextmanager
     def swapped(self) -> Iterator[None]:

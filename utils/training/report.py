@@ -4,7 +4,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -152,8 +152,8 @@ class Decoration(Observer):
 class Sums:
     """What is summed over the updates since the last report; the loss over those that were not skipped."""
 
-    nats: Tensor = field(default_factory=lambda: torch.zeros(()))
-    tokens: Tensor = field(default_factory=lambda: torch.zeros(()))
+    nats: Tensor | float = 0.0  # a tensor stays on its device until it is reported
+    tokens: Tensor | float = 0.0
     seconds: float = 0.0
     target_tokens: int = 0
     real: int = 0  # positions that hold tokens
@@ -185,8 +185,8 @@ class Meter:
         progress.target_tokens += target_tokens
         sums.target_tokens += target_tokens
         self._norm, made = norm, norm.isfinite()
-        sums.nats = sums.nats.to(nats.device) + torch.where(made, nats, 0.0)
-        sums.tokens = sums.tokens.to(nats.device) + torch.where(made, tokens, 0.0)
+        sums.nats = sums.nats + torch.where(made, nats, 0.0)
+        sums.tokens = sums.tokens + torch.where(made, tokens, 0.0)
         for batch in micro_batches:
             real, padded = filling(batch)
             sums.real, sums.padded = sums.real + real, sums.padded + padded
@@ -195,7 +195,7 @@ class Meter:
         """Return the figures since the last report, and start over."""
         sums, self.sums = self.sums, Sums()
         return StepReport(
-            loss=(sums.nats / sums.tokens).item(),
+            loss=float(sums.nats / sums.tokens),
             gradient_norm=self._norm.item(),
             learning_rate=optimizer.learning_rate,
             target_tokens=self._progress.target_tokens,
