@@ -246,8 +246,10 @@ CPU = torch.device("cpu")
 
 
 def test_cuda_is_taken_where_it_is_unless_the_cpu_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.backends.cuda.enable_cudnn_sdp(True)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert [pick_device(wanted).type for wanted in ("auto", "cpu", "cuda")] == ["cuda", "cpu", "cuda"]
+    assert not torch.backends.cuda.cudnn_sdp_enabled()
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert pick_device("auto") == CPU
     with pytest.raises(ValueError, match=r"^device=cuda, but CUDA is not available here: use device=cpu"):

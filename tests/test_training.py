@@ -5,7 +5,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 from weakref import ref
 
 import numpy as np
@@ -396,6 +396,32 @@ def test_a_decay_ends_with_the_training_unless_told_where() -> None:
     assert cosine.ending_at(100) == replace(cosine, decay_steps=80)
     told = replace(cosine, decay_steps=7)
     assert told.ending_at(100) == told.ending_at(None) == told
+
+
+def test_a_rate_falls_by_the_clock_where_the_clock_ends_the_training() -> None:
+    warming = OptimizerConfig(schedule="trapezoid", peak_lr=0.01, final_lr=0.001, warmup_steps=20)
+    for schedule, spent, expected in (
+        ("trapezoid", 0.8, 0.01),
+        ("trapezoid", 0.85, 0.001 + 0.009 * 0.5),
+        ("trapezoid", 1.0, 0.001),
+        ("cosine", 0.0, 0.01),
+        ("cosine", 0.5, 0.001 + 0.009 * 0.5),
+        ("cosine", 1.0, 0.001),
+    ):
+        config = replace(warming, schedule=cast(Any, schedule)).ending_at(None, max_minutes=5)
+        assert learning_rate(30, config, spent) == pytest.approx(expected)
+        assert learning_rate(10, config, spent) == pytest.approx(0.005)  # the warm-up goes by updates
+        known = config.ending_at(100, max_minutes=5)
+        assert learning_rate(60, known, spent) == learning_rate(60, known)
+
+
+def test_a_training_tells_its_optimizer_the_time() -> None:
+    clock = OptimizerConfig(schedule="cosine", peak_lr=0.01, warmup_steps=0).ending_at(None, 1)
+    trainer = new_trainer(optimizer=clock)
+    trainer.plan = replace(trainer.plan, max_minutes=1)
+    trainer.progress.step, trainer.progress.seconds = 5, 30
+    trainer.train_step([BATCHES[0]])
+    assert trainer.optimizer.learning_rate == pytest.approx(0.005)
 
 
 # Adam and its guard

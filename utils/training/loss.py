@@ -144,10 +144,6 @@ def token_loss(
 _SLICE = {"cpu": 2**23, "cuda": 2**27}  # logits per matrix product
 _PIECE = {"cpu": 2**19, "cuda": 2**27}  # logits per element-wise operation
 
-# In fp16, gradients of logits are this much larger until they are multiplied: those of label smoothing, ε / V, would be
-# below its normal numbers. A sum over a slice's positions must stay below its largest one, 65,504.
-_RAISED = 2.0**4
-
 
 def projected_cross_entropy(
     hidden: Float[Tensor, "P N D"],
@@ -196,7 +192,6 @@ class _Projected(torch.autograd.Function):
         precision = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
         summing = torch.promote_types(precision, torch.float32)
         hidden_low, weight_low = hidden.to(precision), weight.to(precision)
-        raised = _RAISED if precision == torch.float16 else 1.0
         needed = any(ctx.needs_input_grad)
         if needed:
             hidden_grad, weight_grad = torch.empty_like(hidden), torch.zeros_like(weight)
@@ -217,14 +212,12 @@ class _Projected(torch.autograd.Function):
                         gradient *= counted[at, None]
                     if bias_grad is not None:
                         bias_grad += gradient.sum((0, 1))
-                    logits[:, piece] = gradient if raised == 1 else gradient * raised
+                    logits[:, piece] = gradient
             if needed:
                 flat = logits.flatten(0, 1)
                 hidden_grad[:, part] = (flat @ weight_low).unflatten(0, (passes, -1))
                 weight_grad += flat.t() @ rows
         if needed:
-            if raised != 1:
-                hidden_grad, weight_grad = hidden_grad / raised, weight_grad / raised
             ctx.save_for_backward(hidden_grad, weight_grad, bias_grad)
         return nats
 
