@@ -167,7 +167,7 @@ def plain_step(model: PlainTransformer, precision: str) -> Step:
 
 
 def plain_loss(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, smoothing: float = 0.0, **_: object
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, smoothing: float = 0.0, *_: object
 ) -> Tensor:
     """Return what `projected_cross_entropy` does, from the logits of the whole batch."""
     logits = F.linear(hidden[0], weight, bias)

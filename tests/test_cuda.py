@@ -21,7 +21,6 @@ from models.bert import BertClassifier, BertForPreTraining
 from models.transformer import Transformer
 from models.transformer_xl import TransformerXL
 from train import Trainer
-from utils import device as device_module
 from utils.dataset.batch import AnyBatch, Batch
 from utils.dataset.labelled import LabelledBatch
 from utils.dataset.masked import MaskedBatch
@@ -138,12 +137,3 @@ def test_such_a_fault_is_found(owner: Any, name: str, fault: Any, monkeypatch: p
     monkeypatch.setattr(owner, name, fault)
     with pytest.raises(Exception, match=r"at least two devices|aten\.\w+"):
         made.train_step([batch])
-
-
-@pytest.mark.parametrize(("capability", "expected"), [((6, 1), "fp32"), ((7, 5), "fp16"), ((9, 0), "bf16")])
-def test_the_precision_of_a_gpu_is_that_of_its_tensor_cores(
-    capability: tuple[int, int], expected: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
-    assert device_module.resolve_precision("auto", CUDA, 512) == expected
-    assert device_module.resolve_precision("fp32", CUDA, 512) == "fp32"

@@ -135,12 +135,12 @@ def during(step: int, trainer: Trainer, act: Callable[[], object]) -> None:
     """Have something happen while this update is made."""
     make_step = trainer.optimizer.step
 
-    def watched(number: int, tokens: Tensor, time_spent: float) -> Tensor:
+    def watched(number: int, tokens: Tensor, time_spent: float = 0.0) -> Tensor:
         if number == step:
             act()
         return make_step(number, tokens, time_spent)
 
-    trainer.optimizer.step = watched  # type: ignore[method-assign]
+    trainer.optimizer.step = watched  # type: ignore[method-assign, assignment]
 
 
 # in the middle of an epoch and between two reports, with all that remembers or draws something switched on

@@ -280,9 +280,9 @@ def test_auto_is_what_was_measured_to_be_fast(
         monkeypatch.setattr(device_module, "bf16_speedup", measure)
         assert resolve_precision(wanted, CPU, 32, learning) == chosen
         assert measure.call_args_list == [call(32, learning)] * (wanted == "auto")
-    for version, fast in (((7, 5), False), ((8, 0), True), ((12, 0), True)):
+    for version, expected in (((6, 1), "fp32"), ((7, 5), "fp16"), ((8, 0), "bf16"), ((12, 0), "bf16")):
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _, found=version: found)
-        assert resolve_precision("auto", torch.device("cuda"), 32) == ("bf16" if fast else "fp32")
+        assert resolve_precision("auto", torch.device("cuda"), 32) == expected
 
 
 @pytest.mark.parametrize("slow", [torch.float32, torch.bfloat16])

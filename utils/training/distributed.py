@@ -61,10 +61,10 @@ class Processes:
         if self.size == 1:
             return {}
         own = io.BytesIO()
-        torch.save(dict(places), own)
+        torch.save({place: tuple(value) for place, value in places.items()}, own)
         gathered: list[Any] | None = [None] * self.size if self.is_first else None
         dist.gather_object(own.getvalue(), gathered)
-        parts = (torch.load(io.BytesIO(part), device, weights_only=False) for part in gathered or ())
+        parts = (torch.load(io.BytesIO(part), map_location=device, weights_only=True) for part in gathered or ())
         return {place: value for part in parts for place, value in part.items()}
 
     @contextmanager
