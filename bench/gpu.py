@@ -10,13 +10,16 @@ import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Mapping, Sequence
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
 import torch
-from safetensors.torch import save
+from packaging.requirements import Requirement
+from torch import Tensor
 
 from bench.measure import benchmark_parser, product_peak
 from const.corpora import VERSION
@@ -27,7 +30,7 @@ from utils.device import pick_device
 from utils.file import read_json, write_json, write_text
 from utils.provenance import machine
 from utils.run import CONFIG, CURVE, TEST, TRANSLATIONS, WEIGHTS, runs_named
-from utils.training.checkpoint import read_weights
+from utils.training.checkpoint import read_rank, read_weights, write_weights
 from utils.training.report import LOG, read_log
 
 DIRECTIONS = {"kftt_ja_en": ("ja", "en"), "kftt_en_ja": ("en", "ja")}
@@ -73,6 +76,7 @@ SMALL = Scale(
         "batch.tokens_per_batch": 1024,
         "training.validate_every": 50,
         "training.bleu_sentences": 20,
+        "optimizer.warmup_steps": 5,
         "training.report_every": 1,
         "training.precision": "fp32",
     },
@@ -80,6 +84,19 @@ SMALL = Scale(
     start=5,
     test=5,
 )
+
+
+def missing(requirements: Iterable[str], extras: Iterable[str] = ("",)) -> Iterator[str]:
+    """Yield the names of packages that are not installed, of these and of all that they need themselves."""
+    for requirement in map(Requirement, requirements):
+        if requirement.marker is None or any(requirement.marker.evaluate({"extra": extra}) for extra in extras):
+            try:
+                needs = distribution(requirement.name).requires or []
+            except PackageNotFoundError:
+                yield requirement.name
+                continue
+            if requirement.extras:  # others are as complete as whoever installed them left them
+                yield from missing(needs, requirement.extras)
 
 
 def build_parser() -> Parser:
@@ -191,8 +208,12 @@ class Bench:
                     if (path := self.folder(name) / file).exists():
                         archive.add(path, f"{name}/{file}")
         for name in self.tested():
-            weights = {id(tensor): (key, tensor) for key, tensor in read_weights(self.folder(name) / WEIGHTS).items()}
-            data = save({key: tensor.to(torch.bfloat16) for key, tensor in weights.values()})
+            best, low = self.folder(name) / WEIGHTS, dict[int, Tensor]()
+            for tensor in (weights := read_weights(best)).values():  # tied ones stay tied
+                low.setdefault(id(tensor), tensor.bfloat16())
+            half = self.out / "work" / f"{name}.safetensors"
+            write_weights({key: low[id(tensor)] for key, tensor in weights.items()}, half, read_rank(best))
+            data = half.read_bytes()
             for i in range(0, len(data), PART):
                 (self.out / f"{name}.safetensors.{i // PART}").write_bytes(data[i : i + PART])
 
@@ -209,6 +230,9 @@ def table(results: Mapping[str, Any]) -> str:
 def main() -> None:
     """Train, test, keep, and print the table."""
     arguments = build_parser().parse_args()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    if lacking := sorted(missing([*project["dependencies"], "pytest", "beartype"])):
+        raise ValueError(f"missing here: {' '.join(lacking)}: install them, or bring their wheels")
     if arguments.out.exists():
         raise ValueError(f"--out {arguments.out} exists already: name a new folder")
     device = pick_device("cpu" if arguments.dry_run else "cuda")

@@ -243,7 +243,20 @@ def test_a_gpu_is_measured_from_begin_to_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "gpu.json"
-    options = ["--device", "cuda", "--corpus", "embedded", "--seconds", "1", "--rounds", "1", "--json", str(file)]
+    options = [
+        "--device",
+        "cuda",
+        "--corpus",
+        "embedded",
+        "--warm_up",
+        "1",
+        "--seconds",
+        "1",
+        "--rounds",
+        "1",
+        "--json",
+        str(file),
+    ]
     monkeypatch.setattr(sys, "argv", ["bench.train", *options])
     train.main()
     result = json.loads(file.read_text())

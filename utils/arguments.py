@@ -44,7 +44,7 @@ def build_parser(config_type: type[AnyConfig] = TranslationConfig, given: Layer 
         prog="train.py",
         usage="python train.py [--config PRESET] [--GROUP.KEY VALUE ...] [--resume [RUN]] [--init-from RUN] [...]",
         description="Train a translator, a BERT, a Transformer-XL or a classifier; without options: KFTT, Japanese to\n"
-        "English, Transformer base. The options below are those of the task that --config or --task names.",
+        "English, on a GPU. The options below are those of the task that --config or --task names.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         version=VERSION,

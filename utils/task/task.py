@@ -33,7 +33,7 @@ from utils.training.report import Validate, Validation
 Log = Callable[[str], None]
 HeldOut = Literal["dev", "test"]
 
-LARGE_FOR_A_CPU = 20_000_000  # parameters
+LONG_FOR_A_CPU = 2e15  # parameters times positions to learn from: some ten hours
 
 
 class Task(ABC):
@@ -220,9 +220,12 @@ def describe(task: Task, net: nn.Module, epoch: Epoch, n_updates: int, n_process
     )
     if "target" in sizes:
         text += f", {epoch.n_dropped:,} pairs longer than {config.batch.max_tokens} tokens left out"
-    if device.type == "cpu" and n_parameters > LARGE_FOR_A_CPU:
+    plan = config.training
+    bounds = (plan.max_steps and plan.max_steps / n_updates, plan.max_epochs, plan.max_minutes and 0)
+    n_epochs = min((bound for bound in bounds if bound is not None), default=0)
+    if device.type == "cpu" and n_parameters * int(epoch.positions.sum()) * n_epochs > LONG_FOR_A_CPU:
         text += (
-            "\nNo CUDA here: a model of this size takes days on a CPU. Presets made for CPUs: "
+            "\nNo CUDA here: a training of this size takes days on a CPU. Presets made for CPUs: "
             "--config kftt_ja_en_small (hours) and --config demo (minutes)."
         )
     return text
