@@ -1126,7 +1126,7 @@ def items_in(pairs: list[Pair]) -> list[set[str]]:
 
 def test_the_corpus_is_as_ever(grammar_corpus: Sentences) -> None:
     """The slow tests below say what is good about it."""
-    assert crc32(str(grammar_corpus).encode()) == 3630494644  # in every process: a set's order depends on its hash seed
+    assert crc32(str(grammar_corpus).encode()) == 948033463  # in every process: a set's order depends on its hash seed
     assert {split: len(pairs) for split, pairs in grammar_corpus.items()} == {"train": 20_000, "dev": 500, "test": 500}
     pairs = [pair for split in grammar_corpus.values() for pair in split]
     assert all(len({pair[side] for pair in pairs}) == 21_000 for side in (0, 1))
