@@ -21,15 +21,16 @@ import torch
 from packaging.requirements import Requirement
 from torch import Tensor
 
-from bench.measure import benchmark_parser, product_peak
+from bench.measure import benchmark_parser, product_peak, publish
+from bench.results import markdown
 from const.corpora import VERSION
 from const.path import ROOT
 from utils.arguments import as_options
-from utils.command import Parser, print_above_bars, run_command
+from utils.command import INTERRUPTED, Parser, print_above_bars, run_command
 from utils.device import pick_device
-from utils.file import read_json, write_json, write_text
+from utils.file import read_json, write_text
 from utils.provenance import machine
-from utils.run import CONFIG, CURVE, TEST, TRANSLATIONS, WEIGHTS, runs_named
+from utils.run import CONFIG, CURVE, TEST, TRANSLATIONS, WEIGHTS, find_run, runs_named
 from utils.training.checkpoint import read_rank, read_weights, write_weights
 from utils.training.report import LOG, read_log
 
@@ -87,7 +88,7 @@ SMALL = Scale(
 
 
 def missing(requirements: Iterable[str], extras: Iterable[str] = ("",)) -> Iterator[str]:
-    """Yield the names of packages that are not installed, of these and of all that they need themselves."""
+    """Yield the names of packages that are not installed, of these and of those that their extras need."""
     for requirement in map(Requirement, requirements):
         if requirement.marker is None or any(requirement.marker.evaluate({"extra": extra}) for extra in extras):
             try:
@@ -95,7 +96,7 @@ def missing(requirements: Iterable[str], extras: Iterable[str] = ("",)) -> Itera
             except PackageNotFoundError:
                 yield requirement.name
                 continue
-            if requirement.extras:  # others are as complete as whoever installed them left them
+            if requirement.extras:
                 yield from missing(needs, requirement.extras)
 
 
@@ -123,8 +124,10 @@ class Bench:
         self.out, self.scale = out, scale
         self.begin = time.monotonic()
         self.deadline = self.begin + 60 * minutes
-        self.home = {"MIYAKO_CORPUS": str(out / "work" / "corpus"), "MIYAKO_PICKLES": str(out / "work" / "pickles")}
         self.pickles = out / "work" / "pickles"
+        self.environment = {"MIYAKO_CORPUS": str(out / "work" / "corpus"), "MIYAKO_PICKLES": str(self.pickles)}
+        if scale is SMALL:
+            self.environment["OMP_NUM_THREADS"] = "1"
 
     def say(self, text: str) -> None:
         """Print a line with the seconds since the beginning."""
@@ -134,10 +137,8 @@ class Bench:
         """Start a command of Python; what it prints goes to a log of this name."""
         self.say(f"{name}: {' '.join(command)}")
         with (self.out / f"{name}.log").open("wb") as log:
-            environment = os.environ | self.home | ({} if self.scale is FULL else {"OMP_NUM_THREADS": "1"})
-            return subprocess.Popen(
-                [sys.executable, *command], cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT
-            )
+            environment, both = os.environ | self.environment, subprocess.STDOUT
+            return subprocess.Popen([sys.executable, *command], cwd=ROOT, env=environment, stdout=log, stderr=both)
 
     def finish(self, name: str, process: subprocess.Popen[bytes], accepted: Sequence[int] = (0,)) -> None:
         """Wait for a command, and fail with the end of its log if it has failed."""
@@ -147,13 +148,10 @@ class Bench:
             raise ValueError(f"{name} ended with status {code}:\n" + "\n".join(lines[-15:]))
         self.say(f"{name}: done" + (f": {lines[-1]}" if name == "tests" and lines else ""))
 
-    def folder(self, name: str) -> Path:
-        """Return the run of this name."""
-        return runs_named(name, self.pickles)[-1]
-
-    def tested(self) -> list[str]:
-        """Return the directions that have come to their end."""
-        return [name for name in DIRECTIONS if (self.folder(name) / TEST).exists()]
+    def runs(self) -> dict[str, Path]:
+        """Return the folders of the trainings that have begun, by name."""
+        found = {name: runs_named(name, self.pickles) for name in (TRUNK, *DIRECTIONS)}
+        return {name: folders[0] for name, folders in found.items() if folders}
 
     def train(self, archive: Path | None) -> None:
         """Train the trunk until its time is over, and then both branches at once."""
@@ -170,17 +168,18 @@ class Bench:
             trunk.wait(scale.start + TRUNK_SHARE * left)
         except subprocess.TimeoutExpired:
             trunk.send_signal(signal.SIGINT)  # it saves its state
-        self.finish("trunk", trunk, (0, 130))
+        self.finish("trunk", trunk, (0, INTERRUPTED))
         if testing is not None:
             self.finish("tests", testing, (0, 1))  # what has failed is in its log
-        _, last = read_log(self.folder(TRUNK) / LOG)[-1]
+        folder = find_run(Path(TRUNK), root=self.pickles)
+        _, last = read_log(folder / LOG)[-1]
         left = self.deadline - time.monotonic() - scale.test - scale.start
         minutes = last["minutes"] + left / 60
         branches = {}
         for name, (src, tgt) in DIRECTIONS.items():
             alone = {"data.both_directions": False, "data.src_lang": src, "data.tgt_lang": tgt}
             settings = {"training.max_minutes": round(minutes, 2), **alone, **scale.branch}
-            branch = ["--branch", str(self.folder(TRUNK)), "--name", name, *as_options(settings)]
+            branch = ["--branch", str(folder), "--name", name, *as_options(settings)]
             branches[name] = self.start(name, "train.py", *branch)
         for process in branches.values():  # both, before a failure of one is reported
             process.wait()
@@ -190,12 +189,12 @@ class Bench:
     def results(self) -> dict[str, Any]:
         """Return speed and scores of all trainings."""
         found: dict[str, Any] = {}
-        for name in (TRUNK, *self.tested()):
-            reports = [report for _, report in read_log(self.folder(name) / LOG) if report["kind"] == "train"]
+        for name, folder in self.runs().items():
+            reports = [report for _, report in read_log(folder / LOG) if report["kind"] == "train"]
             speed = median(report["tokens_per_second"] for report in reports)
             found[name] = {"tokens_per_second": speed, "target_tokens": reports[-1]["target_tokens"]}
             if name in DIRECTIONS:
-                found[name] |= read_json(self.folder(name) / TEST)
+                found[name] |= read_json(folder / TEST)
         return found
 
     def keep(self) -> None:
@@ -203,12 +202,14 @@ class Bench:
         with tarfile.open(self.out / "files.tar.gz", "w:gz") as archive:
             for log in sorted(self.out.glob("*.log")):
                 archive.add(log, log.name)
-            for name in (TRUNK, *DIRECTIONS):
+            for name, folder in self.runs().items():
                 for file in (CONFIG, LOG, CURVE, TEST, TRANSLATIONS, "tokenizer.model", "tokenizer_tag.txt"):
-                    if (path := self.folder(name) / file).exists():
+                    if (path := folder / file).exists():
                         archive.add(path, f"{name}/{file}")
-        for name in self.tested():
-            best, low = self.folder(name) / WEIGHTS, dict[int, Tensor]()
+        for name, folder in self.runs().items():
+            if not (folder / TEST).exists():  # the trunk, or what has failed
+                continue
+            best, low = folder / WEIGHTS, dict[int, Tensor]()
             for tensor in (weights := read_weights(best)).values():  # tied ones stay tied
                 low.setdefault(id(tensor), tensor.bfloat16())
             half = self.out / "work" / f"{name}.safetensors"
@@ -220,11 +221,11 @@ class Bench:
 
 def table(results: Mapping[str, Any]) -> str:
     """Return what a reader wants to know first, in Markdown."""
-    rows = ["| run | target tokens | tokens/s | BLEU | chrF2 |", "|---|---|---|---|---|"]
+    rows = []
     for name, one in results.items():
         scores = (f"{one[score]:.2f}" if score in one else "" for score in ("bleu", "chrf"))
-        rows.append(f"| {name} | {one['target_tokens']:,} | {one['tokens_per_second']:,.0f} | {' | '.join(scores)} |")
-    return "\n".join(rows)
+        rows.append(f"{name} | {one['target_tokens']:,} | {one['tokens_per_second']:,.0f} | {' | '.join(scores)}")
+    return markdown("run | target tokens | tokens/s | BLEU | chrF2", rows)
 
 
 def main() -> None:
@@ -243,14 +244,19 @@ def main() -> None:
     try:
         bench.train(arguments.archive)
     finally:
-        if runs_named("kftt_ja_en", bench.pickles):
-            bench.keep()
+        bench.keep()
     results = bench.results()
-    about = {"commit": arguments.commit, "machine": machine(device), "torch": torch.__version__, "product_gflops": peak}
-    seconds = time.monotonic() - bench.begin
-    write_json(bench.out / "result.json", {**about, "seconds": seconds, "runs": results})
+    about: dict[str, Any] = {
+        "commit": arguments.commit,
+        "machine": machine(device),
+        "torch": torch.__version__,
+        "product_gflops": peak,
+    }
+    about |= {"seconds": time.monotonic() - bench.begin, "runs": results}
     write_text(bench.out / "table.md", table(results) + "\n")
     print(table(results))
+    figures = {f"{name}_bleu": results[name]["bleu"] for name in DIRECTIONS}
+    publish(figures, about, arguments.json or bench.out / "result.json")
 
 
 if __name__ == "__main__":

@@ -255,9 +255,8 @@ def test_a_gpu_is_measured_from_begin_to_end(
         "--rounds",
         "1",
         "--json",
-        str(file),
     ]
-    monkeypatch.setattr(sys, "argv", ["bench.train", *options])
+    monkeypatch.setattr(sys, "argv", ["bench.train", *options, str(file)])
     train.main()
     result = json.loads(file.read_text())
     assert len(result["measurements"]) == 2 * len(train.GPU_BUDGETS)

@@ -22,7 +22,9 @@ def test_both_directions_are_trained_tested_and_kept(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "bench.gpu", "--dry_run", "--minutes", "0.6", "--out", str(out), "--commit", "abc"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1].startswith("| kftt_en_ja | ")
+    *_, row, _, last = done.stdout.splitlines()
+    assert row.startswith("| kftt_en_ja | ")
+    assert last.startswith("kftt_ja_en_bleu=")
     result = read_json(out / "result.json")
     assert (result["commit"], list(result["runs"])) == ("abc", ["kftt_trunk", "kftt_ja_en", "kftt_en_ja"])
     assert result["runs"]["kftt_en_ja"]["direction"] == "en-ja"

@@ -73,11 +73,14 @@ def rotary() -> nn.Module:
     return Transformer(config, VOCAB, VOCAB)
 
 
-PAIRS = lambda: Batch(ids(4, 7), ids(4, 9))  # noqa: E731
+def pairs() -> Batch:
+    return Batch(ids(4, 7), ids(4, 9))
+
+
 TASKS: dict[str, tuple[Any, Objective, Any]] = {
-    "translation": (translator, TranslationObjective(0.1), PAIRS),
-    "rotary": (rotary, TranslationObjective(0.1), PAIRS),
-    "R-Drop": (translator, TranslationObjective(0.1, 1.0), PAIRS),
+    "translation": (translator, TranslationObjective(0.1), pairs),
+    "rotary": (rotary, TranslationObjective(0.1), pairs),
+    "R-Drop": (translator, TranslationObjective(0.1, 1.0), pairs),
     "masked": (
         lambda: BertForPreTraining(BertConfig(**SMALL, n_layers=1), VOCAB),
         MaskedLanguageObjective(),

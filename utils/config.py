@@ -175,9 +175,8 @@ def _plain(value: Any, written: Callable[[Path], str]) -> Any:
 def to_config(config_type: type[RunConfigT], layer: Layer) -> RunConfigT:
     """Return the settings that a layer says; paths of texts become absolute."""
     config: Any = read(config_type, layer)
-    config.optimizer.ending_at(
-        config.training.max_steps, config.training.max_minutes
-    )  # refuses a cosine of unknown length
+    plan = config.training
+    config.optimizer.ending_at(plan.max_steps, plan.max_minutes)  # refuses a cosine of unknown length
     # a run is used from other folders than it began in
     return dataclasses.replace(config, data=_with_found_paths(config.data))
 

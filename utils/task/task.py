@@ -221,9 +221,9 @@ def describe(task: Task, net: nn.Module, epoch: Epoch, n_updates: int, n_process
     if "target" in sizes:
         text += f", {epoch.n_dropped:,} pairs longer than {config.batch.max_tokens} tokens left out"
     plan = config.training
-    bounds = (plan.max_steps and plan.max_steps / n_updates, plan.max_epochs, plan.max_minutes and 0)
-    n_epochs = min((bound for bound in bounds if bound is not None), default=0)
-    if device.type == "cpu" and n_parameters * int(epoch.positions.sum()) * n_epochs > LONG_FOR_A_CPU:
+    n_epochs = plan.max_steps / n_updates if plan.max_steps else plan.max_epochs or 0
+    work = n_parameters * int(epoch.positions.sum()) * n_epochs
+    if device.type == "cpu" and plan.max_minutes is None and work > LONG_FOR_A_CPU:
         text += (
             "\nNo CUDA here: a training of this size takes days on a CPU. Presets made for CPUs: "
             "--config kftt_ja_en_small (hours) and --config demo (minutes)."
