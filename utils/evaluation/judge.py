@@ -17,7 +17,7 @@ from utils.dataset.text import ParallelText, TextLines
 from utils.evaluation.metric import bleu_tokenizer, corpus_metrics, measure
 from utils.search.translator import Translator
 from utils.text.tokenizer import Tokenizer
-from utils.training.report import Sample, Validation, perplexity
+from utils.training.report import Sample, Validation, perplexity, spread
 
 SCORED = {"bleu": "BLEU", "chrf": "chrF2"}  # name in logs and settings -> name in `build_metrics`
 
@@ -44,8 +44,7 @@ class Validator:
         found = measure(self.translations, self._text.tgt, {name: metrics[metric] for name, metric in SCORED.items()})
         scores, signatures = ({m.name: getattr(m, of) for m in found} for of in ("score", "signature"))
         every = list(map(Sample, self._text.src, self._text.tgt, self.translations))
-        samples = every[:: max(1, len(every) // max(1, self._n_samples))]
-        return Validation(loss, scores, signatures, samples[: self._n_samples], self.translations)
+        return Validation(loss, scores, signatures, spread(every, self._n_samples), self.translations)
 
 
 class MaskedAccuracy:

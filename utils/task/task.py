@@ -199,6 +199,7 @@ def write_scores(task: Task, net: nn.Module, test: Validation, progress: Progres
         "perplexity": test.perplexity,
         **test.scores,
         **{f"{name}_signature": signature for name, signature in test.signatures.items()},
+        "samples": [sample._asdict() for sample in test.samples],
         "averaged": read_n_averaged(folder / WEIGHTS),
         **provenance(next(net.parameters()).device),
         "config": config.plain(portable),

@@ -35,10 +35,11 @@ from utils.task.task import HeldOut, Log, Task
 from utils.text.sentence import split_sentences
 from utils.text.tokenizer import TokenizerPair, load_tokenizers
 from utils.training.loss import TranslationObjective
-from utils.training.report import Sample, Validate, Validation, attempt
+from utils.training.report import Sample, Validate, Validation, attempt, spread
 from utils.visualize.attention import cross_attention, draw_cross_attention
 
-SHOWN = 5  # translations of the test text
+KEPT = 20  # translations of the test text that are kept with their sources and references
+SHOWN = 5  # of these
 _FEWEST_SEVERAL = 20  # lines of several sentences, for a score that says something
 
 
@@ -126,7 +127,7 @@ class TranslationTask(Task):
 
     def scorer(self, net: Transformer, split: HeldOut) -> Validate:
         """Return what scores translations; on dev, greedy ones of the first sentences."""
-        text, search, n_samples = read_parallel(getattr(self.corpus, split)), self.config.search, SHOWN
+        text, search, n_samples = read_parallel(getattr(self.corpus, split)), self.config.search, KEPT
         if split == "dev":
             plan = self.config.training
             search = replace(search, beam_size=1, by_sentence=False)
@@ -154,10 +155,11 @@ class TranslationTask(Task):
         """Write the translations, show some, and draw what the decoder attended to."""
         write_lines(folder / TRANSLATIONS, test.translations)
         log("")
-        for sample in test.samples:
+        shown = spread(test.samples, SHOWN)
+        for sample in shown:
             log(f"  {sample.source}\n  → {sample.translation}\n    ({sample.reference})\n")
         # a correct translation of a length that is easy to read, if there is one
-        sample = min(test.samples, key=lambda s: (s.translation != s.reference, abs(len(s.translation) - 60)))
+        sample = min(shown, key=lambda s: (s.translation != s.reference, abs(len(s.translation) - 60)))
         attempt("a picture of its attention", lambda: self._draw(net, sample, folder / ATTENTION))
         log("\n".join(f"  {folder / name}" for name in (TRANSLATIONS, TEST, CURVE, ATTENTION)))
         log(what_next(folder, sample.source))

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -18,6 +18,8 @@ from utils.dataset.batch import AnyBatch, filling
 from utils.file import write_text
 from utils.training.optimizer import Optimizer
 from utils.training.plan import Progress, Rank
+
+ItemT = TypeVar("ItemT")
 
 # names in logs and settings, and names to show
 SCORES = {
@@ -44,6 +46,11 @@ class Sample(NamedTuple):
     def lines(self) -> list[str]:
         """Return the three as labelled lines."""
         return [f"source     {self.source}", f"reference  {self.reference}", f"ours       {self.translation}"]
+
+
+def spread(items: Sequence[ItemT], n: int) -> Sequence[ItemT]:
+    """Return n of the items, at equal distances and from the first on; all if there are no more."""
+    return items[:: max(1, len(items) // max(1, n))][:n]
 
 
 class Validation(NamedTuple):
