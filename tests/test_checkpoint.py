@@ -249,6 +249,26 @@ def test_weights_of_all_types_and_shapes_are_read_back(kept: Path) -> None:
     assert same(read_weights(kept), odd, set())
 
 
+def test_matrices_in_eight_bits_keep_their_values_to_half_a_step_of_each_row(kept: Path) -> None:
+    matrix = torch.randn(30, 64) * torch.logspace(-6, 3, 30).unsqueeze(1)
+    matrix[4] = 0
+    vector = torch.randn(64)
+    write_weights({"m": matrix, "tied": matrix, "v": vector}, kept, Rank(1.0), in_int8=True)
+    found = read_weights(kept)
+    assert found.keys() == {"m", "tied", "v"}
+    assert found["v"].equal(vector)
+    assert found["tied"] is found["m"]
+    assert found["m"].dtype == matrix.dtype
+    step = matrix.abs().amax(1, keepdim=True) / 127
+    assert ((found["m"] - matrix).abs() <= 0.5001 * step).all()
+    assert (found["m"][4] == 0).all()
+    data = bytearray(kept.read_bytes())
+    data[-1] ^= 1
+    kept.write_bytes(data)
+    with pytest.raises(ValueError, match="its checksum is wrong"):
+        read_weights(kept)
+
+
 def test_tied_weights_are_written_once_and_read_under_all_names(kept: Path) -> None:
     net: Transformer = lively(MODEL, 20, 30)
     write_weights(net.state_dict(), kept, Rank(1.0))
