@@ -1,4 +1,4 @@
-"""Export a trained run: `python export.py [RUN] --to ctranslate2|safetensors --output FOLDER`."""
+"""Export a trained run: `python export.py [RUN] --to ctranslate2|safetensors|run --output FOLDER`."""
 
 import argparse
 import shlex
@@ -34,11 +34,13 @@ def build_parser() -> Parser:
         usage="python export.py [RUN] --to FORMAT --output FOLDER [--quantization TYPE]",
         description="Write a trained run in a format that other programs read, with its vocabulary and a README.md "
         "that explains its use. CTranslate2 translates on CPUs and GPUs without PyTorch; safetensors holds named "
-        "weights, from which this project can rebuild the network.",
+        "weights, from which this project can rebuild the network; a run is what this project itself uses, in a "
+        "quarter of the size and with a model card, to be given to others.",
         epilog="""examples:
   python export.py --to ctranslate2 --output kftt_ja_en             the run trained last
   python export.py pickles/RUN --to ctranslate2 --output kftt_ja_en --quantization int8
   python export.py pickles/RUN --to safetensors --output kftt_ja_en
+  python export.py pickles/RUN --to run --output pickles/kftt_ja_en
   python export.py bert_ja-RUN --to safetensors --output bert_ja    runs of other tasks work too
 
 To translate with an export for CTranslate2: translate.py --engine ctranslate2 --run FOLDER""",
@@ -47,9 +49,10 @@ To translate with an export for CTranslate2: translate.py --engine ctranslate2 -
     parser.add_argument("run", nargs="?", type=Path, help="folder or name of a run (default: the one trained last)")
     parser.add_argument(
         "--to",
-        choices=["ctranslate2", "safetensors"],
+        choices=["ctranslate2", "safetensors", "run"],
         required=True,
-        help="ctranslate2: translators, for CTranslate2 or translate.py --engine ctranslate2; safetensors: any run",
+        help="ctranslate2: translators, for CTranslate2 or translate.py --engine ctranslate2; safetensors: any run; "
+        "run: translators, with weights in 8-bit integers",
     )
     parser.add_argument(
         "--output", type=Path, metavar="FOLDER", required=True, help="folder to create; it must not exist"
@@ -77,6 +80,10 @@ def main() -> None:
         export_ctranslate2(folder, output, quantization)
         usage = f'python translate.py "TEXT" --engine ctranslate2 --run {shlex.quote(str(output))}'
         weights = output / "model.bin"
+    elif arguments.to == "run":
+        export_run(folder, output)
+        usage = f'python translate.py "TEXT" --run {shlex.quote(str(output))}'
+        weights = output / WEIGHTS
     else:
         export_safetensors(folder, output)
         usage = f"utils.export.safetensors.load_safetensors, as {output / CARD} shows"
@@ -92,16 +99,30 @@ def export_ctranslate2(folder: Path, output: Path, quantization: str | None) -> 
     from utils.export.engine import TranslatorSettings
     from utils.load import load_run
 
-    if (config_type := config_type_of(folder / CONFIG)) is not TranslationConfig:
-        raise ValueError(
-            f"{folder} is of task {task_of(config_type)}, but only translators can be exported for CTranslate2: "
-            "give --to safetensors"
-        )
+    require_translator(folder, "CTranslate2")
     run = load_run(folder, pick_device("cpu"))
     data, longest, name = run.config.data, run.config.model.max_length, folder.resolve().name
     settings = TranslatorSettings(name, data.src_lang, data.tgt_lang, run.window, longest, run.config.search)
     with atomic_folder(output) as draft:
         write_translator(run.model, run.tokenizers, settings, draft, quantization)
+
+
+def export_run(folder: Path, output: Path) -> None:
+    """Write a translator's run with weights in a quarter of the size and a model card."""
+    from utils.export.run import write_run
+
+    require_translator(folder, "others")
+    with atomic_folder(output) as draft:
+        write_run(folder, draft)
+
+
+def require_translator(folder: Path, whom: str) -> None:
+    """Refuse a run of another task."""
+    if (config_type := config_type_of(folder / CONFIG)) is not TranslationConfig:
+        raise ValueError(
+            f"{folder} is of task {task_of(config_type)}, but only translators can be exported for {whom}: "
+            "give --to safetensors"
+        )
 
 
 def export_safetensors(folder: Path, output: Path) -> None:

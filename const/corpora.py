@@ -18,6 +18,7 @@ class CorpusSpec:
         url: address of its archive, or, with `{file}` in it, of each individual file
         download_mb: approximate size of the download in megabytes
         licence: its licence
+        text: what kind of text it is
         languages: of each split
         splits: paths of train, dev and test, with `{lang}` for the language, below the archive's top-level folders
         hashes: lines of a path and the hashes that are accepted for it; files of no split may be absent
@@ -30,6 +31,7 @@ class CorpusSpec:
     url: str
     download_mb: float
     licence: str
+    text: str
     languages: tuple[str, str]
     splits: tuple[str, str, str]
     hashes: str
@@ -59,6 +61,7 @@ _KFTT = CorpusSpec(
     url="http://www.phontron.com/kftt/download/kftt-data-1.0.tar.gz",
     download_mb=99,
     licence="CC BY-SA 3.0",
+    text="sentences of Wikipedia articles on Kyoto",
     languages=("ja", "en"),
     splits=("orig/kyoto-train.{lang}", "orig/kyoto-dev.{lang}", "orig/kyoto-test.{lang}"),
     hashes="""
@@ -84,6 +87,7 @@ _TANAKA = CorpusSpec(
     url="https://github.com/odashi/small_parallel_enja/archive/refs/heads/master.tar.gz",
     download_mb=3,
     licence="CC BY 2.0 FR (the Tanaka Corpus, via Tatoeba)",
+    text="short everyday sentences",
     languages=("ja", "en"),
     splits=("train.{lang}", "dev.{lang}", "test.{lang}"),
     hashes="""
@@ -103,6 +107,7 @@ _MULTI30K = CorpusSpec(
     url="https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/{file}.gz",
     download_mb=1.3,
     licence="CC BY-NC-SA 4.0",
+    text="captions of pictures",
     languages=("de", "en"),
     splits=("raw/train.{lang}", "raw/val.{lang}", "raw/test_2016_flickr.{lang}"),
     hashes="""
@@ -122,6 +127,7 @@ _MULTI30K_TOK = CorpusSpec(
     url="https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/{file}",
     download_mb=4.3,
     licence="CC BY-NC-SA 4.0",
+    text="captions of pictures",
     languages=("de", "en"),
     splits=("tok/train.lc.norm.tok.{lang}", "tok/val.lc.norm.tok.{lang}", "tok/test_2016_flickr.lc.norm.tok.{lang}"),
     hashes="""

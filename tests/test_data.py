@@ -301,6 +301,7 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> CorpusSpec:
         url="http://127.0.0.1:9/toy-1.0.tar.gz",
         download_mb=0.1,
         licence="CC0",
+        text="sentences",
         languages=("ja", "en"),
         splits=("orig/toy-train.{lang}", "orig/toy-dev.{lang}", "orig/toy-test.{lang}"),
         hashes="".join(f"{path} {git_hash(data)}\n" for path, data in TOY.items()),

@@ -32,6 +32,7 @@ from models.transformer import Transformer
 from tests import hugging_face, tiny
 from tests.hugging_face import VOCAB
 from tests.tiny import MODEL, TEXT, Outcome, lively, outcome, run, sources, tokenizers, translating
+from utils.config import TranslationConfig
 from utils.dataset.batch import padded
 from utils.export import EXPORTED
 from utils.export.ctranslate2 import to_ctranslate2
@@ -44,6 +45,7 @@ from utils.export.engine import (
 )
 from utils.export.hugging_face import WordPieceTokenizer, load_hugging_face_bert, load_weights
 from utils.export.safetensors import CONFIG, WEIGHTS, load_safetensors, write_safetensors
+from utils.file import read_json, write_json
 from utils.load import load_run
 from utils.search.beam import beam_search
 from utils.search.forced import token_log_probs
@@ -423,7 +425,9 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 
     def run_it(program: str, *arguments: str | Path, stdin: str = "") -> Outcome:
         monkeypatch.setattr(sys, "argv", [program, *map(str, arguments)])
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode()), encoding="utf-8"))
+        monkeypatch.setattr(
+            sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(stdin.encode())), encoding="utf-8")
+        )
         return outcome(program, {"export.py": export, "translate.py": translate}[program].main, capsys)
 
     return run_it
@@ -511,6 +515,33 @@ def test_a_network_of_any_task_becomes_safetensors(
         assert not [path for path in output.rglob("*") if str(tmp_path) in path.read_bytes().decode("latin-1")]
     assert facts["BertClassifier"]["labels"] == ["bridge", "garden", "river"]
     assert (facts["Transformer"]["src_lang"], facts["Transformer"]["tgt_lang"]) == ("ja", "en")
+
+
+def test_a_run_to_be_given_away_is_a_quarter_of_the_size_and_describes_itself(command: Command, tmp_path: Path) -> None:
+    own, output = learned_run(tmp_path), tmp_path / "pickles" / "given"
+    assert "has no test.json yet" in command("export.py", own, "--to", "run", "--output", output).complaint
+    assert not output.exists()
+    samples = [
+        {"source": src, "reference": tgt, "translation": "?"} for src, tgt in zip(TEXT.src, TEXT.tgt, strict=True)
+    ]
+    scores = {"bleu": 12.5, "chrf": 34.5, "bleu_signature": "one|two", "chrf_signature": "three", "perplexity": 6.7}
+    facts = {"parameters": 1_240_000, "steps": 4321, "target_tokens": 5_600_000, "minutes": 7.8, "machine": "a GPU"}
+    write_json(own / "test.json", {**facts, **scores, "samples": samples})
+    config = TranslationConfig.load(own / "config.yaml")
+    replace(config, data=replace(config.data, archive=tmp_path / "archive")).save(own / "config.yaml")
+    assert command("export.py", own, "--to", "run", "--output", output).status == 0
+    assert (output / WEIGHTS).stat().st_size < 0.5 * (own / WEIGHTS).stat().st_size  # its matrices are small
+    again = read_json(output / "test.json")["samples"]
+    found = load_run(output, CPU).translator().translate(TEXT.src)
+    assert [sample["translation"] for sample in again] == [one.text for one in found]
+    assert len({sample["translation"] for sample in again}) > 3
+    card = (output / "README.md").read_text(encoding="utf-8")
+    for said in ("Japanese into English", "4,321 updates", "BLEU 12.50 (`one|two`)", "a GPU", again[0]["translation"]):
+        assert said in card
+    assert str(tmp_path) not in (output / "config.yaml").read_text(encoding="utf-8")
+    assert command("translate.py", TEXT.src[0], "--run", output, "--precision", "fp32").out == f"{found[0].text}\n"
+    bert = tiny.bert_run(tmp_path)
+    assert "but only translators" in command("export.py", bert, "--to", "run", "--output", tmp_path / "x").complaint
 
 
 def test_what_cannot_be_exported_says_why_and_leaves_nothing(
