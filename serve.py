@@ -13,8 +13,7 @@ from config.training import Device
 from const.corpora import VERSION
 from const.path import PICKLES
 from utils.command import Parser, needing_group, run_command
-from utils.config import TranslationConfig, config_type_of
-from utils.run import CONFIG, WEIGHTS, find_run
+from utils.run import find_run, translators
 
 # How many shapes oneDNN keeps kernels for. Requests of all lengths have thousands: with its own limits a server of a
 # small model grows to two gigabytes, at most 5 % faster than one that stays at seven hundred megabytes.
@@ -107,22 +106,10 @@ def examples(folder: Path) -> list[str]:
 
 def default_runs(root: Path) -> list[Path]:
     """Return the newest translator and, if there is one, the newest that translates the other way."""
-    newest = find_run(None, root=root)
-    way_back = languages(newest)[::-1]
-    weights = sorted(root.glob(f"*/{WEIGHTS}"), key=lambda file: -file.stat().st_mtime)
-    back = (file.parent for file in weights if way_back and languages(file.parent) == way_back)
+    newest, found = find_run(None, root=root), [*translators(root)]
+    way_back = [(tgt_lang, src_lang) for folder, src_lang, tgt_lang in found if folder == newest]
+    back = (folder for folder, *languages in found if tuple(languages) in way_back)
     return [newest, *islice(back, 1)]
-
-
-def languages(folder: Path) -> tuple[str, ...]:
-    """Return source and target language of a run; nothing if it is not a translator or cannot be read."""
-    try:
-        if config_type_of(folder / CONFIG) is not TranslationConfig:
-            return ()
-        data = TranslationConfig.load(folder / CONFIG).data
-    except ValueError:  # from another version, perhaps; naming this run explicitly shows the error
-        return ()
-    return data.src_lang, data.tgt_lang
 
 
 if __name__ == "__main__":

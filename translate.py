@@ -4,7 +4,7 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from io import BufferedIOBase
+from io import BufferedIOBase, BufferedReader
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, cast, get_args
 
@@ -17,16 +17,17 @@ from utils.dataset.text import decoded_lines, open_text
 from utils.export import EXPORTED
 from utils.file import STDOUT, atomic_file
 from utils.memory import keep_freed_memory
-from utils.run import find_run
+from utils.run import find_run, run_reading
 from utils.search.inspection import Inspector
 from utils.terminal.input import Conversation, arriving_lines, ask_for_lines, converse, count_lines, paired
 from utils.terminal.option import add_search_options, refuse_contradictions, search_configs
-from utils.terminal.output import Presenter
+from utils.terminal.output import Presenter, Reads
 
 if TYPE_CHECKING:
     from utils.load import Run
 
 LINES_AT_ONCE = 1000  # enough to batch by length, few enough to keep in memory
+_GLANCE = 4096  # bytes that tell the language
 
 
 def build_parser() -> Parser:
@@ -58,7 +59,11 @@ success, 2 on a usage or input error, 130 after Ctrl-C.""",
     files.add_argument("--input", type=Path, metavar="FILE", help="UTF-8 text file to translate line by line")
     files.add_argument("--output", type=Path, metavar="FILE", help="file to write to (default: standard output)")
     model = parser.add_argument_group("model")
-    model.add_argument("--run", action="append", help="run to use (default: the newest one); repeat for an ensemble")
+    model.add_argument(
+        "--run",
+        action="append",
+        help="run to use (default: the newest that reads the language); repeat for an ensemble",
+    )
     model.add_argument("--device", choices=get_args(Device), default="auto", help="auto: cuda if available, or cpu")
     text = "of matrix products; auto: bf16 where it is measured to be fast (default: auto)"
     model.add_argument("--precision", choices=get_args(Precision), default="auto", help=text)
@@ -89,7 +94,7 @@ def main() -> None:
     # a text with line breaks is still one text
     arguments.texts = [" ".join(text.split("\n")) for text in arguments.texts]
     arguments.prefix = arguments.prefix or ""
-    title, inspector, tokenized, run = load(arguments)
+    title, inspector, reads, run = load(arguments)
     if run is not None and arguments.attention is not None:
         draw_attention(run, inspector, arguments)
     elsewhere = arguments.texts or arguments.input or arguments.output or arguments.score
@@ -97,7 +102,9 @@ def main() -> None:
         converse(Conversation(inspector.translator, arguments.n_best, arguments.prefix), title)
     else:
         # Presenter.translations (utils/terminal/output.py) calls Translator.translate (utils/search/translator.py)
-        write(Presenter(inspector, arguments, log, tokenized), arguments)
+        if arguments.run is None and sys.stderr.isatty():
+            log(title)
+        write(Presenter(inspector, arguments, log, reads), arguments)
 
 
 class Loaded(NamedTuple):
@@ -105,14 +112,14 @@ class Loaded(NamedTuple):
 
     title: str
     inspector: Inspector  # of a `Translator` and its networks
-    tokenized: bool  # it learned from text where spaces separate all words and marks
+    reads: Reads
     run: "Run | None" = None  # the first; None: it was exported
 
 
 def load(arguments: Namespace) -> Loaded:
     """Load the runs that are to translate, or what was exported from one."""
     keep_freed_memory()
-    folders = [find_run(Path(name)) for name in arguments.run or []] or [find_run(None)]
+    folders = [find_run(Path(name)) for name in arguments.run or []] or [run_reading(beginning(arguments))]
     if arguments.engine == "ctranslate2":
         from utils.export.engine import CTranslate2Inspector, TranslatorSettings, load_exported
 
@@ -120,7 +127,7 @@ def load(arguments: Namespace) -> Loaded:
         search, _ = search_configs(settings.search, arguments)
         how = arguments.device, search, arguments.precision, arguments.minimum_bayes_risk
         title = f"{settings.name}, CTranslate2: {settings.src_lang} → {settings.tgt_lang}"
-        return Loaded(title, CTranslate2Inspector(load_exported(folders[0], *how)), tokenized=False)
+        return Loaded(title, CTranslate2Inspector(load_exported(folders[0], *how)), Reads(settings.src_lang))
     for folder in folders:
         if (folder / EXPORTED).is_file():
             raise ValueError(f"{folder} was exported for CTranslate2: add --engine ctranslate2")
@@ -135,7 +142,20 @@ def load(arguments: Namespace) -> Loaded:
     translator = build_translator(runs, search, sampling, arguments.minimum_bayes_risk, arguments.precision)
     names = " + ".join(run.folder.resolve().name for run in runs)
     title = f"{names}: {own.data.src_lang} → {own.data.tgt_lang}"
-    return Loaded(title, Inspector(translator, [run.model for run in runs]), own.data.is_tokenized, runs[0])
+    reads = Reads(own.data.src_lang, own.data.is_tokenized)
+    return Loaded(title, Inspector(translator, [run.model for run in runs]), reads, runs[0])
+
+
+def beginning(arguments: Namespace) -> str:
+    """Return the beginning of what is to be translated; nothing of what can be read only once, or is not yet typed."""
+    if arguments.texts:
+        return " ".join(arguments.texts)
+    if arguments.input is not None:
+        if not arguments.input.is_file():
+            return ""
+        with open_text(arguments.input) as file:
+            return file.read(_GLANCE).decode(errors="ignore")
+    return "" if sys.stdin.isatty() else cast(BufferedReader, sys.stdin.buffer).peek(_GLANCE).decode(errors="ignore")
 
 
 def draw_attention(run: "Run", inspector: Inspector, arguments: Namespace) -> None:

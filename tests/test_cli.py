@@ -24,7 +24,7 @@ from const.path import ROOT
 from const.token import EOS_ID, UNK_ID
 from tests.tiny import JAPANESE, LABELS, TEXT, Outcome, bert_run, classifier_run, english, language_run, outcome, run
 from utils.config import LanguageConfig, TranslationConfig
-from utils.run import CONFIG, find_run
+from utils.run import CONFIG, find_run, run_reading
 from utils.task.language import perplexity_by_memory
 
 Command = Callable[..., Outcome]
@@ -163,6 +163,7 @@ def cli(
     root = runs["TRANSLATOR"].parent
     for module in COMMANDS.values():
         monkeypatch.setattr(module, "find_run", partial(find_run, root=root))
+    monkeypatch.setattr(COMMANDS["translate.py"], "run_reading", partial(run_reading, root=root))
     cached = partial(perplexity_by_memory, root=root.parent / "caches")
     monkeypatch.setattr("utils.task.language.perplexity_by_memory", cached)
     names = {"LONG": "".join(TEXT.src[:8]), "MANY": "temple " * 48} | {name: str(run) for name, run in runs.items()}
@@ -170,7 +171,7 @@ def cli(
     def run_it(line: str, stdin: bytes = b"") -> Outcome:
         words = [names.get(word, word) for word in shlex.split(line)]
         monkeypatch.setattr(sys, "argv", words)
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8"))
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(stdin)), encoding="utf-8"))
         return outcome(words[0], COMMANDS[words[0]].main, capsys)
 
     return run_it

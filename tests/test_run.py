@@ -23,10 +23,19 @@ from models.transformer import Transformer
 from tests.tiny import lively
 from utils import device
 from utils import run as run_folder
-from utils.config import LanguageConfig, TranslationConfig
+from utils.config import LanguageConfig, MaskedLanguageConfig, TranslationConfig
 from utils.load import Run, build_translator, load_run
 from utils.provenance import commit, portable
-from utils.run import WEIGHTS, create_run, find_run, newest_run, runs_named, trained_alone
+from utils.run import (
+    WEIGHTS,
+    create_run,
+    find_run,
+    newest_run,
+    run_reading,
+    runs_named,
+    trained_alone,
+    translators,
+)
 from utils.text.tokenizer import TokenizerPair, WordTokenizer
 from utils.training.checkpoint import write_weights
 from utils.training.plan import Rank
@@ -110,6 +119,33 @@ def test_a_run_is_found_by_path_by_name_or_as_the_newest(tmp_path: Path, monkeyp
     monkeypatch.chdir(tmp_path)
     Path(first.name).mkdir()
     assert find_run(Path(first.name), root=root) == Path(first.name)  # what is here comes first
+
+
+def test_the_runs_of_the_project_are_used_where_no_run_of_ones_own_fits(tmp_path: Path) -> None:
+    def made(name: str, src_lang: str, tgt_lang: str, time: int) -> Path:
+        folder = tmp_path / name
+        folder.mkdir()
+        config = TranslationConfig()
+        replace(config, data=replace(config.data, src_lang=src_lang, tgt_lang=tgt_lang)).save(folder / "config.yaml")
+        (folder / WEIGHTS).touch()
+        os.utime(folder / WEIGHTS, (time, time))
+        return folder
+
+    ja_en, en_ja = made("kftt_ja_en", "ja", "en", 8), made("kftt_en_ja", "en", "ja", 9)
+    (tmp_path / "other").mkdir()
+    bert = MaskedLanguageConfig()
+    bert.save(tmp_path / "other" / "config.yaml")
+    (tmp_path / "other" / WEIGHTS).touch()
+    assert find_run(None, root=tmp_path) == run_reading("", tmp_path) == ja_en
+    assert [run_reading(text, tmp_path) for text in ("京都", "Kyoto", "1868")] == [ja_en, en_ja, ja_en]
+    assert find_run(Path("kftt_ja_en"), root=tmp_path) == ja_en
+    own = made("mine-20260101-000000", "en", "de", 2)
+    older = made("kftt_ja_en-20260101-000000", "ja", "en", 1)
+    assert find_run(None, root=tmp_path) == own
+    assert [run_reading(text, tmp_path) for text in ("京都", "Kyoto", "1868", "서울")] == [older, own, own, own]
+    assert find_run(Path("kftt_ja_en"), root=tmp_path) == older  # of one's own, as it is the newest of this name
+    assert find_run(ja_en, root=tmp_path) == ja_en
+    assert [folder for folder, *_ in translators(tmp_path)] == [own, older, ja_en, en_ja]
 
 
 @pytest.mark.parametrize("tie", ["none", "target", "all"])

@@ -27,7 +27,7 @@ from tests.samples import page_data
 from tests.tiny import TEXT, Outcome, outcome, run, tokenizers, translating
 from utils.config import TranslationConfig
 from utils.load import load_run
-from utils.run import find_run
+from utils.run import WEIGHTS, find_run, run_reading
 from utils.search.translator import Translator
 from utils.terminal.input import Conversation, arriving_lines, count_lines, kept_history, paired
 from utils.terminal.option import SEARCH, search_configs
@@ -51,10 +51,11 @@ def command(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     """Runs translate.py, which takes two lines at a time; the tiny run is the only one."""
     monkeypatch.setattr(translate, "LINES_AT_ONCE", 2)
     monkeypatch.setattr(translate, "find_run", partial(find_run, root=folder.parent))
+    monkeypatch.setattr(translate, "run_reading", partial(run_reading, root=folder.parent))
 
     def run_it(*arguments: str | Path, stdin: bytes = b"") -> Outcome:
         monkeypatch.setattr(sys, "argv", ["translate.py", *map(str, arguments)])
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8"))
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(stdin)), encoding="utf-8"))
         return outcome("translate.py", translate.main, capsys)
 
     return run_it
@@ -180,6 +181,30 @@ def test_raw_text_for_a_run_of_tokenized_text_is_remarked_on_once(
     assert command(LINE).err == ""
     assert command("--run", tokenized, stdin=as_file(TEXT.src[:12]).encode()).err.count(said) == 1
     assert said not in command("寺 。", "--run", tokenized).err
+
+
+def test_a_run_chosen_for_its_language_is_named_on_a_terminal_and_another_language_is_remarked_on(
+    command: Command, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    back = folder.parent / "back-20990101-000000"
+    shutil.copytree(folder, back)
+    config = TranslationConfig.load(folder / "config.yaml")
+    try:
+        replace(config, data=replace(config.data, src_lang="en", tgt_lang="ja")).save(back / "config.yaml")
+        os.utime(back / WEIGHTS, (2**32, 2**32))
+        remark = "the text is not in ja: 0% of its letters are kana and kanji; --run names a run that reads it\n"
+        assert command("--run", folder, "temple").err.startswith(remark)
+        text = tmp_path / "text"
+        text.write_text("The temple.\n")
+        for found in (command("--input", text), command(stdin=b"The temple.\n"), command("The temple.")):
+            assert "line 1: no part" in found.err  # the vocabulary is still that of the source
+            assert "the text" not in found.err
+        monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+        for asked, run, direction in (("temple", back, "en → ja"), ("寺", folder, "ja → en")):
+            assert command(asked).err.startswith(f"{run.name}: {direction}\n")
+        assert command("寺", "--run", back).err.startswith("the text is not in en: 100% of its letters are ")
+    finally:
+        shutil.rmtree(back)
 
 
 def test_n_best_translations_are_a_list_as_moses_writes_it(command: Command, expected: list[str]) -> None:

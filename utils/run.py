@@ -1,7 +1,7 @@
 """The folder of a training run: how it is made, found and read, whatever the task."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from datetime import datetime
 from difflib import get_close_matches
@@ -20,6 +20,7 @@ from utils.config import (
     task_of,
 )
 from utils.file import locked
+from utils.text.language import detect
 from utils.text.tokenizer import Vocabulary
 
 CONFIG = "config.yaml"  # the resolved settings
@@ -31,6 +32,7 @@ CURVE = "curve.png"
 ATTENTION = "attention.png"
 TEST = "test.json"  # scores of the test set
 TRANSLATIONS = "test.txt"  # its translations, line by line
+SHIPPED = ("kftt_ja_en", "kftt_en_ja")  # come with the project: used where no run of one's own fits
 _LOCK = ".training"  # locked while a process trains the run
 
 
@@ -63,21 +65,43 @@ def trained_alone(folder: Path) -> AbstractContextManager[None]:
     return locked(folder / _LOCK, f"{folder} is being trained by another process: wait, or --resume another run")
 
 
+def _newest_first(having: str, root: Path) -> list[Path]:
+    """Return the runs whose file or folder of this name was written last, those of the project after all others."""
+
+    def rank(file: Path) -> tuple[int, float]:
+        name = file.parent.name
+        return (1 + SHIPPED.index(name) if name in SHIPPED else 0), -file.stat().st_mtime
+
+    return [file.parent for file in sorted(root.glob(f"*/{having}"), key=rank) if (file.parent / CONFIG).is_file()]
+
+
 def newest_run(having: str, root: Path = PICKLES, config_type: type[RunConfig] | None = TranslationConfig) -> Path:
     """Return the run, of this type of settings or of any, whose file or folder of this name was written last."""
-    files = sorted(root.glob(f"*/{having}"), key=lambda file: -file.stat().st_mtime)
-    for file in files:
-        settings = file.parent / CONFIG
-        if not settings.is_file():
-            continue
+    for folder in _newest_first(having, root):
         with suppress(ValueError):  # of an unknown task
-            if config_type is None or config_type_of(settings) is config_type:
-                return file.parent
+            if config_type is None or config_type_of(folder / CONFIG) is config_type:
+                return folder
     kind = "" if config_type is None else f" of task {task_of(config_type)}"
     raise ValueError(
         f"no run{kind} with a {having} in {root}: train one first, for example "
         f"`python train.py --config {_PRESETS.get(config_type, 'demo')}`"
     )
+
+
+def translators(root: Path = PICKLES) -> Iterator[tuple[Path, str, str]]:
+    """Yield all translators with their source and target languages, the newest first and those of the project last."""
+    for folder in _newest_first(WEIGHTS, root):
+        with suppress(ValueError):  # another task, or another version; naming this run explicitly shows the error
+            data = read_config(folder, TranslationConfig).data
+            yield folder, data.src_lang, data.tgt_lang
+
+
+def run_reading(text: str, root: Path = PICKLES) -> Path:
+    """Return the newest translator that reads the language of a text, as far as its letters tell; else the newest."""
+    found = {folder: src_lang for folder, src_lang, _ in translators(root)}
+    detected = detect(text, [*found.values()]) if found else None
+    fitting = (folder for folder, src_lang in found.items() if detected and src_lang == detected.language)
+    return next(fitting, None) or newest_run(WEIGHTS, root)
 
 
 def runs_named(name: str, root: Path = PICKLES) -> list[Path]:
@@ -119,11 +143,11 @@ def find_run(
     """
     if name is None:
         return newest_run(having, root, config_type)
-    for folder in (name, root / name):
-        if folder.is_dir():
-            return folder
-    if dated := runs_named(str(name), root):
-        return next((folder for folder in dated if (folder / having).exists()), dated[0])
+    exact, dated = [folder for folder in (name, root / name) if folder.is_dir()], runs_named(str(name), root)
+    if exact and str(name) not in SHIPPED:  # whose names runs of one's own may have, too
+        return exact[0]
+    if found := [*dated, *exact]:
+        return next((folder for folder in found if (folder / having).exists()), found[0])
     near = get_close_matches(str(name), [folder.name for folder in root.glob("*/")], n=1)
     raise ValueError(f"no run {name}: " + (f"did you mean {near[0]}?" if near else f"give a folder under {root}"))
 

@@ -5,12 +5,12 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from utils.command import Namespace, aligned
 from utils.search.inspection import Inspector, Judgement, Position
 from utils.search.translator import Candidate, Translation
-from utils.text.language import looks_untokenized
+from utils.text.language import looks_untokenized, refuse_other_language
 
 if TYPE_CHECKING:  # with torch, which takes seconds to import
     from utils.search.forced import Links
@@ -85,6 +85,27 @@ def _candidate(candidate: Candidate) -> dict[str, Any]:
     return {"translation": candidate.text, "score": round(candidate.score, _DIGITS), "tokens": candidate.tokens}
 
 
+class Reads(NamedTuple):
+    """What kind of text a run has learned to read."""
+
+    language: str
+    tokenized: bool = False  # spaces separate all words and marks
+
+    def notices(self, texts: Sequence[str]) -> list[str]:
+        """Return what is to be said about texts of another kind."""
+        found = []
+        try:
+            refuse_other_language(texts, self.language, "the text", "--run names a run that reads it")
+        except ValueError as error:  # a list of names may be in another script: it is translated all the same
+            found.append(str(error))
+        if self.tokenized and looks_untokenized(texts):
+            found.append(
+                "this run learned from text where spaces separate all words and marks: text of that kind, perhaps in "
+                "lower case, is translated better"
+            )
+        return found
+
+
 @dataclass
 class Presenter:
     """Formats output for chunks of lines: translations, alternatives, or scores of given translations."""
@@ -92,7 +113,7 @@ class Presenter:
     inspector: Inspector
     shown: Namespace  # the arguments of translate.py: format, n_best, prefix, log_probs, alignment
     log: Callable[[str], object]  # called with notices for the reader, which name their lines
-    tokenized: bool  # spaces separate all words and marks of the text that the model learned from
+    reads: Reads
     n_notices: Counter[str] = field(default_factory=Counter)  # by their kinds
     n_judged: int = 0  # translations scored so far
     n_tokens: int = 0
@@ -100,11 +121,8 @@ class Presenter:
 
     def translations(self, first: int, texts: Sequence[str], on_progress: Progress = lambda _: None) -> Iterator[str]:
         """Yield a line for each text, or for each candidate of each text; the number of the first is `first`."""
-        if first == 1 and self.tokenized and looks_untokenized(texts):
-            self.log(
-                "this run learned from text where spaces separate all words and marks: text of that kind, perhaps in "
-                "lower case, is translated better"
-            )
+        for notice in self.reads.notices(texts) if first == 1 else []:
+            self.log(notice)
         found = self._translate(texts, on_progress, first)
         for number, translation in enumerate(found, first):
             self._notify(number, notices(translation))
