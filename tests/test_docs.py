@@ -17,7 +17,7 @@ from bench import results as results_module
 from bench.results import RESULTS, TABLES, published_table, result_table, with_table
 from config.data import DataConfig
 from const.corpora import CORPORA
-from const.path import ROOT
+from const.path import PICKLES, ROOT
 from tests.test_floors import tracked
 from tests.test_surface import prose, spoken, understand
 from tests.tiny import outcome
@@ -25,6 +25,9 @@ from utils.dataset.corpus import prepare_corpus
 from utils.dataset.download import take
 from utils.dataset.text import read_lines
 from utils.evaluation.metric import bleu_tokenizer, build_metrics, is_published_test, measure, moses_words, multi_bleu
+from utils.load import load_run
+from utils.run import SHIPPED
+from utils.text.language import unspaced_language
 
 _NUMBERED = sorted(f"docs/{page.name}" for page in (ROOT / "docs").glob("[0-9]-*.md"))
 GUIDE = ["docs/README.md", *_NUMBERED, "docs/nlp100.md"]
@@ -131,6 +134,16 @@ def test_both_languages_have_the_same_commands_pictures_and_figures_and_link_to_
 
 def test_the_readme_is_short() -> None:
     assert len(text_of("README.md").encode()) <= 15_000
+
+
+def test_what_the_readme_translates_comes_out_so() -> None:
+    """The translators that come with the project; the demo's sentence is that of its own test."""
+    quoted = re.findall(r'^\.venv/bin/python translate\.py "(.+)" +# (.+)$', text_of("README.md"), re.M)
+    assert len(quoted) == 4
+    translators = {name: load_run(PICKLES / name, torch.device("cpu")).translator(precision="fp32") for name in SHIPPED}
+    for source, translation in quoted[:3]:
+        (found,) = translators["kftt_ja_en" if unspaced_language([source]) else "kftt_en_ja"].translate([source])
+        assert found.text == translation
 
 
 @pytest.mark.parametrize("name", TABLES)

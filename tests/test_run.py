@@ -11,22 +11,28 @@ from typing import Literal
 
 import pytest
 import torch
+from safetensors import safe_open
 from torch import nn
 
 from config.model import TransformerConfig
 from config.search import SamplingConfig, SearchConfig
 from config.training import Precision
 from const.corpora import VERSION
-from const.path import CORPUS, PICKLES, ROOT
+from const.path import CORPUS, FIGURE, PICKLES, ROOT
 from layers.packed import PackedLinear
 from models.transformer import Transformer
 from tests.tiny import lively
 from utils import device
 from utils import run as run_folder
 from utils.config import LanguageConfig, MaskedLanguageConfig, TranslationConfig
+from utils.export import CARD
+from utils.file import read_json
 from utils.load import Run, build_translator, load_run
 from utils.provenance import commit, portable
 from utils.run import (
+    CONFIG,
+    SHIPPED,
+    TEST,
     WEIGHTS,
     create_run,
     find_run,
@@ -160,6 +166,27 @@ def test_a_loaded_run_computes_what_the_saved_one_did(tmp_path: Path, tie: Liter
     assert (loaded.tokenizers.src is loaded.tokenizers.tgt) is (tie == "all")
     size = (folder / WEIGHTS).stat().st_size
     assert size < 4 * sum(p.numel() for p in model.parameters()) + 8192  # tied weights are written once
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_run_of_the_project_is_whole_and_translates_as_its_card_says(name: str) -> None:
+    folder = PICKLES / name
+    files = {CARD, CONFIG, WEIGHTS, TEST, "tokenizer.model", "tokenizer_tag.txt"}
+    assert {file.name for file in folder.iterdir()} == files
+    assert sum(file.stat().st_size for file in folder.iterdir()) < 17e6
+    with safe_open(folder / WEIGHTS, "pt") as file:
+        assert "sha256" in file.metadata()  # which `load_run` checks
+    run, result = load_run(folder, CPU), read_json(folder / TEST)
+    assert all(tensor.isfinite().all() for tensor in run.model.state_dict().values())
+    samples = result["samples"]
+    found = run.translator(precision="fp32").translate([sample["source"] for sample in samples])
+    same = [one.text == sample["translation"] for one, sample in zip(found, samples, strict=True)]
+    assert len(same) == 20
+    assert sum(same) >= 19  # two equally good translations may change places on another processor
+    card, published = (folder / CARD).read_text(encoding="utf-8"), read_json(FIGURE / "results" / f"{name}_1.json")
+    assert result["bleu"] == published["bleu"]
+    assert f"BLEU {published['bleu']:.2f} " in card
+    assert "CC BY-SA 3.0" in card
 
 
 # Translating.
