@@ -20,9 +20,10 @@ from utils.file import atomic_file, read_json, write_json, write_text
 from utils.run import TEST, TRANSLATIONS, find_run
 from utils.training.checkpoint import changed_settings, flat
 from utils.training.dry_run import RANGES
-from utils.training.report import SCORES
+from utils.training.report import SCORES, spread
 
 RESULTS, MEASURED = FIGURE / "results", FIGURE / "bench"
+SAMPLES, SHOWN = FIGURE / "translations.md", 5  # the page of translations, and how many it shows of each
 PUBLISHED = Path(__file__).with_name("published.yaml")
 OURS = (("without caches", "fp32"), ("miyako", "fp32"), ("miyako", "bf16"))  # columns of the table of decoding
 
@@ -157,6 +158,22 @@ def train_table(results: Iterable[Result]) -> str:
     return markdown(f"on | system | batch | {compared} | padding | {', '.join(RANGES)} (ms) | MiB", rows)
 
 
+def translations_page(folder: Path = RESULTS) -> str:
+    """Return what each translator makes of lines of its test text at equal distances; of several seeds the first."""
+    lines = [
+        "# Translations",
+        "",
+        "Lines of the test text at equal distances, not picked by hand: source, **translation**, reference.",
+        "`python -m bench.results` writes this page.",
+    ]
+    for result, *_ in read_results(folder, of_translators=True):
+        if samples := result.get("samples"):
+            lines += ["", f"## `{result['name']}` ({result['corpus']}, {result['direction'].replace('-', '→')})", ""]
+            for one in spread(samples, SHOWN):
+                lines += [f"- {one['source']}", f"  - **{one['translation']}**", f"  - {one['reference']}"]
+    return "\n".join(lines) + "\n"
+
+
 # name of each table -> what makes it, and the pages that show it, in both languages
 TABLES: dict[str, tuple[Callable[[], str], tuple[str, ...]]] = {
     "results": (result_table, ("README.md", "README.ja.md")),
@@ -214,6 +231,7 @@ def main() -> None:
         table = make()
         for page in pages:
             write_text(ROOT / page, with_table((ROOT / page).read_text(encoding="utf-8"), table, name))
+    write_text(SAMPLES, translations_page())
 
 
 if __name__ == "__main__":

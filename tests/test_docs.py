@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from bench import results as results_module
-from bench.results import RESULTS, TABLES, published_table, result_table, with_table
+from bench.results import RESULTS, SAMPLES, TABLES, published_table, result_table, translations_page, with_table
 from config.data import DataConfig
 from const.corpora import CORPORA
 from const.path import PICKLES, ROOT
@@ -151,6 +151,17 @@ def test_pages_show_what_was_measured(name: str) -> None:
     make, pages = TABLES[name]
     for page in pages:
         assert with_table(text_of(page), make(), name) == text_of(page)
+
+
+def test_the_page_of_translations_is_what_the_results_say() -> None:
+    page = translations_page()
+    assert page == SAMPLES.read_text(encoding="utf-8")
+    for file in RESULTS.glob("*_1.txt"):
+        name = file.stem.removesuffix("_1")
+        assert page.partition(f"## `{name}` (")[2].partition("##")[0].count("\n  - **") == 5
+        kept = json.loads(file.with_suffix(".json").read_text(encoding="utf-8"))["samples"]
+        lines = file.read_text(encoding="utf-8").splitlines()
+        assert [sample["translation"] for sample in kept] == lines[:: len(lines) // 20][:20]
 
 
 ARCHIVES = {"kftt": "kftt-data-1.0.tar.xz", "tanaka": "small_parallel_enja.tar.xz"}
