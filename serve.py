@@ -13,13 +13,14 @@ from config.training import Device
 from const.corpora import VERSION
 from const.path import PICKLES
 from utils.command import Parser, needing_group, run_command
-from utils.run import find_run, translators
+from utils.file import read_json
+from utils.run import TEST, find_run, translators
 
 # How many shapes oneDNN keeps kernels for. Requests of all lengths have thousands: with its own limits a server of a
 # small model grows to two gigabytes, at most 5 % faster than one that stays at seven hundred megabytes.
 _KEPT_KERNELS = dict.fromkeys(("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"), "64")
 
-_LONGEST_EXAMPLE = 100  # characters; it is a button
+_LONGEST_EXAMPLE, _EASY_TO_READ = 100, 40  # characters; it is a button
 
 
 def build_parser() -> Parser:
@@ -96,12 +97,16 @@ def main() -> None:
 
 
 def examples(folder: Path) -> list[str]:
-    """Return sentences of the dev text that the last validation of a run showed; none where there is no log."""
+    """Return sentences of the dev text that the last validation of a run showed; without a log, of the test text."""
     from utils.training.report import LOG, read_log
 
     records = read_log(folder / LOG) if (folder / LOG).is_file() else []
     shown = [record["samples"] for _, record in records if record.get("samples")]
-    return [sample["source"] for sample in shown[-1] if len(sample["source"]) <= _LONGEST_EXAMPLE] if shown else []
+    if not shown and (folder / TEST).is_file():
+        shown = [read_json(folder / TEST).get("samples", [])]
+    sources = [sample["source"] for sample in (shown or [[]])[-1]]
+    fitting = [source for source in sources if len(source) <= _LONGEST_EXAMPLE]
+    return sorted(fitting, key=lambda source: abs(len(source) - _EASY_TO_READ))
 
 
 def default_runs(root: Path) -> list[Path]:

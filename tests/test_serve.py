@@ -766,6 +766,22 @@ def command(
     return run_it
 
 
+def test_examples_are_what_the_last_validation_showed_or_lines_of_the_test_text(tmp_path: Path) -> None:
+    assert serve.examples(tmp_path) == []
+
+    def samples(*sources: str) -> list[dict[str, str]]:
+        return [{"source": source} for source in sources]
+
+    (tmp_path / "test.json").write_text(json.dumps({"samples": samples("寺" * 5, "寺" * 101, "寺" * 38, "寺" * 90)}))
+    assert serve.examples(tmp_path) == ["寺" * 38, "寺" * 5, "寺" * 90]
+    records = [
+        {"kind": "dev", "step": 1, "samples": samples("橋")},
+        {"kind": "dev", "step": 2, "samples": samples("川")},
+    ]
+    (tmp_path / "log.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    assert serve.examples(tmp_path) == ["川"]
+
+
 def test_a_run_without_a_way_back_is_served_alone(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="train one first"):
         serve.default_runs(tmp_path)
