@@ -57,7 +57,8 @@ def _recipe(result: Result) -> dict[str, Any]:
     Those that are null or false are left out: older results lack what did not exist yet, and was not done then.
     """
     settings = flat(without_removed(result.get("config", {})))
-    settings.pop("training.seed", None)
+    for own in ("training.seed", "search.max_perplexity"):  # each training finds its own
+        settings.pop(own, None)
     return {name: value for name, value in settings.items() if value is not None and value is not False}
 
 

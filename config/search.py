@@ -38,6 +38,9 @@ class SearchConfig(Group):
         no_repeat_ngram: no n-gram of this many tokens occurs twice in a translation; 0 allows all.
         by_sentence: translate the sentences of a text one by one; false: a text as a whole where the model can hold it,
             for models that learned from such texts.
+        max_perplexity: a translation of a higher perplexity by the model's own probabilities gets a notice that its
+            source is far from what the model has learned from; 0: none does. A training ends by setting it to what 99
+            of 100 dev translations stay below.
     """
 
     # more hypotheses help nobody, and a typing error could take up all memory
@@ -50,6 +53,7 @@ class SearchConfig(Group):
     max_ratio: float = bounded(2.0, least=0)
     no_repeat_ngram: int = bounded(0, least=0, hint="0: repeat freely")
     by_sentence: bool = True
+    max_perplexity: float = bounded(0.0, least=0, hint="0: no notice")
 
     def check(self) -> None:
         """Refuse a least length above the most."""
@@ -62,6 +66,10 @@ class SearchConfig(Group):
         most = min(self.max_ratio * src_length + SPARE_TOKENS, self.max_length + 1, window)
         least = max(self.min_ratio * src_length, self.min_length)
         return Bounds(int(min(least, most - 1)), int(most))
+
+    def log_prob(self, score: float, length: int) -> float:
+        """Return the log-probability of a translation of `length` tokens (</s> included) that has this score."""
+        return score * self.penalty(length)
 
     def penalty(self, length: int) -> float:
         """Return what the log-probability of a translation of `length` tokens (</s> included) is divided by."""

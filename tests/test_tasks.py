@@ -532,8 +532,23 @@ def test_what_is_better_for_dev_lines_of_several_sentences_is_kept(
     monkeypatch.setattr(Translator, "translate", scored)
     task.choose_on_dev(task.build(), folder, said.append)
     assert task.config.search.by_sentence is better
-    assert (folder / "config.yaml").exists() is not better
+    assert TranslationConfig.load(folder / "config.yaml").search.by_sentence is better
+    assert task.config.search.max_perplexity == 0  # too few lines to know
     assert said[0].startswith("20 dev lines of several sentences")
+
+
+def test_what_one_of_a_hundred_dev_translations_exceeds_is_remarked_on(
+    texts: Texts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path(texts.config.data.dev_src or "").write_text("寺\n" * 200, encoding="utf-8")
+    Path(texts.config.data.dev_tgt or "").write_text("a\n" * 200, encoding="utf-8")
+    task, folder = texts.task(), texts.root / "run"
+    folder.mkdir()
+    perplexities = [Mock(perplexity=1 + n / 100) for n in range(200)]
+    monkeypatch.setattr(Translator, "translate", lambda _, lines: perplexities[: len(lines)])
+    task.choose_on_dev(task.build(), folder, print)
+    assert task.config.search.max_perplexity == pytest.approx(2.98, abs=0.02)
+    assert TranslationConfig.load(folder / "config.yaml") == task.config
 
 
 def test_the_test_text_is_scored_and_its_translations_are_written(

@@ -28,6 +28,7 @@ from tests.tiny import TEXT, Outcome, outcome, run, tokenizers, translating
 from utils.config import TranslationConfig
 from utils.load import load_run
 from utils.run import WEIGHTS, find_run, run_reading
+from utils.search.inspection import Inspector
 from utils.search.translator import Translator
 from utils.terminal.input import Conversation, arriving_lines, count_lines, kept_history, paired
 from utils.terminal.option import SEARCH, search_configs
@@ -183,6 +184,24 @@ def test_raw_text_for_a_run_of_tokenized_text_is_remarked_on_once(
     assert said not in command("寺 。", "--run", tokenized).err
 
 
+def test_what_the_model_is_unsure_of_is_remarked_on(command: Command, folder: Path) -> None:
+    run = load_run(folder, torch.device("cpu"))
+    inspector = Inspector(run.translator(precision="fp32"), [run.model])
+    found = inspector.translator.translate([LINE, LONG])
+    assert len(found[1].pieces) > 1
+    for text, one, log_probs in zip((LINE, LONG), found, inspector.log_probs(found), strict=True):
+        assert one.perplexity == pytest.approx(math.exp(-sum(log_probs) / len(log_probs)), rel=1e-4)
+        for bound, remark in (
+            (one.perplexity * 0.99, "line 1: the model is unsure"),
+            (one.perplexity * 1.01, ""),
+            (0, ""),
+        ):
+            said = command(text, "--max_perplexity", str(bound), "--precision", "fp32").err
+            assert said.startswith(remark)
+            assert bool(said) is bool(remark)
+    assert inspector.translator.translate([""])[0].perplexity == 1
+
+
 def test_a_run_chosen_for_its_language_is_named_on_a_terminal_and_another_language_is_remarked_on(
     command: Command, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -216,7 +235,7 @@ def test_n_best_translations_are_a_list_as_moses_writes_it(command: Command, exp
 
 
 def test_json_has_what_is_cheap_and_what_is_asked_for(command: Command, expected: list[str]) -> None:
-    cheap = {"source", "translation", "score", "tokens", "unknown", "unknown_tokens"}
+    cheap = {"source", "translation", "score", "tokens", "unknown", "unknown_tokens", "far"}
     plain = read_json(command("--format", "jsonl", stdin=as_file(LINES).encode()).out)
     assert [(row["source"], row["translation"], set(row)) for row in plain] == [
         (line, text, cheap) for line, text in zip(LINES, expected, strict=True)
@@ -304,7 +323,7 @@ def test_drawn_translations_are_those_of_their_seed_however_many_are_read_at_onc
 OWN = SearchConfig(beam_size=2, length_penalty=0.9, max_ratio=3.0)
 EVERY = (
     "--beam 5 --length_penalty -1 --normalization length --min_length 2 --max_length 9 --min_ratio 0.1 "
-    "--max_ratio 4 --no_repeat_ngram 3 --by_sentence false"
+    "--max_ratio 4 --no_repeat_ngram 3 --by_sentence false --max_perplexity 2.5"
 )
 
 
@@ -312,7 +331,7 @@ EVERY = (
     ("words", "search", "sampling"),
     [
         ("", OWN, None),
-        (EVERY, SearchConfig(5, -1.0, "length", 2, 0.1, 9, 4.0, 3, False), None),
+        (EVERY, SearchConfig(5, -1.0, "length", 2, 0.1, 9, 4.0, 3, False, 2.5), None),
         ("--by_sentence true", OWN, None),
         ("--n_best 5", replace(OWN, beam_size=5), None),
         ("--sample --temperature 0.5 --top_k 10 --top_p 0.9 --seed 4", OWN, SamplingConfig(1, 0.5, 10, 0.9, 4)),

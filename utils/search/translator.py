@@ -1,5 +1,6 @@
 """From texts to translations: split, batch by length, search, join, in the order of the input."""
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -50,6 +51,8 @@ class Translation(NamedTuple):
     pieces: list[Piece]  # none for an empty text
     by_piece: list[list[Candidate]]  # the candidates of each piece, best first
     unknown_tokens: list[str]  # of the source, not in the vocabulary: the model reads <unk> in their place
+    perplexity: float = 1.0  # of the best candidate by the model's own probabilities, per token
+    is_far: bool = False  # from what the model has learned from: its perplexity is above what the search allows
 
     @property
     def text(self) -> str:
@@ -130,8 +133,17 @@ class Translator:
             joined = _joined(pieces, by_piece) if pieces else _unchanged("")
             unread = [zip(piece.ids, self.source_tokens(piece), strict=True) for piece in pieces if UNK_ID in piece.ids]
             unknown = [token for piece in unread for i, token in piece if i == UNK_ID]
-            translations.append(Translation(joined, pieces, by_piece, unknown))
+            perplexity = self._perplexity(
+                [found[0] for piece, found in zip(pieces, by_piece, strict=True) if piece.ids]
+            )
+            is_far = 0 < self.search.max_perplexity < perplexity
+            translations.append(Translation(joined, pieces, by_piece, unknown, perplexity, is_far))
         return translations
+
+    def _perplexity(self, found: Sequence[Candidate]) -> float:
+        lengths = [len(one.tokens) + 1 for one in found]
+        log_probs = [self.search.log_prob(one.score, length) for one, length in zip(found, lengths, strict=True)]
+        return math.exp(min(700.0, -sum(log_probs) / max(1, sum(lengths))))
 
     def source_tokens(self, piece: Piece) -> list[str]:
         """Return the tokens that are read; unknown ones as they stand in the text."""

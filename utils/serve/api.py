@@ -372,6 +372,7 @@ def _sentence_fields(lines: Sequence[Line]) -> Iterator[dict[str, Any]]:
                 "known": bool(piece.ids) or not piece.source,
                 "source_tokens": source_tokens[i] if piece.ids else [],
                 "dropped": translation.dropped if is_last else [],
+                "far": translation.is_far,
                 "unknown": [place for place, token in enumerate(piece.ids) if token == UNK_ID],
                 "candidates": [
                     {

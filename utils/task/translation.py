@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import quantiles
 from typing import Any
 
 from config.model import BertConfig
@@ -41,6 +42,7 @@ from utils.visualize.attention import cross_attention, draw_cross_attention
 KEPT = 20  # translations of the test text that are kept with their sources and references
 SHOWN = 5  # of these
 _FEWEST_SEVERAL = 20  # lines of several sentences, for a score that says something
+_FEWEST_LIKELY, _ENOUGH_LIKELY = 100, 300  # lines, of which one in a hundred may be less likely than the bound
 
 
 class TranslationTask(Task):
@@ -135,7 +137,16 @@ class TranslationTask(Task):
         return Validator(lambda: self._translator(net, search), text, self.corpus, n_samples)
 
     def choose_on_dev(self, net: Transformer, folder: Path, log: Log) -> None:
-        """Try on dev lines of several sentences whether they are translated better as a whole, and keep that."""
+        """Choose from dev text whether several sentences are translated as a whole, and what is unlikely."""
+        self._choose_by_sentence(net, log)
+        dev, search = read_parallel(self.corpus.dev)[:_ENOUGH_LIKELY], self.config.search
+        if len(dev.src) >= _FEWEST_LIKELY:
+            found = self._translator(net, search).translate(dev.src)
+            *_, bound = quantiles([one.perplexity for one in found], n=100)
+            self.config = replace(self.config, search=replace(search, max_perplexity=round(bound, 2)))
+        self.config.save(folder / CONFIG)
+
+    def _choose_by_sentence(self, net: Transformer, log: Log) -> None:
         dev, own = read_parallel(self.corpus.dev), self.config.search
         several = [i for i, source in enumerate(dev.src) if len(split_sentences(source)) > 1]
         if not own.by_sentence or len(several) < _FEWEST_SEVERAL:
@@ -149,7 +160,6 @@ class TranslationTask(Task):
         log(f"{len(several)} dev lines of several sentences: BLEU {apart:.2f} one by one, {whole:.2f} as a whole")
         if whole > apart:
             self.config = replace(self.config, search=as_a_whole)
-            self.config.save(folder / CONFIG)
 
     def show(self, net: Transformer, folder: Path, test: Validation, log: Log) -> None:
         """Write the translations, show some, and draw what the decoder attended to."""

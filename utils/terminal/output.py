@@ -30,6 +30,8 @@ def notices(translation: Translation) -> dict[str, str]:
         found["left unchanged"] = "no part of it is in the vocabulary; left unchanged"
     elif unknown := translation.unknown_tokens:
         found[_UNKNOWN] = f"not in the vocabulary, so the model reads <unk>: {' '.join(dict.fromkeys(unknown))}"
+    if translation.is_far:
+        found["far"] = "the model is unsure: this is far from what it has learned from"
     if dropped := translation.dropped:
         found["addresses lost"] = f"the translation does not have {' '.join(dropped)}"
     return found
@@ -225,6 +227,7 @@ class Presenter:
                 **_candidate(one.candidates[0]),
                 "unknown": one.unknown,
                 "unknown_tokens": one.unknown_tokens,
+                "far": one.is_far,
             }
             for text, one in zip(texts, found, strict=True)
         ]
