@@ -8,6 +8,11 @@ RUN := $(POETRY) run
 # it reads the same pages as pip, from the same place.
 .venv/installed: export POETRY_PYPI_MIRROR_URL ?= $(shell python3 -c "import os, subprocess, sys; from pip._internal.models.index import PyPI; found = subprocess.run([sys.executable, '-m', 'pip', 'config', 'get', 'global.index-url'], capture_output=True, text=True).stdout.strip(); print(os.environ.get('PIP_INDEX_URL') or found or PyPI.simple_url)" 2>/dev/null)
 
+# Poetry downloads to the home folder; where that cannot be written, to this one.
+ifneq ($(shell test -w ~ || echo read-only),)
+export POETRY_CACHE_DIR ?= $(CURDIR)/.poetry/cache
+endif
+
 help:  ## list the commands
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
 
