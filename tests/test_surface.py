@@ -1,6 +1,7 @@
 """What a visitor sees first holds: the README's tree, the help of the commands, make; no trace of a machine."""
 
 import argparse
+import json
 import re
 import runpy
 import shlex
@@ -15,7 +16,7 @@ import pytest
 import utils.arguments
 from const.corpora import VERSION
 from const.path import ROOT
-from tests.test_floors import tracked
+from tests.test_floors import FLOORS, tracked
 from utils.config import config_type_of, find_settings
 
 COMMANDS = sorted(path.name for path in ROOT.glob("*.py"))
@@ -164,3 +165,21 @@ def test_no_tracked_file_knows_a_machine() -> None:
 def test_the_version_is_the_projects() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert project["version"] == VERSION
+
+
+def test_the_image_has_all_that_the_server_may_import_and_listens_where_the_page_says() -> None:
+    dockerfile, ignored, page = (
+        (ROOT / path).read_text(encoding="utf-8") for path in ("Dockerfile", ".dockerignore", "docs/serving.md")
+    )
+    kept = set(re.findall(r"^!(.+)", ignored, re.M))
+    (listed,) = re.findall(r"^COPY (\w.*) \./$", dockerfile, re.M)
+    below = {name for name, level in FLOORS.items() if level < FLOORS["serve"]}
+    assert kept == {*below, "serve.py", *listed.split()}
+    assert all((ROOT / name).exists() for name in kept)
+    (entry,) = re.findall(r"^ENTRYPOINT (.+)", dockerfile, re.M)
+    _, name, *options = json.loads(entry)
+    arguments = parser_of(name).parse_args(options)
+    assert (name, arguments.host) == ("serve.py", "0.0.0.0")
+    ports = re.findall(r"^EXPOSE (\d+)|127\.0\.0\.1:(\d+)/health", dockerfile, re.M)
+    ports += re.findall(r"-p 127\.0\.0\.1:(\d+):(\d+)", page)
+    assert {port for pair in ports for port in pair if port} == {str(arguments.port)}
