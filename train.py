@@ -162,7 +162,7 @@ class Trainer:
                     for observer in observers:
                         observer.on_update()
                     ended, asked = self._reasons_to_stop(interrupt)
-                    if ended or progress.step % plan.validate_every == 0:
+                    if progress.lacks_validation(plan):
                         self._validate(dev, validate, observers)
                         ended, asked = self._reasons_to_stop(interrupt)
                     if ended or asked:
@@ -213,8 +213,9 @@ class Trainer:
         with self.optimizer.averaged():
             validation = self.test(dev, validate) if self.processes.is_first else None
         validation = self.processes.broadcast(validation)
-        progress.note(validation.rank(self.plan.select_by))
         progress.seconds, progress.validated = progress.seconds + time.monotonic() - begin, progress.step
+        if progress.is_planned(self.plan):  # now that the time may be over: no other validation would follow
+            progress.note(validation.rank(self.plan.select_by))
         for observer in observers:
             observer.on_validation(progress, validation)
         self._return_memory()

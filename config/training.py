@@ -99,7 +99,8 @@ class TrainingConfig(Group):
             resumed run; null: no limit.
         patience: stop after this many consecutive validations without a better score; null: never.
         select_by: dev score that decides which weights are the best.
-        validate_every: updates between validations; each validation also saves the run.
+        validate_every: updates between validations; each validation also saves the run. Where the first of them takes
+            longer than eight minutes to reach, others come before it.
         report_every: updates between lines of the log, and between steps of the progress bar.
         max_skipped: stop after this many consecutive updates with a non-finite gradient (checked at each report).
         precision: precision of matrix products; auto: bf16 where it is measured to be fast, else fp32.

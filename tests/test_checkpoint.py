@@ -417,6 +417,18 @@ def test_of_equal_scores_the_one_with_less_loss_is_the_best(tmp_path: Path) -> N
     assert steps(tmp_path / "weights") == [20, 30, 40]  # the best, and the last two
 
 
+def test_weights_of_a_validation_that_does_not_count_are_used_until_one_counts(tmp_path: Path) -> None:
+    training = Training(tmp_path)
+    for step in (2, 4):
+        training.progress.step = step
+        training.keeper.on_validation(training.progress, Validation(1.0, {"bleu": 50.0}))
+        assert read_weights(training.best)["w"].item() == step
+        assert training.store.load(CPU, pytest.fail) == {"step": step}
+    assert not (tmp_path / "weights").exists()
+    training.validate((10, 8.0), loss=9.0)
+    assert read_weights(training.best)["w"].item() == 10
+
+
 def test_scores_of_another_scoring_do_not_compare(tmp_path: Path) -> None:
     before = Training(tmp_path, scoring="300 sentences")
     before.validate((10, 50.0), (20, 40.0))

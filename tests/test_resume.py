@@ -3,6 +3,7 @@
 import copy
 import json
 import multiprocessing
+import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, replace
@@ -183,6 +184,40 @@ def test_resumed_is_uninterrupted_bit_for_bit(
     assert timeless(tmp_path / "broken.jsonl") == timeless(tmp_path / "straight.jsonl")
 
 
+def test_validations_by_the_clock_change_nothing_that_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They come at other steps on each machine."""
+    case = translator(0.2)
+    plan = TrainingConfig(max_steps=14, max_epochs=None, validate_every=9, report_every=3, patience=2)
+    dev, now = case.sampler().all()[:2], iter(range(10_000))
+
+    def go(name: str, pace: float, stop_at: int | None, state: dict[str, Any] | None) -> tuple[Trainer, list[int]]:
+        monkeypatch.setattr(time, "monotonic", lambda: pace * next(now))
+        trainer, witness, folder = new_trainer(case, plan), Witness(), tmp_path / name
+        if state is not None:
+            trainer.restore(state)
+        if stop_at is not None:
+            during(stop_at, trainer, witness.ask_to_stop)
+        store, weights = CheckpointStore(folder, 2), WeightStore(folder / "weights", 1, 2, trainer.progress.step)
+        learned = trainer.net.state_dict
+        keeper = CheckpointKeeper(store, weights, folder / "best", trainer.state, learned, "loss")
+        trainer.fit(case.sampler(), BatchConfig(accumulate=2), dev, witness.judge, [witness, keeper], witness.interrupt)
+        return trainer, witness.validated
+
+    fast, validated = go("fast", 0.0, None, None)
+    assert validated == [9, 14]
+    broken, validated = go("slow", 200.0, 5, None)
+    assert validated == [3]
+    slow, validated = go("slow", 200.0, None, copy.deepcopy(broken.state()))
+    assert validated == [6, 9, 14]
+    assert same(slow.state() | {"progress": 0}, fast.state() | {"progress": 0}, {"seconds"})
+    assert replace(slow.progress, seconds=0) == replace(fast.progress, seconds=0)
+    kept = [sorted((tmp_path / name / "weights").iterdir()) for name in ("fast", "slow")]
+    for ours, theirs in zip([tmp_path / "fast/best", *kept[0]], [tmp_path / "slow/best", *kept[1]], strict=True):
+        assert ours.name == theirs.name
+        assert read_rank(ours) == read_rank(theirs)
+        assert same(read_weights(ours), read_weights(theirs), set())
+
+
 KEPT = Path(__file__).parent / "kept"  # step 5 of 14, and its averaged weights, written by commit 529257f
 
 
@@ -259,6 +294,10 @@ def what_two_come_to(rank: int, store: str) -> dict[str, Any]:
             during(3, trainer, witness.ask_to_stop if reason == "signal" else late)
         fit(trainer, case, witness)
         found[reason] = trainer.progress.step, witness.interrupt.asked, set(trainer.memories)
+    slow, witness = begun(case)
+    during(2, slow, partial(setattr, slow.progress, "seconds", 500.0 * rank))
+    fit(slow, case, witness)
+    found["slow"] = witness.validated
     dist.destroy_process_group()
     return found
 
@@ -294,6 +333,10 @@ def test_all_processes_stop_where_one_is_asked_to_or_its_time_is_over(two: tuple
     for reason, asked in (("signal", True), ("time", False)):
         assert two[0][reason] == (3, asked, {0, 1})
         assert two[1][reason][:2] == (3, asked)
+
+
+def test_all_processes_validate_where_it_is_time_in_one(two: tuple[dict[str, Any], ...]) -> None:
+    assert (two[0]["slow"], two[1]["slow"]) == ([2, 4, 8, 9], [])
 
 
 def test_what_is_not_finite_is_not_remembered() -> None:

@@ -304,6 +304,28 @@ def test_minutes_count_training_and_validation(monkeypatch: pytest.MonkeyPatch) 
     assert witness.validated == [10, 20, 28]
 
 
+def test_where_updates_are_slow_validations_come_by_the_clock_before_those_of_the_plan(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trainer, witness, clock = new_trainer(), Witness(bleu=[9.0, 8.0, 7.0, 6.0, 1.0, 3.0, 2.0]), iter(range(10_000))
+    monkeypatch.setattr(time, "monotonic", lambda: 100.0 * next(clock))  # an update or a validation takes 100 seconds
+    fit(trainer, witness, max_steps=110, validate_every=50, report_every=1000, patience=2)
+    assert witness.validated == [5, 10, 20, 40, 50, 100, 110]
+    assert (trainer.progress.best_step, trainer.progress.best_score, trainer.progress.stale) == (100, 3.0, 1)
+    witness.bleu = [5.0] * 8
+    fit(trainer, witness, max_steps=225, validate_every=1000, report_every=1000)  # not at 220: there are scores
+    assert witness.validated[-2:] == [110, 225]
+
+    trainer, witness = new_trainer(), Witness(bleu=[1.0])  # there is no second score
+    with pytest.raises(IndexError):
+        fit(trainer, witness, max_steps=30, report_every=1000)
+    assert (trainer.progress.step, witness.validated) == (10, [5])
+    witness.bleu = ()
+    fit(trainer, witness, max_minutes=trainer.progress.seconds / 60 + 1, report_every=1000)
+    assert witness.validated == [5, 10]
+    assert trainer.progress.best_step == 10  # no other came after it: it took the rest of the time
+
+
 def test_an_epoch_is_gone_before_the_next_one_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     class Watched(Epoch):
         def __init__(self, *given: Any) -> None:

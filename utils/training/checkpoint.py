@@ -337,7 +337,10 @@ class CheckpointKeeper(Observer):
     def on_validation(self, progress: Progress, validation: Validation) -> None:
         """Save the weights and the state of the training."""
         learned, rank = self._learned(), validation.rank(self._select_by)
-        self._weights.save(learned, progress.step, rank)
+        if progress.has_scores:
+            self._weights.save(learned, progress.step, rank)
+        else:  # before the first that counts: weights to translate with until then, worse than any
+            write_weights(learned, self._best, Rank(), scoring=self._scoring)
         # the average of a training that had ended and was resumed may be better than every validation so far
         if progress.best_step == progress.step and rank >= read_rank(self._best, self._scoring):
             write_weights(learned, self._best, rank, scoring=self._scoring)

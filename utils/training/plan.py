@@ -7,6 +7,7 @@ from typing import NamedTuple
 from config.training import OptimizerConfig, TrainingConfig
 
 _DECAY = 0.2  # share of a training's time over which a trapezoid falls
+_FIRST_WEIGHTS = 8 * 60.0  # seconds: with an update and the validation itself, there are weights after ten minutes
 
 
 def learning_rate(step: int, config: OptimizerConfig, time_spent: float = 0.0) -> float:
@@ -67,6 +68,11 @@ class Progress:
         else:
             self.stale += 1
 
+    @property
+    def has_scores(self) -> bool:
+        """Whether a validation has been recorded, the best one or another."""
+        return bool(self.best_step or self.stale)
+
     def forget_scores(self) -> None:
         """Begin to compare scores anew."""
         (self.best_score, self.best_minus_loss), self.best_step, self.stale = Rank(), 0, 0
@@ -76,9 +82,21 @@ class Progress:
         return 0.0 if plan.max_minutes is None else min(1.0, self.seconds / 60 / plan.max_minutes)
 
     def lacks_validation(self, plan: TrainingConfig) -> bool:
-        """Return whether a validation is due at this step and was not completed, because scoring failed for example."""
-        due = self.step % plan.validate_every == 0 or self.ended(plan)
-        return self.step > 0 and due and self.validated != self.step
+        """Return whether a validation is due at this step and was not completed, because scoring failed for example.
+
+        Where updates are slow, the first is due after eight minutes, and further ones each time that the number of
+        updates has doubled, so that they take a small share of the time, until the plan has one.
+        """
+        early = not self.has_scores and self.seconds >= _FIRST_WEIGHTS and self.step >= 2 * self.validated
+        return self.step > 0 and self.validated != self.step and (early or self.is_planned(plan))
+
+    def is_planned(self, plan: TrainingConfig) -> bool:
+        """Return whether the plan has a validation at this step, by its updates or its end.
+
+        Only these choose the best weights and count for patience: those by the clock come at other steps each time, and
+        what a training comes to must not depend on that.
+        """
+        return self.step % plan.validate_every == 0 or self.ended(plan)
 
     def ended(self, plan: TrainingConfig) -> bool:
         """Return whether a limit of the plan is reached."""
