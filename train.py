@@ -3,7 +3,7 @@
 import sys
 
 from utils.arguments import Arguments, read_arguments
-from utils.command import INTERRUPTED, print_above_bars, run_command, typed_command
+from utils.command import INTERRUPTED, confirm, duration, print_above_bars, run_command, typed_command
 
 if __name__ == "__main__" and {"-h", "--help"} & {*sys.argv}:
     run_command("train.py", lambda: read_arguments(sys.argv[1:]))  # before torch, which takes seconds to import
@@ -50,6 +50,7 @@ from utils.training.report import (
 )
 from utils.visualize.curve import CurvePicture
 
+LONG_FOR_A_CPU = 2e15  # parameters times positions to learn from: some ten hours on two cores
 _RETURN_EVERY = 60.0  # seconds: it takes a fifth of one, and without it a training of hours holds all memory there is
 
 
@@ -298,6 +299,30 @@ def new_trainer(task: Task, source: Path | None, processes: Processes, device: t
     return Trainer(net, task.objective, optimizer, plan, processes)
 
 
+def long_for_a_cpu(trainer: Trainer, epoch: Epoch, n_updates: int) -> str:
+    """Say how long a training takes on this CPU and what to use instead, or nothing if it is short or on a GPU.
+
+    The time is estimated from a forward and a backward pass of the largest batch, which change no weight; an epoch has
+    `n_updates`.
+    """
+    plan, progress, positions = trainer.plan, trainer.progress, epoch.positions
+    left = plan.max_steps - progress.step if plan.max_steps else ((plan.max_epochs or 0) - progress.epoch) * n_updates
+    n_positions = left / n_updates * int(positions.sum())
+    work = n_positions * sum(p.numel() for p in trainer.net.parameters())
+    if trainer.device.type != "cpu" or plan.max_minutes is not None or work <= LONG_FOR_A_CPU:
+        return ""
+    batch = epoch[epoch.largest()]
+    for _ in range(2):  # the first allocates and compiles
+        begin = time.monotonic()
+        trainer.loss_fn(batch).nats.backward()  # train_step will discard the gradient
+        took = time.monotonic() - begin
+    seconds = took * n_positions / int(positions.max()) / trainer.processes.size
+    return (
+        f"No CUDA here: this training takes about {duration(seconds)} on this CPU, validations not included. "
+        "Made for a CPU: --config kftt_ja_en_small (hours), or `make demo` (minutes)"
+    )
+
+
 def train(arguments: Arguments, processes: Processes, device: torch.device) -> None:
     """Train, validate and test; processes other than the first only take part in the training."""
     log: Log = print if processes.is_first else lambda _: None
@@ -329,10 +354,14 @@ def train(arguments: Arguments, processes: Processes, device: torch.device) -> N
             epoch = task.sampler.epoch(trainer.progress.epoch)
         n_updates = len(cut_into_updates(len(epoch), accumulate))
         log(describe(task, trainer.net, epoch, n_updates, processes.size))
-        if arguments.dry_run:
-            with explained_out_of_memory([epoch[epoch.largest()]], config.batch):
+        with explained_out_of_memory([epoch[epoch.largest()]], config.batch):
+            if processes.is_first and (warning := long_for_a_cpu(trainer, epoch, n_updates)):
+                log(warning)
+                if resumed is None and not arguments.dry_run and processes.size == 1:
+                    confirm("Train on this CPU all the same?")
+            if arguments.dry_run:
                 dry_run(trainer.net, trainer.train_step, epoch, accumulate, log, processes.size)
-            return
+                return
         del epoch  # as in `fit`
         if not processes.is_first:
             with graceful_interrupt() as interrupt:

@@ -4,12 +4,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
+from unittest.mock import Mock, call
 
 import pytest
 
 from const.path import ROOT
-from utils.command import Parser, duration, needing_group, run_command
+from utils.command import Parser, confirm, duration, needing_group, run_command
 from utils.file import atomic_file
 
 
@@ -88,6 +90,23 @@ def test_what_the_caller_has_closed_is_empty(name: str, monkeypatch: pytest.Monk
     monkeypatch.setattr(sys, name, None)
     with pytest.raises(SystemExit, match="0"):
         run_command("verb.py", main)
+
+
+@pytest.mark.parametrize(
+    ("said", "goes_on"),
+    [("y", True), (" Yes ", True), ("", False), ("n", False), (EOFError, False), (KeyboardInterrupt, False)],
+)
+def test_a_question_is_asked_on_a_terminal_only_and_enter_is_no(
+    said: str | type[BaseException], goes_on: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = Mock(side_effect=[said])
+    monkeypatch.setattr("builtins.input", asked)
+    for n_terminals in range(3):
+        monkeypatch.setattr(sys, "stdin", Mock(isatty=lambda n=n_terminals: n > 0))
+        monkeypatch.setattr(sys, "stdout", Mock(isatty=lambda n=n_terminals: n > 1))
+        with nullcontext() if goes_on or n_terminals < 2 else pytest.raises(KeyboardInterrupt):
+            confirm("Go on?")
+        assert asked.call_args_list == [call("Go on? [y/N] ")] * (n_terminals == 2)
 
 
 def test_sigterm_leaves_nothing_half_written(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pty
 import re
 import shlex
 import shutil
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +30,7 @@ from const.path import ROOT
 from models.transformer import Transformer
 from tests.test_resume import timeless
 from tests.test_surface import parser_of
-from tests.test_training import FAST, FP32, new_trainer, same, weights
+from tests.test_training import FAST, FP32, new_sampler, new_trainer, same, weights
 from tests.tiny import MODEL, TEXT, outcome
 from train import Trainer
 from utils.arguments import read_arguments
@@ -47,13 +49,17 @@ from utils.training.report import read_log
 CPU = torch.device("cpu")
 
 
+def environment(home: Path) -> dict[str, str]:
+    places = {"MIYAKO_CORPUS": str(home / "corpus"), "MIYAKO_PICKLES": str(home / "pickles"), "OMP_NUM_THREADS": "1"}
+    return os.environ | places
+
+
 def run_python(*arguments: str | Path, home: Path, **options: Any) -> subprocess.Popen[str]:
     """A command of the project, whose corpus and pickles lie under `home`."""
-    places = {"MIYAKO_CORPUS": str(home / "corpus"), "MIYAKO_PICKLES": str(home / "pickles"), "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
         [sys.executable, *map(str, arguments)],
         cwd=ROOT,
-        env=os.environ | places,
+        env=environment(home),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -268,6 +274,60 @@ def test_a_run_goes_on_until_it_is_stopped_and_says_how_to_resume(home: Path, tm
     assert progress["epoch"] > 0
     steps = [record["step"] for record in timeless(folder / "log.jsonl") if record["kind"] == "train"]
     assert steps == list(range(2, int(step) + 1, 2))
+    assert len(list(tmp_path.glob("pickles/*"))) == 1
+
+
+def test_a_training_that_is_long_for_a_cpu_says_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer, epoch, now = new_trainer(dropout=0.5), new_sampler().epoch(0), iter(range(100))
+    trainer.plan = replace(FP32, max_steps=30 * len(epoch) + 7)
+    trainer.progress.step, before = 7, weights(trainer)
+    assert not train.long_for_a_cpu(trainer, epoch, len(epoch))
+    monkeypatch.setattr(train, "LONG_FOR_A_CPU", 0)
+    monkeypatch.setattr(time, "monotonic", lambda: 3600.0 * next(now))  # the largest batch takes an hour
+    n_hours = 30 * int(epoch.positions.sum()) / int(epoch.positions.max())
+    warning = train.long_for_a_cpu(trainer, epoch, len(epoch))
+    assert f"about {n_hours / 24:.1f} days on this CPU" in warning
+    assert "--config kftt_ja_en_small" in warning
+    assert same(weights(trainer), before, set())
+    trainer.plan = replace(trainer.plan, max_minutes=10)
+    assert not train.long_for_a_cpu(trainer, epoch, len(epoch))
+
+
+ASKED = """
+import sys
+import train
+from utils.command import run_command
+
+train.LONG_FOR_A_CPU = 0
+for argv in {commands!r}:
+    sys.argv = ["train.py", *argv]
+    train.main()
+sys.argv = ["train.py", *{commands!r}[0]]
+run_command("train.py", train.main)
+"""
+
+
+def test_a_long_training_is_begun_on_a_cpu_only_if_that_is_meant(home: Path, tmp_path: Path) -> None:
+    """Asked at the terminal; neither a dry run nor a resume asks."""
+    copied(home, tmp_path)
+    new, more = [*settings(home)], ["--resume", "--training.max_steps", "7"]
+    ours, theirs = pty.openpty()
+    program, places = (
+        [sys.executable, "-c", ASKED.format(commands=[new, [*new, "--dry-run"], more])],
+        environment(tmp_path),
+    )
+    with subprocess.Popen(program, cwd=ROOT, env=places, stdin=theirs, stdout=theirs, stderr=theirs) as command:
+        os.close(theirs)
+        os.write(ours, b"y\n\n")
+        shown = b""
+        with suppress(OSError):  # at its end
+            while read := os.read(ours, 4096):
+                shown += read
+    os.close(ours)
+    assert command.returncode == 130, shown.decode()
+    assert shown.count(b"on this CPU, validations not included") == 4
+    assert shown.count(b"all the same? [y/N]") == shown.count(b"Run folder") == 2  # asked twice; begun and resumed
+    assert newest(run(tmp_path))["progress"]["step"] == 7
     assert len(list(tmp_path.glob("pickles/*"))) == 1
 
 

@@ -167,6 +167,22 @@ def print_above_bars(text: str) -> None:
     sys.stdout.flush()
 
 
+def confirm(question: str) -> None:
+    """Ask whether to go on: any answer but y, as well as Ctrl-C or the end of input, interrupts the command.
+
+    Where standard input and output are not a terminal, nobody is asked.
+    """
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return
+    try:
+        answer = input(f"{question} [y/N] ")
+    except (EOFError, KeyboardInterrupt):
+        answer = ""
+        print()  # what follows starts on a new line
+    if answer.strip().lower() not in ("y", "yes"):
+        raise KeyboardInterrupt
+
+
 def duration(seconds: float) -> str:
     """Format a duration in seconds, minutes, hours or days, whichever reads best."""
     if seconds < 60:

@@ -33,8 +33,6 @@ from utils.training.report import Validate, Validation
 Log = Callable[[str], None]
 HeldOut = Literal["dev", "test"]
 
-LONG_FOR_A_CPU = 2e15  # parameters times positions to learn from: some ten hours
-
 
 class Task(ABC):
     """Something to learn, with its texts prepared. `net` is always what `build` returned.
@@ -221,12 +219,4 @@ def describe(task: Task, net: nn.Module, epoch: Epoch, n_updates: int, n_process
     )
     if "target" in sizes:
         text += f", {epoch.n_dropped:,} pairs longer than {config.batch.max_tokens} tokens left out"
-    plan = config.training
-    n_epochs = plan.max_steps / n_updates if plan.max_steps else plan.max_epochs or 0
-    work = n_parameters * int(epoch.positions.sum()) * n_epochs
-    if device.type == "cpu" and plan.max_minutes is None and work > LONG_FOR_A_CPU:
-        text += (
-            "\nNo CUDA here: a training of this size takes days on a CPU. Presets made for CPUs: "
-            "--config kftt_ja_en_small (hours) and --config demo (minutes)."
-        )
     return text
