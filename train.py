@@ -8,6 +8,7 @@ from utils.command import INTERRUPTED, confirm, duration, print_above_bars, run_
 if __name__ == "__main__" and {"-h", "--help"} & {*sys.argv}:
     run_command("train.py", lambda: read_arguments(sys.argv[1:]))  # before torch, which takes seconds to import
 
+import math
 import shlex
 import time
 from collections.abc import Generator, Iterable, Sequence
@@ -59,6 +60,7 @@ class Update(NamedTuple):
 
     nats: Tensor  # summed loss
     tokens: Tensor  # number of tokens summed over
+    nll: Tensor  # their summed negative log-likelihood, in nats
     norm: Tensor  # of the mean gradient before clipping; if it is not finite, no weight has changed
 
 
@@ -96,7 +98,7 @@ class Trainer:
         """Make one update from all these batches and those of the other processes, as if they were one batch."""
         self.net.train()
         self.optimizer.zero_grad()
-        nats, tokens = torch.zeros((), device=self.device), torch.zeros((), device=self.device)
+        nats, tokens, nll = (torch.zeros((), device=self.device) for _ in range(3))
         for i, batch in enumerate(micro_batches):
             place = i * self.processes.size + self.processes.rank
             self._seed(place)
@@ -104,15 +106,15 @@ class Trainer:
                 loss = self.loss_fn(batch, self.memories.get(place))
             with record_function("backward"):
                 (loss.nats * self.optimizer.loss_scale).backward()
-            nats, tokens = nats + loss.nats.detach(), tokens + loss.tokens
+            nats, tokens, nll = nats + loss.nats.detach(), tokens + loss.tokens, nll + loss.nll
             if loss.memory is not None:
                 self.memories[place] = loss.memory
         with record_function("optimizer"):
             if self.processes.size > 1:
                 self.optimizer.fill_missing_gradients()
-                self.processes.all_reduce([*self.optimizer.gradients(), nats, tokens])
+                self.processes.all_reduce([*self.optimizer.gradients(), nats, tokens, nll])
             norm = self.optimizer.step(self.progress.step + 1, tokens, self.progress.time_spent(self.plan))
-        return Update(nats, tokens, norm)
+        return Update(nats, tokens, nll, norm)
 
     def _seed(self, place: int) -> None:
         """Make all draws of a batch a function of seed, step and place in the update, whichever process makes them."""
@@ -213,7 +215,7 @@ class Trainer:
         self._gather_memories()
         with self.optimizer.averaged():
             validation = self.test(dev, validate) if self.processes.is_first else None
-        validation = self.processes.broadcast(validation)
+        validation = self.processes.broadcast(validation)._replace(train_loss=self.meter.train_loss())
         progress.seconds, progress.validated = progress.seconds + time.monotonic() - begin, progress.step
         if progress.is_planned(self.plan):  # now that the time may be over: no other validation would follow
             progress.note(validation.rank(self.plan.select_by))
@@ -253,7 +255,8 @@ class Trainer:
         self.net.load_state_dict(state["net"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.progress = Progress(**state["progress"])
-        self.meter = Meter(self.progress, Sums(**state["meter"]))
+        # NaN: a checkpoint from before the NLL was summed does not have that of the report it is in the middle of
+        self.meter = Meter(self.progress, Sums(**{"nll": math.nan} | state["meter"]))
         self.memories = state["memories"]
 
 

@@ -73,7 +73,7 @@ def smoothed_losses(probabilities: Sequence[float], smoothing: float) -> Float[T
     logits = ((1 - p) / (_VOCAB - 1)).log()[:, None].repeat(1, _VOCAB)
     logits[:, 0] = p.log()
     right, weight = torch.zeros(1, dtype=torch.long), torch.eye(_VOCAB)
-    return torch.stack([projected_cross_entropy(row[None, None], weight, None, right, smoothing) for row in logits])
+    return torch.stack([projected_cross_entropy(row[None, None], weight, None, right, smoothing)[0] for row in logits])
 
 
 def draw_label_smoothing(picture: Path) -> None:

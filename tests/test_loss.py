@@ -58,8 +58,10 @@ def by_hand(net: Transformer, smoothing: float) -> float:
 def test_it_is_the_cross_entropy_with_labels_smoothed_in_training_alone(smoothing: float) -> None:
     for training, kept, r_drop in ((True, smoothing, 0.0), (False, 0.0, 5.0)):
         net = network().train(training)  # without dropout
-        nats, tokens, _ = TranslationObjective(smoothing, r_drop)(net, batch(PAIRS))
+        nats, tokens, nll, _ = TranslationObjective(smoothing, r_drop)(net, batch(PAIRS))
         assert nats.item() == pytest.approx(by_hand(net, kept), rel=1e-5)
+        assert nll.item() == pytest.approx(by_hand(net, 0.0), rel=1e-5)
+        assert nll.equal(nats) == (kept == 0)
         assert tokens.item() == N_TOKENS
 
 
@@ -69,7 +71,7 @@ def test_padding_changes_neither_loss_nor_count_nor_gradient() -> None:
     outcomes: list[tuple[float, int, list[Tensor | None]]] = []
     for each in (Batch(src, tgt), wide):
         net = network().train()
-        nats, tokens, _ = TranslationObjective(0.1)(net, each)
+        nats, tokens, *_ = TranslationObjective(0.1)(net, each)
         nats.backward()
         outcomes.append((nats.item(), int(tokens), [parameter.grad for parameter in net.parameters()]))
     (nats_a, tokens_a, grads_a), (nats_b, tokens_b, grads_b) = outcomes
@@ -90,7 +92,7 @@ def passes(net: Transformer) -> Iterator[Tensor]:
 def test_r_drop_is_half_of_the_papers_loss(alpha: float) -> None:
     """Liang et al. 2021, eq. 1 to 4, pair by pair and position by position, with what dropout left in each pass."""
     net = lively(replace(MODEL, dropout=0.3), VOCAB, VOCAB).train()
-    expected = 0.0
+    expected = expected_nll = 0.0
     with torch.no_grad():
         first, second = (logits.double().softmax(-1) for logits in passes(net))
     for p_row, q_row, (_, tgt) in zip(first, second, PAIRS, strict=True):
@@ -98,9 +100,11 @@ def test_r_drop_is_half_of_the_papers_loss(alpha: float) -> None:
             likelihood = -(p[right].log() + q[right].log())
             divergence = ((p * (p / q).log()).sum() + (q * (q / p).log()).sum()) / 2
             expected += float(likelihood + alpha * divergence) / 2
+            expected_nll += float(likelihood) / 2
     torch.manual_seed(3)
-    nats, tokens, _ = TranslationObjective(0.0, alpha)(net, batch(PAIRS))
+    nats, tokens, nll, _ = TranslationObjective(0.0, alpha)(net, batch(PAIRS))
     assert nats.item() == pytest.approx(expected, rel=1e-5)
+    assert nll.item() == pytest.approx(expected_nll, rel=1e-5)
     assert tokens.item() == N_TOKENS
 
 
@@ -130,7 +134,7 @@ def whole(kind: str, inputs: list[Tensor], target: Tensor, smoothing: float, alp
     return (cross(logits[0]) + cross(logits[1])) / 2 + alpha / 4 * (there + back)
 
 
-def sliced(kind: str, inputs: list[Tensor], target: Tensor, smoothing: float, alpha: float) -> Tensor:
+def sliced(kind: str, inputs: list[Tensor], target: Tensor, smoothing: float, alpha: float) -> tuple[Tensor, Tensor]:
     hidden, weight, *bias = inputs
     last = bias[0] if bias else None
     return projected_cross_entropy(hidden if kind == "r_drop" else hidden[None], weight, last, target, smoothing, alpha)
@@ -156,7 +160,10 @@ def test_value_and_gradients_are_those_of_the_whole(
     monkeypatch.setitem(module._SLICE, "cpu", in_slice)
     monkeypatch.setitem(module._PIECE, "cpu", in_piece)
     inputs, target = example(kind, with_bias)
-    ours, theirs = (3 * loss(kind, inputs, target, smoothing, alpha) for loss in (sliced, whole))
+    nats, nll = sliced(kind, inputs, target, smoothing, alpha)
+    torch.testing.assert_close(nll, whole(kind, inputs, target, 0.0, 0.0), check_stride=False)
+    assert not nll.requires_grad
+    ours, theirs = 3 * nats, 3 * whole(kind, inputs, target, smoothing, alpha)
     torch.testing.assert_close(ours, theirs)
     torch.testing.assert_close(torch.autograd.grad(ours, inputs), torch.autograd.grad(theirs, inputs))
 
@@ -165,9 +172,9 @@ def test_value_and_gradients_are_those_of_the_whole(
 def test_bf16_keeps_the_sums_in_single_precision(kind: str) -> None:
     inputs, target = example(kind, dtype=torch.float32)
     with torch.autocast("cpu", torch.bfloat16):
-        ours = sliced(kind, inputs, target, 0.1, 5.0)
+        ours, nll = sliced(kind, inputs, target, 0.1, 5.0)
     theirs = whole(kind, inputs, target, 0.1, 5.0)
-    assert ours.dtype == torch.float32
+    assert ours.dtype == nll.dtype == torch.float32
     torch.testing.assert_close(ours, theirs, rtol=2e-2, atol=0)
     for low, high in zip(torch.autograd.grad(ours, inputs), torch.autograd.grad(theirs, inputs), strict=True):
         assert low.dtype == torch.float32
@@ -176,10 +183,10 @@ def test_bf16_keeps_the_sums_in_single_precision(kind: str) -> None:
 
 def test_a_certain_network_has_a_finite_loss() -> None:
     hidden, weight = torch.tensor([[1000.0, 0], [1000.0, 0]]), torch.eye(2) * 1000
-    nats = projected_cross_entropy(hidden[None], weight, None, torch.tensor([0, 1]))
+    nats, _ = projected_cross_entropy(hidden[None], weight, None, torch.tensor([0, 1]))
     assert nats.item() == pytest.approx(1e6)  # nothing for the first, the whole distance for the second
     passes = torch.tensor([[[1000.0, 0]], [[0, 1000.0]]], requires_grad=True)
-    nats = projected_cross_entropy(passes, torch.eye(2), None, torch.tensor([0]), 0.0, 2.0)
+    nats, _ = projected_cross_entropy(passes, torch.eye(2), None, torch.tensor([0]), 0.0, 2.0)
     assert nats.item() == pytest.approx(1000 / 2 + 2 / 4 * 2 * 1000)
     (gradient,) = torch.autograd.grad(nats, passes)
     assert gradient.isfinite().all()
@@ -190,9 +197,9 @@ def test_a_position_that_does_not_count_is_as_if_it_were_not_there(monkeypatch: 
     inputs, target = example("plain")
     hidden, weight, bias = inputs
     counted = torch.arange(13) % 3 != 0
-    ours = projected_cross_entropy(hidden[None], weight, bias, target, 0.1, counted=counted)
-    theirs = projected_cross_entropy(hidden[None, counted], weight, bias, target[counted], 0.1)
-    torch.testing.assert_close(ours, theirs)
+    ours, our_nll = projected_cross_entropy(hidden[None], weight, bias, target, 0.1, counted=counted)
+    theirs, their_nll = projected_cross_entropy(hidden[None, counted], weight, bias, target[counted], 0.1)
+    torch.testing.assert_close((ours, our_nll), (theirs, their_nll))
     torch.testing.assert_close(torch.autograd.grad(ours, inputs), torch.autograd.grad(theirs, inputs))
 
 
@@ -213,13 +220,15 @@ def masked(next_sentence: bool = True) -> MaskedBatch:
 def test_it_is_the_cross_entropy_of_what_is_hidden_and_of_what_follows(training: bool, next_sentence: bool) -> None:
     net, one = bert().train(training), masked(next_sentence)
     tokens, follows = net(one.ids, one.segments)
-    expected = F.cross_entropy(tokens.flatten(0, 1), one.target.flatten(), ignore_index=PAD_ID, reduction="sum")
+    nll = F.cross_entropy(tokens.flatten(0, 1), one.target.flatten(), ignore_index=PAD_ID, reduction="sum")
+    expected = nll
     if training and next_sentence:
         n_hidden = (one.target != PAD_ID).sum(1)
         expected = expected + (F.cross_entropy(follows, one.follows, reduction="none") * n_hidden).sum()
     loss = MaskedLanguageObjective()(net, one)
     assert loss.tokens == one.target_tokens
     torch.testing.assert_close(loss.nats, expected)
+    torch.testing.assert_close(loss.nll, nll.detach())
 
 
 def test_the_gradient_reaches_every_parameter() -> None:

@@ -1,5 +1,6 @@
 """Pictures: each is a PNG, equal data give equal bytes, and what is drawn is what the network or the log says."""
 
+import json
 import math
 import re
 from collections.abc import Callable
@@ -59,7 +60,7 @@ def logged(folder: Path, slope: float = 0.1) -> Path:
     log = JsonlLog(folder / "log.jsonl", 0)
     for step in range(10, 61, 10):
         loss, norm = (math.nan, math.inf) if step == 20 else (9 - step * slope, 1.0 + step)
-        log.on_step(Progress(step), StepReport(loss, norm, step * 0.1, 100, 10.0, 0.1, 0))
+        log.on_step(Progress(step), StepReport(loss + 1, loss, norm, step * 0.1, 100, 10.0, 0.1, 0))
         if step % 30 == 0:
             log.on_validation(Progress(step), VALIDATION._replace(scores={"bleu": step / 3}, loss=step / 50))
     log.close()
@@ -130,13 +131,34 @@ def test_the_lines_are_those_of_the_log(tmp_path: Path, figure: Callable[[], Fig
     CurvePicture(logged(tmp_path), tmp_path / "curve.png").on_validation(Progress(60), VALIDATION)
     loss, scores, rate, norm = (lines(figure(), i) for i in range(4))
     train = [[step, 9 - step * 0.1] for step in range(10, 61, 10)]
-    assert loss["train, as minimised"][0] == train[0]
-    assert math.isnan(loss["train, as minimised"][1][1])  # null in the log: a gap
-    assert loss["train, as minimised"][2:] == train[2:]
+    assert loss.keys() == {"train", "dev"}  # not what was minimised, which is no loss to compare
+    assert loss["train"][0] == train[0]
+    assert math.isnan(loss["train"][1][1])  # null in the log: a gap
+    assert loss["train"][2:] == train[2:]
     assert loss["dev"] == [[30, 0.6], [60, 1.2]]
     assert scores == {"BLEU": [[30, 10], [60, 20]]}
     assert rate["learning rate"] == [[step, step * 0.1] for step in range(10, 61, 10)]
     assert norm["gradient norm"][2:] == [[step, 1 + step] for step in range(30, 61, 10)]
+
+
+@pytest.mark.parametrize("resumed_at", [60, 30])
+def test_what_was_minimised_is_drawn_where_a_log_has_no_nll(
+    resumed_at: int, tmp_path: Path, figure: Callable[[], Figure]
+) -> None:
+    """The log of an older version, which ended or was resumed at this step."""
+    log = logged(tmp_path)
+    records = [json.loads(line) for line in log.read_bytes().split(b"\n")[:-1]]
+    for record in records:
+        if record["step"] <= resumed_at:
+            record.pop("nll", None)
+    log.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    draw_runs([tmp_path], tmp_path / "curves.png")
+    loss = lines(figure(), 0)
+    assert loss.keys() == {"dev", "train, as minimised", *(["train"] if resumed_at < 60 else [])}
+    drawn = [[step, value] for step, value in loss["train, as minimised"] if not math.isnan(value)]
+    assert drawn == [[step, 10 - step * 0.1] for step in range(10, resumed_at + 1, 10) if step != 20]
+    drawn = [[step, value] for step, value in loss.get("train", []) if not math.isnan(value)]
+    assert drawn == [[step, 9 - step * 0.1] for step in range(resumed_at + 10, 61, 10)]
 
 
 def test_runs_are_drawn_by_the_names_of_their_folders(tmp_path: Path, figure: Callable[[], Figure]) -> None:

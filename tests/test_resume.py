@@ -2,6 +2,7 @@
 
 import copy
 import json
+import math
 import multiprocessing
 import time
 from collections.abc import Callable
@@ -53,7 +54,7 @@ from utils.training.loss import (
 )
 from utils.training.optimizer import Optimizer
 from utils.training.plan import Progress
-from utils.training.report import JsonlLog, Observer, Validation
+from utils.training.report import JsonlLog, Observer, Sums, Validation
 
 VOCAB = len(tokenizers().src)
 BERT = BertConfig(16, 2, 32, 2, max_length=40)
@@ -230,13 +231,18 @@ def test_a_checkpoint_kept_from_before_is_resumed(monkeypatch: pytest.MonkeyPatc
     state = CheckpointStore(KEPT, 1).load(torch.device("cpu"), pytest.fail)
     trainers[0].restore(copy.deepcopy(state))
     state["progress"] = asdict(Progress()) | state["progress"]
-    assert same({name: state[name] for name in trainers[0].state()}, trainers[0].state(), set())
+    state["meter"] = asdict(Sums()) | state["meter"]
+    assert same({name: state[name] for name in trainers[0].state()}, trainers[0].state(), {"nll"})
     weights = read_weights(KEPT / "model.safetensors")
     average = state["optimizer"]["average"]["average"]
     assert all(weights[name].equal(tensor) for name, tensor in average.items())
     assert (read_rank(KEPT / "model.safetensors").score, read_n_averaged(KEPT / "model.safetensors")) == (-1.5, 3)
+    witness = Witness()
     for trainer in trainers:
-        trainer.fit(case.sampler(), BatchConfig(accumulate=2), dev)
+        observers = [witness] if trainer is trainers[0] else []
+        trainer.fit(case.sampler(), BatchConfig(accumulate=2), dev, witness.judge, observers)
+    assert [math.isnan(report.nll) for _, report in witness.steps] == [True, False, False]  # the first: not all summed
+    assert all(0 < train_loss < 5 for train_loss in witness.train_losses)
     resumed, straight = trainers
     assert (resumed.progress.epoch, resumed.progress.target_tokens) == (3, 658)
     assert resumed.progress.best_score == pytest.approx(straight.progress.best_score, rel=1e-2)
@@ -279,7 +285,8 @@ def what_two_come_to(rank: int, store: str) -> dict[str, Any]:
     for case in (case_of(0.2) for case_of in CASES):
         straight, witness = begun(case)
         saved = fit(straight, case, witness)
-        found[type(straight.net).__name__] = witness.losses, witness.judged, set(straight.memories)
+        losses = witness.losses + witness.train_losses
+        found[type(straight.net).__name__] = losses, witness.judged, set(straight.memories)
     resumed, witness = begun(case)
     resumed.restore(processes.broadcast(saved[0] if saved else None))
     fit(resumed, case, witness)
@@ -316,7 +323,7 @@ def test_two_processes_are_one(case_of: Callable[[float], Case], two: tuple[dict
     alone, witness = new_trainer(case_of(0.2), PLAN), Witness(bleu=[1.0] * 9)
     fit(alone, case_of(0.2), witness)
     losses, judged, remembered = two[0][type(alone.net).__name__]
-    assert losses == pytest.approx(witness.losses, rel=1e-4)
+    assert losses == pytest.approx(witness.losses + witness.train_losses, rel=1e-4)
     assert judged == pytest.approx(witness.judged, rel=1e-3)
     assert two[1][type(alone.net).__name__][1] == []
     assert remembered == set(alone.memories)  # also what only the other one remembers, to be saved

@@ -11,6 +11,7 @@ from weakref import ref
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, LinearLR, SequentialLR
 
@@ -96,7 +97,7 @@ def test_a_validation_is_the_mean_loss_of_its_text_and_teaches_nothing() -> None
     """However its text is cut."""
     trainer = new_trainer(dropout=0.5)
     before = weights(trainer)
-    nats, tokens, _ = trainer.val_step(batch_of(pairs(), np.arange(40)))
+    nats, tokens, *_ = trainer.val_step(batch_of(pairs(), np.arange(40)))
     assert tokens == pairs().tgt.lengths.sum() + 40
     losses = [mean_loss(trainer.val_step, new_sampler(tokens=size).all()) for size in (20, 90, 10_000)]
     assert losses == pytest.approx([float(nats / tokens)] * 3, rel=1e-5)
@@ -195,7 +196,7 @@ def test_the_loss_falls_as_it_always_has() -> None:
     """Twenty steps in single precision on one thread: whatever changes a number on the way shows here."""
     trainer, sampler, losses = new_trainer(), new_sampler(), []
     for batch in [batch for epoch in range(3) for batch in sampler.epoch(epoch)][:20]:
-        nats, tokens, _ = trainer.train_step([batch])
+        nats, tokens, *_ = trainer.train_step([batch])
         trainer.progress.step += 1
         losses.append((nats / tokens).item())
     assert losses == pytest.approx(GOLDEN, rel=1e-4)
@@ -223,6 +224,7 @@ class Witness(Observer):
     judged: list[float] = field(default_factory=list)
     steps: list[tuple[Progress, StepReport]] = field(default_factory=list)
     validated: list[int] = field(default_factory=list)
+    train_losses: list[float] = field(default_factory=list)
 
     @property
     def losses(self) -> list[float]:
@@ -242,6 +244,7 @@ class Witness(Observer):
     def on_validation(self, progress: Progress, validation: Validation) -> None:
         assert validation.loss == self.judged[-1]
         self.validated.append(progress.step)
+        self.train_losses.append(validation.train_loss)
 
 
 def fit(trainer: Trainer, witness: Witness, accumulate: int = 1, **plan: Any) -> None:
@@ -261,6 +264,34 @@ def test_it_trains_for_so_many_steps_and_validates_on_the_way_and_at_the_end() -
     assert witness.validated == [4, 8, 11, 12]  # at the end once
     fit(trainer, witness, max_steps=12, validate_every=4, report_every=3)  # has ended
     assert witness.validated == [4, 8, 11, 12]
+
+
+def test_train_and_dev_compare_whatever_is_minimised_and_however_it_is_batched() -> None:
+    """With label smoothing, R-Drop, micro-batches and a report between two validations."""
+    trainer, witness = new_trainer(objective=TranslationObjective(0.1, 2.0)), Witness()
+    updates: list[tuple[float, int]] = []  # NLL and tokens, by torch
+    train_step = trainer.train_step
+
+    def watched(micro_batches: list[Batch]) -> Update:
+        nll, tokens = 0.0, 0
+        for src, tgt in micro_batches:
+            logits = trainer.net(src, tgt[:, :-1]).flatten(0, 1)  # there is no dropout
+            nll += F.cross_entropy(logits, tgt[:, 1:].flatten(), ignore_index=PAD_ID, reduction="sum").item()
+            tokens += int((tgt[:, 1:] != PAD_ID).sum())
+        updates.append((nll, tokens))
+        return train_step(micro_batches)
+
+    trainer.train_step = watched  # type: ignore[method-assign, assignment]
+    fit(trainer, witness, accumulate=2, max_steps=5, validate_every=3, report_every=2)
+    assert len({tokens for _, tokens in updates}) > 1
+
+    def mean(begin: int, end: int) -> Any:
+        nats, tokens = zip(*updates[begin:end], strict=True)
+        return pytest.approx(sum(nats) / sum(tokens), rel=1e-5)
+
+    assert [report.nll for _, report in witness.steps] == [mean(0, 2), mean(2, 4)]
+    assert witness.train_losses == [mean(0, 3), mean(3, 5)]
+    assert all(report.loss > report.nll for _, report in witness.steps)  # of which smoothing and R-Drop are a part
 
 
 def test_a_validation_that_failed_is_made_when_the_training_goes_on() -> None:

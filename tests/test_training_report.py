@@ -56,10 +56,10 @@ from utils.training.report import (
 )
 
 CPU = torch.device("cpu")
-REPORT = StepReport(3.25, 1.5, 0.0005, 1234, 5678.4, 0.125, 0)
+REPORT = StepReport(3.25, 2.5, 1.5, 0.0005, 1234, 5678.4, 0.125, 0)
 SAMPLE = Sample("都\u2028です", 'the "capital"', "capital")
 SIGNATURES = {"bleu": "nrefs:1|tok:13a", "chrf": "nrefs:1|nc:6"}
-VALIDATION = Validation(2.0, {"bleu": 12.34, "chrf": 45.67}, SIGNATURES, [SAMPLE])
+VALIDATION = Validation(2.0, {"bleu": 12.34, "chrf": 45.67}, SIGNATURES, [SAMPLE], train_loss=2.5)
 
 
 def at(step: int, best: int = 0) -> Progress:
@@ -78,7 +78,7 @@ def test_a_report_is_of_all_updates_since_the_last_one(monkeypatch: pytest.Monke
     def count(meter: Meter, batches: list[Batch], nats: float, norm: float) -> None:
         n = sum(batch.target_tokens for batch in batches)
         now[0] += 2
-        meter.count(n, batches, torch.tensor(nats), torch.tensor(float(n)), torch.tensor(norm))
+        meter.count(n, batches, *map(torch.tensor, (nats, float(n), nats / 4, norm)))
 
     count(meter := Meter(progress), [uneven], 8.0, 3.0)
     now[0] += 1000
@@ -86,10 +86,14 @@ def test_a_report_is_of_all_updates_since_the_last_one(monkeypatch: pytest.Monke
     second = Meter(progress, copy.deepcopy(meter.sums))
     count(second, [uneven], 12.0, 5.0)
     count(second, [uneven], math.nan, math.inf)
-    assert second.report(optimizer) == StepReport(20 / 8, math.inf, 0.25, 12, 12 / 6, 1 - 15 / 21, 3)
+    assert second.report(optimizer) == StepReport(20 / 8, 5 / 8, math.inf, 0.25, 12, 12 / 6, 1 - 15 / 21, 3)
     assert progress.seconds == 6
     count(second, [small, small], 1.0, 2.0)
-    assert second.report(optimizer) == StepReport(1 / 2, 2, 0.25, 14, 2 / 2, 0, 3)
+    assert second.report(optimizer) == StepReport(1 / 2, 1 / 8, 2, 0.25, 14, 2 / 2, 0, 3)
+    assert second.train_loss() == pytest.approx(21 / 4 / 10)  # since the last validation, whatever was reported
+    count(second, [small], 3.0, 2.0)
+    assert second.train_loss() == 3 / 4
+    assert math.isnan(second.train_loss())
 
 
 def test_a_log_file_gets_a_line_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
@@ -138,7 +142,7 @@ def test_a_terminal_gets_a_bar_and_each_validation_a_block(monkeypatch: pytest.M
     terminal.on_validation(at(60, best=60), VALIDATION)
     terminal.on_validation(at(70, best=60), VALIDATION)
     terminal.close()
-    sent, head = screen.getvalue(), "dev loss 2.000  PPL 7.39  BLEU 12.34  chrF 45.67"
+    sent, head = screen.getvalue(), "train PPL 12.18  dev PPL 7.39  BLEU 12.34  chrF 45.67"
     assert re.search(r"\r 38%\|.+\| 60/160  loss 3.250  10.0 min to go  5,678 tok/s", sent)
     shown = f"── step 60  6.0 min  {head}  (best)\n   nrefs:1|tok:13a\n   source     {SAMPLE.source}\n"
     assert shown in sent
@@ -163,6 +167,7 @@ def test_a_run_resumed_again_and_again_has_each_step_once(tmp_path: Path) -> Non
     assert train[0] == {"kind": "train", "step": 10, "epoch": 1, "minutes": 1.0, **facts}
     assert [record["step"] for record in dev] == [20, 40, 60, 80]
     assert dev[0]["loss"] is dev[0]["perplexity"] is None
+    assert dev[0]["train_perplexity"] == math.exp(2.5)
     assert dev[0]["samples"] == [SAMPLE._asdict()]
     assert (dev[0]["bleu"], dev[0]["bleu_signature"]) == (12.34, "nrefs:1|tok:13a")
 
@@ -189,12 +194,13 @@ def test_tensorboard_reads_curves_settings_and_translations_of_a_resumed_run(tmp
                 log.on_validation(at(step), VALIDATION._replace(scores={"bleu": float(step), "chrf": 0.0}))
     events = EventAccumulator(str(tmp_path))
     events.Reload()
+    assert [event.value for event in events.Scalars("train/perplexity")] == pytest.approx([math.exp(2.5)] * 4)
     loss = [(event.step, event.value) for event in events.Scalars("train/loss")]
     assert loss == [(20, 20), (25, 45), (40, 60)]  # what is no number is no point
     assert [event.value for event in events.Scalars("dev/bleu")] == [10, 20, 25, 40]
     assert set(events.Tags()["scalars"]) == {
         *(f"train/{name}" for name in (*StepReport._fields, "perplexity")),
-        *(f"dev/{name}" for name in ("loss", "perplexity", "bleu", "chrf")),
+        *(f"dev/{name}" for name in ("loss", "perplexity", "train_perplexity", "bleu", "chrf")),
     }
     # indented by four: Markdown shows it as it is
     (shown,) = events.Tensors("settings/text_summary")[-1].tensor_proto.string_val

@@ -21,8 +21,9 @@ from utils.dataset.stream import SegmentBatch
 class Loss(NamedTuple):
     """Loss of a batch."""
 
-    nats: Tensor  # summed; differentiable
+    nats: Tensor  # what is minimised, summed; differentiable
     tokens: Tensor  # number of tokens summed over
+    nll: Tensor  # negative log-likelihood of the target, summed, in nats: without label smoothing and the like
     memory: Any = None  # what is passed on to the batch that continues this one: tensors without gradient
 
 
@@ -55,7 +56,7 @@ class TranslationObjective:
         self.smoothing, self.r_drop = smoothing, r_drop
 
     def __call__(self, net: Transformer, batch: Batch, _memory: None = None) -> Loss:
-        """Return the summed loss in nats and the number of target tokens, each counted once."""
+        """Return the summed loss in nats, the number of target tokens, each counted once, and their NLL."""
         read, target = batch.tgt[:, :-1], batch.tgt[:, 1:]
         if not (net.training and self.r_drop):
             smoothing = self.smoothing if net.training else 0.0
@@ -68,11 +69,11 @@ class MaskedLanguageObjective:
     """Cross-entropy of masked tokens and, in training mode, of next sentences (Devlin et al. 2019, 3.1).
 
     An example's next-sentence loss is weighted by its number of masked tokens, so that the sum does not depend on how
-    examples were batched.
+    examples were batched. It is no part of the NLL.
     """
 
     def __call__(self, net: BertForPreTraining, batch: MaskedBatch, _memory: None = None) -> Loss:
-        """Return the summed loss in nats and the number of masked tokens."""
+        """Return the summed loss in nats, the number of masked tokens, and their NLL."""
         x, target = net.bert(batch.ids, batch.segments), batch.target
         hidden = target != PAD_ID
         read = x
@@ -90,9 +91,9 @@ class ClassificationObjective:
     """Cross-entropy of the class of each text; every text counts the same, however long it is."""
 
     def __call__(self, net: BertClassifier, batch: LabelledBatch, _memory: None = None) -> Loss:
-        """Return the summed loss in nats and the number of texts."""
+        """Return the summed loss in nats, the number of texts, and the loss again as NLL."""
         nats = F.cross_entropy(net(batch.ids).float(), batch.label, reduction="sum")
-        return Loss(nats, torch.tensor(len(batch.label), device=nats.device))
+        return Loss(nats, torch.tensor(len(batch.label), device=nats.device), nats.detach())
 
 
 class RecurrentObjective:
@@ -105,7 +106,7 @@ class RecurrentObjective:
         self.memory_length = memory_length
 
     def __call__(self, net: TransformerXL, batch: SegmentBatch, memory: Sequence[Any] | None = None) -> Loss:
-        """Return the summed loss in nats, the number of tokens, and the memory, given that of the batch before."""
+        """Return the summed loss in nats, the number of tokens, their NLL, and the memory, given that of before."""
         before = net.start(len(batch.ids), batch.ids.device) if memory is None else Memory(*memory)
         kept = None if net.training else self.memory_length
         hidden, after = net(batch.ids, before, batch.document, memory_length=kept)
@@ -128,11 +129,11 @@ def token_loss(
     real = target != PAD_ID
     layer = output.weight, output.bias
     if target.device.type == "cpu":
-        nats = projected_cross_entropy(hidden[:, real], *layer, target[real], smoothing, alpha)
+        nats, nll = projected_cross_entropy(hidden[:, real], *layer, target[real], smoothing, alpha)
     else:  # selecting positions would make the CPU wait for the GPU to report their number
         right, counted = target.flatten(), real.flatten()
-        nats = projected_cross_entropy(hidden.flatten(1, 2), *layer, right, smoothing, alpha, counted)
-    return Loss(nats, real.sum())
+        nats, nll = projected_cross_entropy(hidden.flatten(1, 2), *layer, right, smoothing, alpha, counted)
+    return Loss(nats, real.sum(), nll)
 
 
 # Cross-entropy without the logits of a whole batch, by far the largest tensors of a training step: at 2,000 positions
@@ -153,7 +154,7 @@ def projected_cross_entropy(
     smoothing: float = 0.0,
     alpha: float = 0.0,
     counted: Bool[Tensor, " N"] | None = None,
-) -> Float[Tensor, ""]:
+) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
     """Σ H(q, p) in nats, p = softmax(hidden Wᵀ + b), q = (1 - ε) one-hot(target) + ε / V (Szegedy et al. 2016, sec. 7).
 
     `hidden` is of P passes over N positions. For one pass, with all positions counted, this equals
@@ -164,15 +165,17 @@ def projected_cross_entropy(
 
     Of two passes over each position Σ ½ (H(q, p₁) + H(q, p₂)) + α/4 (KL(p₁‖p₂) + KL(p₂‖p₁)): half of Liang et al. 2021,
     eq. 4; without dropout it equals the loss of one. `smoothing` is ε; `counted` says which positions count, None: all.
+
+    The second result is Σ -log p(target), the mean of the passes, without gradient: the first where ε = α = 0.
     """
     if not torch.is_grad_enabled():  # a Function is not told that, and would compute gradients that nobody asks for
         hidden, weight, bias = hidden.detach(), weight.detach(), None if bias is None else bias.detach()
-    nats: Tensor = _Projected.apply(hidden, weight, bias, target, smoothing, alpha, counted)
-    return nats
+    sums: tuple[Tensor, Tensor] = _Projected.apply(hidden, weight, bias, target, smoothing, alpha, counted)
+    return sums
 
 
 class _Projected(torch.autograd.Function):
-    """The loss of hidden Wᵀ + b, summed over all positions; `forward` saves the gradients that `backward` returns.
+    """Loss and NLL of hidden Wᵀ + b, summed over all positions; `forward` saves the gradients that `backward` returns.
 
     Matrix products run in the precision of the surrounding autocast, everything else in single precision or better.
     """
@@ -187,7 +190,7 @@ class _Projected(torch.autograd.Function):
         smoothing: float,
         alpha: float,
         counted: Bool[Tensor, " N"] | None,
-    ) -> Float[Tensor, ""]:
+    ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
         device, passes, vocab = hidden.device.type, len(hidden), len(weight)
         precision = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
         summing = torch.promote_types(precision, torch.float32)
@@ -196,7 +199,7 @@ class _Projected(torch.autograd.Function):
         if needed:
             hidden_grad, weight_grad = torch.empty_like(hidden), torch.zeros_like(weight)
             bias_grad = None if bias is None else torch.zeros_like(bias)
-        nats = torch.zeros((), device=hidden.device, dtype=summing)
+        nats, nll = (torch.zeros((), device=hidden.device, dtype=summing) for _ in range(2))
         for part in _slices(hidden.size(1), passes * vocab, _SLICE[device]):
             rows = hidden_low[:, part].flatten(0, 1)
             logits = (rows @ weight_low.t()).unflatten(0, (passes, -1))
@@ -205,8 +208,9 @@ class _Projected(torch.autograd.Function):
                 exact = logits[:, piece].to(summing)
                 if bias is not None:
                     exact += bias
-                loss, gradient = _cross_entropy(exact, target[at], smoothing, alpha, needed)
-                nats += loss.sum() if counted is None else (loss * counted[at]).sum()
+                *losses, gradient = _cross_entropy(exact, target[at], smoothing, alpha, needed)
+                for total, loss in zip((nats, nll), losses, strict=True):
+                    total += loss.sum() if counted is None else (loss * counted[at]).sum()
                 if gradient is not None:
                     if counted is not None:
                         gradient *= counted[at, None]
@@ -219,7 +223,8 @@ class _Projected(torch.autograd.Function):
                 weight_grad += flat.t() @ rows
         if needed:
             ctx.save_for_backward(hidden_grad, weight_grad, bias_grad)
-        return nats
+        ctx.mark_non_differentiable(nll)
+        return nats, nll
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
@@ -228,15 +233,16 @@ class _Projected(torch.autograd.Function):
 
 def _cross_entropy(
     logits: Float[Tensor, "P n V"], target: Int[Tensor, " n"], smoothing: float, alpha: float, with_gradient: bool
-) -> tuple[Float[Tensor, " n"], Float[Tensor, "P n V"] | None]:
-    """Return the nats of n of the N positions, and their gradient; see `projected_cross_entropy`."""
+) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"], Float[Tensor, "P n V"] | None]:
+    """Return loss and NLL of n of the N positions, and the loss's gradient; see `projected_cross_entropy`."""
     passes, vocab = len(logits), logits.size(2)
     right = target[None, :, None].expand(passes, -1, 1)
     p = logits.softmax(-1)
     # log Z from the most likely token, whose probability is at least 1 / V and so has a logarithm
     log_z = logits.amax(-1) - p.amax(-1).log()
-    nats = log_z - (1 - smoothing) * logits.gather(2, right)[..., 0] - smoothing * logits.mean(-1)
-    nats = nats.sum(0) / passes
+    z = logits.gather(2, right)[..., 0]
+    nll = (log_z - z).sum(0) / passes
+    nats = (log_z - (1 - smoothing) * z - smoothing * logits.mean(-1)).sum(0) / passes
     if passes == 2:
         # z₁ - z₂ and z₂ - z₁, times α / 4: they differ from log(p₁ / p₂) and log(p₂ / p₁) by a constant
         apart = (logits - logits.flip(0)).mul_(alpha / 4)
@@ -244,13 +250,13 @@ def _cross_entropy(
         expected = (p * apart).sum(-1, keepdim=True)
         nats = nats + expected.sum((0, 2))
     if not with_gradient:
-        return nats, None
+        return nats, nll, None
     gradient = p
     if passes == 2:
         # ½ (p₁ - q) + α/4 (p₁ - p₂ + p₁ (z₁ - z₂ - its mean under p₁)), and with 1 and 2 exchanged; here without q
         gradient = apart.sub_(expected - (alpha / 4 + 0.5)).mul_(p).sub_(p.flip(0), alpha=alpha / 4)
     gradient.sub_(smoothing / vocab / passes)
-    return nats, gradient.scatter_add_(2, right, torch.full_like(right, (smoothing - 1) / passes, dtype=p.dtype))
+    return nats, nll, gradient.scatter_add_(2, right, torch.full_like(right, (smoothing - 1) / passes, dtype=p.dtype))
 
 
 def _slices(n_positions: int, width: int, most: int) -> Iterator[slice]:

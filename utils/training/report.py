@@ -61,11 +61,16 @@ class Validation(NamedTuple):
     signatures: Mapping[str, str] = {}  # how a score was computed
     samples: Sequence[Sample] = ()
     translations: Sequence[str] = ()  # of all sentences, if it is a translator
+    train_loss: float = math.nan  # as `loss`, but of the training tokens since the last validation, with dropout
 
     @property
     def perplexity(self) -> float:
         """Per token of this vocabulary, not per word."""
         return perplexity(self.loss)
+
+    def perplexities(self) -> dict[str, float]:
+        """Return both, to be compared, by their names in logs."""
+        return {"perplexity": self.perplexity, "train_perplexity": perplexity(self.train_loss)}
 
     def score(self, name: str) -> float:
         """Return a score by its name, or the negative loss: the higher the better."""
@@ -87,7 +92,8 @@ Validate = Callable[[float], Validation]  # gives the scores of the network as i
 class StepReport(NamedTuple):
     """Figures of the updates since the last report."""
 
-    loss: float  # nats per target token, label smoothing included; NaN if no update was finite
+    loss: float  # nats per target token, as minimised; NaN if no update was finite
+    nll: float  # nats per target token, without label smoothing and the like: compares with the loss of dev text
     gradient_norm: float  # of the last update, before clipping
     learning_rate: float
     target_tokens: int
@@ -157,14 +163,17 @@ class Decoration(Observer):
 
 @dataclass
 class Sums:
-    """What is summed over the updates since the last report; the loss over those that were not skipped."""
+    """What is summed over the updates since the last report; losses over those that were not skipped."""
 
     nats: Tensor | float = 0.0  # a tensor stays on its device until it is reported
+    nll: Tensor | float = 0.0
     tokens: Tensor | float = 0.0
     seconds: float = 0.0
     target_tokens: int = 0
     real: int = 0  # positions that hold tokens
     padded: int = 0  # all positions
+    nll_since_validation: Tensor | float = 0.0
+    tokens_since_validation: Tensor | float = 0.0
 
 
 class Meter:
@@ -180,7 +189,13 @@ class Meter:
         self._clock = time.monotonic()
 
     def count(
-        self, target_tokens: int, micro_batches: Sequence[AnyBatch], nats: Tensor, tokens: Tensor, norm: Tensor
+        self,
+        target_tokens: int,
+        micro_batches: Sequence[AnyBatch],
+        nats: Tensor,
+        tokens: Tensor,
+        nll: Tensor,
+        norm: Tensor,
     ) -> None:
         """Count an update of all processes; `micro_batches`, whose padding is counted, are those of this process."""
         progress, sums, begin = self._progress, self.sums, self._clock
@@ -192,17 +207,23 @@ class Meter:
         progress.target_tokens += target_tokens
         sums.target_tokens += target_tokens
         self._norm, made = norm, norm.isfinite()
-        sums.nats = sums.nats + torch.where(made, nats, 0.0)
-        sums.tokens = sums.tokens + torch.where(made, tokens, 0.0)
+        nats, tokens, nll = (torch.where(made, each, 0.0) for each in (nats, tokens, nll))
+        sums.nats, sums.tokens, sums.nll = sums.nats + nats, sums.tokens + tokens, sums.nll + nll
+        sums.nll_since_validation = sums.nll_since_validation + nll
+        sums.tokens_since_validation = sums.tokens_since_validation + tokens
         for batch in micro_batches:
             real, padded = filling(batch)
             sums.real, sums.padded = sums.real + real, sums.padded + padded
 
     def report(self, optimizer: Optimizer) -> StepReport:
         """Return the figures since the last report, and start over."""
-        sums, self.sums = self.sums, Sums()
+        sums = self.sums
+        self.sums = Sums(
+            nll_since_validation=sums.nll_since_validation, tokens_since_validation=sums.tokens_since_validation
+        )
         return StepReport(
             loss=float(sums.nats / sums.tokens),
+            nll=float(sums.nll / sums.tokens),
             gradient_norm=self._norm.item(),
             learning_rate=optimizer.learning_rate,
             target_tokens=self._progress.target_tokens,
@@ -210,6 +231,13 @@ class Meter:
             padding=1 - sums.real / max(sums.padded, 1),
             skipped=int(optimizer.skipped),
         )
+
+    def train_loss(self) -> float:
+        """Return the nats per target token since the last validation, and start over; NaN if no update was finite."""
+        sums = self.sums
+        loss = float(torch.as_tensor(sums.nll_since_validation) / sums.tokens_since_validation)
+        sums.nll_since_validation = sums.tokens_since_validation = 0.0
+        return loss
 
 
 class Terminal(Observer):
@@ -268,7 +296,7 @@ class Terminal(Observer):
         """Print the scores and sample translations."""
         best = "  (best)" if progress.best_step == progress.step else ""
         when = f"step {progress.step:,}  {duration(progress.seconds)}"
-        lines = [f"\n── {when}  dev loss {validation.loss:.3f}  {validation}{best}"]
+        lines = [f"\n── {when}  train PPL {perplexity(validation.train_loss):.2f}  dev {validation}{best}"]
         if "bleu" in validation.signatures:
             lines.append(f"   {validation.signatures['bleu']}")
         for sample in validation.samples:
@@ -329,7 +357,7 @@ class JsonlLog(Observer):
     def on_validation(self, progress: Progress, validation: Validation) -> None:
         """Write the loss, scores and samples."""
         signatures = {f"{name}_signature": signature for name, signature in validation.signatures.items()}
-        fields = {"loss": validation.loss, **validation.scores, **signatures, "perplexity": validation.perplexity}
+        fields = {"loss": validation.loss, **validation.scores, **signatures, **validation.perplexities()}
         self._write("dev", progress, fields | {"samples": [sample._asdict() for sample in validation.samples]})
 
     def close(self) -> None:
@@ -358,11 +386,11 @@ class TensorBoardLog(Observer):
 
     def on_step(self, progress: Progress, report: StepReport) -> None:
         """Add a point to each training curve."""
-        self._points("train", report._asdict() | {"perplexity": perplexity(report.loss)}, progress.step)
+        self._points("train", report._asdict() | {"perplexity": perplexity(report.nll)}, progress.step)
 
     def on_validation(self, progress: Progress, validation: Validation) -> None:
         """Add a point to each dev curve, and the translations."""
-        values = {"loss": validation.loss, "perplexity": validation.perplexity, **validation.scores}
+        values = {"loss": validation.loss, **validation.perplexities(), **validation.scores}
         self._points("dev", values, progress.step)
         lines = [line for sample in validation.samples for line in (*sample.lines(), "")]
         self._text("dev/samples", lines, progress.step)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import cycle
+from itertools import chain, cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -78,7 +78,11 @@ _LEGEND_LETTERS = 100  # that fit side by side above the panels
 _FINE: dict[str, Any] = {"lw": 0.7, "alpha": 0.8}
 _DOTTED: dict[str, Any] = {"marker": "o", "ms": 3}
 _PANELS = {
-    ("Loss", "nats"): [Curve("train", "loss", "train, as minimised", _FINE), Curve("dev", "loss", "dev", _DOTTED)],
+    ("Loss", "nats"): [
+        Curve("train", "nll", "train", _FINE),
+        Curve("dev", "loss", "dev", _DOTTED),
+        Curve("train", "loss", "train, as minimised", _FINE | {"ls": ":"}),
+    ],
     ("Scores", "of dev text"): [
         Curve("dev", name, label, _DOTTED | {"ls": line})
         for (name, label), line in zip(SCORES.items(), cycle(("-", "--")), strict=False)
@@ -93,11 +97,14 @@ def draw_curves(logs: Mapping[str, Path], picture: Path) -> None:
     from matplotlib.lines import Line2D
 
     runs = [[record for _, record in read_log(log)] for log in logs.values()]
-    logged = {name for records in runs for record in records for name in record}
+    for record in chain(*runs):
+        if "nll" in record:  # what is minimised does not compare with dev: it is drawn only of logs without the NLL
+            record.pop("loss", None)
+    logged = {(record["kind"], name) for record in chain(*runs) for name in record}
     with drawing(picture, (11, 7), dpi=120) as figure:
         panels = figure.subplots(2, 2, sharex=True)
         for axes, ((title, unit), known) in zip(panels.flat, _PANELS.items(), strict=True):
-            curves = [curve for curve in known if curve.field in logged or curve.field not in SCORES]
+            curves = [curve for curve in known if (curve.kind, curve.field) in logged]
             for i, records in enumerate(runs):
                 for j, curve in enumerate(curves):
                     points = [(r["step"], r.get(curve.field)) for r in records if r["kind"] == curve.kind]
