@@ -20,8 +20,9 @@ from torch import Tensor, nn
 from config.data import MaskingConfig
 from config.search import SearchConfig
 from config.training import OptimizerConfig
-from const.path import FIGURE, PICKLES
+from const.path import FIGURE, PICKLES, PRESET
 from const.token import BOS, EOS, PAD, PAD_ID, UNK_ID
+from docs.architecture import draw_architecture
 from layers.encoder_block import EncoderBlock
 from layers.feed_forward import ACTIVATION, FeedForward
 from layers.mask import causal_mask, padding_mask
@@ -30,6 +31,7 @@ from layers.positional_encoding import sinusoid
 from layers.scaled_dot_product_attention import ScaledDotProductAttention
 from models.weight import initialise
 from utils.command import Parser, run_command
+from utils.config import config_type_of
 from utils.dataset import masked
 from utils.dataset.ids import TokenArray
 from utils.dataset.monolingual import Document, DocumentTokens
@@ -354,7 +356,16 @@ def draw_learned(weights: Path, picture: Path) -> None:
     draw_positions({"sinusoid": sinusoid(*table.shape), f"learned, {preset}": table}, picture)
 
 
+def draw_preset(name: str, picture: Path) -> None:
+    """Draw the network of a preset."""
+    preset = PRESET / f"{name}.yaml"
+    draw_architecture(config_type_of(preset).load(preset), picture)
+
+
 DRAWN: dict[str, Callable[[Path], None]] = {
+    "architecture": lambda picture: draw_preset("kftt_ja_en", picture),
+    "architecture_bert": lambda picture: draw_preset("bert_ja", picture),
+    "architecture_transformer_xl": lambda picture: draw_preset("transformer_xl_en", picture),
     "scaling": draw_scaling,
     "masks": draw_masks,
     "positions": lambda picture: draw_positions({"sinusoid": sinusoid(100, 64)}, picture),

@@ -14,17 +14,23 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 from PIL import Image
+from torch import nn
 
-from config.model import TransformerXLConfig
+from config.data import TokenizerConfig
+from config.model import BertConfig, TransformerConfig, TransformerXLConfig
 from const.path import FIGURE, ROOT
 from const.token import BOS_ID, EOS, EOS_ID
 from docs import figures as guide
+from docs.architecture import draw_architecture
 from docs.figures import DRAWN, ELSEWHERE, FROM_RUNS
 from layers.probe import recorded_weights
+from models.bert import BertForPreTraining
+from models.transformer import Transformer
 from models.transformer_xl import TransformerXL
 from tests import tiny
 from tests.samples import HOSTILE, HOSTILE_PAIR, PAIR, page_data, recorded
 from tests.tiny import MODEL, TEXT, no_warning, translating
+from utils.config import LanguageConfig, MaskedLanguageConfig, TranslationConfig
 from utils.evaluation.heads import Head, Importance, draw_head_importance
 from utils.evaluation.verbs import Trial, draw_beam_width
 from utils.load import load_run
@@ -254,6 +260,63 @@ def test_heads_and_beams_are_drawn_where_they_belong(tmp_path: Path, figure: Cal
 
 
 # the guide's
+
+
+WORDS = TokenizerConfig(vocab_size=20)
+PRE = TransformerConfig(d_model=8, n_heads=2, d_ff=32, n_encoder_layers=3, n_decoder_layers=2, positions="rotary")
+POST = replace(PRE, norm_first=False, positions="learned", tie="none")
+BERT, XL = BertConfig(8, 2, 32, n_layers=3), TransformerXLConfig(8, 2, 32, n_layers=3)
+
+
+def texts(figure: Figure) -> list[tuple[float, float, str]]:
+    """Place and words of all texts of a picture, from the bottom up."""
+    return sorted(((*text.get_position(), text.get_text()) for text in figure.axes[0].texts), key=lambda text: text[1])
+
+
+@pytest.mark.parametrize(
+    ("config", "network"),
+    [
+        (TranslationConfig(model=PRE, tokenizer=WORDS), lambda: Transformer(PRE, 20, 20)),
+        (TranslationConfig(model=POST, tokenizer=WORDS), lambda: Transformer(POST, 20, 20)),
+        (MaskedLanguageConfig(model=BERT, tokenizer=WORDS), lambda: BertForPreTraining(BERT, 21)),
+        (LanguageConfig(model=XL, tokenizer=WORDS), lambda: TransformerXL(XL, 20)),
+    ],
+    ids=["transformer", "post-norm transformer", "bert", "transformer-xl"],
+)
+def test_the_numbers_of_an_architecture_add_up_to_the_network(
+    config: Any, network: Callable[[], nn.Module], tmp_path: Path, figure: Callable[[], Figure]
+) -> None:
+    draw_architecture(config, tmp_path / "architecture.png")
+    found = texts(figure())
+    total = sum(parameter.numel() for parameter in network().parameters())
+    assert f"{total:,} parameters" in {text for *_, text in found}
+    # a block is drawn once; beside it are how many there are, and the number of one
+    times = {x: int(text[2:]) for x, _, text in found if re.fullmatch(r"× \d+", text)}
+    inside = [x for x, _, text in found if text == "Multi-head attention"]  # this part is drawn a second time
+    for x, _, text in found:
+        if (number := re.search(r"(?:^|   |: )([\d,]+)$", text)) and (":" in text or x < min(inside, default=math.inf)):
+            total -= int(number[1].replace(",", "")) * (times[x] - 1 if x in times else 1)
+    assert total == 0
+
+
+@pytest.mark.parametrize(
+    ("model", "order", "ties"),
+    [
+        (PRE, "Embedding Norm Self-attention Norm Feed-forward Norm", 2),
+        (replace(PRE, tie="target"), "Embedding Norm Self-attention Norm Feed-forward Norm", 1),
+        (POST, "Embedding Positions Self-attention Norm Feed-forward Norm", 0),
+        (replace(POST, positions="sinusoidal"), "Embedding Sinusoid Self-attention Norm Feed-forward Norm", 0),
+    ],
+)
+def test_an_architecture_is_drawn_as_the_settings_say(
+    model: TransformerConfig, order: str, ties: int, tmp_path: Path, figure: Callable[[], Figure]
+) -> None:
+    draw_architecture(TranslationConfig(model=model, tokenizer=WORDS), tmp_path / "architecture.png")
+    found = texts(figure())
+    assert [text.split()[0] for x, _, text in found if 100 < x < 230 and re.match("[A-Z][a-z]", text)] == order.split()
+    assert {"× 3", "× 2", "× 2 heads"} <= {text for *_, text in found}
+    assert ("Rotary" in {text for *_, text in found}) == (model.positions == "rotary")
+    assert sum(not isinstance(patch.get_linestyle(), str) for patch in figure().axes[0].patches) == ties  # dashed
 
 
 @pytest.mark.parametrize(("memory", "segment"), [([0] * 4, [0] * 3), ([0, 1], [1, 1, 2, 2])])
