@@ -74,30 +74,37 @@ class _Sketch:
         n = n_parameters(self.net, name)
         note = "   ".join(filter(None, (note, name and (f"{n:,}" if n else "shared"))))
         height, dx, dy = (24, 16, 0) if label == "Norm" else (40, 0, 8) if note else (24, 0, 0)
+        middle = self.y + height / 2
         self.frame(width, height, colour, ec=_DARK, zorder=4)
+        self.text(self.x - dx, middle + dy, label)
+        self.mono(self.x + 1.4 * dx, middle - 1.1 * dy, note)
         self.y += height
-        self.text(self.x - dx, self.y - height / 2 + dy, label)
-        self.mono(self.x + 1.4 * dx, self.y - height / 2 - 1.1 * dy, note)
-        return self.y - height / 2
+        return middle
 
     def norm(self, name: str) -> None:
+        """Draw a line and a norm, unless there is none."""
         if n_parameters(self.net, name):
             self.up()
             self.box("Norm", _NORM, name)
 
     def plus(self, height: float = _GAP) -> float:
-        """Draw a sum; return the height of its middle."""
+        """Draw a line and a sum; return the height of the sum's middle."""
         self.up(height=height)
         self.y += 14
-        self.axes.plot([self.x], [self.y - 7], "o", mfc="white", mec=_DARK, ms=10, mew=0.9, zorder=4)
-        self.axes.plot([self.x], [self.y - 7], "+", color=_DARK, ms=7, mew=0.9, zorder=5)
+        for marker, size in (("o", 10), ("+", 7)):
+            self.axes.plot(self.x, self.y - 7, marker, mfc="white", mec=_DARK, ms=size, mew=0.9, zorder=4)
         return self.y - 7
 
-    def enter(self, ids: str, shape: str, name: str, label: str, colour: str, width: float = 2 * _HALF) -> float:
+    def enter(self, ids: str, shape: str, *box: Any) -> float:
         """Draw what goes in, and the box that it goes into; return the height of the box's middle."""
         self.text(self.x, self.y - 10, ids)
         self.up(shape, 20)
-        return self.box(label, colour, name, width=width)
+        return self.box(*box)
+
+    def leave(self, shape: str, text: str) -> None:
+        """Draw what comes out."""
+        self.up(shape, 24)
+        self.text(self.x, self.y + 10, text)
 
     def positions(self, name: str, shape: str) -> None:
         """Draw what is added to an embedding, if anything is, and the sum's way up."""
@@ -143,20 +150,16 @@ class _Sketch:
         self.up(f"{shape} D", 24)
         middle = self.box(f"Linear, V = {self.net.output.out_features:,}", _LINEAR, "output")
         edge, way = self.x + _HALF, self.x + 168
-        self.up(f"{shape} V", 24)
-        self.text(self.x, self.y + 10, "logits of the next token")
+        self.leave(f"{shape} V", "logits of the next token")
         self.tie(embedding, "output", (edge, height), (way, height), (way, middle), (edge, middle))
 
     def attention(self, name: str, memory: str) -> None:
         """Draw the inside of an attention, with its formula from the bottom up."""
         part, left, right = self.net.get_submodule(name), self.x - 111, self.x + 111
-        query, key, both = (replace(self, x=self.x + x) for x in (-78, 0, 39))
-        for column, ids, shape, label, linear, width in (
-            (query, "x", "B T D", "$W_Q$", "query", 66),
-            (both, memory, "B S D", "$W_K$, $W_V$", "key_value", 144),
-        ):
-            column.enter(ids, shape, f"{name}.{linear}", label, _LINEAR, width)
-        key.y = bottom = both.y
+        query, both = replace(self, x=self.x - 78), replace(self, x=self.x + 39)
+        query.enter("x", "B T D", "$W_Q$", _LINEAR, f"{name}.query", "", 66)
+        both.enter(memory, "B S D", "$W_K$, $W_V$", _LINEAR, f"{name}.key_value", "", 144)
+        bottom, key = both.y, replace(both, x=self.x)
         for column, shape in ((query, "B H T K"), (key, "B H S K")):
             column.up(shape, 40)
             if part.rotary is not None:
@@ -184,17 +187,17 @@ class _Sketch:
 def _transformer(start: _Sketch) -> None:
     source, target = replace(start, x=164), replace(start, x=380, side=1)
     for column, ids, side, shape in ((source, "source", "src", "B S"), (target, "target", "tgt", "B T")):
-        low = column.enter(ids, shape, f"{side}_embedding", "Embedding × √D", _EMBEDDING)
+        low = column.enter(ids, shape, "Embedding × √D", _EMBEDDING, f"{side}_embedding")
         column.positions(f"{side}_positions", f"{shape} D")
-    start.tie("src_embedding", "tgt_embedding", (source.x + _HALF, low), (target.x - _HALF, low))
+    edge = target.x - _HALF
+    start.tie("src_embedding", "tgt_embedding", (source.x + _HALF, low), (edge, low))
     source.stack("encoder")
     source.norm("encoder_norm")
     memory = target.stack("decoder", "masked")["cross_attention"]
     target.norm("decoder_norm")
     target.output("B T", "tgt_embedding", low)
     between, top = (source.x + target.x) / 2, source.y + _GAP
-    way = (source.x, source.y), (source.x, top), (between, top), (between, memory), (target.x - _HALF, memory)
-    start.line(*way)
+    start.line((source.x, source.y), (source.x, top), (between, top), (between, memory), (edge, memory))
     start.mono((source.x + between) / 2, top + 8, "B S D")
     replace(start, x=690, y=170).attention("decoder.0.self_attention", "memory")
 
@@ -202,9 +205,9 @@ def _transformer(start: _Sketch) -> None:
 def _bert(start: _Sketch) -> None:
     words, places, body = (replace(start, x=x) for x in (225, 605, 415))
     scaled = " × √D" if start.net.config.scale_embedding else ""
-    low = words.enter("token", "B L", "bert.embedding", f"Embedding{scaled}", _EMBEDDING)
-    places.enter("position", "L", "bert.positions", "Position", _EMBEDDING)
-    body.enter("number of the sentence", "B L", "bert.segment_embedding", "Segment", _EMBEDDING)
+    low = words.enter("token", "B L", f"Embedding{scaled}", _EMBEDDING, "bert.embedding")
+    places.enter("position", "L", "Position", _EMBEDDING, "bert.positions")
+    body.enter("number of the sentence", "B L", "Segment", _EMBEDDING, "bert.segment_embedding")
     end = body.plus(24)
     for column, edge in ((words, body.x - 7), (places, body.x + 7)):
         column.line((column.x, column.y), (column.x, end), (edge, end))
@@ -224,17 +227,13 @@ def _bert(start: _Sketch) -> None:
     pair.box("Linear", _LINEAR, "pooler.dense", "tanh")
     pair.up()
     pair.box("Linear", _LINEAR, "next_sentence")
-    for head, shape, text in (
-        (hidden, "B L V", "logits of the hidden tokens"),
-        (pair, "B 2", "is it the next sentence?"),
-    ):
-        head.up(shape, 24)
-        head.text(head.x, head.y + 10, text)
+    hidden.leave("B L V", "logits of the hidden tokens")
+    pair.leave("B 2", "is it the next sentence?")
 
 
 def _transformer_xl(start: _Sketch) -> None:
     body = replace(start, x=275, side=1)
-    low = body.enter("segment", "B T", "embedding", "Embedding × √D", _EMBEDDING)
+    low = body.enter("segment", "B T", "Embedding × √D", _EMBEDDING, "embedding")
     body.up("B T D", 24, head="-")
     heights = body.stack("blocks", "masked")
     body.output("B T", "embedding", low)
@@ -257,7 +256,12 @@ _NETWORKS: dict[str, tuple[str, Callable[[Any, int], nn.Module], Callable[[_Sket
 
 
 def draw_architecture(config: AnyConfig, picture: Path) -> None:
-    """Draw the network of these settings, with the shapes of its tensors and the number of parameters of each part."""
+    """Draw a network, with the shapes of its tensors and the number of parameters of each part.
+
+    Args:
+        config: settings of a translator whose source has an embedding, of a BERT or of a Transformer-XL.
+        picture: the file to write.
+    """
     (kind, make, draw), c = _NETWORKS[config.task], config.model
     with torch.device("meta"):  # weights have shapes there, but no numbers
         net = make(c, config.tokenizer.vocab_size)
