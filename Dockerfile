@@ -1,4 +1,4 @@
-# The page and its API, see docs/serving.md. The runs are not in the image: they are mounted at /miyako/pickles.
+# The page and its API, see docs/serving.md, with the translators of the project; mount other runs at /miyako/pickles.
 FROM python:3.12-slim AS packages
 RUN pip install --no-cache-dir "poetry>=2"
 WORKDIR /miyako

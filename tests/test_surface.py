@@ -18,6 +18,7 @@ from const.corpora import VERSION
 from const.path import ROOT
 from tests.test_floors import FLOORS, tracked
 from utils.config import config_type_of, find_settings
+from utils.run import SHIPPED
 
 COMMANDS = sorted(path.name for path in ROOT.glob("*.py"))
 READMES = ("README.md", "README.ja.md")
@@ -174,7 +175,7 @@ def test_the_image_has_all_that_the_server_may_import_and_listens_where_the_page
     kept = set(re.findall(r"^!(.+)", ignored, re.M))
     (listed,) = re.findall(r"^COPY (\w.*) \./$", dockerfile, re.M)
     below = {name for name, level in FLOORS.items() if level < FLOORS["serve"]}
-    assert kept == {*below, "serve.py", *listed.split()}
+    assert kept == {*below, "serve.py", *listed.split(), *(f"pickles/{name}" for name in SHIPPED)}
     assert all((ROOT / name).exists() for name in kept)
     (entry,) = re.findall(r"^ENTRYPOINT (.+)", dockerfile, re.M)
     _, name, *options = json.loads(entry)
