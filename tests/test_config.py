@@ -333,6 +333,17 @@ def test_a_run_gives_its_task_and_its_settings(runs: Path) -> None:
         assert (resumed.config.name, begun.config.name) == (name.removesuffix("-1"), "tuned")
 
 
+def test_a_training_that_begins_with_the_weights_of_a_branch_does_not_fall_where_the_branch_fell(runs: Path) -> None:
+    branch = OptimizerConfig(schedule="trapezoid", decay_from=80, decay_steps=20, peak_lr=0.003)
+    TranslationConfig(optimizer=branch).save(runs / "tiny-1" / "config.yaml")
+    begun = read_arguments(["--init-from", "tiny-1"]).config.optimizer
+    assert begun == OptimizerConfig(schedule="trapezoid", peak_lr=0.003)
+    assert read_arguments(["--init-from", "tiny-1", "--optimizer.decay_from", "9"]).config.optimizer.decay_from == 9
+    assert read_arguments(["--resume", "tiny-1"]).config.optimizer == branch
+    TranslationConfig(optimizer=replace(branch, decay_from=None)).save(runs / "tiny-1" / "config.yaml")
+    assert read_arguments(["--init-from", "tiny-1"]).config.optimizer.decay_steps == 20
+
+
 def test_a_corpus_that_is_named_anew_takes_the_place_of_a_runs_own_files(runs: Path) -> None:
     a, b, c, d = (runs / name for name in ("a.ja", "a.en", "d.ja", "d.en"))
     own = DataConfig(src=a, tgt=b, dev_src=c, dev_tgt=d, more_src=a, more_tgt=b, src_lang="xx", pre_tokenized=True)

@@ -113,6 +113,8 @@ def read_arguments(argv: Sequence[str]) -> Arguments:
     file: Layer = {} if asked.config is None else settings_layer(find_settings(Path(asked.config)))
     if source is not None:
         weakest = settings_layer(source / CONFIG)
+        if "init_from" in runs:
+            weakest = _without_fall(weakest)
         config_type = config_type_in(weakest, str(source / CONFIG))
     else:
         weakest = settings_layer(PRESET / "kftt_ja_en.yaml") if asked.config is None and asked.task is None else {}
@@ -137,6 +139,15 @@ def _run(option: str, name: str) -> Path:
     if (option, name) == ("resume", "newest"):
         return newest_run(CHECKPOINTS, config_type=None)
     return find_run(Path(name), having=WEIGHTS if option == "init_from" else CHECKPOINTS)
+
+
+def _without_fall(layer: Layer) -> Layer:
+    """Leave out when the rate of a branch fell: in a training that begins anew, the same updates are no end."""
+    optimizer: Layer = layer.get("optimizer", {})
+    if optimizer.get("decay_from", "null") == "null":
+        return layer
+    left = {name: value for name, value in optimizer.items() if name not in ("decay_from", "decay_steps")}
+    return layer | {"optimizer": left}
 
 
 def _with_decay(config: AnyConfig, trunk: Path) -> AnyConfig:
