@@ -35,12 +35,14 @@ from utils.config import config_type_of
 from utils.dataset import masked
 from utils.dataset.ids import TokenArray
 from utils.dataset.monolingual import Document, DocumentTokens
+from utils.load import load_run
 from utils.run import WEIGHTS
-from utils.text.tokenizer import WordTokenizer
+from utils.text.tokenizer import WordTokenizer, id_of_each
 from utils.training.checkpoint import read_weights
 from utils.training.loss import projected_cross_entropy
 from utils.training.plan import learning_rate
 from utils.training.report import LOG
+from utils.visualize.attention import cross_attention, heat_map
 from utils.visualize.curve import draw_curves, sheet
 
 
@@ -356,6 +358,27 @@ def draw_learned(weights: Path, picture: Path) -> None:
     draw_positions({"sinusoid": sinusoid(*table.shape), f"learned, {preset}": table}, picture)
 
 
+# line 8 of Multi30k's training text and line 6 of its dev text, counted from 0, which bentrevett's notebook shows
+NOTEBOOK = (
+    "eine frau mit einer großen geldbörse geht an einem tor vorbei .",
+    "ein brauner hund rennt dem schwarzen hund hinterher .",
+)
+
+
+def draw_last_heads(weights: Path, picture: Path) -> None:
+    """Draw each head of the last cross-attention of a run while it translates two sentences."""
+    run = load_run(weights.parent, torch.device("cpu"))
+    src, tgt = run.tokenizers
+    n_heads, places = run.config.model.n_heads, id_of_each(tgt)
+    with sheet(picture, (n_heads * 1.5, 13), rows=2 * len(NOTEBOOK), columns=n_heads // 2, dpi=80) as axes:
+        for i, found in enumerate(run.translator().translate(NOTEBOOK)):
+            (source,), target = src.encode([NOTEBOOK[i]]), [places[token] for token in found.candidates[0].tokens]
+            heads = cross_attention(run.model, source, target)[-1]
+            for j, (one, weight) in enumerate(zip(axes[i * n_heads :], heads, strict=False)):
+                heat_map(one, weight, [*src.tokens(source), EOS], [*tgt.tokens(target), EOS], f"head {j + 1}")
+                one.tick_params(labelleft=j % (n_heads // 2) == 0)
+
+
 def draw_preset(name: str, picture: Path) -> None:
     """Draw the network of a preset."""
     preset = PRESET / f"{name}.yaml"
@@ -381,6 +404,7 @@ DRAWN: dict[str, Callable[[Path], None]] = {
 FROM_RUNS: dict[str, tuple[str, str, Callable[[Path, Path], None]]] = {
     "demo_curve": ("demo", LOG, lambda log, picture: draw_curves({"": log}, picture)),
     "learned_positions": ("multi30k_de_en_words", WEIGHTS, draw_learned),
+    "multi30k_heads": ("multi30k_de_en_words", WEIGHTS, draw_last_heads),
 }
 # pictures drawn by other commands, which need a run
 ELSEWHERE = {
@@ -388,6 +412,8 @@ ELSEWHERE = {
     "beam_width": "python evaluate.py tune pickles/RUN --beams 1 2 3 4 5 7 10 15 20 30 50 70 100 "
     "--length_penalties 0 0.6 1 1.4 --picture figure/beam_width.png",
     "kftt_ja_en_small_curve": "python evaluate.py curves pickles/RUN --picture figure/kftt_ja_en_small_curve.png",
+    "multi30k_de_en_words_curve": "python evaluate.py curves pickles/RUN "
+    "--picture figure/multi30k_de_en_words_curve.png",
     "memory": "python predict.py perplexity --run pickles/XL pickles/VANILLA --picture figure/memory.png",
 }
 

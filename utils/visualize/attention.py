@@ -58,7 +58,7 @@ def draw_cross_attention(weights: Tensor, src_tokens: Sequence[str], tgt_tokens:
     with drawing(picture, size, _DPI) as figure:
         axes = figure.subplots(1, n, squeeze=False, sharey=True)
         for i, (ax, weight) in enumerate(zip(axes[0], layers, strict=True)):
-            image = _heat_map(ax, weight, src_tokens, tgt_tokens, f"decoder layer {i + 1}")
+            image = heat_map(ax, weight, src_tokens, tgt_tokens, f"decoder layer {i + 1}")
         figure.colorbar(image, ax=axes[0], shrink=0.7, label="weight, mean over heads")
 
 
@@ -83,7 +83,7 @@ def draw_attention(found: AttentionMap, picture: Path) -> None:
             for j, (weight, entropy) in enumerate(zip(heads, attention_entropy(heads).tolist(), strict=True)):
                 left, bottom = labels + j * (map_width + _GAP), top + labels
                 ax = figure.add_axes((left / width, bottom / height, map_width / width, unit * len(rows) / height))
-                image = _heat_map(ax, weight, columns, rows, f"head {j + 1}: {entropy:.2f}", points)
+                image = heat_map(ax, weight, columns, rows, f"head {j + 1}: {entropy:.2f}", points)
                 ax.tick_params(labelleft=j == 0 and points > 0, labelbottom=points > 0)
         scale = figure.add_axes((0.45 / width, (height - 0.25) / height, 2 / width, 0.12 / height))
         figure.colorbar(image, cax=scale, orientation="horizontal").ax.tick_params(labelsize=8)
@@ -105,7 +105,7 @@ def _ems(letter: str) -> float:
     return 0.8 if letter.isupper() else 0.58 * columns_of(letter)
 
 
-def _heat_map(
+def heat_map(
     ax: "Axes",
     weight: Float[Tensor, "T S"],
     src_tokens: Sequence[str],
@@ -113,6 +113,7 @@ def _heat_map(
     title: str,
     points: float = 9,
 ) -> "AxesImage":
+    """Draw the weights of one head: source tokens across, target tokens down, labels of this many points (0: none)."""
     image = ax.imshow(weight.numpy(), cmap="Blues", vmin=0, vmax=1, aspect="auto")
     ax.set_title(title, fontsize=10)
     # Matplotlib reads text between two $ as mathematics

@@ -117,7 +117,8 @@ def draw_curves(logs: Mapping[str, Path], picture: Path) -> None:
             if len(curves) > 1:
                 handles = [Line2D([], [], color="black", label=curve.label, **curve.style) for curve in curves]
                 axes.legend(frameon=False, handles=axes.get_lines() if len(runs) == 1 else handles)
-        panels[0, 1].set(ylim=(0, None))
+        for axes in (panels[0, 1], panels[1, 0]):
+            axes.set(ylim=(0, None))
         if np.isfinite(panels[1, 1].dataLim.minposy):  # there may be no finite gradient at all to take the logarithm of
             panels[1, 1].set(yscale="log")
         for axes in panels[1]:
