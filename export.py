@@ -104,7 +104,7 @@ def export_ctranslate2(folder: Path, output: Path, quantization: str | None) -> 
     data, longest, name = run.config.data, run.config.model.max_length, folder.resolve().name
     settings = TranslatorSettings(name, data.src_lang, data.tgt_lang, run.window, longest, run.config.search)
     with atomic_folder(output) as draft:
-        write_translator(run.model, run.tokenizers, settings, draft, quantization)
+        write_translator(run.transformer, run.tokenizers, settings, draft, quantization)
 
 
 def export_run(folder: Path, output: Path) -> None:
@@ -120,8 +120,8 @@ def require_translator(folder: Path, whom: str) -> None:
     """Refuse a run of another task."""
     if (config_type := config_type_of(folder / CONFIG)) is not TranslationConfig:
         raise ValueError(
-            f"{folder} is of task {task_of(config_type)}, but only translators can be exported for {whom}: "
-            "give --to safetensors"
+            f"{folder} is of task {task_of(config_type)}, but only Transformers that translate can be exported for "
+            f"{whom}: give --to safetensors"
         )
 
 

@@ -114,7 +114,7 @@ def our_translator(setting: Setting, job: Job) -> Translator:
     precision: Precision = "bf16" if setting.precision == "bf16" else "fp32"
     translator = build_translator([run], search, precision=precision)
     if setting.system == RECOMPUTING:
-        translator.model = Recomputing(run.model)
+        translator.model = Recomputing(run.transformer)
     return translator
 
 
@@ -236,7 +236,7 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     with tempfile.TemporaryDirectory() as folder:
         exported = Path(folder) / "model"
-        to_ctranslate2(run.model, run.tokenizers, exported)
+        to_ctranslate2(run.transformer, run.tokenizers, exported)
         job = Job(run.folder, exported, sources, arguments.tokens, arguments.threads)
         rounds = in_rounds(all_settings(), lambda setting: in_own_process(measure, setting, job), arguments.rounds)
     measurements = [fastest(found) for found in rounds.values()]

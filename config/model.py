@@ -1,4 +1,4 @@
-"""The architectures: the Transformer, the BERT and its classifier, the Transformer-XL."""
+"""The architectures: translators (Transformer, recurrent network), the BERT and its classifier, the Transformer-XL."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -117,6 +117,27 @@ class TransformerConfig(Architecture):
         free = {"initialisation", "bert"} | (set() if self.positions == "learned" else {"max_length"})
         own = {name: value for name, value in super().architecture().items() if name not in free}
         return own | ({} if self.bert is None else {"bert": self.bert.architecture()})
+
+
+@dataclass(frozen=True)
+class RecurrentConfig(Architecture):
+    """The architecture of a recurrent translator; the defaults are about Bahdanau et al.'s.
+
+    Args:
+        d_model: width of the embeddings and of what the output reads.
+        d_hidden: units of the decoder, of each direction of the encoder, and of the attention.
+        dropout: probability of dropping a component of embeddings and of what the output reads.
+        max_length: longest input in tokens, </s> included.
+        tie: what shares one matrix: nothing, the target embedding and the output, or (joint vocabulary) all three.
+    """
+
+    free: ClassVar[frozenset[str]] = Architecture.free | {"max_length"}
+
+    d_model: int = bounded(620, least=1)
+    d_hidden: int = bounded(1000, least=1)
+    dropout: float = bounded(0.1, least=0, below=1)
+    max_length: int = bounded(256, least=2)
+    tie: Literal["none", "target", "all"] = "all"
 
 
 @dataclass(frozen=True)

@@ -262,7 +262,8 @@ def draw_architecture(config: AnyConfig, picture: Path) -> None:
         config: settings of a translator whose source has an embedding, of a BERT or of a Transformer-XL.
         picture: the file to write.
     """
-    (kind, make, draw), c = _NETWORKS[config.task], config.model
+    c: Any = config.model
+    kind, make, draw = _NETWORKS[config.task]
     with torch.device("meta"):  # weights have shapes there, but no numbers
         net = make(c, config.tokenizer.vocab_size)
     with drawing(picture, (_WIDTH / 100, 1), dpi=140, layout=None) as figure:

@@ -6,9 +6,10 @@ Letters of the shapes in every signature:
     D d_model  H heads                      K width of a head = D / H                   F d_ff
     V vocabulary                            M Transformer-XL memory                     C classes
     R rows of a search                      N its sentences, W beams of each: R = N W   I, O widths of a product
+    Q, E, A widths of an additive attention: of queries, of what they attend to, and between; G units of a GRU
 
 Read in this order: mask, scaled_dot_product_attention, multi_head_attention, positional_encoding,
 rotary_embedding, feed_forward, residual, encoder_block, decoder_block; then, for Transformer-XL,
-relative_position_bias.
+relative_position_bias; and what came before them all: additive_attention.
 `probe` looks into a network; `packed` computes the same for networks in inference, in fewer and larger steps.
 """

@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from torch import Tensor, nn
 
 from layers.multi_head_attention import MultiHeadAttention
-from layers.scaled_dot_product_attention import FusedScaledDotProductAttention, ScaledDotProductAttention
+from layers.scaled_dot_product_attention import FusedScaledDotProductAttention
 
 
 @contextmanager
@@ -16,7 +16,7 @@ def recorded_weights(attentions: Sequence[nn.Module]) -> Iterator[list[Tensor]]:
     The fused kernel has no weights, so within the block it is replaced by its explicit twin, which computes the same.
 
     Args:
-        attentions: multi-head attentions; or explicit kernels, recorded as they are.
+        attentions: multi-head attentions; or what returns its weights second, as an explicit kernel does.
 
     Raises:
         ValueError: a bare fused kernel, which cannot be replaced.
@@ -28,7 +28,7 @@ def recorded_weights(attentions: Sequence[nn.Module]) -> Iterator[list[Tensor]]:
             if isinstance(attention, MultiHeadAttention) and isinstance(kernel, FusedScaledDotProductAttention):
                 afterwards.callback(setattr, attention, "attention", kernel)
                 attention.attention = kernel = kernel.explicit
-            if not isinstance(kernel, ScaledDotProductAttention):
+            if isinstance(kernel, FusedScaledDotProductAttention):
                 raise ValueError("the fused attention has no weights to show: give the multi-head attention around it")
             hook = kernel.register_forward_hook(lambda _module, _inputs, output: weights.append(output[1].detach()))
             afterwards.callback(hook.remove)

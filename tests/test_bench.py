@@ -106,7 +106,7 @@ def test_a_search_without_caches_finds_the_same() -> None:
 
 def test_every_system_makes_as_many_steps_as_are_forced(tmp_path: Path) -> None:
     folder = run(tmp_path / "pickles", replace(TINY, max_length=24))
-    to_ctranslate2(load_run(folder, CPU).model, tokenizers(), tmp_path / "exported")
+    to_ctranslate2(load_run(folder, CPU).transformer, tokenizers(), tmp_path / "exported")
     job = decode.Job(folder, tmp_path / "exported", tokenizers().src.encode(TEXT.src[:4]), 6, 1)
     for (system, precision), batched in itertools.product(
         ((OURS, "fp32"), (RECOMPUTING, "fp32"), (CTRANSLATE2, "float32")), (True, False)

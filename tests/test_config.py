@@ -19,13 +19,12 @@ from torch import nn
 from config import reader
 from config.data import CleanConfig, DataConfig, LabelledConfig
 from config.group import Bound
-from config.model import BertConfig, ClassifierConfig, TransformerConfig
+from config.model import BertConfig, ClassifierConfig, RecurrentConfig, TransformerConfig
 from config.reader import fields_of, group_of, layer_from_options, names_of
 from config.search import SearchConfig
 from config.training import OptimizerConfig, TranslationTrainingConfig
 from const.path import PRESET
 from models.bert import BertClassifier, BertForPreTraining
-from models.transformer import Transformer
 from models.transformer_xl import TransformerXL
 from utils import arguments as arguments_module
 from utils.arguments import Arguments, as_options, as_text, read_arguments
@@ -36,10 +35,12 @@ from utils.config import (
     ClassificationConfig,
     LanguageConfig,
     MaskedLanguageConfig,
+    RecurrentTranslationConfig,
     RunConfig,
     TranslationConfig,
     find_settings,
 )
+from utils.load import build_network
 from utils.run import find_run
 
 paths = st.none() | st.sampled_from(["/my.ja", "/文 書/a b.ja", "/d/../x:y.ja", "/~/a#b"]).map(Path)
@@ -97,6 +98,7 @@ GOLDEN = {
     "kftt_ja_en_small": ("translation", "kftt ja en", True, 7_578_624),
     "kftt_trunk": ("translation", "kftt ja en", True, 14_892_480),
     "multi30k_de_en": ("translation", "multi30k_tok de en", True, 2_605_568),
+    "multi30k_de_en_rnn": ("recurrent_translation", "multi30k_tok de en", True, 2_618_744),
     "multi30k_de_en_words": ("translation", "multi30k_tok de en", False, 10_156_864),
     "multi30k_en_de": ("translation", "multi30k_tok en de", True, 2_605_568),
     "tanaka_10k_ja_en": ("translation", "tanaka ja en", False, 7_596_288),
@@ -114,7 +116,7 @@ def test_every_preset_is_what_its_name_says(monkeypatch: pytest.MonkeyPatch) -> 
         config, vocab_size = RunConfig.load(path), RunConfig.load(path).tokenizer.vocab_size
         match config:
             case TranslationConfig(data=data):
-                net: nn.Module = Transformer(config.model, vocab_size, vocab_size)
+                net: nn.Module = build_network(config, vocab_size, vocab_size)
                 text = f"{data.corpus} {data.src_lang} {data.tgt_lang}"
                 assert config.model.tie != "all" or config.tokenizer.joint
             case MaskedLanguageConfig(data=data):
@@ -133,6 +135,7 @@ def test_every_preset_is_what_its_name_says(monkeypatch: pytest.MonkeyPatch) -> 
 _FILES = [Path(f"/{i}.txt") for i in range(6)]
 OF_EVERY_TASK: list[AnyConfig] = [
     TranslationConfig(model=TransformerConfig(bert=BertConfig(n_layers=3), init_encoder=Path("a"), tie="target")),
+    RecurrentTranslationConfig(model=RecurrentConfig(d_hidden=7)),
     MaskedLanguageConfig(name="都"),
     LanguageConfig(name="都"),
     ClassificationConfig(data=LabelledConfig(*_FILES), model=ClassifierConfig(d_model=16, init_encoder=Path("a"))),
@@ -250,7 +253,9 @@ def test_what_is_not_utf8_or_of_another_task_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=rf"^{path} is of task language, but translation is needed here$"):
         TranslationConfig.load(path)
     path.write_text("task: singing\n")
-    with pytest.raises(ValueError, match=r"task=singing is not one of translation, masked_language, language, class"):
+    with pytest.raises(
+        ValueError, match=r"task=singing is not one of translation, recurrent_translation, masked_language, lang"
+    ):
         RunConfig.load(path)
 
 

@@ -741,7 +741,7 @@ def test_heads_are_weighed_on_the_text_that_is_asked_for(command: Command, home:
     (run,) = (home / "pickles").iterdir()
     loaded = load_run(run, CPU)
     pairs = read_parallel(prepare_to_score(loaded.config.data, made / "split").test)[:2]
-    expected = head_importance(loaded.model, text_batches(pairs, loaded.tokenizers, CPU))
+    expected = head_importance(loaded.transformer, text_batches(pairs, loaded.tokenizers, CPU))
     last = expected.heads[-1]
     shown = ["cross-attention", "2", "2", f"{last.loss_rise:+.4f}", f"{last.entropy:.3f}"]
     assert found.out.splitlines()[-1].split() == shown

@@ -541,7 +541,10 @@ def test_a_run_to_be_given_away_is_a_quarter_of_the_size_and_describes_itself(co
     assert str(tmp_path) not in (output / "config.yaml").read_text(encoding="utf-8")
     assert command("translate.py", TEXT.src[0], "--run", output, "--precision", "fp32").out == f"{found[0].text}\n"
     bert = tiny.bert_run(tmp_path)
-    assert "but only translators" in command("export.py", bert, "--to", "run", "--output", tmp_path / "x").complaint
+    assert (
+        "but only Transformers that translate"
+        in command("export.py", bert, "--to", "run", "--output", tmp_path / "x").complaint
+    )
 
 
 def test_what_cannot_be_exported_says_why_and_leaves_nothing(
@@ -553,7 +556,7 @@ def test_what_cannot_be_exported_says_why_and_leaves_nothing(
     def complaint(*words: str | Path) -> str:
         return command("export.py", *words).complaint
 
-    assert "is of task language, but only translators can be exported" in complaint(language, *to)
+    assert "is of task language, but only Transformers that translate can be exported" in complaint(language, *to)
     assert "no activation mish" in complaint(mish, *to)
     assert "quantization=int4" in complaint(folders[0], *to, "--quantization", "int4")
     assert "add --to ctranslate2" in complaint("--to", "safetensors", *output, "--quantization", "int8")

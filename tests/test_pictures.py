@@ -28,11 +28,13 @@ from models.bert import BertForPreTraining
 from models.transformer import Transformer
 from models.transformer_xl import TransformerXL
 from tests import tiny
-from tests.samples import HOSTILE, HOSTILE_PAIR, PAIR, page_data, recorded
+from tests.samples import ENGLISH, HOSTILE, HOSTILE_PAIR, PAIR, page_data, recorded
 from tests.tiny import MODEL, TEXT, no_warning, translating
 from utils.config import LanguageConfig, MaskedLanguageConfig, TranslationConfig
+from utils.evaluation.analysis import ReferenceText
 from utils.evaluation.heads import Head, Importance, draw_head_importance
-from utils.evaluation.verbs import Trial, draw_beam_width
+from utils.evaluation.metric import System
+from utils.evaluation.verbs import Trial, draw_beam_width, draw_bleu_by_length
 from utils.load import load_run
 from utils.search.forced import AttentionMap, attention_entropy
 from utils.training.plan import Progress
@@ -257,6 +259,21 @@ def test_heads_and_beams_are_drawn_where_they_belong(tmp_path: Path, figure: Cal
     assert -least == most == pytest.approx(0.2)  # no change is white
     draw_beam_width(TRIALS, "KFTT dev", tmp_path / "beam.png")
     assert lines(figure(), 0)["length penalty 0.6"] == [[1, 20.6], [5, 23], [100, 80]]
+
+
+def test_bleu_by_length_has_a_line_for_each_system_and_counts_for_all(
+    tmp_path: Path, figure: Callable[[], Figure]
+) -> None:
+    sources = ["a " * (4 if i % 2 else 12) for i in range(40)]
+    text = ReferenceText("test.en", "en", "13a", sources, ENGLISH.references, None)
+    systems = System("results/rnn_1.txt", ENGLISH.bad), System("pickles/transformer", ENGLISH.good)
+    evaluations = [text.evaluation(system, []) for system in systems]
+    draw_bleu_by_length(evaluations, tmp_path / "length.png")
+    drawn = lines(figure(), 0)
+    for name, evaluation in zip(("rnn_1", "transformer"), evaluations, strict=True):
+        assert drawn[name] == [[i, group.score] for i, group in enumerate(evaluation.analysis.bleu_by_length)]
+    assert [label.get_text() for label in figure().axes[0].get_xticklabels()] == ["0-5\n20", "11-20\n20"]
+    assert figure().axes[0].get_xlabel().startswith("source tokens")
 
 
 # the guide's

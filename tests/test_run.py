@@ -244,7 +244,7 @@ def test_a_translator_computes_in_the_precision_that_was_asked_for_whatever_it_w
         assert {layer.dtype for layer in layers} == {dtype}
         # each decoder block has one more, for query, key and value at once
         n_linears = sum(isinstance(part, nn.Linear) for part in run.model.modules())
-        assert len(layers) == n_linears + len(run.model.decoder)
+        assert len(layers) == n_linears + len(run.transformer.decoder)
         logits, _ = ours.model.step(ids[:, 0], ours.model.start(ids))
         assert logits.dtype == dtype
 

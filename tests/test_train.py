@@ -27,6 +27,7 @@ import translate
 from config.data import DataConfig, LabelledConfig, MonolingualConfig
 from config.training import OptimizerConfig, Precision, TranslationTrainingConfig
 from const.path import ROOT
+from models.recurrent import RecurrentTranslator
 from models.transformer import Transformer
 from tests.test_resume import timeless
 from tests.test_surface import parser_of
@@ -149,6 +150,9 @@ def commands(home: Path) -> list[list[str]]:
         f"""--task translation --name translator --data.src @@my.ja --data.tgt @@my.en --data.held_out 10
         --tokenizer.joint false {small} --model.tie target --model.n_encoder_layers 0 --model.n_decoder_layers 1
         --training.bleu_sentences 4 {bounded} {still} {common} --model.init-encoder @bert""",
+        f"""--task recurrent_translation --name recurrent --data.src @@my.ja --data.tgt @@my.en --data.held_out 10
+        --tokenizer.joint false --model.d_model 16 --model.d_hidden 24 --model.tie target {bounded} {common}""",
+        "--resume @recurrent --training.max_steps 6",
     ]
     given = [[str(home / word[2:]) if word[:2] == "@@" else word for word in line.split()] for line in lines]
     tuned = ["--init-from", "@tiny", "--optimizer.peak_lr", "1e-12", "--name", "tuned", "--data.src"]
@@ -556,13 +560,23 @@ def same_weights(ours: nn.Module | None, theirs: nn.Module) -> None:
         torch.testing.assert_close(a, b, rtol=0, atol=1e-9)
 
 
+def test_a_recurrent_translator_is_trained_resumed_and_scored_like_any(home: Path) -> None:
+    folder = run(home, "recurrent")
+    records = [(record["kind"], record["step"]) for record in timeless(folder / "log.jsonl")]
+    assert [step for kind, step in records if kind == "dev"] == [2, 4, 6]
+    assert isinstance(load_run(folder, CPU).model, RecurrentTranslator)
+    told = json.loads((folder / "test.json").read_text(encoding="utf-8"))
+    assert (told["steps"], told["config"]["model"]["d_hidden"]) == (6, 24)
+    assert len((folder / "test.txt").read_text(encoding="utf-8").splitlines()) > 1
+
+
 def test_a_classifier_and_a_translator_begin_with_the_bert_and_its_vocabulary(home: Path) -> None:
     pretrained = load_bert(run(home, "bert"))
     classifier = load_classifier(run(home, "kinds")).net
     same_weights(classifier.bert, pretrained.net.bert)
     same_weights(classifier.pooler, pretrained.net.pooler)
     translator = load_run(run(home, "translator"), CPU)
-    same_weights(translator.model.bert, pretrained.net.bert)
+    same_weights(translator.transformer.bert, pretrained.net.bert)
     words = every_token(pretrained.vocabulary)
     for folder in (run(home, "kinds"), run(home, "translator")):
         tokenizer = load_tokenizers(folder).src

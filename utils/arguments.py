@@ -122,7 +122,7 @@ def read_arguments(argv: Sequence[str]) -> Arguments:
     given = vars(build_parser(config_type, merged(weakest, file)).parse_args(argv))
     options = {name: given[name] for name, _ in names_of(config_type) if name in given and name not in vars(asked)}
     typed = layer_from_options(options | ({} if asked.task is None else {"task": asked.task}))
-    has_files = source is not None and config_type is TranslationConfig
+    has_files = source is not None and issubclass(config_type, TranslationConfig)
     cleared = _cleared_files(file, typed, is_new) if has_files else {}
     config = to_config(config_type, merged(weakest, cleared, file, typed))
     if source is not None:

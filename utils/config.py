@@ -18,7 +18,7 @@ from config.data import (
     StreamConfig,
     TokenizerConfig,
 )
-from config.model import BertConfig, ClassifierConfig, TransformerConfig, TransformerXLConfig
+from config.model import BertConfig, ClassifierConfig, RecurrentConfig, TransformerConfig, TransformerXLConfig
 from config.reader import Layer, layer_from_file, read, without_removed
 from config.search import SearchConfig
 from config.training import CheckpointConfig, OptimizerConfig, TrainingConfig, TranslationTrainingConfig
@@ -89,6 +89,14 @@ class TranslationConfig(RunConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
+class RecurrentTranslationConfig(TranslationConfig):
+    """All settings of a recurrent translator's run: a translator in everything but its network."""
+
+    task: Literal["recurrent_translation"] = "recurrent_translation"  # type: ignore[assignment]
+    model: RecurrentConfig = field(default_factory=RecurrentConfig)  # type: ignore[assignment]
+
+
+@dataclass(frozen=True, kw_only=True)
 class MaskedLanguageConfig(RunConfig):
     """All settings of a BERT's run."""
 
@@ -125,7 +133,9 @@ class ClassificationConfig(RunConfig):
     training: TrainingConfig = field(default_factory=TrainingConfig)
 
 
-AnyConfig = TranslationConfig | MaskedLanguageConfig | LanguageConfig | ClassificationConfig
+AnyConfig = (
+    TranslationConfig | RecurrentTranslationConfig | MaskedLanguageConfig | LanguageConfig | ClassificationConfig
+)
 CONFIG_TYPES: dict[str, type[AnyConfig]] = {each.task: each for each in get_args(AnyConfig)}
 
 

@@ -14,9 +14,17 @@ from config.search import SamplingConfig, SearchConfig
 from config.training import Precision
 from layers.packed import packed
 from models.bert import BertClassifier, BertForPreTraining
+from models.recurrent import EncoderDecoder, RecurrentTranslator
 from models.transformer import Transformer
 from models.transformer_xl import TransformerXL
-from utils.config import ClassificationConfig, LanguageConfig, MaskedLanguageConfig, RunConfigT, TranslationConfig
+from utils.config import (
+    ClassificationConfig,
+    LanguageConfig,
+    MaskedLanguageConfig,
+    RecurrentTranslationConfig,
+    RunConfigT,
+    TranslationConfig,
+)
 from utils.dataset.labelled import LabelNames
 from utils.device import product_dtype, require_precision, resolve_precision
 from utils.run import CONFIG, WEIGHTS, read_config
@@ -56,22 +64,36 @@ class Run(NamedTuple):
     folder: Path
     config: TranslationConfig
     tokenizers: TokenizerPair
-    model: Transformer
+    model: EncoderDecoder
 
     @property
     def window(self) -> int:
         """Most source tokens to translate at a time, </s> included: as many as in training."""
         return min(self.config.model.max_length, self.config.batch.max_tokens)
 
+    @property
+    def transformer(self) -> Transformer:
+        """The network, where it has to be a Transformer."""
+        if not isinstance(self.model, Transformer):
+            raise ValueError(f"{self.folder} is a recurrent network: give the run of a Transformer")
+        return self.model
+
     def translator(self, search: SearchConfig | None = None, precision: Precision = "auto") -> Translator:
         """Return a translator with the present weights; by default with the run's own search settings."""
         return build_translator([self], search, precision=precision)
 
 
+def build_network(config: TranslationConfig, src_vocab: int, tgt_vocab: int) -> EncoderDecoder:
+    """Build the network that the settings of a translator describe."""
+    if isinstance(config, RecurrentTranslationConfig):
+        return RecurrentTranslator(config.model, src_vocab, tgt_vocab)
+    return Transformer(config.model, src_vocab, tgt_vocab)
+
+
 def load_run(folder: Path, device: torch.device) -> Run:
     """Read a translator's run, ready to translate on a device."""
     config, tokenizers = read_config(folder, TranslationConfig), load_tokenizers(folder)
-    model = Transformer(config.model, len(tokenizers.src), len(tokenizers.tgt))
+    model = build_network(config, len(tokenizers.src), len(tokenizers.tgt))
     return Run(folder, config, tokenizers, _trained(model, folder, device))
 
 

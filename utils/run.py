@@ -79,7 +79,7 @@ def newest_run(having: str, root: Path = PICKLES, config_type: type[RunConfig] |
     """Return the run, of this type of settings or of any, whose file or folder of this name was written last."""
     for folder in _newest_first(having, root):
         with suppress(ValueError):  # of an unknown task
-            if config_type is None or config_type_of(folder / CONFIG) is config_type:
+            if config_type is None or issubclass(config_type_of(folder / CONFIG), config_type):
                 return folder
     kind = "" if config_type is None else f" of task {task_of(config_type)}"
     raise ValueError(

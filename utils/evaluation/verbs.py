@@ -32,7 +32,7 @@ from utils.evaluation.metric import (
     multi_bleu,
     refuse_samples,
 )
-from utils.evaluation.report import as_dict, as_text, write_html
+from utils.evaluation.report import as_dict, as_text, charts, write_html
 from utils.file import require_outputs, require_writable, write_json, write_lines
 from utils.run import CONFIG, TRANSLATIONS, find_run
 from utils.search.translator import Translation, Translator
@@ -153,6 +153,29 @@ def compare_files(arguments: Namespace) -> None:
     scores, comparisons = compare(systems, text.references, metrics, arguments.test, arguments.samples, n_bootstrap)
     evaluations = [text.evaluation(system, found) for system, found in zip(systems, scores, strict=True)]
     report(evaluations, comparisons, arguments)
+    if arguments.picture:
+        draw_bleu_by_length(evaluations, arguments.picture)
+
+
+def draw_bleu_by_length(evaluations: Sequence[Evaluation], picture: Path) -> None:
+    """Draw BLEU against the length of the sentences, with a line for each system, as a PNG."""
+    from utils.visualize.curve import sheet
+
+    chart = charts(evaluations)[0]
+    labels = {label: f"{label.split()[0]}\n{groups[0][1].count:,}" for label, groups in chart.rows.items()}
+    with sheet(picture, (8, 4.5), dpi=120) as (axes,):
+        for place, evaluation in enumerate(evaluations):
+            line = [(labels[label], group.score) for label, of in chart.rows.items() for i, group in of if i == place]
+            axes.plot(*zip(*line, strict=True), "o-", label=Path(evaluation.system).stem)
+        unit = next(iter(chart.rows)).partition(" ")[2]
+        axes.set(
+            ylim=(0, None),
+            title=chart.title,
+            xlabel=f"{unit} of a sentence\n(below: number of sentences)",
+            ylabel=chart.measure,
+        )
+        axes.grid(alpha=0.3)
+        axes.legend(frameon=False)
 
 
 def read_text(arguments: Namespace, files: dict[str, Path]) -> tuple[ReferenceText, list[System]]:
@@ -292,7 +315,7 @@ def weigh_heads(arguments: Namespace) -> None:
     from utils.evaluation.heads import draw_head_importance, head_importance, importance_table, text_batches
 
     run, _, pairs, name = read_run_text(arguments)
-    found = head_importance(run.model, text_batches(pairs, run.tokenizers, pick_device(arguments.device)))
+    found = head_importance(run.transformer, text_batches(pairs, run.tokenizers, pick_device(arguments.device)))
     title = f"{run.folder.resolve().name}, {name}"
     print("\n".join([title, "", *importance_table(found)]))
     if arguments.picture:
@@ -340,7 +363,7 @@ _LIST: dict[str, Any] = {"nargs": "+", "metavar": "N"}
 # argument -> how it is parsed
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "--split": {"choices": ["dev", "test"], "help": "text of the run's corpus (default: %(default)s)"},
-    "--picture": {**_FILE, "help": "draw the results to this PNG file"},
+    "--picture": {**_FILE, "help": "draw the results to this PNG file; of compare: BLEU by length"},
     "--bootstrap": {"type": int, "metavar": "N", "help": "resamples for 95 %% intervals; 0: no intervals"},
     "run": {"nargs": "?", "type": Path, "help": "folder of a run (default: the one trained last)"},
     "runs": {"nargs": "+", "type": Path, "metavar": "RUN", "help": "folder of a run"},
@@ -383,7 +406,7 @@ VERBS: dict[str, tuple[Callable[[Namespace], None], str, dict[str, Any]]] = {
     "tune": (tune, f"{_RUN_TEXT} --beams --length_penalties --save --picture --json", {"split": "dev"}),
     "heads": (weigh_heads, f"{_RUN_TEXT} --picture --json", {"split": "dev"}),
     "file": (evaluate_file, f"translations references {_TEXT} {_REPORT}", {"bootstrap": N_BOOTSTRAP}),
-    "compare": (compare_files, f"references baseline systems --test --samples {_TEXT} {_REPORT}", {}),
+    "compare": (compare_files, f"references baseline systems --test --samples {_TEXT} {_REPORT} --picture", {}),
     "nymwa": (score_as_nymwa, "translations references --plain --force", {}),
     "curves": (curves, "runs --picture", {}),
 }

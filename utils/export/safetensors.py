@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from config.model import BertConfig, ClassifierConfig, TransformerConfig, TransformerXLConfig
+from config.model import BertConfig, ClassifierConfig, RecurrentConfig, TransformerConfig, TransformerXLConfig
 from const.token import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from models.bert import Bert, BertClassifier, BertForPreTraining
+from models.recurrent import RecurrentTranslator
 from models.transformer import Transformer
 from models.transformer_xl import TransformerXL
 from utils.command import page_template
@@ -19,10 +20,11 @@ from utils.training.checkpoint import read_weights, write_weights
 from utils.training.plan import Rank
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
-Network = Transformer | BertForPreTraining | BertClassifier | TransformerXL
+Network = Transformer | RecurrentTranslator | BertForPreTraining | BertClassifier | TransformerXL
 
 _NETWORK: dict[str, tuple[type[Network], type]] = {
     "Transformer": (Transformer, TransformerConfig),
+    "RecurrentTranslator": (RecurrentTranslator, RecurrentConfig),
     "BertForPreTraining": (BertForPreTraining, BertConfig),
     "BertClassifier": (BertClassifier, ClassifierConfig),
     "TransformerXL": (TransformerXL, TransformerXLConfig),
@@ -81,7 +83,7 @@ def _sizes(net: Network) -> dict[str, int]:
     match net:
         case Transformer(bert=Bert() as bert):  # one more row, for the token [MASK]
             return {"src_vocab": len(bert.embedding.weight) - 1, "tgt_vocab": len(net.tgt_embedding.weight)}
-        case Transformer():
+        case Transformer() | RecurrentTranslator():
             src, tgt = net.get_parameter("src_embedding.weight"), net.tgt_embedding.weight
             return {"src_vocab": len(src), "tgt_vocab": len(tgt)}
         case BertClassifier():

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import islice
-from typing import Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -13,9 +13,8 @@ from torch import Tensor
 from const.token import BOS, BOS_ID, PAD_ID
 from layers.decoder_block import DecoderBlock
 from layers.encoder_block import EncoderBlock
-from layers.multi_head_attention import MultiHeadAttention
 from layers.probe import recorded_weights
-from models.transformer import Transformer
+from models.recurrent import EncoderDecoder, RecurrentTranslator
 from utils.dataset.batch import padded
 from utils.search.constraint import NEVER, Searchable, StateT, next_log_probs
 from utils.search.translator import Ids, within_budget
@@ -29,7 +28,7 @@ _POSITIONS_AT_ONCE = 256  # whose logits are held
 
 
 @torch.inference_mode()
-def token_log_probs(model: Transformer, sources: Ids, targets: Ids) -> list[list[float]]:
+def token_log_probs(model: EncoderDecoder, sources: Ids, targets: Ids) -> list[list[float]]:
     """Return the log-probability of each token of given translations, the final </s> included."""
     found: list[list[float]] = [[] for _ in sources]
     for rows, src, tgt in _batches(sources, targets, next(model.parameters()).device):
@@ -43,7 +42,7 @@ def token_log_probs(model: Transformer, sources: Ids, targets: Ids) -> list[list
     return found
 
 
-def mean_log_probs(models: Sequence[Transformer], sources: Ids, targets: Ids) -> list[list[float]]:
+def mean_log_probs(models: Sequence[EncoderDecoder], sources: Ids, targets: Ids) -> list[list[float]]:
     """Return the log of the models' mean probability of each token of given translations, the final </s> included."""
     by_model = [token_log_probs(model, sources, targets) for model in models]
     together = [torch.tensor(rows).logsumexp(0) - math.log(len(rows)) for rows in zip(*by_model, strict=True)]
@@ -103,8 +102,13 @@ class AttentionMap(NamedTuple):
         return [BOS, *self.tgt_tokens[:-1]] if kind == "decoder" else self.src_tokens
 
 
-def attentions(model: Transformer) -> dict[Kind, list[MultiHeadAttention]]:
-    """Return the attentions of each layer, from the source upwards; a BERT that reads the source comes first."""
+def attentions(model: EncoderDecoder) -> dict[Kind, list[Any]]:
+    """Return the attentions of each layer, from the source upwards; a BERT that reads the source comes first.
+
+    They are multi-head attentions; of a recurrent network, its decoder is what returns weights.
+    """
+    if isinstance(model, RecurrentTranslator):
+        return {"cross": [model.decoder]}
     encoder = [*([] if model.bert is None else model.bert.encoder), *model.encoder]
     decoder = [cast(DecoderBlock, block) for block in model.decoder]
     return {
@@ -115,14 +119,14 @@ def attentions(model: Transformer) -> dict[Kind, list[MultiHeadAttention]]:
 
 
 @contextmanager
-def recorded_by_kind(model: Transformer) -> Iterator[dict[Kind, list[Tensor]]]:
+def recorded_by_kind(model: EncoderDecoder) -> Iterator[dict[Kind, list[Tensor]]]:
     """Within the block, append the weights (B, H, T, S) of each layer to its list as it is called."""
     with ExitStack() as recorders:
         yield {kind: recorders.enter_context(recorded_weights(layers)) for kind, layers in attentions(model).items()}
 
 
 @torch.inference_mode()
-def attention_weights(model: Transformer, src: Sequence[int], tgt: Sequence[int]) -> dict[Kind, list[Tensor]]:
+def attention_weights(model: EncoderDecoder, src: Sequence[int], tgt: Sequence[int]) -> dict[Kind, list[Tensor]]:
     """Return the weights (H, T, S) of each layer for ids without <s> and </s>, by forced decoding.
 
     Row t belongs to the prediction of token t, the last one to that of </s>; the last column is the source's </s>.
@@ -152,7 +156,7 @@ def largest_entropy(kind: Kind, n_rows: int, n_columns: int) -> float:
 # Alignment by attention.
 
 
-def align(models: Sequence[Transformer], sources: Ids, targets: Ids) -> list[Links]:
+def align(models: Sequence[EncoderDecoder], sources: Ids, targets: Ids) -> list[Links]:
     """Link each target token to the source token that the decoder's last layer attends to most when predicting it.
 
     Attention is not alignment, but its mean over the heads of a layer can come close. The </s> of the source, where
@@ -163,7 +167,7 @@ def align(models: Sequence[Transformer], sources: Ids, targets: Ids) -> list[Lin
 
 
 @torch.inference_mode()
-def mean_cross_attention(models: Sequence[Transformer], sources: Ids, targets: Ids) -> list[Float[Tensor, "T S"]]:
+def mean_cross_attention(models: Sequence[EncoderDecoder], sources: Ids, targets: Ids) -> list[Float[Tensor, "T S"]]:
     """Return how much the decoder's last layer attends to each source token when predicting each target token.
 
     The mean over models and heads; the last column is the source's </s>.

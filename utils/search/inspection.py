@@ -12,7 +12,7 @@ from utils.search.translator import Ids, Translation, Translator
 from utils.text.tokenizer import TokenizerPair, id_of_each
 
 if TYPE_CHECKING:  # with torch, which takes seconds to import, as inspecting with CTranslate2 need not
-    from models.transformer import Transformer
+    from models.recurrent import EncoderDecoder
     from utils.dataset.masked import WholeWords
     from utils.search.forced import Links
 
@@ -89,7 +89,7 @@ class Position(NamedTuple):
 class Inspector:
     """Inspects the translations of a translator with its models, in single precision; several are an ensemble."""
 
-    def __init__(self, translator: Translator, models: "Sequence[Transformer]") -> None:
+    def __init__(self, translator: Translator, models: "Sequence[EncoderDecoder]") -> None:
         self.translator = translator
         self.models = models
         self._src, self._tgt = translator.tokenizers

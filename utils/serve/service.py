@@ -21,7 +21,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from config.data import primary_language
 from config.serving import Limits
 from const.token import EOS
-from models.transformer import Transformer
+from models.recurrent import EncoderDecoder
 from utils.search.forced import mean_cross_attention
 from utils.search.translator import Translation, Translator
 from utils.serve.batcher import Batcher
@@ -72,7 +72,7 @@ class LineTranslator:
         model: its model in single precision, not shared with the translator.
     """
 
-    def __init__(self, translator: Translator, model: Transformer) -> None:
+    def __init__(self, translator: Translator, model: EncoderDecoder) -> None:
         self._translator, self._own, self._model = translator, translator.search, model
         self._tgt_ids = id_of_each(translator.tokenizers.tgt)
 

@@ -12,7 +12,14 @@ from torch import nn
 
 from const.token import UNK_ID
 from utils.arguments import as_text
-from utils.config import AnyConfig, ClassificationConfig, LanguageConfig, MaskedLanguageConfig, TranslationConfig
+from utils.config import (
+    AnyConfig,
+    ClassificationConfig,
+    LanguageConfig,
+    MaskedLanguageConfig,
+    RecurrentTranslationConfig,
+    TranslationConfig,
+)
 from utils.dataset.batch import AnyBatch, BucketSampler, Epoch, ExamplesOf, Sampler, pair_examples
 from utils.dataset.corpus import facts
 from utils.dataset.ids import cache_key, file_hash
@@ -132,6 +139,7 @@ def prepare(config: AnyConfig, source: Path | None, log: Log) -> Task:
         log(f"Settings that differ from those of {source}:{''.join(shown) or ' none'}")
     tasks: dict[type[AnyConfig], Any] = {
         TranslationConfig: translation.TranslationTask,
+        RecurrentTranslationConfig: translation.TranslationTask,
         MaskedLanguageConfig: bert.MaskedLanguageTask,
         LanguageConfig: language.LanguageTask,
         ClassificationConfig: classification.ClassificationTask,

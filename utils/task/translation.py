@@ -1,4 +1,4 @@
-"""Translation: pairs of sentences, a Transformer, cross-entropy of the target, BLEU of decoded text."""
+"""Translation: pairs of sentences, a network, cross-entropy of the target, BLEU of decoded text."""
 
 import shlex
 from collections.abc import Iterable, Sequence
@@ -7,12 +7,13 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
-from config.model import BertConfig
+from config.model import BertConfig, TransformerConfig
 from config.search import SearchConfig
 from const.token import EOS
+from models.recurrent import EncoderDecoder
 from models.transformer import Transformer
 from utils.command import typed_command
-from utils.config import TranslationConfig
+from utils.config import RecurrentTranslationConfig, TranslationConfig
 from utils.dataset.batch import BucketSampler, Sampler, both_directions, require_positions
 from utils.dataset.corpus import (
     Corpus,
@@ -29,7 +30,7 @@ from utils.dataset.text import ParallelFiles, ParallelText, read_parallel
 from utils.evaluation.judge import Validator
 from utils.evaluation.metric import corpus_metrics, measure
 from utils.file import write_lines
-from utils.load import Run, load_bert, pretrained_shape
+from utils.load import Run, build_network, load_bert, pretrained_shape
 from utils.run import ATTENTION, CONFIG, CURVE, TEST, TRANSLATIONS
 from utils.search.translator import Translator
 from utils.task.task import HeldOut, Log, Task
@@ -54,7 +55,8 @@ class TranslationTask(Task):
     def __init__(self, config: TranslationConfig, source: Path | None, log: Log) -> None:
         config.training.require_score("bleu", "chrf")
         # a run to start from has the settings, vocabulary and weights of its BERT already
-        self._pretrained = encoder = config.model.init_encoder if source is None else None
+        is_transformer = isinstance(config.model, TransformerConfig)  # not recurrent, and so may have a BERT
+        self._pretrained = encoder = config.model.init_encoder if source is None and is_transformer else None
         _refuse_contradictions(config, encoder)
         if encoder is not None:
             bert = BertConfig(**pretrained_shape(encoder, config.model, config.data.src_lang))
@@ -98,6 +100,8 @@ class TranslationTask(Task):
     def _require_positions(self, texts: Iterable[TokenPairs], files: Iterable[ParallelFiles]) -> None:
         """Refuse lines and settings of batches that a learned table of positions has no room for."""
         model = self.config.model
+        if not isinstance(model, TransformerConfig):
+            return
         learned = {"model.max_length": model.max_length} if model.positions == "learned" else {}
         if model.bert is not None:
             learned["model.bert.max_length"] = model.bert.max_length
@@ -108,17 +112,17 @@ class TranslationTask(Task):
                     require_positions(pairs.tgt, file.tgt, n_positions, option)
             self.config.batch.require_positions(n_positions, option)
 
-    def build(self) -> Transformer:
-        """Build a Transformer, its encoder initialised from another run if requested."""
-        net = Transformer(self.config.model, *self.sizes.values())
-        if net.bert is not None and self._pretrained is not None:
+    def build(self) -> EncoderDecoder:
+        """Build the network, a Transformer's encoder initialised from another run if requested."""
+        net = build_network(self.config, *self.sizes.values())
+        if self._pretrained is not None and isinstance(net, Transformer) and net.bert is not None:
             net.bert.load_state_dict(load_bert(self._pretrained).net.bert.state_dict())
         return net
 
-    def _as_run(self, net: Transformer) -> Run:
+    def _as_run(self, net: EncoderDecoder) -> Run:
         return Run(Path(), self.config, self.vocabulary, net)  # not of its folder, whose weights may be older
 
-    def _translator(self, net: Transformer, search: SearchConfig) -> Translator:
+    def _translator(self, net: EncoderDecoder, search: SearchConfig) -> Translator:
         return self._as_run(net).translator(search, self.config.training.precision)
 
     def scored_by(self) -> Sequence[object]:
@@ -127,7 +131,7 @@ class TranslationTask(Task):
         found = measure(references[:1], references[:1], corpus_metrics(self.corpus))
         return [*super().scored_by(), len(references), *(metric.signature for metric in found)]
 
-    def scorer(self, net: Transformer, split: HeldOut) -> Validate:
+    def scorer(self, net: EncoderDecoder, split: HeldOut) -> Validate:
         """Return what scores translations; on dev, greedy ones of the first sentences."""
         text, search, n_samples = read_parallel(getattr(self.corpus, split)), self.config.search, KEPT
         if split == "dev":
@@ -136,7 +140,7 @@ class TranslationTask(Task):
             text, n_samples = text[: plan.bleu_sentences], plan.n_samples
         return Validator(lambda: self._translator(net, search), text, self.corpus, n_samples)
 
-    def choose_on_dev(self, net: Transformer, folder: Path, log: Log) -> None:
+    def choose_on_dev(self, net: EncoderDecoder, folder: Path, log: Log) -> None:
         """Choose from dev text whether several sentences are translated as a whole, and what is unlikely."""
         self._choose_by_sentence(net, log)
         dev, search = read_parallel(self.corpus.dev)[:_ENOUGH_LIKELY], self.config.search
@@ -146,7 +150,7 @@ class TranslationTask(Task):
             self.config = replace(self.config, search=replace(search, max_perplexity=round(bound, 2)))
         self.config.save(folder / CONFIG)
 
-    def _choose_by_sentence(self, net: Transformer, log: Log) -> None:
+    def _choose_by_sentence(self, net: EncoderDecoder, log: Log) -> None:
         dev, own = read_parallel(self.corpus.dev), self.config.search
         several = [i for i, source in enumerate(dev.src) if len(split_sentences(source)) > 1]
         if not own.by_sentence or len(several) < _FEWEST_SEVERAL:
@@ -161,7 +165,7 @@ class TranslationTask(Task):
         if whole > apart:
             self.config = replace(self.config, search=as_a_whole)
 
-    def show(self, net: Transformer, folder: Path, test: Validation, log: Log) -> None:
+    def show(self, net: EncoderDecoder, folder: Path, test: Validation, log: Log) -> None:
         """Write the translations, show some, and draw what the decoder attended to."""
         write_lines(folder / TRANSLATIONS, test.translations)
         log("")
@@ -174,7 +178,7 @@ class TranslationTask(Task):
         log("\n".join(f"  {folder / name}" for name in (TRANSLATIONS, TEST, CURVE, ATTENTION)))
         log(what_next(folder, sample.source))
 
-    def _draw(self, net: Transformer, sample: Sample, picture: Path) -> None:
+    def _draw(self, net: EncoderDecoder, sample: Sample, picture: Path) -> None:
         src, tgt = self.vocabulary
         src_ids, tgt_ids = (
             side.encode([text])[0][: self._as_run(net).window - 1]
@@ -187,6 +191,8 @@ class TranslationTask(Task):
 def _refuse_contradictions(config: TranslationConfig, encoder: Path | None) -> None:
     """Refuse settings of groups that contradict each other, with an encoder to be initialised from this run or none."""
     joint = config.tokenizer.joint
+    if isinstance(config, RecurrentTranslationConfig) and config.optimizer.kind == "muon":
+        raise ValueError("optimizer.kind=muon is for a Transformer's blocks: give --optimizer.kind adam")
     if encoder is not None and joint:
         raise ValueError(f"init_encoder={encoder} has a vocabulary of the source only: give --tokenizer.joint false")
     if config.model.tie == "all" and not joint:

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from const.token import EOS
-from models.transformer import Transformer
+from models.recurrent import EncoderDecoder
 from utils.command import columns_of, page_template
 from utils.file import write_text
 from utils.load import Run
@@ -42,7 +42,7 @@ _GAP, _TITLE, _HEADING, _SCALE = 0.14, 0.24, 0.45, 0.75
 _LEAST_WIDTH = 6.5  # room for the note at the top
 
 
-def cross_attention(model: Transformer, src: Sequence[int], tgt: Sequence[int]) -> Tensor:
+def cross_attention(model: EncoderDecoder, src: Sequence[int], tgt: Sequence[int]) -> Tensor:
     """Return the cross-attention weights (layers, H, T, S) for a pair of id sequences.
 
     Row t belongs to the prediction of target token t (the last: </s>), column s to source token s (the last: </s>).
