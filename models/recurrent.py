@@ -34,11 +34,11 @@ class RecurrentState(NamedTuple):
 
     def select(self, rows: Int[Tensor, "N W"]) -> "RecurrentState":
         """Keep these rows: W for each sentence that stays, from that sentence's own rows."""
-        *source, hidden = self
-        if len(rows) < len(self.mask):
-            sentences = rows[:, 0] // (len(hidden) // len(self.mask))
-            source = [part.index_select(0, sentences) for part in source]
-        return RecurrentState(*source, hidden.index_select(0, rows.flatten()))
+        memory, key, mask, hidden = self
+        if len(rows) < len(mask):
+            sentences = rows[:, 0] // (len(hidden) // len(mask))
+            memory, key, mask = (part.index_select(0, sentences) for part in (memory, key, mask))
+        return RecurrentState(memory, key, mask, hidden.index_select(0, rows.flatten()))
 
 
 class RecurrentDecoder(nn.Module):
