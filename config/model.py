@@ -79,7 +79,9 @@ class TransformerConfig(Architecture):
         attention_dropout: probability of dropping an attention weight.
         norm_first: norm before each sub-layer (True) or after it, as in the paper (False).
         activation: non-linearity of the feed-forward layers.
-        positions: sinusoid of the paper, a learned table, or rotary: every self-attention turns queries and keys.
+        positions: sinusoid of the paper, a learned table, rotary: every self-attention turns queries and keys; or none.
+        scale_attention: scores divided by √K, as in the paper, or not.
+        scale_embedding: token embeddings times √D, as in the paper, or not.
         max_length: longest input in tokens, </s> included; a learned table has as many rows.
         initialisation: unit_variance: embeddings have unit variance after their scaling by √D; xavier_uniform: every
             matrix by its own shape, embeddings too.
@@ -99,13 +101,15 @@ class TransformerConfig(Architecture):
     attention_dropout: float = bounded(0.0, least=0, below=1)
     norm_first: bool = True
     activation: Activation = "relu"
-    positions: Literal["sinusoidal", "learned", "rotary"] = "sinusoidal"
+    positions: Literal["sinusoidal", "learned", "rotary", "none"] = "sinusoidal"
     max_length: int = bounded(256, least=2)
     initialisation: Initialisation = "unit_variance"
     tie: Literal["none", "target", "all"] = "all"
     fused: bool = True
     bert: BertConfig | None = None
     init_encoder: Path | None = None
+    scale_attention: bool = True
+    scale_embedding: bool = True
 
     def check(self) -> None:
         """Refuse an encoder without layers, unless a BERT has some of its own."""

@@ -167,7 +167,8 @@ class _Sketch:
                 column.up()
         scores = replace(key, x=key.x - 39)
         bias = [("+ relative positions", f"{name}.score_bias")] if part.score_bias is not None else []
-        for label, bias_name in (("$QK^T$", ""), *bias, ("÷ √K, mask, softmax", "")):
+        scaled = getattr(part.attention, "explicit", part.attention).scaled
+        for label, bias_name in (("$QK^T$", ""), *bias, ("÷ √K, mask, softmax" if scaled else "mask, softmax", "")):
             scores.box(label, _ATTENTION, bias_name, width=144)
             scores.up("B H T S", 24)
         self.line((self.x + 78, bottom), (self.x + 78, scores.y))
@@ -187,7 +188,8 @@ class _Sketch:
 def _transformer(start: _Sketch) -> None:
     source, target = replace(start, x=164), replace(start, x=380, side=1)
     for column, ids, side, shape in ((source, "source", "src", "B S"), (target, "target", "tgt", "B T")):
-        low = column.enter(ids, shape, "Embedding × √D", _EMBEDDING, f"{side}_embedding")
+        scaled = " × √D" if start.net.config.scale_embedding else ""
+        low = column.enter(ids, shape, f"Embedding{scaled}", _EMBEDDING, f"{side}_embedding")
         column.positions(f"{side}_positions", f"{shape} D")
     edge = target.x - _HALF
     start.tie("src_embedding", "tgt_embedding", (source.x + _HALF, low), (edge, low))

@@ -75,7 +75,7 @@ class LearnedPositionalEncoding(nn.Module):
 
 
 class NoPositionalEncoding(nn.Module):
-    """Nothing is added: dropout(x), where the attention itself knows the positions.
+    """Nothing is added: dropout(x), where the attention itself knows the positions, or nothing does.
 
     Args:
         dropout: probability of dropping a component.

@@ -11,11 +11,19 @@ from layers.dropout import Dropout
 
 
 class ScaledDotProductAttention(nn.Module):
-    """The formula as written in the paper: the reference for its fused twin, and the source of attention pictures."""
+    """The formula as written in the paper: the reference for its fused twin, and the source of attention pictures.
 
-    def __init__(self, dropout: float = 0.0) -> None:
+    `scaled=False` leaves out the division by √K, to see what it is good for.
+    """
+
+    def __init__(self, dropout: float = 0.0, scaled: bool = True) -> None:
         super().__init__()
         self.dropout = Dropout(dropout)
+        self.scaled = scaled
+
+    def divisor(self, query: Float[Tensor, "B H T K"]) -> float:
+        """Return √K, or 1 where nothing is scaled."""
+        return math.sqrt(query.size(-1)) if self.scaled else 1.0
 
     def forward(
         self,
@@ -40,7 +48,7 @@ class ScaledDotProductAttention(nn.Module):
         scores = query @ key.transpose(-2, -1)
         if bias is not None:
             scores = scores + bias
-        scores = scores / math.sqrt(query.size(-1))
+        scores = scores / self.divisor(query)
         if mask is not None:
             # -inf, not a large number: exact zeros after the softmax, in every precision
             scores = scores.masked_fill(~mask, float("-inf"))
@@ -58,9 +66,9 @@ class FusedScaledDotProductAttention(nn.Module):
     in many rows: the kernel would take several times as long.
     """
 
-    def __init__(self, dropout: float = 0.0) -> None:
+    def __init__(self, dropout: float = 0.0, scaled: bool = True) -> None:
         super().__init__()
-        self.explicit = ScaledDotProductAttention(dropout)
+        self.explicit = ScaledDotProductAttention(dropout, scaled)
 
     def forward(
         self,
@@ -75,11 +83,12 @@ class FusedScaledDotProductAttention(nn.Module):
             return self.explicit(query, key, value, mask, bias)[0], None
         added: Tensor | None = mask
         if bias is not None:
-            added = bias / math.sqrt(query.size(-1))
+            added = bias / self.explicit.divisor(query)
             if mask is not None:
                 added = added.masked_fill(~mask, float("-inf"))
         dropout = self.explicit.dropout.p if self.training else 0.0
-        return F.scaled_dot_product_attention(query, key, value, attn_mask=added, dropout_p=dropout), None
+        scale = 1 / self.explicit.divisor(query)
+        return F.scaled_dot_product_attention(query, key, value, attn_mask=added, dropout_p=dropout, scale=scale), None
 
     @staticmethod
     def _is_decoding(query: Tensor) -> bool:
@@ -87,6 +96,6 @@ class FusedScaledDotProductAttention(nn.Module):
         return query.size(2) <= 8 < query.size(0)
 
 
-def attention_kernel(fused: bool, dropout: float) -> nn.Module:
+def attention_kernel(fused: bool, dropout: float, scaled: bool = True) -> nn.Module:
     """Return the fused or the explicit attention."""
-    return FusedScaledDotProductAttention(dropout) if fused else ScaledDotProductAttention(dropout)
+    return (FusedScaledDotProductAttention if fused else ScaledDotProductAttention)(dropout, scaled)

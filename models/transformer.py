@@ -70,9 +70,10 @@ class Transformer(nn.Module):
             )
         self.bert: Bert | None
         self.register_module("bert", None)  # reads the source instead of an embedding, if there is one
+        table = TokenEmbedding if c.scale_embedding else nn.Embedding
         if c.bert is None:
-            self.src_embedding = TokenEmbedding(src_vocab, c.d_model, padding_idx=PAD_ID)
-        self.tgt_embedding = TokenEmbedding(tgt_vocab, c.d_model, padding_idx=PAD_ID)
+            self.src_embedding = table(src_vocab, c.d_model, padding_idx=PAD_ID)
+        self.tgt_embedding = table(tgt_vocab, c.d_model, padding_idx=PAD_ID)
         if c.bert is None:
             self.src_positions = self._positions()
         self.tgt_positions = self._positions()
@@ -100,14 +101,15 @@ class Transformer(nn.Module):
             self.register_load_state_dict_pre_hook(_name_bert)  # type: ignore[no-untyped-call]  # of torch
 
     def _positions(self) -> nn.Module:
-        if self.config.positions == "rotary":
+        if self.config.positions in ("rotary", "none"):
             return NoPositionalEncoding(self.config.dropout)
         kind = {"sinusoidal": SinusoidalPositionalEncoding, "learned": LearnedPositionalEncoding}
         return kind[self.config.positions](self.config.d_model, self.config.max_length, self.config.dropout)
 
     def _attention(self, rotary: nn.Module | None = None) -> MultiHeadAttention:
-        kernel = attention_kernel(self.config.fused, self.config.attention_dropout)
-        return MultiHeadAttention(self.config.d_model, self.config.n_heads, kernel, rotary=rotary)
+        c = self.config
+        kernel = attention_kernel(c.fused, c.attention_dropout, c.scale_attention)
+        return MultiHeadAttention(c.d_model, c.n_heads, kernel, rotary=rotary)
 
     def _self_attention(self) -> MultiHeadAttention:
         c = self.config

@@ -1,6 +1,7 @@
 """Attention against loops over numbers and torch's own: the formula, its fused twin, heads, masks, positions."""
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
@@ -103,6 +104,21 @@ def test_explicit_is_equation_1(inputs: Inputs, mask: Tensor | None, biased: boo
     expected_mixed, expected_weights = by_hand(inputs, mask, biased)
     torch.testing.assert_close(mixed, expected_mixed)
     torch.testing.assert_close(weights, expected_weights)
+
+
+@masked
+@biased
+@both_kernels
+@with_and_without_gradients
+def test_without_scaling_scores_are_as_they_are(
+    inputs: Inputs, mask: Tensor | None, biased: bool, twin: Callable[..., nn.Module], gradients: bool
+) -> None:
+    query, key, value, bias = inputs
+    larger = inputs._replace(query=query * math.sqrt(K), bias=bias * math.sqrt(K))
+    expected, _ = by_hand(larger, mask, biased)
+    with torch.set_grad_enabled(gradients):
+        mixed, _ = twin(scaled=False)(query, key, value, mask, bias if biased else None)
+    torch.testing.assert_close(mixed, expected)
 
 
 @masked

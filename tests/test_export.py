@@ -556,6 +556,9 @@ def test_what_cannot_be_exported_says_why_and_leaves_nothing(
     def complaint(*words: str | Path) -> str:
         return command("export.py", *words).complaint
 
+    for changed in ({"scale_attention": False}, {"scale_embedding": False}, {"positions": "none"}):
+        folder = run(tmp_path / "unscaled", replace(MODEL, **changed))
+        assert "always scales attention and embeddings and has positions: export to safe" in complaint(folder, *to)
     assert "is of task language, but only Transformers that translate can be exported" in complaint(language, *to)
     assert "no activation mish" in complaint(mish, *to)
     assert "quantization=int4" in complaint(folders[0], *to, "--quantization", "int4")
@@ -580,4 +583,4 @@ def test_what_cannot_be_exported_says_why_and_leaves_nothing(
         monkeypatch.delattr(f"utils.export.{module}")
     for found in (complaint(folders[0], *to), command("translate.py", "寺", *ENGINE, folders[1]).complaint):
         assert re.search(r": ctranslate2 cannot be loaded \(.+\): `poetry install --with export`$", found)
-    assert set(tmp_path.iterdir()) == {language, mish}
+    assert set(tmp_path.iterdir()) == {language, mish, tmp_path / "unscaled"}

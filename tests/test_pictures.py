@@ -323,6 +323,11 @@ def test_the_numbers_of_an_architecture_add_up_to_the_network(
         (replace(PRE, tie="target"), "Embedding Norm Self-attention Norm Feed-forward Norm", 1),
         (POST, "Embedding Positions Self-attention Norm Feed-forward Norm", 0),
         (replace(POST, positions="sinusoidal"), "Embedding Sinusoid Self-attention Norm Feed-forward Norm", 0),
+        (
+            replace(PRE, positions="none", scale_attention=False),
+            "Embedding Norm Self-attention Norm Feed-forward Norm",
+            2,
+        ),
     ],
 )
 def test_an_architecture_is_drawn_as_the_settings_say(

@@ -240,6 +240,42 @@ def test_every_source_token_matters_in_every_place(config: TransformerConfig) ->
     assert (model(src.flip(1), TGT[:1]) - logits).abs().amax(-1).min() > 1e-5
 
 
+# what the paper claims, switched off
+
+
+@pytest.mark.parametrize("fused", [True, False], ids=["fused", "explicit"])
+@torch.no_grad()
+def test_without_positions_the_order_of_the_source_is_not_seen(fused: bool) -> None:
+    model = lively(replace(TINY, positions="none", fused=fused))
+    shuffled = SRC[:1, [3, 0, 6, 2, 5, 1, 4]]
+    torch.testing.assert_close(model(shuffled, TGT[:1]), model(SRC[:1], TGT[:1]))
+    # but that of the target is: a causal mask shows each position another part of it
+    tgt = torch.tensor([[BOS_ID, 4, 5, 6], [BOS_ID, 5, 4, 6]])
+    first, second = model(SRC[:1].expand(2, -1), tgt)[:, -1]
+    assert (first - second).abs().max() > 1e-5
+    state = model.start(SRC[:1])
+    for token, logits in zip(tgt[0], model(SRC[:1], tgt[:1])[0], strict=True):
+        stepped, state = model.step(token[None], state)
+        torch.testing.assert_close(stepped[0], logits)
+
+
+@fused_or_not
+@torch.no_grad()
+def test_what_is_not_scaled_is_the_network_with_scaled_weights(config: TransformerConfig) -> None:
+    """Embeddings divided by √D, and queries multiplied by √K, undo both scalings."""
+    config = replace(config, tie="none")
+    model = lively(replace(config, scale_embedding=False, scale_attention=False))
+    twin = lively(config)
+    for name, parameter in twin.named_parameters():
+        if name in ("src_embedding.weight", "tgt_embedding.weight"):
+            parameter.div_(math.sqrt(8))
+        elif ".query." in name:
+            parameter.mul_(math.sqrt(4))
+    torch.testing.assert_close(model(SRC, TGT), twin(SRC, TGT))
+    _, state = model.step(TGT[:, 0], model.start(SRC))
+    torch.testing.assert_close(model.step(TGT[:, 1], state)[0], twin(SRC, TGT[:, :2])[:, -1])
+
+
 # weights
 
 
@@ -390,9 +426,10 @@ def test_only_what_weights_are_made_for_is_architecture() -> None:
     free = replace(TINY, dropout=0.5, attention_dropout=0.5, fused=False, init_encoder=Path("a"))
     free = replace(free, initialisation="xavier_uniform", max_length=9)
     assert free.architecture() == TINY.architecture()
-    others = TransformerConfig(32, 4, 64, 1, 1, 0.0, 0.0, False, "gelu", "learned", 48, tie="none").architecture()
+    other = TransformerConfig(32, 4, 64, 1, 1, 0.0, 0.0, False, "gelu", "learned", 48, tie="none")
+    others = replace(other, scale_attention=False, scale_embedding=False).architecture()
     mine = TINY.architecture()
-    assert len(mine) == 9
+    assert len(mine) == 11
     assert others.keys() - mine.keys() == {"max_length"}
     assert all(mine[name] != others[name] for name in mine)
     assert replace(TINY, bert=BERT).architecture() == mine | {"bert": BERT.architecture()}

@@ -25,7 +25,7 @@ from config.search import SearchConfig
 from const.path import PICKLES
 from utils.arguments import as_text
 from utils.command import duration, page_template, print_above_bars
-from utils.config import TranslationConfig
+from utils.config import LanguageConfig, RunConfig, TranslationConfig
 from utils.dataset.corpus import prepare_corpus
 from utils.dataset.text import read_parallel
 from utils.device import pick_device
@@ -36,7 +36,7 @@ from utils.load import load_run
 from utils.provenance import portable, provenance
 from utils.run import TEST, read_config
 from utils.training.checkpoint import ABSENT, changed_settings, flat
-from utils.training.report import LOG, read_log
+from utils.training.report import LOG, SCORES, read_log
 from utils.visualize.curve import sheet
 
 # P(|t| > point) = 5 %, by degrees of freedom
@@ -69,7 +69,7 @@ class Alternative:
     switch: str
     label: str  # what the switch is turned to
     options: dict[str, Any]  # in which it differs from the base
-    config: TranslationConfig  # all settings with these options, without a name or a particular seed
+    config: Any  # all settings of a run with these options, without a name or a particular seed
 
     @property
     def slug(self) -> str:
@@ -80,7 +80,14 @@ class Alternative:
         """Return the name to show."""
         return f"{self.switch} {self.label}".strip()
 
-    def config_with(self, seed: int, name: str = "") -> TranslationConfig:
+    @property
+    def trained_as(self) -> RunConfig:
+        """Its settings without those of a search, which weights do not depend on."""
+        return (
+            replace(self.config, search=SearchConfig()) if isinstance(self.config, TranslationConfig) else self.config
+        )
+
+    def config_with(self, seed: int, name: str = "") -> Any:
         """Return all settings of a training with a seed."""
         return replace(self.config, name=name, training=replace(self.config.training, seed=seed))
 
@@ -105,8 +112,10 @@ class AblationConfig(TrialConfig):
                 with mistakes_in(f"{switch} {label}".strip()):
                     self.refuse({**self.options, **options}, {"training.seed": "seeds"})
                     config = self.settings(options)
-                    if not isinstance(config, TranslationConfig):
-                        raise ValueError(f"{self.preset} is of task {config.task}: an ablation compares translators")
+                    if isinstance(config, LanguageConfig):
+                        raise ValueError(
+                            f"{self.preset} is of task {config.task}: an ablation compares BLEU or accuracy"
+                        )
                     found.append(Alternative(switch, label, options, replace(config, name="")))
         return found
 
@@ -152,7 +161,7 @@ class Row(NamedTuple):
 
     alternative: Alternative
     results: Sequence[Result]
-    difference: float  # its mean dev BLEU minus the base's: nothing is chosen on test
+    difference: float  # its mean dev score minus the base's: nothing is chosen on test
     margin: float | None  # beyond which a difference is claimed; None: unknown
 
     @property
@@ -164,11 +173,11 @@ class Row(NamedTuple):
             return "no difference seen"
         return "better" if self.difference > 0 else "worse"
 
-    def values(self, name: str = "dev_bleu") -> list[float]:
-        """Return one figure for all seeds."""
-        return [result[name] for result in self.results]
+    def values(self, name: str = "") -> list[float]:
+        """Return one figure for all seeds, by default the score on dev text."""
+        return [result[name or f"dev_{score_name(result)}"] for result in self.results]
 
-    def shown(self, name: str = "dev_bleu") -> str:
+    def shown(self, name: str = "") -> str:
         """Return its mean and, for several seeds, its standard deviation."""
         values = self.values(name)
         return f"{mean(values):.2f}" + (f" ± {stdev(values):.2f}" if len(values) > 1 else "")
@@ -180,9 +189,9 @@ class Ablation:
     def __init__(self, config: AblationConfig, folder: Path, root: Path = PICKLES) -> None:
         self.config, self.folder, self._root = config, folder, root
         self.base, *_ = self.alternatives = config.alternatives
-        of_weights: dict[TranslationConfig, list[Alternative]] = {}  # what differs only in its search has the same
+        of_weights: dict[RunConfig, list[Alternative]] = {}  # what differs only in its search has the same
         for one in self.alternatives:
-            of_weights.setdefault(replace(one.config, search=SearchConfig()), []).append(one)
+            of_weights.setdefault(one.trained_as, []).append(one)
         self._sharing = list(of_weights.values())
 
     def trainings(self) -> list[Training]:
@@ -206,8 +215,9 @@ class Ablation:
         if not isinstance(found, dict) or not isinstance(found.get("config"), dict) or "run" not in found:
             raise ValueError(f"{file} is damaged (run or config is missing): remove it")
         # settings newer than the result had their defaults then
-        known = flat(TranslationConfig().plain(portable)) | flat(found["config"])
-        _refuse_other(file, differences(known, flat(alternative.config_with(seed).plain(portable))))
+        wanted = alternative.config_with(seed)
+        default = TranslationConfig().plain(portable) if isinstance(wanted, TranslationConfig) else {}
+        _refuse_other(file, differences(flat(default) | flat(found["config"]), flat(wanted.plain(portable))))
         return found
 
     def missing(self, training: Training) -> list[Alternative]:
@@ -224,9 +234,9 @@ class Ablation:
         waiting = [training for training in trainings if self.missing(training)]
         for training in waiting:
             if (run := run_named(training.name, self._root)) is not None:
-                found, wanted = read_config(run, TranslationConfig), training.translating[0].config_with(training.seed)
-                found = replace(found, search=wanted.search)
-                _refuse_other(run, differences(found.plain(portable), wanted.plain(portable)))
+                wanted = training.translating[0].config_with(training.seed).plain(portable)
+                found = read_config(run, RunConfig).plain(portable)
+                _refuse_other(run, differences(found | {"search": wanted.get("search")}, wanted))
         n_all = len(trainings)
         with tqdm(total=n_all, initial=n_all - len(waiting), unit="training", dynamic_ncols=True, disable=None) as bar:
             while waiting:
@@ -254,13 +264,17 @@ class Ablation:
                 return
             print_above_bars(f"training {training.name}")
             for record in process.validations():
-                bar.set_postfix_str(f"{training.name}, step {record['step']:,}, dev BLEU {record['bleu']:.2f}")
+                score = next(f"{SCORES[name]} {record[name]:.2f}" for name in _SCORES if name in record)
+                bar.set_postfix_str(f"{training.name}, step {record['step']:,}, dev {score}")
             if process.run is None:
                 raise ValueError(f"it left no run: see {process.output}")
             for alternative in self.missing(training):
                 result = score_run(process.run, self, training, alternative)
                 write_json(self.file(alternative, training.seed), result)
-                scores = f"dev BLEU {result['dev_bleu']:.2f}, test BLEU {result['test_bleu']:.2f}"
+                name = score_name(result)
+                scores = ", ".join(
+                    f"{split} {SCORES[name]} {result[f'{split}_{name}']:.2f}" for split in ("dev", "test")
+                )
                 print_above_bars(f"{alternative}, seed {training.seed}: {scores}; {result['minutes']:.1f} min")
 
     def rows(self) -> list[Row]:
@@ -270,7 +284,8 @@ class Ablation:
             found[one] = [result for seed in self.config.seeds if (result := self.result(one, seed)) is not None]
         if not found[self.base]:
             raise ValueError(f"no result of the base in {self.folder}: train it, without --report")
-        scores = {one: [result["dev_bleu"] for result in results] for one, results in found.items()}
+        name = f"dev_{score_name(found[self.base][0])}"
+        scores = {one: [result[name] for result in results] for one, results in found.items()}
         groups, base = [scores[trained] for trained, *_ in self._sharing], scores[self.base]
         return [
             Row(one, found[one], mean(of) - mean(base), margin(groups, len(of), len(base)))
@@ -279,25 +294,45 @@ class Ablation:
         ]
 
 
+_SCORES = ("bleu", "accuracy")
+
+
+def score_name(result: Mapping[str, Any]) -> str:
+    """Return what a result is compared by: bleu, or accuracy for what does not translate."""
+    return next(name for name in _SCORES if f"dev_{name}" in result)
+
+
 def score_run(folder: Path, ablation: Ablation, training: Training, alternative: Alternative) -> Result:
-    """Translate dev and test set with a finished run and the search of an alternative, and score both."""
+    """Translate dev and test set with a finished run and the search of an alternative, and score both.
+
+    What does not translate has been scored already: on dev text when its best weights were found, on test at its end.
+    """
     config = alternative.config_with(training.seed, training.name)
     device = pick_device(config.training.device)
-    translator, corpus = load_run(folder, device).translator(config.search), prepare_corpus(config.data)
-    scores, ended = dict[str, float](), read_json(folder / TEST)
-    for split in ("dev", "test"):
-        found = Validator(lambda: translator, read_parallel(getattr(corpus, split)), corpus, 0)(0.0)
-        scores |= {f"{split}_{name}": score for name, score in found.scores.items()}
+    scores, signatures, ended = dict[str, float](), dict[str, str](), read_json(folder / TEST)
+    log = [record for _, record in read_log(folder / LOG)]
+    if isinstance(config, TranslationConfig):
+        translator, corpus = load_run(folder, device).translator(config.search), prepare_corpus(config.data)
+        text = f"{corpus.name}, {corpus.src_lang}-{corpus.tgt_lang}"
+        for split in ("dev", "test"):
+            found = Validator(lambda: translator, read_parallel(getattr(corpus, split)), corpus, 0)(0.0)
+            scores |= {f"{split}_{name}": score for name, score in found.scores.items()}
+            signatures |= found.signatures
+    else:
+        text = ended["text"]
+        (best,) = (record for record in log if (record["kind"], record["step"]) == ("dev", ended["best_step"]))
+        for split, of in (("dev", best), ("test", ended)):
+            scores |= {f"{split}_{name}": of[name] for name in ("accuracy", "perplexity")}
     return {
         "ablation": ablation.config.name,
         "switch": alternative.switch,
         "alternative": alternative.label,
         "seed": training.seed,
-        "text": f"{corpus.name}, {corpus.src_lang}-{corpus.tgt_lang}",
+        "text": text,
         **scores,
-        "signatures": found.signatures,
+        "signatures": signatures,
         **{name: ended[name] for name in ("best_step", "steps", "target_tokens", "parameters")},
-        "minutes": max(record["minutes"] for _, record in read_log(folder / LOG)),
+        "minutes": max(record["minutes"] for record in log),
         "trained": {name: ended[name] for name in ("finished", "commit", "machine")},
         "run": folder.name,
         "difference": {key: list(pair) for key, pair in alternative.changes(ablation.base).items()},
@@ -319,6 +354,7 @@ def page(ablation: Ablation, rows: Sequence[Row], command: str, picture: str) ->
         results=results,
         trained=list({result["run"]: result for result in results}.values()),
         signatures={signature for result in results for signature in result["signatures"].values()},
+        score=score_name(results[0]),
         missing=[one for one in ablation.alternatives if one not in [row.alternative for row in rows]],
         command=command,
         picture=picture,
@@ -338,7 +374,9 @@ def draw(rows: Sequence[Row], name: str, picture: Path) -> None:
             axes.errorbar(mean(row.values()), y, xerr=row.margin, fmt="|", color=colour, ms=13, lw=0.8)
         axes.set_yticks(range(len(rows)), [str(row.alternative) for row in rows])
         title = f"{name}: one switch at a time; a dot: a seed; a bar: mean ± margin"
-        axes.set(ylim=(len(rows) - 0.4, -0.6), title=title, xlabel=f"dev BLEU ({rows[0].results[0]['text']})")
+        first = rows[0].results[0]
+        xlabel = f"dev {SCORES[score_name(first)]} ({first['text']})"
+        axes.set(ylim=(len(rows) - 0.4, -0.6), title=title, xlabel=xlabel)
         axes.grid(axis="x", alpha=0.3)
 
 

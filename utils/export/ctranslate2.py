@@ -70,6 +70,11 @@ def _specification(model: Transformer) -> transformer_spec.TransformerSpec:
             "CTranslate2 does not support a BERT as encoder: export to safetensors, or export a run trained without "
             "model.bert"
         )
+    if not (config.scale_attention and config.scale_embedding) or config.positions == "none":
+        raise ValueError(
+            "CTranslate2 always scales attention and embeddings and has positions: export to safetensors, or export a "
+            "run trained with them"
+        )
     if config.activation not in _ACTIVATION:
         raise ValueError(
             f"CTranslate2 has no activation {config.activation}, only {', '.join(_ACTIVATION)}: "
