@@ -545,7 +545,9 @@ def test_results_and_runs_of_other_settings_are_refused(ablation: Ablation, worl
     replace(wanted, model=replace(wanted.model, dropout=0.25)).save(run / CONFIG)
     with pytest.raises(ValueError, match=rf"{run} is of other settings \(model\.dropout is 0\.25, not 0\.1\)"):
         ablation.train()
-    replace(wanted, search=replace(wanted.search, beam_size=9)).save(run / CONFIG)
+    assert wanted.training.precision == "auto"
+    settled = replace(wanted, training=replace(wanted.training, precision="bf16"))
+    replace(settled, search=replace(wanted.search, beam_size=9)).save(run / CONFIG)
     ablation.train()
     assert list(world.options) == ["tiny-base-1"]
 

@@ -235,8 +235,10 @@ class Ablation:
         for training in waiting:
             if (run := run_named(training.name, self._root)) is not None:
                 wanted = training.translating[0].config_with(training.seed).plain(portable)
-                found = read_config(run, RunConfig).plain(portable)
-                _refuse_other(run, differences(found | {"search": wanted.get("search")}, wanted))
+                found = read_config(run, RunConfig).plain(portable) | {"search": wanted.get("search")}
+                if wanted["training"]["precision"] == "auto":  # a run has the one that was chosen
+                    found["training"]["precision"] = "auto"
+                _refuse_other(run, differences(found, wanted))
         n_all = len(trainings)
         with tqdm(total=n_all, initial=n_all - len(waiting), unit="training", dynamic_ncols=True, disable=None) as bar:
             while waiting:
