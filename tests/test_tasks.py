@@ -61,7 +61,7 @@ from utils.task import classification, translation
 from utils.task import task as task_module
 from utils.task.bert import MASK, MaskedLanguageTask, MaskFiller, fill_in
 from utils.task.classification import ClassificationTask, classify, confusion, labelled_batches, summary
-from utils.task.language import LanguageTask, continuations, generate, perplexity_by_memory
+from utils.task.language import LanguageTask, continuations, effective_memory, generate, perplexity_by_memory
 from utils.task.task import Task, refuse_unknown, write_scores
 from utils.task.translation import TranslationTask
 from utils.text.tokenizer import Tokenizer, train_tokenizer
@@ -337,12 +337,26 @@ def test_the_loss_is_that_of_one_long_reading(model: TrainedLanguageModel, tmp_p
     real = batch.target[0] != 0
     logits = model.net.project(hidden[0, real])
     expected = torch.nn.functional.cross_entropy(logits, batch.target[0, real]).item()
-    forgetful, found = perplexity_by_memory(model, "test", 4, [0, 1000], tmp_path)
+    (forgetful, _), (found, nats) = perplexity_by_memory(model, "test", 4, [0, 1000], tmp_path)
+    torch.testing.assert_close(nats, torch.nn.functional.cross_entropy(logits, batch.target[0, real], reduction="none"))
     assert math.log(found.perplexity) == pytest.approx(expected, rel=1e-5)
     assert math.log(forgetful.perplexity) != pytest.approx(expected, rel=1e-3)
     # held out are six sentences, each of seven words, a full stop and an end
     words = sum(len(line.removesuffix(".").split()) + 2 for line in TEXT.tgt[-6:])
     assert math.log(found.word_ppl) * words == pytest.approx(expected * int(real.sum()), rel=1e-5)
+
+
+def test_more_memory_is_effective_as_long_as_it_gains_a_hundredth_on_the_groups_best() -> None:
+    """By hand: four tokens, of which the last two are hard; the other model needs no more than eight positions."""
+    losses = {0: [1.0, 1.0, 5.0, 4.0], 8: [1.0, 1.0, 3.0, 4.0], 16: [1.0, 0.9, 3.0, 3.96], 32: [9.0, 9.0, 2.99, 9.0]}
+    one = {length: torch.tensor(nats) for length, nats in losses.items()}
+    other = {length: torch.tensor([0.5] * 4 if length else [2.0, 2.0, 4.0, 9.0]) for length in losses}
+    assert effective_memory([one], 0, 1) == 16  # gains of 39, 3.4 and 0.25 percent
+    assert effective_memory([one], 0, 0.5) == 16  # 63, 2 and 0.5
+    assert effective_memory([{0: one[8], 8: one[16], 16: one[32]}], 0, 1) == 8  # the last loses, which does not count
+    assert effective_memory([one, other], 0, 1) == 8  # beyond, it is never better than the other was
+    assert effective_memory([other, one], 0, 1) == 8
+    assert effective_memory([{0: one[0], 8: one[8]}], 0, 0.1) == 8  # the longest of all
 
 
 WORDS = {"": "京都 奈良 大阪 宇治 寺 橋", "dev_": "京都 奈良 新", "test_": "大阪 宇治 新"}

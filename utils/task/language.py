@@ -1,22 +1,26 @@
 """Language modelling: a Transformer-XL, word perplexity; what it generates, and what its memory is worth."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
 from tqdm import tqdm
 
 from config.data import StreamConfig
 from config.search import SamplingConfig
 from const.path import CORPUS
-from const.token import BOS_ID, EOS_ID
-from models.transformer_xl import Memory, TransformerXL
+from const.token import BOS_ID, EOS_ID, PAD_ID
+from models.transformer_xl import TransformerXL
 from utils.config import LanguageConfig
 from utils.dataset.corpus import Split
 from utils.dataset.monolingual import prepare_monolingual
-from utils.dataset.stream import SegmentBatch, StreamSampler
+from utils.dataset.stream import StreamSampler
 from utils.device import autocast, resolve_precision
 from utils.evaluation.judge import WordPerplexity
 from utils.load import TrainedLanguageModel
@@ -24,7 +28,7 @@ from utils.run import titles
 from utils.search.constraint import next_log_probs
 from utils.search.sampling import candidates, inverse_cdf, uniform
 from utils.task.task import HeldOut, Log, MonolingualTask
-from utils.training.loss import Loss, RecurrentObjective, mean_loss
+from utils.training.loss import RecurrentObjective
 from utils.training.report import Validate, Validation, perplexity
 from utils.visualize.curve import sheet
 
@@ -138,23 +142,57 @@ class Remembered(NamedTuple):
 
 def perplexity_by_memory(
     model: TrainedLanguageModel, split: Split, segment_length: int, memory_lengths: Sequence[int], root: Path = CORPUS
-) -> Iterator[Remembered]:
-    """Predict a split of the model's corpus, read `segment_length` tokens at a time, with memories of these lengths."""
+) -> Iterator[tuple[Remembered, Float[Tensor, " N"]]]:
+    """Predict a split of the model's corpus, read `segment_length` tokens at a time, with memories of these lengths.
+
+    Beside each result is the loss of every token of the split, in nats.
+    """
     corpus, device = prepare_monolingual(model.config.data, root), next(model.net.parameters()).device
     tokens = corpus.tokens(split, model.vocabulary, print, root)
     batches = StreamSampler(tokens, StreamConfig(1, segment_length)).all()
     by_word = WordPerplexity(corpus, split, batches)
     precision = resolve_precision("auto", device, model.config.model.d_model)
 
-    def loss_of(memory_length: int, batch: SegmentBatch, memory: Memory | None) -> Loss:
-        with autocast(device, precision):
-            return RecurrentObjective(memory_length)(model.net, batch.to(device), memory)
-
     for memory_length in memory_lengths:
         bar = tqdm(batches, desc=f"memory {memory_length}", unit=" segments", disable=None, leave=False)
-        with torch.inference_mode():
-            loss = mean_loss(partial(loss_of, memory_length), bar)
-        yield Remembered(memory_length, perplexity(loss), by_word(loss).scores["word_ppl"])
+        memory, found = model.net.start(1, device), list[Tensor]()
+        with torch.inference_mode(), autocast(device, precision):
+            for batch in (batch.to(device) for batch in bar):
+                hidden, memory = model.net(batch.ids, memory, batch.document, memory_length)
+                real = batch.target != PAD_ID
+                logits = model.net.project(hidden[real]).float()
+                found.append(F.cross_entropy(logits, batch.target[real], reduction="none"))
+        nats = torch.cat(found).cpu()
+        loss = nats.mean().item()
+        yield Remembered(memory_length, perplexity(loss), by_word(loss).scores["word_ppl"]), nats
+
+
+ENOUGH_GAIN = 0.01  # a lower perplexity by a hundredth: as in the paper
+
+
+def effective_memory(group: Sequence[Mapping[int, Tensor]], i: int, hardest: float) -> int:
+    """Return up to which length more memory helps model i: its relative effective length, Dai et al. 2019, appendix C.
+
+    From a length c to the next, c', what counts is the loss below the best of the whole group at c,
+
+        b(c, t) = minᵢ lᵢ(c, t),   fᵢ(c, c') = mean of min(b(c, t), lᵢ(c', t)),   gᵢ = 1 - exp(fᵢ(c, c') - fᵢ(c, c)),
+
+    over the tokens t with the largest b. Returned is the first c whose gain g is too small, else the last. The minimum
+    counts what gets better and nothing that gets worse: gains of the order of what is random are no evidence.
+
+    Args:
+        group: for each model, its losses of the same tokens, in nats, by the length of its memory.
+        i: number of the model in the group.
+        hardest: share of the tokens that are counted; the others can be predicted with little memory.
+    """
+    lengths = sorted(group[i])
+    for short, long in pairwise(lengths):
+        best = torch.stack([losses[short] for losses in group]).amin(0)
+        best, places = best.topk(math.ceil(hardest * len(best)))
+        later = torch.minimum(best, group[i][long][places])
+        if 1 - math.exp(later.mean() - best.mean()) < ENOUGH_GAIN:
+            return short
+    return lengths[-1]
 
 
 def draw_memory(found: Mapping[str, Sequence[Remembered]], picture: Path) -> None:
