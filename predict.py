@@ -166,24 +166,20 @@ def perplexity(arguments: Namespace) -> None:
     names = distinct_names(folders)
     from utils.load import load_language_model
     from utils.task.language import draw_memory, effective_memory, perplexity_by_memory
-    from utils.text.tokenizer import every_token
 
     device, found = device_to_use(), dict[str, list["Remembered"]]()
-    groups: dict[Any, dict[str, dict[int, torch.Tensor]]] = {}  # of models that predict the same tokens
     for name, folder in zip(names, folders, strict=True):
         model = load_language_model(folder, device)
         segment_length = arguments.segment_length or model.config.batch.segment_length
         print(f"{name}, {arguments.split}, segments of {segment_length}\n  memory       PPL  PPL by word")
         found[name] = []
-        losses = groups.setdefault((model.config.data, *every_token(model.vocabulary)), {}).setdefault(name, {})
+        losses = dict[int, "torch.Tensor"]()
         for point, nats in perplexity_by_memory(model, arguments.split, segment_length, arguments.memory_lengths):
             print(f"{point.memory_length:>8}  {point.perplexity:>8.2f}  {point.word_ppl:>11.2f}", flush=True)
             found[name].append(point)
             losses[point.memory_length] = nats
-    for group in groups.values():
-        for i, name in enumerate(group):
-            lengths = (effective_memory([*group.values()], i, share) for share in (0.1, 0.5, 1))
-            print("{}: memory helps up to {} (hardest tenth of the tokens), {} (half), {} (all)".format(name, *lengths))
+        helps = [effective_memory(losses, share) for share in (1, 0.5, 0.1)]
+        print("  more memory helps up to {}; up to {} and {} on the hardest half and tenth of tokens".format(*helps))
     if arguments.json:
         table: dict[str, Any] = {name: [point._asdict() for point in points] for name, points in found.items()}
         write_json(arguments.json, table)

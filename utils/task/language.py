@@ -170,27 +170,22 @@ def perplexity_by_memory(
 ENOUGH_GAIN = 0.01  # a lower perplexity by a hundredth: as in the paper
 
 
-def effective_memory(group: Sequence[Mapping[int, Tensor]], i: int, hardest: float) -> int:
-    """Return up to which length more memory helps model i: its relative effective length, Dai et al. 2019, appendix C.
+def effective_memory(losses: Mapping[int, Float[Tensor, " N"]], hardest: float) -> int:
+    """Return up to which length more memory helps: the first beyond which perplexity falls by less than a hundredth.
 
-    From a length c to the next, c', what counts is the loss below the best of the whole group at c,
-
-        b(c, t) = minᵢ lᵢ(c, t),   fᵢ(c, c') = mean of min(b(c, t), lᵢ(c', t)),   gᵢ = 1 - exp(fᵢ(c, c') - fᵢ(c, c)),
-
-    over the tokens t with the largest b. Returned is the first c whose gain g is too small, else the last. The minimum
-    counts what gets better and nothing that gets worse: gains of the order of what is random are no evidence.
+    After the relative effective context length of Dai et al. 2019, appendix C, but without its minimum: there a token
+    counts only where its loss falls, so that chance alone makes a gain of each step, of several hundredths here.
 
     Args:
-        group: for each model, its losses of the same tokens, in nats, by the length of its memory.
-        i: number of the model in the group.
-        hardest: share of the tokens that are counted; the others can be predicted with little memory.
+        losses: of the same tokens, in nats, by the length of the memory.
+        hardest: share of the tokens that are counted, those with the largest loss at the shortest length; the others
+            can be predicted with little memory.
     """
-    lengths = sorted(group[i])
+    lengths = sorted(losses)
+    shortest = losses[lengths[0]]
+    places = shortest.topk(math.ceil(hardest * len(shortest))).indices
     for short, long in pairwise(lengths):
-        best = torch.stack([losses[short] for losses in group]).amin(0)
-        best, places = best.topk(math.ceil(hardest * len(best)))
-        later = torch.minimum(best, group[i][long][places])
-        if 1 - math.exp(later.mean() - best.mean()) < ENOUGH_GAIN:
+        if 1 - math.exp((losses[long] - losses[short])[places].mean()) < ENOUGH_GAIN:
             return short
     return lengths[-1]
 
