@@ -1,12 +1,23 @@
-"""Looking into a network while it computes: its attention weights, and what it does without a head."""
+"""Looking into a network while it computes: its parts' outputs, attention weights, and what it does without a head."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 from torch import Tensor, nn
 
 from layers.multi_head_attention import MultiHeadAttention
 from layers.scaled_dot_product_attention import FusedScaledDotProductAttention
+
+
+@contextmanager
+def recorded_outputs(modules: Iterable[nn.Module]) -> Iterator[list[Tensor]]:
+    """Within the block, append what each of these modules returns to the list as it is called."""
+    outputs: list[Tensor] = []
+    with ExitStack() as afterwards:
+        for module in modules:
+            hook = module.register_forward_hook(lambda _module, _inputs, output: outputs.append(output.detach()))
+            afterwards.callback(hook.remove)
+        yield outputs
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from utils.export.safetensors import load_safetensors, write_safetensors
 from utils.load import load_run
 from utils.run import WEIGHTS, create_run, find_run, translators
 from utils.search.beam import beam_search
-from utils.search.forced import align, attention_weights, token_log_probs
+from utils.search.forced import align, attention_weights, layer_guesses, token_log_probs
 from utils.search.sampling import greedy_search
 from utils.search.translator import Translator
 from utils.task.task import prepare
@@ -175,7 +175,7 @@ def test_a_beam_of_one_is_greedy_and_a_batch_changes_nothing() -> None:
         assert found[0].score * SearchConfig().penalty(len(each)) == pytest.approx(sum(each), abs=1e-4)
 
 
-def test_its_attention_is_one_head_of_cross_attention() -> None:
+def test_its_attention_is_one_head_of_cross_attention_and_its_decoder_one_layer() -> None:
     model = lively()
     src, tgt = [4, 5, 6], [7, 8]
     (weights,) = attention_weights(model, src, tgt)["cross"]
@@ -187,6 +187,8 @@ def test_its_attention_is_one_head_of_cross_attention() -> None:
         _, expected = model.decoder.attention.attend(query, state.key, state.memory, state.mask)
         torch.testing.assert_close(row, expected[0, 0].detach())
         _, state = model.step(torch.tensor([token]), state)
+    (only,) = layer_guesses(model, src, tgt)
+    torch.testing.assert_close(only, model(torch.tensor([[*src, EOS_ID]]), torch.tensor([[BOS_ID, *tgt]]))[0])
     (links,) = align([model], [src], [tgt])
     assert links == [(int(row[:-1].argmax()), t) for t, row in enumerate(weights[0, :-1])]
 

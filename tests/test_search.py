@@ -37,6 +37,7 @@ from utils.search.forced import (
     attention_weights,
     attentions,
     largest_entropy,
+    layer_guesses,
     mean_cross_attention,
     token_log_probs,
 )
@@ -694,10 +695,26 @@ def test_alternatives_are_those_of_each_position_or_of_the_one_behind_a_prefix()
     assert position == ours.positions(begun, 2)[len(tokenizers().tgt.encode([prefix])[0])]
 
 
-# attention
-
-
 READ, WRITTEN = [5, 6, 7, 8, 9], [10, 11, 12]
+
+
+@pytest.mark.parametrize("norm_first", [False, True], ids=["norm last", "norm first"])
+def test_a_layer_already_says_what_a_network_that_ends_there_would_say(norm_first: bool) -> None:
+    whole = translating(replace(MODEL, norm_first=norm_first, n_decoder_layers=3))
+    src, tgt = torch.tensor([[*READ, EOS_ID]]), torch.tensor([[BOS_ID, *WRITTEN]])
+    for n_layers, guess in enumerate(layer_guesses(whole, READ, WRITTEN), start=1):
+        shorter = translating(replace(whole.config, n_decoder_layers=n_layers))
+        shorter.load_state_dict({name: whole.state_dict()[name] for name in shorter.state_dict()})
+        torch.testing.assert_close(guess, shorter(src, tgt)[0])
+    assert n_layers == 3
+    torch.testing.assert_close(guess, whole(src, tgt)[0])
+    assert not any(block._forward_hooks for block in whole.decoder)
+    torch.testing.assert_close(
+        layer_guesses(packed(whole, torch.float32), READ, WRITTEN)[-1], guess, atol=1e-4, rtol=1e-4
+    )
+
+
+# attention
 
 
 def test_the_weights_of_every_layer_and_head_are_those_of_the_formula() -> None:

@@ -1,4 +1,4 @@
-"""Forced decoding: how likely networks find the tokens of given translations, and what they attend to meanwhile."""
+"""Forced decoding: how likely networks, and each of their layers, find given translations, and what they attend to."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ from torch import Tensor
 from const.token import BOS, BOS_ID, PAD_ID
 from layers.decoder_block import DecoderBlock
 from layers.encoder_block import EncoderBlock
-from layers.probe import recorded_weights
+from layers.probe import recorded_outputs, recorded_weights
 from models.recurrent import EncoderDecoder, RecurrentTranslator
 from utils.dataset.batch import padded
 from utils.search.constraint import NEVER, Searchable, StateT, next_log_probs
@@ -74,6 +74,27 @@ def alternatives(
         pairs = zip(tokens.tolist(), likely.tolist(), strict=True)
         found.append([(token, log_prob) for token, log_prob in pairs if log_prob > NEVER])
     return found
+
+
+@torch.inference_mode()
+def layer_guesses(model: EncoderDecoder, src: Sequence[int], tgt: Sequence[int]) -> Float[Tensor, "N T V"]:
+    """Return what each of N decoder layers would already say: the logits of the next token at each position.
+
+    The last norm and the output projection are applied to the output of every layer: the logit lens of nostalgebraist
+    2020 (https://www.lesswrong.com/posts/AcKRB8wDpdaN6v6ru). The last layer's are the model's own.
+
+    Args:
+        model: in eval mode; a recurrent network has a single layer.
+        src: ids without </s>.
+        tgt: ids of a translation without <s> and </s>; row t is the guess at token t, the last one that at </s>.
+    """
+    device = next(model.parameters()).device
+    pair = padded([src]).to(device), padded([tgt], bos=True)[:, :-1].to(device)
+    if isinstance(model, RecurrentTranslator):
+        return model(*pair).float()
+    with recorded_outputs(model.decoder) as outputs:
+        model.hidden(*pair)
+    return torch.cat([model.project(model.decoder_norm(x)).float() for x in outputs])
 
 
 # Attention: what every layer and head looks at, given a source text and its translation.
