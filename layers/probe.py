@@ -1,7 +1,8 @@
-"""Looking into a network while it computes: its parts' outputs, attention weights, and what it does without a head."""
+"""Looking into a network while it computes: its parts, its attention weights, and what it does without a head."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -10,14 +11,14 @@ from layers.scaled_dot_product_attention import FusedScaledDotProductAttention
 
 
 @contextmanager
-def recorded_outputs(modules: Iterable[nn.Module]) -> Iterator[list[Tensor]]:
-    """Within the block, append what each of these modules returns to the list as it is called."""
-    outputs: list[Tensor] = []
+def recorded_calls(modules: Iterable[nn.Module]) -> Iterator[list[tuple[Any, Any]]]:
+    """Within the block, append what each of these modules is given and what it returns to the list as it is called."""
+    calls: list[tuple[Any, Any]] = []
     with ExitStack() as afterwards:
         for module in modules:
-            hook = module.register_forward_hook(lambda _module, _inputs, output: outputs.append(output.detach()))
+            hook = module.register_forward_hook(lambda _module, inputs, output: calls.append((inputs, output)))
             afterwards.callback(hook.remove)
-        yield outputs
+        yield calls
 
 
 @contextmanager

@@ -155,6 +155,38 @@ def test_fewer_that_must_be_the_best_are_found_sooner(config: SearchConfig) -> N
     assert is_early or config.length_penalty >= 1  # such a penalty leaves hope to the end
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_what_a_search_chose_among_can_be_watched_and_leads_to_what_it_found(seed: int) -> None:
+    config, src = SearchConfig(beam_size=3, length_penalty=0.6), SRC[:1]
+    steps: list[beam.BeamStep] = []
+    bounds = up_to(9)
+    found = beam_search(
+        Tree(8, seed, eos=1.0),
+        src,
+        bounds,
+        config,
+        # a copy: the search goes on in these tensors
+        on_step=lambda step: steps.append(beam.BeamStep(*(part.clone() for part in step))),
+    )
+    assert found == beam_search(Tree(8, seed, eos=1.0), src, bounds, config)
+    prefixes: list[list[int]] = [[]]
+    ended: list[Hypothesis] = []
+    for step in steps:
+        likely, places = step.continued.flatten(1).topk(3)
+        real = step.kept[0] > NEVER
+        torch.testing.assert_close(step.kept[0][real], likely[0][real])
+        assert places[0][real].tolist() == (step.rows * step.continued.size(-1) + step.tokens)[0][real].tolist()
+        for row, prefix in enumerate(prefixes):
+            if (score := step.ended[0, row].item()) > NEVER:
+                assert score == pytest.approx(step.ends[0, row].item() / config.penalty(len(prefix) + 1))
+                ended.append(Hypothesis(prefix, score))
+        both = zip(step.rows[0].tolist(), step.tokens[0].tolist(), strict=True)
+        prefixes = [[*prefixes[row], token] for row, token in both]
+    assert sorted(ended, key=lambda one: -one.score)[:3] == found[0]
+    third = sorted(one.score for one in found[0])[0]
+    assert steps[-1].hope.item() <= third or len(steps) == bounds[0].most
+
+
 def test_a_step_reads_one_token_a_row_and_whoever_has_finished_leaves() -> None:
     tree = Tree(9, eos=-100.0)
     beam_search(tree, SRC, FREE, SearchConfig(3))

@@ -1,6 +1,7 @@
 """Beam search: the W best prefixes of each sentence, one token longer at each step (Sutskever et al. 2014)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -15,6 +16,18 @@ _CHUNK = 64
 _FEW = 2**17  # numbers; for fewer, topk is faster than any detour
 
 
+class BeamStep(NamedTuple):
+    """A step of a beam search for N sentences, in log-probabilities: what it chose among, and what it chose."""
+
+    continued: Float[Tensor, "N R V"]  # of each row so far with each token behind it; -inf: with </s>, or not allowed
+    ends: Float[Tensor, "N R"]  # of each row so far with </s> behind it
+    ended: Float[Tensor, "N R"]  # scores of those that were likely enough to be kept as translations; -inf: of others
+    kept: Float[Tensor, "N W"]  # of the W best prefixes; -inf: there are fewer
+    rows: Int[Tensor, "N W"]  # which row each of these continues
+    tokens: Int[Tensor, "N W"]  # with which token
+    hope: Float[Tensor, " N"]  # the best score that any of them may still reach
+
+
 @torch.inference_mode()
 def beam_search(
     model: Searchable[StateT],
@@ -23,6 +36,7 @@ def beam_search(
     config: SearchConfig,
     prefixes: Sequence[Sequence[int]] | None = None,
     n_best: int | None = None,
+    on_step: Callable[[BeamStep], object] | None = None,
 ) -> list[list[Hypothesis]]:
     """Return up to W hypotheses for each of N sources, in order, best first.
 
@@ -37,6 +51,7 @@ def beam_search(
         config: beam size, penalties, and what may not be repeated.
         prefixes: tokens that each translation must begin with.
         n_best: how many must be the best that this beam can find; the fewer, the sooner it is done. None: all W.
+        on_step: called with what each step chose among; its tensors change in the next step.
     """
     device, width = src.device, config.beam_size
     n_wanted = width if n_best is None else min(n_best, width)
@@ -72,6 +87,8 @@ def beam_search(
 
         # over the lengths to come, the penalty is largest at one end or the other
         hope = scores[:, 0] / torch.maximum(penalties[min(t + 1, len(penalties) - 1)], penalties[constraint.most - 1])
+        if on_step is not None:
+            on_step(BeamStep(total, ends, ended, scores, rows, chosen, hope))
         done = ~over & ((finished.scores[:, n_wanted - 1] >= hope) | (constraint.most <= t + 1))
         rows = rows + torch.arange(n, device=device)[:, None] * n_rows
         if done.any():

@@ -13,7 +13,7 @@ from torch import Tensor
 from const.token import BOS, BOS_ID, PAD_ID
 from layers.decoder_block import DecoderBlock
 from layers.encoder_block import EncoderBlock
-from layers.probe import recorded_outputs, recorded_weights
+from layers.probe import recorded_calls, recorded_weights
 from models.recurrent import EncoderDecoder, RecurrentTranslator
 from utils.dataset.batch import padded
 from utils.search.constraint import NEVER, Searchable, StateT, next_log_probs
@@ -92,9 +92,9 @@ def layer_guesses(model: EncoderDecoder, src: Sequence[int], tgt: Sequence[int])
     pair = padded([src]).to(device), padded([tgt], bos=True)[:, :-1].to(device)
     if isinstance(model, RecurrentTranslator):
         return model(*pair).float()
-    with recorded_outputs(model.decoder) as outputs:
+    with recorded_calls(model.decoder) as calls:
         model.hidden(*pair)
-    return torch.cat([model.project(model.decoder_norm(x)).float() for x in outputs])
+    return torch.cat([model.project(model.decoder_norm(x)).float() for _, x in calls])
 
 
 # Attention: what every layer and head looks at, given a source text and its translation.

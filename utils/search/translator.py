@@ -18,6 +18,7 @@ from utils.text.tokenizer import TokenizerPair
 if TYPE_CHECKING:
     import torch
 
+    from utils.search.beam import BeamStep
     from utils.search.constraint import Searchable
 
 Ids = Sequence[Sequence[int]]  # of several texts, without <s> and </s>
@@ -83,6 +84,7 @@ class Translator:
     device: "torch.device"  # of the model
     sampling: SamplingConfig | None = None  # draw translations instead of searching for the likeliest
     minimum_bayes_risk: bool = False  # order candidates by how much they agree with each other, not by score
+    on_step: "Callable[[BeamStep], object] | None" = None  # watches each step of the beam search
 
     tokens_per_batch: ClassVar[int] = 16384  # source positions, padding included, times rows per sentence
 
@@ -193,9 +195,9 @@ class Translator:
         src = padded(sources).to(self.device)
         if self.sampling is not None:
             return sample(self.model, src, bounds, self.search, self.sampling, numbers, starts)
-        if self.search.beam_size == 1:
+        if self.search.beam_size == 1 and self.on_step is None:  # a beam of one finds the same, step by step
             return [[best] for best in greedy_search(self.model, src, bounds, self.search, starts)]
-        return beam_search(self.model, src, bounds, self.search, starts, n_best)
+        return beam_search(self.model, src, bounds, self.search, starts, n_best, self.on_step)
 
     def _decode(self, found: list[list[Hypothesis]], n_best: int) -> list[list[Candidate]]:
         """Return the candidates of each piece, best first."""
