@@ -139,10 +139,15 @@ class Pair(NamedTuple):
 
 def write_attention_page(found: AttentionMap, pair: Pair, path: Path) -> None:
     """Write one self-contained file that needs no network, for light or dark screens of any width."""
-    data = json.dumps(_data(found, pair), ensure_ascii=False, separators=(",", ":"))
+    write_page("attention_page.html", _data(found, pair), pair, path)
+
+
+def write_page(template: str, data: dict[str, object], pair: Pair, path: Path) -> None:
+    """Write the page that a template of this folder makes of data."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     # escaped so that it cannot end its element or begin another
-    data = data.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-    write_text(path, page_template(Path(__file__).with_name("attention_page.html")).render(pair=pair, data=data))
+    text = text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    write_text(path, page_template(Path(__file__).with_name(template)).render(pair=pair, data=text))
 
 
 def _data(found: AttentionMap, pair: Pair) -> dict[str, object]:
@@ -184,16 +189,10 @@ def show_attention(
         prefix: how the translation that is searched for begins.
     """
     src, tgt = run.tokenizers
-    source = _ids(src, text, run.window, "reads at a time", "sentence")
     if given is None:
-        (translation,) = translator.translate([text], prefixes=[prefix] if prefix else None, first=1)
-        if translation.unknown:
-            raise ValueError(f"no part of {text!r} is in the vocabulary: give a sentence that the run can read")
-        if len(translation.pieces) > 1:
-            raise ValueError(f"{text!r} is translated in {len(translation.pieces)} sentences: give one of them")
-        given, places = translation.text, id_of_each(tgt)
-        target = [places[token] for token in translation.candidates[0].tokens]
+        source, target, given = translated_at_once(run, translator, text, prefix)
     else:
+        source = _ids(src, text, run.window, "reads at a time", "sentence")
         target = _ids(tgt, given, run.config.model.max_length, "writes", "translation")
     weights = attention_weights(run.model, source, target)
     found = AttentionMap([*src.tokens(source), EOS], [*tgt.tokens(target), EOS], weights)
@@ -202,6 +201,20 @@ def show_attention(
     else:
         languages = run.config.data.src_lang, run.config.data.tgt_lang
         write_attention_page(found, Pair(text, given, *languages, run.folder.resolve().name), path)
+
+
+def translated_at_once(
+    run: Run, translator: Translator, text: str, prefix: str = ""
+) -> tuple[list[int], list[int], str]:
+    """Return the ids of a text and of its best translation, and that translation; refuse a text of several pieces."""
+    source = _ids(run.tokenizers.src, text, run.window, "reads at a time", "sentence")
+    (translation,) = translator.translate([text], prefixes=[prefix] if prefix else None, first=1)
+    if translation.unknown:
+        raise ValueError(f"no part of {text!r} is in the vocabulary: give a sentence that the run can read")
+    if len(translation.pieces) > 1:
+        raise ValueError(f"{text!r} is translated in {len(translation.pieces)} sentences: give one of them")
+    places = id_of_each(run.tokenizers.tgt)
+    return source, [places[token] for token in translation.candidates[0].tokens], translation.text
 
 
 def _ids(tokenizer: Tokenizer, text: str, most: int, does: str, kind: str) -> list[int]:
