@@ -46,6 +46,7 @@ def build_parser() -> Parser:
   python translate.py "雨が降っています。" --alternatives 5         likeliest tokens at each position
   python translate.py "雨が降っています。" --score "It is raining."
   python translate.py "雨が降っています。" --attention attention.html
+  python translate.py "雨が降っています。" --explain page.html        how the model came to it, step by step
   python translate.py --input notes.ja --format jsonl --alignment --log_probs
   python translate.py --input notes.ja --sample --minimum_bayes_risk
   python translate.py --input notes.ja --run pickles/ONE --run pickles/OTHER
@@ -78,6 +79,8 @@ success, 2 on a usage or input error, 130 after Ctrl-C.""",
     shown.add_argument("--alignment", action="store_true", help="add the token alignment by attention (jsonl)")
     text = "draw the attention for one text and its translation or --score: FILE.html, an interactive page, or FILE.png"
     shown.add_argument("--attention", type=Path, metavar="FILE", help=text)
+    text = "walk one text through the model on FILE.html: tokens, embeddings, attention, layers' guesses and the beam"
+    shown.add_argument("--explain", type=Path, metavar="FILE", help=text)
     shown.add_argument("--prefix", metavar="TEXT", help="start each translation with TEXT")
     text = "for one text, show the K likeliest tokens at each position, or only at the one after --prefix"
     shown.add_argument("--alternatives", type=int, metavar="K", help=text)
@@ -97,6 +100,10 @@ def main() -> None:
     title, inspector, reads, run = load(arguments)
     if run is not None and arguments.attention is not None:
         draw_attention(run, inspector, arguments)
+    if run is not None and arguments.explain is not None:
+        from utils.visualize.explain import show_explanation  # imports Matplotlib, which is slow
+
+        show_explanation(run, inspector.translator, arguments.texts[0], arguments.explain, arguments.prefix)
     elsewhere = arguments.texts or arguments.input or arguments.output or arguments.score
     if not elsewhere and arguments.format == "text" and sys.stdin.isatty() and sys.stdout.isatty():
         converse(Conversation(inspector.translator, arguments.n_best, arguments.prefix), title)

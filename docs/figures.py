@@ -414,6 +414,8 @@ ELSEWHERE = {
     "kftt_ja_en_small_curve": "python evaluate.py curves pickles/RUN --picture figure/kftt_ja_en_small_curve.png",
     "multi30k_de_en_words_curve": "python evaluate.py curves pickles/RUN "
     "--picture figure/multi30k_de_en_words_curve.png",
+    "explain": "python translate.py 京都は日本の古い都である。 --run pickles/kftt_ja_en --explain page.html "
+    "&& python -m tests.test_browser page.html figure/explain.png",
     "memory": "python predict.py perplexity --run pickles/XL pickles/VANILLA --picture figure/memory.png",
 }
 

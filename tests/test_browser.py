@@ -1,32 +1,41 @@
-"""The page of the server and the page of attention in a headless Chromium that may ask nobody but this machine.
+"""The pages of the server, of attention and of an explanation, in a headless Chromium that may ask this machine only.
 
-`python -m tests.test_browser RUN SENTENCE FILE` draws the page as shown in the READMEs.
+`python -m tests.test_browser RUN SENTENCE FILE` draws the server's page as shown in the READMEs, and
+`python -m tests.test_browser PAGE FILE` the attention and the guesses of an explanation as shown in the guide.
 """
 
+import base64
 import json
 import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
+import torch
+from PIL import Image
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect, sync_playwright
 
 from bench.serve import served
+from config.search import SearchConfig
 from config.serving import Limits
 from const.token import EOS
-from tests.samples import HOSTILE, HOSTILE_PAIR, PAIR, recorded
+from tests import tiny
+from tests.samples import HOSTILE, HOSTILE_PAIR, PAIR, page_data, recorded
 from tests.served import Scribe, line_translator, route, serving, translator
-from tests.tiny import TEXT
+from tests.tiny import MODEL, TEXT
 from utils.command import run_command
+from utils.load import Run, load_run
 from utils.run import find_run
-from utils.search.forced import AttentionMap
+from utils.search.forced import AttentionMap, Kind, attention_weights
 from utils.search.translator import Translation
 from utils.serve.service import Options
-from utils.visualize.attention import Pair, write_attention_page
+from utils.visualize.attention import Pair, write_attention_page, write_page
+from utils.visualize.explain import show_explanation
 
 pytestmark = pytest.mark.browser
 
@@ -351,8 +360,130 @@ def test_hostile_tokens_run_nothing(open_page: Open, tmp_path: Path) -> None:
     assert page.locator("#rows button").first.inner_text() == HOSTILE
 
 
+# ---- the page that explains a translation
+
+
+SEARCH = SearchConfig(beam_size=4, length_penalty=2.0)
+
+
+class Explained(NamedTuple):
+    url: str
+    run: Run
+    data: dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def explained(tmp_path_factory: pytest.TempPathFactory) -> Explained:
+    """The page of a text, and the untrained run that it is about."""
+    folder = tmp_path_factory.mktemp("explained")
+    run, path = load_run(tiny.run(folder, replace(MODEL, max_length=20)), torch.device("cpu")), folder / "page.html"
+    show_explanation(run, run.translator(SEARCH, "fp32"), TEXT_JA, path)
+    return Explained(path.as_uri(), run, page_data(path))
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [("encoder", "Encoder self"), ("decoder", "Decoder self"), ("cross", "Cross")]
+)
+def test_the_weights_that_the_page_computes_are_the_networks(
+    explained: Explained, open_page: Open, kind: Kind, name: str
+) -> None:
+    page, (source, target) = open_page(explained.url), (explained.data[side]["ids"] for side in ("source", "target"))
+    layers = attention_weights(explained.run.model, source[:-1], target[1:])[kind]
+    page.get_by_role("radio", name=name).check()
+    for place, number in (("#layers", len(layers)), ("#heads", 2)):
+        page.locator(place).get_by_role("radio", name=str(number)).check()
+    page.locator("#queries button").nth(3).click()
+    shown = [float(text.removesuffix(" %")) for text in page.locator("#walk .share").all_inner_texts()]
+    assert shown == pytest.approx((100 * layers[-1][1, 3]).tolist(), abs=0.2)
+    scores = page.locator("#walk .number").all_inner_texts()
+    assert scores.count("−∞") == (len(target) - 4 if kind == "decoder" else 0)
+    page.locator("#walk .number").nth(1).hover()
+    expect(page.locator("#telling")).to_contain_text(f"q·k/√8 = {scores[1]}, weight {shown[1]:.1f} %")
+
+
+def test_every_number_is_reached_by_keys(explained: Explained, open_page: Open) -> None:
+    page, data = open_page(explained.url, color_scheme="dark", forced_colors="active"), explained.data
+    telling = page.locator("#telling")
+    values = base64.b64decode(data["attention"]["cross"][1][1]["data"])  # the keys of the last layer, (H, S, K)
+    page.locator("#walk canvas").nth(1).focus()
+    for key in ("ArrowDown", "ArrowRight", "ArrowRight", "ArrowLeft"):
+        page.keyboard.press(key)
+    value = int.from_bytes(values[18:20], "little", signed=True) * data["attention"]["cross"][1][1]["scale"]
+    token = data["source"]["tokens"][1].replace("▁", " ").strip() or "␣"
+    expect(telling).to_have_text(f"key k, {token}, component 2, {value:.3f}".replace("-", "−"))
+    page.locator("#guesses button").first.focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowRight")
+    (token, p), *_ = data["guesses"][1][1]
+    expect(telling).to_contain_text(f"layer 2, {token.replace('▁', ' ').strip()} {100 * p:.1f} %, ")
+    page.locator("#source button").nth(2).focus()
+    expect(telling).to_contain_text(f"number {data['source']['ids'][2]}")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("#source button").nth(3)).to_have_class(re.compile("chosen"))
+    page.locator("#tree button").first.focus()
+    page.keyboard.press("End")
+    assert page.evaluate("document.activeElement.closest('#tree') !== null")
+
+
+def test_the_tree_says_what_won_and_why_the_others_dropped_out(explained: Explained, open_page: Open) -> None:
+    page = open_page(explained.url)
+    (translation,) = explained.run.translator(SEARCH, "fp32").translate([TEXT_JA])
+    assert page.locator("#finished strong").inner_text() == translation.text
+    best = page.locator("#tree button.best")
+    shown = ["".join(text.split("\n")[:-1]) for text in best.all_inner_texts()]  # each above its log-probability
+    assert shown == [*translation.candidates[0].tokens, EOS]
+    best.last.hover()
+    score = f"{translation.candidates[0].score:.2f}".replace("-", "−")
+    expect(page.locator("#telling")).to_contain_text(f"= score {score}")
+    page.locator("#tree .beside button.dead").first.hover()
+    expect(page.locator("#telling")).to_contain_text("rank 5, ")
+    expect(page.locator("#telling")).to_contain_text("not among the 4 best, out of the beam")
+
+
+@pytest.mark.parametrize("width", [375, 1200])
+def test_an_explanation_fits_the_window_in_either_language(explained: Explained, open_page: Open, width: int) -> None:
+    page = open_page(explained.url, width=width, locale="ja-JP")
+    expect(page.get_by_role("heading", level=1)).to_have_text("この訳ができるまで")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert not re.search("[a-z]{2,} [a-z]{2,} [a-z]{2,}", " ".join(page.locator("h2, h3, p").all_inner_texts()[1:]))
+    page.get_by_role("link", name="English").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("How this translation came about")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.get_by_role("link", name="日本語").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("この訳ができるまで")
+
+
+def test_hostile_tokens_are_explained_as_text(explained: Explained, open_page: Open, tmp_path: Path) -> None:
+    hostile = json.loads(json.dumps(explained.data).replace('"Th"', json.dumps(HOSTILE)))
+    write_page("explain.html", hostile, HOSTILE_PAIR, tmp_path / "page.html")
+    page = open_page((tmp_path / "page.html").as_uri())
+    assert page.title() == f"Explained: {HOSTILE}"
+    for place in ("#queries", "#guesses", "#tree"):
+        assert HOSTILE in page.locator(place).inner_text()
+
+
+def draw_explanation(explanation: Path, picture: Path) -> None:
+    """Photograph the sections of attention and of the layers' guesses."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox", "--disable-gpu"])
+        page = browser.new_page(viewport={"width": 860, "height": 600}, locale="en-GB")
+        page.goto(explanation.resolve().as_uri())
+        page.add_style_tag(content="#telling { display: none; }")
+        first, last = (page.locator("section").nth(i).bounding_box() for i in (2, 3))
+        assert first is not None
+        assert last is not None
+        height = last["y"] + last["height"] - first["y"] + 20
+        clip = {"x": 0.0, "y": first["y"] - 10, "width": 860.0, "height": height}
+        page.screenshot(path=picture, full_page=True, clip=clip)  # type: ignore[arg-type]
+        browser.close()
+    Image.open(picture).quantize().save(picture, optimize=True)  # 256 colours: a third of the size
+
+
 def draw_page() -> None:
     """Have a sentence translated on the page, point at the second token of the translation, and photograph it."""
+    if len(sys.argv) == 3:
+        draw_explanation(Path(sys.argv[1]), Path(sys.argv[2]))
+        return
     if len(sys.argv) != 4:
         raise ValueError("give a run, a sentence and a file: python -m tests.test_browser RUN SENTENCE FILE")
     with served(find_run(Path(sys.argv[1]))) as url, sync_playwright() as playwright:

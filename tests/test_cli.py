@@ -49,6 +49,8 @@ translate.py 寺 --sample --n_best 3 --seed 0                  |          | (1\t
 translate.py 寺 --sample --minimum_bayes_risk                 |          | .+\n
 translate.py 寺 --run TRANSLATOR --run TRANSLATOR             |          | .+\n
 translate.py 寺 --attention a.png                             |          | .+\n
+translate.py 寺 --explain a.html --prefix 'There is'          |          | There is.*\n
+translate.py 寺 --explain a.html --beam 1 --n_best 1          |          | .+\n
 predict.py fill-mask 京都に[MASK]と[MASK]。 [MASK] --top 2    |          | FILLED\n  橋  32.5%  橋  32.5%\n  川  12.5%  川  12.5%\n橋\n(.+\n){2}
 predict.py fill-mask --top 1 --run BERT                       | \n[MASK] | 橋\n  橋  32.5%\n
 predict.py classify 寺 橋がある --top 2                       |          | 寺\nANSWER橋がある\nANSWER
@@ -89,6 +91,16 @@ translate.py 寺 --run x --run y --attention a.png             |          | --at
 translate.py '' --attention a.html                            |          | '' has no token: give a sentence
 translate.py 寺 --score MANY --attention a.html               |          | are more than the 48 that
 translate.py 😀 --attention a.html                            |          | no part of '😀' is in the vocabulary
+translate.py --input in.ja --explain a.html                   |          | --explain a.html and no text at once: give one text
+translate.py 寺 橋 --explain a.html                           |          | --explain a.html and 2 texts at once: give one text
+translate.py 寺。橋。 --explain a.html                          |          | sentences: give one of them
+translate.py 😀 --explain a.html                              |          | no part of '😀' is in the vocabulary
+translate.py 寺 --explain a.png                               |          | a.png: give the file the extension .html
+translate.py 寺 --explain in.ja/a.html                        |          | cannot write to in.ja (File exists): give --explain a file in
+translate.py 寺 --explain a.html --attention ./a.html         |          | --explain a.html is the file of --attention: give
+translate.py 寺 --explain a.html --sample                     |          | --sample at once: it shows a beam search and its best
+translate.py 寺 --explain a.html --run x --run y              |          | --explain a.html and 2 runs at once: give one --run
+translate.py 寺 --explain a.html --engine ctranslate2         |          | --explain a.html at once: it needs --engine miyako
 translate.py 寺 --engine ctranslate2 --sample                 |          | --sample at once: it needs --engine miyako; leave one out
 translate.py 寺 --run x                                       |          | no run x: give a folder under
 translate.py 寺 --run BERT                                    |          | is of task masked_language, but translation is needed

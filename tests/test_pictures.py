@@ -1,5 +1,6 @@
 """Pictures: each is a PNG, equal data give equal bytes, and what is drawn is what the network or the log says."""
 
+import base64
 import json
 import math
 import re
@@ -18,7 +19,8 @@ from torch import nn
 
 from config.data import TokenizerConfig
 from config.model import BertConfig, TransformerConfig, TransformerXLConfig
-from const.path import FIGURE, ROOT
+from config.search import SearchConfig
+from const.path import FIGURE, PICKLES, ROOT
 from const.token import BOS_ID, EOS, EOS_ID
 from docs import figures as guide
 from docs.architecture import draw_architecture
@@ -35,8 +37,9 @@ from utils.evaluation.analysis import ReferenceText
 from utils.evaluation.heads import Head, Importance, draw_head_importance
 from utils.evaluation.metric import System
 from utils.evaluation.verbs import Trial, draw_beam_width, draw_bleu_by_length
-from utils.load import load_run
-from utils.search.forced import AttentionMap, attention_entropy
+from utils.load import Run, load_run
+from utils.search.forced import AttentionMap, attention_entropy, attention_weights, token_log_probs
+from utils.search.translator import Translation
 from utils.training.plan import Progress
 from utils.training.report import JsonlLog, Sample, StepReport, Validation
 from utils.visualize.attention import (
@@ -48,6 +51,7 @@ from utils.visualize.attention import (
     write_attention_page,
 )
 from utils.visualize.curve import CurvePicture, draw_runs, sheet
+from utils.visualize.explain import show_explanation
 
 CPU = torch.device("cpu")
 # U+2028 stands inside sentences of real corpora, and is no end of a line
@@ -248,6 +252,110 @@ def test_the_page_of_a_run_shows_the_weights_of_its_network(tmp_path: Path) -> N
     torch.testing.assert_close(torch.tensor(data["kinds"][2]["weights"]) / 1000, weights, atol=0.00051, rtol=0)
     links = weights[-1].mean(0)[:-1, :-1].argmax(-1).tolist()  # of the last layer, without </s> on either side
     assert [[s, t] for s, t, _ in data["links"]] == [[place, t] for t, place in enumerate(links)]
+
+
+# the page that explains
+
+
+def numbers(packed: dict[str, Any], *shape: int) -> torch.Tensor:
+    """What the page multiplies out."""
+    integers = np.frombuffer(base64.b64decode(packed["data"]), "<i2").astype(np.float32)
+    return torch.from_numpy(integers * packed["scale"]).view(shape)
+
+
+def explained(run: Run, path: Path, search: SearchConfig | None = None) -> tuple[dict[str, Any], Translation]:
+    """What a page of a text shows, and how the text is translated."""
+    show_explanation(run, run.translator(search, "fp32"), TEXT.src[0], path)
+    (translation,) = run.translator(search, "fp32").translate(TEXT.src[:1])
+    return page_data(path), translation
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rotary", "none"])
+@torch.inference_mode()
+def test_the_queries_and_keys_of_the_page_make_the_weights_of_the_network(positions: Any, tmp_path: Path) -> None:
+    config = replace(MODEL, positions=positions, norm_first=positions != "learned", scale_attention=positions != "none")
+    run = load_run(tiny.run(tmp_path, config), CPU)
+    data, translation = explained(run, tmp_path / "page.html")
+    source, target = data["source"]["ids"], data["target"]["ids"]
+    assert translation.candidates[0].tokens == data["target"]["tokens"][1:] == data["said"]["tokens"][:-1]
+    assert translation.pieces[0].ids == source[:-1]
+    lengths = {"encoder": (source, source), "decoder": (target, target), "cross": (target, source)}
+    heads, width = config.n_heads, config.d_model // config.n_heads
+    for kind, layers in attention_weights(run.model, source[:-1], target[1:]).items():
+        t, s = map(len, lengths[kind])
+        for shown, weights in zip(data["attention"][kind], layers, strict=True):
+            query, key, _ = (numbers(x, heads, n, width) for x, n in zip(shown, (t, s, s), strict=True))
+            scores = query @ key.transpose(1, 2) / (math.sqrt(width) if config.scale_attention else 1)
+            if kind == "decoder":
+                scores = scores.masked_fill(torch.ones(t, t).triu(1).bool(), -math.inf)
+            torch.testing.assert_close(scores.softmax(-1), weights, atol=2e-3, rtol=0)
+    # embedding plus position are what the first layers read; of the encoder's output are the decoder's values
+    model = run.transformer
+    blocks: list[Any] = [model.encoder[0], model.decoder[0]]
+    for block, part, side in zip(blocks, ("encoder", "decoder"), ("source", "target"), strict=True):
+        n = len(data[side]["ids"])
+        x = numbers(data["embedded"][side], 1, n, config.d_model)
+        if positions == "rotary":
+            turned = numbers(data["positions"][side], n, width // 2, 2)
+            expected = torch.view_as_real(block.self_attention.rotary.table[:n])
+            torch.testing.assert_close(turned, expected, atol=1e-3, rtol=0)
+        else:
+            x = x + numbers(data["positions"][side], 1, n, config.d_model)
+        key = block.self_attention.project(block.around_self.norm(x) if config.norm_first else x).key[0]
+        shown_key = numbers(data["attention"][part][0][1], heads, n, width)
+        torch.testing.assert_close(shown_key, key, atol=2e-3, rtol=1e-3)
+    value = blocks[1].cross_attention.project(model.encode(torch.tensor([source]))).value[0]
+    shown_value = numbers(data["attention"]["cross"][0][2], heads, len(source), width)
+    torch.testing.assert_close(shown_value, value, atol=2e-3, rtol=1e-3)
+
+
+@pytest.mark.parametrize("width", [1, 2, 5])
+def test_the_tree_of_the_page_ends_in_the_translation(width: int, tmp_path: Path) -> None:
+    search = SearchConfig(beam_size=width, max_ratio=1.0)
+    run = load_run(tiny.run(tmp_path), CPU)
+    data, translation = explained(run, tmp_path / "page.html", search)
+    best, steps = translation.candidates[0], data["beam"]["steps"]
+    ends = [(score, p, row, t) for t, step in enumerate(steps) for row, p, score in step["ends"]]
+    score, p, row, t = max(ends)
+    assert score == pytest.approx(best.score, abs=1e-4)
+    assert score == pytest.approx(p / data["beam"]["penalties"][t], abs=1e-4)
+    said = []
+    for step in reversed(steps[:t]):
+        row, token, _ = step["kept"][row]
+        said.append(token)
+    assert said[::-1] == best.tokens
+    for step in steps[:-1]:
+        likely = [one[2] for one in (*step["kept"], *step["dropped"]) if one]
+        assert likely == sorted(likely, reverse=True)
+        assert len(step["kept"]) == len(step["dropped"]) == width
+    # what the last layer finds likeliest is what greedy search says, but for its last token, which had to be </s>
+    last = data["guesses"][-1]
+    assert len(data["guesses"]) == 2
+    if width == 1:
+        assert [listed[0][0] for listed in last[:-1]] == best.tokens
+    written = [listed[-1] for listed in last]
+    assert [token for token, _ in written] == [*best.tokens, EOS]
+    (log_probs,) = token_log_probs(run.model, [data["source"]["ids"][:-1]], [data["target"]["ids"][1:]])
+    assert [q for _, q in written] == pytest.approx([math.exp(q) for q in log_probs], abs=1e-4)
+
+
+def test_a_page_of_thirty_tokens_by_the_shipped_translator_is_small_and_asks_nobody(tmp_path: Path) -> None:
+    run = load_run(PICKLES / "kftt_ja_en", CPU)
+    text = "京都は、794年に平安京が置かれてから明治維新まで、千年以上にわたって日本の都であった古い町である。"
+    show_explanation(run, run.translator(), text, tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert len(page_data(tmp_path / "page.html")["source"]["tokens"]) >= 30
+    assert len(page) < 3e6
+    assert "default-src 'none'" in page
+    assert not re.search(
+        r"https?:|<link|<img|\bsrc=|@import|url\(|fetch\(", page.replace("http://www.w3.org/2000/svg", "")
+    )
+
+
+def test_a_bert_that_reads_the_source_is_not_explained(tmp_path: Path) -> None:
+    run = load_run(tiny.run(tmp_path, replace(MODEL, bert=replace(tiny.BERT, d_model=16, max_length=48))), CPU)
+    with pytest.raises(ValueError, match=r"reads with a BERT, .*: give --attention instead$"):
+        show_explanation(run, run.translator(), TEXT.src[0], tmp_path / "page.html")
 
 
 def test_heads_and_beams_are_drawn_where_they_belong(tmp_path: Path, figure: Callable[[], Figure]) -> None:

@@ -32,6 +32,7 @@ from utils.task.task import prepare
 from utils.training.checkpoint import write_weights
 from utils.training.plan import Rank
 from utils.visualize.attention import show_attention
+from utils.visualize.explain import show_explanation
 
 CPU = torch.device("cpu")
 TINY = RecurrentConfig(d_model=8, d_hidden=6, dropout=0.0, max_length=24)
@@ -228,6 +229,8 @@ def test_its_run_is_found_loaded_and_translated_with_as_any(folder: Path, tmp_pa
     page = (tmp_path / "a.html").read_text(encoding="utf-8")
     assert EOS.replace("<", "\\u003c").replace(">", "\\u003e") in page
     assert '"kind":"encoder"' not in page
+    with pytest.raises(ValueError, match=r"is a recurrent network: give the run of a Transformer"):
+        show_explanation(run, translator, TEXT.src[0], tmp_path / "e.html")
 
 
 def test_as_safetensors_it_says_the_same_and_what_is_for_transformers_refuses_it(folder: Path, tmp_path: Path) -> None:

@@ -94,15 +94,20 @@ _CONTRADICTIONS = (
     ("--log_probs, --alignment", "--format text, --format pharaoh", "give --format jsonl"),
     ("--format pharaoh", "--alternatives, --score", "give one of them"),
     ("--format pharaoh", "--n_best", "it is a line per text; give one of them"),
-    ("--attention, --alternatives", "no text, several texts", "give one text"),
-    ("--attention", "several runs", "give one --run"),
+    ("--attention, --explain, --alternatives", "no text, several texts", "give one text"),
+    ("--attention, --explain", "several runs", "give one --run"),
+    ("--explain", "--sample, --minimum_bayes_risk, --score", "it shows a beam search and its best; leave one out"),
     ("--score", "several texts", "give one text, or two files as --input FILE --score FILE"),
     ("--score", "--alternatives, --prefix", "give one of them"),
     ("--sample", "--beam", "samples are drawn without a search; give one"),
     (", ".join(f"--{option}" for option in SAMPLING), "a search", "add --sample"),
     ("--engine ctranslate2", "several runs", "an ensemble needs --engine miyako; give one --run"),
     ("--engine ctranslate2", "--sample, --alternatives", "it needs --engine miyako; leave one out"),
-    ("--engine ctranslate2", "--alignment, --attention, --format pharaoh", "it needs --engine miyako; leave one out"),
+    (
+        "--engine ctranslate2",
+        "--alignment, --attention, --explain, --format pharaoh",
+        "it needs --engine miyako; leave one out",
+    ),
 )
 
 
@@ -118,10 +123,12 @@ def refuse_contradictions(arguments: Namespace) -> None:
                 raise ValueError(f"{given[option]} and {given[other]} at once: {remedy}")
     if arguments.attention is not None and arguments.attention.suffix not in (".html", ".png"):
         raise ValueError(f"--attention {arguments.attention}: give the file the extension .html or .png")
+    if arguments.explain is not None and arguments.explain.suffix != ".html":
+        raise ValueError(f"--explain {arguments.explain}: give the file the extension .html")
     if arguments.score is not None and not arguments.texts:
         require_text(Path(arguments.score), "without a text, a file of translations is needed, but --score")
     score = None if arguments.score is None or arguments.texts else Path(arguments.score)
-    outputs = {"--output": arguments.output, "--attention": arguments.attention}
+    outputs = {f"--{name}": arguments[name] for name in ("output", "attention", "explain")}
     require_outputs(outputs, {"--input": arguments.input, "--score": score})
 
 

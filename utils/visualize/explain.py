@@ -1,0 +1,124 @@
+"""A page that walks a text through a translator: tokens, embeddings, attention, each layer's guess, the beam.
+
+Its numbers are those of the network and of the search that translate, rounded to 16 bits; what follows from others (a
+score, a weight, a mixture) is computed by the page.
+"""
+
+from base64 import b64encode
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from const.token import BOS, BOS_ID, EOS, EOS_ID
+from layers.probe import recorded_calls
+from models.transformer import Transformer
+from utils.dataset.batch import padded
+from utils.file import require_writable
+from utils.load import Run
+from utils.search.beam import BeamStep, largest
+from utils.search.constraint import NEVER
+from utils.search.forced import attentions, layer_guesses, recorded_by_kind
+from utils.search.translator import Translator
+from utils.text.tokenizer import Tokenizer
+from utils.visualize.attention import Pair, translated_at_once, write_page
+
+_SETTINGS = ("d_model", "n_heads", "positions", "scale_attention", "scale_embedding")
+_LISTED, _DIGITS = 5, 4  # guesses of a layer at a position; of a log-probability
+
+
+def show_explanation(run: Run, translator: Translator, text: str, path: Path, prefix: str = "") -> None:
+    """Write a page, HTML, about how a text that is translated at once becomes the best that a beam search finds."""
+    if run.transformer.bert is not None:
+        raise ValueError(f"{run.folder} reads with a BERT, which --explain does not show: give --attention instead")
+    require_writable(path.parent, "give --explain a file in another folder")
+    (src, tgt), languages = run.tokenizers, (run.config.data.src_lang, run.config.data.tgt_lang)
+    steps: list[dict[str, Any]] = []
+    watched = replace(translator, on_step=lambda step: steps.append(_candidates(step, tgt)))
+    source, target, found = translated_at_once(run, watched, text, prefix)
+    read, said = src.tokens(source), tgt.tokens(target)
+    penalties = [translator.search.penalty(length) for length in range(1, len(steps) + 1)]
+    data = {
+        "model": {name: getattr(run.config.model, name) for name in _SETTINGS},
+        "source": {"tokens": [*read, EOS], "ids": [*source, EOS_ID], "lang": languages[0]},
+        "target": {"tokens": [BOS, *said], "ids": [BOS_ID, *target], "lang": languages[1]},
+        "said": {"tokens": [*said, EOS], "lang": languages[1]},
+        "beam": {"steps": steps, "penalties": penalties, "alpha": translator.search.length_penalty},
+        # that of the search, in its precision
+        **_inside(cast(Transformer, translator.model), source, target),
+        "guesses": _guesses(cast(Transformer, translator.model), source, target, tgt),
+    }
+    write_page("explain.html", data, Pair(text, found, *languages, run.folder.resolve().name), path)
+
+
+def _candidates(step: BeamStep, tokenizer: Tokenizer) -> dict[str, Any]:
+    """Return what a step for one text chose among: the W best, the next W, which it dropped, and what ended.
+
+    Each is its row before the step, its token, and its log-probability (of what ended, also its score); None: nothing.
+    """
+
+    def listed(log_probs: Tensor, rows: Tensor, ids: Tensor) -> list[tuple[int, str, float] | None]:
+        each = zip(rows.tolist(), tokenizer.tokens(ids.tolist()), log_probs.tolist(), strict=True)
+        return [(row, token, round(p, _DIGITS)) if p > NEVER else None for row, token, p in each]
+
+    kept, rows, ids = step.kept[0], step.rows[0], step.tokens[0]
+    others = step.continued[0].clone()
+    others[rows, ids] = NEVER
+    dropped, places = (found[0] for found in largest(others.flatten()[None], min(len(kept), others.numel())))
+    ends = enumerate(zip(step.ends[0].tolist(), step.ended[0].tolist(), strict=True))
+    return {
+        "kept": listed(kept, rows, ids),
+        "dropped": listed(dropped, places // others.size(1), places % others.size(1)),
+        "ends": [(row, round(p, _DIGITS), round(score, _DIGITS)) for row, (p, score) in ends if score > NEVER],
+        "hope": round(hope, _DIGITS) if (hope := step.hope[0].item()) > NEVER else None,
+    }
+
+
+@torch.inference_mode()
+def _inside(model: Transformer, source: list[int], target: list[int]) -> dict[str, Any]:
+    """Return embeddings (L, D), positions, and each attention's queries, keys and values (H, L, K), by forced decoding.
+
+    Positions (L, D) are what is added. Rotary ones (L, K) are how a pair (1, 0) is turned: cosine and sine of an angle.
+    """
+    device = next(model.parameters()).device
+    src, tgt = padded([source]).to(device), padded([target], bos=True)[:, :-1].to(device)
+    # within the block every kernel is the explicit one, which is called with query, key and value
+    with recorded_by_kind(model), ExitStack() as recorders:
+        kernels = {kind: [layer.attention for layer in layers] for kind, layers in attentions(model).items()}
+        calls = {kind: recorders.enter_context(recorded_calls(of_kind)) for kind, of_kind in kernels.items()}
+        model.hidden(src, tgt)
+    embedded = {"source": model.src_embedding(src), "target": model.tgt_embedding(tgt)}
+    nothing = {side: torch.zeros_like(x) for side, x in embedded.items()}
+    positions = {"source": model.src_positions(nothing["source"]), "target": model.tgt_positions(nothing["target"])}
+    rotary = attentions(model)["decoder"][0].rotary
+    if rotary is not None:
+        pairs = torch.tensor([1.0, 0.0], device=device).repeat(model.config.d_model // model.config.n_heads // 2)
+        positions = {side: rotary(pairs.expand(1, 1, x.size(1), -1))[:, 0] for side, x in embedded.items()}
+    return {
+        "embedded": {side: _quantized(x[0]) for side, x in embedded.items()},
+        "positions": {side: _quantized(x[0]) for side, x in positions.items()},
+        "attention": {
+            kind: [[_quantized(x[0]) for x in inputs[:3]] for inputs, _ in of_kind] for kind, of_kind in calls.items()
+        },
+    }
+
+
+def _guesses(model: Transformer, source: list[int], target: list[int], tokenizer: Tokenizer) -> list[Any]:
+    """Return, for each layer and position, the likeliest tokens and, last, what was written, with probabilities."""
+    probs = layer_guesses(model, source, target).softmax(-1)
+    likeliest = probs.topk(min(_LISTED, probs.size(-1))).indices
+    written = torch.tensor([*target, EOS_ID], device=probs.device)[None, :, None].expand(len(probs), -1, 1)
+    ids = torch.cat([likeliest, written], -1)
+    listed = zip(tokenizer.tokens(ids.flatten().tolist()), probs.gather(-1, ids).flatten().tolist(), strict=True)
+    rounded = iter([(token, round(p, _DIGITS)) for token, p in listed])
+    return [[[next(rounded) for _ in position] for position in layer] for layer in ids]
+
+
+def _quantized(x: Tensor) -> dict[str, Any]:
+    """Return a tensor as 16-bit integers in base64, and what they are to be multiplied by."""
+    scale = max(x.abs().max().item(), 1e-9) / 32767
+    integers = (x.float().cpu() / scale).round().short().numpy().astype("<i2")
+    return {"scale": scale, "data": b64encode(integers.tobytes()).decode()}
