@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
-from matplotlib.patches import Patch
+from matplotlib.patches import ConnectionPatch, Patch
 from matplotlib.ticker import ScalarFormatter
 from torch import Tensor, nn
 
@@ -21,7 +21,7 @@ from config.data import MaskingConfig
 from config.search import SearchConfig
 from config.training import OptimizerConfig
 from const.path import FIGURE, PICKLES, PRESET
-from const.token import BOS, EOS, PAD, PAD_ID, UNK_ID
+from const.token import BOS, EOS, EOS_ID, PAD, PAD_ID, SPECIAL_TOKENS, UNK_ID
 from docs.architecture import draw_architecture
 from layers.encoder_block import EncoderBlock
 from layers.feed_forward import ACTIVATION, FeedForward
@@ -44,6 +44,34 @@ from utils.training.plan import learning_rate
 from utils.training.report import LOG
 from utils.visualize.attention import cross_attention, heat_map
 from utils.visualize.curve import draw_curves, sheet
+
+_VOCABULARY = (*SPECIAL_TOKENS, "の", "は", "です", "京都", "奈良", "寺", "庭", "古都")
+_SENTENCE = ("京都", "の", "寺", "の", "苔", EOS)  # 苔 is not in the vocabulary
+
+
+def draw_embedding(picture: Path) -> None:
+    """Draw the look-up of a sentence in an embedding, as the product of a one-hot matrix and the table."""
+    tokenizer = WordTokenizer(_VOCABULARY[len(SPECIAL_TOKENS) :], lowercase=False)
+    (words,) = tokenizer.encode([" ".join(_SENTENCE[:-1])])
+    ids = [*words, EOS_ID]
+    table = torch.randn(len(_VOCABULARY), 8, generator=torch.Generator().manual_seed(0))
+    one_hot = F.one_hot(torch.tensor(ids), len(_VOCABULARY)).float()
+    rows = [f"{token}  {i}" for token, i in zip(_SENTENCE, ids, strict=True)]
+    entries = [f"{token}  {i}" for i, token in enumerate(_VOCABULARY)]
+    with sheet(picture, (10.5, 4.4), columns=3, widths=(12, 8, 8)) as (left, middle, right):
+        for axes, values, names in ((left, one_hot, rows), (middle, table, entries), (right, one_hot @ table, rows)):
+            axes.imshow(values.numpy(), cmap="RdBu_r", vmin=-2, vmax=2)
+            axes.set_yticks(range(len(names)), names)
+            axes.set_xticks([])
+            _part_cells(axes, *values.shape)
+        left.set(title="one-hot (L, V)  ×", xlabel="token of the vocabulary")
+        left.set_xticks(range(len(_VOCABULARY)), map(str, range(len(_VOCABULARY))))
+        middle.set(title="embedding (V, D)  =", xlabel="component")
+        right.set(title="vectors (L, D)", xlabel="component")
+        right.yaxis.tick_right()
+        for row, i in enumerate(ids):  # from each row of the table to where it goes
+            ends = (table.size(1) - 0.5, i), (-0.5, row), "data", "data"
+            right.add_artist(ConnectionPatch(*ends, axesA=middle, axesB=right, color="gray", lw=0.8, zorder=0))
 
 
 def draw_activations(picture: Path) -> None:
@@ -389,6 +417,7 @@ DRAWN: dict[str, Callable[[Path], None]] = {
     "architecture": lambda picture: draw_preset("kftt_ja_en", picture),
     "architecture_bert": lambda picture: draw_preset("bert_ja", picture),
     "architecture_transformer_xl": lambda picture: draw_preset("transformer_xl_en", picture),
+    "embedding": draw_embedding,
     "scaling": draw_scaling,
     "masks": draw_masks,
     "positions": lambda picture: draw_positions({"sinusoid": sinusoid(100, 64)}, picture),
@@ -408,6 +437,7 @@ FROM_RUNS: dict[str, tuple[str, str, Callable[[Path, Path], None]]] = {
 }
 # pictures drawn by other commands, which need a run
 ELSEWHERE = {
+    "vocabulary": "python -m docs.vocabulary",
     "demo_attention": "make demo leaves it in its run, as attention.png",
     "beam_width": "python evaluate.py tune pickles/RUN --beams 1 2 3 4 5 7 10 15 20 30 50 70 100 "
     "--length_penalties 0 0.6 1 1.4 --picture figure/beam_width.png",

@@ -15,9 +15,9 @@ import torch
 
 from bench import results as results_module
 from bench.results import RESULTS, SAMPLES, TABLES, published_table, result_table, translations_page, with_table
-from config.data import DataConfig
+from config.data import DataConfig, TokenizerConfig
 from const.corpora import CORPORA
-from const.path import PICKLES, ROOT
+from const.path import FIGURE, PICKLES, ROOT
 from tests.test_floors import tracked
 from tests.test_surface import prose, spoken, understand
 from tests.tiny import outcome
@@ -25,9 +25,11 @@ from utils.dataset.corpus import prepare_corpus
 from utils.dataset.download import take
 from utils.dataset.text import read_lines
 from utils.evaluation.metric import bleu_tokenizer, build_metrics, is_published_test, measure, moses_words, multi_bleu
+from utils.file import read_json
 from utils.load import load_run
 from utils.run import SHIPPED
 from utils.text.language import unspaced_language
+from utils.text.tokenizer import SentencePieceTokenizer, every_token
 
 _NUMBERED = sorted(f"docs/{page.name}" for page in (ROOT / "docs").glob("[0-9]-*.md"))
 GUIDE = ["docs/README.md", *_NUMBERED, "docs/nlp100.md"]
@@ -59,12 +61,8 @@ def blocks(text: str) -> Iterator[Block]:
         end = found.end()
 
 
-@pytest.mark.parametrize("page", GUIDE)
-def test_the_code_of_a_page_runs_and_prints_what_it_says(
-    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Blocks share their names; what one prints stands in the block of text behind it."""
-    monkeypatch.chdir(tmp_path)
+def run_code(page: str) -> dict[str, Any]:
+    """Run the blocks of a page, which share their names; what one prints stands in the block of text behind it."""
     namespace: dict[str, Any] = {"__name__": "page"}
     shown = list(blocks(text_of(page)))
     for block, behind in zip(shown, [*shown[1:], None], strict=True):
@@ -76,6 +74,39 @@ def test_the_code_of_a_page_runs_and_prints_what_it_says(
             exec(code, namespace)
         expected = behind.body if behind and behind.follows and behind.language == "text" else ""
         assert printed.getvalue() == expected, f"{page}, line {block.line}"
+    return namespace
+
+
+@pytest.mark.parametrize("page", GUIDE)
+def test_the_code_of_a_page_runs_and_prints_what_it_says(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_code(page)
+
+
+@pytest.mark.parametrize("name", ["kftt_ja_en_1", "kftt_en_ja_1"])
+def test_the_byte_pairs_of_page_0_are_sentencepieces_on_real_text(name: str) -> None:
+    page, lines = run_code("docs/0-tokens.md"), read_lines(RESULTS / f"{name}.txt")
+    train, characters = lines[:500], {*" ", *"".join(lines[:500])}
+    made = page["learn_bpe"](train, 500)
+    size = 4 + len(made) + len(characters - {" "} | {"▁"})
+    config = TokenizerConfig(kind="bpe", vocab_size=size, character_coverage=1.0)
+    theirs = SentencePieceTokenizer.train(config, [train])
+    assert every_token(theirs)[4 : 4 + len(made)] == list(made)
+    unseen = [line for line in lines[500:] if characters >= set(line)]
+    assert len(unseen) > 200
+    assert [page["cut_bpe"](line, made) for line in unseen] == theirs.split(unseen)
+
+
+def test_what_page_0_says_of_vocabularies_was_counted() -> None:
+    counted, page = read_json(FIGURE / "vocabulary.json"), text_of("docs/0-tokens.md").replace("\n", " ")
+    (known, all_known) = (cost for cost in counted["English"]["words"] if cost[0] in (8000, 119_896))
+    said = f"Of the English words, {known[2]:.0f} % are unknown with the 8,000 most frequent ones, and still "
+    assert f"{said}{all_known[2]:.0f} % with all {all_known[0]:,} of the training text." in page
+    lengths = {kind: {size: length for size, length, _ in costs} for kind, costs in counted["Japanese"].items()}
+    assert lengths["BPE"][8000] == pytest.approx(lengths["words"][8000], rel=0.1)
+    assert max(lengths["BPE"][16_000], lengths["unigram"][16_000]) < lengths["words"][8000]
 
 
 def unrolled(text: str) -> str:

@@ -23,6 +23,7 @@ from config.search import SearchConfig
 from const.path import FIGURE, PICKLES, ROOT
 from const.token import BOS_ID, EOS, EOS_ID
 from docs import figures as guide
+from docs import vocabulary
 from docs.architecture import draw_architecture
 from docs.figures import DRAWN, ELSEWHERE, FROM_RUNS
 from layers.probe import recorded_weights
@@ -63,6 +64,7 @@ HEADS = Importance(
         *(Head("cross", layer, head, 0.01 * head, 1.5 + layer) for layer in (1, 2) for head in (1, 2, 3)[: layer + 1]),
     ],
 )
+COSTS = [vocabulary.Cost(4000, 30.5, 2.5), vocabulary.Cost(8000, 25.0, 0.0)]
 TRIALS = [Trial(w, a, 20 + w * a, 0.9 + a / 100) for w in (5, 1, 100) for a in (0.6, 0.0)]
 WIDE = recorded([*(f"▁京都{i}" for i in range(20)), EOS], ["▁WWWWWWWW", "US$5$x_1", EOS])
 
@@ -86,6 +88,7 @@ def draw_japanese(picture: Path) -> None:
 
 
 DRAWINGS: dict[str, Callable[[Path], None]] = DRAWN | {
+    "vocabulary": lambda picture: vocabulary.draw_costs({"Japanese": dict.fromkeys("abcd", COSTS)}, picture),
     "japanese": draw_japanese,
     "curves": lambda picture: draw_runs([logged(picture.parent / f"{i}", i / 20).parent for i in range(4)], picture),
     "cross-attention": lambda picture: draw_cross_attention(WIDE.weights["cross"][0][None], *WIDE[:2], picture),
@@ -459,6 +462,22 @@ def test_a_memory_is_seen_as_transformer_xl_sees_it(memory: list[int], segment: 
         for documents in (memory, segment):
             _, state = model(torch.full((1, len(documents)), 5), state, torch.tensor([documents]))
     assert guide.memory_mask(memory, segment).equal(weights[-1][0, 0] > 0)
+
+
+def test_a_vocabulary_costs_tokens_and_unknown_ones() -> None:
+    assert vocabulary.cost(9, [[True, False], [True, True], []]) == vocabulary.Cost(9, 4 / 3, 25)
+    words = [f"w{i}" for i in range(1500) for _ in range(2 if i < 1000 else 1)]
+    few, every = vocabulary.costs_of_frequent([words], [["w999", "w1000", "w1499", "w1500"]])
+    assert (few, every) == (vocabulary.Cost(1000, 4, 75), vocabulary.Cost(1500, 4, 25))
+
+
+def test_a_vocabulary_of_pieces_is_tried_on_text_it_was_not_learned_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vocabulary, "PIECES", [20, 28])
+    train = ["the old temple", "the old garden", "the new temple"]
+    fewer, more = vocabulary.costs_of_pieces("bpe", train, ["the old zoo", "the temple"])
+    assert (fewer.size, more.size) == (20, 28)
+    assert fewer.length > more.length
+    assert 0 < fewer.unknown < more.unknown  # z is unknown, of fewer and fewer tokens
 
 
 def test_curves_of_the_guide_are_those_of_their_formulas() -> None:
