@@ -32,7 +32,7 @@ from utils.text.language import unspaced_language
 from utils.text.tokenizer import SentencePieceTokenizer, every_token
 
 _NUMBERED = sorted(f"docs/{page.name}" for page in (ROOT / "docs").glob("[0-9]-*.md"))
-GUIDE = ["docs/README.md", *_NUMBERED, "docs/nlp100.md"]
+GUIDE = ["docs/README.md", *_NUMBERED, "docs/mistakes.md", "docs/nlp100.md"]
 ENGLISH = {"README.ja.md": "README.md"} | {
     f"docs/ja/{page.name}": f"docs/{page.name}"
     for page in sorted((ROOT / "docs").glob("*.md"))
