@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
-from matplotlib.patches import ConnectionPatch, Patch
+from matplotlib.patches import ConnectionPatch, Patch, Rectangle
 from matplotlib.ticker import ScalarFormatter
 from torch import Tensor, nn
 
@@ -312,6 +312,31 @@ def draw_norm_place(picture: Path) -> None:
         _grid(axes, loc="lower left")
 
 
+def draw_norms(picture: Path) -> None:
+    """Draw the vectors of two sentences before and after two norms, with a frame around what is averaged together."""
+    tokens = ["Kyoto", "is", "an", "old", "capital", EOS, "Rain", "fell", EOS, PAD, PAD, PAD]
+    draw = torch.Generator().manual_seed(0)
+    sizes, offsets = (torch.rand(n, m, generator=draw) for n, m in ((len(tokens), 1), (1, 8)))
+    x = 2 * sizes * torch.randn(len(tokens), 8, generator=draw) + 4 * offsets - 2
+    x[tokens.index(PAD) :] = 0
+    panels = {
+        "vectors": (x, None),
+        "LayerNorm": (F.layer_norm(x, (8,)), Rectangle((-0.5, 1.5), 8, 1)),
+        "BatchNorm": (F.batch_norm(x, None, None, training=True), Rectangle((1.5, -0.5), 1, len(tokens))),
+    }
+    with sheet(picture, (8.5, 4.4), columns=len(panels)) as axes:
+        for one, (title, (values, group)) in zip(axes, panels.items(), strict=True):
+            one.imshow(values.numpy(), cmap="RdBu_r", vmin=-3, vmax=3, aspect="auto")
+            one.set(title=title, xlabel="component")
+            one.set_yticks(range(len(tokens)), tokens if one is axes[0] else [""] * len(tokens))
+            one.set_xticks([])
+            _part_cells(one, *values.shape)
+            one.axhline(5.5, color="black", lw=1)
+            if group is not None:
+                group.set(fill=False, lw=2.5, zorder=3, clip_on=False)
+                one.add_patch(group)
+
+
 def learned_table(weights: Path) -> Float[Tensor, "L D"]:
     """Return the first learned table of positions in a run's weights."""
     tables = [table for name, table in sorted(read_weights(weights).items()) if name.endswith("positions.table.weight")]
@@ -422,6 +447,7 @@ DRAWN: dict[str, Callable[[Path], None]] = {
     "masks": draw_masks,
     "positions": lambda picture: draw_positions({"sinusoid": sinusoid(100, 64)}, picture),
     "activations": draw_activations,
+    "norms": draw_norms,
     "norm_place": draw_norm_place,
     "learning_rates": draw_learning_rates,
     "label_smoothing": draw_label_smoothing,
