@@ -39,7 +39,8 @@ ENGLISH = {"README.ja.md": "README.md"} | {
     if f"docs/{page.name}" not in GUIDE or (ROOT / "docs/ja" / page.name).is_file()
 }
 PAGES = [*dict.fromkeys([*ENGLISH, *ENGLISH.values(), *GUIDE])]
-PAGES += ["bench/README.md", "corpus/README.md", "pickles/README.md"]
+GLOSSARY = "docs/ja/glossary.md"
+PAGES += [GLOSSARY, "bench/README.md", "corpus/README.md", "pickles/README.md"]
 
 
 def text_of(page: str) -> str:
@@ -166,6 +167,27 @@ def test_both_languages_have_the_same_code_pictures_and_figures_and_link_to_each
     assert skeleton(text_of(page)) == skeleton(text_of(ENGLISH[page]))
     for here, there in ((page, ENGLISH[page]), (ENGLISH[page], page)):
         assert f"]({posixpath.relpath(there, PurePosixPath(here).parent)})" in text_of(here)
+
+
+def japanese(names: str) -> list[str]:
+    """Those of a cell of the glossary that a Japanese text can have in place of others."""
+    return [name for name in names.strip().split("、") if re.search("[ぁ-ヺ一-鿿]", name)]
+
+
+def test_japanese_texts_call_each_thing_by_the_glossarys_name() -> None:
+    rows = re.findall(r"^\| (?!英語)[^|]+ \| ([^|]+) \| ([^|]*)\|", text_of(GLOSSARY), re.M)
+    ours, others = ({name for row in rows for name in japanese(row[column])} for column in (0, 1))
+    assert len(others) > 100
+    assert not ours & others
+    names = re.compile("|".join(sorted(ours | others, key=len, reverse=True)))  # フォルダー before フォルダ
+    pages = re.compile(r"README\.ja\.md|docs/ja/(?!glossary).*|docs/nlp100\.md|pickles/.*\.md|utils/.*\.html")
+    used = set()
+    for page in filter(pages.fullmatch, sorted(tracked())):
+        for number, line in enumerate(text_of(page).splitlines(), start=1):
+            found = set() if " · " in line else set(names.findall(line))  # NLP100's titles stand behind a dot
+            assert not found & others, f"{page}, line {number}"
+            used |= found
+    assert used >= ours
 
 
 def test_the_readme_is_short() -> None:
