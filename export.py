@@ -2,6 +2,7 @@
 
 import argparse
 import shlex
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from utils.export import CARD
 from utils.file import atomic_folder
 from utils.run import CONFIG, WEIGHTS, find_run
 from utils.text.tokenizer import TokenizerPair, Vocabulary
+from utils.text.words import WORDS
 
 if TYPE_CHECKING:
     from utils.export.safetensors import Network
@@ -105,6 +107,8 @@ def export_ctranslate2(folder: Path, output: Path, quantization: str | None) -> 
     settings = TranslatorSettings(name, data.src_lang, data.tgt_lang, run.window, longest, run.config.search)
     with atomic_folder(output) as draft:
         write_translator(run.transformer, run.tokenizers, settings, draft, quantization)
+        if (folder / WORDS).is_file():
+            shutil.copyfile(folder / WORDS, draft / WORDS)
 
 
 def export_run(folder: Path, output: Path) -> None:

@@ -85,7 +85,7 @@ def main() -> None:
     with bind(arguments.host, arguments.port) as bound:  # before loading the models, which takes longer
         routes = []
         for folder in folders:
-            run = load_run(folder, pick_device(arguments.device))
+            run = load_run(folder, pick_device(arguments.device), plain=True)
             translator = build_translator([run], precision=arguments.precision)
             data, beam = run.config.data, run.config.search.beam_size
             translate = LineTranslator(translator, run.model).translate

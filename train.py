@@ -370,7 +370,7 @@ def train(arguments: Arguments, processes: Processes, device: torch.device) -> N
             with graceful_interrupt() as interrupt:
                 trainer.fit(task.sampler, config.batch, interrupt=interrupt)
             return
-        folder = from_here(resumed or run_folder.create_run(config, task.vocabulary))
+        folder = from_here(resumed or run_folder.create_run(config, *task.vocabularies()))
         if resumed is None:
             locks.enter_context(run_folder.trained_alone(folder))
             checkpoints = CheckpointStore(folder / run_folder.CHECKPOINTS, config.checkpoint.keep_last)

@@ -22,6 +22,7 @@ from utils.search.inspection import Inspector
 from utils.terminal.input import Conversation, arriving_lines, ask_for_lines, converse, count_lines, paired
 from utils.terminal.option import add_search_options, refuse_contradictions, search_configs
 from utils.terminal.output import Presenter, Reads
+from utils.text.words import PlainText
 
 if TYPE_CHECKING:
     from utils.load import Run
@@ -59,6 +60,8 @@ success, 2 on a usage or input error, 130 after Ctrl-C.""",
     files = parser.add_argument_group("input and output")
     files.add_argument("--input", type=Path, metavar="FILE", help="UTF-8 text file to translate line by line")
     files.add_argument("--output", type=Path, metavar="FILE", help="file to write to (default: standard output)")
+    text = "spaces separate all words and marks of the texts, as in the training text; translations are alike"
+    files.add_argument("--pre_tokenized", action="store_true", help=text)
     model = parser.add_argument_group("model")
     model.add_argument(
         "--run",
@@ -132,7 +135,7 @@ def load(arguments: Namespace) -> Loaded:
 
         settings = TranslatorSettings.load(folders[0])
         search, _ = search_configs(settings.search, arguments)
-        how = arguments.device, search, arguments.precision, arguments.minimum_bayes_risk
+        how = arguments.device, search, arguments.precision, arguments.minimum_bayes_risk, not arguments.pre_tokenized
         title = f"{settings.name}, CTranslate2: {settings.src_lang} → {settings.tgt_lang}"
         return Loaded(title, CTranslate2Inspector(load_exported(folders[0], *how)), Reads(settings.src_lang))
     for folder in folders:
@@ -143,13 +146,13 @@ def load(arguments: Namespace) -> Loaded:
     from utils.load import build_translator, load_run
 
     device = pick_device(arguments.device)
-    runs = [load_run(folder, device) for folder in folders]
+    runs = [load_run(folder, device, plain=not arguments.pre_tokenized) for folder in folders]
     own = runs[0].config
     search, sampling = search_configs(own.search, arguments)
     translator = build_translator(runs, search, sampling, arguments.minimum_bayes_risk, arguments.precision)
     names = " + ".join(run.folder.resolve().name for run in runs)
     title = f"{names}: {own.data.src_lang} → {own.data.tgt_lang}"
-    reads = Reads(own.data.src_lang, own.data.is_tokenized)
+    reads = Reads(own.data.src_lang, own.data.is_tokenized and not isinstance(runs[0].tokenizers.src, PlainText))
     return Loaded(title, Inspector(translator, [run.model for run in runs]), reads, runs[0])
 
 

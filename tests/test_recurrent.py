@@ -208,7 +208,7 @@ CONFIG = RecurrentTranslationConfig(
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A run that has learned nothing."""
-    folder = create_run(CONFIG, tokenizers(), tmp_path / "pickles")
+    folder = create_run(CONFIG, tokenizers(), root=tmp_path / "pickles")
     net = lively(CONFIG.model, *map(len, tokenizers()))
     write_weights(net.state_dict(), folder / WEIGHTS, Rank(0.0))
     return folder

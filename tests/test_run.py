@@ -64,7 +64,7 @@ def run_of(root: Path, tie: Literal["none", "target", "all"] = "target") -> tupl
     tokenizers = TokenizerPair(SRC, SRC if tie == "all" else TGT)
     config = TranslationConfig(name="toy", model=replace(SMALL, tie=tie))
     model = Transformer(config.model, len(tokenizers.src), len(tokenizers.tgt))
-    folder = create_run(config, tokenizers, root)
+    folder = create_run(config, tokenizers, root=root)
     write_weights(model.state_dict(), folder / WEIGHTS, Rank(0.0))
     return folder, model.eval()
 
@@ -74,7 +74,7 @@ def test_a_new_run_has_its_settings_and_tokenizers_and_a_folder_of_its_own(
 ) -> None:
     monkeypatch.setattr(run_folder, "datetime", Noon)
     config = TranslationConfig(name="a", model=SMALL)
-    folders = [create_run(config, TokenizerPair(SRC, TGT), tmp_path / "pickles") for _ in range(3)]
+    folders = [create_run(config, TokenizerPair(SRC, TGT), root=tmp_path / "pickles") for _ in range(3)]
     with trained_alone(folders[0]), trained_alone(folders[1]), pytest.raises(ValueError, match="another process: wait"):
         trained_alone(folders[0]).__enter__()
     assert [folder.name for folder in folders] == [f"a-20260102-120000{end}" for end in ("", "-2", "-3")]

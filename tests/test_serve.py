@@ -715,7 +715,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     config = TranslationConfig.load(there / CONFIG)
     config = replace(config, name="back", data=replace(config.data, src_lang="en", tgt_lang="ja"))
     pair = TokenizerPair(tokenizers().tgt, tokenizers().src)
-    older, newer = (create_run(config, pair, root) for _ in range(2))
+    older, newer = (create_run(config, pair, root=root) for _ in range(2))
     for folder in (older, newer):
         write_weights(lively(MODEL, len(pair.src), len(pair.tgt)).state_dict(), folder / WEIGHTS, Rank())
     broken = root / "broken"

@@ -567,7 +567,7 @@ def test_the_test_text_is_scored_and_its_translations_are_written(
     texts: Texts, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     task = texts.task()
-    folder = create_run(task.config, task.vocabulary, texts.root / "runs")
+    folder = create_run(task.config, task.vocabulary, root=texts.root / "runs")
     net = task.build().eval()
     write_weights(net.state_dict(), folder / WEIGHTS, Rank(0.0), n_averaged=3)
     batches, validate = task.validation(net, "test")

@@ -35,6 +35,8 @@ from utils.text.tokenizer import (
     train_tokenizer,
     train_tokenizers,
 )
+from utils.text.words import WORDS as WORDS_FILE
+from utils.text.words import PlainText, WordPair, Words, plain_text
 
 # SentencePiece
 
@@ -506,3 +508,73 @@ def test_text_is_tokenized_where_spaces_separate_marks() -> None:
     ):
         assert looks_tokenized(text) == is_tokenized, text
         assert looks_untokenized(text) == is_untokenized, text
+
+
+# words of plain text
+
+TOKENIZED = ["彼 は 京都 に い る 。", "京都 は 古 い 。", "彼 は １２３４ 年 に 京都 に 来 た 。"] * 2
+BY_MOSES = ["a man 's dog runs .", "he said : &quot; it &apos;s a dog ! &quot; the dog didn &apos;t ."]
+
+
+@pytest.mark.parametrize(
+    ("plain", "words"),
+    [
+        ("彼は京都に来た。", "彼 は 京都 に 来 た 。"),
+        ("京都は　古い。", "京都 は 古 い 。"),
+        ("ペテルブルグは古い。", "ペテルブルグ は 古 い 。"),  # unknown characters are one word
+        ("", ""),
+    ],
+)
+def test_plain_japanese_is_cut_into_the_likeliest_words_of_the_training_text(plain: str, words: str) -> None:
+    learned = Words.learn("ja", TOKENIZED)
+    assert learned.cut(plain) == words
+    assert learned.cut(words) == words  # what is separated already stays
+    assert learned.join(words) == plain.replace("\u3000", "")
+
+
+def test_words_of_another_script_keep_their_spaces_in_japanese() -> None:
+    assert Words.learn("ja", TOKENIZED).join("彼 は New York に い る 。") == "彼はNew Yorkにいる。"
+
+
+@pytest.mark.parametrize(
+    ("lines", "plain", "words"),
+    [
+        (BY_MOSES, "He said: “It's a dog.” A dog!", "he said : &quot; it &apos;s a dog . &quot; a dog !"),
+        (["A dog 's “ life ” ."], "It's a “dog” & Co.", "It 's a “ dog ” & Co ."),
+    ],
+    ids=["as Moses writes it", "as it is written"],
+)
+def test_plain_text_is_cut_like_the_training_text(lines: list[str], plain: str, words: str) -> None:
+    assert Words.learn("en", lines).cut(plain) == words
+
+
+def test_plain_text_comes_back_from_words_with_capitals_where_sentences_begin() -> None:
+    learned = Words.learn("en-GB", BY_MOSES)
+    assert learned.join("he didn &apos;t see it . the &quot; dog &quot; did !") == 'He didn\'t see it. The "dog" did!'
+    assert Words.learn("de", ["Der Hund ."]).join("der Hund .") == "der Hund."
+
+
+def test_a_pair_of_tokenizers_takes_plain_text_where_its_run_knows_words(tmp_path: Path) -> None:
+    pair = train_tokenizers(replace(WORDS, joint=False), TOKENIZED, BY_MOSES)
+    assert plain_text(pair, tmp_path) is pair
+    WordPair(Words.learn("ja", TOKENIZED), Words.learn("en", BY_MOSES)).save(tmp_path)
+    plain = plain_text(pair, tmp_path)
+    sources = [line.replace(" ", "") for line in TOKENIZED]
+    assert plain.src.encode(sources) == pair.src.encode(TOKENIZED)
+    assert plain.src.split(sources) == pair.src.split(TOKENIZED)
+    assert plain.tgt.decode(pair.tgt.encode(BY_MOSES)) == [
+        "A man's dog runs.",
+        "He said: \"it's a dog!\" the dog didn't.",
+    ]
+    assert [len(one) for one in plain] == [len(one) for one in pair]
+    assert every_token(plain.tgt) == every_token(pair.tgt)
+    pieces = train_tokenizer(SUBWORDS, TOKENIZED)
+    of_pieces = PlainText(pieces, Words.learn("ja", TOKENIZED))
+    assert of_pieces.sample(sources, 0.5, 3) == pieces.sample(TOKENIZED, 0.5, 3)
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", '[{"language": "ja"}, {}]', "x"])
+def test_damaged_words_of_a_run_are_named(tmp_path: Path, content: str) -> None:
+    (tmp_path / WORDS_FILE).write_text(content)
+    with pytest.raises(ValueError, match=r"tokenizer_words\.json.*(damaged|JSON)"):
+        WordPair.load(tmp_path)

@@ -87,7 +87,7 @@ def run(root: Path, model: TransformerConfig = MODEL) -> Path:
         training=TranslationTrainingConfig(precision="fp32", device="cpu"),
         search=SearchConfig(beam_size=2),
     )
-    folder = create_run(config, tokenizers(), root)
+    folder = create_run(config, tokenizers(), root=root)
     write_weights(translating(model).state_dict(), folder / WEIGHTS, Rank(0.0))
     return folder
 
@@ -189,7 +189,7 @@ def says(net: nn.Module, output: nn.Linear, probabilities: list[float]) -> None:
 
 
 def _run(config: AnyConfig, vocabulary: Vocabulary, net: nn.Module, root: Path) -> Path:
-    folder = create_run(config, vocabulary, root)
+    folder = create_run(config, vocabulary, root=root)
     write_weights(net.state_dict(), folder / WEIGHTS, Rank(0.0))
     return folder
 

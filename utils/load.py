@@ -31,6 +31,7 @@ from utils.run import CONFIG, WEIGHTS, read_config
 from utils.search.constraint import Ensemble, Searchable
 from utils.search.translator import Translator
 from utils.text.tokenizer import Tokenizer, TokenizerPair, every_token, load_tokenizers
+from utils.text.words import plain_text
 from utils.training.checkpoint import read_weights
 
 VocabularyT = TypeVar("VocabularyT")
@@ -90,9 +91,10 @@ def build_network(config: TranslationConfig, src_vocab: int, tgt_vocab: int) -> 
     return Transformer(config.model, src_vocab, tgt_vocab)
 
 
-def load_run(folder: Path, device: torch.device) -> Run:
-    """Read a translator's run, ready to translate on a device."""
+def load_run(folder: Path, device: torch.device, plain: bool = False) -> Run:
+    """Read a translator's run, ready to translate on a device; `plain`: plain text, even if it learned from words."""
     config, tokenizers = read_config(folder, TranslationConfig), load_tokenizers(folder)
+    tokenizers = plain_text(tokenizers, folder) if plain else tokenizers
     model = build_network(config, len(tokenizers.src), len(tokenizers.tgt))
     return Run(folder, config, tokenizers, _trained(model, folder, device))
 

@@ -44,8 +44,8 @@ _PRESETS: dict[type[RunConfig] | None, str] = {
 }
 
 
-def create_run(config: AnyConfig, vocabulary: Vocabulary, root: Path = PICKLES) -> Path:
-    """Create the folder of a new run, with its settings and vocabulary."""
+def create_run(config: AnyConfig, *vocabularies: Vocabulary, root: Path = PICKLES) -> Path:
+    """Create the folder of a new run, with its settings and all that gives meaning to its ids."""
     name = f"{config.name}-{datetime.now():%Y%m%d-%H%M%S}"
     folder, n = root / name, 1
     while True:
@@ -55,7 +55,8 @@ def create_run(config: AnyConfig, vocabulary: Vocabulary, root: Path = PICKLES) 
         except FileExistsError:  # two in the same second
             n += 1
             folder = root / f"{name}-{n}"
-    vocabulary.save(folder)
+    for vocabulary in vocabularies:
+        vocabulary.save(folder)
     config.save(folder / CONFIG)
     return folder
 

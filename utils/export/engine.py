@@ -14,6 +14,7 @@ from utils.export import EXPORTED
 from utils.search.inspection import Inspector
 from utils.search.translator import Ids, Translator
 from utils.text.tokenizer import TokenizerPair, every_token, load_tokenizers
+from utils.text.words import plain_text
 
 with needing_group("export"):
     import ctranslate2
@@ -195,9 +196,11 @@ def load_exported(
     search: SearchConfig | None = None,
     precision: Precision = "auto",
     minimum_bayes_risk: bool = False,
+    plain: bool = False,
 ) -> CTranslate2Translator:
-    """Read an exported translator; search settings are its own if not given."""
+    """Read an exported translator; search settings are its own if not given; `plain` as of `load_run`."""
     settings, tokenizers = TranslatorSettings.load(folder), load_tokenizers(folder)
+    tokenizers = plain_text(tokenizers, folder) if plain else tokenizers
     model: Any = CTranslate2Model(folder, tokenizers, device, precision)  # which has no single steps
     no_tensors: Any = None  # that would have to be on its device
     how = search or settings.search, settings.window, settings.longest, no_tensors, None, minimum_bayes_risk

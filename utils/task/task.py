@@ -56,7 +56,7 @@ class Task(ABC):
     fingerprint: str  # hash of the texts' content
     dev: Sequence[Path]  # files of the text that chooses the best weights
     scoring: str  # hash of `scored_by`: scores of another one do not compare
-    vocabulary: Vocabulary  # saved in the folder of a run besides its settings
+    vocabulary: Vocabulary
     reads: dict[str, tuple[Tokenizer, Path]]  # sides of the training text, and what reads each
     about: dict[str, object]  # what is written beside the scores of the test text
     held_out: dict[HeldOut, Sequence[Any]]  # batches of the texts to validate and to test on
@@ -71,6 +71,10 @@ class Task(ABC):
         batch = self.config.batch
         most = batch.tokens_per_batch, batch.max_tokens
         return BucketSampler(text, *most, seed, batch.length_multiple, batch.sentences_per_batch, examples)
+
+    def vocabularies(self) -> Sequence[Vocabulary]:
+        """Return all that is saved in the folder of a run besides its settings."""
+        return [self.vocabulary]
 
     @abstractmethod
     def build(self) -> nn.Module:

@@ -26,7 +26,7 @@ from utils.dataset.corpus import (
     training_tokens,
 )
 from utils.dataset.ids import TokenPairs
-from utils.dataset.text import ParallelFiles, ParallelText, read_parallel
+from utils.dataset.text import ParallelFiles, ParallelText, lines_of, read_parallel
 from utils.evaluation.judge import Validator
 from utils.evaluation.metric import corpus_metrics, measure
 from utils.file import write_lines
@@ -35,7 +35,8 @@ from utils.run import ATTENTION, CONFIG, CURVE, TEST, TRANSLATIONS
 from utils.search.translator import Translator
 from utils.task.task import HeldOut, Log, Task
 from utils.text.sentence import split_sentences
-from utils.text.tokenizer import TokenizerPair, load_tokenizers
+from utils.text.tokenizer import TokenizerPair, Vocabulary, load_tokenizers
+from utils.text.words import WordPair, Words
 from utils.training.loss import TranslationObjective
 from utils.training.report import Sample, Validate, Validation, attempt, spread
 from utils.visualize.attention import cross_attention, draw_cross_attention
@@ -111,6 +112,14 @@ class TranslationTask(Task):
                 if option == "model.max_length":  # a BERT reads the source only
                     require_positions(pairs.tgt, file.tgt, n_positions, option)
             self.config.batch.require_positions(n_positions, option)
+
+    def vocabularies(self) -> Sequence[Vocabulary]:
+        """Return the tokenizers and, of a pre-tokenized text, what separates the words of plain text alike."""
+        if not self.config.data.is_tokenized:
+            return [self.vocabulary]
+        languages = self.corpus.src_lang, self.corpus.tgt_lang
+        learned = [Words.learn(*one) for one in zip(languages, map(lines_of, self.corpus.train), strict=True)]
+        return [self.vocabulary, WordPair(*learned)]
 
     def build(self) -> EncoderDecoder:
         """Build the network, a Transformer's encoder initialised from another run if requested."""
