@@ -52,6 +52,7 @@ from utils.search.forced import token_log_probs
 from utils.search.inspection import Inspector
 from utils.search.sampling import greedy_search
 from utils.text.tokenizer import TokenizerPair, WordTokenizer, train_tokenizers
+from utils.text.words import WordPair, Words
 from utils.training.checkpoint import write_weights
 from utils.training.plan import Rank
 
@@ -435,6 +436,7 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 
 def test_an_exported_run_translates_as_the_run_does(command: Command, tmp_path: Path) -> None:
     folder, made = learned_run(tmp_path / "pickles"), tmp_path / "made" / "here"
+    WordPair(*(Words(language, {}, True, False, False) for language in ("ja", "en"))).save(folder)
     said = command("export.py", folder, "--to", "ctranslate2", "--output", made).out
     assert all(f"{file.stat().st_size / 1e6:.1f} MB" in said for file in (made / "model.bin", folder / WEIGHTS))
     assert [file.name for file in made.parent.iterdir()] == ["here"]
@@ -446,6 +448,7 @@ def test_an_exported_run_translates_as_the_run_does(command: Command, tmp_path: 
     found = command("translate.py", *ENGINE, moved, "--beam", "1", stdin=lines)
     assert (found.status, found.out) == (0, expected.out)
     assert len(set(found.out.splitlines())) > 20
+    assert found.out != command("translate.py", *ENGINE, moved, "--beam", "1", "--pre_tokenized", stdin=lines).out
 
 
 def words() -> TokenizerPair:

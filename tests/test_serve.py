@@ -44,6 +44,7 @@ from utils.serve.api import create_app, page
 from utils.serve.batcher import Batcher
 from utils.serve.service import Options, Route, Server, Service, bind
 from utils.text.tokenizer import TokenizerPair
+from utils.text.words import WordPair, Words
 from utils.training.checkpoint import write_weights
 from utils.training.plan import Rank
 from utils.visualize.attention import cross_attention
@@ -712,6 +713,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """A translator, two that translate back, the newer one first; one of another task, and one that is damaged."""
     root = tmp_path_factory.mktemp("pickles")
     there = run(root)
+    lower = (Words(language, {}, True, False, False) for language in ("ja", "en"))
+    WordPair(*lower).save(there)  # sentences of a run of lower-cased words begin with a capital letter
     config = TranslationConfig.load(there / CONFIG)
     config = replace(config, name="back", data=replace(config.data, src_lang="en", tgt_lang="ja"))
     pair = TokenizerPair(tokenizers().tgt, tokenizers().src)
@@ -802,13 +805,14 @@ def test_the_newest_runs_answer_as_translating_with_them_does(
     assert own == limits
 
     async def question(client: httpx.AsyncClient) -> list[str]:
-        questions = ({"q": TEXT.src[5], **JA_EN}, {"q": TEXT.tgt[5], "source": "auto", "target": "ja"})
+        questions = ({"q": TEXT.src[2], **JA_EN}, {"q": TEXT.tgt[5], "source": "auto", "target": "ja"})
         return [(await client.post("/translate", json=one)).json()["translatedText"] for one in questions]
 
     offline = [
-        load_run(folder, torch.device("cpu")).translator().translate([text])[0].text
-        for folder, text in zip(runs[:2], (TEXT.src[5], TEXT.tgt[5]), strict=True)
+        load_run(folder, torch.device("cpu"), plain=True).translator().translate([text])[0].text
+        for folder, text in zip(runs[:2], (TEXT.src[2], TEXT.tgt[5]), strict=True)
     ]
+    assert offline[0] != load_run(runs[0], torch.device("cpu")).translator().translate([TEXT.src[2]])[0].text
     assert ask(app, question) == offline
     assert all(offline)
 

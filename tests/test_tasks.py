@@ -592,6 +592,19 @@ def test_the_test_text_is_scored_and_its_translations_are_written(
     assert "continues without a picture of its attention" in capsys.readouterr().out
 
 
+def test_a_run_of_tokenized_text_keeps_what_separates_words(texts: Texts) -> None:
+    assert len(texts.task().vocabularies()) == 1
+    for side in ("src", "dev_src", "test_src"):
+        file = getattr(texts.config.data, side)
+        file.write_text("".join(" ".join(line) + "\n" for line in file.read_text().splitlines()), encoding="utf-8")
+    task = texts.task(data=replace(texts.config.data, pre_tokenized=True))
+    folder = create_run(task.config, *task.vocabularies(), root=texts.root / "runs")
+    write_weights(task.build().state_dict(), folder / WEIGHTS, Rank(0.0))
+    plain, words = (load_run(folder, torch.device("cpu"), plain).tokenizers.src for plain in (True, False))
+    line = TEST_TEXT.src[0]
+    assert plain.encode([line]) == words.encode([" ".join(line)]) != words.encode([line])
+
+
 def test_sides_in_each_others_language_are_refused_before_a_text_is_cleaned_or_split(texts: Texts) -> None:
     data = texts.config.data
     texts.refused("train_src is not in de: 100% .* is --data.src_lang wrong", data=replace(data, src_lang="de"))

@@ -32,6 +32,7 @@ from utils.search.inspection import Inspector
 from utils.search.translator import Translator
 from utils.terminal.input import Conversation, arriving_lines, count_lines, kept_history, paired
 from utils.terminal.option import SEARCH, search_configs
+from utils.text.words import WordPair, Words
 
 LINES = [TEXT.src[0], "", TEXT.src[77], "寺", "  "]
 LINE, LONG = TEXT.src[0], "".join(TEXT.src[:8])
@@ -182,6 +183,21 @@ def test_raw_text_for_a_run_of_tokenized_text_is_remarked_on_once(
     assert command(LINE).err == ""
     assert command("--run", tokenized, stdin=as_file(TEXT.src[:12]).encode()).err.count(said) == 1
     assert said not in command("寺 。", "--run", tokenized).err
+
+
+def test_a_run_of_tokenized_text_takes_and_gives_plain_text(command: Command, folder: Path, tmp_path: Path) -> None:
+    tokenized = tmp_path / "tokenized"
+    shutil.copytree(folder, tokenized)
+    config = TranslationConfig.load(folder / "config.yaml")
+    replace(config, data=replace(config.data, corpus="multi30k_tok")).save(tokenized / "config.yaml")
+    german, english = Words("de", {}, True, False, False), Words("en", {}, True, False, False)
+    WordPair(german, english).save(tokenized)
+    plain = command("Tera, tera.", "--run", tokenized)
+    words = command("tera , tera .", "--run", tokenized, "--pre_tokenized")
+    assert plain.err == words.err
+    assert plain.out == english.join(words.out) + "\n" != words.out
+    unread = command("Tera, tera.", "--run", tokenized, "--pre_tokenized")
+    assert unread.out != words.out
 
 
 def test_what_the_model_is_unsure_of_is_remarked_on(command: Command, folder: Path) -> None:
