@@ -282,16 +282,15 @@ def test_what_the_page_says_of_nymwas_protocol_is_counted_so(shared_data: Path, 
     assert multi_bleu(moses_words(read_lines(ROOT / translations)), right).startswith(f"{line}, ")
 
 
-def test_a_result_that_says_how_it_was_made_lies_under_its_name_and_seed() -> None:
-    results = {file: json.loads(file.read_text(encoding="utf-8")) for file in RESULTS.glob("*.json")}
-    for file, result in results.items():
-        if "config" not in result:  # older ones lack their settings
-            continue
+def test_each_result_says_how_it_was_made_and_has_its_translations() -> None:
+    before_fingerprints = re.compile("kftt_.*_small_|multi30k_(de_en|en_de)(_raw)?_[0-9]|tanaka_(ja_en|en_ja)_")
+    for file in RESULTS.glob("*.json"):
+        result = json.loads(file.read_text(encoding="utf-8"))
         assert file.stem == f"{result['name']}_{result['seed']}"
         assert result["config"]["training"]["seed"] == result["seed"]
-        if "bleu" in result:
-            assert file.with_suffix(".txt").is_file()
-            assert result["commit"].isalnum(), "made by code that had been changed since its commit"
+        assert result["commit"].isalnum(), "made by code that had been changed since its commit"
+        assert "fingerprint" in result or before_fingerprints.match(file.stem)
+        assert file.with_suffix(".txt").is_file() == ("bleu" in result)
 
 
 def test_runs_of_one_name_share_a_row_and_a_published_score_stands_beside_their_mean(tmp_path: Path) -> None:
