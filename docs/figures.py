@@ -1,7 +1,7 @@
 """The pictures of docs/: `python -m docs.figures`, or `make figures`."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -15,6 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.patches import ConnectionPatch, Patch, Rectangle
 from matplotlib.ticker import ScalarFormatter
+from sacrebleu.metrics.bleu import BLEU
 from torch import Tensor, nn
 
 from config.data import MaskingConfig
@@ -35,6 +36,7 @@ from utils.config import config_type_of
 from utils.dataset import masked
 from utils.dataset.ids import TokenArray
 from utils.dataset.monolingual import Document, DocumentTokens
+from utils.file import read_json
 from utils.load import load_run
 from utils.run import WEIGHTS
 from utils.text.tokenizer import WordTokenizer, id_of_each
@@ -405,6 +407,28 @@ def draw_scaling(picture: Path) -> None:
             _grid(axes)
 
 
+def draw_bootstrap(picture: Path) -> None:
+    """Draw by how much one run's BLEU exceeds another's in a thousand draws of twenty sentences (Koehn 2004)."""
+    files = (FIGURE / "results" / f"{name}_1.json" for name in ("kftt_ja_en_small", "kftt_ja_en"))
+    runs = [read_json(file)["samples"] for file in files]
+    drawn = np.random.default_rng(12345).choice(len(runs[0]), size=(1000, len(runs[0])))  # sacreBLEU's
+
+    def gain(lines: Iterable[int]) -> float:
+        texts = [[[run[i][side] for i in lines] for side in ("translation", "reference")] for run in runs]
+        small, large = (BLEU().corpus_score(ours, [right]).score for ours, right in texts)
+        return large - small
+
+    gains = [gain(lines) for lines in drawn]
+    with sheet(picture, (6.5, 3.8)) as (axes,):
+        axes.hist(gains, bins=30, color="#4a90c2")
+        axes.hlines(0, *np.percentile(gains, [2.5, 97.5]), color="black", lw=8, label="95 % of the draws")
+        axes.axvline(gain(range(len(runs[0]))), color="black", label="the twenty sentences themselves")
+        axes.axvline(0, color="#e0853c", ls="--", label="no difference")
+        axes.set(xlabel="BLEU of kftt_ja_en − BLEU of kftt_ja_en_small", ylabel="draws")
+        axes.set_title("1,000 draws of 20 sentences")
+        _grid(axes)
+
+
 def draw_learned(weights: Path, picture: Path) -> None:
     """Draw the learned positions of a run beside sinusoids."""
     table, preset = learned_table(weights), weights.parent.name.split("-")[0]
@@ -453,6 +477,7 @@ DRAWN: dict[str, Callable[[Path], None]] = {
     "label_smoothing": draw_label_smoothing,
     "length_penalty": draw_length_penalty,
     "bert_masking": draw_masking,
+    "bootstrap": draw_bootstrap,
     "memory_mask": draw_memory_mask,
 }
 # picture -> a file of the newest run of a preset, and how it is drawn

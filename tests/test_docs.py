@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from sacrebleu.metrics.bleu import BLEU
 
 from bench import results as results_module
 from bench.results import RESULTS, SAMPLES, TABLES, published_table, result_table, translations_page, with_table
@@ -24,7 +25,16 @@ from tests.tiny import outcome
 from utils.dataset.corpus import prepare_corpus
 from utils.dataset.download import take
 from utils.dataset.text import read_lines
-from utils.evaluation.metric import bleu_tokenizer, build_metrics, is_published_test, measure, moses_words, multi_bleu
+from utils.evaluation.metric import (
+    System,
+    bleu_tokenizer,
+    build_metrics,
+    compare,
+    is_published_test,
+    measure,
+    moses_words,
+    multi_bleu,
+)
 from utils.file import read_json
 from utils.load import load_run
 from utils.run import SHIPPED
@@ -280,6 +290,32 @@ def test_what_the_page_says_of_nymwas_protocol_is_counted_so(shared_data: Path, 
     right = read_lines(tmp_path / path)
     assert is_published_test(right)
     assert multi_bleu(moses_words(read_lines(ROOT / translations)), right).startswith(f"{line}, ")
+
+
+def test_what_page_9_says_of_kftts_test_set_is_counted_so(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    page = " ".join(text_of("docs/9-scores.md").split())
+    right = {lang: references("kftt", lang, request, tmp_path) for lang in ("en", "ja")}
+    small, english, japanese = (
+        read_lines(RESULTS / f"kftt_{name}_1.txt") for name in ("ja_en_small", "ja_en", "en_ja")
+    )
+
+    def bleu(ours: list[str], lang: str = "en", **options: Any) -> str:
+        return f"{BLEU(force=True, **options).corpus_score(ours, [right[lang]]).score:.2f}"
+
+    others = [bleu(english, tokenize=tokenizer) for tokenizer in ("intl", "none", "char")]
+    scores = [bleu(english), bleu(english, lowercase=True), *others]
+    assert f"the five are {', '.join(scores[:4])} and {scores[4]}: lower-casing" in page
+    scores = [bleu(japanese, "ja", tokenize=tokenizer) for tokenizer in ("13a", "char", "ja-mecab")]
+    assert f"the three are {scores[0]}, {scores[1]} and {scores[2]}. The {scores[0]} looks" in page
+    positive = [re.sub(r" not\b", "", line) for line in english]
+    assert f"{sum(map(str.__ne__, positive, english))} of the {len(english):,} sentences say something else" in page
+    assert f"BLEU falls from {bleu(english)} to {bleu(positive)}." in page
+    renamed = [line.replace("Yoshinobu", "Yoshimune") for line in english]
+    assert f"in all {sum(map(str.__ne__, renamed, english))} sentences that name him, it is {bleu(renamed)}." in page
+    systems = [System("small", small), System("large", english)]
+    both, (found,) = compare(systems, right["en"], {"BLEU": BLEU()}, "bootstrap")
+    shown = [f"{name} {of.score:.2f} [{of.low:.2f}, {of.high:.2f}]" for name, (of,) in zip("AB", both, strict=True)]
+    assert f"BLEU {' '.join(shown)} BLEU {found.difference:+.2f} {found.p_value:.4f} better" in page
 
 
 def test_each_result_says_how_it_was_made_and_has_its_translations() -> None:
