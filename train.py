@@ -400,6 +400,7 @@ def fit_and_save(
     observers = [
         Terminal(plan, n_updates, task.unit, int(trainer.optimizer.skipped)),
         JsonlLog(folder / LOG, step),
+        *task.observers(trainer.net, trainer.optimizer.averaged, folder, step),  # before what is resumed from is saved
         keeper,
         Decoration("TensorBoard", lambda: TensorBoardLog(folder, step, settings)),
         Decoration("a picture of its curves", lambda: CurvePicture(folder / LOG, folder / run_folder.CURVE)),

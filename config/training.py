@@ -143,6 +143,8 @@ class TranslationTrainingConfig(TrainingConfig):
         bleu_sentences: number of dev sentences, from the first, to translate at each validation; null: all. The dev
             loss is always over all sentences.
         n_samples: number of translations to show at each validation.
+        watch: number of dev sentences whose translation, attention and guesses by layer are kept at each validation,
+            for the page watch.html in the run's folder.
         label_smoothing: ε, the share of the target probability that is spread over the whole vocabulary.
         r_drop: α of R-Drop, which takes two passes per batch; 0: off.
     """
@@ -150,6 +152,7 @@ class TranslationTrainingConfig(TrainingConfig):
     select_by: Criterion = "bleu"
     bleu_sentences: int | None = bounded(None, least=1)
     n_samples: int = bounded(3, least=0)
+    watch: int = bounded(0, least=0, most=100, hint="0: no page")
     label_smoothing: float = bounded(0.1, least=0, below=1)
     r_drop: float = bounded(0.0, least=0, below=_INFINITY)
 

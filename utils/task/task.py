@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
@@ -35,10 +36,11 @@ from utils.training.checkpoint import FORMAT, changed_settings, difference, read
 from utils.training.distributed import Processes
 from utils.training.loss import Objective
 from utils.training.plan import Progress
-from utils.training.report import Validate, Validation
+from utils.training.report import Observer, Validate, Validation
 
 Log = Callable[[str], None]
 HeldOut = Literal["dev", "test"]
+Weights = Callable[[], AbstractContextManager[None]]  # within the block, a network has those that are to be used
 
 
 class Task(ABC):
@@ -110,6 +112,10 @@ class Task(ABC):
         own, may_change = self.checked_on_resume(), ("streams", "scoring")
         if differs := difference(state, {name: value for name, value in own.items() if name not in may_change}):
             raise ValueError(f"cannot resume the run: {differs}")
+
+    def observers(self, net: Any, averaged: Weights, folder: Path, step: int) -> Sequence[Observer]:  # noqa: ARG002
+        """Return what else is to be told of a training that is at this step; within `averaged()`, weights are final."""
+        return ()
 
     @abstractmethod
     def show(self, net: Any, folder: Path, test: Validation, log: Log) -> None:

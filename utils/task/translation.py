@@ -31,15 +31,16 @@ from utils.evaluation.judge import Validator
 from utils.evaluation.metric import corpus_metrics, measure
 from utils.file import write_lines
 from utils.load import Run, build_network, load_bert, pretrained_shape
-from utils.run import ATTENTION, CONFIG, CURVE, TEST, TRANSLATIONS
+from utils.run import ATTENTION, CONFIG, CURVE, TEST, TRANSLATIONS, WATCH_PAGE
 from utils.search.translator import Translator
-from utils.task.task import HeldOut, Log, Task
+from utils.task.task import HeldOut, Log, Task, Weights
 from utils.text.sentence import split_sentences
 from utils.text.tokenizer import TokenizerPair, Vocabulary, load_tokenizers
 from utils.text.words import WordPair, Words
 from utils.training.loss import TranslationObjective
-from utils.training.report import Sample, Validate, Validation, attempt, spread
+from utils.training.report import Decoration, Observer, Sample, Validate, Validation, attempt, spread
 from utils.visualize.attention import cross_attention, draw_cross_attention
+from utils.visualize.watch import Watch, easy_to_follow
 
 KEPT = 20  # translations of the test text that are kept with their sources and references
 SHOWN = 5  # of these
@@ -149,6 +150,19 @@ class TranslationTask(Task):
             text, n_samples = text[: plan.bleu_sentences], plan.n_samples
         return Validator(lambda: self._translator(net, search), text, self.corpus, n_samples)
 
+    def observers(self, net: EncoderDecoder, averaged: Weights, folder: Path, step: int) -> Sequence[Observer]:
+        """Return what keeps some dev sentences for a page, if it is to be made."""
+        if not self.config.training.watch:
+            return ()
+
+        def translator() -> Translator:
+            with averaged():
+                return self._translator(net, replace(self.config.search, beam_size=1))
+
+        text = easy_to_follow(read_parallel(self.corpus.dev), self.config.training.watch)
+        languages = self.corpus.src_lang, self.corpus.tgt_lang
+        return [Decoration(f"the page {WATCH_PAGE}", lambda: Watch(folder, step, text, translator, languages))]
+
     def choose_on_dev(self, net: EncoderDecoder, folder: Path, log: Log) -> None:
         """Choose from dev text whether several sentences are translated as a whole, and what is unlikely."""
         self._choose_by_sentence(net, log)
@@ -186,6 +200,8 @@ class TranslationTask(Task):
         attempt("a picture of its attention", lambda: self._draw(net, sample, folder / ATTENTION))
         log("\n".join(f"  {folder / name}" for name in (TRANSLATIONS, TEST, CURVE, ATTENTION)))
         log(what_next(folder, sample.source))
+        if self.config.training.watch:
+            log(f"  watch it learn, update by update: open in a browser\n    {folder / WATCH_PAGE}")
 
     def _draw(self, net: EncoderDecoder, sample: Sample, picture: Path) -> None:
         src, tgt = self.vocabulary

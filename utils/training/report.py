@@ -330,10 +330,10 @@ def read_log(path: Path) -> list[tuple[str, dict[str, Any]]]:
     return found
 
 
-class JsonlLog(Observer):
-    """A line of JSON for every reported update and every validation.
+class JsonLines(Observer):
+    """A line of JSON for each record.
 
-    A run that is resumed from a step continues the log; later lines belong to lost updates, and are removed.
+    A run that is resumed from a step continues the file; later lines belong to lost updates, and are removed.
     """
 
     def __init__(self, path: Path, step: int) -> None:
@@ -341,7 +341,8 @@ class JsonlLog(Observer):
         write_text(path, "".join(kept))
         self._file = path.open("a", encoding="utf-8")
 
-    def _write(self, kind: str, progress: Progress, fields: Mapping[str, object]) -> None:
+    def write(self, kind: str, progress: Progress, fields: Mapping[str, object]) -> None:
+        """Write a record, whose numbers that are not finite become null."""
         minutes = round(progress.seconds / 60, 3)
         record = {"kind": kind, "step": progress.step, "epoch": progress.epoch, "minutes": minutes, **fields}
         for name, value in record.items():
@@ -350,19 +351,23 @@ class JsonlLog(Observer):
         self._file.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
         self._file.flush()
 
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+class JsonlLog(JsonLines):
+    """A record of every reported update and every validation."""
+
     def on_step(self, progress: Progress, report: StepReport) -> None:
         """Write the report."""
-        self._write("train", progress, report._asdict())
+        self.write("train", progress, report._asdict())
 
     def on_validation(self, progress: Progress, validation: Validation) -> None:
         """Write the loss, scores and samples."""
         signatures = {f"{name}_signature": signature for name, signature in validation.signatures.items()}
         fields = {"loss": validation.loss, **validation.scores, **signatures, **validation.perplexities()}
-        self._write("dev", progress, fields | {"samples": [sample._asdict() for sample in validation.samples]})
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
+        self.write("dev", progress, fields | {"samples": [sample._asdict() for sample in validation.samples]})
 
 
 class TensorBoardLog(Observer):

@@ -124,7 +124,7 @@ def heat_map(
     return image
 
 
-_PARTS = 1000  # units of a weight of 1: the resolution of the page
+PARTS = 1000  # units of a weight of 1: the resolution of the page
 
 
 class Pair(NamedTuple):
@@ -161,14 +161,14 @@ def _data(found: AttentionMap, pair: Pair) -> dict[str, object]:
                 "name": KINDS[kind],
                 "rows": {"tokens": rows, "lang": pair.src_lang if kind == "encoder" else pair.tgt_lang},
                 "columns": {"tokens": columns, "lang": pair.tgt_lang if kind == "decoder" else pair.src_lang},
-                "weights": [(weights * _PARTS).round().int().tolist() for weights in layers],
+                "weights": [(weights * PARTS).round().int().tolist() for weights in layers],
                 "entropy": [[round(nats, 3) for nats in attention_entropy(weights).tolist()] for weights in layers],
                 "most": round(largest_entropy(kind, len(rows), len(columns)), 3),
             }
         )
     last = found.weights["cross"][-1].mean(0)[:-1, :-1]
     return {
-        "parts": _PARTS,
+        "parts": PARTS,
         "kinds": kinds,
         "source": {"tokens": found.src_tokens[:-1], "lang": pair.src_lang},
         "target": {"tokens": found.tgt_tokens[:-1], "lang": pair.tgt_lang},

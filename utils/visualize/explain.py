@@ -15,6 +15,7 @@ from torch import Tensor
 
 from const.token import BOS, BOS_ID, EOS, EOS_ID
 from layers.probe import recorded_calls
+from models.recurrent import EncoderDecoder
 from models.transformer import Transformer
 from utils.dataset.batch import padded
 from utils.file import require_writable
@@ -49,7 +50,7 @@ def show_explanation(run: Run, translator: Translator, text: str, path: Path, pr
         "beam": {"steps": steps, "penalties": penalties, "alpha": translator.search.length_penalty},
         # that of the search, in its precision
         **_inside(cast(Transformer, translator.model), source, target),
-        "guesses": _guesses(cast(Transformer, translator.model), source, target, tgt),
+        "guesses": listed_guesses(cast(Transformer, translator.model), source, target, tgt),
     }
     write_page("explain.html", data, Pair(text, found, *languages, run.folder.resolve().name), path)
 
@@ -106,7 +107,7 @@ def _inside(model: Transformer, source: list[int], target: list[int]) -> dict[st
     }
 
 
-def _guesses(model: Transformer, source: list[int], target: list[int], tokenizer: Tokenizer) -> list[Any]:
+def listed_guesses(model: EncoderDecoder, source: list[int], target: list[int], tokenizer: Tokenizer) -> list[Any]:
     """Return, for each layer and position, the likeliest tokens and, last, what was written, with probabilities."""
     probs = layer_guesses(model, source, target).softmax(-1)
     likeliest = probs.topk(min(_LISTED, probs.size(-1))).indices
