@@ -1,4 +1,6 @@
-"""The pages of the server, of attention and of an explanation, in a headless Chromium that may ask this machine only.
+"""The pages of the server, of attention, of an explanation and of a training, in a headless Chromium.
+
+It may ask this machine only.
 
 `python -m tests.test_browser RUN SENTENCE FILE` draws the server's page as shown in the READMEs, and
 `python -m tests.test_browser PAGE FILE` the attention and the guesses of an explanation as shown in the guide.
@@ -10,6 +12,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -27,15 +30,18 @@ from const.token import EOS
 from tests import tiny
 from tests.samples import HOSTILE, HOSTILE_PAIR, PAIR, page_data, recorded
 from tests.served import Scribe, line_translator, route, serving, translator
-from tests.tiny import MODEL, TEXT
+from tests.tiny import MODEL, TEXT, translating
 from utils.command import run_command
 from utils.load import Run, load_run
 from utils.run import find_run
 from utils.search.forced import AttentionMap, Kind, attention_weights
-from utils.search.translator import Translation
+from utils.search.translator import Translation, Translator
 from utils.serve.service import Options
+from utils.training.plan import Progress
+from utils.training.report import Validation
 from utils.visualize.attention import Pair, write_attention_page, write_page
 from utils.visualize.explain import show_explanation
+from utils.visualize.watch import Watch
 
 pytestmark = pytest.mark.browser
 
@@ -460,6 +466,111 @@ def test_hostile_tokens_are_explained_as_text(explained: Explained, open_page: O
     assert page.title() == f"Explained: {HOSTILE}"
     for place in ("#queries", "#guesses", "#tree"):
         assert HOSTILE in page.locator(place).inner_text()
+
+
+# ---- the page of a training
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory: pytest.TempPathFactory) -> Explained:
+    """The page of a training of four validations, at each of which the network is another."""
+    folder = tmp_path_factory.mktemp("learned")
+    run = load_run(tiny.run(folder), torch.device("cpu"))
+    networks = iter([translating(seed=seed) for seed in range(5)])
+
+    def translator() -> Translator:
+        return run._replace(model=next(networks)).translator(SearchConfig(beam_size=1), "fp32")
+
+    with closing(Watch(folder, 0, TEXT[:5], translator, ("ja", "en"))) as watch:
+        for i in range(1, 5):
+            watch.on_validation(Progress(1000 * i, seconds=90.0 * i), Validation(9.0 - i, {"bleu": 10.0 * i}))
+    return Explained((folder / "watch.html").as_uri(), run, page_data(folder / "watch.html"))
+
+
+def at_frame(page: Page, learned: Explained, frame: int, chosen: int = 0) -> None:
+    """The page shows this validation: every translation, the scores, and what is inside of the chosen sentence."""
+    record = learned.data["frames"][frame]
+    for place, sentence in zip(page.locator("#sentences .said").all(), record["sentences"], strict=True):
+        expect(place).to_have_text(sentence["translation"], use_inner_text=True)
+    expect(page.locator("#now")).to_contain_text(f"update {record['step']:,} (" if frame else "before the first update")
+    assert page.locator("#now .bleu").all_inner_texts() == ([f"BLEU {record['bleu']:.2f}"] if frame else [])
+    written = page.locator("#guesses th:first-child").all_inner_texts()[1:]
+    assert written == record["sentences"][chosen]["said"]
+    assert page.locator("#plot .down span[lang]").all_inner_texts() == written
+
+
+def test_the_slider_moves_by_keys_and_all_translations_with_it(learned: Explained, open_page: Open) -> None:
+    page = open_page(learned.url)
+    expect(page.get_by_role("slider", name="validation")).to_be_focused()  # keys work at once
+    at_frame(page, learned, 0)
+    assert page.locator("mark").count() == 0  # nothing is new yet
+    for key, frame in (("ArrowRight", 1), ("ArrowRight", 2), ("End", 4), ("ArrowLeft", 3), ("Home", 0)):
+        page.keyboard.press(key)
+        at_frame(page, learned, frame)
+    page.keyboard.press("ArrowRight")
+    before, now = (frame["sentences"][0]["translation"] for frame in learned.data["frames"][:2])
+    new = page.locator("#sentences button").first.locator("mark").all_inner_texts()
+    words = re.findall(r"\w+", now)
+    assert new == [word for word in words if word not in re.findall(r"\w+", before)] != []
+
+
+def test_a_training_plays_from_its_beginning_and_stops_at_its_end(learned: Explained, open_page: Open) -> None:
+    page = open_page(learned.url)
+    page.clock.install()
+    page.get_by_role("slider").press("End")
+    page.get_by_role("button", name="Play").click()
+    for frame in range(5):
+        at_frame(page, learned, frame)
+        page.clock.run_for(800)
+    expect(page.get_by_role("button", name="Play")).to_be_visible()
+    page.get_by_role("button", name="Play").click()
+    page.clock.run_for(1600)
+    page.get_by_role("button", name="Stop").click()
+    page.clock.run_for(8000)
+    at_frame(page, learned, 2)
+
+
+def test_a_sentence_shows_its_attention_and_guesses(learned: Explained, open_page: Open) -> None:
+    page = open_page(learned.url)
+    page.get_by_role("slider").press("End")
+    page.locator("#sentences button").nth(1).focus()
+    page.keyboard.press("ArrowDown")
+    at_frame(page, learned, 4, chosen=2)
+    sentence = learned.data["frames"][4]["sentences"][2]
+    expect(page.locator("#reference")).to_have_text(sentence["reference"])
+    for layer in (1, 2):
+        page.locator("#layers").get_by_role("radio", name=str(layer)).check()
+        page.locator("#plot canvas").focus()
+        page.keyboard.press("ArrowDown")
+        share = sentence["cross"][layer - 1][1][0] / 1000
+        expect(page.locator("#telling")).to_contain_text(f", {share:.3f}")
+    (_, p), *_ = sentence["guesses"][0][0]
+    assert page.locator("#guesses button").first.inner_text().split("\n")[-1] == f"{100 * p:.1f} %"
+
+
+@pytest.mark.parametrize("width", [375, 1200])
+def test_a_training_fits_the_window_in_either_language(learned: Explained, open_page: Open, width: int) -> None:
+    page = open_page(learned.url, width=width, locale="ja-JP", color_scheme="dark", forced_colors="active")
+    expect(page.get_by_role("heading", level=1)).to_have_text("訳せるようになるまで")
+    page.get_by_role("slider").press("End")
+    expect(page.locator("#now")).to_contain_text("更新 4,000 回")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    shown = page.locator("h2, h3, main > p:not(.muted), section > p, #now, #telling").all_inner_texts()
+    assert not re.search("[a-z]{2,} [a-z]{2,} [a-z]{2,}", " ".join(text for text in shown if "There" not in text))
+    page.get_by_role("link", name="English").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("How it learned to translate")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_hostile_sentences_are_watched_as_text(learned: Explained, open_page: Open, tmp_path: Path) -> None:
+    hostile = json.loads(json.dumps(learned.data))
+    for frame in hostile["frames"]:
+        frame["sentences"][0] |= {"source": HOSTILE, "translation": HOSTILE, "reference": HOSTILE}
+    write_page("watch.html", hostile, HOSTILE_PAIR, tmp_path / "page.html")
+    page = open_page((tmp_path / "page.html").as_uri())
+    assert page.title() == f"Learning: {HOSTILE}"
+    assert page.locator("#sentences button").first.inner_text().count(HOSTILE) == 2
+    expect(page.locator("#reference")).to_have_text(HOSTILE)
 
 
 def draw_explanation(explanation: Path, picture: Path) -> None:

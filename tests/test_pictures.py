@@ -5,6 +5,7 @@ import json
 import math
 import re
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ from tests import tiny
 from tests.samples import ENGLISH, HOSTILE, HOSTILE_PAIR, PAIR, page_data, recorded
 from tests.tiny import MODEL, TEXT, no_warning, translating
 from utils.config import LanguageConfig, MaskedLanguageConfig, TranslationConfig
+from utils.dataset.text import ParallelText
 from utils.evaluation.analysis import ReferenceText
 from utils.evaluation.heads import Head, Importance, draw_head_importance
 from utils.evaluation.metric import System
@@ -41,8 +43,9 @@ from utils.evaluation.verbs import Trial, draw_beam_width, draw_bleu_by_length
 from utils.load import Run, load_run
 from utils.search.forced import AttentionMap, attention_entropy, attention_weights, token_log_probs
 from utils.search.translator import Translation
+from utils.text.tokenizer import id_of_each
 from utils.training.plan import Progress
-from utils.training.report import JsonlLog, Sample, StepReport, Validation
+from utils.training.report import JsonlLog, Sample, StepReport, Validation, read_log
 from utils.visualize.attention import (
     Pair,
     cross_attention,
@@ -53,6 +56,7 @@ from utils.visualize.attention import (
 )
 from utils.visualize.curve import CurvePicture, draw_runs, sheet
 from utils.visualize.explain import show_explanation
+from utils.visualize.watch import Watch, easy_to_follow
 
 CPU = torch.device("cpu")
 # U+2028 stands inside sentences of real corpora, and is no end of a line
@@ -359,6 +363,52 @@ def test_a_bert_that_reads_the_source_is_not_explained(tmp_path: Path) -> None:
     run = load_run(tiny.run(tmp_path, replace(MODEL, bert=replace(tiny.BERT, d_model=16, max_length=48))), CPU)
     with pytest.raises(ValueError, match=r"reads with a BERT, .*: give --attention instead$"):
         show_explanation(run, run.translator(), TEXT.src[0], tmp_path / "page.html")
+
+
+# the page of a training
+
+
+def test_a_training_is_watched_on_from_the_step_that_it_is_resumed_from(tmp_path: Path) -> None:
+    run = load_run(tiny.run(tmp_path), CPU)
+
+    def watch(step: int, n: int, *validated: int) -> tuple[list[int], list[int]]:
+        """Steps of the file and of the page after a training from `step`, validated at these."""
+        given = tmp_path, step, easy_to_follow(TEXT, n), lambda: run.translator(precision="fp32"), ("ja", "en")
+        with closing(Watch(*given)) as watched:
+            for at in validated:
+                watched.on_validation(Progress(at), VALIDATION)
+        kept, page = (record for _, record in read_log(tmp_path / "watch.jsonl")), page_data(tmp_path / "watch.html")
+        assert all(len(frame["sentences"]) == n for frame in page["frames"])
+        return [record["step"] for record in kept], [frame["step"] for frame in page["frames"]]
+
+    assert watch(0, 2) == ([0], [0])  # stopped before its first update
+    assert watch(0, 2, 10, 20, 30) == ([0, 10, 20, 30],) * 2
+    assert watch(20, 2, 35) == ([0, 10, 20, 35],) * 2
+    assert watch(35, 3, 40, 50) == ([0, 10, 20, 35, 40, 50], [40, 50])  # those of other sentences are kept, not shown
+
+
+def test_watched_is_what_the_network_says_of_short_sentences(tmp_path: Path) -> None:
+    run = load_run(tiny.run(tmp_path), CPU)
+    text = easy_to_follow(ParallelText([*TEXT.src, " "], [*TEXT.tgt, " "]), 4)
+    lengths = sorted(map(len, TEXT.src))
+    assert list(map(len, text.src)) == [lengths[i] for i in (0, 15, 30, 45)]
+    assert all(
+        TEXT.tgt[TEXT.src.index(source)] == reference for source, reference in zip(text.src, text.tgt, strict=True)
+    )
+    Watch(tmp_path, 0, text, lambda: run.translator(SearchConfig(beam_size=1), "fp32"), ("ja", "en")).close()
+    data = page_data(tmp_path / "watch.html")
+    ((*sentences,),) = (frame["sentences"] for frame in data["frames"])
+    for sentence, found in zip(
+        sentences, run.translator(SearchConfig(beam_size=1), "fp32").translate(text.src), strict=True
+    ):
+        assert (sentence["translation"], sentence["said"][:-1]) == (found.text, found.candidates[0].tokens)
+        (piece,), target = found.pieces, [id_of_each(run.tokenizers.tgt)[token] for token in sentence["said"][:-1]]
+        weights = attention_weights(run.model, piece.ids, target)["cross"]
+        shown = torch.tensor(sentence["cross"]) / data["parts"]
+        torch.testing.assert_close(shown, torch.stack(weights).mean(1), atol=0.00051, rtol=0)
+        log_probs = torch.tensor(token_log_probs(run.model, [piece.ids], [target])[0])
+        last = torch.tensor([p for *_, (_, p) in sentence["guesses"][-1]])
+        torch.testing.assert_close(last, log_probs.exp(), atol=6e-5, rtol=0)
 
 
 def test_heads_and_beams_are_drawn_where_they_belong(tmp_path: Path, figure: Callable[[], Figure]) -> None:

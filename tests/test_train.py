@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -25,10 +26,12 @@ from torch import nn
 import train
 import translate
 from config.data import DataConfig, LabelledConfig, MonolingualConfig
+from config.search import SearchConfig
 from config.training import OptimizerConfig, Precision, TranslationTrainingConfig
 from const.path import ROOT
 from models.recurrent import RecurrentTranslator
 from models.transformer import Transformer
+from tests.samples import page_data
 from tests.test_resume import timeless
 from tests.test_surface import parser_of
 from tests.test_training import FAST, FP32, new_sampler, new_trainer, same, weights
@@ -37,10 +40,11 @@ from train import Trainer
 from utils.arguments import read_arguments
 from utils.config import ClassificationConfig, LanguageConfig, MaskedLanguageConfig, TranslationConfig
 from utils.load import load_bert, load_classifier, load_run
+from utils.search.forced import token_log_probs
 from utils.task.task import Task, init_from, prepare, settle_precision
 from utils.task.translation import TranslationTask, what_next
-from utils.text.tokenizer import every_token, load_tokenizers
-from utils.training.checkpoint import CheckpointStore, average, write_weights
+from utils.text.tokenizer import every_token, id_of_each, load_tokenizers
+from utils.training.checkpoint import CheckpointStore, average, read_weights, write_weights
 from utils.training.distributed import Processes
 from utils.training.loss import TranslationObjective
 from utils.training.optimizer import Optimizer
@@ -118,7 +122,7 @@ run("--resume", "@translator", "--training.max_steps", "5", "--training.bleu_sen
 away.rename(bert)
 judge, translation.Validator.__call__ = translation.Validator.__call__, Mock(side_effect=ValueError("no words"))
 try:
-    run(*{commands!r}[0], "--name", "unscored")
+    run(*{commands!r}[0], "--name", "unscored", "--training.watch", "3")
 except ValueError as error:
     print("refused:", error)
 translation.Validator.__call__ = judge
@@ -151,7 +155,8 @@ def commands(home: Path) -> list[list[str]]:
         --tokenizer.joint false {small} --model.tie target --model.n_encoder_layers 0 --model.n_decoder_layers 1
         --training.bleu_sentences 4 {bounded} {still} {common} --model.init-encoder @bert""",
         f"""--task recurrent_translation --name recurrent --data.src @@my.ja --data.tgt @@my.en --data.held_out 10
-        --tokenizer.joint false --model.d_model 16 --model.d_hidden 24 --model.tie target {bounded} {common}""",
+        --tokenizer.joint false --model.d_model 16 --model.d_hidden 24 --model.tie target {bounded} {common}
+        --optimizer.ema_decay 0.9 --checkpoint.average_last 1 --training.watch 2""",
         "--resume @recurrent --training.max_steps 6",
     ]
     given = [[str(home / word[2:]) if word[:2] == "@@" else word for word in line.split()] for line in lines]
@@ -240,6 +245,37 @@ def test_what_could_not_be_scored_is_not_lost_and_is_scored_when_it_goes_on(home
     unscored = run(home, "unscored")
     assert re.search(r"\nStopped at step 3; resume with: .* --resume .*unscored-.*\nrefused: no words\n", said(home))
     assert timeless(unscored / "log.jsonl") == timeless(run(home) / "log.jsonl")
+
+
+def test_watching_goes_on_where_it_was_stopped_and_leaves_the_weights_as_they_are(home: Path) -> None:
+    alone, watched = run(home), run(home, "unscored")
+    assert same(newest(watched)["net"], newest(alone)["net"], set())
+    best, theirs = (read_weights(folder / "model.safetensors") for folder in (watched, alone))
+    assert same(best, theirs, set())
+    frames = timeless(watched / "watch.jsonl")
+    assert [frame["step"] for frame in frames] == [0, 3, 6]  # before the first update, and at each validation
+    kept, scored = frames[1:], [one for one in timeless(alone / "log.jsonl") if one["kind"] == "dev"]
+    assert [(one["loss"], one["bleu"]) for one in kept] == [(one["loss"], one["bleu"]) for one in scored]
+    assert len({tuple(sentence["source"] for sentence in frame["sentences"]) for frame in frames}) == 1
+    assert [len(frame["sentences"]) for frame in frames] == [3, 3, 3]
+    page = page_data(watched / "watch.html")
+    assert [frame["sentences"] for frame in page["frames"]] == [frame["sentences"] for frame in frames]
+    assert f"open in a browser\n    {watched / 'watch.html'}\n" in said(home)
+
+
+def test_watched_is_what_the_averaged_weights_translate(home: Path) -> None:
+    folder = run(home, "recurrent")
+    frames, loaded = timeless(folder / "watch.jsonl"), load_run(folder, CPU)
+    assert [frame["step"] for frame in frames] == [0, 2, 4, 6]
+    loaded.model.load_state_dict(read_weights(folder / "weights" / "step-00000006.safetensors"))
+    (src, tgt), places = loaded.tokenizers, id_of_each(loaded.tokenizers.tgt)
+    for sentence in frames[-1]["sentences"]:
+        (found,) = loaded.translator(SearchConfig(beam_size=1), "fp32").translate([sentence["source"]])
+        assert sentence["translation"] == found.text
+        ids = [places[token] for token in sentence["said"][:-1]]
+        (log_probs,) = token_log_probs(loaded.model, src.encode([sentence["source"]]), [ids])
+        assert [p for *_, (_, p) in sentence["guesses"][0]] == pytest.approx(np.exp(log_probs), abs=6e-5)
+        assert tgt.decode([ids]) == [found.text]
 
 
 def test_scores_that_do_not_compare_choose_anew(home: Path) -> None:
