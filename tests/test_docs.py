@@ -1,5 +1,6 @@
 """The pages hold: their code runs, commands are understood, links lead somewhere, tables are what was measured."""
 
+import base64
 import io
 import json
 import posixpath
@@ -19,6 +20,8 @@ from bench.results import RESULTS, SAMPLES, TABLES, published_table, result_tabl
 from config.data import DataConfig, TokenizerConfig
 from const.corpora import CORPORA
 from const.path import FIGURE, PICKLES, ROOT
+from docs.notebook import main as write_notebooks
+from docs.notebook import notebook
 from tests.test_floors import tracked
 from tests.test_surface import prose, spoken, understand
 from tests.tiny import outcome
@@ -74,18 +77,18 @@ def blocks(text: str) -> Iterator[Block]:
 
 
 def run_code(page: str) -> dict[str, Any]:
-    """Run the blocks of a page, which share their names; what one prints stands in the block of text behind it."""
+    """Run the cells of a page's notebook, which share their names; what one prints stands in the text behind it."""
     namespace: dict[str, Any] = {"__name__": "page"}
-    shown = list(blocks(text_of(page)))
-    for block, behind in zip(shown, [*shown[1:], None], strict=True):
-        if block.language != "python":
+    for cell in notebook(ROOT / page, {ROOT / page: ROOT / "page.ipynb"})["cells"]:
+        if cell["cell_type"] != "code":
             continue
+        line = int(cell["id"].partition("-")[2])
         # error messages name the page and its line
-        code = compile("\n" * block.line + block.body, str(ROOT / page), "exec")
+        code = compile("\n" * line + cell["source"], str(ROOT / page), "exec")
         with redirect_stdout(io.StringIO()) as printed, torch.random.fork_rng(devices=[]):
             exec(code, namespace)
-        expected = behind.body if behind and behind.follows and behind.language == "text" else ""
-        assert printed.getvalue() == expected, f"{page}, line {block.line}"
+        expected = "".join(output["text"] for output in cell["outputs"])
+        assert printed.getvalue() == expected, f"{page}, {cell['id']}"
     return namespace
 
 
@@ -95,6 +98,47 @@ def test_the_code_of_a_page_runs_and_prints_what_it_says(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     run_code(page)
+
+
+def without_targets(text: str) -> str:
+    return re.sub(r"\]\([^)\s]+\)", "]", text)
+
+
+def test_a_page_is_a_notebook_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["docs.notebook", "--all", "--output", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", command)
+    written = outcome("docs.notebook", write_notebooks, capsys).out.splitlines()
+    assert sorted(map(Path, written)) == sorted(tmp_path.rglob("*.ipynb"))
+    assert {Path(file).stem for file in written} >= {Path(page).stem for page in _NUMBERED}
+    for file in map(Path, written):
+        page, made = f"docs/{file.relative_to(tmp_path).with_suffix('.md')}", read_json(file)
+        assert (made["nbformat"], made["nbformat_minor"]) == (4, 5)
+        names = [cell["id"] for cell in made["cells"]]
+        assert len(set(names)) == len(names)
+        assert all(re.fullmatch(r"[\w-]{1,64}", name) for name in names)
+        parts = []
+        for cell in made["cells"]:
+            folded = cell["id"].startswith(("setup", "page"))
+            if cell["cell_type"] == "code":
+                assert cell.keys() == {"cell_type", "id", "metadata", "source", "execution_count", "outputs"}
+                printed = "".join(f"\n```text\n{output['text']}```\n" for output in cell["outputs"])
+                parts += [] if folded else [f"```python\n{cell['source']}\n```\n{printed}".rstrip()]
+                continue
+            parts.append(cell["source"])
+            shown = re.findall(r"!\[[^\]]+\]\(attachment:([^)]+)\)", cell["source"])
+            assert shown == list(cell.get("attachments", {}))
+            for name in shown:
+                picture = base64.b64decode(cell["attachments"][name]["image/png"])
+                assert picture == (FIGURE / name).read_bytes()
+            for target in re.findall(r"\]\((?!\w+:|#)([^)#\s]+)", prose(cell["source"])):
+                assert (file.parent / target).exists(), f"{file}: {target}"
+        assert without_targets("\n\n".join(parts)) == without_targets(text_of(page).strip())
+    assert "](../1-attention.ipynb)" in (tmp_path / "ja/1-attention.ipynb").read_text(encoding="utf-8")
+    for wrong, message in ((command, "0-tokens.ipynb exists"), (command[:1] + command[2:], "no page: give")):
+        monkeypatch.setattr(sys, "argv", wrong)
+        assert message in outcome("docs.notebook", write_notebooks, capsys).err
 
 
 @pytest.mark.parametrize("name", ["kftt_ja_en_1", "kftt_en_ja_1"])
