@@ -34,6 +34,7 @@ from utils.task.task import Log, Task, describe, init_from, prepare, settle_prec
 from utils.training.checkpoint import CheckpointKeeper, CheckpointStore, WeightStore
 from utils.training.distributed import Interrupt, Processes, graceful_interrupt, joined_processes, own_device
 from utils.training.dry_run import Tracer, dry_run, explained_out_of_memory
+from utils.training.graph import GraphedPasses
 from utils.training.loss import Loss, Objective, mean_loss
 from utils.training.optimizer import Optimizer
 from utils.training.plan import Progress
@@ -88,6 +89,8 @@ class Trainer:
         self.meter = Meter(self.progress)
         self._returned = time.monotonic()  # when freed memory was last returned
         self.memories: dict[int, Any] = {}  # of a Transformer-XL, by place in an update: memory of the batch before
+        self.graphed = plan.graphs and self.device.type == "cuda"
+        self.passes = GraphedPasses(self._passes, optimizer.fill_missing_gradients) if self.graphed else self._passes
 
     def loss_fn(self, batch: AnyBatch, memory: Any = None) -> Loss:
         """Return a batch's summed nats, differentiable, its number of target tokens, and memory for the next one."""
@@ -97,16 +100,13 @@ class Trainer:
     def train_step(self, micro_batches: Iterable[AnyBatch]) -> Update:
         """Make one update from all these batches and those of the other processes, as if they were one batch."""
         self.net.train()
-        self.optimizer.zero_grad()
+        self.optimizer.zero_grad(keep=self.graphed)
         nats, tokens, nll = (torch.zeros((), device=self.device) for _ in range(3))
         for i, batch in enumerate(micro_batches):
             place = i * self.processes.size + self.processes.rank
             self._seed(place)
-            with record_function("forward"):
-                loss = self.loss_fn(batch, self.memories.get(place))
-            with record_function("backward"):
-                (loss.nats * self.optimizer.loss_scale).backward()
-            nats, tokens, nll = nats + loss.nats.detach(), tokens + loss.tokens, nll + loss.nll
+            loss = self.passes(batch, self.memories.get(place))
+            nats, tokens, nll = nats + loss.nats, tokens + loss.tokens, nll + loss.nll
             if loss.memory is not None:
                 self.memories[place] = loss.memory
         with record_function("optimizer"):
@@ -115,6 +115,14 @@ class Trainer:
                 self.processes.all_reduce([*self.optimizer.gradients(), nats, tokens, nll])
             norm = self.optimizer.step(self.progress.step + 1, tokens, self.progress.time_spent(self.plan))
         return Update(nats, tokens, nll, norm)
+
+    def _passes(self, batch: AnyBatch, memory: Any = None) -> Loss:
+        """Add the gradients of a batch to those that are there, and return its loss."""
+        with record_function("forward"):
+            loss = self.loss_fn(batch, memory)
+        with record_function("backward"):
+            (loss.nats * self.optimizer.loss_scale).backward()
+        return loss._replace(nats=loss.nats.detach())
 
     def _seed(self, place: int) -> None:
         """Make all draws of a batch a function of seed, step and place in the update, whichever process makes them."""

@@ -54,14 +54,14 @@ FULL = Scale(
     trunk={
         "batch.tokens_per_batch": 24576,
         "batch.accumulate": 1,
-        "batch.length_multiple": 4,
+        "batch.length_multiple": 8,
         "model.dropout": 0.1,
         "optimizer.peak_lr": 0.004,
         "optimizer.ema_decay": 0.998,
         "training.validate_every": 2000,
         "training.report_every": 50,
     },
-    branch={"training.validate_every": 1500, "training.bleu_sentences": None},
+    branch={"training.validate_every": 3000, "training.bleu_sentences": None},
     start=15,
     test=60,
 )

@@ -105,6 +105,7 @@ class TrainingConfig(Group):
         max_skipped: stop after this many consecutive updates with a non-finite gradient (checked at each report).
         precision: precision of matrix products; auto: bf16 where it is measured to be fast, else fp32.
         compile: fuse operations with torch.compile; takes minutes at the start.
+        graphs: on CUDA, launch the passes of a batch as one CUDA graph, recorded for each shape of a batch.
         device: cpu or cuda; auto: cuda if available.
         seed: random seed of initial weights, dropout, sub-word sampling and the order of batches.
     """
@@ -119,6 +120,7 @@ class TrainingConfig(Group):
     max_skipped: int = bounded(20, least=1)
     precision: Precision = "auto"
     compile: bool = False
+    graphs: bool = True
     device: Device = "auto"
     seed: int = bounded(1, least=0, most=2**32 - 1)
 

@@ -105,7 +105,9 @@ def trainer(task: str, kind: Any = "adam", precision: Precision = "bf16") -> tup
         net = build()
     TRAINED[:] = net.parameters()
     config = OptimizerConfig(kind=kind, ema_decay=0.9, weight_decay=0.1)
-    return Trainer(net, objective, Optimizer(net, config, precision), TrainingConfig(precision=precision)), batch()
+    return Trainer(
+        net, objective, Optimizer(net, config, precision), TrainingConfig(precision=precision, graphs=False)
+    ), batch()
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -32,6 +32,7 @@ from utils.device import product_dtype
 from utils.training import muon as muon_module
 from utils.training import optimizer as optimizer_module
 from utils.training.distributed import Interrupt
+from utils.training.graph import GraphedPasses
 from utils.training.loss import Loss, Objective, TranslationObjective, mean_loss
 from utils.training.muon import Muon, hidden_matrices, orthogonal
 from utils.training.optimizer import MovingAverage, Optimizer
@@ -190,6 +191,28 @@ def test_an_update_on_a_gpu_waits_for_nothing_and_is_that_of_a_cpu(precision: Pr
         finally:
             torch.cuda.set_sync_debug_mode("default")
         assert update.nats.item() == pytest.approx(expected.nats.item(), rel=1e-3 if precision == "fp32" else 0.05)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+def test_graphs_of_a_gpu_make_the_updates_that_single_launches_make(precision: Precision) -> None:
+    """With dropout, two batches to an update and three shapes, each recorded and launched again."""
+    finals, batches = [], [batch_of(pairs(), np.arange(rows)) for rows in (8, 16, 24)]
+    for graphs in (False, True):
+        net = copy.deepcopy(new_trainer(dropout=0.3).net).cuda()
+        optimizer = Optimizer(net, replace(FAST, kind="muon", ema_decay=0.9), precision)
+        trainer = Trainer(net, TranslationObjective(0.1), optimizer, TrainingConfig(precision=precision, graphs=graphs))
+        nats = []
+        for step in range(12):
+            trainer.progress.step = step
+            nats.append(trainer.train_step([batches[step % 3], batches[0]]).nats.item())
+            trainer.val_step(DEV[0])
+        assert len(trainer.passes.graphs if isinstance(trainer.passes, GraphedPasses) else ()) == 3 * graphs
+        finals.append((nats, weights(trainer)))
+    (eager, eager_weights), (graphed, graphed_weights) = finals
+    assert graphed == pytest.approx(eager, rel=1e-4 if precision == "fp32" else 0.01)
+    if precision == "fp32":
+        torch.testing.assert_close(graphed_weights, eager_weights, rtol=1e-3, atol=1e-3)
 
 
 def test_the_loss_falls_as_it_always_has() -> None:

@@ -117,10 +117,13 @@ class Optimizer:
         """Learning rate of the last update."""
         return float(self.adam.param_groups[0]["lr"])
 
-    def zero_grad(self) -> None:
-        """Discard the gradients."""
-        for parameter in self._parameters:
-            parameter.grad = None
+    def zero_grad(self, keep: bool = False) -> None:
+        """Discard the gradients, or keep their memory and set them to zero."""
+        if keep and (gradients := self.gradients()):
+            torch._foreach_zero_(gradients)
+        elif not keep:
+            for parameter in self._parameters:
+                parameter.grad = None
 
     def gradients(self) -> list[Tensor]:
         """Return the gradients, summed over tokens and multiplied by the loss scale."""
