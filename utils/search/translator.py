@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from utils.search.constraint import Searchable
 
 Ids = Sequence[Sequence[int]]  # of several texts, without <s> and </s>
+_ON_A_GPU = 8  # times as many tokens in a batch: the launches of a step take as long for a small one
 _MOST_PIECES = 2**20  # no text is split into more
 
 
@@ -168,7 +169,8 @@ class Translator:
         """
         found: list[list[Hypothesis]] = [[] for _ in sources]
         width = self.sampling.n_samples if self.sampling else self.search.beam_size
-        for rows in within_budget([len(source) + 1 for source in sources], self.tokens_per_batch // width):
+        budget = self.tokens_per_batch * (_ON_A_GPU if str(self.device).startswith("cuda") else 1) // width
+        for rows in within_budget([len(source) + 1 for source in sources], budget):
             batch = [sources[i] for i in rows]
             bounds = [self.search.bounds(len(source) + 1, self.longest) for source in batch]
             starts = [prefixes[i] for i in rows] if prefixes is not None else None
