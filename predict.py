@@ -14,7 +14,7 @@ from utils.dataset.text import decoded_lines
 from utils.file import require_outputs, write_json
 from utils.run import distinct_names, find_run
 from utils.terminal.input import ask_for_lines
-from utils.terminal.option import SAMPLING, add_settings, changed_by
+from utils.terminal.option import SAMPLING, add_settings, changed_by, require_extension
 
 if TYPE_CHECKING:
     import torch
@@ -50,6 +50,8 @@ def add_fill_mask_options(parser: Parser) -> None:
         "--hugging_face", type=Path, metavar="FOLDER", help="folder with config.json, vocab.txt and model.safetensors"
     )
     parser.add_argument("--top", type=int, default=5, metavar="N", help="number of candidates for each mask")
+    about = "draw the attention for one text: FILE.html, an interactive page, or FILE.png"
+    parser.add_argument("--attention", type=Path, metavar="FILE", help=about)
 
 
 def fill_mask(arguments: Namespace) -> None:
@@ -57,13 +59,17 @@ def fill_mask(arguments: Namespace) -> None:
     require_options_at_least(arguments, top=1)
     if arguments.run and arguments.hugging_face:
         raise ValueError(f"--run {arguments.run} and --hugging_face {arguments.hugging_face} at once: give one of them")
-    from utils.task.bert import MaskFiller
+    if arguments.attention and len(arguments.texts) != 1:
+        raise ValueError(f"--attention {arguments.attention} and {len(arguments.texts)} texts at once: give one text")
+    require_extension(arguments, "attention", ".html", ".png")
+    require_outputs({"--attention": arguments.attention})
+    from utils.task.bert import MaskFiller, show_attention
 
-    device = device_to_use()
-    if arguments.hugging_face:
-        filler = MaskFiller.of_hugging_face(arguments.hugging_face, device)
-    else:
-        filler = MaskFiller.of_run(find_run(arguments.run, MaskedLanguageConfig), device)
+    of = MaskFiller.of_hugging_face if arguments.hugging_face else MaskFiller.of_run
+    folder = arguments.hugging_face or find_run(arguments.run, MaskedLanguageConfig)
+    filler = of(folder, device_to_use())
+    if arguments.attention:
+        show_attention(filler, arguments.texts[0], folder.resolve().name, arguments.attention)
     n_failed = 0
     for number, text in enumerate(given_texts(arguments.texts), 1):
         if not arguments.texts and not text.strip():
@@ -215,6 +221,7 @@ VERBS: dict[str, tuple[Callable[[Parser], None], Callable[[Namespace], None]]] =
 _EXAMPLES = """examples:
   python predict.py fill-mask "京都は[MASK]の古都である。"
   python predict.py fill-mask "[MASK]時代の[MASK]。" --top 10 --run pickles/RUN
+  python predict.py fill-mask "京都は[MASK]の古都である。" --attention attention.html
   python predict.py fill-mask --hugging_face bert-base-uncased "Kyoto was the [MASK] of Japan."
   python predict.py classify "法隆寺は聖徳太子が建てた寺である。"
   python predict.py classify --texts test.text --labels test.labels

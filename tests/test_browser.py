@@ -366,6 +366,21 @@ def test_hostile_tokens_run_nothing(open_page: Open, tmp_path: Path) -> None:
     assert page.locator("#rows button").first.inner_text() == HOSTILE
 
 
+def test_a_bert_attends_to_the_text_that_it_fills_in(open_page: Open, tmp_path: Path) -> None:
+    tokens = ["<s>", "▁", "京都", "[MASK]", "寺", EOS]
+    found = AttentionMap(tokens, tokens, {"self": recorded(tokens, tokens).weights["encoder"]})
+    url = write(tmp_path, found, Pair("京都[MASK]寺", "京都の寺", "ja", "ja", "bert"))
+    page = open_page(url)
+    assert page.locator("#map-title").inner_text() == "Self-attention, layer 3, mean"
+    assert page.locator("#rows-title").inner_text() == "Attending: each position of the text"
+    assert page.locator("#columns-title").inner_text() == "Attended to: the same text"
+    assert page.locator("#rows .special").all_inner_texts() == ["<s>", "[MASK]", EOS]
+    expect(page.locator("#links-title")).to_have_count(0)
+    in_japanese = open_page(url, locale="ja-JP")
+    assert in_japanese.locator("#rows-title").inner_text() == "見る側：文の各位置"
+    assert in_japanese.locator("#columns-title").inner_text() == "見られる側：同じ文"
+
+
 # ---- the page that explains a translation
 
 

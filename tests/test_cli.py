@@ -53,6 +53,7 @@ translate.py 寺 --explain a.html --prefix 'There is'          |          | Ther
 translate.py 寺 --explain a.html --beam 1 --n_best 1          |          | .+\n
 predict.py fill-mask 京都に[MASK]と[MASK]。 [MASK] --top 2    |          | FILLED\n  橋  32.5%  橋  32.5%\n  川  12.5%  川  12.5%\n橋\n(.+\n){2}
 predict.py fill-mask --top 1 --run BERT                       | \n[MASK] | 橋\n  橋  32.5%\n
+predict.py fill-mask 京[MASK] --top 1 --attention a.png       |          | .*橋\n  橋  32.5%\n
 predict.py classify 寺 橋がある --top 2                       |          | 寺\nANSWER橋がある\nANSWER
 predict.py classify --top 2 --run CLASSIFIER                  | 寺\n\n   | 寺\nANSWER\nANSWER
 predict.py classify --texts in.ja --labels labels             |          | accuracy 33.33 % of 3 texts\nmost .*: bridge .* river \(1\), .*\n
@@ -109,6 +110,9 @@ translate.py --input euc.ja --output out                      |          | euc.j
 predict.py fill-mask 京都                                     |          | '京都' has no [MASK]: write it where
 predict.py fill-mask 寺寺寺寺寺寺寺寺寺[MASK]                 |          | are more than the 12 that the network reads: shorten
 predict.py fill-mask [MASK] --run x --hugging_face y          |          | --run x and --hugging_face y at once: give one of them
+predict.py fill-mask 寺[MASK] --attention a.txt               |          | --attention a.txt: give the file the extension .html or .png
+predict.py fill-mask 寺[MASK] [MASK] --attention a.png        |          | --attention a.png and 2 texts at once: give one text
+predict.py fill-mask --attention a.png                        | [MASK]   | --attention a.png and 0 texts at once: give one text
 predict.py classify 寺 --labels labels                        |          | --texts and --labels belong together: give both
 predict.py classify --texts in.ja --labels few                |          | in.ja has 3 lines but few has 2: give a label for each
 predict.py classify --texts in.ja --labels wrong              |          | line 2: label 'harbour' is not among

@@ -43,6 +43,8 @@ from utils.evaluation.verbs import Trial, draw_beam_width, draw_bleu_by_length
 from utils.load import Run, load_run
 from utils.search.forced import AttentionMap, attention_entropy, attention_weights, token_log_probs
 from utils.search.translator import Translation
+from utils.task.bert import MaskFiller
+from utils.task.bert import show_attention as show_bert
 from utils.text.tokenizer import id_of_each
 from utils.training.plan import Progress
 from utils.training.report import JsonlLog, Sample, StepReport, Validation, read_log
@@ -259,6 +261,24 @@ def test_the_page_of_a_run_shows_the_weights_of_its_network(tmp_path: Path) -> N
     torch.testing.assert_close(torch.tensor(data["kinds"][2]["weights"]) / 1000, weights, atol=0.00051, rtol=0)
     links = weights[-1].mean(0)[:-1, :-1].argmax(-1).tolist()  # of the last layer, without </s> on either side
     assert [[s, t] for s, t, _ in data["links"]] == [[place, t] for t, place in enumerate(links)]
+
+
+@torch.no_grad()
+def test_the_page_of_a_bert_shows_the_weights_of_its_network(tmp_path: Path) -> None:
+    folder = tiny.bert_run(tmp_path)
+    filler = MaskFiller.of_run(folder)
+    show_bert(filler, "京都に[MASK]がある", folder.name, tmp_path / "page.html")
+    data = page_data(tmp_path / "page.html")
+    ids = filler.fill("京都に[MASK]がある", 1).ids
+    (kind,) = data["kinds"]
+    assert kind["rows"] == kind["columns"] == {"tokens": [filler.shown(i) for i in ids], "lang": "ja"}
+    assert kind["rows"]["tokens"][ids.index(filler.mask)] == "[MASK]"
+    explicit = BertForPreTraining(replace(tiny.BERT, fused=False), filler.mask + 1).eval()
+    explicit.load_state_dict(filler.net.state_dict())
+    with recorded_weights([block.get_submodule("self_attention.attention") for block in explicit.bert.encoder]) as maps:
+        explicit.bert(torch.tensor([ids]))
+    torch.testing.assert_close(torch.tensor(kind["weights"]) / 1000, torch.cat(maps), atol=0.00051, rtol=0)
+    assert data["links"] == []  # nothing is translated
 
 
 # the page that explains

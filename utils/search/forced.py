@@ -99,8 +99,9 @@ def layer_guesses(model: EncoderDecoder, src: Sequence[int], tgt: Sequence[int])
 
 # Attention: what every layer and head looks at, given a source text and its translation.
 
-Kind = Literal["encoder", "decoder", "cross"]
+Kind = Literal["self", "encoder", "decoder", "cross"]
 KINDS: dict[Kind, str] = {
+    "self": "self-attention",  # of a BERT alone, whose tokens are both source and target
     "encoder": "encoder self-attention",
     "decoder": "decoder self-attention",
     "cross": "cross-attention",

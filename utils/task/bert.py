@@ -3,11 +3,13 @@
 from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 
 from const.token import BOS_ID, EOS_ID, SPECIAL_TOKENS, UNK_ID
+from layers.encoder_block import EncoderBlock
+from layers.probe import recorded_weights
 from models.bert import BertForPreTraining
 from utils.command import aligned
 from utils.config import MaskedLanguageConfig
@@ -16,6 +18,7 @@ from utils.dataset.masked import MaskedText, masked_examples
 from utils.evaluation.judge import MaskedAccuracy
 from utils.export.hugging_face import load_hugging_face_bert
 from utils.load import load_bert
+from utils.search.forced import AttentionMap
 from utils.task.task import HeldOut, Log, MonolingualTask
 from utils.text.tokenizer import SentencePieceTokenizer, Tokenizer
 from utils.training.loss import MaskedLanguageObjective
@@ -80,6 +83,14 @@ class Candidate(NamedTuple):
     probability: float
 
 
+class Filled(NamedTuple):
+    """What a BERT reads, and how it fills in the masks, each independently of the others."""
+
+    ids: list[int]
+    candidates: list[list[Candidate]]  # for each mask, likeliest first
+    text: str  # with the likeliest in each mask
+
+
 class MaskFiller(NamedTuple):
     """A BERT, and how to encode text for it."""
 
@@ -91,6 +102,7 @@ class MaskFiller(NamedTuple):
     window: int  # maximum number of positions, begin and end included
     silent: frozenset[int]  # tokens that are not text
     space: int | None = None  # the piece that only marks the beginning of a word, if there is one
+    language: str = ""  # of the texts, if it is known
 
     @classmethod
     def of_run(cls, folder: Path, device: torch.device | None = None) -> "MaskFiller":
@@ -101,7 +113,7 @@ class MaskFiller(NamedTuple):
         space = pieces.index(_SPACE) if _SPACE in pieces else None
         window = min(config.model.max_length, config.batch.max_tokens)  # as many as in training
         silent = frozenset([*range(len(SPECIAL_TOKENS)), mask, *([] if space is None else [space])])
-        return cls(net, tokenizer, BOS_ID, EOS_ID, mask, window, silent, space)
+        return cls(net, tokenizer, BOS_ID, EOS_ID, mask, window, silent, space, config.data.language)
 
     @classmethod
     def of_hugging_face(cls, folder: Path, device: torch.device | None = None) -> "MaskFiller":
@@ -124,7 +136,7 @@ class MaskFiller(NamedTuple):
         ids.append(self.end)
         if len(ids) > self.window:
             raise ValueError(
-                f"{len(ids)} tokens, {self._shown(self.begin)} and {self._shown(self.end)} included, are more than the "
+                f"{len(ids)} tokens, {self.shown(self.begin)} and {self.shown(self.end)} included, are more than the "
                 f"{self.window} that the network reads: shorten {text!r}"
             )
         return ids
@@ -157,20 +169,23 @@ class MaskFiller(NamedTuple):
         # adjacent unknown characters are one token
         return [UNK_ID, *known] if UNK_ID in first else known
 
-    def _shown(self, token: int) -> str:
-        return self.tokenizer.tokens([token])[0]
+    def shown(self, token: int) -> str:
+        """Return a token as it is written."""
+        return MASK if token == self.mask else self.tokenizer.tokens([token])[0]
 
-    def answer(self, text: str, top: int) -> str:
-        """Return the text with the likeliest candidate in each mask, and a table of candidates, a column for each mask.
-
-        Each is chosen independently of the others.
-        """
+    def fill(self, text: str, top: int) -> Filled:
+        """Fill in the masks of a text, with `top` candidates for each."""
         ids = self.spaced(self.ids(text))
         candidates = fill_in(self.net, ids, self.mask, top, self.silent)
         best = (found[0].token for found in candidates)
-        filled = self.tokenizer.decode([[next(best) if i == self.mask else i for i in ids]])[0]
+        filled = [next(best) if i == self.mask else i for i in ids]
+        return Filled(ids, candidates, self.tokenizer.decode([filled])[0])
+
+    def answer(self, text: str, top: int) -> str:
+        """Return the text filled in, and a table of candidates, a column for each mask."""
+        _, candidates, filled = self.fill(text, top)
         rows = [
-            [cell for token, p in row for cell in (self._shown(token), f"{p:.1%}")]
+            [cell for token, p in row for cell in (self.shown(token), f"{p:.1%}")]
             for row in zip(*candidates, strict=True)
         ]
         return "\n".join([filled, *aligned(rows, "lr" * len(candidates))])
@@ -194,3 +209,23 @@ def fill_in(
         [Candidate(token, p) for token, p in zip(tokens, row, strict=True)]
         for tokens, row in zip(found.indices.tolist(), found.values.tolist(), strict=True)
     ]
+
+
+@torch.inference_mode()
+def show_attention(filler: MaskFiller, text: str, name: str, path: Path) -> None:
+    """Draw where every head of every layer of a BERT looks while it fills in the [MASK]s of a text.
+
+    Args:
+        filler: the BERT.
+        text: with at least one [MASK].
+        name: of the BERT, for the page.
+        path: where to draw: a page to explore (.html) or a picture (.png).
+    """
+    from utils.visualize.attention import Pair, show_map  # imports Matplotlib, which is slow
+
+    filled, bert = filler.fill(text, 1), filler.net.bert
+    with recorded_weights([cast(EncoderBlock, block).self_attention for block in bert.encoder]) as layers:
+        bert(torch.tensor([filled.ids], device=next(bert.parameters()).device))
+    tokens = [filler.shown(token) for token in filled.ids]
+    found = AttentionMap(tokens, tokens, {"self": [weights[0].float().cpu() for weights in layers]})
+    show_map(found, Pair(text, filled.text, filler.language, filler.language, name), path)

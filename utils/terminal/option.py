@@ -121,15 +121,19 @@ def refuse_contradictions(arguments: Namespace) -> None:
         for option, other in product(options.split(", "), others.split(", ")):
             if option in given and other in given:
                 raise ValueError(f"{given[option]} and {given[other]} at once: {remedy}")
-    if arguments.attention is not None and arguments.attention.suffix not in (".html", ".png"):
-        raise ValueError(f"--attention {arguments.attention}: give the file the extension .html or .png")
-    if arguments.explain is not None and arguments.explain.suffix != ".html":
-        raise ValueError(f"--explain {arguments.explain}: give the file the extension .html")
+    require_extension(arguments, "attention", ".html", ".png")
+    require_extension(arguments, "explain", ".html")
     if arguments.score is not None and not arguments.texts:
         require_text(Path(arguments.score), "without a text, a file of translations is needed, but --score")
     score = None if arguments.score is None or arguments.texts else Path(arguments.score)
     outputs = {f"--{name}": arguments[name] for name in ("output", "attention", "explain")}
     require_outputs(outputs, {"--input": arguments.input, "--score": score})
+
+
+def require_extension(arguments: Namespace, option: str, *known: str) -> None:
+    """Refuse a file whose extension says nothing of what to draw."""
+    if arguments[option] is not None and arguments[option].suffix not in known:
+        raise ValueError(f"--{option} {arguments[option]}: give the file the extension {' or '.join(known)}")
 
 
 def _given(arguments: Namespace) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Attention of a translator: heat maps and an interactive page, of every head or of one attention's mean."""
+"""Attention of a translator or a BERT: heat maps and an interactive page, of every head or of one attention's mean."""
 
 import json
 import math
@@ -128,7 +128,7 @@ PARTS = 1000  # units of a weight of 1: the resolution of the page
 
 
 class Pair(NamedTuple):
-    """A text and its translation with their language codes, and the name of the run."""
+    """A text and its translation, or how it is filled in, with their language codes, and the name of the run."""
 
     source: str
     target: str
@@ -166,13 +166,13 @@ def _data(found: AttentionMap, pair: Pair) -> dict[str, object]:
                 "most": round(largest_entropy(kind, len(rows), len(columns)), 3),
             }
         )
-    last = found.weights["cross"][-1].mean(0)[:-1, :-1]
+    last = [weights.mean(0)[:-1, :-1] for weights in found.weights.get("cross", [])[-1:]]
     return {
         "parts": PARTS,
         "kinds": kinds,
         "source": {"tokens": found.src_tokens[:-1], "lang": pair.src_lang},
         "target": {"tokens": found.tgt_tokens[:-1], "lang": pair.tgt_lang},
-        "links": [[s, t, round(last[t, s].item(), 3)] for s, t in most_attended(last)],
+        "links": [[s, t, round(weights[t, s].item(), 3)] for weights in last for s, t in most_attended(weights)],
     }
 
 
@@ -196,11 +196,16 @@ def show_attention(
         target = _ids(tgt, given, run.config.model.max_length, "writes", "translation")
     weights = attention_weights(run.model, source, target)
     found = AttentionMap([*src.tokens(source), EOS], [*tgt.tokens(target), EOS], weights)
+    languages = run.config.data.src_lang, run.config.data.tgt_lang
+    show_map(found, Pair(text, given, *languages, run.folder.resolve().name), path)
+
+
+def show_map(found: AttentionMap, pair: Pair, path: Path) -> None:
+    """Draw every head: a page to explore (.html) or a picture (.png)."""
     if path.suffix == ".png":
         draw_attention(found, path)
     else:
-        languages = run.config.data.src_lang, run.config.data.tgt_lang
-        write_attention_page(found, Pair(text, given, *languages, run.folder.resolve().name), path)
+        write_attention_page(found, pair, path)
 
 
 def translated_at_once(
