@@ -59,9 +59,11 @@ class ClassifierConfig(BertConfig):
     """The architecture of a BERT classifier.
 
     Args:
+        pooling: what stands for the whole input: the first position, [CLS], or the mean of all but padding.
         init_encoder: a run whose BERT, with its vocabulary and architecture, is fine-tuned; null: train from scratch.
     """
 
+    pooling: Literal["cls", "mean"] = "cls"
     init_encoder: Path | None = None
 
 

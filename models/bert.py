@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from config.model import BertConfig
+from config.model import BertConfig, ClassifierConfig
 from const.token import PAD_ID
 from layers.dropout import Dropout
 from layers.encoder_block import EncoderBlock
@@ -87,7 +87,7 @@ class Bert(nn.Module):
 
 
 class Pooler(nn.Module):
-    """tanh(W h + b) of the first position, [CLS]: a vector for the whole input.
+    """tanh(W h + b) of the first position, [CLS], or of a mean: a vector for the whole input.
 
     Args:
         d_model: width.
@@ -98,9 +98,10 @@ class Pooler(nn.Module):
         self.dense = nn.Linear(d_model, d_model)
         initialise_truncated(self, _STD)
 
-    def forward(self, x: Float[Tensor, "B L D"]) -> Float[Tensor, "B D"]:
-        """Pool all positions into one vector."""
-        return self.dense(x[:, 0]).tanh()
+    def forward(self, x: Float[Tensor, "B L D"], real: Bool[Tensor, "B L"] | None = None) -> Float[Tensor, "B D"]:
+        """Pool the first position, or the mean of those that are `real`, into one vector."""
+        pooled = x[:, 0] if real is None else (x * real[..., None]).sum(1) / real.sum(1, keepdim=True)
+        return self.dense(pooled).tanh()
 
 
 class MaskedLanguageHead(nn.Module):
@@ -176,7 +177,7 @@ class BertClassifier(nn.Module):
         pad_id: the padding token.
     """
 
-    def __init__(self, config: BertConfig, vocab: int, n_classes: int, pad_id: int = PAD_ID) -> None:
+    def __init__(self, config: ClassifierConfig, vocab: int, n_classes: int, pad_id: int = PAD_ID) -> None:
         super().__init__()
         self.config = config
         self.bert = Bert(config, vocab, pad_id)
@@ -192,4 +193,5 @@ class BertClassifier(nn.Module):
         mask: Bool[Tensor, "..."] | None = None,
     ) -> Float[Tensor, "B C"]:
         """Return logits of the classes."""
-        return self.classifier(self.dropout(self.pooler(self.bert(ids, segments, mask))))
+        real = ids != self.bert.pad_id if self.config.pooling == "mean" else None
+        return self.classifier(self.dropout(self.pooler(self.bert(ids, segments, mask), real)))

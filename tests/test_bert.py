@@ -1,7 +1,8 @@
 """BERT against Hugging Face's, with the same weights; and what must and must not matter."""
 
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import asdict, replace
+from typing import Literal
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ import torch.nn.functional as F
 import transformers
 from torch import Tensor, nn
 
-from config.model import BertConfig
+from config.model import BertConfig, ClassifierConfig
 from const.token import PAD_ID
 from layers.dropout import Dropout
 from layers.probe import recorded_weights
@@ -53,6 +54,10 @@ def pre_training(settings: BertConfig = TINY, seed: int = 0) -> BertForPreTraini
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.4)
     return model
+
+
+def classifier(settings: BertConfig, n_classes: int = 3, pooling: Literal["cls", "mean"] = "cls") -> BertClassifier:
+    return BertClassifier(ClassifierConfig(**asdict(settings), pooling=pooling), VOCAB, n_classes)
 
 
 def seen_layers(bert: Bert) -> tuple[Tensor, list[Tensor]]:
@@ -103,7 +108,7 @@ def test_both_heads_of_pre_training_are_hugging_faces(theirs: transformers.BertC
 def test_the_classifier_is_hugging_faces(theirs: transformers.BertConfig, ours: BertConfig, n_classes: int) -> None:
     theirs.num_labels = n_classes
     oracle = lively(transformers.BertForSequenceClassification, theirs)
-    model = BertClassifier(ours, VOCAB, n_classes).double().eval()
+    model = classifier(ours, n_classes).double().eval()
     load_weights(model, oracle.state_dict())
     torch.testing.assert_close(model(IDS, SEGMENTS), oracle(**inputs()).logits)
 
@@ -143,7 +148,7 @@ def test_dropout_stands_where_hugging_faces_does(monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(kind, "forward", lambda self, x: shrink(x, self.p, self.training))
     dropped = {"hidden_dropout_prob": 0.25, "attention_probs_dropout_prob": 0.5, "num_labels": 3}
     oracle = lively(transformers.BertForSequenceClassification, config(**dropped)).train()
-    model = BertClassifier(replace(TINY, dropout=0.25, attention_dropout=0.5), VOCAB, 3).double()
+    model = classifier(replace(TINY, dropout=0.25, attention_dropout=0.5)).double()
     load_weights(model, oracle.state_dict())
     torch.testing.assert_close(model(IDS, SEGMENTS), oracle(**inputs()).logits)
 
@@ -173,6 +178,20 @@ def test_padding_and_the_company_of_others_do_not_matter(fused: bool) -> None:
     torch.testing.assert_close(permuted.tokens[REAL[order]], tokens[order][REAL[order]])
     alone = model(IDS[1:2, :5], SEGMENTS[1:2, :5])
     torch.testing.assert_close(alone.tokens[0], tokens[1, :5])
+
+
+@torch.no_grad()
+def test_a_mean_is_of_all_vectors_but_those_of_padding() -> None:
+    model = classifier(TINY, pooling="mean").double().eval()
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.4)
+    found, vectors = model(IDS, SEGMENTS), model.bert(IDS, SEGMENTS)
+    w, b = model.pooler.dense.weight, model.pooler.dense.bias
+    for logits, rows, length in zip(found, vectors, (7, 5, 2), strict=True):
+        mean = sum(rows[i] for i in range(length)) / length
+        torch.testing.assert_close(logits, model.classifier(torch.tanh(w @ mean + b)))
+    torch.testing.assert_close(model(F.pad(IDS, (0, 3)), F.pad(SEGMENTS, (0, 3), value=1)), found)
+    assert not torch.allclose(found, model.classifier(model.pooler(vectors)))  # of the first position
 
 
 @torch.no_grad()
@@ -241,7 +260,7 @@ def test_the_output_is_the_word_embedding() -> None:
     assert model.bert.embedding.weight[PAD_ID].count_nonzero() == 0
 
 
-@pytest.mark.parametrize("model", [BertForPreTraining(TINY, VOCAB), BertClassifier(TINY, VOCAB, 3)], ids=["pre", "cls"])
+@pytest.mark.parametrize("model", [BertForPreTraining(TINY, VOCAB), classifier(TINY)], ids=["pre", "cls"])
 def test_all_weights_begin_small(model: nn.Module) -> None:
     for name, parameter in model.named_parameters():
         if "norm" in name:

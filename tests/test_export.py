@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, cast
@@ -23,7 +23,7 @@ from torch.nn import functional as F
 import export
 import translate
 from config.data import TokenizerConfig
-from config.model import BertConfig, TransformerConfig
+from config.model import BertConfig, ClassifierConfig, TransformerConfig
 from config.search import Bounds, SearchConfig
 from const.token import EOS_ID, PAD_ID, SPECIAL_TOKENS, UNK_ID
 from layers.decoder_block import DecoderBlock
@@ -338,7 +338,9 @@ def test_names_of_old_and_doubled_tensors_are_known(bert: Path) -> None:
     assert loaded.missing == ()
     assert all(loaded.model.state_dict()[name].equal(expected[name]) for name in expected)
     body = {name: tensor for name, tensor in tensors.items() if name.startswith("bert.")}
-    assert load_weights(BertClassifier(loaded.model.config, VOCAB, 3), body) == ("classifier",)
+    assert load_weights(BertClassifier(ClassifierConfig(**asdict(loaded.model.config)), VOCAB, 3), body) == (
+        "classifier",
+    )
 
 
 def test_settings_words_and_precision_are_those_of_its_files(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from config.data import BatchConfig, MaskingConfig, StreamConfig
-from config.model import BertConfig, TransformerXLConfig
+from config.model import BertConfig, ClassifierConfig, TransformerXLConfig
 from config.training import TrainingConfig
 from models.bert import BertClassifier, BertForPreTraining
 from models.transformer import Transformer
@@ -121,7 +121,7 @@ def classifier(dropout: float) -> Case:
     config = replace(BERT, dropout=dropout, attention_dropout=dropout)
     text = LabelledText(sentences(), np.arange(48) % 3)
     return Case(
-        lambda: BertClassifier(config, VOCAB + 1, 3),
+        lambda: BertClassifier(ClassifierConfig(**asdict(config), pooling="mean"), VOCAB + 1, 3),
         ClassificationObjective(),
         lambda: BucketSampler(text, 60, seed=3, examples=labelled_examples),
     )
