@@ -46,7 +46,17 @@ from utils.dataset.corpus import (
     training_tokens,
 )
 from utils.dataset.download import install, take
-from utils.dataset.embedded import Pair, generate, read_constructions, write_embedded
+from utils.dataset.embedded import (
+    SLOT,
+    MinimalPair,
+    Pair,
+    Word,
+    generate,
+    minimal_pairs,
+    read_constructions,
+    sentence_split,
+    write_embedded,
+)
 from utils.dataset.ids import (
     Sampling,
     TokenArray,
@@ -1158,6 +1168,65 @@ def test_every_held_out_sentence_joins_two_words_that_meet_nowhere_else(grammar_
         assert [
             pair for pair, joined in zip(grammar_corpus[split], met[split], strict=True) if joined <= elsewhere
         ] == []
+
+
+@pytest.fixture(scope="module")
+def pairs() -> dict[str, list[MinimalPair]]:
+    return minimal_pairs()
+
+
+PHENOMENA = {
+    "who did it": None,  # the same words in another order
+    "negation": r"went > did not go|did not go > went",
+    "number": r"(\w+) > \1e?s|(\w+?)e?s > \2",
+    "tense": r"is > was|was > is",
+    "numerals": r"(?=\S)(\d*) ?(\d*) > (?=\S)(\d*) ?(\d*)",
+    "relative clauses": r"(he|she|I) > (he|she|I)",
+    "new combinations": r"[^\d>]+ > [^\d>]+",
+}
+
+
+@pytest.mark.parametrize("name", PHENOMENA)
+def test_a_minimal_pair_differs_in_its_phenomenon_and_in_nothing_else(
+    name: str, pairs: dict[str, list[MinimalPair]]
+) -> None:
+    assert (list(pairs), len(pairs[name])) == (list(PHENOMENA), 200)
+    for _, *sides in pairs[name]:
+        right, wrong = (re.findall(r"\w+|\W", re.sub(r"\b([Aa])n ", r"\1 ", side)) for side in sides)
+        assert right != wrong
+        if (said := PHENOMENA[name]) is None:
+            assert sorted(map(str.lower, right)) == sorted(map(str.lower, wrong))
+            continue
+        while right[0] == wrong[0]:
+            del right[0], wrong[0]
+        while right[-1] == wrong[-1]:
+            del right[-1], wrong[-1]
+        assert re.fullmatch(said, f"{''.join(right)} > {''.join(wrong)}".replace(":", " ")), sides
+
+
+def analyses(ja: str) -> Iterator[tuple[Pair, dict[str, Word]]]:
+    """What the grammar says in such a Japanese sentence, found from its words."""
+    for one in CONSTRUCTIONS:
+        if all(part in ja for part in re.sub(SLOT, "\0", one.ja).split("\0")):
+            said = [
+                [word for word in words if any(str(form) in ja for form in word.values() if form)]
+                for words in one.slots.values()
+            ]
+            for words in itertools.product(*said):
+                fillers = dict(zip(one.slots, words, strict=True))
+                if one.render(fillers)[0] == ja:
+                    yield one.render(fillers), fillers
+
+
+def test_the_right_one_is_the_grammars_own_and_only_new_combinations_are_held_out(
+    pairs: dict[str, list[MinimalPair]], grammar_corpus: Sentences
+) -> None:
+    for name, of_one in pairs.items():
+        split = "test" if name == "new combinations" else "train"
+        for source, right, _ in of_one:
+            ((sentence, fillers),) = analyses(source)
+            assert (sentence, sentence_split(fillers)) == ((source, right), split)
+            assert sentence not in grammar_corpus["train"]
 
 
 @pytest.mark.usefixtures("few_embedded")

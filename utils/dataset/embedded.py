@@ -164,6 +164,64 @@ def generate() -> dict[str, list[Pair]]:
     return corpus
 
 
+class MinimalPair(NamedTuple):
+    """A Japanese sentence, its English translation, and English that says one thing otherwise."""
+
+    source: str
+    right: str
+    wrong: str
+
+
+def minimal_pairs(n: int = 200) -> dict[str, list[MinimalPair]]:
+    """Return n minimal pairs of each phenomenon, of sentences that are not in the training text.
+
+    Its changes have equal shares as far as they suffice, and so have the constructions that fit a change. No pair of
+    words is held out from training, but for those of the right translation in "new combinations".
+    """
+    rng, seen = random.Random(1), {ja for ja, _ in generate()["train"]}
+    drawn = [(one, draw(one, rng)) for one in read_constructions()]
+
+    def pairs(way: str, changes: list[list[str]]) -> Iterator[MinimalPair]:
+        split = "test" if way == "familiar" else "train"
+        streams = [
+            _in_turns([_pairs(one, sentences[split], way, change, rng) for one, sentences in drawn])
+            for change in changes
+        ]
+        return (pair for pair in _in_turns(streams) if pair.source not in seen)
+
+    phenomena = yaml.safe_load(GRAMMAR.read_text(encoding="utf-8"))["phenomena"]
+    return {name: [*islice(pairs(way, changes), n)] for name, way, changes in phenomena}
+
+
+def _in_turns(streams: list[Iterator[MinimalPair]]) -> Iterator[MinimalPair]:
+    return (pair for turn in zip_longest(*streams) for pair in turn if pair)
+
+
+def _pairs(
+    one: Construction, sentences: list[dict[str, Word]], way: str, change: list[str], rng: random.Random
+) -> Iterator[MinimalPair]:
+    """Yield the pairs of those sentences of a construction that can be changed in this way, and in nothing else."""
+    first, last = change[0], change[-1]
+    if first not in one.en if way == "instead" else not {*change} <= one.slots.keys():
+        return
+    wrong = one._replace(en=one.en.replace(first, last)) if way == "instead" else one
+    for fillers in sentences:
+        others = fillers
+        if way == "exchanged":
+            others = {**fillers, first: fillers[last], last: fillers[first]}
+        elif way != "instead":
+            others = {**fillers, first: one.slots[first][int(rng.random() * len(one.slots[first]))]}
+        pair = MinimalPair(*one.render(fillers), wrong.render(others)[1])
+        forms = [(fillers[slot], others[slot], path) for slot, path in SLOT.findall(wrong.en) if path]
+        if (
+            pair.right != pair.wrong
+            and sentence_split(others) == "train"
+            and all(word in one.slots[slot] for slot, word in others.items())
+            and all(_form(word, path, "en") == _form(other, path, "en") is not None for word, other, path in forms)
+        ):
+            yield pair
+
+
 def write_embedded(folder: Path) -> None:
     """Write kyoto-{train,dev,test}.{ja,en} into the folder, unless all six are there and from exactly this grammar.
 

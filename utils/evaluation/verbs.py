@@ -1,4 +1,4 @@
-"""The verbs of evaluate.py: score a run or files, compare, tune the search, weigh heads, draw curves."""
+"""The verbs of evaluate.py: score a run or files, compare, tune the search, heads and minimal pairs, draw curves."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -12,6 +12,7 @@ from tqdm import tqdm
 from config.data import require_language
 from config.training import Device
 from utils.command import Namespace, print_above_bars, require_options_at_least
+from utils.config import TranslationConfig
 from utils.dataset.text import ParallelText, read_lines, read_parallel, require_text
 from utils.evaluation.analysis import Evaluation, ReferenceText
 from utils.evaluation.metric import (
@@ -34,7 +35,7 @@ from utils.evaluation.metric import (
 )
 from utils.evaluation.report import as_dict, as_text, charts, write_html
 from utils.file import require_outputs, require_writable, write_json, write_lines
-from utils.run import CONFIG, TRANSLATIONS, find_run
+from utils.run import CONFIG, KEPT_WEIGHTS, TRANSLATIONS, distinct_names, find_run, read_config
 from utils.search.translator import Translation, Translator
 from utils.terminal.option import changed_by
 from utils.text.language import looks_tokenized, refuse_other_language, refuse_same
@@ -306,7 +307,7 @@ def draw_beam_width(trials: Sequence[Trial], text: str, picture: Path) -> None:
         quality.legend(frameon=False)
 
 
-# heads and curves
+# heads, pairs and curves
 
 
 def weigh_heads(arguments: Namespace) -> None:
@@ -323,6 +324,38 @@ def weigh_heads(arguments: Namespace) -> None:
     if arguments.json:
         heads = [asdict(head) for head in found.heads]
         write_json(arguments.json, {"run": run.folder.resolve().name, "text": name, "loss": found.loss, "heads": heads})
+
+
+def score_pairs(arguments: Namespace) -> None:
+    """Compare how likely runs of the demo's corpus find a right translation, and one that is wrong in one thing."""
+    folders = [find_run(run) for run in arguments.runs]
+    distinct_names(folders)
+    for folder in folders:
+        data = read_config(folder, TranslationConfig).data
+        if data.has_own_text or (data.corpus, data.src_lang, data.tgt_lang) != ("embedded", "ja", "en"):
+            corpus = "files" if data.has_own_text else data.corpus
+            raise ValueError(
+                f"{folder} learned corpus={corpus}, {data.src_lang} to {data.tgt_lang}; the pairs are of "
+                "corpus=embedded, ja to en: give a run of `python train.py --config demo`"
+            )
+        if arguments.picture and len([*(folder / KEPT_WEIGHTS).glob("*")]) < 2:
+            raise ValueError(
+                f"{folder / KEPT_WEIGHTS} has fewer than two validations to draw: leave out --picture, or train with "
+                "--checkpoint.keep_best 50"
+            )
+    from utils.dataset.embedded import minimal_pairs
+    from utils.device import pick_device
+    from utils.evaluation.pairs import CHANCE, draw_pair_courses, pair_course, pair_table
+    from utils.load import load_run
+
+    pairs, device = minimal_pairs(), pick_device(arguments.device)
+    courses = [pair_course(load_run(folder, device), pairs) for folder in folders]
+    print("right translation likelier than the wrong one, % of the pairs", *pair_table(courses, pairs), sep="\n")
+    if arguments.picture:
+        draw_pair_courses(courses, arguments.picture)
+    if arguments.json:
+        counts = {name: len(of_one) for name, of_one in pairs.items()}
+        write_json(arguments.json, {"pairs": counts, "chance": CHANCE, "runs": [one._asdict() for one in courses]})
 
 
 def curves(arguments: Namespace) -> None:
@@ -407,6 +440,7 @@ VERBS: dict[str, tuple[Callable[[Namespace], None], str, dict[str, Any]]] = {
     "heads": (weigh_heads, f"{_RUN_TEXT} --picture --json", {"split": "dev"}),
     "file": (evaluate_file, f"translations references {_TEXT} {_REPORT}", {"bootstrap": N_BOOTSTRAP}),
     "compare": (compare_files, f"references baseline systems --test --samples {_TEXT} {_REPORT} --picture", {}),
+    "pairs": (score_pairs, "runs --device --picture --json", {}),
     "nymwa": (score_as_nymwa, "translations references --plain --force", {}),
     "curves": (curves, "runs --picture", {}),
 }

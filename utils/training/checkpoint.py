@@ -54,7 +54,7 @@ def difference(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> str | Non
     return None
 
 
-SUFFIX, _WEIGHTS_SUFFIX = ".pt", ".safetensors"
+SUFFIX, WEIGHTS_SUFFIX = ".pt", ".safetensors"
 _NAME = re.compile(r"step-(\d+)")
 
 
@@ -293,18 +293,18 @@ class WeightStore:
 
     def __init__(self, folder: Path, keep_best: int, keep_last: int, step: int, scoring: str | None = None) -> None:
         self._folder, self._keep_best, self._keep_last, self._scoring = folder, keep_best, keep_last, scoring
-        for path in step_files(folder, _WEIGHTS_SUFFIX):
+        for path in step_files(folder, WEIGHTS_SUFFIX):
             if step_of(path) > step:
                 path.unlink()
 
     def last(self) -> list[Path]:
         """Return the latest files, oldest first."""
-        return step_files(self._folder, _WEIGHTS_SUFFIX)[-self._keep_last :] if self._keep_last else []
+        return step_files(self._folder, WEIGHTS_SUFFIX)[-self._keep_last :] if self._keep_last else []
 
     def save(self, weights: Mapping[str, Tensor], step: int, rank: Rank) -> None:
         """Keep the weights of a validation, unless there are enough better ones."""
-        write_weights(weights, step_file(self._folder, step, _WEIGHTS_SUFFIX), rank, scoring=self._scoring)
-        paths = step_files(self._folder, _WEIGHTS_SUFFIX)
+        write_weights(weights, step_file(self._folder, step, WEIGHTS_SUFFIX), rank, scoring=self._scoring)
+        paths = step_files(self._folder, WEIGHTS_SUFFIX)
         best = sorted(paths, key=lambda path: read_rank(path, self._scoring), reverse=True)  # stable, also in reverse
         for path in {*paths} - {*best[: self._keep_best], *self.last()}:
             path.unlink()
