@@ -36,11 +36,13 @@ from tests.tiny import CORPUS, MODEL, TEXT, Outcome, outcome, tokenizers, transl
 from utils.config import TranslationConfig
 from utils.dataset.batch import padded
 from utils.dataset.corpus import prepare_corpus, prepare_to_score
+from utils.dataset.embedded import MinimalPair
 from utils.dataset.labelled import LabelledBatch
 from utils.dataset.masked import MaskedBatch
 from utils.dataset.text import ParallelText, read_lines, read_parallel
 from utils.evaluation import heads as heads_module
 from utils.evaluation import metric as metric_module
+from utils.evaluation import pairs as pairs_module
 from utils.evaluation import verbs
 from utils.evaluation.analysis import Group, analyse, repeats, under_translated, word_counts, word_cutter
 from utils.evaluation.heads import head_importance, text_batches
@@ -58,11 +60,15 @@ from utils.evaluation.metric import (
     sampling_seed,
     with_interval,
 )
+from utils.evaluation.pairs import pair_accuracy
 from utils.load import Run, load_run
-from utils.run import CONFIG, find_run
-from utils.search.forced import attention_weights, attentions, row_entropy
+from utils.run import CONFIG, KEPT_WEIGHTS, find_run
+from utils.search.forced import attention_weights, attentions, row_entropy, token_log_probs
 from utils.search.translator import Candidate, Translation, Translator
 from utils.text.language import refuse_other_language
+from utils.text.tokenizer import TokenizerPair
+from utils.training.checkpoint import WEIGHTS_SUFFIX, step_file, write_weights
+from utils.training.plan import Rank
 
 CPU = torch.device("cpu")
 ASIAN = ["--ter-normalized", "--ter-asian-support"]
@@ -603,6 +609,7 @@ run --limit 0                                                 | --limit 0: give 
 run --length_penalty 20                                       | --length_penalty 20.0: give
 run --translations folder                                     | folder exists and is not a file
 tune --save --beams 1 0                                       | --beams 0: give
+pairs tiny                                                    | learned corpus=files, ja to en; the pairs are of
 curves folder                                                 | --picture is missing: give the PNG file to write
 curves folder --picture x.png                                 | no log.jsonl in folder
 curves folder/a pickles/a --picture x.png                     | two runs are named a
@@ -748,6 +755,62 @@ def test_heads_are_weighed_on_the_text_that_is_asked_for(command: Command, home:
     told = json.loads(Path("heads.json").read_text(encoding="utf-8"))
     assert (told["loss"], told["heads"]) == (expected.loss, [asdict(head) for head in expected.heads])
     assert (home / "heads.png").read_bytes().startswith(b"\x89PNG")
+
+
+# pairs
+
+
+def test_the_likelier_of_two_translations_is_found_by_the_sum_of_its_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stub(_model: object, sources: list[list[int]], targets: list[list[int]]) -> list[list[float]]:
+        """A token costs a nat, unless it is in the source."""
+        return [[-1.0 * (i not in src) for i in tgt] for src, tgt in zip(sources, targets, strict=True)]
+
+    letters = Mock()
+    letters.encode = lambda texts: [[*map(ord, text)] for text in texts]
+    run = Run(Path(), Mock(), TokenizerPair(letters, letters), Mock())
+    monkeypatch.setattr(pairs_module, "token_log_probs", stub)
+    copied, longer, same = (
+        MinimalPair("abc", "aabbcc", "d"),
+        MinimalPair("abc", "aadd", "ad"),
+        MinimalPair("", "a", "b"),
+    )
+    found = pair_accuracy(run, {"one": [copied], "other": [longer, copied, same, copied], "none": [same, longer]})
+    assert found == {"one": 100.0, "other": 50.0, "none": 0.0}
+
+
+def test_a_run_is_asked_about_pairs_with_its_best_and_its_kept_weights(
+    command: Command, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (run,) = (home / "pickles").iterdir()
+    replace(TranslationConfig.load(run / CONFIG), data=DataConfig(corpus="embedded")).save(run / CONFIG)
+    assert "has fewer than two validations to draw: leave" in command("pairs tiny --picture pairs.png").complaint
+    for step in 30, 200:
+        (run / KEPT_WEIGHTS).mkdir(exist_ok=True)
+        write_weights(
+            translating(seed=step).state_dict(), step_file(run / KEPT_WEIGHTS, step, WEIGHTS_SUFFIX), Rank(0.0)
+        )
+    texts = {"tense": range(0, 60, 2), "negation": range(1, 61, 4)}
+    of = {name: [MinimalPair(TEXT.src[i], *TEXT.tgt[i : i + 2]) for i in rows] for name, rows in texts.items()}
+    monkeypatch.setattr("utils.dataset.embedded.minimal_pairs", lambda: of)
+
+    def expected(model: Transformer) -> dict[str, float]:
+        src, tgt = (tokenizer.encode(side) for tokenizer, side in zip(tokenizers(), (TEXT.src, TEXT.tgt), strict=True))
+        likely = {(i, j): sum(token_log_probs(model, [src[i]], [tgt[j]])[0]) for i in range(60) for j in (i, i + 1)}
+        return {n: 100 * sum(likely[i, i] > likely[i, i + 1] for i in rows) / len(rows) for n, rows in texts.items()}
+
+    found = command("pairs tiny --picture pairs.png --json pairs.json")
+    assert found.status == 0, found.err
+    told = json.loads((home / "pairs.json").read_text(encoding="utf-8"))
+    courses = {str(step): expected(translating(seed=step)) for step in (30, 200)}
+    best = expected(translating())
+    assert told == {
+        "pairs": {"tense": 30, "negation": 15},
+        "chance": 50.0,
+        "runs": [{"run": run.name, "accuracy": best, "by_updates": courses}],
+    }
+    assert len({best["tense"], *(one["tense"] for one in courses.values())}) == 3
+    assert found.out.splitlines()[2].split() == ["tense", "30", f"{best['tense']:.1f}", "50.0"]
+    assert (home / "pairs.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_report_may_go_to_standard_output(command: Command) -> None:

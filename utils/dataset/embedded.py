@@ -173,7 +173,7 @@ class MinimalPair(NamedTuple):
 
 
 def minimal_pairs(n: int = 200) -> dict[str, list[MinimalPair]]:
-    """Return n minimal pairs of each phenomenon, of sentences that are not in the training text.
+    """Return at most n minimal pairs of each phenomenon, of sentences that are not in the training text.
 
     Its changes have equal shares as far as they suffice, and so have the constructions that fit a change. No pair of
     words is held out from training, but for those of the right translation in "new combinations".

@@ -70,7 +70,7 @@ def draw_pair_courses(courses: Sequence[Course], picture: Path) -> None:
                 heights = [accuracy[name] for accuracy in course.by_updates.values()]
                 axes.plot([*course.by_updates], heights, "o-", ms=2, lw=1.2, label=name)
             axes.axhline(CHANCE, color="black", lw=0.8, ls=":")
-            axes.set(title=title, xlabel="updates", ylim=(20, 102))
+            axes.set(title=title, xlabel="updates", ylim=(0, 103))
             axes.grid(alpha=0.3)
         panels[0].set(ylabel="pairs with the right one likelier (%)")
         panels[-1].legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
