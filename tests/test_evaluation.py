@@ -790,13 +790,13 @@ def test_a_run_is_asked_about_pairs_with_its_best_and_its_kept_weights(
             translating(seed=step).state_dict(), step_file(run / KEPT_WEIGHTS, step, WEIGHTS_SUFFIX), Rank(0.0)
         )
     texts = {"tense": range(0, 60, 2), "negation": range(1, 61, 4)}
-    of = {name: [MinimalPair(TEXT.src[i], *TEXT.tgt[i : i + 2]) for i in rows] for name, rows in texts.items()}
+    of = {n: [MinimalPair(TEXT.src[i], TEXT.tgt[i], TEXT.tgt[i + 33]) for i in rows] for n, rows in texts.items()}
     monkeypatch.setattr("utils.dataset.embedded.minimal_pairs", lambda: of)
 
     def expected(model: Transformer) -> dict[str, float]:
         src, tgt = (tokenizer.encode(side) for tokenizer, side in zip(tokenizers(), (TEXT.src, TEXT.tgt), strict=True))
-        likely = {(i, j): sum(token_log_probs(model, [src[i]], [tgt[j]])[0]) for i in range(60) for j in (i, i + 1)}
-        return {n: 100 * sum(likely[i, i] > likely[i, i + 1] for i in rows) / len(rows) for n, rows in texts.items()}
+        likely = {(i, j): sum(token_log_probs(model, [src[i]], [tgt[j]])[0]) for i in range(61) for j in (i, i + 33)}
+        return {n: 100 * sum(likely[i, i] > likely[i, i + 33] for i in rows) / len(rows) for n, rows in texts.items()}
 
     found = command("pairs tiny --picture pairs.png --json pairs.json")
     assert found.status == 0, found.err
