@@ -31,6 +31,7 @@ ROOMS = {
     "export/run.py": 9,
     "visualize": 9,
     "evaluation/heads.py": 10,
+    "evaluation/pairs.py": 10,
     "task": 10,
     "evaluation/verbs.py": 11,
     "experiment": 11,
