@@ -45,7 +45,7 @@ from utils.text.language import unspaced_language
 from utils.text.tokenizer import SentencePieceTokenizer, every_token
 
 _NUMBERED = sorted(f"docs/{page.name}" for page in (ROOT / "docs").glob("[0-9]-*.md"))
-GUIDE = ["docs/README.md", *_NUMBERED, "docs/mistakes.md", "docs/nlp100.md"]
+GUIDE = ["docs/README.md", *_NUMBERED, "docs/solutions.md", "docs/mistakes.md", "docs/nlp100.md"]
 ENGLISH = {"README.ja.md": "README.md"} | {
     f"docs/ja/{page.name}": f"docs/{page.name}"
     for page in sorted((ROOT / "docs").glob("*.md"))
@@ -98,6 +98,16 @@ def test_the_code_of_a_page_runs_and_prints_what_it_says(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     run_code(page)
+
+
+@pytest.mark.parametrize("page", [*_NUMBERED, *(page.replace("docs/", "docs/ja/") for page in _NUMBERED)])
+def test_each_exercise_has_a_solution(page: str) -> None:
+    (title,) = re.findall(r"\A# (.+)$", text_of(page), re.M)
+    asked = re.findall(r"^(\d)\. ", re.split(r"^## (?:Exercises|練習問題)$", text_of(page), flags=re.M)[1], re.M)
+    sections = re.split(r"^## (.+)$", text_of(f"{PurePosixPath(page).parent}/solutions.md"), flags=re.M)
+    solved = re.findall(r"^\*\*(\d)\.\*\* \S", sections[sections.index(title) + 1], re.M)
+    assert asked == solved == [str(number) for number in range(1, len(asked) + 1)]
+    assert f"](solutions.md#{title.lower().replace(' ', '-')})" in text_of(page)
 
 
 def without_targets(text: str) -> str:
