@@ -22,13 +22,14 @@ from config.data import MaskingConfig
 from config.search import SearchConfig
 from config.training import OptimizerConfig
 from const.path import FIGURE, PICKLES, PRESET
-from const.token import BOS, EOS, EOS_ID, PAD, PAD_ID, SPECIAL_TOKENS, UNK_ID
+from const.token import BOS, BOS_ID, EOS, EOS_ID, PAD, PAD_ID, SPECIAL_TOKENS, UNK_ID
 from docs.architecture import draw_architecture
 from layers.encoder_block import EncoderBlock
 from layers.feed_forward import ACTIVATION, FeedForward
 from layers.mask import causal_mask, padding_mask
 from layers.multi_head_attention import MultiHeadAttention
 from layers.positional_encoding import sinusoid
+from layers.probe import recorded_calls
 from layers.scaled_dot_product_attention import ScaledDotProductAttention
 from models.weight import initialise
 from utils.command import Parser, run_command
@@ -37,7 +38,7 @@ from utils.dataset import masked
 from utils.dataset.ids import TokenArray
 from utils.dataset.monolingual import Document, DocumentTokens
 from utils.file import read_json
-from utils.load import load_run
+from utils.load import TrainedBert, load_bert, load_run
 from utils.run import WEIGHTS
 from utils.text.tokenizer import WordTokenizer, id_of_each
 from utils.training.checkpoint import read_weights
@@ -456,6 +457,50 @@ def draw_last_heads(weights: Path, picture: Path) -> None:
                 one.tick_params(labelleft=j % (n_heads // 2) == 0)
 
 
+# a word of two meanings: an emperor and a family, and a street of Kyoto with its bridge and station
+SANJO = (
+    "三条天皇は眼病に苦しんだ。",
+    "藤原道長は三条天皇に譲位を迫った。",
+    "明治政府では三条実美が太政大臣となった。",
+    "母は三条公忠の娘である。",
+    "三条通に面した店が並ぶ。",
+    "京阪電車は三条駅から出る。",
+    "東海道は三条大橋で終わる。",
+    "鴨川を渡ると三条に出る。",
+)
+_NAMES = 4  # of these are people
+
+
+@torch.inference_mode()
+def similarity_by_layer(bert: TrainedBert, texts: Sequence[str], word: str) -> Float[Tensor, "N B B"]:
+    """Return the cosine similarity of a word's vectors in each two texts: as embedded, and after each layer."""
+    vectors = []
+    for ids in bert.vocabulary.encode(texts):
+        read = [BOS_ID, *ids, EOS_ID]
+        with recorded_calls(bert.net.bert.encoder) as calls:
+            bert.net.bert(torch.tensor([read]))
+        layers = torch.cat([calls[0][0][0], *(output for _, output in calls)])
+        vectors.append(layers[:, bert.vocabulary.tokens(read).index(word)])
+    unit = F.normalize(torch.stack(vectors, 1), dim=-1)
+    return unit @ unit.mT
+
+
+def draw_meanings(weights: Path, picture: Path) -> None:
+    """Draw how alike a word of two meanings is to itself in other sentences, for each layer of a BERT."""
+    found = similarity_by_layer(load_bert(weights.parent), SANJO, "三条")
+    with sheet(picture, (1.4 * len(found) + 3.2, 1.9), columns=len(found)) as axes:
+        for layer, (one, similar) in enumerate(zip(axes, found, strict=True)):
+            image = one.imshow(similar, cmap="Blues", vmin=0.5, vmax=1)
+            across = similar[:_NAMES, _NAMES:].mean()
+            one.set_title(f"layer {layer}: {across:.2f}" if layer else f"embedding: {across:.2f}", fontsize=10)
+            one.axhline(_NAMES - 0.5, color="#b8460a", lw=1)
+            one.axvline(_NAMES - 0.5, color="#b8460a", lw=1)
+            one.set_xticks([])
+            one.set_yticks(range(len(SANJO)), SANJO if layer == 0 else [], fontsize=8)
+            one.tick_params(length=0)
+        axes[0].figure.colorbar(image, ax=axes, shrink=0.8, label="cosine similarity")
+
+
 def draw_preset(name: str, picture: Path) -> None:
     """Draw the network of a preset."""
     preset = PRESET / f"{name}.yaml"
@@ -485,6 +530,7 @@ FROM_RUNS: dict[str, tuple[str, str, Callable[[Path, Path], None]]] = {
     "demo_curve": ("demo", LOG, lambda log, picture: draw_curves({"": log}, picture)),
     "learned_positions": ("multi30k_de_en_words", WEIGHTS, draw_learned),
     "multi30k_heads": ("multi30k_de_en_words", WEIGHTS, draw_last_heads),
+    "bert_layers": ("bert_ja", WEIGHTS, draw_meanings),
 }
 # pictures drawn by other commands, which need a run
 ELSEWHERE = {

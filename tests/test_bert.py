@@ -1,6 +1,5 @@
 """BERT against Hugging Face's, with the same weights; and what must and must not matter."""
 
-from contextlib import ExitStack
 from dataclasses import asdict, replace
 from typing import Literal
 
@@ -13,7 +12,7 @@ from torch import Tensor, nn
 from config.model import BertConfig, ClassifierConfig
 from const.token import PAD_ID
 from layers.dropout import Dropout
-from layers.probe import recorded_weights
+from layers.probe import recorded_calls, recorded_weights
 from models.bert import Bert, BertClassifier, BertForPreTraining
 from tests.hugging_face import VOCAB, config, lively
 from utils.export.hugging_face import load_weights
@@ -62,11 +61,8 @@ def classifier(settings: BertConfig, n_classes: int = 3, pooling: Literal["cls",
 
 def seen_layers(bert: Bert) -> tuple[Tensor, list[Tensor]]:
     """What a BERT gives, and before it what its blocks begin with and the output of each."""
-    layers = [bert.embed(IDS, SEGMENTS)]
-    with ExitStack() as hooks:
-        for block in bert.encoder:
-            hooks.callback(block.register_forward_hook(lambda *call: layers.append(call[2])).remove)
-        return bert(IDS, SEGMENTS), layers
+    with recorded_calls(bert.encoder) as calls:
+        return bert(IDS, SEGMENTS), [calls[0][0][0], *(output for _, output in calls)]
 
 
 # oracle

@@ -40,7 +40,7 @@ from utils.evaluation.analysis import ReferenceText
 from utils.evaluation.heads import Head, Importance, draw_head_importance
 from utils.evaluation.metric import System
 from utils.evaluation.verbs import Trial, draw_beam_width, draw_bleu_by_length
-from utils.load import Run, load_run
+from utils.load import Run, load_bert, load_run
 from utils.search.forced import AttentionMap, attention_entropy, attention_weights, token_log_probs
 from utils.search.translator import Translation
 from utils.task.bert import MaskFiller
@@ -532,6 +532,23 @@ def test_a_memory_is_seen_as_transformer_xl_sees_it(memory: list[int], segment: 
         for documents in (memory, segment):
             _, state = model(torch.full((1, len(documents)), 5), state, torch.tensor([documents]))
     assert guide.memory_mask(memory, segment).equal(weights[-1][0, 0] > 0)
+
+
+@torch.no_grad()
+def test_a_word_is_compared_with_itself_layer_by_layer(tmp_path: Path) -> None:
+    bert = load_bert(tiny.bert_run(tmp_path))
+    texts, word = ["寺の橋", "京都の寺"], "寺"
+    found = guide.similarity_by_layer(bert, texts, word)
+    assert found.shape == (1 + tiny.BERT.n_layers, 2, 2)
+    torch.testing.assert_close(found.diagonal(dim1=1, dim2=2), torch.ones(len(found), 2))
+    vectors: dict[int, list[torch.Tensor]] = {0: [], -1: []}
+    for ids in bert.vocabulary.encode(texts):
+        read = torch.tensor([[BOS_ID, *ids, EOS_ID]])
+        place = bert.vocabulary.tokens(read[0].tolist()).index(word)
+        vectors[0].append(bert.net.bert.embed(read, None)[0, place])
+        vectors[-1].append(bert.net.bert(read)[0, place])
+    for layer, (one, other) in vectors.items():
+        torch.testing.assert_close(found[layer, 0, 1], torch.cosine_similarity(one, other, dim=0))
 
 
 def test_a_vocabulary_costs_tokens_and_unknown_ones() -> None:
