@@ -410,8 +410,7 @@ def draw_scaling(picture: Path) -> None:
 
 def draw_bootstrap(picture: Path) -> None:
     """Draw by how much one run's BLEU exceeds another's in a thousand draws of twenty sentences (Koehn 2004)."""
-    files = (FIGURE / "results" / f"{name}_1.json" for name in ("kftt_ja_en_small", "kftt_ja_en"))
-    runs = [read_json(file)["samples"] for file in files]
+    runs = [read_json(FIGURE / "results" / f"kftt_ja_en{name}_1.json")["samples"] for name in ("_small", "")]
     drawn = np.random.default_rng(12345).choice(len(runs[0]), size=(1000, len(runs[0])))  # sacreBLEU's
 
     def gain(lines: Iterable[int]) -> float:

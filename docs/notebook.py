@@ -22,29 +22,27 @@ Cell = dict[str, Any]
 def notebook(page: Path, made: dict[Path, Path]) -> dict[str, Any]:
     """Return a page as a notebook of the format 4.5: cells of text and of code, with what it prints.
 
-    A section of the solutions needs the code of its page, which comes before it in one folded cell.
-
-    Args:
-        made: the notebook of each page that is made, for links between them.
+    A section of the solutions needs the code of its page, which stands before it in one folded cell. `made` has the
+    notebook of each page that is made, for the links between them.
     """
 
-    def name(place: int) -> str:  # of a cell: its line on the page
-        return f"line-{text.count(chr(10), 0, place) + 1}"
+    def add_text(above: str) -> None:
+        for section in re.split(r"^(?=## \d )", above, flags=re.M):  # only the solutions have numbered sections
+            if number := re.match(r"## (\d) ", section):
+                (source,) = page.parent.glob(f"{number[1]}-*.md")
+                codes, outputs = zip(*_CODE.findall(source.read_text(encoding="utf-8")), strict=True)
+                cell = _code_cell(f"page-{number[1]}", "\n\n".join(codes), "".join(outputs))
+                cells.append(cell | {"metadata": {"jupyter": {"source_hidden": True, "outputs_hidden": True}}})
+            if section.strip():
+                cells.append(_text_cell(f"text-{len(cells)}", section, page, made))
 
     text, end = page.read_text(encoding="utf-8"), 0
     cells = [_code_cell("setup-0", _SETUP)]
     for found in _CODE.finditer(text):
-        above = text[end : found.start()]
-        if above.strip():
-            cells.append(_text_cell(name(end), above, page, made))
-        for number in re.findall(r"^## (\d) ", above, re.M) if page.stem == "solutions" else ():
-            (source,) = page.parent.glob(f"{number}-*.md")
-            codes, outputs = zip(*_CODE.findall(source.read_text(encoding="utf-8")), strict=True)
-            code = _code_cell(f"page-{number}", f"# page {number}\n\n" + "\n\n".join(codes), "".join(outputs))
-            cells.append(code | {"metadata": {"jupyter": {"source_hidden": True, "outputs_hidden": True}}})
-        cells.append(_code_cell(name(found.start()), found[1], found[2] or ""))
+        add_text(text[end : found.start()])
+        cells.append(_code_cell(f"line-{1 + text.count(chr(10), 0, found.start())}", found[1], found[2] or ""))
         end = found.end()
-    cells.append(_text_cell(name(end), text[end:], page, made))
+    add_text(text[end:])
     python = {"kernelspec": {"name": "python3", "display_name": "Python 3"}, "language_info": {"name": "python"}}
     return {"nbformat": 4, "nbformat_minor": 5, "metadata": python, "cells": cells}
 
