@@ -56,7 +56,7 @@ FULL = Scale(
         "batch.accumulate": 1,
         "batch.length_multiple": 8,
         "model.dropout": 0.1,
-        "optimizer.peak_lr": 0.004,
+        "optimizer.peak_lr": 0.003,
         "optimizer.ema_decay": 0.998,
         "training.validate_every": 2000,
         "training.report_every": 50,

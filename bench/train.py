@@ -43,6 +43,7 @@ from utils.provenance import machine
 from utils.text.tokenizer import Tokenizer
 from utils.training import loss
 from utils.training.dry_run import RANGES, peak_memory
+from utils.training.graph import GraphedPasses
 from utils.training.loss import TranslationObjective
 from utils.training.optimizer import Optimizer
 
@@ -181,6 +182,7 @@ TWINS: dict[str, tuple[object, str, object]] = {
     "projected_loss": (loss, "projected_cross_entropy", plain_loss),
     "kept_memory": (memory, "keep_freed_memory", lambda: None),
     "kept_kernels": (device_module, "keep_compiled_kernels", lambda: None),
+    "graphs": (GraphedPasses, "__call__", lambda self, batch, memory=None: self.passes(batch, memory)),  # of CUDA
 }
 
 
@@ -354,14 +356,17 @@ def measure_all(settings: Sequence[Setting], job: Job, rounds: int) -> list[Meas
 
 
 def all_settings(on_cpu: bool, peers: Iterable[str], compiled: bool, without: Sequence[str] = ()) -> list[Setting]:
-    """Return ours, the plain loop, and the given peers; on a GPU ours with several batch sizes, eager and compiled.
+    """Return ours, the plain loop, and the given peers; on a GPU ours with several batch sizes, eager to compiled.
 
     If `without` names twins, ours alone: with all of them, and without each.
     """
     if without:
         return [Setting(OURS, precision, without=name) for precision in PRECISIONS for name in ("", *without)]
     if not on_cpu:
-        return [Setting(OURS, "bf16", compiled, budget) for budget in GPU_BUDGETS for compiled in (False, True)]
+        kinds = ((False, "graphs"), (False, ""), (True, ""))  # eager, by CUDA graphs, and compiled as well
+        return [
+            Setting(OURS, "bf16", compiled, budget, without) for budget in GPU_BUDGETS for compiled, without in kinds
+        ]
     ours = [Setting(OURS, precision, c) for c in sorted({False, compiled}) for precision in PRECISIONS]
     return [*ours, *(Setting(PLAIN, precision) for precision in PRECISIONS), *(Setting(peer, "fp32") for peer in peers)]
 

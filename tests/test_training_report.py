@@ -113,6 +113,18 @@ def test_a_log_file_gets_a_line_now_and_then(capsys: pytest.CaptureFixture[str])
     assert not out.err
 
 
+def test_a_jump_of_the_loss_is_said_once_with_the_remedy(capsys: pytest.CaptureFixture[str]) -> None:
+    with closing(Terminal(TranslationTrainingConfig(max_steps=200), steps_per_epoch=8)) as terminal:
+        for step, nll in enumerate([6.0, 2.25, 3.2, 4.5, 4.25, 3.1, 4.2], 1):
+            terminal.on_step(at(step), REPORT._replace(nll=nll))
+    lines = [line for line in capsys.readouterr().out.splitlines() if "jumped" in line]
+    assert [line.partition(";")[0] for line in lines] == [
+        "step 4: the loss jumped from 2.25 to 4.50",
+        "step 7: the loss jumped from 3.10 to 4.20",
+    ]
+    assert "lower --optimizer.peak_lr (0.0005 now)" in lines[0]
+
+
 def test_the_estimate_is_of_the_bound_that_comes_first(capsys: pytest.CaptureFixture[str]) -> None:
     bounds: list[tuple[dict[str, Any], list[str]]] = [
         ({"max_epochs": 5}, ["2.0 min"]),  # 5 epochs of 8 steps, 20 made in 2 minutes

@@ -248,6 +248,7 @@ class Terminal(Observer):
 
     REPORTS_PER_LINE = 5  # where standard error is not a terminal
     BESIDE_THE_BAR = 5  # facts
+    JUMP = 1.0  # nats per token, from the least of all reports: more than batches differ by
 
     def __init__(self, plan: TrainingConfig, steps_per_epoch: int, unit: str = "tok", skipped: int = 0) -> None:
         self._plan, self._steps_per_epoch, self._unit, self._skipped = plan, steps_per_epoch, unit, skipped
@@ -261,7 +262,7 @@ class Terminal(Observer):
             dynamic_ncols=True,
             bar_format="{percentage:3.0f}%|{bar}| {desc}" if bounded else "step {desc}",
         )
-        self._reports = 0
+        self._reports, self._least = 0, math.inf
 
     def on_step(self, progress: Progress, report: StepReport) -> None:
         """Update the bar, or print a line."""
@@ -270,6 +271,13 @@ class Terminal(Observer):
             self._skipped = report.skipped
             skipped = f"{report.skipped:,} update{'' if report.skipped == 1 else 's'} skipped so far"
             print_above_bars(f"step {progress.step:,}: {skipped}: gradient not finite")
+        if report.nll > self._least + self.JUMP:
+            print_above_bars(
+                f"step {progress.step:,}: the loss jumped from {self._least:.2f} to {report.nll:.2f}; if it stays, "
+                f"training has diverged: start again with a lower --optimizer.peak_lr ({report.learning_rate:g} now)"
+            )
+            self._least = math.inf
+        self._least = min(self._least, report.nll)
         # the share that is done, by the limit that will be reached first
         steps = progress.step / self._total if self._total else 0.0
         minutes = progress.seconds / 60 / self._plan.max_minutes if self._plan.max_minutes else 0.0
