@@ -275,6 +275,14 @@ def test_pages_show_what_was_measured(name: str) -> None:
         assert with_table(text_of(page), make(), name) == text_of(page)
 
 
+def test_what_pages_say_a_setting_is_worth_was_measured() -> None:
+    measured = "".join(file.read_text(encoding="utf-8") for file in FIGURE.glob("ablation_*.md")).replace("**", "")
+    worth = re.compile(r"[\d.]+ ± [\d.]+ \| [+-][\d.]+ \(± [\d.]+\)")
+    rows = [row for page in PAGES for row in worth.findall(text_of(page))]
+    assert len(rows) >= 20
+    assert not [row for row in rows if row not in measured]
+
+
 def test_the_page_of_translations_is_what_the_results_say() -> None:
     page = translations_page()
     assert page == SAMPLES.read_text(encoding="utf-8")
