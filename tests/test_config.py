@@ -91,6 +91,7 @@ GOLDEN = {
     "bert_ja": ("masked_language", "kftt ja", True, 5_381_699),
     "bert_tanaka_ja": ("masked_language", "tanaka ja", True, 4_061_555),
     "demo": ("translation", "embedded ja en", False, 1_156_608),
+    "gpt_en": ("language", "kftt en", True, 5_469_696),
     "kftt_category_ja": ("classification", "kftt-category-ja/train.text", True, 5_310_735),
     "kftt_en_ja": ("translation", "kftt en ja", True, 14_892_480),
     "kftt_en_ja_small": ("translation", "kftt en ja", True, 7_578_624),
@@ -103,6 +104,8 @@ GOLDEN = {
     "multi30k_en_de": ("translation", "multi30k_tok en de", True, 2_605_568),
     "tanaka_10k_ja_en": ("translation", "tanaka ja en", False, 7_596_288),
     "tanaka_en_ja": ("translation", "tanaka en ja", True, 7_066_624),
+    "tanaka_en_ja_bpe": ("translation", "tanaka en ja", False, 13_524_800),
+    "tanaka_en_ja_words": ("translation", "tanaka en ja", False, 4_073_792),
     "tanaka_ja_en": ("translation", "tanaka ja en", True, 7_066_624),
     "transformer_xl_en": ("language", "kftt en", True, 5_469_696),
 }

@@ -25,6 +25,7 @@ from docs.notebook import notebook
 from tests.test_floors import tracked
 from tests.test_surface import prose, spoken, understand
 from tests.tiny import outcome
+from utils.arguments import read_arguments
 from utils.dataset.corpus import prepare_corpus
 from utils.dataset.download import take
 from utils.dataset.text import read_lines
@@ -43,6 +44,7 @@ from utils.load import load_run
 from utils.run import SHIPPED
 from utils.text.language import unspaced_language
 from utils.text.tokenizer import SentencePieceTokenizer, every_token
+from utils.training.checkpoint import ABSENT, changed_settings
 
 _NUMBERED = sorted(f"docs/{page.name}" for page in (ROOT / "docs").glob("[0-9]-*.md"))
 GUIDE = ["docs/README.md", *_NUMBERED, "docs/solutions.md", "docs/mistakes.md", "docs/nlp100.md"]
@@ -389,6 +391,13 @@ def test_each_result_says_how_it_was_made_and_has_its_translations() -> None:
         assert result["commit"].isalnum(), "made by code that had been changed since its commit"
         assert "fingerprint" in result or before_fingerprints.match(file.stem)
         assert file.with_suffix(".txt").is_file() == ("bleu" in result)
+
+
+def test_the_preset_gpt_en_trains_what_is_recorded_as_vanilla_en() -> None:
+    (command,) = (words for words in SPOKEN if {"gpt_en", "vanilla_en"} <= {*words})
+    config = read_arguments(command[2:]).config.plain(lambda path: path.name)
+    changed = changed_settings(read_json(RESULTS / "vanilla_en_1.json")["config"], config)
+    assert changed == {"training.precision": ("bf16", "auto"), "training.graphs": (ABSENT, True)}
 
 
 def test_runs_of_one_name_share_a_row_and_a_published_score_stands_beside_their_mean(tmp_path: Path) -> None:
