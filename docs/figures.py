@@ -542,6 +542,7 @@ ELSEWHERE = {
     "--picture figure/multi30k_de_en_words_curve.png",
     "explain": "python translate.py 京都は日本の古い都である。 --run pickles/kftt_ja_en --explain page.html "
     "&& python -m tests.test_browser page.html figure/explain.png",
+    "pairs": "python evaluate.py pairs demo_positions demo_no_positions --picture figure/pairs.png",
     "memory": "python predict.py perplexity --run pickles/XL pickles/VANILLA --picture figure/memory.png",
 }
 

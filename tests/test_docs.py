@@ -28,6 +28,7 @@ from tests.tiny import outcome
 from utils.arguments import read_arguments
 from utils.dataset.corpus import prepare_corpus
 from utils.dataset.download import take
+from utils.dataset.embedded import minimal_pairs
 from utils.dataset.text import read_lines
 from utils.evaluation.metric import (
     System,
@@ -175,6 +176,18 @@ def test_what_page_0_says_of_vocabularies_was_counted() -> None:
     lengths = {kind: {size: length for size, length, _ in costs} for kind, costs in counted["Japanese"].items()}
     assert lengths["BPE"][8000] == pytest.approx(lengths["words"][8000], rel=0.1)
     assert max(lengths["BPE"][16_000], lengths["unigram"][16_000]) < lengths["words"][8000]
+
+
+def test_what_page_3_says_of_minimal_pairs_was_counted() -> None:
+    """Its examples are pairs, too."""
+    counted, page = read_json(FIGURE / "pairs.json"), text_of("docs/3-positions.md")
+    rows = re.findall(r"^\| ([a-z ]+) \| (.+) \| ([\d.]+) \| ([\d.]+) \|$", page, re.M)
+    pairs = minimal_pairs()
+    assert [name for name, *_ in rows] == list(pairs) == list(counted["pairs"])
+    for name, example, *accuracy in rows:
+        right, wrong = (re.sub(r"\[(.+?) / (.+?)\]", rf"\{side}", example) for side in (1, 2))
+        assert (right, wrong) in {(pair.right, pair.wrong) for pair in pairs[name]}
+        assert accuracy == [f"{run['accuracy'][name]:.1f}" for run in counted["runs"]]
 
 
 def unrolled(text: str) -> str:
