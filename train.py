@@ -297,12 +297,13 @@ def resume(trainer: Trainer, checkpoints: CheckpointStore, task: Task, log: Log)
             log("The text is split into other batches than before: parts of this epoch may come twice, or not at all")
 
 
-def new_trainer(task: Task, sources: Sequence[Path], processes: Processes, device: torch.device, log: Log) -> Trainer:
-    """Build the network of a task, initialised from other runs if there are any, and what trains it."""
+def new_trainer(task: Task, source: Path | None, processes: Processes, device: torch.device, log: Log) -> Trainer:
+    """Build the network of a task, initialised from another run if there is one, and what trains it."""
     config, plan = task.config, task.config.training
     torch.manual_seed(plan.seed)
     net = task.build().to(device)
-    init_from(net, sources, config, log)
+    if source is not None:
+        init_from(net, source, config, log)
     if plan.compile:
         compile_blocks(net)
     optimizer = Optimizer(net, config.optimizer.ending_at(plan.max_steps, plan.max_minutes), plan.precision)
@@ -352,8 +353,7 @@ def train(arguments: Arguments, processes: Processes, device: torch.device) -> N
             task = prepare(arguments.config, resumed or arguments.init_from or arguments.branch, log)
         settle_precision(task, device, resumed is not None, processes, log)
         config, origin = task.config, resumed or arguments.branch  # origin: whose checkpoint is read, if any is
-        sources = [run for run in (arguments.init_from, *arguments.average_with) if run is not None]
-        trainer = new_trainer(task, sources, processes, device, log)
+        trainer = new_trainer(task, arguments.init_from, processes, device, log)
         checkpoints = CheckpointStore((origin or Path()) / run_folder.CHECKPOINTS, config.checkpoint.keep_last)
         if origin is not None:
             resume(trainer, checkpoints, task, log)

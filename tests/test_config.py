@@ -217,7 +217,6 @@ def test_a_mistake_in_a_file_is_named_with_its_line(tmp_path: Path, text: str, l
         (["--optimizer.schedule=trapezoid", "--optimizer.final_lr=0.2"], "final_lr=0.2 is above peak_lr"),
         (["--resume", "a", "--config", "demo"], "--config demo, but a run that is resumed has its own settings: leave"),
         (["--resume", "a", "--init-from", "b"], "--resume continues a run, --init-from and --branch start a new one"),
-        (["--average-with", "a", "b"], "--average-with a b, but with what? Give another run by --init-from"),
         *(([f"--name={name}"], f"name={name}: give letters") for name in ("", "../x", "-x", "a b")),
         ([f"--name={'都' * 67}"], f"name={'都' * 20}...: 201 bytes are too long for a folder: give 200 or less"),
         (

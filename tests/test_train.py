@@ -40,7 +40,6 @@ from train import Trainer
 from utils.arguments import read_arguments
 from utils.config import ClassificationConfig, LanguageConfig, MaskedLanguageConfig, TranslationConfig
 from utils.load import load_bert, load_classifier, load_run
-from utils.run import WEIGHTS
 from utils.search.forced import token_log_probs
 from utils.task.task import Task, init_from, prepare, settle_precision
 from utils.task.translation import TranslationTask, what_next
@@ -498,23 +497,8 @@ def test_another_architecture_is_named(home: Path) -> None:
     with pytest.raises(ValueError, match=differs):
         train.resume(trainer, CheckpointStore(folder / "checkpoints", 2), task, print)
     with pytest.raises(ValueError, match=differs):
-        init_from(net, [folder], other, print)
+        init_from(net, folder, other, print)
     assert same(weights(trainer), before, set())
-
-
-def test_a_training_begins_from_the_mean_of_runs_of_one_vocabulary(home: Path, tmp_path: Path) -> None:
-    folder = run(home)
-    config, own = TranslationConfig.load(folder / "config.yaml"), read_weights(folder / WEIGHTS)
-    net = Transformer(config.model, 48, 48)
-    others = [tmp_path / name for name in ("twice", "thrice")]
-    for times, other in enumerate(others, 2):
-        shutil.copytree(folder, other)
-        write_weights({name: times * tensor for name, tensor in own.items()}, other / WEIGHTS, Rank())
-    init_from(net, [folder, *others], config, print)
-    torch.testing.assert_close(dict(net.state_dict()), {name: 2 * tensor for name, tensor in own.items()})
-    (others[0] / "tokenizer_src.model").write_bytes(b"another")
-    with pytest.raises(ValueError, match="twice have different vocabularies: a mean needs the same"):
-        init_from(net, [folder, *others], config, print)
 
 
 def test_a_checkpoint_from_before_an_option_is_of_its_default(tmp_path: Path) -> None:

@@ -34,7 +34,6 @@ class Arguments(NamedTuple):
     resume: Path | None = None
     init_from: Path | None = None
     branch: Path | None = None
-    average_with: tuple[Path, ...] = ()
     dry_run: bool = False
     profile: bool = False
 
@@ -86,12 +85,6 @@ def _add_choice_of_settings(parser: argparse.ArgumentParser) -> None:
         "--init-from", metavar="RUN", help="start a new run from the weights, vocabulary and settings of this one"
     )
     parser.add_argument(
-        "--average-with",
-        nargs="+",
-        metavar="RUN",
-        help="with --init-from: start from the mean of the weights of all these runs, one perhaps several times",
-    )
-    parser.add_argument(
         "--branch",
         metavar="RUN",
         help="start a new run from the newest checkpoint of this one, which stays as it is, and let the learning rate "
@@ -112,10 +105,6 @@ def read_arguments(argv: Sequence[str]) -> Arguments:
     named = {option: asked[option] for option in ("resume", "init_from", "branch") if asked[option] is not None}
     if len(named) > 1:
         raise ValueError("--resume continues a run, --init-from and --branch start a new one: give only one of them")
-    if asked.average_with and "init_from" not in named:
-        raise ValueError(
-            f"--average-with {' '.join(asked.average_with)}, but with what? Give another run by --init-from"
-        )
     if "resume" in named and asked.config is not None:
         remedy = "leave out --config, and give what is to change as options, such as --training.max_epochs 40"
         raise ValueError(f"--config {asked.config}, but a run that is resumed has its own settings: {remedy}")
@@ -142,8 +131,7 @@ def read_arguments(argv: Sequence[str]) -> Arguments:
         require_folder_name(config.name)
     if "branch" in runs:
         config = _with_decay(config, runs["branch"])
-    others = tuple(_run("init_from", name) for name in asked.average_with or ())
-    return Arguments(config, **runs, average_with=others, dry_run=given["dry_run"], profile=given["profile"])
+    return Arguments(config, **runs, dry_run=given["dry_run"], profile=given["profile"])
 
 
 def _run(option: str, name: str) -> Path:

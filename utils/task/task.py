@@ -32,7 +32,7 @@ from utils.load import load_weights
 from utils.provenance import own_commit, portable, provenance
 from utils.run import TEST, WEIGHTS, read_config
 from utils.text.tokenizer import Tokenizer, TokenizerPair, Vocabulary, load_tokenizers
-from utils.training.checkpoint import FORMAT, average, changed_settings, difference, read_n_averaged
+from utils.training.checkpoint import FORMAT, changed_settings, difference, read_n_averaged
 from utils.training.distributed import Processes
 from utils.training.loss import Objective
 from utils.training.plan import Progress
@@ -189,25 +189,15 @@ def refuse_unknown(task: Task, source: Path | None, log: Log) -> None:
     log("Unknown tokens: " + ", ".join(f"{share:.2%} of the {side}" for side, share in shares.items()))
 
 
-def init_from(net: nn.Module, sources: Sequence[Path], config: AnyConfig, log: Log) -> None:
-    """Initialise a network with the best weights of a run of the same task, or the mean of several of one vocabulary.
-
-    The mean of a network and its fine-tuning is often better than each of them (Wortsman et al. 2022).
-    """
-    vocabularies = [{file.name: file.read_bytes() for file in source.glob("tokenizer*")} for source in sources]
-    for source, vocabulary in zip(sources, vocabularies, strict=True):
-        theirs, ours = (
-            {"format": FORMAT, "model": c.model.architecture()} for c in (read_config(source, type(config)), config)
-        )
-        if differs := difference(theirs, ours):
-            raise ValueError(f"cannot initialise from the weights of {source}: {differs}")
-        if vocabulary != vocabularies[0]:
-            raise ValueError(f"{sources[0]} and {source} have different vocabularies: a mean needs the same")
-        load_weights(net, source)
-        log(f"Initialised from the weights of {source}")
-    if sources[1:]:
-        net.load_state_dict(average([source / WEIGHTS for source in sources], log)[0])
-        log(f"Initialised from the mean of these {len(sources)}")
+def init_from(net: nn.Module, source: Path, config: AnyConfig, log: Log) -> None:
+    """Initialise a network with the best weights of a run of the same task."""
+    theirs, ours = (
+        {"format": FORMAT, "model": c.model.architecture()} for c in (read_config(source, type(config)), config)
+    )
+    if differs := difference(theirs, ours):
+        raise ValueError(f"cannot initialise from the weights of {source}: {differs}")
+    load_weights(net, source)
+    log(f"Initialised from the weights of {source}")
 
 
 def write_scores(task: Task, net: nn.Module, test: Validation, progress: Progress, folder: Path) -> None:
