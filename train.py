@@ -11,7 +11,7 @@ if __name__ == "__main__" and {"-h", "--help"} & {*sys.argv}:
 import math
 import shlex
 import time
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict
 from pathlib import Path
@@ -90,7 +90,9 @@ class Trainer:
         self._returned = time.monotonic()  # when freed memory was last returned
         self.memories: dict[int, Any] = {}  # of a Transformer-XL, by place in an update: memory of the batch before
         self.graphed = plan.graphs and self.device.type == "cuda"
-        self.passes = GraphedPasses(self._passes, optimizer.fill_missing_gradients) if self.graphed else self._passes
+        self.passes: Callable[[AnyBatch, Any], Loss] = self._passes
+        if self.graphed:
+            self.passes = GraphedPasses(self._passes, optimizer.fill_missing_gradients, rehearsed=plan.compile)
 
     def loss_fn(self, batch: AnyBatch, memory: Any = None) -> Loss:
         """Return a batch's summed nats, differentiable, its number of target tokens, and memory for the next one."""

@@ -4,6 +4,7 @@ import copy
 import math
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 from weakref import ref
@@ -191,6 +192,64 @@ def test_an_update_on_a_gpu_waits_for_nothing_and_is_that_of_a_cpu(precision: Pr
         finally:
             torch.cuda.set_sync_debug_mode("default")
         assert update.nats.item() == pytest.approx(expected.nats.item(), rel=1e-3 if precision == "fp32" else 0.05)
+
+
+@dataclass(frozen=True, eq=False)
+class HereBatch(Batch):
+    """A batch that stays on the CPU, wherever it is sent."""
+
+    def to(self, _device: torch.device) -> "HereBatch":
+        return HereBatch(*(part.clone() for part in self))
+
+
+class Recording:
+    """A graph that replays what ran while it was recorded, on the CPU."""
+
+    last: "Recording"
+
+    def __init__(self) -> None:
+        self.replays, Recording.last = 0, self
+
+    def replay(self) -> None:
+        self.replays += 1
+
+
+@pytest.mark.parametrize("rehearsed", [False, True])
+def test_a_graph_is_recorded_for_each_shape_after_the_first_batch(
+    rehearsed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Recording)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 1))
+    monkeypatch.setattr(torch.cuda, "graph", lambda *_, **__: nullcontext())
+    ran: list[int] = []  # widths of the batches whose passes ran, recorded ones included
+
+    def passes(batch: Batch, memory: Any) -> Loss:
+        ran.append(batch.src.size(1))
+        return Loss(batch.src.sum(), torch.ones(()), torch.ones(()), memory)
+
+    graphed = GraphedPasses(passes, lambda: ran.append(0), rehearsed)
+    small, large = (HereBatch(torch.full((2, n), n), torch.ones(2, 3)) for n in (4, 5))
+    graphed(small, None)
+    assert ran == [4]
+    for _ in range(3):
+        graphed(large, None)
+    assert ran == ([4, 5, 0, 5] if rehearsed else [4, 0, 5])
+    assert Recording.last.replays == (2 if rehearsed else 3)
+    other = HereBatch(torch.zeros(2, 5, dtype=torch.long), torch.ones(2, 3))
+    graphed(other, None)
+    assert next(iter(graphed.graphs[other.src.shape, other.tgt.shape].batch)).sum() == 0  # what the graph reads
+
+    lasting = GraphedPasses(passes, lambda: None)
+    for _ in range(3):
+        lasting(small, "a memory that moves")
+    assert not lasting.graphs
+
+    def broken(*_: object, **__: object) -> Any:
+        raise RuntimeError("operation not permitted\nmore")
+
+    monkeypatch.setattr(torch.cuda, "graph", broken)
+    with pytest.raises(ValueError, match=r"recorded here \(operation not permitted\): give --training.graphs false"):
+        graphed(HereBatch(torch.ones(9, 9), torch.ones(9, 9)) if not rehearsed else small, None)
 
 
 @pytest.mark.gpu

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import torch
 
 from utils.dataset.batch import AnyBatch
+from utils.memory import is_out_of_memory
 from utils.training.loss import Loss
 
 _MOST = 400  # graphs, of some megabytes each
@@ -26,11 +27,15 @@ class GraphedPasses:
     Args:
         passes: adds the gradients of a batch, given the memory of the one before, and returns its loss.
         prepare: called before each recording; gives each parameter a gradient.
+        rehearsed: the first batch of each shape is not recorded: torch.compile may compile for it, which cannot be.
     """
 
-    def __init__(self, passes: Callable[[Any, Any], Loss], prepare: Callable[[], None]) -> None:
-        self.passes, self.prepare = passes, prepare
+    def __init__(
+        self, passes: Callable[[Any, Any], Loss], prepare: Callable[[], None], rehearsed: bool = False
+    ) -> None:
+        self.passes, self.prepare, self.rehearsed = passes, prepare, rehearsed
         self.graphs: dict[Sequence[torch.Size], _Graph] = {}
+        self._seen: set[Sequence[torch.Size]] = set()
         self._recordable = False  # before the first batch, when libraries have yet to prepare themselves
         self._pool: Any = None  # of memory, shared by all graphs: only one of them runs at a time
 
@@ -38,8 +43,10 @@ class GraphedPasses:
         """Return the loss of a batch, which the next call may overwrite."""
         shapes = tuple(part.shape for part in batch)
         if shapes not in self.graphs:
-            if not self._recordable or len(self.graphs) == _MOST:
+            is_new = self.rehearsed and shapes not in self._seen
+            if is_new or not self._recordable or len(self.graphs) == _MOST:
                 loss = self.passes(batch, memory)
+                self._seen.add(shapes)
                 self._recordable = loss.memory is None
                 return loss
             self.graphs[shapes] = self._record(batch)
@@ -53,7 +60,12 @@ class GraphedPasses:
         own, graph = batch.to(torch.device("cuda")), torch.cuda.CUDAGraph()
         self._pool = self._pool or torch.cuda.graph_pool_handle()
         self.prepare()
-        # other threads prepare batches meanwhile, which may allocate
-        with torch.cuda.graph(graph, self._pool, capture_error_mode="thread_local"):
-            loss = self.passes(own, None)
+        try:  # other threads prepare batches meanwhile, which may allocate
+            with torch.cuda.graph(graph, self._pool, capture_error_mode="thread_local"):
+                loss = self.passes(own, None)
+        except RuntimeError as error:
+            if is_out_of_memory(error):
+                raise
+            reason = next(iter(str(error).splitlines()), type(error).__name__)
+            raise ValueError(f"no CUDA graph can be recorded here ({reason}): give --training.graphs false") from error
         return _Graph(own, graph, loss)
