@@ -225,6 +225,11 @@ def test_what_a_page_links_to_or_names_is_in_the_repository(page: str) -> None:
         assert not heading or not found.endswith(".md") or heading in headings(found), f"{target}#{heading}"
     named = re.findall(r"`((?:bench|const|docs|figure|layers|models|tests|utils)/[\w./-]*)`", text)
     assert {name for name in named if name.rstrip("/") not in known} == set()
+    for name, target in re.findall(r"\[`([\w.]+)`\]\((?!\w+:)([^)\s]+)\.py\)", text):
+        code = text_of(posixpath.normpath(posixpath.join(PurePosixPath(page).parent, f"{target}.py")))
+        for part in name.removesuffix(".py").split("."):
+            defined = re.search(rf"^( *(class|def) )?{part}\b", code, re.M)
+            assert defined or f"/{target}".endswith(f"/{part}"), f"{name}: no {part} in {target}.py"
 
 
 def skeleton(text: str) -> dict[str, list[str]]:
@@ -233,6 +238,7 @@ def skeleton(text: str) -> dict[str, list[str]]:
     formulas = re.findall(r"^\$\$(.*?)\$\$$", prose(text), re.S | re.M)
     return {
         "commands": [line.split(" #")[0].rstrip() for line in shell],
+        "commands in the text": sorted(set(re.findall(r"`poetry run [^`]+`", prose(text)))),
         "code": [block.body for block in blocks(text) if block.language == "python"],
         "what it prints": [block.body for block in blocks(text) if block.language == "text" and block.follows],
         "formulas": [re.sub(r"\\text{[^}]*}|[\s,]|\\q?quad", "", formula) for formula in formulas],
