@@ -18,6 +18,7 @@ from sacrebleu.metrics.bleu import BLEU
 from bench import results as results_module
 from bench.results import RESULTS, SAMPLES, TABLES, published_table, result_table, translations_page, with_table
 from config.data import DataConfig, TokenizerConfig
+from config.reader import names_of
 from const.corpora import CORPORA
 from const.path import FIGURE, PICKLES, ROOT
 from docs.notebook import main as write_notebooks
@@ -26,6 +27,7 @@ from tests.test_floors import tracked
 from tests.test_surface import prose, spoken, understand
 from tests.tiny import outcome
 from utils.arguments import read_arguments
+from utils.config import CONFIG_TYPES
 from utils.dataset.corpus import prepare_corpus
 from utils.dataset.download import take
 from utils.dataset.embedded import minimal_pairs
@@ -230,6 +232,21 @@ def test_what_a_page_links_to_or_names_is_in_the_repository(page: str) -> None:
         for part in name.removesuffix(".py").split("."):
             defined = re.search(rf"^( *(class|def) )?{part}\b", code, re.M)
             assert defined or f"/{target}".endswith(f"/{part}"), f"{name}: no {part} in {target}.py"
+
+
+def test_options_that_pages_name_are_settings() -> None:
+    known = {f"--{name}" for config_type in CONFIG_TYPES.values() for name, _ in names_of(config_type)}
+    named = {option for page in PAGES for option in re.findall(r"`(--\w+\.[\w.]+)", prose(text_of(page)))}
+    assert named - known == set()
+
+
+@pytest.mark.parametrize("page", ["docs/articles.md", "docs/ja/articles.md"])
+def test_what_the_articles_page_says_of_multi30k_was_measured(page: str) -> None:
+    results = [read_json(RESULTS / f"multi30k_de_en_words_{seed}.json") for seed in (1, 2, 3)]
+    assert f"| {sum(result['bleu'] for result in results) / 3:.2f}" in text_of(page)
+    ours, theirs = results[0]["parameters"], 9_038_853  # of the same network with their vocabularies
+    assert f"{theirs:,}" in text_of(page)
+    assert re.search(rf"\| {ours:,}\D+{ours - theirs:,}", text_of(page))
 
 
 def skeleton(text: str) -> dict[str, list[str]]:
