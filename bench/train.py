@@ -6,11 +6,13 @@ import re
 import resource
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -394,11 +396,13 @@ def build_parser() -> Parser:
   python -m bench.train --compile                            with torch.compile too (needs a C++ compiler)
   python -m bench.train --without byte_dropout               what a part of it is worth
   python -m bench.train --warm_up 1 --seconds 5 --rounds 1   a quick look
+  GOMP_SPINCOUNT=300000 python -m bench.train --busy 1       beside another program, with the spinning of libgomp itself
   python -m bench.train --device cuda --corpus kftt          this project alone, Transformer base, larger batches""",
         threads=(torch.get_num_threads(), "CPU threads"),
         warm_up=(60.0, "seconds of each setting that do not count"),
         seconds=(60.0, "seconds of each setting that count"),
         rounds=(3, "rounds, of which the best counts"),
+        busy=(0, "other processes that want a core each, meanwhile"),
     )
     parser.add_argument("--corpus", choices=("tanaka", "kftt", "embedded"), default="tanaka", help="default: tanaka")
     parser.add_argument("--archive", type=Path, help="local archive or unpacked folder of the corpus")
@@ -412,9 +416,20 @@ def build_parser() -> Parser:
     return parser
 
 
+@contextmanager
+def busy(n: int) -> Iterator[None]:
+    """Within the block, n other processes want a core each."""
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(n)]
+    try:
+        yield
+    finally:
+        for other in others:
+            other.kill()
+
+
 def prepare(arguments: Namespace, folder: Path) -> tuple[Job, float]:
     """Return all that the settings need, and the operations per target token."""
-    require_options_at_least(arguments, threads=1, warm_up=0, seconds=0, rounds=1)
+    require_options_at_least(arguments, threads=1, warm_up=0, seconds=0, rounds=1, busy=0)
     device = pick_device(arguments.device)
     given = {peer: arguments[peer.package] for peer in PEERS if arguments[peer.package]}
     if given and device.type == "cuda":
@@ -444,7 +459,8 @@ def main() -> None:
         peaks = {name: product_peak(dtype, job.device) for name, dtype in PRECISIONS.items()}
         on_cpu = job.device.type == "cpu"
         settings = all_settings(on_cpu, job.peers, arguments.compile, arguments.without or ())
-        measurements = measure_all(settings, job, arguments.rounds)
+        with busy(arguments.busy):
+            measurements = measure_all(settings, job, arguments.rounds)
     if not measurements:
         raise ValueError("nothing could be measured: see the lines above")
     about = {
@@ -452,6 +468,8 @@ def main() -> None:
         "machine": machine(job.device),
         "warm_up": arguments.warm_up,
         "seconds": arguments.seconds,
+        "busy": arguments.busy,
+        "spins": os.environ.get("GOMP_SPINCOUNT"),
         "model": asdict(job.model),
         "vocab": job.vocab,
         "mflop_per_target_token": flops_per_token / 1e6,

@@ -309,6 +309,27 @@ def test_the_speed_of_a_precision_is_measured(
     assert torch.get_num_threads() == threads
 
 
+@pytest.mark.parametrize(
+    ("user", "spins"), [({}, "3000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "active"}, "None")]
+)
+@pytest.mark.parametrize("module", ["train", "translate", "serve", "bench.train"])
+def test_threads_spin_shortly_unless_the_user_says_how(module: str, user: dict[str, str], spins: str) -> None:
+    """Which torch reads when it is imported."""
+    code = f"""
+import importlib.abc, os, sys
+class Torch(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, *_):
+        if name == "torch":
+            print(os.environ.get("GOMP_SPINCOUNT"))
+            os._exit(0)
+sys.meta_path.insert(0, Torch())
+import {module}, torch
+"""
+    names = {name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=names | user, capture_output=True, text=True)
+    assert run.stdout == f"{spins}\n", run.stderr
+
+
 def test_kernels_are_remembered_unless_the_user_says_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
     name = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
     monkeypatch.setenv(name, "to be restored")
