@@ -542,6 +542,8 @@ ELSEWHERE = {
     "--picture figure/multi30k_de_en_words_curve.png",
     "explain": "python translate.py 京都は日本の古い都である。 --run pickles/kftt_ja_en --explain page.html "
     "&& python -m tests.test_browser page.html figure/explain.png",
+    "length": "python evaluate.py compare REFERENCES figure/results/multi30k_de_en_rnn_1.txt "
+    "figure/results/multi30k_de_en_1.txt --tgt_lang en --pre_tokenized --sources SOURCES --picture figure/length.png",
     "pairs": "python evaluate.py pairs demo_positions demo_no_positions --picture figure/pairs.png",
     "memory": "python predict.py perplexity --run pickles/XL pickles/VANILLA --picture figure/memory.png",
 }
