@@ -9,6 +9,7 @@ from config.group import Group, bounded
 from const.corpora import CORPORA
 
 CorpusName = Literal["kftt", "tanaka", "multi30k", "multi30k_tok", "embedded", "files"]
+OWN_TEXTS = ("", "dev_", "test_", "more_")  # how the settings of their files begin
 
 # codes of three letters, as Tatoeba and FLORES have them, for the languages that are treated by their script
 _THREE_LETTERS = dict.fromkeys(("zho", "chi", "cmn", "yue", "wuu", "nan", "lzh"), "zh") | {
@@ -74,15 +75,19 @@ class DataConfig(Group):
             downloaded; ignored once the corpus is verified under corpus/.
         src: your own training text, one sentence per line.
         tgt: its translation, line by line.
+        pairs: both in one file, in place of `src` and `tgt`: .tsv, .csv, .jsonl (JSON Lines) or .tmx.
         dev_src: your own development text; without it, lines of the training text are held out.
         dev_tgt: its translation.
+        dev_pairs: both in one file, as `pairs`.
         test_src: your own test text; without it, lines of the training text are held out.
         test_tgt: its translation.
+        test_pairs: both in one file, as `pairs`.
         pre_tokenized: spaces separate all words and marks of your own texts, and BLEU takes them as they are.
         held_out: how many lines of your own training text go to dev, and as many to test, where these are not given.
         more_src: further training text, for any corpus: back-translations, say; pairs with a line that the dev or test
             text has, too, are left out.
         more_tgt: its translation, line by line.
+        more_pairs: both in one file, as `pairs`.
         both_directions: learn to translate back, too, from the same pairs (needs `tokenizer.tag`); dev and test text
             are of the one direction.
         clean: which pairs of the training text are dropped.
@@ -94,26 +99,37 @@ class DataConfig(Group):
     archive: Path | None = None
     src: Path | None = None
     tgt: Path | None = None
+    pairs: Path | None = None
     dev_src: Path | None = None
     dev_tgt: Path | None = None
+    dev_pairs: Path | None = None
     test_src: Path | None = None
     test_tgt: Path | None = None
+    test_pairs: Path | None = None
     pre_tokenized: bool = False
     held_out: int = 500
     more_src: Path | None = None
     more_tgt: Path | None = None
+    more_pairs: Path | None = None
     both_directions: bool = False
     clean: CleanConfig = field(default_factory=CleanConfig)
 
     def check(self) -> None:
-        """Refuse what is no language."""
+        """Refuse what is no language, and a text that is given twice."""
         require_language(src_lang=self.src_lang, tgt_lang=self.tgt_lang)
+        for kind in OWN_TEXTS:
+            if f"{kind}pairs" in (given := self.own_files(kind)) and len(given) > 1:
+                raise ValueError(f"{' and '.join(given)} are given: set {kind}pairs, or the others, to null")
+
+    def own_files(self, kind: str) -> dict[str, Path]:
+        """Return the files that are given of one of `OWN_TEXTS`, by their settings."""
+        names = (f"{kind}{name}" for name in ("pairs", "src", "tgt"))
+        return {name: file for name in names if (file := getattr(self, name))}
 
     @property
     def has_own_text(self) -> bool:
         """Whether the texts are your own, whatever `corpus` says."""
-        own = (self.src, self.tgt, self.dev_src, self.dev_tgt, self.test_src, self.test_tgt)
-        return self.corpus == "files" or any(own)
+        return self.corpus == "files" or any(map(self.own_files, ("", "dev_", "test_")))
 
     @property
     def is_tokenized(self) -> bool:

@@ -373,6 +373,8 @@ def test_a_corpus_that_is_named_anew_takes_the_place_of_a_runs_own_files(runs: P
     # another training text takes the place of the further one, too, unless the run goes on with it
     assert data("--data.src", str(c), "--data.tgt", str(d)) == replace(own, src=c, tgt=d, more_src=None, more_tgt=None)
     assert data("--data.src", str(c), "--data.tgt", str(d), begin="--resume") == replace(own, src=c, tgt=d)
+    pairs = "--data.src", "null", "--data.tgt", "null", "--data.pairs", str(c)
+    assert data(*pairs) == replace(own, src=None, tgt=None, pairs=c, more_src=None, more_tgt=None)
     moved = "--data.src", str(c), "--data.tgt", str(d), "--data.more_src", str(d), "--data.more-tgt", str(c)
     assert data(*moved) == replace(own, src=c, tgt=d, more_src=d, more_tgt=c)
     # what is given beside it holds

@@ -10,6 +10,7 @@ import re
 import subprocess
 import tarfile
 import threading
+import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
@@ -31,6 +32,7 @@ from const.corpora import CORPORA, CorpusSpec
 from const.path import PRESET, ROOT
 from utils.config import TranslationConfig
 from utils.dataset import download, embedded, ids, monolingual
+from utils.dataset import formats as formats_module
 from utils.dataset import text as text_module
 from utils.dataset.batch import BucketSampler, require_positions
 from utils.dataset.corpus import (
@@ -58,6 +60,7 @@ from utils.dataset.embedded import (
     sentence_split,
     write_embedded,
 )
+from utils.dataset.formats import convert
 from utils.dataset.ids import (
     Sampling,
     TokenArray,
@@ -180,6 +183,159 @@ def test_what_is_no_parallel_text_is_refused_in_one_line(data: bytes | None, fau
     with pytest.raises(ValueError, match=rf"^[^\n]*{re.escape(fault)}[^\n]*$") as caught:
         read_parallel(files)
     assert str(files.tgt) in str(caught.value)
+
+
+# pairs in one file
+
+JA_EN = ("ja", "en")
+_DTD = '<!DOCTYPE tmx SYSTEM "tmx14.dtd">'
+_LAUGHS = "".join(f'<!ENTITY a{i} "{f"&a{i - 1};" * 10 if i else "ha"}">' for i in range(10))
+
+
+def converted(folder: Path, name: str, content: str | bytes, languages: tuple[str, str] = JA_EN) -> Pairs:
+    (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    into = ParallelFiles(folder / "into.src", folder / "into.tgt")
+    convert(folder / name, languages, into)
+    return pairs_of(into)
+
+
+def unit(**texts: str) -> str:
+    of = (f'<tuv xml:lang="{code.replace("_", "-")}"><seg>{text}</seg></tuv>' for code, text in texts.items())
+    return f"<tu><note>a note</note>{''.join(of)}</tu>"
+
+
+def tmx(*units: str, encoding: str = "UTF-8", doctype: str = _DTD) -> str:
+    head = f'<?xml version="1.0" encoding="{encoding}"?>\n{doctype}<tmx version="1.4"><header/>\n<body>'
+    return f"{head}{chr(10).join(units)}</body></tmx>\n"
+
+
+@pytest.mark.parametrize("page", ["docs/own_text.md", "docs/ja/own_text.md"])
+def test_the_formats_that_the_page_shows_are_read_as_the_same_pairs(page: str, tmp_path: Path) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    shown = dict(re.findall(r"^```(tsv|csv|json|xml)\n(.*?)^```$", text, re.S | re.M))
+    for language, name in ("tsv", "tsv"), ("csv", "csv"), ("json", "jsonl"), ("xml", "tmx"):
+        assert converted(tmp_path, f"my.{name}", shown[language]) == [
+            ("京都は日本の古都である。", "Kyoto is an ancient capital."),
+            ("雨が降っている。", "It is raining."),
+        ]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "pairs"),
+    [
+        ("a.tsv", '\ufeff「都」\t"Miyako\r\n\n橋\t\n', [("「都」", '"Miyako'), ("橋", "")]),
+        ("a.TSV", "n\ten_GB\tJA\n1\tcapital\t都\n", [("都", "capital")]),
+        ("a.csv", 'en,jpn\n"a ""big"", old\r\n \ncapital ",都\n\n', [("都", 'a "big", old capital')]),
+        ("a.csv", "target,source_lang,source\ncapital,ja,都\n", [("都", "capital")]),
+        ("a.csv.gz", gzip.compress("都,capital\n".encode()), [("都", "capital")]),
+        ("a.jsonl", '{"id": 1, "translation": {"en": "a\\nb", "ja": "都"}}\n\n', [("都", "a b")]),
+        (
+            "a.jsonl",
+            '{"src": "都", "tgt": "c"}\n{"en": "b", "ja": "橋", "translation": "b"}\n',
+            [("都", "c"), ("橋", "b")],
+        ),
+        ("a.tmx", tmx(unit(en="1", fr="2"), unit(en_US="a &lt; b", fr="2", ja="\n都\n市\n")), [("都 市", "a < b")]),
+        ("a.tmx", tmx(unit(en_US="1", en="2", ja="都", JA_JP="3")), [("都", "2")]),
+        ("a.tmx", tmx(unit(ja="都", en='<bpt i="1">{b}<sub>s</sub></bpt><hi>big</hi><ph/> c')), [("都", "big c")]),
+        ("a.tmx", tmx(unit(ja="都", en="capital"), encoding="UTF-16").encode("utf-16"), [("都", "capital")]),
+    ],
+)
+def test_columns_keys_and_units_are_found_by_language(
+    name: str, content: str | bytes, pairs: Pairs, tmp_path: Path
+) -> None:
+    assert converted(tmp_path, name, content) == pairs
+
+
+def test_a_language_is_taken_as_it_is_written_before_another_of_its_kind(tmp_path: Path) -> None:
+    table = "zh-CN\tzh_TW\ten-US\n1\t2\t3\n"
+    assert converted(tmp_path, "a.tsv", table, ("zh-TW", "en")) == [("2", "3")]
+    assert converted(tmp_path, "a.tsv", table, ("en", "zh")) == [("3", "1")]
+    with pytest.raises(ValueError, match=r"a\.tsv, line 1 has zh-CN, zh_TW, en-US, not both zh-HK and zh$"):
+        converted(tmp_path, "a.tsv", table, ("zh-HK", "zh"))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "fault"),
+    [
+        ("a.txt", "都\tcapital\n", " ends in none of .tsv, .csv, .jsonl, .tmx "),
+        ("a.tsv", "", " has no text in both ja and en"),
+        ("a.tsv", "ja\ten\n", " has no text in both ja and en"),
+        ("a.tsv", "都 capital\n", ", line 1 has one column: is a tab missing"),
+        ("a.tsv", "都\tcapital\n橋\ta\tbridge\n", ", line 2 has 3 columns, not 2"),
+        ("a.tsv", "id\tja\n1\t都\n", ", line 1 has id, ja, not both ja and en"),
+        ("a.tsv", "都\tcapital\n".encode() + "橋\tbridge\n".encode("cp932"), ", line 2: byte 0x8b is not UTF-8"),
+        ("a.tsv", "都\tcapital\n".encode("utf-16"), " is UTF-16: save it as UTF-8"),
+        ("a.tsv", "都\tcapi\0tal\n", ", line 1 has a NUL"),
+        ("a.tsv", "a\t" * 10**6, ", line 1 has 1,048,576 bytes or more"),
+        ("a.tsv", "\t" * 10**6 + "\n都", ", line 2 has one column"),
+        ("a.csv", "", " has no text in both ja and en"),
+        ("a.csv", "id,ja,en\n1,都\n", ", line 2 has 2 columns, not 3"),
+        ("a.csv", "a," * 10**6, ", line 1 has 1,048,576 bytes or more"),
+        (
+            "a.csv",
+            'ja,en\n都,"capital\n' + "橋,bridge\n" * 10**5,
+            ", line 2, where a row begins: unexpected end of data",
+        ),
+        ("a.csv", '都,"capital' + "l" * 10**6, ", line 1, where a row begins: field larger than field limit"),
+        ("a.csv", "都,capital\n" + '"\n",' * 10**5, ", line 2, where a row begins: "),
+        ("a.csv", '都,"the" capital\n', ", line 1, where a row begins: ',' expected after '\"'"),
+        ("a.csv", b"\xff,capital\n", ", line 1: byte 0xff is not UTF-8"),
+        ("a.jsonl", "", " has no text in both ja and en"),
+        ("a.jsonl", '{"ja": "都", "en": "c"}\n{"ja": "都",\n', ", line 2 is no JSON object"),
+        ("a.jsonl", '["都", "capital"]\n', ", line 1 is no JSON object"),
+        ("a.jsonl", "[" * 10**6, ", line 1 is no JSON object"),
+        ("a.jsonl", "1" * 10**6, ", line 1 is no JSON object"),
+        ("a.jsonl", '{"ja": "都", "fr": "c"}\n', ", line 1 has ja, fr, not both ja and en"),
+        ("a.jsonl", '{"ja": "都", "en": null}\n', ", line 1 has a number, a list or null in place of a text"),
+        ("a.jsonl", '{"ja": "都", "en": "\\ud800"}\n', ", line 1 has a NUL or half a character"),
+        ("a.jsonl", b'{"ja": "\xe9", "en": "c"}\n', ", line 1: byte 0xe9 is not UTF-8"),
+        ("a.tmx", "", ", line 1: no element found: export it again"),
+        ("a.tmx", tmx(unit(ja="都", fr="c")), " has no text in both ja and en"),
+        ("a.tmx", tmx(unit(ja="都", en="c"))[:-9], ", line 3: unclosed token"),
+        ("a.tmx", tmx(unit(ja="都", en="c")).encode("cp932"), ", line 3: not well-formed"),
+        ("a.tmx", tmx(unit(ja="都", en="c"), encoding="cp932"), ", line 1: multi-byte encodings are not supported"),
+        ("a.tmx", tmx(unit(ja="都", en="c"), encoding="none"), ", line 1: unknown encoding: none"),
+        ("a.tmx", tmx(unit(ja="都", en="\0")), ", line 3: not well-formed"),
+        ("a.tmx", tmx(unit(ja="都", en="&nbsp;")), ", line 3: &nbsp; is not declared here"),
+        (
+            "a.tmx",
+            tmx(unit(ja="都", en="&a9;"), doctype=f"<!DOCTYPE tmx [{_LAUGHS}]>"),
+            ", line 2: a DOCTYPE with decl",
+        ),
+        ("a.tmx", tmx(unit(ja="<ph>" * 10**6)), ", line 3: 1,048,576 bytes without the end of a unit"),
+        ("a.tmx", tmx(f'<tu a="{"a" * 10**7}"/>'), ", line 3: 1,048,576 bytes without the end of a unit"),
+        ("a.tmx.gz", gzip.compress(tmx(unit(ja="都", en="c")).encode(), mtime=0)[:-9], " is compressed, and damaged"),
+    ],
+)
+def test_a_file_of_pairs_that_is_damaged_is_refused_in_one_line_and_nothing_is_kept(
+    name: str, content: str | bytes, fault: str, tmp_path: Path, root: Path
+) -> None:
+    file = tmp_path / name
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(ValueError, match=rf"^{re.escape(str(file))}{re.escape(fault)}[^\n]*$"):
+        prepare_corpus(DataConfig(pairs=file), root)
+    assert [file for file in root.rglob("*") if file.is_file()] == []
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.csv", "a.jsonl", "a.tmx"])
+def test_a_file_of_pairs_is_not_held_in_memory(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(formats_module, "_LONGEST", 2**12)
+    src, tgt = "都" * 60, "capital " * 60
+    row = {
+        "a.tsv": f"{src}\t{tgt}",
+        "a.csv": f'{src},"{tgt}\n"',
+        "a.jsonl": f'{{"ja": "{src}", "en": "{tgt}"}}',
+        "a.tmx": unit(ja=src, en=tgt),
+    }
+    rows = [row[name]] * 2000
+    (tmp_path / name).write_text(tmx(*rows) if name == "a.tmx" else "\n".join(rows), encoding="utf-8")
+    into = ParallelFiles(tmp_path / "into.src", tmp_path / "into.tgt")
+    tracemalloc.start()
+    convert(tmp_path / name, JA_EN, into)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert pairs_of(into) == [(src, tgt.strip())] * 2000
+    assert 2 * peak < (tmp_path / name).stat().st_size
 
 
 # cleaning
@@ -574,6 +730,28 @@ def test_of_own_files_some_lines_are_held_out_once_for_each_content(own: Paralle
     assert all("city" in line for line in read_parallel(after.test).tgt)
 
 
+def test_pairs_in_one_file_are_the_same_corpus_as_in_two_and_converted_once(
+    own: ParallelFiles, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = written(own.src.parent, stripped(own))
+    table = write(own.src.with_name("own.tsv"), "en\tja", *(f"{tgt}\t{src}" for src, tgt in pairs_of(own)))
+    config = DataConfig(pairs=table, more_pairs=table, held_out=3)
+    corpus = prepare_corpus(config, root)
+    two = DataConfig(src=files.src, tgt=files.tgt, more_src=files.src, more_tgt=files.tgt, held_out=3)
+    assert corpus.fingerprint() == prepare_corpus(two, root).fingerprint()
+    monkeypatch.setattr("utils.dataset.corpus.convert", None)
+    assert prepare_corpus(config, root) == corpus
+    held = prepare_corpus(replace(config, dev_pairs=table, test_pairs=table), root)
+    assert sizes_of(held)[1:] == [20, 20]
+    assert pairs_of(held.test) == pairs_of(files)
+    gone = replace(config, pairs=Path("gone.tsv"), more_pairs=None)
+    assert prepare_to_score(replace(gone, dev_pairs=table, test_pairs=table), root).test == held.test
+    with pytest.raises(ValueError, match=r"^pairs=gone\.tsv: no such file$"):
+        prepare_to_score(gone, root)
+    with pytest.raises(ValueError, match=r"^dev_pairs and dev_src are given: set dev_pairs, or the others, to null$"):
+        replace(config, dev_pairs=table, dev_src=own.src)
+
+
 def test_to_score_own_training_files_may_be_gone(own: ParallelFiles, root: Path) -> None:
     gone = DataConfig(src=Path("gone.ja"), tgt=Path("gone.en"), more_src=Path("x"), more_tgt=Path("y"))
     config = replace(gone, dev_src=own.src, dev_tgt=own.tgt, test_src=own.src, test_tgt=own.tgt)
@@ -596,7 +774,7 @@ def test_the_fingerprint_is_of_content_and_direction(own: ParallelFiles, root: P
     [
         ({"tgt": None}, r"^src=.*own\.src is missing .*--data\.tgt FILE$"),
         ({"src": Path("nowhere.ja")}, r"^src=nowhere\.ja: no such file$"),
-        ({"corpus": "kftt", "src": None, "tgt": None, "test_src": Path("x")}, r"^your own texts need both sides"),
+        ({"corpus": "kftt", "src": None, "tgt": None, "test_src": Path("x")}, r"^your own texts need a training text"),
         ({"archive": Path("a.tar")}, r"^archive=a\.tar is for published corpora \(kftt, "),
         ({"held_out": 0}, r"^held_out=0 leaves no dev and no test text"),
         ({"held_out": 5}, r"^held_out=5 is too many of 20 distinct pairs, .*: lower --data\.held_out"),
@@ -669,7 +847,7 @@ def test_a_text_is_not_its_own_translation(german: DataConfig, tmp_path: Path) -
     copy = write(tmp_path / "copy", *lines(german.dev_src))  # type: ignore[arg-type]
     for kind, file in ("", german.src), ("dev_", copy), ("more_", german.more_src):
         same: Any = {f"{kind}src": file, f"{kind}tgt": german.dev_src if file == copy else file}
-        with pytest.raises(ValueError, match=f"^{kind}src=.* and {kind}tgt=.* have the same content: give a text and"):
+        with pytest.raises(ValueError, match=f"^{kind}src=.* and {kind}tgt=.*: both sides have the same content"):
             prepare_corpus(replace(german, **same), tmp_path)
     write(german.tgt, *lines(german.src)[:2], lines(german.tgt)[2])  # type: ignore[arg-type]
     assert remarks(german, tmp_path) == f"67% of the lines of {german.src} are their own translations: is that right?"

@@ -97,7 +97,7 @@ def run_code(page: str) -> dict[str, Any]:
     return namespace
 
 
-@pytest.mark.parametrize("page", GUIDE)
+@pytest.mark.parametrize("page", [*GUIDE, "docs/own_text.md"])
 def test_the_code_of_a_page_runs_and_prints_what_it_says(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

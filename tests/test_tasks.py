@@ -500,7 +500,8 @@ def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Texts:
         for side in ("src", "tgt"):
             files[f"{split}{side}"] = file = tmp_path / f"{split or 'train_'}{side}"
             file.write_text("".join(f"{line}\n" for line in getattr(text, side)), encoding="utf-8")
-    for name in ("prepare_corpus", "cached_tokenizers", "cached_tokens", "training_tokens"):
+    rooted = "prepare_corpus", "refuse_other_languages", "check_own_text"
+    for name in (*rooted, "cached_tokenizers", "cached_tokens", "training_tokens"):
         monkeypatch.setattr(translation, name, partial(getattr(translation, name), root=tmp_path))
     return Texts(replace(CONFIG, data=DataConfig(**files)), tmp_path)
 
@@ -603,6 +604,18 @@ def test_a_run_of_tokenized_text_keeps_what_separates_words(texts: Texts) -> Non
     plain, words = (load_run(folder, torch.device("cpu"), plain).tokenizers.src for plain in (True, False))
     line = TEST_TEXT.src[0]
     assert plain.encode([line]) == words.encode([" ".join(line)]) != words.encode([line])
+
+
+def test_a_table_takes_the_place_of_two_files_and_is_checked_like_them(texts: Texts) -> None:
+    data, table = texts.config.data, texts.root / "train.tsv"
+    rows = [f"{src}\t{tgt}\n" for src, tgt in zip(TRAIN.src, TRAIN.tgt, strict=True)]
+    table.write_text("".join(rows), encoding="utf-8")
+    one = replace(data, src=None, tgt=None, pairs=table)
+    assert texts.task(data=one).fingerprint == texts.task().fingerprint
+    table.write_text("".join("\t".join(reversed(row[:-1].split("\t"))) + "\n" for row in rows), encoding="utf-8")
+    texts.refused(f"is not in ja: 0% .*; are the columns of {table} swapped, or without names", data=one)
+    table.write_text("en\tja\n" + table.read_text(encoding="utf-8"), encoding="utf-8")
+    assert texts.task(data=one).fingerprint == texts.task().fingerprint
 
 
 def test_sides_in_each_others_language_are_refused_before_a_text_is_cleaned_or_split(texts: Texts) -> None:

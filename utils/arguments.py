@@ -196,7 +196,7 @@ def _cleared_files(file: Layer, typed: Layer, is_new: bool) -> Layer:
     cleared: dict[str, str] = {}
     if any("corpus" in layer.get("data", {}) for layer in (file, typed)):
         cleared = dict.fromkeys(files, "null") | {"pre_tokenized": "false"}
-    elif is_new and "src" in typed.get("data", {}):
+    elif is_new and {"src", "pairs"} & set(typed.get("data", {})):
         cleared = {name: "null" for name in files if name.startswith("more_")}
     return layer_from_options({f"data.{name}": value for name, value in cleared.items()})
 

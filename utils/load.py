@@ -26,8 +26,8 @@ from utils.config import (
     TranslationConfig,
 )
 from utils.dataset.labelled import LabelNames
-from utils.device import product_dtype, require_precision, resolve_precision
-from utils.run import CONFIG, WEIGHTS, read_config
+from utils.device import pick_device, product_dtype, require_precision, resolve_precision
+from utils.run import CONFIG, WEIGHTS, find_run, read_config
 from utils.search.constraint import Ensemble, Searchable
 from utils.search.translator import Translator
 from utils.text.tokenizer import Tokenizer, TokenizerPair, every_token, load_tokenizers
@@ -97,6 +97,11 @@ def load_run(folder: Path, device: torch.device, plain: bool = False) -> Run:
     tokenizers = plain_text(tokenizers, folder) if plain else tokenizers
     model = build_network(config, len(tokenizers.src), len(tokenizers.tgt))
     return Run(folder, config, tokenizers, _trained(model, folder, device))
+
+
+def load_translator(name: str | Path, precision: Precision = "auto") -> Translator:
+    """Load the run of this name or folder to translate plain text in Python, on a GPU where there is one."""
+    return load_run(find_run(Path(name)), pick_device(), plain=True).translator(precision=precision)
 
 
 def build_translator(

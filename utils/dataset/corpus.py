@@ -8,11 +8,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from config.data import DataConfig, TokenizerConfig
+from config.data import OWN_TEXTS, DataConfig, TokenizerConfig
 from const.corpora import CORPORA
 from const.path import CORPUS
 from utils.dataset.download import install
 from utils.dataset.embedded import write_embedded
+from utils.dataset.formats import convert
 from utils.dataset.ids import (
     Sampling,
     TokenPairs,
@@ -91,7 +92,7 @@ def facts(fingerprint: str, rebuilt: bool) -> dict[str, str]:
 
 def prepare_corpus(config: DataConfig, root: Path = CORPUS) -> Corpus:
     """Prepare the corpus under `root`: fetch, verify and unpack it, or split it, where that is still to be done."""
-    more = _own_pair(config, "more_")
+    more = _own_pair(config, "more_", root)
     corpus = _without_more(config, root)
     return corpus if more is None else _with_more(corpus, more, root)
 
@@ -133,29 +134,40 @@ def _without_more(config: DataConfig, root: Path, to_train: bool = True) -> Corp
 
 def _own_files(config: DataConfig, root: Path, to_train: bool) -> Corpus:
     # without a dev or test text, some of its lines are that
-    train = _own_pair(config, "", is_read=to_train or not (config.dev_src and config.test_src))
+    is_read = to_train or not (config.own_files("dev_") and config.own_files("test_"))
+    train = _own_pair(config, "", root, is_read)
     if not train:
-        raise ValueError("your own texts need both sides of the training text: give --data.src FILE --data.tgt FILE")
-    dev, test = _own_pair(config, "dev_"), _own_pair(config, "test_")
+        raise ValueError("your own texts need a training text: give --data.src and --data.tgt, or --data.pairs FILE")
+    dev, test = (_own_pair(config, kind, root) for kind in ("dev_", "test_"))
     if not (dev and test):
         train, dev, test = _split(train, dev, test, config.held_out, root)
     return Corpus("files", config.src_lang, config.tgt_lang, train, dev, test, config.is_tokenized)
 
 
-def _own_pair(config: DataConfig, kind: str, is_read: bool = True) -> ParallelFiles | None:
-    files: dict[str, Path | None] = {name: getattr(config, name) for name in (f"{kind}src", f"{kind}tgt")}
-    given = {name: file for name, file in files.items() if file}
-    if len(given) == 1:
+def _own_pair(config: DataConfig, kind: str, root: Path, is_read: bool = True) -> ParallelFiles | None:
+    given = config.own_files(kind)
+    if len(given) == 1 and f"{kind}pairs" not in given:
         ((name, file),) = given.items()
-        (lacking,) = files.keys() - given.keys()
+        (lacking,) = {f"{kind}src", f"{kind}tgt"} - given.keys()
         raise ValueError(f"{name}={file} is missing its counterpart: also give --data.{lacking} FILE")
+    if not given:
+        return None
+    files = ParallelFiles(*([*given.values()] * 2)[:2])
+    if not is_read:
+        return files
     for name, file in given.items():
-        if is_read:
-            require_text(file, name)
-    if given and is_read and len({*map(file_hash, given.values())}) == 1:
-        src, tgt = given.values()
-        raise ValueError(f"{kind}src={src} and {kind}tgt={tgt} have the same content: give a text and its translation")
-    return ParallelFiles(*given.values()) if given else None
+        require_text(file, name)
+    if len(given) == 1:  # converted once for each content, and found again by it
+        languages = config.src_lang, config.tgt_lang
+        folder = cache_folder(root, "pairs", file_hash(file), file.suffixes, languages)
+        if not folder.is_dir():
+            with atomic_folder(folder) as draft:
+                convert(file, languages, _in_folder(draft, "pairs"))
+        files = _in_folder(folder, "pairs")
+    if len({*map(file_hash, files)}) == 1:
+        names = " and ".join(f"{name}={file}" for name, file in given.items())
+        raise ValueError(f"{names}: both sides have the same content: give a text and its translation")
+    return files
 
 
 def _split(
@@ -275,35 +287,40 @@ def _cleaned(corpus: Corpus, data: DataConfig, log: Callable[[str], None], root:
 
 # Checks of your own texts before hours go by: are they in their languages, on their sides, tokenized as is said?
 
-_SWAPPED = "are --data.{kind}src and --data.{kind}tgt swapped"
 _MANY_COPIES = 0.3  # of the lines; names and formulas are few
 _FIT_BETTER = 2.0  # times as many known words: names and marks are in both languages
 _Texts = tuple[tuple[str, ...], tuple[str, ...]]  # of both sides
 
 
-def refuse_other_languages(data: DataConfig) -> None:
+def refuse_other_languages(data: DataConfig, root: Path = CORPUS) -> None:
     """Refuse a text of your own that begins in other languages than those it is said to be in."""
-    for kind in ("", "dev_", "test_", "more_"):
-        if files := _own_pair(data, kind):
+    for kind in OWN_TEXTS:
+        if files := _own_pair(data, kind, root):
             for side, file, lines in zip(("src", "tgt"), files, _beginning(files), strict=True):
-                remedy = f"{_SWAPPED.format(kind=kind)}, or is --data.{side}_lang wrong?"
+                remedy = f"{_swapped(data, kind)}, or is --data.{side}_lang wrong?"
                 refuse_other_language(lines, getattr(data, f"{side}_lang"), str(file), remedy)
 
 
-def check_own_text(data: DataConfig, corpus: Corpus, log: Callable[[str], object]) -> None:
+def _swapped(data: DataConfig, kind: str) -> str:
+    if f"{kind}pairs" in (given := data.own_files(kind)):
+        return f"are the columns of {given[f'{kind}pairs']} swapped, or without names"
+    return f"are --data.{kind}src and --data.{kind}tgt swapped"
+
+
+def check_own_text(data: DataConfig, corpus: Corpus, log: Callable[[str], object], root: Path = CORPUS) -> None:
     """Refuse a text of your own whose sides are the other way round than is said; remark on spaces that are odd.
 
     Letters do not tell English from German. So the words of development and test text are compared with those of the
     training text, and the words of further training text with those of the development text.
     """
     for kind, beside in (("dev_", corpus.train), ("test_", corpus.train), ("more_", corpus.dev)):
-        if (files := _own_pair(data, kind)) and _has_words_of_other_side(_beginning(files), _beginning(beside)):
+        if (files := _own_pair(data, kind, root)) and _has_words_of_other_side(_beginning(files), _beginning(beside)):
             raise ValueError(
                 f"{files.src} has the words of {beside.tgt}, and {files.tgt} those of {beside.src}: "
-                f"{_SWAPPED.format(kind=kind)}?"
+                f"{_swapped(data, kind)}?"
             )
     if data.has_own_text:
-        files = _own_pair(data, "") or corpus.train
+        files = _own_pair(data, "", root) or corpus.train
         src, tgt = _beginning(files)
         if (copied := sum(map(str.__eq__, src, tgt)) / len(src)) > _MANY_COPIES:
             log(f"{copied:.0%} of the lines of {files.src} are their own translations: is that right?")

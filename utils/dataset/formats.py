@@ -1,0 +1,181 @@
+"""Pairs in one file: TSV, CSV, JSON Lines or TMX, written once as the two files that everything else reads.
+
+A file of any size is read as it comes; a row, a tag or a unit that would fill the memory is refused.
+"""
+
+import csv
+import json
+import re
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from io import BufferedIOBase
+from itertools import chain, islice
+from pathlib import Path
+from xml.parsers import expat
+
+from config.data import primary_language
+from utils.dataset.text import ParallelFiles, decoded_lines, open_text, pair_writer
+
+Languages = tuple[str, str]
+Found = Iterator[tuple[int, str, str]]  # line, source, target
+Rows = Iterator[tuple[int, list[str]]]
+
+_LONGEST = 2**20  # bytes of a line, or of TMX without the end of a unit
+_MOST_LINES = 100  # of a row of CSV, beyond the first
+_BROKEN = re.compile(r"[\0\ud800-\udfff]")  # JSON can spell half a character
+# TMX has its text in segments, outside the elements there that keep formatting codes of the document
+_OUTSIDE = {"seg": -1} | dict.fromkeys(("bpt", "ept", "it", "ph", "ut"), 1)
+_ONE_PAIR = "does a row hold one pair, and is every quote closed?"
+
+
+def convert(path: Path, languages: Languages, into: ParallelFiles) -> None:
+    """Write the pairs of a file as two files, source and target, with a space for a line break inside a text."""
+    suffix, has_text = Path(re.sub(r"\.(gz|xz)$", "", path.name.lower())).suffix, False
+    if suffix not in _READERS:
+        raise ValueError(f"{path} ends in none of {', '.join(_READERS)} (behind it .gz or .xz may follow): rename it")
+    with open_text(path) as file, pair_writer(into) as write:
+        for number, *sides in _READERS[suffix](file, str(path), languages):
+            if any(map(_BROKEN.search, sides)):
+                raise ValueError(f"{path}, line {number} has a NUL or half a character: is the file damaged?")
+            lines = [side.replace("\r", "\n").split("\n") for side in sides]
+            src, tgt = (" ".join(filter(None, map(str.strip, of_side))) for of_side in lines)
+            write((src, tgt))
+            has_text = has_text or bool(src and tgt)
+    if not has_text:
+        raise ValueError(f"{path} has no text in both {' and '.join(languages)}: were other languages meant?")
+
+
+@lru_cache(8)
+def _sides(names: tuple[str, ...], languages: Languages) -> list[int]:
+    """Return the places of source and target among names, as far as they are there: by `en`, or `en-US`, or `tgt`."""
+    codes = [name.strip().replace("_", "-").lower() for name in names]
+    backwards = range(len(names) - 1, -1, -1)  # of equal names, the first counts
+    by_code, by_language = ({keys[i]: i for i in backwards} for keys in (codes, [*map(primary_language, codes)]))
+    wanted = [(each.replace("_", "-").lower(), primary_language(each)) for each in languages]
+    of_language = [by_code.get(code, by_language.get(language)) for code, language in wanted]
+    ways = of_language, *([*map(by_code.get, way)] for way in (("src", "tgt"), ("source", "target")))
+    return max(([place for place in dict.fromkeys(way) if place is not None] for way in ways), key=len)
+
+
+def _both(names: tuple[str, ...], languages: Languages, where: str) -> list[int]:
+    """Return the places of source and target, or refuse names that lack one."""
+    if len(sides := _sides(names, languages)) < 2:
+        raise ValueError(f"{where} has {', '.join(names)[:100] or 'nothing'}, not both {' and '.join(languages)}")
+    return sides
+
+
+def _lines(file: BufferedIOBase, name: str) -> Iterator[tuple[int, str]]:
+    """Yield the numbers and the texts of lines."""
+
+    def bounded() -> Iterator[bytes]:
+        for number, line in enumerate(iter(lambda: file.readline(_LONGEST), b""), start=1):
+            if len(line) == _LONGEST:
+                raise ValueError(f"{name}, line {number} has {_LONGEST:,} bytes or more: {_ONE_PAIR}")
+            yield line
+
+    return enumerate(decoded_lines(bounded(), name), start=1)
+
+
+def _pairs(rows: Rows, name: str, languages: Languages, separator: str) -> Found:
+    """Yield both sides of the rows of a table: by the names in its first row, else the first two columns."""
+    begin, first = next(rows, (1, ["", ""]))
+    has_names, width = bool(_sides(tuple(first), languages)), max(2, len(first))
+    src, tgt = _both(tuple(first), languages, f"{name}, line {begin}") if has_names else (0, 1)
+    for number, row in rows if has_names else chain([(begin, first)], rows):
+        if len(row) != width:
+            what = f"{len(row):,} columns, not {width:,}" if len(row) > 1 else "one column"
+            raise ValueError(f"{name}, line {number} has {what}: is {separator} missing, or part of a text?")
+        yield number, row[src], row[tgt]
+
+
+def _tsv(file: BufferedIOBase, name: str, languages: Languages) -> Found:
+    """Quotes are text here: many sentences begin with one."""
+    rows = ((number, line.split("\t")) for number, line in _lines(file, name) if line)
+    return _pairs(rows, name, languages, "a tab")
+
+
+def _csv(file: BufferedIOBase, name: str, languages: Languages) -> Found:
+    def rows() -> Rows:
+        lines = ((number, line + "\n") for number, line in _lines(file, name))
+        for number, line in lines:
+            more = islice((text for _, text in lines), _MOST_LINES)
+            try:
+                row = next(csv.reader(chain([line], more), strict=True))
+            except csv.Error as error:
+                raise ValueError(f"{name}, line {number}, where a row begins: {error}: {_ONE_PAIR}") from error
+            if row:
+                yield number, row
+
+    return _pairs(rows(), name, languages, "a comma")
+
+
+def _json_lines(file: BufferedIOBase, name: str, languages: Languages) -> Found:
+    """An object a line, with the texts or, as in Hugging Face's datasets, with a `translation` that has them."""
+    for number, line in _lines(file, name):
+        if not line.strip():
+            continue
+        where = f"{name}, line {number}"
+        try:
+            item = json.loads(line)
+            below = item.get("translation")
+        except (ValueError, AttributeError, RecursionError) as error:
+            raise ValueError(f"{where} is no JSON object: give one for each pair") from error
+        item = below if isinstance(below, dict) else item
+        texts = [[*item.values()][place] for place in _both(tuple(item), languages, where)]
+        if not all(isinstance(text, str) for text in texts):
+            raise ValueError(f"{where} has a number, a list or null in place of a text: give both texts")
+        yield number, texts[0], texts[1]
+
+
+def _tmx(file: BufferedIOBase, name: str, languages: Languages) -> Found:
+    """Units (tu) have variants (tuv), each with a segment (seg); one without both languages is left out."""
+    parser, pairs = expat.ParserCreate(), list[tuple[int, str, str]]()
+    parser.buffer_text = True
+    variants = list[tuple[str, list[str]]]()  # of the present unit: language, and parts of the text
+    outside, has_unit = 1, False  # text is read where outside is 0
+
+    def start(tag: str, attributes: dict[str, str]) -> None:
+        nonlocal outside
+        outside += _OUTSIDE.get(tag, 0)
+        if tag == "tuv":
+            variants.append((attributes.get("xml:lang") or attributes.get("lang", ""), []))
+
+    def add(text: str) -> None:
+        if variants and not outside:
+            variants[-1][1].append(text)
+
+    def end(tag: str) -> None:
+        nonlocal outside, has_unit
+        outside -= _OUTSIDE.get(tag, 0)
+        if tag == "tu":
+            if len(sides := _sides(tuple(language for language, _ in variants), languages)) == 2:
+                src, tgt = ("".join(variants[place][1]) for place in sides)
+                pairs.append((parser.CurrentLineNumber, src, tgt))
+            variants.clear()
+            has_unit = True
+
+    def refuse_declarations(_name: str, _system: str | None, _public: str | None, has_declarations: int) -> None:
+        if has_declarations:  # of entities that grow without end, say; a DTD that is only named is never read
+            raise ValueError("a DOCTYPE with declarations")
+
+    def refuse_entity(entity: str, _is_parameter: int) -> None:
+        raise ValueError(f"&{entity}; is not declared here")
+
+    parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler = start, end, add
+    parser.StartDoctypeDeclHandler, parser.SkippedEntityHandler = refuse_declarations, refuse_entity
+    try:
+        while chunk := file.read(_LONGEST):
+            has_unit = False
+            parser.Parse(chunk)
+            if not has_unit and len(chunk) == _LONGEST:
+                raise ValueError(f"{_LONGEST:,} bytes without the end of a unit (</tu>)")
+            yield from pairs
+            pairs.clear()
+        parser.Parse(b"", True)
+    except (expat.ExpatError, ValueError, LookupError) as error:  # a LookupError: an encoding that is not known
+        reason = f"{name}, line {parser.CurrentLineNumber}: {str(error).partition(': line')[0]}"
+        raise ValueError(f"{reason}: export it again, as TMX in UTF-8 without a DOCTYPE") from error
+
+
+_READERS: dict[str, Callable[[BufferedIOBase, str, Languages], Found]]
+_READERS = {".tsv": _tsv, ".csv": _csv, ".jsonl": _json_lines, ".tmx": _tmx}
