@@ -6,6 +6,7 @@ import os
 import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from const.path import ROOT
 from utils.command import Parser, run_command
@@ -62,7 +63,7 @@ def _text_cell(name: str, text: str, page: Path, made: dict[Path, Path]) -> Cell
         if file.suffix == ".png":
             pictures[file.name] = {"image/png": base64.b64encode(file.read_bytes()).decode()}
             return f"{link[1]}attachment:{file.name}"
-        return link[1] + os.path.relpath(made.get(file, file), made[page].parent)
+        return link[1] + quote(os.path.relpath(made.get(file, file), made[page].parent))
 
     source = re.sub(r"(\]\()(?!\w+:|#)([^)#\s]+)", lead, text.strip("\n"))
     cell = {"cell_type": "markdown", "id": name, "metadata": {}, "source": source}

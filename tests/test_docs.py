@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import redirect_stdout
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 import pytest
 import torch
@@ -148,7 +149,7 @@ def test_a_page_is_a_notebook_too(
                 picture = base64.b64decode(cell["attachments"][name]["image/png"])
                 assert picture == (FIGURE / name).read_bytes()
             for target in re.findall(r"\]\((?!\w+:|#)([^)#\s]+)", prose(cell["source"])):
-                assert (file.parent / target).exists(), f"{file}: {target}"
+                assert (file.parent / unquote(target)).exists(), f"{file}: {target}"
         assert without_targets("\n\n".join(parts)) == without_targets(text_of(page).strip())
     assert "](../1-attention.ipynb)" in (tmp_path / "ja/1-attention.ipynb").read_text(encoding="utf-8")
     for wrong, message in ((command, "0-tokens.ipynb exists"), (command[:1] + command[2:], "no page: give")):
