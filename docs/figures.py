@@ -546,6 +546,8 @@ ELSEWHERE = {
     "figure/results/multi30k_de_en_1.txt --tgt_lang en --pre_tokenized --sources SOURCES --picture figure/length.png",
     "pairs": "python evaluate.py pairs demo_positions demo_no_positions --picture figure/pairs.png",
     "memory": "python predict.py perplexity --run pickles/XL pickles/VANILLA --picture figure/memory.png",
+    "memory_short": "python predict.py perplexity --run xl_0 xl_32 xl_128 --memory_lengths 0 32 64 128 256 "
+    "--picture figure/memory_short.png --json figure/memory_short.json",
 }
 
 

@@ -314,6 +314,15 @@ def test_pages_show_what_was_measured(name: str) -> None:
         assert with_table(text_of(page), make(), name) == text_of(page)
 
 
+def test_what_page_8_says_of_short_segments_was_measured() -> None:
+    found = {run.partition("-")[0]: rows for run, rows in read_json(FIGURE / "memory_short.json").items()}
+    by_word = {run: {row["memory_length"]: row["word_ppl"] for row in rows} for run, rows in found.items()}
+    page, (short, long) = text_of("docs/8-transformer-xl.md").replace("\n", " "), (by_word["xl_32"], by_word["xl_128"])
+    assert f"by the word is {long[32]:.0f} with 32 and {long[128]:.0f} with 128" in page
+    assert f"the model trained with 32 is ahead, with {short[64]:.0f} (one seed" in page
+    assert [min(of, key=of.__getitem__) for of in by_word.values()] == [32, 64, 128]
+
+
 def test_what_pages_say_a_setting_is_worth_was_measured() -> None:
     measured = "".join(file.read_text(encoding="utf-8") for file in FIGURE.glob("ablation_*.md")).replace("**", "")
     worth = re.compile(r"[\d.]+ ± [\d.]+ \| [+-][\d.]+ \(± [\d.]+\)")
