@@ -1,4 +1,4 @@
-"""Export a trained run: `python export.py [RUN] --to ctranslate2|safetensors|run --output FOLDER`."""
+"""Export a trained run: `python export.py [RUN] --to ctranslate2|huggingface|safetensors|run --output FOLDER`."""
 
 import argparse
 import shlex
@@ -35,12 +35,14 @@ def build_parser() -> Parser:
         version=VERSION,
         usage="python export.py [RUN] --to FORMAT --output FOLDER [--quantization TYPE]",
         description="Write a trained run in a format that other programs read, with its vocabulary and a README.md "
-        "that explains its use. CTranslate2 translates on CPUs and GPUs without PyTorch; safetensors holds named "
-        "weights, from which this project can rebuild the network; a run is what this project itself uses, in a "
-        "quarter of the size and with a model card, to be given to others.",
+        "that explains its use. CTranslate2 translates on CPUs and GPUs without PyTorch; Hugging Face's transformers "
+        "load and fine-tune a translator as their Pegasus or Marian; safetensors holds named weights, from which this "
+        "project can rebuild the network; a run is what this project itself uses, in a quarter of the size and with a "
+        "model card, to be given to others.",
         epilog="""examples:
   python export.py --to ctranslate2 --output kftt_ja_en             the run trained last
   python export.py pickles/RUN --to ctranslate2 --output kftt_ja_en --quantization int8
+  python export.py pickles/RUN --to huggingface --output tanaka_ja_en
   python export.py pickles/RUN --to safetensors --output kftt_ja_en
   python export.py pickles/RUN --to run --output pickles/kftt_ja_en
   python export.py bert_ja-RUN --to safetensors --output bert_ja    runs of other tasks work too
@@ -51,9 +53,10 @@ To translate with an export for CTranslate2: translate.py --engine ctranslate2 -
     parser.add_argument("run", nargs="?", type=Path, help="folder or name of a run (default: the one trained last)")
     parser.add_argument(
         "--to",
-        choices=["ctranslate2", "safetensors", "run"],
+        choices=["ctranslate2", "huggingface", "safetensors", "run"],
         required=True,
-        help="ctranslate2: translators, for CTranslate2 or translate.py --engine ctranslate2; safetensors: any run; "
+        help="ctranslate2: translators, for CTranslate2 or translate.py --engine ctranslate2; huggingface: "
+        "translators with sinusoidal positions and one vocabulary of pieces, for transformers; safetensors: any run; "
         "run: translators, with weights in 8-bit integers",
     )
     parser.add_argument(
@@ -82,6 +85,10 @@ def main() -> None:
         export_ctranslate2(folder, output, quantization)
         usage = f'python translate.py "TEXT" --engine ctranslate2 --run {shlex.quote(str(output))}'
         weights = output / "model.bin"
+    elif arguments.to == "huggingface":
+        export_hugging_face(folder, output)
+        usage = f"transformers.AutoModelForSeq2SeqLM, as {output / CARD} shows"
+        weights = output / WEIGHTS
     elif arguments.to == "run":
         export_run(folder, output)
         usage = f'python translate.py "TEXT" --run {shlex.quote(str(output))}'
@@ -109,6 +116,18 @@ def export_ctranslate2(folder: Path, output: Path, quantization: str | None) -> 
         write_translator(run.transformer, run.tokenizers, settings, draft, quantization)
         if (folder / WORDS).is_file():
             shutil.copyfile(folder / WORDS, draft / WORDS)
+
+
+def export_hugging_face(folder: Path, output: Path) -> None:
+    """Write a translator, with its tokenizer, for Hugging Face's transformers."""
+    from utils.device import pick_device
+    from utils.export.pegasus import write_pegasus
+    from utils.load import load_run
+
+    require_translator(folder, "Hugging Face")
+    run = load_run(folder, pick_device("cpu"))
+    with atomic_folder(output) as draft:
+        write_pegasus(run, draft)
 
 
 def export_run(folder: Path, output: Path) -> None:

@@ -3,8 +3,10 @@
 import contextlib
 import io
 import json
+import os
 import random
 import re
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from copy import deepcopy
@@ -22,9 +24,10 @@ from torch.nn import functional as F
 
 import export
 import translate
-from config.data import TokenizerConfig
+from config.data import BatchConfig, DataConfig, TokenizerConfig
 from config.model import BertConfig, ClassifierConfig, TransformerConfig
 from config.search import Bounds, SearchConfig
+from const.path import ROOT
 from const.token import EOS_ID, PAD_ID, SPECIAL_TOKENS, UNK_ID
 from layers.decoder_block import DecoderBlock
 from models.bert import BertClassifier
@@ -34,6 +37,7 @@ from tests.hugging_face import VOCAB
 from tests.tiny import MODEL, TEXT, Outcome, lively, outcome, run, sources, tokenizers, translating
 from utils.config import TranslationConfig
 from utils.dataset.batch import padded
+from utils.dataset.embedded import generate
 from utils.export import EXPORTED
 from utils.export.ctranslate2 import to_ctranslate2
 from utils.export.engine import (
@@ -44,9 +48,10 @@ from utils.export.engine import (
     load_exported,
 )
 from utils.export.hugging_face import WordPieceTokenizer, load_hugging_face_bert, load_weights
+from utils.export.pegasus import write_pegasus
 from utils.export.safetensors import CONFIG, WEIGHTS, load_safetensors, write_safetensors
 from utils.file import read_json, write_json
-from utils.load import load_run
+from utils.load import Run, load_run
 from utils.search.beam import beam_search
 from utils.search.forced import token_log_probs
 from utils.search.inspection import Inspector
@@ -60,6 +65,7 @@ CPU = torch.device("cpu")
 GREEDY = SearchConfig(beam_size=1)
 SOURCES = tokenizers().src.encode(TEXT.src[::2])
 UNTIED = replace(MODEL, tie="none")
+BERT = BertConfig(d_model=16, n_heads=2, d_ff=24, n_layers=2, max_length=12, activation="mish", n_segments=3)
 
 
 @cache
@@ -218,11 +224,129 @@ def test_settings_are_read_as_they_were_written_and_damage_is_named(folders: tup
         CTranslate2Model(tmp_path, tokenizers(), "cpu")
 
 
+# ---- a Pegasus or Marian of Hugging Face
+
+ONE = TokenizerConfig(vocab_size=90)
+
+
+def for_hugging_face(tokenizer: TokenizerConfig, model: TransformerConfig) -> Run:
+    pair = train_tokenizers(tokenizer, TEXT.src, TEXT.tgt, ("ja", "en"))
+    config = TranslationConfig(
+        name="tiny", data=DataConfig(corpus="files"), tokenizer=tokenizer, model=model, batch=BatchConfig(max_tokens=32)
+    )
+    return Run(Path("tiny"), config, pair, lively(model, len(pair.src), len(pair.tgt)))
+
+
+def from_hugging_face(folder: Path) -> tuple[Any, Any]:
+    """The model and the tokenizer, after nothing was missing."""
+    model, loading = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder, output_loading_info=True)
+    assert not any(loading.values())
+    return model, cast(Any, transformers.AutoTokenizer).from_pretrained(folder)
+
+
+@torch.no_grad()
+def farthest(run: Run, theirs: Any, src: Tensor, tgt: Tensor) -> float:
+    """The largest difference of two logits."""
+    mask = src != PAD_ID
+    found = theirs(input_ids=src, attention_mask=mask.long(), decoder_input_ids=tgt).logits
+    return float((found - run.transformer(src, tgt))[tgt != PAD_ID].abs().max())
+
+
+def greedy(run: Run, theirs: Any, src: Tensor, **options: int) -> tuple[list[list[int]], list[list[int]]]:
+    """What both say, without their special tokens."""
+    longest = theirs.generation_config.max_length - 1
+    search = SearchConfig(1, no_repeat_ngram=options.get("no_repeat_ngram_size", 0))
+    ours = greedy_search(run.transformer, src, [Bounds(0, longest)] * len(src), search)
+    found = theirs.generate(input_ids=src, attention_mask=(src != PAD_ID).long(), num_beams=1, **options)
+    return [one.ids for one in ours], [[i for i in row if i >= len(SPECIAL_TOKENS)] for row in found.tolist()]
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "changes"),
+    [
+        (replace(ONE, kind="bpe"), {"d_model": 15, "n_heads": 3, "activation": "gelu"}),
+        (replace(ONE, tag=True), {"norm_first": False, "n_encoder_layers": 2, "activation": "swish"}),
+        (ONE, {"scale_embedding": False, "activation": "mish"}),
+    ],
+    ids=["Pegasus", "Marian", "unscaled"],
+)
+def test_hugging_face_splits_computes_and_says_the_same(
+    tokenizer: TokenizerConfig,
+    changes: dict[str, Any],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run = for_hugging_face(tokenizer, replace(MODEL, tie="all", **changes))
+    write_pegasus(run, tmp_path)
+    theirs, reader = from_hugging_face(tmp_path)
+    odd = ["  two  spaces ", "Ｋｙｏｔｏ ｶﾞﾊﾟ", "か\u3099\u200b", "☃☃ ☃ temple", "\ttab\u3000…"]
+    ids = run.tokenizers.src.encode([*TEXT.src, *TEXT.tgt, *odd])
+    assert reader([*TEXT.src, *TEXT.tgt, *odd])["input_ids"] == [[*each, EOS_ID] for each in ids]
+    assert reader.decode([*ids[7], EOS_ID], skip_special_tokens=True) == TEXT.src[7]
+    src, tgt = padded(ids[::9]), padded(run.tokenizers.tgt.encode(TEXT.tgt[: len(ids[::9])]), bos=True)
+    assert farthest(run, theirs, src, tgt) < 1e-5
+    ours, found = greedy(run, theirs, src, no_repeat_ngram_size=1)
+    assert found == ours
+    assert len({tuple(each) for each in ours}) > 10
+    (snippet,) = re.findall(
+        r"^```python\n(.*?)^```$", (tmp_path / "README.md").read_text(encoding="utf-8"), re.S | re.M
+    )
+    capsys.readouterr()
+    with contextlib.chdir(tmp_path):
+        exec(snippet.replace("a sentence", TEXT.src[7]), {})
+    said = theirs.generate(**reader(TEXT.src[7], return_tensors="pt"), num_beams=4, length_penalty=0.6)
+    assert capsys.readouterr().out == reader.decode(said[0], skip_special_tokens=True) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "changes", "message"),
+    [
+        (ONE, {"positions": "rotary", "tie": "all"}, "not positions=rotary"),
+        (ONE, {"scale_attention": False, "tie": "all"}, "not scale_attention=False"),
+        (ONE, {}, "not tie=target"),
+        (ONE, {"bert": BERT, "n_encoder_layers": 0}, "no BERT"),
+        (replace(ONE, kind="word"), {"tie": "all"}, "not words"),
+        (replace(ONE, normalization="nfkc"), {"tie": "all"}, "normalization=identity"),
+    ],
+    ids=str,
+)
+def test_what_hugging_face_has_no_model_for_is_refused(
+    tokenizer: TokenizerConfig, changes: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    run = for_hugging_face(tokenizer, replace(MODEL, **changes))
+    with pytest.raises(ValueError, match=rf"^tiny cannot become a Pegasus or Marian of Hugging Face: [^\n]*{message}"):
+        write_pegasus(run, tmp_path)
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.slow
+def test_a_trained_translator_is_the_same_at_hugging_face(tmp_path: Path) -> None:
+    """The figures of docs/serving.md: the demo, shortened and with one vocabulary."""
+    options = "--tokenizer.joint true --model.tie all --training.max_steps 200 --optimizer.warmup_steps 60"
+    command = [sys.executable, "train.py", "--config", "demo", *options.split(), "--training.precision", "fp32"]
+    places = {"MIYAKO_CORPUS": str(tmp_path / "corpus"), "MIYAKO_PICKLES": str(tmp_path / "pickles")}
+    subprocess.run(command, check=True, cwd=ROOT, env=os.environ | places)
+    run = load_run(next((tmp_path / "pickles").iterdir()), CPU)
+    write_pegasus(run, tmp_path / "corpus")
+    theirs, reader = from_hugging_face(tmp_path / "corpus")
+    pairs = [pair for split in generate().values() for pair in split][:1000]
+    for lines in map(list, zip(*pairs, strict=True)):
+        assert reader(lines)["input_ids"] == [[*ids, EOS_ID] for ids in run.tokenizers.src.encode(lines)]
+    texts = list(zip(*pairs[:200], strict=True))
+    src, tgt = padded(run.tokenizers.src.encode(texts[0])), padded(run.tokenizers.tgt.encode(texts[1]), bos=True)
+    difference = farthest(run, theirs, src, tgt)
+    ours, found = greedy(run, theirs, src)
+    different = len({tuple(ids) for ids in ours})
+    print(f"logits differ by at most {difference:.1e}; {different} different translations, {len(ours)} the same")
+    assert difference < 1e-4
+    assert different > 20
+    assert found == ours
+
+
 # ---- safetensors
 
 
 N_PIECES = len(tokenizers().tgt)
-BERT = BertConfig(d_model=16, n_heads=2, d_ff=24, n_layers=2, max_length=12, activation="mish", n_segments=3)
 READER = replace(MODEL, n_encoder_layers=0, bert=BERT, init_encoder=Path("x"))
 OTHER = replace(UNTIED, positions="learned", norm_first=False)
 

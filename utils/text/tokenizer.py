@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple, NoReturn, Protocol
@@ -171,14 +172,26 @@ class SentencePieceTokenizer:
             sampled.append([i for i, before in zip(ids, [None, *ids], strict=False) if not i == before == UNK_ID])
         return self._tagged(sampled)
 
+    @cached_property
+    def pieces(self) -> dict[str, Piece]:
+        """The pieces that text is encoded to: all but special tokens and tags."""
+        ids = [i for i in range(len(SPECIAL_TOKENS), len(self)) if not self._processor.is_control(i)]
+        return {self._processor.id_to_piece(i): Piece(i, self._processor.get_score(i)) for i in ids}
+
+    @property
+    def is_bpe(self) -> bool:
+        """Whether the scores are BPE's numbers of merges; a unigram model's log-probabilities are not whole numbers."""
+        return all(piece.score.is_integer() for piece in self.pieces.values())
+
+    @property
+    def keeps_forms(self) -> bool:
+        """Whether its normalization is identity; every other rule unifies full-width letters with the usual ones."""
+        return "Ａ" in self._processor.normalize("Ａ")
+
     def _sampler(self, rate: float) -> BpeSampler | UnigramSampler:
         """Return the sampler of a rate, made only once since it caches words."""
         if rate not in self._samplers:
-            ids = [i for i in range(len(SPECIAL_TOKENS), len(self)) if not self._processor.is_control(i)]
-            pieces = {self._processor.id_to_piece(i): Piece(i, self._processor.get_score(i)) for i in ids}
-            # BPE numbers its merges; the log-probabilities of a unigram model are not whole numbers
-            bpe = all(piece.score.is_integer() for piece in pieces.values())
-            self._samplers[rate] = BpeSampler(pieces, rate) if bpe else UnigramSampler(pieces, rate)
+            self._samplers[rate] = (BpeSampler if self.is_bpe else UnigramSampler)(self.pieces, rate)
         return self._samplers[rate]
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:

@@ -1,0 +1,182 @@
+"""A translator as Hugging Face's Pegasus (norm first) or Marian (norm last), with its tokenizer.
+
+Both are the Transformer of the paper, under the same names, but for the order of its D components: in their positions
+all sines come before all cosines, in ours they alternate. Whatever reads or writes the D components is reordered alike.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+from unicodedata import normalize
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from const.token import BOS_ID, EOS, EOS_ID, PAD_ID, SPECIAL_TOKENS, UNK, UNK_ID
+from layers.positional_encoding import sinusoid
+from models.transformer import Transformer
+from utils.command import needing_group, page_template
+from utils.export import CARD
+from utils.export.hugging_face import CONFIG, TOKENIZER_CONFIG, WEIGHTS
+from utils.file import write_json, write_text
+from utils.load import Run
+from utils.text.language import INVISIBLE
+from utils.text.tokenizer import SentencePieceTokenizer, id_of_each
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+_MODULE = {"tgt_embedding": "shared", "encoder_norm": "encoder.layer_norm", "decoder_norm": "decoder.layer_norm"}
+_IN_BLOCK = {  # ours: theirs, of which several are concatenated along the rows
+    "self_attention.query": ("self_attn.q_proj",),
+    "self_attention.key_value": ("self_attn.k_proj", "self_attn.v_proj"),
+    "self_attention.output": ("self_attn.out_proj",),
+    "around_self.norm": ("self_attn_layer_norm",),
+    "cross_attention.query": ("encoder_attn.q_proj",),
+    "cross_attention.key_value": ("encoder_attn.k_proj", "encoder_attn.v_proj"),
+    "cross_attention.output": ("encoder_attn.out_proj",),
+    "around_cross.norm": ("encoder_attn_layer_norm",),
+    "feed_forward.widen": ("fc1",),
+    "feed_forward.narrow": ("fc2",),
+    "around_feed.norm": ("final_layer_norm",),
+}
+_WRITES = (".output", ".narrow", "norm")  # modules whose rows, not columns, are the D components
+
+
+def write_pegasus(run: Run, folder: Path) -> None:
+    """Write into an existing empty folder what `AutoModelForSeq2SeqLM` and `AutoTokenizer` load."""
+    model, tokenizer, search = run.transformer, _representable(run), run.config.search
+    c, name = model.config, run.folder.resolve().name
+    kind, architecture = ("pegasus", "PegasusForConditionalGeneration") if c.norm_first else ("marian", "MarianMTModel")
+    special = {
+        "pad_token_id": PAD_ID,
+        "bos_token_id": BOS_ID,
+        "eos_token_id": EOS_ID,
+        "decoder_start_token_id": BOS_ID,
+        "forced_eos_token_id": EOS_ID,
+    }
+    settings = {
+        "architectures": [architecture],
+        "model_type": kind,
+        "vocab_size": len(tokenizer),
+        "d_model": c.d_model,
+        "encoder_layers": c.n_encoder_layers,
+        "decoder_layers": c.n_decoder_layers,
+        **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), c.n_heads),
+        **dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim"), c.d_ff),
+        "activation_function": c.activation,
+        "max_position_embeddings": c.max_length,
+        "scale_embedding": c.scale_embedding,
+        **dict.fromkeys(("dropout", "activation_dropout"), c.dropout),
+        "attention_dropout": c.attention_dropout,
+        "is_encoder_decoder": True,
+        "tie_word_embeddings": True,
+        **special,
+    }
+    generation = {  # lengths count the <s> that a translation begins with
+        "min_length": 1 + search.min_length,
+        "max_length": 1 + min(search.max_length + 1, c.max_length),
+        "num_beams": search.beam_size,
+        "length_penalty": search.length_penalty if search.beam_size > 1 else 1.0,  # of a greedy search none is accepted
+        "no_repeat_ngram_size": search.no_repeat_ngram,
+        "suppress_tokens": [PAD_ID, UNK_ID, BOS_ID],
+        **special,
+    }
+    tokenizing = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": run.window,
+        "clean_up_tokenization_spaces": False,
+        "model_input_names": ["input_ids", "attention_mask"],
+        **dict(zip(("pad_token", "unk_token", "bos_token", "eos_token"), SPECIAL_TOKENS, strict=True)),
+    }
+    write_json(folder / CONFIG, settings)
+    write_json(folder / "generation_config.json", generation)
+    write_json(folder / TOKENIZER_CONFIG, tokenizing)
+    _tokenizer(tokenizer).save(str(folder / "tokenizer.json"))
+    save_file(dict(_weights(model)), folder / WEIGHTS, metadata={"format": "pt"})
+    facts = {"name": name, "data": run.config.data, "window": run.window, "architecture": architecture}
+    write_text(folder / CARD, page_template(Path(__file__).with_name("pegasus.md")).render(**facts))
+
+
+def _representable(run: Run) -> SentencePieceTokenizer:
+    """Refuse what neither Pegasus nor Marian can be; return the tokenizer of the sources."""
+    c, tokenizer = run.transformer.config, run.tokenizers.src
+    if c.bert is not None:
+        reason = "they have no BERT as encoder"
+    elif c.positions != "sinusoidal":
+        reason = f"their positions are sinusoidal, not positions={c.positions}"
+    elif not c.scale_attention:
+        reason = "they always scale attention, not scale_attention=False"
+    elif c.tie != "all":
+        reason = f"source, target and output are one matrix there, not tie={c.tie}"
+    elif not isinstance(tokenizer, SentencePieceTokenizer):
+        reason = "their vocabularies are pieces, not words"
+    elif not tokenizer.keeps_forms:
+        reason = "their tokenizer has tokenizer.normalization=identity, no other rule"
+    else:
+        return tokenizer
+    raise ValueError(
+        f"{run.folder} cannot become a Pegasus or Marian of Hugging Face: {reason}; --to safetensors takes any run"
+    )
+
+
+def _weights(model: Transformer) -> Iterator[tuple[str, Tensor]]:
+    """Yield every weight under its name there; the one matrix of source, target and output once."""
+    c = model.config
+    order = torch.cat([torch.arange(start, c.d_model, 2) for start in (0, 1)])
+    for side in ("encoder", "decoder"):  # Pegasus reads them as weights
+        yield f"model.{side}.embed_positions.weight", sinusoid(c.max_length, c.d_model)[:, order]
+    for name, tensor in model.state_dict().items():
+        module, _, kind = name.rpartition(".")
+        if module in ("src_embedding", "output"):
+            continue
+        if module.endswith(_WRITES):
+            tensor = tensor[order]
+        elif tensor.ndim == 2:
+            tensor = tensor[:, order]
+        theirs: tuple[str, ...] = (_MODULE.get(module, ""),)
+        if not theirs[0]:
+            side, number, part = module.split(".", 2)
+            theirs = tuple(f"{side}.layers.{number}.{each}" for each in _IN_BLOCK[part])
+        for each, rows in zip(theirs, tensor.chunk(len(theirs)), strict=True):
+            yield f"model.{each}.{kind}", rows.contiguous()
+
+
+def _tokenizer(ours: SentencePieceTokenizer) -> "Tokenizer":
+    """Return it as Hugging Face's, with `known_form` of each character; of half-width kana, with their voicing mark.
+
+    Unlike ours, it takes <2en> or </s> in a text for the token, and rewrites a character whatever stands beside it.
+    """
+    with needing_group("hugging_face"):
+        from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+    ids, pieces = id_of_each(ours), ours.pieces
+    if ours.is_bpe:
+        best_first = sorted(pieces, key=lambda piece: -pieces[piece].score)
+        halves = ((piece[:i], piece[i:]) for piece in best_first for i in range(1, len(piece)))
+        merges = [(left, right) for left, right in halves if left in pieces and right in pieces]
+        tokenizer = Tokenizer(models.BPE(ids, merges, unk_token=UNK, fuse_unk=True))
+    else:
+        scores = [(token, pieces[token].score if token in pieces else 0.0) for token in ids]
+        tokenizer = Tokenizer(models.Unigram(scores, unk_id=UNK_ID))
+    tokenizer.add_special_tokens([token for token in ids if token not in pieces])
+    known = {" ", *"".join(ids)}
+    voiced = [kana + mark for kana in map(chr, range(0xFF66, 0xFF9E)) for mark in "ﾞﾟ"]
+    forms = [*voiced, *map(chr, range(0x10000))]
+    usual = {form: normalize("NFKC", form) for form in forms if not known.issuperset(form)}
+    tokenizer.normalizer = normalizers.Sequence(
+        [
+            normalizers.NFC(),
+            normalizers.Replace(Regex(INVISIBLE.pattern), ""),
+            *(normalizers.Replace(form, plain) for form, plain in usual.items() if known.issuperset(plain)),
+            normalizers.Replace(Regex("^ +| +$"), ""),
+            normalizers.Replace(Regex(" {2,}"), " "),
+        ]
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.decoder = decoders.Metaspace()
+    end = [(EOS, EOS_ID)]
+    if ours.tag:
+        end.append((ours.tag, ids[ours.tag]))
+    tokenizer.post_processor = processors.TemplateProcessing(f"{ours.tag} $A {EOS}".strip(), special_tokens=end)
+    return tokenizer
