@@ -226,11 +226,11 @@ def test_settings_are_read_as_they_were_written_and_damage_is_named(folders: tup
 
 # ---- a Pegasus or Marian of Hugging Face
 
-ONE = TokenizerConfig(vocab_size=90)
+ONE = TokenizerConfig(vocab_size=100, character_coverage=1.0)
 
 
 def for_hugging_face(tokenizer: TokenizerConfig, model: TransformerConfig) -> Run:
-    pair = train_tokenizers(tokenizer, TEXT.src, TEXT.tgt, ("ja", "en"))
+    pair = train_tokenizers(tokenizer, [*TEXT.src, "ガパカハ"], TEXT.tgt, ("ja", "en"))
     config = TranslationConfig(
         name="tiny", data=DataConfig(corpus="files"), tokenizer=tokenizer, model=model, batch=BatchConfig(max_tokens=32)
     )
@@ -254,9 +254,8 @@ def farthest(run: Run, theirs: Any, src: Tensor, tgt: Tensor) -> float:
 
 def greedy(run: Run, theirs: Any, src: Tensor, **options: int) -> tuple[list[list[int]], list[list[int]]]:
     """What both say, without their special tokens."""
-    longest = theirs.generation_config.max_length - 1
     search = SearchConfig(1, no_repeat_ngram=options.get("no_repeat_ngram_size", 0))
-    ours = greedy_search(run.transformer, src, [Bounds(0, longest)] * len(src), search)
+    ours = greedy_search(run.transformer, src, [Bounds(0, run.config.model.max_length)] * len(src), search)
     found = theirs.generate(input_ids=src, attention_mask=(src != PAD_ID).long(), num_beams=1, **options)
     return [one.ids for one in ours], [[i for i in row if i >= len(SPECIAL_TOKENS)] for row in found.tolist()]
 
@@ -285,6 +284,9 @@ def test_hugging_face_splits_computes_and_says_the_same(
     assert reader.decode([*ids[7], EOS_ID], skip_special_tokens=True) == TEXT.src[7]
     src, tgt = padded(ids[::9]), padded(run.tokenizers.tgt.encode(TEXT.tgt[: len(ids[::9])]), bos=True)
     assert farthest(run, theirs, src, tgt) < 1e-5
+    ours, found = greedy(run, theirs, src)
+    assert found == ours
+    assert max(map(len, ours)) == run.config.model.max_length - 1  # which ends it
     ours, found = greedy(run, theirs, src, no_repeat_ngram_size=1)
     assert found == ours
     assert len({tuple(each) for each in ours}) > 10
