@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from unicodedata import normalize
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from const.token import BOS_ID, EOS, EOS_ID, PAD_ID, SPECIAL_TOKENS, UNK, UNK_ID
@@ -94,7 +94,7 @@ def write_pegasus(run: Run, folder: Path) -> None:
     write_json(folder / "generation_config.json", generation)
     write_json(folder / TOKENIZER_CONFIG, tokenizing)
     _tokenizer(tokenizer).save(str(folder / "tokenizer.json"))
-    save_file(dict(_weights(model)), folder / WEIGHTS, metadata={"format": "pt"})
+    (folder / WEIGHTS).write_bytes(save(dict(_weights(model)), metadata={"format": "pt"}))
     facts = {"name": name, "data": run.config.data, "window": run.window, "architecture": architecture}
     write_text(folder / CARD, page_template(Path(__file__).with_name("pegasus.md")).render(**facts))
 
