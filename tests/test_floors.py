@@ -28,6 +28,7 @@ ROOMS = {
     "run.py": 7,
     "arguments.py": 8,
     "load.py": 8,
+    "export/pegasus.py": 9,
     "export/run.py": 9,
     "visualize": 9,
     "evaluation/heads.py": 10,
