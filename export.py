@@ -125,9 +125,8 @@ def export_hugging_face(folder: Path, output: Path) -> None:
     from utils.load import load_run
 
     require_translator(folder, "Hugging Face")
-    run = load_run(folder, pick_device("cpu"))
     with atomic_folder(output) as draft:
-        write_pegasus(run, draft)
+        write_pegasus(load_run(folder, pick_device("cpu")), draft)
 
 
 def export_run(folder: Path, output: Path) -> None:

@@ -303,12 +303,16 @@ def test_hugging_face_splits_computes_and_says_the_same(
 @pytest.mark.parametrize(
     ("tokenizer", "changes", "message"),
     [
-        (ONE, {"positions": "rotary", "tie": "all"}, "not positions=rotary"),
-        (ONE, {"scale_attention": False, "tie": "all"}, "not scale_attention=False"),
-        (ONE, {}, "not tie=target"),
+        (ONE, {"positions": "rotary", "tie": "all"}, "positions=sinusoidal, not rotary"),
+        (ONE, {"scale_attention": False, "tie": "all"}, "scale_attention=True, not False"),
+        (ONE, {}, "tie=all, not target"),
         (ONE, {"bert": BERT, "n_encoder_layers": 0}, "no BERT"),
-        (replace(ONE, kind="word"), {"tie": "all"}, "not words"),
-        (replace(ONE, normalization="nfkc"), {"tie": "all"}, "normalization=identity"),
+        (replace(ONE, kind="word"), {"tie": "all"}, "vocabularies there are of pieces"),
+        (
+            replace(ONE, normalization="nfkc"),
+            {"tie": "all"},
+            "of pieces, with tokenizer.normalization=identity",
+        ),
     ],
     ids=str,
 )
@@ -316,7 +320,7 @@ def test_what_hugging_face_has_no_model_for_is_refused(
     tokenizer: TokenizerConfig, changes: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     run = for_hugging_face(tokenizer, replace(MODEL, **changes))
-    with pytest.raises(ValueError, match=rf"^tiny cannot become a Pegasus or Marian of Hugging Face: [^\n]*{message}"):
+    with pytest.raises(ValueError, match=rf"^tiny cannot be a Pegasus or Marian of Hugging Face: [^\n]*{message}"):
         write_pegasus(run, tmp_path)
     assert not [*tmp_path.iterdir()]
 

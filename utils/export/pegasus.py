@@ -6,7 +6,6 @@ all sines come before all cosines, in ours they alternate. Whatever reads or wri
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 from unicodedata import normalize
 
 import torch
@@ -23,9 +22,6 @@ from utils.file import write_json, write_text
 from utils.load import Run
 from utils.text.language import INVISIBLE
 from utils.text.tokenizer import SentencePieceTokenizer, id_of_each
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
 
 _MODULE = {"tgt_embedding": "shared", "encoder_norm": "encoder.layer_norm", "decoder_norm": "decoder.layer_norm"}
 _IN_BLOCK = {  # ours: theirs, of which several are concatenated along the rows
@@ -49,13 +45,8 @@ def write_pegasus(run: Run, folder: Path) -> None:
     model, tokenizer, search = run.transformer, _representable(run), run.config.search
     c, name = model.config, run.folder.resolve().name
     kind, architecture = ("pegasus", "PegasusForConditionalGeneration") if c.norm_first else ("marian", "MarianMTModel")
-    special = {
-        "pad_token_id": PAD_ID,
-        "bos_token_id": BOS_ID,
-        "eos_token_id": EOS_ID,
-        "decoder_start_token_id": BOS_ID,
-        "forced_eos_token_id": EOS_ID,
-    }
+    ids = {"pad": PAD_ID, "bos": BOS_ID, "eos": EOS_ID, "decoder_start": BOS_ID, "forced_eos": EOS_ID}
+    special = {f"{name}_token_id": i for name, i in ids.items()}
     settings = {
         "architectures": [architecture],
         "model_type": kind,
@@ -70,9 +61,6 @@ def write_pegasus(run: Run, folder: Path) -> None:
         "scale_embedding": c.scale_embedding,
         **dict.fromkeys(("dropout", "activation_dropout"), c.dropout),
         "attention_dropout": c.attention_dropout,
-        "is_encoder_decoder": True,
-        "tie_word_embeddings": True,
-        **special,
     }
     generation = {  # lengths count the <s> that a translation begins with
         "min_length": 1 + search.min_length,
@@ -81,44 +69,34 @@ def write_pegasus(run: Run, folder: Path) -> None:
         "length_penalty": search.length_penalty if search.beam_size > 1 else 1.0,  # of a greedy search none is accepted
         "no_repeat_ngram_size": search.no_repeat_ngram,
         "suppress_tokens": [PAD_ID, UNK_ID, BOS_ID],
-        **special,
     }
+    names = dict(zip(("pad_token", "unk_token", "bos_token", "eos_token"), SPECIAL_TOKENS, strict=True))
     tokenizing = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": run.window,
-        "clean_up_tokenization_spaces": False,
         "model_input_names": ["input_ids", "attention_mask"],
-        **dict(zip(("pad_token", "unk_token", "bos_token", "eos_token"), SPECIAL_TOKENS, strict=True)),
+        "clean_up_tokenization_spaces": False,
     }
-    write_json(folder / CONFIG, settings)
-    write_json(folder / "generation_config.json", generation)
-    write_json(folder / TOKENIZER_CONFIG, tokenizing)
-    _tokenizer(tokenizer).save(str(folder / "tokenizer.json"))
+    write_json(folder / CONFIG, settings | special)
+    write_json(folder / "generation_config.json", generation | special)
+    write_json(folder / TOKENIZER_CONFIG, tokenizing | names)
+    write_text(folder / "tokenizer.json", _tokenizer(tokenizer))
     (folder / WEIGHTS).write_bytes(save(dict(_weights(model)), metadata={"format": "pt"}))
-    facts = {"name": name, "data": run.config.data, "window": run.window, "architecture": architecture}
-    write_text(folder / CARD, page_template(Path(__file__).with_name("pegasus.md")).render(**facts))
+    card, facts = page_template(Path(__file__).with_name("pegasus.md")), {"name": name, "architecture": architecture}
+    write_text(folder / CARD, card.render(facts, data=run.config.data, window=run.window))
 
 
 def _representable(run: Run) -> SentencePieceTokenizer:
     """Refuse what neither Pegasus nor Marian can be; return the tokenizer of the sources."""
     c, tokenizer = run.transformer.config, run.tokenizers.src
+    needed = {"positions": "sinusoidal", "scale_attention": True, "tie": "all"}
+    reasons = [f"{name}={value}, not {getattr(c, name)}" for name, value in needed.items() if getattr(c, name) != value]
     if c.bert is not None:
-        reason = "they have no BERT as encoder"
-    elif c.positions != "sinusoidal":
-        reason = f"their positions are sinusoidal, not positions={c.positions}"
-    elif not c.scale_attention:
-        reason = "they always scale attention, not scale_attention=False"
-    elif c.tie != "all":
-        reason = f"source, target and output are one matrix there, not tie={c.tie}"
-    elif not isinstance(tokenizer, SentencePieceTokenizer):
-        reason = "their vocabularies are pieces, not words"
-    elif not tokenizer.keeps_forms:
-        reason = "their tokenizer has tokenizer.normalization=identity, no other rule"
-    else:
+        reasons = ["no BERT is an encoder there"]
+    elif not reasons and isinstance(tokenizer, SentencePieceTokenizer) and tokenizer.keeps_forms:
         return tokenizer
-    raise ValueError(
-        f"{run.folder} cannot become a Pegasus or Marian of Hugging Face: {reason}; --to safetensors takes any run"
-    )
+    reason = (reasons or ["vocabularies there are of pieces, with tokenizer.normalization=identity"])[0]
+    raise ValueError(f"{run.folder} cannot be a Pegasus or Marian of Hugging Face: {reason}; give --to safetensors")
 
 
 def _weights(model: Transformer) -> Iterator[tuple[str, Tensor]]:
@@ -131,20 +109,17 @@ def _weights(model: Transformer) -> Iterator[tuple[str, Tensor]]:
         module, _, kind = name.rpartition(".")
         if module in ("src_embedding", "output"):
             continue
-        if module.endswith(_WRITES):
-            tensor = tensor[order]
-        elif tensor.ndim == 2:
-            tensor = tensor[:, order]
-        theirs: tuple[str, ...] = (_MODULE.get(module, ""),)
-        if not theirs[0]:
+        tensor = tensor[order] if module.endswith(_WRITES) else tensor[..., order] if tensor.ndim == 2 else tensor
+        if module in _MODULE:
+            yield f"model.{_MODULE[module]}.{kind}", tensor
+        else:
             side, number, part = module.split(".", 2)
-            theirs = tuple(f"{side}.layers.{number}.{each}" for each in _IN_BLOCK[part])
-        for each, rows in zip(theirs, tensor.chunk(len(theirs)), strict=True):
-            yield f"model.{each}.{kind}", rows.contiguous()
+            names = [f"model.{side}.layers.{number}.{each}.{kind}" for each in _IN_BLOCK[part]]
+            yield from zip(names, tensor.chunk(len(names)), strict=True)
 
 
-def _tokenizer(ours: SentencePieceTokenizer) -> "Tokenizer":
-    """Return it as Hugging Face's, with `known_form` of each character; of half-width kana, with their voicing mark.
+def _tokenizer(ours: SentencePieceTokenizer) -> str:
+    """Return it as JSON of Hugging Face's, with `known_form` of each character; of half-width kana, with their mark.
 
     Unlike ours, it takes <2en> or </s> in a text for the token, and rewrites a character whatever stands beside it.
     """
@@ -162,21 +137,13 @@ def _tokenizer(ours: SentencePieceTokenizer) -> "Tokenizer":
     tokenizer.add_special_tokens([token for token in ids if token not in pieces])
     known = {" ", *"".join(ids)}
     voiced = [kana + mark for kana in map(chr, range(0xFF66, 0xFF9E)) for mark in "ﾞﾟ"]
-    forms = [*voiced, *map(chr, range(0x10000))]
-    usual = {form: normalize("NFKC", form) for form in forms if not known.issuperset(form)}
-    tokenizer.normalizer = normalizers.Sequence(
-        [
-            normalizers.NFC(),
-            normalizers.Replace(Regex(INVISIBLE.pattern), ""),
-            *(normalizers.Replace(form, plain) for form, plain in usual.items() if known.issuperset(plain)),
-            normalizers.Replace(Regex("^ +| +$"), ""),
-            normalizers.Replace(Regex(" {2,}"), " "),
-        ]
-    )
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
-    tokenizer.decoder = decoders.Metaspace()
-    end = [(EOS, EOS_ID)]
-    if ours.tag:
-        end.append((ours.tag, ids[ours.tag]))
-    tokenizer.post_processor = processors.TemplateProcessing(f"{ours.tag} $A {EOS}".strip(), special_tokens=end)
-    return tokenizer
+    forms = [(form, normalize("NFKC", form)) for form in (*voiced, *map(chr, range(0x10000)))]
+    usual = [(form, plain) for form, plain in forms if known.issuperset(plain) and not known.issuperset(form)]
+    invisible, around = normalizers.Replace(Regex(INVISIBLE.pattern), ""), normalizers.Replace(Regex("^ +| +$"), "")
+    rewritten = [normalizers.Replace(form, plain) for form, plain in usual]
+    single = normalizers.Replace(Regex(" {2,}"), " ")
+    tokenizer.normalizer = normalizers.Sequence([normalizers.NFC(), invisible, *rewritten, around, single])
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+    added = [(token, ids[token]) for token in (ours.tag, EOS) if token]
+    tokenizer.post_processor = processors.TemplateProcessing(f"{ours.tag} $A {EOS}".strip(), special_tokens=added)
+    return tokenizer.to_str(pretty=True)
