@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from config.reader import without_removed
-from const.path import FIGURE, ROOT
+from const.path import FIGURE, PRESET, ROOT
 from utils.command import Parser, run_command
 from utils.file import atomic_file, read_json, write_json, write_text
 from utils.run import TEST, TRANSLATIONS, find_run
@@ -76,12 +76,13 @@ def _trained(runs: list[Result]) -> str:
     return f"{runs[0]['parameters'] / 1e6:.1f} M | {training} | {_mean(runs, 'perplexity')}"
 
 
-def result_table(folder: Path = RESULTS) -> str:
-    """Return a row for each translator; runs of one name share a row."""
+def result_table(folder: Path = RESULTS, of_presets: bool = False) -> str:
+    """Return a row for each translator, or for each that is a preset; runs of one name share a row."""
     rows = [
         f"`{runs[0]['name']}` | {runs[0]['corpus']} | {runs[0]['direction'].replace('-', '→')} | {_trained(runs)} "
         f"| **{_mean(runs, 'bleu')}** | {_mean(runs, 'chrf')}"
         for runs in read_results(folder, of_translators=True)
+        if not of_presets or (PRESET / f"{runs[0]['name']}.yaml").is_file()
     ]
     return markdown("run | corpus | direction | parameters | training | test PPL | BLEU | chrF2", rows)
 
@@ -177,7 +178,8 @@ def translations_page(folder: Path = RESULTS) -> str:
 
 # name of each table -> what makes it, and the pages that show it, in both languages
 TABLES: dict[str, tuple[Callable[[], str], tuple[str, ...]]] = {
-    "results": (result_table, ("README.md", "README.ja.md")),
+    "results": (lambda: result_table(of_presets=True), ("README.md", "README.ja.md")),
+    "translators": (result_table, ("docs/results.md", "docs/ja/results.md")),
     "published": (published_table, ("docs/results.md", "docs/ja/results.md")),
     "models": (other_table, ("docs/results.md", "docs/ja/results.md")),
     "decoding": (lambda: decode_table(measured("decode")), ("docs/speed.md", "docs/ja/speed.md")),
