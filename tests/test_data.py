@@ -1140,6 +1140,16 @@ def test_lines_of_one_text_are_encoded_once_by_a_tokenizer_learned_once(tmp_path
         cached_tokenizer("toy", text, TokenizerConfig("bpe", sampling=0.1), quiet, root)
 
 
+def test_a_vocabulary_smaller_than_asked_for_is_said(tmp_path: Path) -> None:
+    """A unigram model takes only pieces that are worth it; said each time, though it is learned once."""
+    text, said = tmp_path / "text", list[str]()
+    text.write_text("ab ab abc\n" * 200, encoding="utf-8")
+    for _ in range(2):
+        n = len(cached_tokenizer("toy", text, TokenizerConfig(vocab_size=300), said.append, tmp_path))
+    assert n < 300
+    assert said[1:] == [f"The text is worth no more than {n} pieces of tokenizer.vocab_size=300"] * 2
+
+
 def test_documents_are_read_in_order(tmp_path: Path) -> None:
     path = write(tmp_path / "kyoto.docs", "BDS00001\t62", "the old capital  7", "", "BDS00005 0")
     assert read_documents(path) == (("BDS00001", 62), ("the old capital", 7), ("BDS00005", 0))

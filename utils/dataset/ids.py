@@ -301,7 +301,11 @@ def cached_vocabulary(
 
     learned = {field: value for field, value in asdict(config).items() if field != "sampling"}
     path = cache_folder(root, f"{name}-tokenizer", *map(file_hash, files), learned, languages)
-    return load_tokenizers(cached(path, make, log))
+    tokenizers = load_tokenizers(cached(path, make, log))
+    for n_pieces in sorted({len(each) for each in tokenizers}):
+        if config.kind == "unigram" and n_pieces < config.vocab_size:
+            log(f"The text is worth no more than {n_pieces:,} pieces of tokenizer.vocab_size={config.vocab_size}")
+    return tokenizers
 
 
 def cached_tokenizer(
