@@ -227,7 +227,7 @@ def test_the_formats_that_the_page_shows_are_read_as_the_same_pairs(page: str, t
         ("a.TSV", "n\ten_GB\tJA\n1\tcapital\t都\n", [("都", "capital")]),
         ("a.csv", 'en,jpn\n"a ""big"", old\r\n \ncapital ",都\n\n', [("都", 'a "big", old capital')]),
         ("a.csv", "target,source_lang,source\ncapital,ja,都\n", [("都", "capital")]),
-        ("a.csv.gz", gzip.compress("都,capital\n".encode()), [("都", "capital")]),
+        ("a.csv.gz", gzip.compress("都,capital\n".encode(), mtime=0), [("都", "capital")]),
         ("a.jsonl", '{"id": 1, "translation": {"en": "a\\nb", "ja": "都"}}\n\n', [("都", "a b")]),
         (
             "a.jsonl",
