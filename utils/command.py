@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # Torch's threads spin while they wait for one another. Where other programs want the processor as well, that keeps it
 # from the thread they wait for, and a training may take ten times as long; so they give up and sleep after a hundredth
-# of libgomp's 300,000 turns, which costs nothing measurable on a quiet machine. It is read when torch is imported.
+# of libgomp's 300,000 turns, which a training on a quiet machine does not notice. It is read when torch is imported.
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "3000")
 
@@ -35,6 +35,11 @@ def fail(program: str, message: str) -> NoReturn:
     """Print one line on standard error and exit with status 2."""
     print(f"{program}: error: {message}", file=sys.stderr)
     sys.exit(2)
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of what an error says, or its kind if it says nothing."""
+    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 class Namespace(argparse.Namespace):
@@ -162,8 +167,7 @@ def run_command(program: str, main: Callable[[], object]) -> NoReturn:
     except (MemoryError, RuntimeError) as error:
         if sys.flags.dev_mode or not is_out_of_memory(error):
             raise
-        said = next(iter(str(error).splitlines()), type(error).__name__)
-        fail(program, f"out of memory ({said}): free some, or ask for less at a time")
+        fail(program, f"out of memory ({first_line(error)}): free some, or ask for less at a time")
     sys.exit(0)
 
 

@@ -18,6 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from utils.command import first_line
 from utils.file import atomic_file, sweep_drafts
 from utils.memory import is_out_of_memory
 from utils.training.plan import Progress, Rank
@@ -213,8 +214,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     except _UNREADABLE as error:
         if is_out_of_memory(error):
             raise
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise ValueError(f"{path} cannot be read ({reason[:200]})") from error
+        raise ValueError(f"{path} cannot be read ({first_line(error)[:200]})") from error
     checksum = facts.pop(_CHECKSUM, None)
     if checksum is not None and checksum != _digest(tensors, facts):
         raise ValueError(f"{path} is damaged: its checksum is wrong")

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from utils.command import first_line
 from utils.dataset.batch import AnyBatch
 from utils.memory import is_out_of_memory
 from utils.training.loss import Loss
@@ -66,6 +67,7 @@ class GraphedPasses:
         except RuntimeError as error:
             if is_out_of_memory(error):
                 raise
-            reason = next(iter(str(error).splitlines()), type(error).__name__)
-            raise ValueError(f"no CUDA graph can be recorded here ({reason}): give --training.graphs false") from error
+            raise ValueError(
+                f"no CUDA graph can be recorded here ({first_line(error)}): give --training.graphs false"
+            ) from error
         return _Graph(own, graph, loss)

@@ -13,7 +13,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from config.training import TrainingConfig
-from utils.command import duration, print_above_bars
+from utils.command import duration, first_line, print_above_bars
 from utils.dataset.batch import AnyBatch, filling
 from utils.file import write_text
 from utils.training.optimizer import Optimizer
@@ -123,8 +123,7 @@ def attempt(name: str, act: Callable[[], None]) -> bool:
     try:
         act()
     except Exception as error:
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
-        print_above_bars(f"The training continues without {name}: {reason}")
+        print_above_bars(f"The training continues without {name}: {first_line(error)}")
         return False
     return True
 
