@@ -152,7 +152,8 @@ def _own_pair(config: DataConfig, kind: str, root: Path, is_read: bool = True) -
         raise ValueError(f"{name}={file} is missing its counterpart: also give --data.{lacking} FILE")
     if not given:
         return None
-    files = ParallelFiles(*([*given.values()] * 2)[:2])
+    sides = [*given.values()]
+    files = ParallelFiles(sides[0], sides[-1])
     if not is_read:
         return files
     for name, file in given.items():

@@ -119,11 +119,11 @@ class Optimizer:
 
     def zero_grad(self, keep: bool = False) -> None:
         """Discard the gradients, or keep their memory and set them to zero."""
-        if keep and (gradients := self.gradients()):
-            torch._foreach_zero_(gradients)
-        elif not keep:
+        if not keep:
             for parameter in self._parameters:
                 parameter.grad = None
+        elif gradients := self.gradients():
+            torch._foreach_zero_(gradients)
 
     def gradients(self) -> list[Tensor]:
         """Return the gradients, summed over tokens and multiplied by the loss scale."""
