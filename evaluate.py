@@ -18,6 +18,7 @@ def build_parser() -> Parser:
         epilog="""examples:
   python evaluate.py run                                        the newest run on its test set
   python evaluate.py run pickles/RUN --split dev --beam 1 --limit 200
+  python evaluate.py run pickles/RUN --split test_2017_flickr   a further test set of Multi30k
   python evaluate.py tune --save                                tune beam size and length penalty on the dev set
   python evaluate.py tune --beams 1 2 5 10 20 50 100 --length_penalties 0.6 --picture beam_width.png
   python evaluate.py heads --picture heads.png                  what each attention head is worth

@@ -528,7 +528,8 @@ def test_the_real_archives_are_the_published_corpora(
     config = DataConfig(corpus=name, src_lang=src, archive=shared_data / source)
     corpus = prepare_corpus(config, root)
     assert sizes_of(corpus) == sizes
-    assert all((root / name / path).is_file() for path in CORPORA[name].blobs)
+    spec = CORPORA[name]
+    assert all((root / name / path).is_file() for path in spec.blobs if path not in spec.optional)
     assert prepare_corpus(replace(config, archive=None), root) == corpus
 
 
@@ -672,6 +673,8 @@ def test_a_corpus_is_downloaded_and_verified(toy: CorpusSpec, tmp_path: Path, pl
         with pytest.raises(ValueError, match=fault):
             install(replace(toy, url=url), None, place)
     assert len(list(place.parent.iterdir())) == 3
+    install(replace(toy, url=f"{server}/{{file}}", more_sets={"more": "tok/toy-test.{lang}"}), None, place)
+    assert files_in(place) == TOY
 
 
 # which corpus a run uses
@@ -702,6 +705,34 @@ def test_a_known_corpus_is_read_in_either_direction(root: Path, archive: Path) -
     assert prepare_corpus(replace(config, src_lang="en", tgt_lang="ja"), root) == corpus.reversed()
     english = prepare_corpus(DataConfig(corpus="embedded", src_lang="en", tgt_lang="ja"), root)
     assert read_parallel(english.dev) == ParallelText(["dev capital"], ["dev都"])
+
+
+def test_a_further_held_out_set_is_verified_and_may_be_copied_in_later(
+    toy: CorpusSpec, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hashes = toy.hashes + "orig/toy-old.ja\norig/toy-old.en\n"  # without a known hash
+    more = {"tok": "tok/toy-test.{lang}", "old": "orig/toy-old.{lang}"}
+    for name in ("tanaka", "toy"):  # by its setting, and by its own name
+        monkeypatch.setitem(CORPORA, name, replace(toy, hashes=hashes, more_sets=more))
+    texts = {"orig/toy-old.ja": "旧\n".encode(), "orig/toy-old.en": b"old\n"}
+    config = DataConfig(corpus="tanaka", archive=write_tree(tmp_path / "given", NEEDED | texts))
+    corpus = prepare_corpus(config, root)
+    assert read_parallel(corpus.held_out("old")) == ParallelText(["旧"], ["old"])
+    assert (corpus.held_out("dev"), corpus.held_out("test")) == (corpus.dev, corpus.test)
+    assert corpus.reversed().held_out("old") == ParallelFiles(*reversed(corpus.held_out("old")))
+    with pytest.raises(ValueError, match=r"^--split train: toy has dev, test, tok, old; give one of them$"):
+        corpus.held_out("train")
+    with pytest.raises(
+        ValueError, match=r"^--split tok: .*tok/toy-test\.ja is missing.*: copy toy-test\.ja and toy-test"
+    ):
+        corpus.held_out("tok")
+    (root / "toy" / "tok").mkdir()
+    for path in CORPORA["tanaka"].optional[:2]:
+        (root / "toy" / path).write_bytes(TOY[path])
+    assert read_parallel(prepare_corpus(config, root).held_out("tok")).tgt == ["bridge", "river ."]
+    (root / "toy" / "tok/toy-test.en").write_bytes(b"another\ntext\n")
+    with pytest.raises(ValueError, match=r"^toy: tok/toy-test\.en has git blob hash"):
+        prepare_corpus(config, root)
 
 
 def test_a_result_tells_a_rebuilt_training_text_from_the_published_one(

@@ -605,6 +605,7 @@ file good.en references.en --tgt_lang en --html folder        | folder exists an
 compare references.en bad.en good.en --tgt_lang en --samples 0 | --samples 0
 compare references.en bad.en good.en --tgt_lang en --bootstrap 0 | --bootstrap 0 and --test bootstrap at once
 nymwa references.tok references.tok                           | have the same 40 lines
+run --split tune                                              | --split tune: files has dev, test; give one of them
 run --limit 0                                                 | --limit 0: give 1 or more
 run --length_penalty 20                                       | --length_penalty 20.0: give
 run --translations folder                                     | folder exists and is not a file

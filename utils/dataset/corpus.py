@@ -1,7 +1,7 @@
 """Parallel corpora: which one a run uses, how it is prepared, and its token ids."""
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
@@ -63,6 +63,7 @@ class Corpus:
         pre_tokenized: words are already separated by spaces: BLEU takes them as they are (`tokenize none`)
         more: what was added to the training text
         rebuilt: the training text is not the published one to the letter
+        more_sets: further held-out texts, by name; their files may be absent
     """
 
     name: str
@@ -74,11 +75,26 @@ class Corpus:
     pre_tokenized: bool
     more: MoreText = field(default_factory=MoreText)
     rebuilt: bool = False
+    more_sets: Mapping[str, ParallelFiles] = field(default_factory=dict)
 
     def reversed(self) -> "Corpus":
         """Return the corpus in the other direction."""
         train, dev, test = (ParallelFiles(*reversed(files)) for files in (self.train, self.dev, self.test))
-        return replace(self, src_lang=self.tgt_lang, tgt_lang=self.src_lang, train=train, dev=dev, test=test)
+        more = {name: ParallelFiles(*reversed(files)) for name, files in self.more_sets.items()}
+        sides = replace(self, src_lang=self.tgt_lang, tgt_lang=self.src_lang)
+        return replace(sides, train=train, dev=dev, test=test, more_sets=more)
+
+    def held_out(self, name: str) -> ParallelFiles:
+        """Return the held-out text of this name: dev, test or one of `more_sets`."""
+        sets = {"dev": self.dev, "test": self.test, **self.more_sets}
+        if name not in sets:
+            raise ValueError(f"--split {name}: {self.name} has {', '.join(sets)}; give one of them")
+        if missing := [file for file in sets[name] if name in self.more_sets and not file.is_file()]:
+            raise ValueError(
+                f"--split {name}: {missing[0]} is missing, as the archive of {self.name} did not have it: copy "
+                f"{' and '.join(file.name for file in missing)} of {CORPORA[self.name].homepage}, unpacked, into that folder"
+            )
+        return sets[name]
 
     def fingerprint(self) -> str:
         """Return a hash of the files' contents, in this direction: whatever was derived from other texts is stale."""
@@ -126,10 +142,14 @@ def _without_more(config: DataConfig, root: Path, to_train: bool = True) -> Corp
     else:
         write_embedded(folder)
         paths = ("kyoto-train.{lang}", "kyoto-dev.{lang}", "kyoto-test.{lang}")
-    names = [[path.format(lang=lang) for lang in (src, tgt)] for path in paths]
-    train, dev, test = (ParallelFiles(*(folder / name for name in pair)) for pair in names)
-    rebuilt = spec is not None and any(hashes[name] in spec.rebuilt for name in names[0])
-    return Corpus(name, src, tgt, train, dev, test, config.is_tokenized, rebuilt=rebuilt)
+
+    def files(path: str) -> ParallelFiles:
+        return ParallelFiles(*(folder / path.format(lang=lang) for lang in (src, tgt)))
+
+    train, dev, test = map(files, paths)
+    rebuilt = spec is not None and any(hashes[file.relative_to(folder).as_posix()] in spec.rebuilt for file in train)
+    more = {name: files(path) for name, path in spec.more_sets.items()} if spec else {}
+    return Corpus(name, src, tgt, train, dev, test, config.is_tokenized, rebuilt=rebuilt, more_sets=more)
 
 
 def _own_files(config: DataConfig, root: Path, to_train: bool) -> Corpus:

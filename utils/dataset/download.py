@@ -56,7 +56,7 @@ def _verify(spec: CorpusSpec, folder: Path, remedy: str) -> dict[str, str]:
     if missing := [path for path in spec.needed if path not in found]:
         raise ValueError(f"{spec.name}: {missing[0]} is missing: {remedy}")
     for path, blob in hashes.items():
-        if blob not in (accepted := spec.blobs[path]):
+        if (accepted := spec.blobs[path]) and blob not in accepted:
             expected = " or ".join(accepted)
             raise ValueError(f"{spec.name}: {path} has git blob hash {blob}, expected {expected}: {remedy}")
     write_json(folder / _STAMP, {path: [*about, hashes[path]] for path, about in found.items()})
@@ -127,7 +127,7 @@ def _download(spec: CorpusSpec, into: Path) -> Path:
     """Fetch the archive, or each file by itself; return the archive or the folder of the files."""
     if "{file}" in spec.url:
         end = ".gz" if spec.url.endswith(".gz") else ""
-        source, urls = into, {path + end: spec.url.format(file=path) for path in spec.needed}
+        source, urls = into, {path + end: spec.url.format(file=path) for path in spec.needed + spec.optional}
     else:
         name = spec.url.rpartition("/")[2]
         source, urls = into / name, {name: spec.url}

@@ -62,7 +62,7 @@ class RunText(NamedTuple):
 
 
 def read_run_text(arguments: Namespace) -> RunText:
-    """Load the run, and read the dev or test set of its corpus, or the first sentences of it."""
+    """Load the run, and read a held-out set of its corpus, or the first sentences of it."""
     require_options_at_least(arguments, limit=1)
     folder = find_run(arguments.run)
     # only now: torch takes seconds to import, which neither --help nor a mistake should wait for
@@ -74,7 +74,7 @@ def read_run_text(arguments: Namespace) -> RunText:
     keep_freed_memory()
     run = load_run(folder, pick_device(arguments.device))
     corpus = prepare_to_score(run.config.data)
-    pairs = read_parallel(getattr(corpus, arguments.split))[: arguments.limit]
+    pairs = read_parallel(corpus.held_out(arguments.split))[: arguments.limit]
     part = f", first {len(pairs)} sentences" if arguments.limit else ""
     name = f"{corpus.name} {arguments.split}, {corpus.src_lang}-{corpus.tgt_lang}{part}"
     return RunText(run, corpus, pairs, name)
@@ -395,7 +395,11 @@ _FILE: dict[str, Any] = {"type": Path, "metavar": "FILE"}
 _LIST: dict[str, Any] = {"nargs": "+", "metavar": "N"}
 # argument -> how it is parsed
 ARGUMENTS: dict[str, dict[str, Any]] = {
-    "--split": {"choices": ["dev", "test"], "help": "text of the run's corpus (default: %(default)s)"},
+    "--split": {
+        "metavar": "NAME",
+        "help": "held-out text of the run's corpus: dev, test, or a further one such as KFTT's tune or Multi30k's "
+        "test_2017_flickr; a name that it does not have lists those that it has (default: %(default)s)",
+    },
     "--picture": {**_FILE, "help": "draw the results to this PNG file; of compare: BLEU by length"},
     "--bootstrap": {"type": int, "metavar": "N", "help": "resamples for 95 %% intervals; 0: no intervals"},
     "run": {"nargs": "?", "type": Path, "help": "folder of a run (default: the one trained last)"},
