@@ -14,7 +14,7 @@ def build_parser() -> Parser:
         prog="evaluate.py",
         version=VERSION,
         usage="python evaluate.py VERB ... (python evaluate.py VERB --help shows its options)",
-        description="Score translations by BLEU, chrF2 and TER, each with its sacreBLEU signature and 95 % interval.",
+        description="Score translations by BLEU, chrF2, chrF2++ and TER, with sacreBLEU's signatures and intervals.",
         epilog="""examples:
   python evaluate.py run                                        the newest run on its test set
   python evaluate.py run pickles/RUN --split dev --beam 1 --limit 200

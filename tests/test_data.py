@@ -723,7 +723,7 @@ def test_a_further_held_out_set_is_verified_and_may_be_copied_in_later(
     with pytest.raises(ValueError, match=r"^--split train: toy has dev, test, tok, old; give one of them$"):
         corpus.held_out("train")
     with pytest.raises(
-        ValueError, match=r"^--split tok: .*tok/toy-test\.ja is missing.*: copy toy-test\.ja and toy-test"
+        ValueError, match=r"^--split tok: .*tok/toy-test\.ja is missing.*: unpack toy-test\.ja and toy-test"
     ):
         corpus.held_out("tok")
     (root / "toy" / "tok").mkdir()

@@ -574,7 +574,7 @@ def test_a_result_is_what_the_weights_translate_as_the_alternative_searches(tmp_
         for split in ("dev", "test"):
             pairs = read_parallel(getattr(corpus, split))
             translations = [one.text for one in ours.translator(alternative.config.search).translate(pairs.src)]
-            bleu, chrf, _ = measure(translations, pairs.tgt, corpus_metrics(corpus))
+            bleu, chrf, *_ = measure(translations, pairs.tgt, corpus_metrics(corpus))
             assert (found[f"{split}_bleu"], found[f"{split}_chrf"]) == (bleu.score, chrf.score)
     assert found["difference"] == {"search.beam_size": [1, 3], "search.length_penalty": [0.6, 2.0]}
     assert (found["text"], found["run"], found["config"]["search"]["beam_size"]) == ("files, ja-en", folder.name, 3)

@@ -91,8 +91,8 @@ class Corpus:
             raise ValueError(f"--split {name}: {self.name} has {', '.join(sets)}; give one of them")
         if missing := [file for file in sets[name] if name in self.more_sets and not file.is_file()]:
             raise ValueError(
-                f"--split {name}: {missing[0]} is missing, as the archive of {self.name} did not have it: copy "
-                f"{' and '.join(file.name for file in missing)} of {CORPORA[self.name].homepage}, unpacked, into that folder"
+                f"--split {name}: {missing[0]} is missing, as the archive of {self.name} did not have it: unpack "
+                f"{' and '.join(file.name for file in missing)} of {CORPORA[self.name].homepage} into that folder"
             )
         return sets[name]
 

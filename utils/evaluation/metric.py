@@ -1,4 +1,4 @@
-"""BLEU (Papineni et al. 2002), chrF2 (Popović 2016) and TER (Snover et al. 2006), all three by sacreBLEU (Post 2018).
+"""BLEU (Papineni et al. 2002), chrF2, chrF2++ (Popović 2016, 2017), TER (Snover et al. 2006), by sacreBLEU (Post 2018).
 
 Every number and signature is the one that sacreBLEU's command line prints for the same files, intervals included.
 """
@@ -93,11 +93,14 @@ def corpus_metrics(corpus: "Corpus") -> dict[str, base.Metric]:
 
 
 def build_metrics(tgt_lang: str, tokenize: str) -> dict[str, base.Metric]:
-    """Return BLEU, chrF2 and TER for a target language, under these names; no TER of a text without words.
+    """Return BLEU, chrF2, chrF2++ and TER for a target language, under these names.
 
     TER counts words between spaces, so that a sentence of Japanese or Chinese would be a single word. Theirs is
     counted as by `sacrebleu --ter-normalized --ter-asian-support`: every kanji is a word, and so is anything between
     kanji and punctuation. With the tokenizer `none`, spaces separate the words for TER as well.
+
+    chrF2++ is chrF2 with words and pairs of words, which sacreBLEU only finds between spaces: text without spaces has
+    no chrF2++, and other text that nothing here can split into words has no TER either.
     """
     split = primary_language(tgt_lang) in _KANJI_TO_CHARACTERS and tokenize != "none"
     try:
@@ -112,8 +115,9 @@ def build_metrics(tgt_lang: str, tokenize: str) -> dict[str, base.Metric]:
             "~/.sacrebleu from a machine that has it, or give another --tokenize"
         ) from error
     has_words = tokenize == "none" or OWN_TOKENIZER.get(primary_language(tgt_lang)) != "char"
+    plus = {"chrF2++": CHRF(word_order=2)} if has_words and not split else {}
     ter = {"TER": TER(normalized=split, asian_support=split)} if has_words else {}
-    return {"BLEU": bleu, "chrF2": CHRF(), **ter}
+    return {"BLEU": bleu, "chrF2": CHRF(), **plus, **ter}
 
 
 def measure(
