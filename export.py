@@ -1,4 +1,4 @@
-"""Export a trained run: `python export.py [RUN] --to ctranslate2|huggingface|safetensors|run --output FOLDER`."""
+"""Export a trained run: `python export.py [RUN] --to ctranslate2|argos|huggingface|safetensors|run --output PATH`."""
 
 import argparse
 import shlex
@@ -17,7 +17,7 @@ from utils.config import (
     task_of,
 )
 from utils.export import CARD
-from utils.file import atomic_folder
+from utils.file import atomic_file, atomic_folder
 from utils.run import CONFIG, WEIGHTS, find_run
 from utils.text.tokenizer import TokenizerPair, Vocabulary
 from utils.text.words import WORDS
@@ -33,15 +33,17 @@ def build_parser() -> Parser:
     parser = Parser(
         prog="export.py",
         version=VERSION,
-        usage="python export.py [RUN] --to FORMAT --output FOLDER [--quantization TYPE]",
+        usage="python export.py [RUN] --to FORMAT --output PATH [--quantization TYPE]",
         description="Write a trained run in a format that other programs read, with its vocabulary and a README.md "
-        "that explains its use. CTranslate2 translates on CPUs and GPUs without PyTorch; Hugging Face's transformers "
-        "load and fine-tune a translator as their Pegasus or Marian; safetensors holds named weights, from which this "
-        "project can rebuild the network; a run is what this project itself uses, in a quarter of the size and with a "
-        "model card, to be given to others.",
+        "that explains its use. CTranslate2 translates on CPUs and GPUs without PyTorch; Argos Translate and "
+        "LibreTranslate install a package, which is one file; Hugging Face's transformers load and fine-tune a "
+        "translator as their Pegasus or Marian; safetensors holds named weights, from which this project can rebuild "
+        "the network; a run is what this project itself uses, in a quarter of the size and with a model card, to be "
+        "given to others.",
         epilog="""examples:
   python export.py --to ctranslate2 --output kftt_ja_en             the run trained last
   python export.py pickles/RUN --to ctranslate2 --output kftt_ja_en --quantization int8
+  python export.py pickles/RUN --to argos --output ja_en.argosmodel
   python export.py pickles/RUN --to huggingface --output tanaka_ja_en
   python export.py pickles/RUN --to safetensors --output kftt_ja_en
   python export.py pickles/RUN --to run --output pickles/kftt_ja_en
@@ -53,14 +55,19 @@ To translate with an export for CTranslate2: translate.py --engine ctranslate2 -
     parser.add_argument("run", nargs="?", type=Path, help="folder or name of a run (default: the one trained last)")
     parser.add_argument(
         "--to",
-        choices=["ctranslate2", "huggingface", "safetensors", "run"],
+        choices=["ctranslate2", "argos", "huggingface", "safetensors", "run"],
         required=True,
-        help="ctranslate2: translators, for CTranslate2 or translate.py --engine ctranslate2; huggingface: "
-        "translators with sinusoidal positions and one vocabulary of pieces, for transformers; safetensors: any run; "
-        "run: translators, with weights in 8-bit integers",
+        help="ctranslate2: translators, for CTranslate2 or translate.py --engine ctranslate2; argos: translators of "
+        "plain text with one vocabulary of pieces, for Argos Translate; huggingface: translators with sinusoidal "
+        "positions and one vocabulary of pieces, for transformers; safetensors: any run; run: translators, with "
+        "weights in 8-bit integers",
     )
     parser.add_argument(
-        "--output", type=Path, metavar="FOLDER", required=True, help="folder to create; it must not exist"
+        "--output",
+        type=Path,
+        metavar="PATH",
+        required=True,
+        help="folder to create (argos: file, which ends in .argosmodel); it must not exist",
     )
     parser.add_argument(
         "--quantization",
@@ -78,13 +85,17 @@ def main() -> None:
     output, quantization = arguments.output, arguments.quantization
     if output.exists():
         raise ValueError(f"--output {output} already exists: remove it, or give another name")
-    if quantization is not None and arguments.to != "ctranslate2":
-        raise ValueError(f"--quantization {quantization} applies to CTranslate2: add --to ctranslate2")
+    if quantization is not None and arguments.to not in ("ctranslate2", "argos"):
+        raise ValueError(f"--quantization {quantization} applies to CTranslate2: add --to ctranslate2 or --to argos")
     folder = find_run(arguments.run)
     if arguments.to == "ctranslate2":
         export_ctranslate2(folder, output, quantization)
         usage = f'python translate.py "TEXT" --engine ctranslate2 --run {shlex.quote(str(output))}'
         weights = output / "model.bin"
+    elif arguments.to == "argos":
+        export_argos(folder, output, quantization)
+        usage = f"argostranslate.package.install_from_path({str(output)!r}), or the window of Argos Translate"
+        weights = output
     elif arguments.to == "huggingface":
         export_hugging_face(folder, output)
         usage = f"transformers.AutoModelForSeq2SeqLM, as {output / CARD} shows"
@@ -116,6 +127,19 @@ def export_ctranslate2(folder: Path, output: Path, quantization: str | None) -> 
         write_translator(run.transformer, run.tokenizers, settings, draft, quantization)
         if (folder / WORDS).is_file():
             shutil.copyfile(folder / WORDS, draft / WORDS)
+
+
+def export_argos(folder: Path, output: Path, quantization: str | None) -> None:
+    """Write a translator as a package of Argos Translate."""
+    from utils.device import pick_device
+    from utils.export.argos import SUFFIX, write_argos
+    from utils.load import load_run
+
+    if output.suffix != SUFFIX:
+        raise ValueError(f"--output {output}: a package of Argos Translate ends in {SUFFIX}: give {output}{SUFFIX}")
+    require_translator(folder, "Argos Translate")
+    with atomic_file(output) as draft:
+        write_argos(load_run(folder, pick_device("cpu")), draft, quantization)
 
 
 def export_hugging_face(folder: Path, output: Path) -> None:

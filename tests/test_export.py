@@ -14,11 +14,14 @@ from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, cast
+from zipfile import ZipFile
 
+import ctranslate2
 import pytest
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
+from sentencepiece import SentencePieceProcessor
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -69,11 +72,11 @@ BERT = BertConfig(d_model=16, n_heads=2, d_ff=24, n_layers=2, max_length=12, act
 
 
 @cache
-def learned() -> Transformer:
+def learned(pair: Callable[[], TokenizerPair] = tokenizers) -> Transformer:
     """Trained for a second on half of the sentences: what it says is varied, confident, and ends."""
-    src, tgt = padded(SOURCES), padded(tokenizers().tgt.encode(TEXT.tgt[::2]), bos=True)
+    src, tgt = padded(pair().src.encode(TEXT.src[::2])), padded(pair().tgt.encode(TEXT.tgt[::2]), bos=True)
     torch.manual_seed(1)
-    model = Transformer(UNTIED, len(tokenizers().src), len(tokenizers().tgt))
+    model = Transformer(UNTIED, len(pair().src), len(pair().tgt))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     for _ in range(40):
         logits = model(src, tgt[:, :-1])
@@ -588,6 +591,7 @@ def words() -> TokenizerPair:
     return TokenizerPair(both, both)
 
 
+@cache
 def tagged() -> TokenizerPair:
     return train_tokenizers(TokenizerConfig(vocab_size=90, tag=True), TEXT.src, TEXT.tgt, ("ja", "en"))
 
@@ -626,6 +630,35 @@ def test_the_folder_says_how_it_is_used_elsewhere(
     assert alone.strip()
     like_theirs = ("--normalization", "length", "--max_ratio", "99")  # its own penalty, and no limit
     assert command("translate.py", text, *ENGINE, output, *like_theirs).out == alone
+
+
+def test_a_package_translates_in_argos_translate_as_the_run_does(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.tiny.tokenizers", tagged)
+    monkeypatch.setattr("tests.tiny.translating", lambda _: learned(tagged))
+    folder, package, installed = run(tmp_path, UNTIED), tmp_path / "ja_en.argosmodel", tmp_path / "installed"
+    assert command("export.py", folder, "--to", "argos", "--output", package).status == 0
+    with ZipFile(package) as packed:
+        packed.extractall(installed)
+    files = {path.relative_to(installed).as_posix() for path in installed.rglob("*") if path.is_file()}
+    model = {f"model/{name}" for name in ("config.json", "model.bin", "shared_vocabulary.json")}
+    assert files == {f"{folder.name}/{name}" for name in model | {"metadata.json", "sentencepiece.model", "README.md"}}
+    languages = {"from_code": "ja", "from_name": "Japanese", "to_code": "en", "to_name": "English"}
+    versions = {"package_version": "0.1.0", "argos_version": "1.5"}
+    assert read_json(installed / folder.name / "metadata.json") == versions | languages
+    pieces = SentencePieceProcessor(model_file=str(installed / folder.name / "sentencepiece.model"))
+    theirs = ctranslate2.Translator(str(installed / folder.name / "model"), device="cpu")
+
+    def translated(texts: Sequence[str]) -> list[str]:  # as `apply_packaged_translation` there does, but greedily
+        found = theirs.translate_batch([pieces.encode(text, out_type=str) for text in texts], beam_size=1)
+        return [pieces.decode(result.hypotheses[0]) for result in found]
+
+    texts, unlimited = TEXT.src[:20], SearchConfig(beam_size=1, max_ratio=99)
+    expected = [found.text for found in load_run(folder, CPU).translator(unlimited).translate(texts)]
+    assert translated(texts) == expected
+    assert len({*expected}) > 10
+    assert translated(["京都に古い寺" * 1000])  # no sentence is too long for it
 
 
 def test_a_network_of_any_task_becomes_safetensors(
@@ -698,6 +731,15 @@ def test_what_cannot_be_exported_says_why_and_leaves_nothing(
     assert "no activation mish" in complaint(mish, *to)
     assert "quantization=int4" in complaint(folders[0], *to, "--quantization", "int4")
     assert "add --to ctranslate2" in complaint("--to", "safetensors", *output, "--quantization", "int8")
+    assert f"give {tmp_path / 'x'}.argosmodel" in complaint(folders[0], "--to", "argos", *output)
+    argos = ("--to", "argos", "--output", tmp_path / "x.argosmodel")
+    assert "one vocabulary of pieces for both languages: train with --tokenizer.joint" in complaint(folders[0], *argos)
+    monkeypatch.setattr("tests.tiny.tokenizers", tagged)
+    tokenized, learning = run(tmp_path / "unscaled"), run(tmp_path / "unscaled", replace(MODEL, positions="learned"))
+    config = TranslationConfig.load(tokenized / "config.yaml")
+    replace(config, data=replace(config.data, pre_tokenized=True)).save(tokenized / "config.yaml")
+    assert "this run learned from words set apart by spaces: train with plain" in complaint(tokenized, *argos)
+    assert f"max_length={MODEL.max_length}: train with sinusoidal or rotary" in complaint(learning, *argos)
     with pytest.raises(ValueError, match="BERT as encoder: export to safetensors"):
         to_ctranslate2(translating(READER), tokenizers(), tmp_path / "x")
     monkeypatch.setattr("ctranslate2.get_cuda_device_count", lambda: 0)

@@ -28,6 +28,7 @@ ROOMS = {
     "run.py": 7,
     "arguments.py": 8,
     "load.py": 8,
+    "export/argos.py": 9,
     "export/pegasus.py": 9,
     "export/run.py": 9,
     "visualize": 9,
