@@ -70,7 +70,11 @@ class Scribe:
 
     def translate(self, lines: Sequence[str], options: Options) -> list[Line]:
         found = self.reverse(lines, options)
-        return [line_of(text[::-1], text) for text in found]
+        if not options.links:
+            return [line_of(text[::-1], text) for text in found]
+        ends = [len(text) for text in found]
+        links = [[((i, i + 1), (end - i - 1, end - i)) for i in range(end)] for end in ends]
+        return [line_of(text[::-1], text)._replace(links=each) for text, each in zip(found, links, strict=True)]
 
     @contextmanager
     def held_up(self) -> Iterator[None]:

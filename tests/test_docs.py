@@ -5,6 +5,7 @@ import io
 import json
 import posixpath
 import re
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import redirect_stdout
@@ -20,10 +21,12 @@ from bench import results as results_module
 from bench.results import RESULTS, SAMPLES, TABLES, published_table, result_table, translations_page, with_table
 from config.data import DataConfig, TokenizerConfig
 from config.reader import names_of
+from config.serving import Limits
 from const.corpora import CORPORA
 from const.path import FIGURE, PICKLES, ROOT
 from docs.notebook import main as write_notebooks
 from docs.notebook import notebook
+from tests.served import ask
 from tests.test_floors import tracked
 from tests.test_surface import prose, spoken, understand
 from tests.tiny import outcome
@@ -46,6 +49,8 @@ from utils.evaluation.metric import (
 from utils.file import read_json
 from utils.load import load_run
 from utils.run import SHIPPED
+from utils.serve.api import create_app
+from utils.serve.service import LineTranslator, Route
 from utils.text.language import unspaced_language
 from utils.text.tokenizer import SentencePieceTokenizer, every_token
 from utils.training.checkpoint import ABSENT, changed_settings
@@ -305,6 +310,15 @@ def test_what_the_readme_translates_comes_out_so() -> None:
     for source, translation in quoted[:3]:
         (found,) = translators["kftt_ja_en" if unspaced_language([source]) else "kftt_en_ja"].translate([source])
         assert found.text == translation
+
+
+@pytest.mark.parametrize("page", ["docs/serving.md", "docs/ja/serving.md"])
+def test_tags_come_out_as_the_page_on_serving_says(page: str) -> None:
+    asked, answer = re.findall(r"^curl (.+)\n```\n\n```json\n(.+)\n```$", text_of(page), re.M)[0]
+    fields = dict(word.split("=", 1) for word in shlex.split(asked) if "=" in word)
+    run = load_run(PICKLES / "kftt_ja_en", torch.device("cpu"))
+    route = Route("a", "ja", "en", 4, LineTranslator(run.translator(precision="fp32"), run.model).translate)
+    assert ask(create_app([route], Limits()), lambda client: client.post("/translate", data=fields)).text == answer
 
 
 @pytest.mark.parametrize("name", TABLES)

@@ -25,7 +25,7 @@ from layers.packed import packed
 from models.transformer import Transformer
 from tests.tiny import MODEL, TEXT, lively, sources, tokenizers, translating, written_out
 from tests.tree import Ids, Tree, assert_drawn_by, real, repeats, up_to
-from utils.search import beam, forced
+from utils.search import beam, forced, inspection
 from utils.search.bayes_risk import by_expected_chrf, pairwise_chrf
 from utils.search.beam import batch_height, beam_search, drop_finished, largest
 from utils.search.constraint import NEVER, Ensemble, Searchable
@@ -697,6 +697,17 @@ def test_links_and_words_go_on_from_sentence_to_sentence() -> None:
     assert words.target == before.target + unchanged.target + after.target
     assert (unchanged.source, unchanged.links) == (["😀！"], [(0, 0)])
     assert len(words.links) == len(before.links) + 1 + len(after.links)
+
+
+def test_links_of_characters_are_those_of_the_tokens_that_they_make_up() -> None:
+    ours, text = inspector(), f"{TEXT.src[0]} 😀！{TEXT.src[77]}"
+    (found,) = ours.translator.translate([text])
+    tokens, target, (links,) = ours.source_tokens([found])[0], found.candidates[0].tokens, ours.alignments([found])
+    named = [(tokens[i].strip("▁"), target[j].strip("▁")) for i, j in links if tokens[i] != "▁"]
+    (spans,) = ours.span_links([text], [found])
+    assert [(text[slice(*source)], found.text[slice(*span)]) for source, span in spans] == named
+    assert [source for source, _ in spans if source[0] > text.index("！")]
+    assert inspection._spans(["<2en>", "▁ガ", "イド", "tgt"], " ｶﾞイド TGT", 5) == [(5, 5), (5, 5), (8, 10), (11, 14)]
 
 
 def test_given_translations_are_judged_token_by_token_and_what_is_lost_is_counted() -> None:

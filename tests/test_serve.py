@@ -280,16 +280,18 @@ def test_markup_stays_and_what_cannot_is_named(scribe: Scribe) -> None:
         '<p class="x">寺 &amp; 川</p>\n<ul><li><a href="/?a=1&amp;b=2">橋</a></li><li> 山<br>町 </li></ul><!-- 寺 -->',
         "寺は<b>古い</b>",
         "<script>寺 < 川</script><pre>寺 &lt; 川</pre>",
-        "<b>寺</b>と<i>川</i>",
+        "<b>寺</b>と<i>川<u>は</u></i>",
+        "<p>寺<b>は<p>古い</b></p>",
     ]
     found = translated([scribe.route()], html, format="html")
     assert found["translatedText"] == [
         '<p class="x">川 &amp; 寺</p>\n<ul><li><a href="/?a=1&amp;b=2">橋</a></li><li> 山<br>町 </li></ul><!-- 寺 -->',
-        "い古は寺",
+        "<b>い古</b>は寺",
         html[2],
-        "川と寺",
+        "<i><u>は</u>川</i>と<b>寺</b>",
+        "<p>は寺<p>い古</b></p>",
     ]
-    assert found["lost_tags"] == [[], ["b"], [], ["b", "i"]]
+    assert found["lost_tags"] == [[], [], [], [], ["b"]]
     assert translated([scribe.route()], "<p>寺川</p>", format="html") == {"translatedText": "<p>川寺</p>"}
 
 

@@ -2,6 +2,7 @@
 
 import math
 import random
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -23,6 +24,7 @@ from utils.text.language import (
     looks_untokenized,
     unspaced_language,
 )
+from utils.text.markup import Markup, Tag, TaggedText
 from utils.text.sampling import BpeSampler, Piece, UnigramSampler
 from utils.text.sentence import split_long, split_sentences
 from utils.text.tokenizer import (
@@ -578,3 +580,72 @@ def test_damaged_words_of_a_run_are_named(tmp_path: Path, content: str) -> None:
     (tmp_path / WORDS_FILE).write_text(content)
     with pytest.raises(ValueError, match=r"tokenizer_words\.json.*(damaged|JSON)"):
         WordPair.load(tmp_path)
+
+
+# Tags, put back around what the words have become that they were around.
+
+
+def marked(html: str, translation: str, numbers: str) -> tuple[str, str]:
+    """The HTML of a translation, and the tags lost, where each of its letters is linked to the one of this number."""
+    markup = Markup(html)
+    (text,) = markup.texts
+    source, target = ([found.span() for found in re.finditer(r"\w", side)] for side in (text.text, translation))
+    links = [(source[int(number)], span) for number, span in zip(numbers, target, strict=True) if number != "."]
+    return markup.filled([(translation, links)]), " ".join(sorted(markup.lost))
+
+
+@pytest.mark.parametrize(
+    ("html", "translation", "numbers", "expected", "lost"),
+    [
+        ("<b>A</b> B", "X Y", "01", "<b>X</b> Y", ""),
+        ("A <b>B</b>.", "X don't.", "0...1", "X <b>don't</b>.", ""),  # not the full stop
+        ("A <b>B</b> C", "Z Y X", "210", "Z <b>Y</b> X", ""),
+        ("<a href='?a&amp;b'>A</a> &lt; B", "Y < X", "10", "Y &lt; <a href='?a&amp;b'>X</a>", ""),
+        ("<i>A <b>B</b></i> C", "Y X Z", "102", "<i><b>Y</b> X</i> Z", ""),
+        ("<b>A</b><i>B</i> C", "V Z Y X", ".210", "V Z <i>Y</i> <b>X</b>", ""),
+        ("<b>A B</b> C D", "X Y W Z Q", "01.12", "<b>X Y W Z</b> Q", ""),  # what is linked to nothing goes along
+        ("<b>A B</b> C D", "X Q R Y Z", "02310", "X Q R <b>Y Z</b>", ""),  # not all between the first and the last
+        ("<b>A</b> <i>B</i> C", "X Y Z Q", "0102", "<b>X</b> <i>Y</i> Z Q", ""),  # a neighbour's word parts it
+        ("A <img src=x>B C", "Z Y X", "210", "Z <img src=x>Y X", ""),
+        ("A <img src=x/>B C", "Z Y X", "2.0", "<img src=x/>Z Y X", ""),
+        ("<b>A <wbr>B</b> C", "Z X.", "20", "Z <b>X<wbr></b>.", ""),
+        ("A <a id=x></a>B C", "Y X", "10", "<a id=x></a>Y X", ""),
+        ("<p> <b>A B</b> </p>", "X", "0", "<p> <b>X</b> </p>", ""),  # around all of it: kept without links
+        ("A <b>B <i>C</i><wbr></b> D", "X Y", "03", "X Y", "b i wbr"),
+        ("A <b>B C", "X Y", "01", "X Y", "b"),
+        ("A</b> B <i>C</i>", "X Y", "02", "X <i>Y</i>", "b"),
+        ("A <b>B <i>C</b> D</i>", "X Y Z", "013", "X <b>Y</b> Z", "i"),
+        ("A <b>B</b>", "京都のバスだ", "000.1.", "京都の<b>バス</b>だ", ""),
+    ],
+)
+def test_tags_go_with_their_words(html: str, translation: str, numbers: str, expected: str, lost: str) -> None:
+    assert marked(html, translation, numbers) == (expected, lost)
+
+
+TAGS = ["<b>", "</b>", "<i>", "</i>", "<wbr>", "<a href=x>", "</a>"]
+SPAN = st.integers(0, 12).flatmap(lambda begin: st.tuples(st.just(begin), st.integers(begin + 1, 14)))
+
+
+@given(st.lists(st.sampled_from(["A ", "B", "京都は", *TAGS])), st.lists(st.tuples(SPAN, SPAN)))
+def test_whatever_the_tags_and_links_are_the_text_is_the_same_and_well_nested(
+    parts: list[str], links: list[tuple[tuple[int, int], tuple[int, int]]]
+) -> None:
+    names = {tag: tag.strip("<>/").split()[0] for tag in TAGS}
+    tags = {tag: Tag(tag, name, is_end="/" in tag, is_point=name == "wbr") for tag, name in names.items()}
+    text, translation = TaggedText([tags.get(part, part) for part in ["A", *parts, "B"]]), "X & Y, 古いZ."
+    filled = text.filled(translation, links)
+    assert re.sub("<.*?>", "", filled) == translation
+    opened: list[str] = []
+    for end, name in re.findall(r"<(/?)(\w+)", filled.replace("<wbr>", "")):
+        if not end:
+            opened.append(name)
+            continue
+        assert opened.pop() == name
+    assert not opened
+    assert {names[part] for part in parts if part in tags and names[part] not in filled} <= text.lost
+
+
+def test_elements_in_one_another_have_a_limit() -> None:
+    html, lost = marked(f"A {'<b>' * 70}B{'</b>' * 70} C", "X Y", "01")
+    assert re.fullmatch("X (<b>)+Y(</b>)+", html)
+    assert (html.count("<b>"), html.count("</b>"), lost) == (64, 64, "b")

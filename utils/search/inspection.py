@@ -2,13 +2,16 @@
 
 import math
 from collections.abc import Callable, Sequence
+from difflib import SequenceMatcher
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from unicodedata import normalize
 
 import numpy as np
 
 from const.token import EOS, UNK_ID
 from utils.search.translator import Ids, Translation, Translator
+from utils.text.markup import Span, SpanLinks
 from utils.text.tokenizer import TokenizerPair, id_of_each
 
 if TYPE_CHECKING:  # with torch, which takes seconds to import, as inspecting with CTranslate2 need not
@@ -57,6 +60,21 @@ def _words(ids: Sequence[int], tokens: Sequence[str], whole_words: "WholeWords")
         words[number] += "".join(token.replace("▁", "").split())  # an ideographic space is a token, not a word
     places = {number: place for place, number in enumerate(n for n, word in enumerate(words) if word)}
     return [places.get(number) for number in numbers], [word for word in words if word]
+
+
+def _spans(tokens: Sequence[str], text: str, begin: int) -> list[Span]:
+    """Return where each token stands in a text that begins there; empty for what does not, such as a language's tag."""
+    places = [i for i, character in enumerate(text) if not character.isspace()]
+    owners = [(i, character) for i, token in enumerate(tokens) for character in token.replace("▁", "")]
+    # they differ where unknown forms are read as known ones, or separated words are joined to plain text
+    folded = [normalize("NFKC", text[i]).casefold() for i in places]
+    same = SequenceMatcher(None, folded, [normalize("NFKC", one).casefold() for _, one in owners], autojunk=False)
+    found = [(begin, begin)] * len(tokens)
+    for at, token_at, n in same.get_matching_blocks():
+        for place, (owner, _) in zip(places[at : at + n], owners[token_at : token_at + n], strict=True):
+            first, last = found[owner]
+            found[owner] = (begin + place if first == last else first, begin + place + 1)
+    return found
 
 
 class Judgement(NamedTuple):
@@ -132,6 +150,21 @@ class Inspector:
                 whole.source.extend(part.source)
                 whole.target.extend(part.target)
             found.append(whole)
+        return found
+
+    def span_links(self, texts: Sequence[str], translations: Sequence[Translation]) -> list[SpanLinks]:
+        """Return the alignments as links between the characters of each text and of its best translation."""
+        found = list[SpanLinks]()
+        for text, one, by_piece in zip(texts, translations, self._by_piece(self._links, translations), strict=True):
+            links, begin, end, of_target = list[tuple[Span, Span]](), 0, 0, 0
+            for piece, (best, *_), of_piece in zip(one.pieces, one.by_piece, by_piece, strict=True):
+                begin = text.index(piece.source, end)
+                end = begin + len(piece.source)
+                source = _spans(self.translator.source_tokens(piece), piece.source, begin)
+                target = _spans(best.tokens, best.text, of_target)
+                links += [(source[i], target[j]) for i, j in of_piece if source[i][0] < source[i][1]]
+                of_target += len(best.text + piece.gap)
+            found.append(links)
         return found
 
     @cached_property

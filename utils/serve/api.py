@@ -26,9 +26,9 @@ from const.corpora import VERSION
 from const.token import UNK_ID
 from utils.command import page_template
 from utils.search.translator import Piece
-from utils.serve.markup import Markup
 from utils.serve.service import AUTO, MOST_BEAM, Line, Metrics, Options, Route, Service
 from utils.text.language import detect, language_name
+from utils.text.markup import Markup
 
 _JSON, _URLENCODED, _MULTIPART = "application/json", "application/x-www-form-urlencoded", "multipart/form-data"
 _MOST_FIELDS = 1000
@@ -48,7 +48,7 @@ class LibreTranslateRequest(BaseModel):
     source: str = Field(description="language code of the text, or auto")
     target: str = Field(description="language code to translate into, or auto")
     format: Literal["text", "html"] = Field(
-        "text", description="html: tags stay, but for those inside sentences, which `lost_tags` names in the answer"
+        "text", description="html: tags stay; `lost_tags` names those inside sentences for which no place was found"
     )
     alternatives: int = Field(0, ge=0, lt=MOST_BEAM, description="number of alternative translations of plain text")
 
@@ -306,20 +306,25 @@ def _add_endpoints(app: FastAPI, service: Service) -> None:
         asked = await read(request, LibreTranslateRequest)
         texts = [asked.q] if isinstance(asked.q, str) else asked.q
         marked = [Markup(text) if asked.format == "html" else None for text in texts]
-        parts = [[text] if markup is None else markup.texts for text, markup in zip(texts, marked, strict=True)]
+        parts = [
+            [text] if markup is None else [part.text for part in markup.texts]
+            for text, markup in zip(texts, marked, strict=True)
+        ]
         service.refuse_too_much([part for of_text in parts for part in of_text])
         chosen = [service.route(" ".join(of_text), asked.source, asked.target) for of_text in parts]
         pairs = [(route, part) for (route, _), of_text in zip(chosen, parts, strict=True) for part in of_text if route]
-        answer = service.translate(pairs, Options(n_best=1 + asked.alternatives))
-        answers = iter([_joined(lines) for lines in await while_awaited(request, answer, limits.timeout_s)])
+        has_tags = any(part.has_tags for markup in marked if markup for part in markup.texts)
+        answer = service.translate(pairs, Options(n_best=1 + asked.alternatives, links=has_tags))
+        answers = iter(await while_awaited(request, answer, limits.timeout_s))
         found: list[list[str]] = []  # the best of each text, and its alternatives
         for (route, _), text, markup, of_text in zip(chosen, texts, marked, parts, strict=True):
             if route is None:  # it is in the language to translate into already
                 found.append([text])
             elif markup is None:
-                found.append(next(answers))
+                found.append(_joined(next(answers)))
             else:
-                found.append([markup.filled([next(answers)[0] for _ in of_text])])
+                lines = [next(answers)[0] for _ in of_text]  # the texts of HTML are a line each
+                found.append([markup.filled([(line.translation.text, line.links) for line in lines])])
         fields: dict[str, list[Any]] = {"translatedText": [best for best, *_ in found]}
         if asked.alternatives:
             fields["alternatives"] = [others for _, *others in found]
@@ -361,7 +366,7 @@ def _joined(lines: Sequence[Line]) -> list[str]:
 
 def _sentence_fields(lines: Sequence[Line]) -> Iterator[dict[str, Any]]:
     """Yield the fields of each sentence; an empty line is one, too, so that translations and gaps make the text."""
-    for number, (translation, source_tokens, attention) in enumerate(lines, 1):
+    for number, (translation, source_tokens, attention, _) in enumerate(lines, 1):
         pieces = translation.pieces or [Piece("", [], "")]
         for i, piece in enumerate(pieces):
             candidates = translation.by_piece[i] if translation.pieces else translation.candidates

@@ -23,9 +23,11 @@ from config.serving import Limits
 from const.token import EOS
 from models.recurrent import EncoderDecoder
 from utils.search.forced import mean_cross_attention
+from utils.search.inspection import Inspector
 from utils.search.translator import Translation, Translator
 from utils.serve.batcher import Batcher
 from utils.text.language import Detected, detect
+from utils.text.markup import SpanLinks
 from utils.text.tokenizer import id_of_each
 
 AUTO = "auto"  # in place of a language code: any language
@@ -47,6 +49,7 @@ class Options(NamedTuple):
     beam: int | None = None
     n_best: int = 1
     attention: bool = False
+    links: bool = False
 
     def weight(self) -> int:
         """How many times a usual search takes to search like this."""
@@ -56,12 +59,13 @@ class Options(NamedTuple):
 class Line(NamedTuple):
     """A translated line, with the weights of the tokens of each candidate of each piece over those of its source.
 
-    There are none if they are not requested, or if the chunk has too many.
+    There are none if they are not requested, or if the chunk has too many; and no links if they are not requested.
     """
 
     translation: Translation
     source_tokens: list[list[str]]  # of each piece, with a final </s>
     attention: list[list[list[list[float]]]]
+    links: SpanLinks = ()  # between the line and its best translation
 
 
 class LineTranslator:
@@ -74,7 +78,7 @@ class LineTranslator:
 
     def __init__(self, translator: Translator, model: EncoderDecoder) -> None:
         self._translator, self._own, self._model = translator, translator.search, model
-        self._tgt_ids = id_of_each(translator.tokenizers.tgt)
+        self._tgt_ids, self._inspector = id_of_each(translator.tokenizers.tgt), Inspector(translator, [model])
 
     def translate(self, lines: Sequence[str], options: Options) -> list[Line]:
         """Translate lines, all with the same options."""
@@ -85,6 +89,9 @@ class LineTranslator:
         found = [
             Line(one, [[*tokens(piece), EOS] for piece in one.pieces], [[] for _ in one.pieces]) for one in translations
         ]
+        if options.links:
+            links = self._inspector.span_links(lines, translations)
+            found = [line._replace(links=of_line) for line, of_line in zip(found, links, strict=True)]
         if not options.attention:
             return found
         sources, targets, owners, n_weights = [], [], list[list[list[list[float]]]](), 0

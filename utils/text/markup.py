@@ -1,0 +1,221 @@
+"""Tags around parts of a text: taken out of it, and put back around what those parts have become in its translation.
+
+As in Bergamot Translator (https://github.com/browsermt/bergamot-translator, html.cpp), the links between the words of
+both texts say where. There, an element whose words part becomes several; here it stays one, so that a link stays one
+link: it is put around the stretch of words of which most are linked to its own.
+"""
+
+import re
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from html.parser import HTMLParser
+from itertools import groupby
+from typing import NamedTuple
+
+from utils.text.language import HAN, KANA
+
+Span = tuple[int, int]  # begin and end, in characters
+SpanLinks = Sequence[tuple[Span, Span]]  # of source and translation
+
+INLINE = "abbr|a|bdi|bdo|b|cite|del|em|font|ins|img|i|kbd|label|mark|q|small|span|strong|sub|sup|s|time|u|var|wbr"
+_POINTS = ("img", "wbr")  # which hold no text; a <br> ends a sentence, as other tags do
+_DEEPEST = 64  # elements in one another: each takes as long as the text, and a request could have thousands
+_VERBATIM = ("code", "pre", "script", "style", "textarea")
+KATAKANA = "\u30a1-\u30fa\u30fc"
+# no tag parts a word; of scripts without spaces, a word is what a token has of it
+_WORD = re.compile(rf"[{KATAKANA}]+|[^\W_{KANA}{HAN}]+(?:['’.,-][^\W_{KANA}{HAN}]+)*|\S")
+
+
+class Tag(NamedTuple):
+    """A tag that may stand inside a sentence."""
+
+    raw: str
+    name: str
+    is_end: bool = False
+    is_point: bool = False  # it needs no end
+
+
+@dataclass
+class _Element:
+    name: str
+    begin: int  # in the text
+    opening: str = ""
+    closing: str = ""
+    end: int = 0
+    inside: list["_Element"] = field(default_factory=list)
+
+
+class TaggedText:
+    """What stands between two breaks: `text` is to be translated, tags and spaces around all of it are kept.
+
+    After `filled`, `lost` has the names of tags inside it for which there is no place: their other half is missing, or
+    no word of the translation is linked to what they were around.
+    """
+
+    def __init__(self, parts: Sequence[str | Tag]) -> None:
+        places = [i for i, part in enumerate(parts) if isinstance(part, str) and part.strip()] or [len(parts)]
+        begin, end = places[0], places[-1] + 1
+        self._inside, text, self.lost = _elements(parts[begin:end])
+        if self.lost:  # some of the tags around the text may belong to those inside it
+            begin, end = 0, len(parts)
+            self._inside, text, self.lost = _elements(parts)
+        self.text, self.has_tags = " ".join(text.split()), bool(self._inside)  # to put back, which needs links
+        self._before = _raw(parts[:begin]) + text[: len(text) - len(text.lstrip())]
+        self._behind = text[len(text.rstrip()) :] + _raw(parts[end:])
+
+    def filled(self, translation: str, links: SpanLinks, quoted: Callable[[str], str] = str) -> str:
+        """Return the translation with its tags; `quoted` writes what is no tag as the markup does."""
+        words = [found.span() for found in _WORD.finditer(translation)]
+        number = {i: word for word, span in enumerate(words) for i in range(*span)}  # of the word at each character
+        sources: list[set[Span]] = [set() for _ in words]
+        for source, target in links:
+            for word in {number[i] for i in range(*target) if i in number}:
+                sources[word].add(source)
+        before, behind = ([list[str]() for _ in words] for _ in range(2))  # tags at each word
+        todo = [(self._inside, 0, len(words))]
+        while todo:  # elements, outer ones first, and the words that they can be put around
+            inside, first, last = todo.pop()
+            ranges = _ranges(inside, sources, first, last)
+            spans = sorted((span, word) for word in range(first, last) for span in sources[word])
+            for i, element in enumerate(inside):
+                begin, end = ranges.get(i, (first, first))
+                todo.append((element.inside, begin, end))
+                place = bisect_right(spans, element.begin, key=lambda linked: linked[0][1])
+                if begin < end:
+                    before[begin].append(element.opening)
+                    behind[end - 1].insert(0, element.closing)
+                elif element.begin < element.end or not spans:
+                    self.lost.add(element.name)
+                elif place < len(spans):  # around nothing: it stays before the same word
+                    before[spans[place][1]].append(element.opening + element.closing)
+                else:
+                    behind[spans[-1][1]].insert(0, element.opening + element.closing)
+        found, at = self._before, 0
+        for (begin, end), opening, closing in zip(words, before, behind, strict=True):
+            found += quoted(translation[at:begin]) + "".join(opening) + quoted(translation[begin:end])
+            found, at = found + "".join(closing), end
+        return found + quoted(translation[at:]) + self._behind
+
+
+def _elements(parts: Sequence[str | Tag]) -> tuple[list[_Element], str, set[str]]:
+    """Return the elements, each with those inside it, the text, and the names of tags that lack their other half."""
+    text, at, opened, lost = "", 0, [root := _Element("", 0)], set[str]()
+    for part in [*parts, Tag("", "", is_end=True)]:
+        if isinstance(part, str):
+            text += part
+            at = len(" ".join(text.split()))
+        elif part.is_point:
+            opened[-1].inside.append(_Element(part.name, at, part.raw, end=at))
+        elif not part.is_end and len(opened) <= _DEEPEST:
+            opened.append(_Element(part.name, at, part.raw))
+        elif not part.is_end or part.name not in {element.name for element in opened}:
+            lost.add(part.name)
+        else:
+            while (element := opened.pop()).name != part.name:
+                lost.add(element.name)
+                opened[-1].inside += element.inside
+            element.closing, element.end = part.raw, at
+            if opened:
+                opened[-1].inside.append(element)
+    return root.inside, text, lost
+
+
+def _ranges(inside: Sequence[_Element], sources: Sequence[set[Span]], first: int, last: int) -> dict[int, Span]:
+    """Return which of the words from `first` to `last` each element is put around; one without linked words has none.
+
+    They are the stretch that has the most words linked to it, less those linked elsewhere, and none of its neighbours'.
+    """
+    owner = {at: i for i, element in enumerate(inside) for at in range(element.begin, element.end)}
+    linked, n_elsewhere = [], 0  # word, the element it is linked to, words so far that are linked to none
+    for word in range(first, last):
+        if owners := Counter(owner[at] for span in sources[word] for at in range(*span) if at in owner):
+            linked.append((word, owners.most_common(1)[0][0], n_elsewhere))
+        n_elsewhere += bool(sources[word]) and not owners
+    best, found = Counter[int](), dict[int, Span]()
+    for i, together in groupby(linked, key=lambda each: each[1]):
+        begin = score = passed = 0  # the largest sum of a stretch (Kadane)
+        for word, _, elsewhere in together:
+            score -= elsewhere - passed
+            begin, score, passed = (begin if score > 0 else word), max(score, 0) + 1, elsewhere
+            if score > best[i]:
+                best[i], found[i] = score, (begin, word + 1)
+    return found
+
+
+def _raw(parts: Sequence[str | Tag]) -> str:
+    return "".join(part if isinstance(part, str) else part.raw for part in parts)
+
+
+class Markup(HTMLParser):
+    """An HTML text, taken apart: `texts` are to be translated, `lost` are the names of tags that were not kept."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.texts: list[TaggedText] = []
+        self.lost: set[str] = set()
+        self._parts: list[str | int] = []  # markup as it was, and numbers of texts
+        self._run: list[str | Tag] = []  # text and inline tags since the last other tag
+        self._verbatim = 0  # depth inside elements that are not translated
+        self.feed(html)
+        self.close()
+        self._end_run()
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:  # noqa: ARG002 (the signature is Python's)
+        """Keep a tag, or note it inside the text."""
+        self._verbatim += tag in _VERBATIM
+        self._take(Tag(self.get_starttag_text() or "", tag, is_point=tag in _POINTS))
+
+    def handle_startendtag(self, tag: str, attrs: object) -> None:  # noqa: ARG002 (as above)
+        """Keep `<br/>` and the like, or note it inside the text."""
+        self._take(Tag(self.get_starttag_text() or "", tag, is_point=True))
+
+    def handle_endtag(self, tag: str) -> None:
+        """Keep a tag, or note it inside the text."""
+        self._take(Tag(f"</{tag}>", tag, is_end=True))
+        self._verbatim -= tag in _VERBATIM and self._verbatim > 0
+
+    def handle_data(self, data: str) -> None:
+        """Collect text."""
+        if self._verbatim:
+            self._keep(data if self.cdata_elem else escape(data, quote=False))
+        else:
+            self._run.append(data)
+
+    def handle_comment(self, data: str) -> None:
+        """Keep a comment."""
+        self._keep(f"<!--{data}-->")
+
+    def handle_decl(self, decl: str) -> None:
+        """Keep the document's type."""
+        self._keep(f"<!{decl}>")
+
+    def _take(self, tag: Tag) -> None:
+        if re.fullmatch(INLINE, tag.name) and not self._verbatim:
+            self._run.append(tag)
+        else:
+            self._keep(tag.raw)
+
+    def _keep(self, raw: str) -> None:
+        self._end_run()
+        self._parts.append(raw)
+
+    def _end_run(self) -> None:
+        """Make one text of what was collected."""
+        run, self._run = self._run, []
+        if not any(isinstance(part, str) and part.strip() for part in run):
+            self._parts.append(_raw(run))
+            return
+        self._parts.append(len(self.texts))
+        self.texts.append(TaggedText(run))
+
+    def filled(self, translations: Sequence[tuple[str, SpanLinks]]) -> str:
+        """Return the HTML with these translations, and their links, in the place of its texts."""
+        quoted = [
+            text.filled(*found, lambda part: escape(part, quote=False))
+            for text, found in zip(self.texts, translations, strict=True)
+        ]
+        self.lost = {name for text in self.texts for name in text.lost}
+        return "".join(part if isinstance(part, str) else quoted[part] for part in self._parts)
