@@ -60,6 +60,8 @@ success, 2 on a usage or input error, 130 after Ctrl-C.""",
     files = parser.add_argument_group("input and output")
     files.add_argument("--input", type=Path, metavar="FILE", help="UTF-8 text file to translate line by line")
     files.add_argument("--output", type=Path, metavar="FILE", help="file to write to (default: standard output)")
+    text = "kind of the texts, by a tag of the run's vocabulary, such as law; '' for none (default: the run's own)"
+    files.add_argument("--tag", metavar="TAG", help=text)
     text = "spaces separate all words and marks of the texts, as in the training text; translations are alike"
     files.add_argument("--pre_tokenized", action="store_true", help=text)
     model = parser.add_argument_group("model")
@@ -135,7 +137,8 @@ def load(arguments: Namespace) -> Loaded:
 
         settings = TranslatorSettings.load(folders[0])
         search, _ = search_configs(settings.search, arguments)
-        how = arguments.device, search, arguments.precision, arguments.minimum_bayes_risk, not arguments.pre_tokenized
+        texts = not arguments.pre_tokenized, arguments.tag
+        how = arguments.device, search, arguments.precision, arguments.minimum_bayes_risk, *texts
         title = f"{settings.name}, CTranslate2: {settings.src_lang} → {settings.tgt_lang}"
         return Loaded(title, CTranslate2Inspector(load_exported(folders[0], *how)), Reads(settings.src_lang))
     for folder in folders:
@@ -146,7 +149,7 @@ def load(arguments: Namespace) -> Loaded:
     from utils.load import build_translator, load_run
 
     device = pick_device(arguments.device)
-    runs = [load_run(folder, device, plain=not arguments.pre_tokenized) for folder in folders]
+    runs = [load_run(folder, device, plain=not arguments.pre_tokenized, tag=arguments.tag) for folder in folders]
     own = runs[0].config
     search, sampling = search_configs(own.search, arguments)
     translator = build_translator(runs, search, sampling, arguments.minimum_bayes_risk, arguments.precision)

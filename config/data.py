@@ -7,6 +7,7 @@ from typing import Literal
 
 from config.group import Group, bounded
 from const.corpora import CORPORA
+from const.token import SPECIAL_TOKENS
 
 CorpusName = Literal["kftt", "tanaka", "multi30k", "multi30k_tok", "embedded", "files"]
 OWN_TEXTS = ("", "dev_", "test_", "more_")  # how the settings of their files begin
@@ -88,6 +89,9 @@ class DataConfig(Group):
             text has, too, are left out.
         more_tgt: its translation, line by line.
         more_pairs: both in one file, as `pairs`.
+        tag: the kind of the texts, such as law: each source begins with the token <law>, which the vocabulary gets; so
+            do texts that are translated, unless another kind is given.
+        more_tag: the kind of the further training text, such as bt for back-translations.
         both_directions: learn to translate back, too, from the same pairs (needs `tokenizer.tag`); dev and test text
             are of the one direction.
         clean: which pairs of the training text are dropped.
@@ -111,12 +115,21 @@ class DataConfig(Group):
     more_src: Path | None = None
     more_tgt: Path | None = None
     more_pairs: Path | None = None
+    tag: str | None = None
+    more_tag: str | None = None
     both_directions: bool = False
     clean: CleanConfig = field(default_factory=CleanConfig)
 
     def check(self) -> None:
-        """Refuse what is no language, and a text that is given twice."""
+        """Refuse what is no language or no tag, and a text that is given twice."""
         require_language(src_lang=self.src_lang, tgt_lang=self.tgt_lang)
+        for name, tag in (("tag", self.tag), ("more_tag", self.more_tag)):
+            if tag is not None and (f"<{tag}>" in SPECIAL_TOKENS or not re.fullmatch("[A-Za-z][A-Za-z0-9_-]*", tag)):
+                raise ValueError(f"{name}={tag} is no tag: give a name of Latin letters and digits, such as bt or law")
+        if self.more_tag is not None and not self.own_files("more_"):
+            raise ValueError(
+                f"more_tag={self.more_tag} is for further training text: also give --data.more_src and --data.more_tgt"
+            )
         for kind in OWN_TEXTS:
             if f"{kind}pairs" in (given := self.own_files(kind)) and len(given) > 1:
                 raise ValueError(f"{' and '.join(given)} are given: set {kind}pairs, or the others, to null")

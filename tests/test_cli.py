@@ -103,6 +103,7 @@ translate.py 寺 --explain a.html --sample                     |          | --sa
 translate.py 寺 --explain a.html --run x --run y              |          | --explain a.html and 2 runs at once: give one --run
 translate.py 寺 --explain a.html --engine ctranslate2         |          | --explain a.html at once: it needs --engine miyako
 translate.py 寺 --engine ctranslate2 --sample                 |          | --sample at once: it needs --engine miyako; leave one out
+translate.py 寺 --tag law                                     |          | tag=law, but the vocabulary knows no tag: give
 translate.py 寺 --run x                                       |          | no run x: give a folder under
 translate.py 寺 --run BERT                                    |          | is of task masked_language, but translation is needed
 translate.py --output out                                     | \udcff   | standard input, line 1: byte 0xff is not UTF-8

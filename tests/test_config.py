@@ -228,6 +228,8 @@ def test_a_mistake_in_a_file_is_named_with_its_line(tmp_path: Path, text: str, l
             "sampling=0.1 splits words into pieces, kind=word keeps",
         ),
         (["--tokenizer.kind=word", "--tokenizer.tag=true"], "tag=true "),
+        *(([f"--data.tag={tag}"], f"tag={tag} is no tag: give a name") for tag in ("s", "2en", "<bt>", "a b", "法")),
+        (["--data.more_tag=bt"], "more_tag=bt is for further training text: also give --data.more_src and"),
         (["--model.n_encoder_layers=0"], "n_encoder_layers=0: give at least 1, or a BERT"),
         (["--optimizer.schedule=cosine", "--training.max_steps=9"], "warmup_steps=500 leaves none of max_steps=9 for"),
         (["--task=classification"], "data.text is missing: give it a value"),
@@ -375,6 +377,10 @@ def test_a_corpus_that_is_named_anew_takes_the_place_of_a_runs_own_files(runs: P
     assert data("--data.src", str(c), "--data.tgt", str(d), begin="--resume") == replace(own, src=c, tgt=d)
     pairs = "--data.src", "null", "--data.tgt", "null", "--data.pairs", str(c)
     assert data(*pairs) == replace(own, src=None, tgt=None, pairs=c, more_src=None, more_tgt=None)
+    TranslationConfig(data=replace(own, tag="law", more_tag="bt")).save(runs / "tiny-1" / "config.yaml")
+    assert data("--data.src", str(c), "--data.tgt", str(d)).more_tag is None
+    assert data("--data.held_out=9").more_tag == "bt"
+    TranslationConfig(data=own).save(runs / "tiny-1" / "config.yaml")
     moved = "--data.src", str(c), "--data.tgt", str(d), "--data.more_src", str(d), "--data.more-tgt", str(c)
     assert data(*moved) == replace(own, src=c, tgt=d, more_src=d, more_tgt=c)
     # what is given beside it holds

@@ -84,7 +84,7 @@ from utils.dataset.text import (
     write_joined,
     write_split,
 )
-from utils.text.tokenizer import Tokenizer, TokenizerPair, WordTokenizer, train_tokenizer
+from utils.text.tokenizer import Tokenizer, TokenizerPair, WordTokenizer, id_of_each, train_tokenizer
 
 Pairs = list[tuple[str, str]]
 Files = dict[str, bytes]
@@ -1037,6 +1037,26 @@ def test_further_training_text_is_reported_and_not_counted_by_max_pairs(corpus: 
     found = [everything(each, few, WORDS, said.append, root)[1][0][0] for each in (corpus, joined)]
     assert list(map(len, found)) == [1, 3]
     assert sum("with 6 further pairs; 2 were left out" in line for line in said) == 1
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.5])
+@pytest.mark.parametrize(("tag", "more_tag"), [(None, "bt"), ("law", "bt"), ("law", None), ("law", "law")])
+def test_further_training_text_has_a_tag_of_its_own(
+    corpus: Corpus, root: Path, tag: str | None, more_tag: str | None, rate: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of three lines that cleaning leaves, two are further text: from the middle of the first block on."""
+    monkeypatch.setattr(text_module, "BLOCK", 2)
+    data = replace(DATA, tag=tag, more_tag=more_tag, more_src=Path("more.src"), more_tgt=Path("more.tgt"))
+    corpus, config = replace(corpus, more=MoreText(5)), TokenizerConfig("bpe", 60, character_coverage=1.0, tag=True)
+    vocabulary = cached_tokenizers(corpus, data, config, quiet, root)
+    known = id_of_each(vocabulary.tgt)
+    for each, language in ((corpus, "en"), (corpus.reversed(), "ja")):
+        tokenizers = vocabulary.into(language)
+        plain = training_tokens(each, DATA, tokenizers, rate, 1, quiet, root)(0)
+        found = training_tokens(each, data, tokenizers.of_kind(tag), rate, 1, quiet, root)(0)
+        assert ids_of(found.tgt) == ids_of(plain.tgt)
+        begins = [[known[f"<2{language}>"], *([known[f"<{kind}>"]] if kind else [])] for kind in (tag, *[more_tag] * 2)]
+        assert ids_of(found.src) == [[*b, *row[1:]] for b, row in zip(begins, ids_of(plain.src), strict=True)]
 
 
 def edited(name: str) -> Callable[[Corpus], Corpus]:

@@ -281,7 +281,7 @@ def test_hugging_face_splits_computes_and_says_the_same(
     run = for_hugging_face(tokenizer, replace(MODEL, tie="all", **changes))
     write_pegasus(run, tmp_path)
     theirs, reader = from_hugging_face(tmp_path)
-    odd = ["  two  spaces ", "Ｋｙｏｔｏ ｶﾞﾊﾟ", "か\u3099\u200b", "☃☃ ☃ temple", "\ttab\u3000…"]
+    odd = ["  two  spaces ", "Ｋｙｏｔｏ ｶﾞﾊﾟ", "か\u3099\u200b", "☃☃ ☃ temple", "\ttab\u3000…", "a <2en> b<2ja>c"]
     ids = run.tokenizers.src.encode([*TEXT.src, *TEXT.tgt, *odd])
     assert reader([*TEXT.src, *TEXT.tgt, *odd])["input_ids"] == [[*each, EOS_ID] for each in ids]
     assert reader.decode([*ids[7], EOS_ID], skip_special_tokens=True) == TEXT.src[7]
@@ -596,12 +596,18 @@ def tagged() -> TokenizerPair:
     return train_tokenizers(TokenizerConfig(vocab_size=90, tag=True), TEXT.src, TEXT.tgt, ("ja", "en"))
 
 
+def law() -> TokenizerPair:
+    config = TokenizerConfig(vocab_size=60, joint=False)
+    return train_tokenizers(config, TEXT.src, TEXT.tgt, kinds=["bt", "law"]).of_kind("law")
+
+
 @pytest.mark.parametrize(
     ("pair", "text", "expected"),
     [
         (tokenizers, TEXT.src[7], '{"beam_size": 2, "length_penalty": 0.6}'),
         (words, TEXT.tgt[5], ".lower()"),
         (tagged, TEXT.src[5], '["<2en>"] + '),
+        (law, TEXT.src[5], '["<law>"] + '),
     ],
 )
 def test_the_folder_says_how_it_is_used_elsewhere(
@@ -621,6 +627,7 @@ def test_the_folder_says_how_it_is_used_elsewhere(
     (snippet,) = re.findall(r"^```python\n(.*?)^```$", card, re.S | re.M)
     assert expected in snippet
     assert "weights: int8." in card
+    assert ("Tags of its vocabulary: bt, law" in card) == (pair is law)
     assert (output / "model.bin").stat().st_size < 0.5 * (folder / WEIGHTS).stat().st_size
     about_it, n = re.subn(r'"a sentence.*?"', repr(text), snippet)
     assert n == 1
@@ -738,6 +745,9 @@ def test_what_cannot_be_exported_says_why_and_leaves_nothing(
     tokenized, learning = run(tmp_path / "unscaled"), run(tmp_path / "unscaled", replace(MODEL, positions="learned"))
     config = TranslationConfig.load(tokenized / "config.yaml")
     replace(config, data=replace(config.data, pre_tokenized=True)).save(tokenized / "config.yaml")
+    (learning / "tokenizer_tag.txt").write_text("<2en> <2ja>")
+    assert "one token at most, not <2en> <2ja>: give --to ctranslate2" in complaint(learning, *argos)
+    (learning / "tokenizer_tag.txt").write_text("<2en>")
     assert "this run learned from words set apart by spaces: train with plain" in complaint(tokenized, *argos)
     assert f"max_length={MODEL.max_length}: train with sinusoidal or rotary" in complaint(learning, *argos)
     with pytest.raises(ValueError, match="BERT as encoder: export to safetensors"):

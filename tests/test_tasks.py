@@ -19,6 +19,7 @@ from transformers import BertForMaskedLM, BertModel, PreTrainedModel
 
 from config.data import (
     BatchConfig,
+    CleanConfig,
     DataConfig,
     LabelledConfig,
     MaskingConfig,
@@ -616,6 +617,34 @@ def test_a_table_takes_the_place_of_two_files_and_is_checked_like_them(texts: Te
     texts.refused(f"is not in ja: 0% .*; are the columns of {table} swapped, or without names", data=one)
     table.write_text("en\tja\n" + table.read_text(encoding="utf-8"), encoding="utf-8")
     assert texts.task(data=one).fingerprint == texts.task().fingerprint
+
+
+def test_tags_of_texts_are_in_the_vocabulary_or_refused(texts: Texts) -> None:
+    data, joint = texts.config.data, replace(texts.config.tokenizer, joint=True, tag=True, vocab_size=90)
+    more: dict[str, Any] = {"more_src": data.src, "more_tgt": data.tgt, "more_tag": "bt"}
+    law = replace(data, tag="law", both_directions=True, clean=CleanConfig(drop_duplicates=False), **more)
+    task = texts.task(data=law, tokenizer=joint)
+    folder = create_run(task.config, *task.vocabularies(), root=texts.root / "runs")
+    assert task.about["tags"] == ["bt", "law"]
+    assert "tags" not in texts.task().about
+    begins = {tuple(task.vocabulary.tgt.tokens(row[:2])) for batch in task.sampler.epoch(0) for row in batch.src}
+    assert begins == {(language, kind) for language in ("<2ja>", "<2en>") for kind in ("<law>", "<bt>")}
+    for text in ("dev", "test"):
+        held_out = (row for batch in task.held_out[text] for row in batch.src)
+        assert {tuple(task.vocabulary.tgt.tokens(row[:2])) for row in held_out} == {("<2en>", "<law>")}
+    other = texts.task(data=replace(law, tag=None), tokenizer=joint)
+    assert task.fingerprint != other.fingerprint
+
+    def begun(**tags: Any) -> TranslationTask:
+        return TranslationTask(replace(task.config, data=replace(law, **tags)), folder, print)
+
+    assert begun(tag="bt", more_tag=None).vocabulary.tags == ["<2en>", "<bt>"]
+    assert begun(tag=None).vocabulary.tags == ["<2en>"]
+    for tags in ({"tag": "it"}, {"more_tag": "it"}):
+        with pytest.raises(ValueError, match=r"^tag=it, but the vocabulary knows bt, law: .* or train a new run"):
+            begun(**tags)
+    words = TokenizerConfig("word", joint=False)
+    texts.refused("^tag bt is a piece, and kind=word has none", tokenizer=words, data=replace(data, **more))
 
 
 def test_sides_in_each_others_language_are_refused_before_a_text_is_cleaned_or_split(texts: Texts) -> None:

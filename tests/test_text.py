@@ -370,6 +370,35 @@ def test_a_tag_begins_each_source_and_no_text_is_encoded_to_it(tmp_path: Path) -
         pair.into("de")
 
 
+@pytest.mark.parametrize("kind", ["unigram", "bpe"])
+@pytest.mark.parametrize("joint", [True, False])
+def test_a_kind_of_text_has_a_tag_beside_that_of_the_language(kind: Any, joint: bool, tmp_path: Path) -> None:
+    config = replace(SUBWORDS, kind=kind, joint=joint, tag=joint, vocab_size=70)
+    # a text that often says "<bt>" gets other pieces for it
+    pair = train_tokenizers(config, [*JA, *["橋<bt>"] * 30], EN, ("ja", "en"), ["bt", "law"])
+    language = ["<2en>"] * joint
+    assert (pair.kinds, [*pair.tags]) == (["bt", "law"], language)
+    law = pair.of_kind("law")
+    law.of_kind("bt").save(tmp_path)
+    for tagged in (law.of_kind("bt"), load_tokenizers(tmp_path), load_tokenizers(tmp_path, "law").of_kind("bt")):
+        src, tags = tagged.src, [*language, "<bt>"]
+        assert ([*tagged.tags], tagged.is_joint) == (tags, joint)
+        texts = [JA[0], "<bt>", "<law>橋<bt>"]
+        known = {id_of_each(src)[tag] for tag in ("<bt>", "<law>")}
+        for row in (*src.encode(texts), *src.sample(texts, 0.5, 1)):
+            assert src.tokens(row)[: len(tags)] == tags
+            assert not known & {*row[len(tags) :]}
+        assert src.decode(src.encode(texts))[0] == JA[0]
+        assert [[*tagged.of_kind(none).tags] for none in ("", None)] == [language] * 2
+        with pytest.raises(ValueError, match=r"^tag=it, but the vocabulary knows bt, law: give one that it knows"):
+            tagged.of_kind("it")
+    assert not joint or [*law.into("ja").tags] == ["<2ja>", "<law>"]
+    words = train_tokenizers(replace(SUBWORDS, kind="word"), JA, EN)
+    assert words.of_kind(None) is words
+    with pytest.raises(ValueError, match=r"^tag=2en, but the vocabulary knows no tag"):
+        words.of_kind("2en")
+
+
 # languages
 
 

@@ -24,7 +24,7 @@ import translate
 from config.search import SamplingConfig, SearchConfig
 from const.path import ROOT
 from tests.samples import page_data
-from tests.tiny import TEXT, Outcome, outcome, run, tokenizers, translating
+from tests.tiny import TEXT, TOKENIZER, Outcome, outcome, run, tokenizers, translating
 from utils.config import TranslationConfig
 from utils.load import load_run
 from utils.run import WEIGHTS, find_run, run_reading
@@ -32,6 +32,7 @@ from utils.search.inspection import Inspector
 from utils.search.translator import Translator
 from utils.terminal.input import Conversation, arriving_lines, count_lines, kept_history, paired
 from utils.terminal.option import SEARCH, search_configs
+from utils.text.tokenizer import train_tokenizers
 from utils.text.words import WordPair, Words
 
 LINES = [TEXT.src[0], "", TEXT.src[77], "寺", "  "]
@@ -198,6 +199,30 @@ def test_a_run_of_tokenized_text_takes_and_gives_plain_text(command: Command, fo
     assert plain.out == english.join(words.out) + "\n" != words.out
     unread = command("Tera, tera.", "--run", tokenized, "--pre_tokenized")
     assert unread.out != words.out
+
+
+def test_a_text_has_the_tag_that_it_is_given(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = replace(TOKENIZER, joint=True, tag=True, vocab_size=90)
+    pair = train_tokenizers(config, TEXT.src, TEXT.tgt, ("ja", "en"), ["bt", "law"]).of_kind("law")
+    monkeypatch.setattr("tests.tiny.tokenizers", lambda: pair)
+    folder, other = run(tmp_path / "law"), run(tmp_path / "bt")
+    (other / "tokenizer_tag.txt").write_text("<2en> <bt>")
+    as_json = "--format", "jsonl", "--alignment", "--max_length", "9", "--run", folder
+
+    def read(*options: str | Path) -> list[str]:
+        (found,) = read_json(command(LINE, *as_json, *options).out)
+        return found["source_tokens"]
+
+    text = read("--tag", "")[1:]
+    assert read() == read("--tag", "law") == ["<2en>", "<law>", *text]
+    assert read("--tag", "bt") == read("--tag", "bt", "--run", other) == ["<2en>", "<bt>", *text]
+    assert not {"<bt>", "<law>"} & {*text}
+    unknown = "error: tag=it, but the vocabulary knows bt, law: give one that it knows or none"
+    assert unknown in command(LINE, *as_json, "--tag", "it").complaint
+    both = command(LINE, *as_json, "--run", other).complaint
+    assert f"sources of {folder} begin with <2en> <law>, those of {other} with <2en> <bt>: give" in both
+    # nothing of it is in the vocabulary but the tags, which are not of it
+    assert command("😀", "--run", folder).out == "😀\n"
 
 
 def test_what_the_model_is_unsure_of_is_remarked_on(command: Command, folder: Path) -> None:

@@ -176,8 +176,8 @@ def _with_decay(config: AnyConfig, trunk: Path) -> AnyConfig:
 
 
 def _refuse_other(source: Path, saved: AnyConfig, config: AnyConfig, is_new: bool) -> None:
-    """Refuse what cannot change in a run: its vocabulary; if it is resumed, its best score, and what is held out."""
-    fixed = () if is_new else ("training.select_by", "data.held_out")
+    """Refuse what cannot change in a run: its vocabulary; if it is resumed, its scores, its tag, what is held out."""
+    fixed = () if is_new else ("training.select_by", "data.held_out", "data.tag")
     names = [name for name, _ in names_of(type(config)) if name.startswith("tokenizer.") or name in fixed]
     for name in names:
         was, now = (as_text(attrgetter(name)(each)) for each in (saved, config))
@@ -192,7 +192,7 @@ def _cleared_files(file: Layer, typed: Layer, is_new: bool) -> Layer:
 
     With another corpus these are all of them; for a new run with another training text, the further one.
     """
-    files = [key.name for key in fields(DataConfig) if key.type == Path | None]
+    files = [key.name for key in fields(DataConfig) if key.type == Path | None] + ["more_tag"]
     cleared: dict[str, str] = {}
     if any("corpus" in layer.get("data", {}) for layer in (file, typed)):
         cleared = dict.fromkeys(files, "null") | {"pre_tokenized": "false"}

@@ -91,9 +91,16 @@ def build_network(config: TranslationConfig, src_vocab: int, tgt_vocab: int) -> 
     return Transformer(config.model, src_vocab, tgt_vocab)
 
 
-def load_run(folder: Path, device: torch.device, plain: bool = False) -> Run:
-    """Read a translator's run, ready to translate on a device; `plain`: plain text, even if it learned from words."""
-    config, tokenizers = read_config(folder, TranslationConfig), load_tokenizers(folder)
+def load_run(folder: Path, device: torch.device, plain: bool = False, tag: str | None = None) -> Run:
+    """Read a translator's run, ready to translate on a device.
+
+    Args:
+        folder: of the run.
+        device: where its weights go.
+        plain: translate plain text, even if it learned from words.
+        tag: the kind of the texts to translate; "": they get no tag; None: the run's own.
+    """
+    config, tokenizers = read_config(folder, TranslationConfig), load_tokenizers(folder, tag)
     tokenizers = plain_text(tokenizers, folder) if plain else tokenizers
     model = build_network(config, len(tokenizers.src), len(tokenizers.tgt))
     return Run(folder, config, tokenizers, _trained(model, folder, device))
@@ -125,6 +132,12 @@ def build_translator(
         if [*map(every_token, first.tokenizers)] != [*map(every_token, other.tokenizers)]:
             raise ValueError(
                 f"{first.folder} and {other.folder} have different vocabularies: an ensemble needs the same"
+            )
+        own, theirs = (" ".join(run.tokenizers.tags) or "no tag" for run in (first, other))
+        if own != theirs:
+            raise ValueError(
+                f"sources of {first.folder} begin with {own}, those of {other.folder} with {theirs}: give runs of one "
+                "direction, and a --tag that both know"
             )
     require_precision(device, precision)
     # copies for translating: their linear layers and their blocks' `step` are those of layers/packed.py

@@ -26,6 +26,7 @@ from utils.dataset.ids import (
 )
 from utils.dataset.text import (
     BLOCK,
+    MORE,
     ParallelFiles,
     clean,
     count_shared,
@@ -42,7 +43,7 @@ from utils.text.tokenizer import TokenizerPair
 Split = Literal["train", "dev", "test"]
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 REBUILT = "extracted again from its source: a few characters differ from the published text"
-_MORE = "more.json"  # what was joined
+_MORE = "more.json"  # what was joined; of a cleaned text, how many pairs of it were kept
 
 
 class MoreText(NamedTuple):
@@ -236,7 +237,8 @@ def cached_tokenizers(
 ) -> TokenizerPair:
     """Return the tokenizers of a corpus, learned from its cleaned training text at the first call."""
     languages = corpus.src_lang, corpus.tgt_lang
-    return cached_vocabulary(corpus.name, _cleaned(corpus, data, log, root), config, languages, log, root)
+    kinds = sorted({tag for tag in (data.tag, data.more_tag) if tag})
+    return cached_vocabulary(corpus.name, _cleaned(corpus, data, log, root), config, languages, log, root, kinds)
 
 
 def cached_tokens(
@@ -248,8 +250,11 @@ def cached_tokens(
     root: Path = CORPUS,
 ) -> TokenPairs:
     """Return the ids of a split, encoded at the first call; only training text is cleaned."""
-    files: ParallelFiles = _cleaned(corpus, data, log, root) if split == "train" else getattr(corpus, split)
-    return TokenPairs.load(cached_ids(f"{corpus.name}-{split}", files, tokenizers, log, root))
+    if split != "train":
+        return TokenPairs.load(cached_ids(f"{corpus.name}-{split}", getattr(corpus, split), tokenizers, log, root))
+    files = _cleaned(corpus, data, log, root)
+    more = _tagged_apart(corpus, data, files, tokenizers)
+    return TokenPairs.load(cached_ids(f"{corpus.name}-{split}", files, tokenizers, log, root, more=more))
 
 
 def training_tokens(
@@ -272,9 +277,10 @@ def training_tokens(
 
     def tokens(epoch: int) -> TokenPairs:
         files, drawn = _cleaned(corpus, data, log, root), Sampling(sampling, seed, epoch)
+        more = _tagged_apart(corpus, data, files, tokenizers)
         pairs = None
         while pairs is None:
-            folder = cached_ids(corpus.name, files, tokenizers, log, root, drawn)
+            folder = cached_ids(corpus.name, files, tokenizers, log, root, drawn, more)
             with suppress(FileNotFoundError):  # another training, epochs ahead, has just removed it: make it again
                 pairs = TokenPairs.load(folder)
         stem = folder.name.removesuffix(str(epoch))
@@ -284,6 +290,15 @@ def training_tokens(
         return pairs
 
     return tokens
+
+
+def _tagged_apart(
+    corpus: Corpus, data: DataConfig, files: ParallelFiles, tokenizers: TokenizerPair
+) -> tuple[int, TokenizerPair] | None:
+    """Return how many pairs of the cleaned training text are further text with a tag of its own, and what tags them."""
+    if not corpus.more.n_pairs or data.tag == data.more_tag:
+        return None
+    return read_json(files.src.with_name(_MORE)), tokenizers.of_kind(data.more_tag)
 
 
 def _cleaned(corpus: Corpus, data: DataConfig, log: Callable[[str], None], root: Path) -> ParallelFiles:
@@ -297,12 +312,14 @@ def _cleaned(corpus: Corpus, data: DataConfig, log: Callable[[str], None], root:
         if any(corpus.more):
             n_pairs, n_left_out = corpus.more
             log(f"  with {n_pairs:,} further pairs; {n_left_out:,} were left out: the dev or test text has their lines")
+        write_json(folder / _MORE, counts.get(MORE, 0))
         for split, held in (("dev", corpus.dev), ("test", corpus.test)):
             if any(shared := count_shared(corpus.train, held)):
                 found = ", ".join(f"{n:,} {what}" for what, n in shared._asdict().items())
                 log(f"  it has lines of the {split} text, whose scores flatter the model: {found}")
 
-    path = cache_folder(root, f"{corpus.name}-cleaned", corpus.fingerprint(), asdict(data.clean))
+    tags = [] if data.tag == data.more_tag else [data.tag, data.more_tag]
+    path = cache_folder(root, f"{corpus.name}-cleaned", corpus.fingerprint(), asdict(data.clean), *tags)
     return _in_folder(cached(path, make, log), "train")
 
 

@@ -26,7 +26,7 @@ from config.data import TokenizerConfig
 from const.path import CORPUS
 from utils.dataset.text import BLOCK, TextLines, in_blocks, lines_of
 from utils.file import atomic_folder, locked
-from utils.text.tokenizer import Tokenizer, TokenizerPair, load_tokenizers, train_tokenizers
+from utils.text.tokenizer import Tokenizer, TokenizerPair, id_of_each, load_tokenizers, train_tokenizers
 
 # What is made once: named by a hash of all that it was made from, and checked at each use.
 
@@ -218,8 +218,12 @@ def cached_ids(
     log: Callable[[str], None],
     root: Path,
     sampling: Sampling | None = None,
+    more: tuple[int, TokenizerPair] | None = None,
 ) -> Path:
-    """Return the folder with the ids of one text, `src`, or of both sides of a parallel one, made at the first call."""
+    """Return the folder with the ids of one text, `src`, or of both sides of a parallel one, made at the first call.
+
+    `more` is how many lines at its end are sources of another kind, and tokenizers that differ in the tag of these.
+    """
 
     def make(folder: Path) -> None:
         n_lines = len(TextLines(files[0]))
@@ -233,13 +237,18 @@ def cached_ids(
         n_blocks = -(-n_lines // BLOCK) * len(files)
         bar = tqdm(encoded, total=n_blocks, unit=" lines", unit_scale=BLOCK, leave=False, disable=None)
         for side, of_side in groupby(bar, itemgetter(0)):
-            write_tokens(folder / TokenPairs._fields[side], len(tokenizers[side]), (ids for _, ids in of_side))
+            ids: Iterator[list[list[int]]] = (of_block for _, of_block in of_side)
+            if more is not None and side == 0:
+                known = id_of_each(tokenizers.src)
+                tags = [known[tag] for tag in more[1].tags]
+                ids = _retagged(ids, n_lines - more[0], len(tokenizers.tags), tags)
+            write_tokens(folder / TokenPairs._fields[side], len(tokenizers[side]), ids)
 
     # of all that tokenizers save: with equal pieces they can still segment a text differently
     with TemporaryDirectory() as saved:
         tokenizers.save(Path(saved))
         hashes = {file.name: hashlib.blake2b(file.read_bytes()).hexdigest() for file in Path(saved).iterdir()}
-    made_from = [*map(file_hash, files), hashes]
+    made_from = [*map(file_hash, files), hashes, *((more[0], more[1].tags) if more is not None else ())]
     if sampling is None:
         return cached(cache_folder(root, name, *made_from), make, log)
     of_all_epochs = cache_folder(root, f"{name}-sampled", *made_from, sampling.rate, sampling.seed)
@@ -251,6 +260,16 @@ def _encoded(tokenizers: TokenizerPair, sampling: Sampling | None, block: Block)
     if sampling is None:
         return side, tokenizers[side].encode(lines)
     return side, tokenizers[side].sample(lines, sampling.rate, sampling.block_seed(number, side))
+
+
+def _retagged(
+    blocks: Iterable[list[list[int]]], first: int, n_tags: int, tags: Sequence[int]
+) -> Iterator[list[list[int]]]:
+    """Begin the sources from line `first` on with other tags than the `n_tags` that they have."""
+    line = 0
+    for block in blocks:
+        yield [[*tags, *ids[n_tags:]] if ids and i >= first else ids for i, ids in enumerate(block, line)]
+        line += len(block)
 
 
 def _sampled_by_processes(tokenizers: TokenizerPair, sampling: Sampling, blocks: Iterator[Block]) -> Iterator[Encoded]:
@@ -291,16 +310,17 @@ def cached_vocabulary(
     languages: tuple[str, str],
     log: Callable[[str], None],
     root: Path,
+    kinds: Sequence[str] = (),
 ) -> TokenizerPair:
     """Return the tokenizers that are learned from one text, or from both sides of a parallel one, at the first call."""
 
     def make(folder: Path) -> None:
         src, *rest = map(TextLines, files)
         log(f"Learning the vocabulary ({config.kind}) from {len(src):,} lines (once; a minute for a large text)")
-        train_tokenizers(config, src, rest[0] if rest else (), languages).save(folder)
+        train_tokenizers(config, src, rest[0] if rest else (), languages, kinds).save(folder)
 
     learned = {field: value for field, value in asdict(config).items() if field != "sampling"}
-    path = cache_folder(root, f"{name}-tokenizer", *map(file_hash, files), learned, languages)
+    path = cache_folder(root, f"{name}-tokenizer", *map(file_hash, files), learned, languages, *kinds)
     tokenizers = load_tokenizers(cached(path, make, log))
     for n_pieces in sorted({len(each) for each in tokenizers}):
         if config.kind == "unigram" and n_pieces < config.vocab_size:

@@ -27,6 +27,7 @@ X = TypeVar("X")
 Pair = tuple[str, str]
 
 BLOCK = 8192  # lines that are encoded together
+MORE = "kept, further"  # how many pairs of further text `clean` has kept
 # how files begin that are read through a decompressor, or are often given in place of UTF-8 text
 _COMPRESSED: dict[bytes, Callable[[BinaryIO], Any]] = {
     b"\x1f\x8b": gzip.open,
@@ -200,7 +201,8 @@ def clean(files: ParallelFiles, config: CleanConfig, into: ParallelFiles, n_more
     """Write the pairs that `config` keeps, in their order; return how many each rule dropped, and how many are kept.
 
     A pair counts for the first rule that applies. The last `n_more` pairs are further text, which `max_pairs` does not
-    count. The text is read twice: for the numbers by which pairs are judged, and to write what is kept.
+    count and which are counted apart. The text is read twice: for the numbers by which pairs are judged, and to write
+    what is kept.
     """
     lengths, hashes = (array("i"), array("i")), array("Q")
     for pair in read_pairs(files):
@@ -226,8 +228,8 @@ def clean(files: ParallelFiles, config: CleanConfig, into: ParallelFiles, n_more
         drop("length ratio", off > np.log(config.max_length_ratio) + 1e-9)
     if config.drop_duplicates:
         drop("duplicate", repeated(np.frombuffer(hashes, np.uint64)))
+    is_more = np.arange(len(keep)) >= len(keep) - n_more
     if config.max_pairs is not None:
-        is_more = np.arange(len(keep)) >= len(keep) - n_more
         drop("over max_pairs", (keep.cumsum() > config.max_pairs) & ~is_more)
     if not keep.any():
         counts = ", ".join(f"{rule} {count:,}" for rule, count in dropped.items())
@@ -236,7 +238,7 @@ def clean(files: ParallelFiles, config: CleanConfig, into: ParallelFiles, n_more
         for pair, is_kept in zip(read_pairs(files), keep, strict=True):
             if is_kept:
                 write(pair)
-    return dropped | {"kept": int(keep.sum())}
+    return dropped | {"kept": int((keep & ~is_more).sum())} | ({MORE: int((keep & is_more).sum())} if n_more else {})
 
 
 # Texts to train on and to score on: splitting one text into them, and adding to one of them.

@@ -37,9 +37,9 @@ def write_argos(run: Run, path: Path, quantization: str | None) -> None:
         folder = Path(temporary) / name
         folder.mkdir()
         to_ctranslate2(model, run.tokenizers, folder / "model", quantization)
-        if run.tokenizers.tag:  # Argos Translate gives pieces alone; CTranslate2 can begin them with a token
+        if run.tokenizers.tags:  # Argos Translate gives pieces alone; CTranslate2 can begin them with a token
             config = folder / "model" / "config.json"
-            begun = {"bos_token": run.tokenizers.tag, "add_source_bos": True}
+            begun = {"bos_token": run.tokenizers.tags[0], "add_source_bos": True}
             write_json(config, read_json(config) | begun)
         (folder / "sentencepiece.model").write_bytes(tokenizer.model)
         write_json(folder / "metadata.json", metadata)
@@ -53,6 +53,8 @@ def _representable(run: Run) -> SentencePieceTokenizer:
     pair, longest = run.tokenizers, run.transformer.config.max_length
     if not isinstance(pair.tgt, SentencePieceTokenizer) or not pair.is_joint:
         reason = "it reads one vocabulary of pieces for both languages: train with --tokenizer.joint true"
+    elif len(pair.tags) > 1:
+        reason = f"it begins a source with one token at most, not {' '.join(pair.tags)}: give --to ctranslate2"
     elif run.config.data.is_tokenized:
         reason = "it gives plain text, and this run learned from words set apart by spaces: train with plain text"
     elif isinstance(run.transformer.src_positions, LearnedPositionalEncoding) and longest < _LONGEST:

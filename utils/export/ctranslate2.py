@@ -41,7 +41,8 @@ def write_translator(
         weights=quantization or "float32",
         has_pieces=isinstance(tokenizers.tgt, SentencePieceTokenizer),
         is_joint=tokenizers.is_joint,
-        tag=tokenizers.tag,
+        tags=tokenizers.tags,
+        kinds=tokenizers.kinds,
         is_lower=all(word == word.lower() for word in every_token(tokenizers.src)),
     )
     write_text(folder / CARD, card)

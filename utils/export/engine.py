@@ -197,9 +197,10 @@ def load_exported(
     precision: Precision = "auto",
     minimum_bayes_risk: bool = False,
     plain: bool = False,
+    tag: str | None = None,
 ) -> CTranslate2Translator:
-    """Read an exported translator; search settings are its own if not given; `plain` as of `load_run`."""
-    settings, tokenizers = TranslatorSettings.load(folder), load_tokenizers(folder)
+    """Read an exported translator; search settings are its own if not given; `plain` and `tag` as of `load_run`."""
+    settings, tokenizers = TranslatorSettings.load(folder), load_tokenizers(folder, tag)
     tokenizers = plain_text(tokenizers, folder) if plain else tokenizers
     model: Any = CTranslate2Model(folder, tokenizers, device, precision)  # which has no single steps
     no_tensors: Any = None  # that would have to be on its device

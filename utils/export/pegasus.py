@@ -121,11 +121,13 @@ def _weights(model: Transformer) -> Iterator[tuple[str, Tensor]]:
 def _tokenizer(ours: SentencePieceTokenizer) -> str:
     """Return it as JSON of Hugging Face's, with `known_form` of each character; of half-width kana, with their mark.
 
-    Unlike ours, it takes <2en> or </s> in a text for the token, and rewrites a character whatever stands beside it.
+    Unlike ours, it takes </s> in a text for the token, and rewrites a character whatever stands beside it.
     """
     with needing_group("hugging_face"):
         from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
-    ids, pieces = id_of_each(ours), ours.pieces
+    pieces = ours.pieces
+    # special tokens are found in texts, too: with a ▁ behind it, a tag is not what somebody writes
+    ids = {token + "▁" * (token in ours.known_tags): i for token, i in id_of_each(ours).items()}
     if ours.is_bpe:
         best_first = sorted(pieces, key=lambda piece: -pieces[piece].score)
         halves = ((piece[:i], piece[i:]) for piece in best_first for i in range(1, len(piece)))
@@ -144,6 +146,6 @@ def _tokenizer(ours: SentencePieceTokenizer) -> str:
     single = normalizers.Replace(Regex(" {2,}"), " ")
     tokenizer.normalizer = normalizers.Sequence([normalizers.NFC(), invisible, *rewritten, around, single])
     tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
-    added = [(token, ids[token]) for token in (ours.tag, EOS) if token]
-    tokenizer.post_processor = processors.TemplateProcessing(f"{ours.tag} $A {EOS}".strip(), special_tokens=added)
+    added = [*((tag, ids[f"{tag}▁"]) for tag in ours.tags), (EOS, EOS_ID)]
+    tokenizer.post_processor = processors.TemplateProcessing([*ours.tags, "$A", EOS], special_tokens=added)
     return tokenizer.to_str(pretty=True)

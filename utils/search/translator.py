@@ -222,7 +222,8 @@ class Translator:
         return encoded
 
     def _is_known(self, ids: list[int]) -> bool:
-        """Return whether the ids are more than spaces and unknown characters."""
+        """Return whether the ids are more than tags, spaces and unknown characters."""
+        ids = ids[len(self.tokenizers.tags) :]
         tokens = self.tokenizers.src.tokens(ids)
         return any(i != UNK_ID and token.strip("▁").strip() for i, token in zip(ids, tokens, strict=True))
 

@@ -77,13 +77,19 @@ class TranslationTask(Task):
             self.vocabulary = cached_tokenizers(corpus, data, config.tokenizer, log)
             if encoder is not None:
                 self.vocabulary = TokenizerPair(load_tokenizers(encoder).src, self.vocabulary.tgt)
+        self.vocabulary = self.vocabulary.of_kind(data.tag)
+        kinds = self.vocabulary.of_kind(data.more_tag).kinds  # refuses one that it does not have
         self.dev = corpus.dev
         (src, tgt), (src_file, tgt_file) = self.vocabulary, corpus.train
         self.reads = {"source": (src, src_file), "target": (tgt, tgt_file)}
         self.fingerprint = corpus.fingerprint() + ("-both" if data.both_directions else "")
+        if data.tag or data.more_tag:
+            self.fingerprint += f"-{data.tag}-{data.more_tag}"
         self.sizes = {"source": len(src), "target": len(tgt)}
         direction = f"{corpus.src_lang}-{corpus.tgt_lang}"
-        about = {"corpus": corpus.name, "direction": direction, "beam": config.search.beam_size}
+        about: dict[str, object] = {"corpus": corpus.name, "direction": direction, "beam": config.search.beam_size}
+        if kinds:
+            about["tags"] = kinds
         self.about = about | facts(corpus.fingerprint(), corpus.rebuilt)
 
         def sampler(corpus: Corpus, vocabulary: TokenizerPair) -> BucketSampler:
@@ -225,6 +231,8 @@ def _refuse_contradictions(config: TranslationConfig, encoder: Path | None) -> N
             "tie=all shares the embeddings of both languages, which needs one vocabulary for both: give "
             "--tokenizer.joint true, or --model.tie target"
         )
+    if config.tokenizer.kind == "word" and (tag := config.data.tag or config.data.more_tag):
+        raise ValueError(f"tag {tag} is a piece, and kind=word has none: give --tokenizer.kind unigram or bpe")
     if config.data.both_directions and not config.tokenizer.tag:
         raise ValueError(
             "both_directions=true needs a token that names the one that is meant: give --tokenizer.tag true"

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from copy import copy
 from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
@@ -81,10 +82,12 @@ def _short(lines: Iterable[str]) -> Iterator[str]:
 
 
 class SentencePieceTokenizer:
-    """A trained SentencePiece model, given as its bytes; texts begin with the tag, if there is one."""
+    """A trained SentencePiece model, given as its bytes; texts begin with `tags`, none at first."""
 
-    def __init__(self, model: bytes, tag: str = "") -> None:
-        self.model, self.tag = model, tag
+    tags: Sequence[str] = ()
+
+    def __init__(self, model: bytes) -> None:
+        self.model = model
         self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         self._samplers: dict[float, BpeSampler | UnigramSampler] = {}
         self._characters = {" ", *"".join(every_token(self))}
@@ -159,8 +162,19 @@ class SentencePieceTokenizer:
         return [known_form(text, self._characters) for text in texts]
 
     def _tagged(self, encoded: list[list[int]]) -> list[list[int]]:  # an empty text stays empty
-        tag = self._processor.piece_to_id(self.tag)
-        return [[tag, *ids] if ids else ids for ids in encoded] if self.tag else encoded
+        tags = [self._processor.piece_to_id(tag) for tag in self.tags]
+        return [[*tags, *ids] if ids else ids for ids in encoded] if tags else encoded
+
+    def tagged(self, tags: Sequence[str]) -> "SentencePieceTokenizer":
+        """Return a tokenizer with the same model, whose texts begin with these tags."""
+        other = copy(self)
+        other.tags = tags
+        return other
+
+    @cached_property
+    def known_tags(self) -> list[str]:
+        """All tags of the vocabulary; whatever a text says, it is not encoded to them."""
+        return [piece for i, piece in enumerate(every_token(self)) if i > EOS_ID and self._processor.is_control(i)]
 
     def sample(self, texts: Sequence[str], rate: float, seed: int) -> list[list[int]]:
         """Return ids of each text, segmented at random as in utils/text/sampling.py."""
@@ -205,7 +219,7 @@ class SentencePieceTokenizer:
     def split(self, texts: Sequence[str]) -> list[list[str]]:
         """Return the pieces of each text; unknown ones are shown as they stand in the text."""
         split = self._processor.encode(self._known(texts), out_type=str)
-        return [[self.tag, *pieces] if pieces else pieces for pieces in split] if self.tag else split
+        return [[*self.tags, *pieces] if pieces else pieces for pieces in split] if self.tags else split
 
 
 # A tokenizer of whole words, for text that is already split by spaces.
@@ -273,39 +287,58 @@ class WordTokenizer:
 
 # The tokenizers of source and target: a joint one, or one each.
 
-_TAG = "tokenizer_tag.txt"  # begins every source
+_TAGS = "tokenizer_tag.txt"  # what every source begins with, separated by spaces
+_LANGUAGE = "<2"  # begins the tag of a language, and no other
 
 
 class TokenizerPair(NamedTuple):
-    """Source and target tokenizer; the same object twice when joint, but for a tag of the source's."""
+    """Source and target tokenizer; the same object twice when joint, but for the source's tags."""
 
     src: Tokenizer
     tgt: Tokenizer
 
     @property
-    def tag(self) -> str:
-        """What each source begins with; "" for nothing."""
-        return self.src.tag if isinstance(self.src, SentencePieceTokenizer) else ""
+    def tags(self) -> Sequence[str]:
+        """What each source begins with: the tag of a language, then that of a kind of text, where there are any."""
+        return getattr(self.src, "tags", ())
+
+    @property
+    def kinds(self) -> list[str]:
+        """The kinds of text that the vocabulary has tags for: `bt` for <bt>."""
+        known = self.src.known_tags if isinstance(self.src, SentencePieceTokenizer) else []
+        return [tag[1:-1] for tag in known if not tag.startswith(_LANGUAGE)]
 
     @property
     def is_joint(self) -> bool:
         """Whether both sides have one vocabulary."""
-        return self.src is self.tgt or bool(self.tag)
+        models = [side.model for side in self if isinstance(side, SentencePieceTokenizer)]
+        return self.src is self.tgt or (len(models) == len(self) and models[0] is models[1])
 
     def into(self, language: str) -> "TokenizerPair":
-        """Return a joint pair whose sources begin with the tag of the language to translate into."""
-        return self.tagged(language_tag(language))
+        """Return a pair whose sources have the tag of the language to translate into."""
+        return self._tagged([language_tag(language), *(tag for tag in self.tags if not tag.startswith(_LANGUAGE))])
 
-    def tagged(self, tag: str) -> "TokenizerPair":
-        """Return a joint pair whose sources begin with a tag of the vocabulary."""
-        if not isinstance(self.tgt, SentencePieceTokenizer) or tag not in id_of_each(self.tgt):
-            raise ValueError(f"the vocabulary has no {tag}: train one with --tokenizer.tag true in this direction")
-        return TokenizerPair(SentencePieceTokenizer(self.tgt.model, tag), self.tgt)
+    def of_kind(self, kind: str | None) -> "TokenizerPair":
+        """Return a pair whose sources have the tag of this kind of text beside that of a language; None, "": none."""
+        if kind and kind not in self.kinds:
+            raise ValueError(
+                f"tag={kind}, but the vocabulary knows {', '.join(self.kinds) or 'no tag'}: give one that it knows or "
+                "none, or train a new run, whose vocabulary is learned with it"
+            )
+        languages = [tag for tag in self.tags if tag.startswith(_LANGUAGE)]
+        return self._tagged([*languages, f"<{kind}>"] if kind else languages)
+
+    def _tagged(self, tags: Sequence[str]) -> "TokenizerPair":
+        if not tags and not self.tags:
+            return self
+        if not isinstance(self.src, SentencePieceTokenizer) or not {*tags} <= {*self.src.known_tags}:
+            raise ValueError(f"the vocabulary has no {tags[0]}: train one with --tokenizer.tag true in this direction")
+        return TokenizerPair(self.src.tagged(tags), self.tgt)
 
     def save(self, folder: Path) -> None:
         """Write `tokenizer.*`, or `tokenizer_src.*` and `tokenizer_tgt.*`, into a folder."""
-        if self.tag:
-            write_text(folder / _TAG, self.tag)
+        if self.tags:
+            write_text(folder / _TAGS, " ".join(self.tags))
         if self.is_joint:
             self.tgt.save(folder / "tokenizer")
         else:
@@ -315,21 +348,26 @@ class TokenizerPair(NamedTuple):
 
 def language_tag(language: str) -> str:
     """Return the token that asks for a translation into this language."""
-    return f"<2{language}>"
+    return f"{_LANGUAGE}{language}>"
 
 
 def train_tokenizers(
-    config: TokenizerConfig, src: Iterable[str], tgt: Iterable[str] = (), languages: tuple[str, str] = ("", "")
+    config: TokenizerConfig,
+    src: Iterable[str],
+    tgt: Iterable[str] = (),
+    languages: tuple[str, str] = ("", ""),
+    kinds: Sequence[str] = (),
 ) -> TokenizerPair:
     """Learn the tokenizers from the two sides of the training text, or a joint one from a single text.
 
-    The vocabulary has a tag for each of the languages if `config.tag` is set.
+    The vocabulary has a tag for each kind of text and, if `config.tag` is set, for each of the languages.
     """
+    tags = [*(sorted(map(language_tag, languages)) if config.tag else ()), *(f"<{kind}>" for kind in kinds)]
     if config.joint:
-        both = train_tokenizer(config, src, tgt, tags=sorted(map(language_tag, languages)) if config.tag else ())
+        both = train_tokenizer(config, src, tgt, tags=tags)
         pair = TokenizerPair(both, both)
         return pair.into(languages[1]) if config.tag else pair
-    return TokenizerPair(train_tokenizer(config, src), train_tokenizer(config, tgt))
+    return TokenizerPair(train_tokenizer(config, src, tags=tags), train_tokenizer(config, tgt))
 
 
 def train_tokenizer(config: TokenizerConfig, *texts: Iterable[str], tags: Sequence[str] = ()) -> Tokenizer:
@@ -339,15 +377,18 @@ def train_tokenizer(config: TokenizerConfig, *texts: Iterable[str], tags: Sequen
     return SentencePieceTokenizer.train(config, texts, tags)
 
 
-def load_tokenizers(folder: Path) -> TokenizerPair:
-    """Read what `TokenizerPair.save` wrote."""
+def load_tokenizers(folder: Path, kind: str | None = None) -> TokenizerPair:
+    """Read what `TokenizerPair.save` wrote; for sources of another kind of text, if it is given: see `of_kind`."""
     if (both := _load(folder / "tokenizer")) is not None:
-        pair, tag = TokenizerPair(both, both), folder / _TAG
-        return pair.tagged(tag.read_text().strip()) if tag.is_file() else pair
-    src, tgt = _load(folder / "tokenizer_src"), _load(folder / "tokenizer_tgt")
-    if src is None or tgt is None:
-        raise ValueError(f"no tokenizer in {folder}: give the folder of a training run")
-    return TokenizerPair(src, tgt)
+        pair = TokenizerPair(both, both)
+    else:
+        src, tgt = _load(folder / "tokenizer_src"), _load(folder / "tokenizer_tgt")
+        if src is None or tgt is None:
+            raise ValueError(f"no tokenizer in {folder}: give the folder of a training run")
+        pair = TokenizerPair(src, tgt)
+    if (tags := folder / _TAGS).is_file():
+        pair = pair._tagged(tags.read_text().split())
+    return pair if kind is None else pair.of_kind(kind)
 
 
 def _load(stem: Path) -> Tokenizer | None:

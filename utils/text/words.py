@@ -131,6 +131,7 @@ class PlainText:
     def __init__(self, tokenizer: Tokenizer, words: Words) -> None:
         self._tokenizer, self._words = tokenizer, words
         self.save, self.tokens = tokenizer.save, tokenizer.tokens
+        self.tags: Sequence[str] = getattr(tokenizer, "tags", ())
 
     def __len__(self) -> int:
         return len(self._tokenizer)
