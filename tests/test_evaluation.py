@@ -686,6 +686,36 @@ def test_systems_are_compared_with_the_first_and_runs_stand_for_their_translatio
     assert told["comparisons"] == [asdict(one) for one in comparisons]
 
 
+def test_systems_are_contrasted_by_sentences_and_ngrams(command: Command, home: Path) -> None:
+    write(home / "references", ["a red bridge", "an old temple", "the garden", "the river", "the river", "the shop"])
+    write(home / "before", ["a red bridge", "a temple", "the hut", "the lake", "the lake", "the shop"])
+    write(home / "after", ["a bridge", "an old temple", "the garden", "the river", "a river river", "the shop"])
+    found = command("compare references before after --tgt_lang en --html page.html --json page.json --samples 100")
+    assert found.status == 0, found.err
+    (told,) = json.loads((home / "page.json").read_text(encoding="utf-8"))["contrasts"]
+    assert (told["system"], told["baseline"]) == ("after", "before")
+    assert {pair[1]["line"] for pair in told["better"]} == {2, 3, 4, 5}
+    assert [(a["line"], a["translation"], b["translation"]) for a, b in told["worse"]] == [
+        (1, "a red bridge", "a bridge")
+    ]
+    rises = [b["chrf"] - a["chrf"] for a, b in told["better"]]
+    assert rises == sorted(rises, reverse=True)
+    (a, b), reference = told["better"][0], "the garden"
+    assert (a["chrf"], b["chrf"]) == tuple(
+        sacrebleu.sentence_chrf(t, [reference]).score for t in ("the hut", reference)
+    )
+    gained = [(one["ngram"], one["baseline"], one["system"], one["references"]) for one in told["gained"]]
+    # (2 + 1) / (2 + 2); all others once against never: 2 / 3; a second river in one line is not in its reference
+    assert gained[0] == ("river", 0, 2, 2)
+    assert set(gained[1:]) == {
+        (ngram, 0, 1, n)
+        for ngram, n in {"an": 1, "old": 1, "an old": 1, "old temple": 1, "an old temple": 1, "garden": 1}.items()
+    } | {("the garden", 0, 1, 1), ("the river", 0, 1, 2)}
+    lost = {(one["ngram"], one["baseline"], one["system"], one["references"]) for one in told["lost"]}
+    assert lost == {(ngram, 1, 0, 1) for ngram in ("red", "a red", "red bridge", "a red bridge")} | {("the", 4, 3, 4)}
+    assert "differ most" in (home / "page.html").read_text(encoding="utf-8")
+
+
 def test_nymwas_line_is_all_that_is_printed(command: Command) -> None:
     found = command("nymwa good.en references.tok --plain")
     assert found.out == multi_bleu(moses_words(ENGLISH.good), TOKENIZED.references) + "\n"

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from utils.command import aligned, bar, columns_of, wrapped
-from utils.evaluation.analysis import Analysis, Evaluation, Group, SentenceScore
+from utils.evaluation.analysis import Analysis, Contrast, Evaluation, Group, NgramMatches, SentenceScore
 from utils.evaluation.metric import Comparison, Metric
 from utils.evaluation.report import as_text, verdict, word_difference, write_html
 
@@ -48,14 +48,29 @@ THEIRS = replace(
     ),
 )
 COMPARISON = Comparison("run-b", "run-a", "BLEU", -0.66, 0.0123, "paired bootstrap, 1,000 resamples", "nrefs:1|bs:1000")
+CONTRAST = Contrast(
+    "run-b",
+    "run-a",
+    better=[
+        (
+            SentenceScore(3, "橋", "A brigde.", "A long bridge.", 5.55),
+            SentenceScore(3, "橋", HOSTILE, "A bridge.", 66.6),
+        )
+    ],
+    worse=[],
+    gained=[NgramMatches("a bridge", 314, 1592, 6535)],
+    lost=[],
+)
 
 
 class Page(HTMLParser):
     """A page as a browser would parse it: elements with attributes, and text with its language."""
 
-    def __init__(self, path: Path, evaluations: list[Evaluation], comparisons: list[Comparison]) -> None:
+    def __init__(
+        self, path: Path, evaluations: list[Evaluation], comparisons: list[Comparison], *contrasts: Contrast
+    ) -> None:
         super().__init__()
-        write_html(evaluations, comparisons, path)
+        write_html(evaluations, comparisons, path, contrasts)
         self.elements: list[tuple[str, dict[str, str | None]]] = []
         self.open: list[tuple[str, dict[str, str | None]]] = []
         self.text, self.language = "", dict[str, str | None]()
@@ -118,6 +133,14 @@ def test_the_numbers_stand_beside_their_names() -> None:
     assert re.search(r"  6-10 source tokens +444  B  19\.58  #+\n  61\+ source tokens +57  A +9\.06  #+$", told, re.M)
     assert re.search(r"^  never seen +478  A +3\.33  #\n  1000\+ times +18,613  A  62\.18  #+$", told, re.M)
     assert told.index("Worst sentences of A") < told.index("line 23: 2.34") < told.index("Best sentences of A")
+
+
+def test_the_page_shows_where_two_systems_differ_with_their_differing_words_marked(tmp_path: Path) -> None:
+    page = Page(tmp_path / "report.html", [OURS, THEIRS], [COMPARISON], CONTRAST)
+    for text in ("Line 3", "chrF2 A 5.55 B 66.60", "A long bridge.", HOSTILE, "a bridge", "314", "1,592", "6,535"):
+        assert text in page.text, text
+    assert re.search(r'<dd lang="en" dir="auto"><mark>A brigde</mark>', page.source)
+    assert "differ most" not in Page(tmp_path / "other.html", [OURS, THEIRS], [COMPARISON]).text
 
 
 def test_hostile_text_stays_text(page: Page, tmp_path: Path) -> None:

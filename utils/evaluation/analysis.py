@@ -9,6 +9,7 @@ from pathlib import Path
 
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
+from sacrebleu.metrics.helpers import extract_word_ngrams
 from tqdm import tqdm
 
 from utils.dataset.text import decoded_lines
@@ -70,6 +71,28 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
+class NgramMatches:
+    """How often an n-gram of the references is in two systems' translations of the same sentences."""
+
+    ngram: str
+    baseline: int
+    system: int
+    references: int
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """Where a system differs most from a baseline; sentences are the baseline's and the system's."""
+
+    system: str
+    baseline: str
+    better: list[tuple[SentenceScore, SentenceScore]]
+    worse: list[tuple[SentenceScore, SentenceScore]]
+    gained: list[NgramMatches]  # n-grams that the system has right more often
+    lost: list[NgramMatches]
+
+
+@dataclass(frozen=True)
 class ReferenceText:
     """References, with the facts that scoring needs."""
 
@@ -93,6 +116,18 @@ class ReferenceText:
         analysis = analyse(self.sources, system.translations, self.references, self.tokenize, self.training_words)
         return Evaluation(system.name, self.name, self.tgt_lang, len(self.references), metrics, analysis)
 
+    def contrast(self, baseline: System, system: System) -> Contrast:
+        """Compare a system with a baseline, sentence by sentence and n-gram by n-gram."""
+        scored = (sentence_scores(self.sources, one.translations, self.references) for one in (baseline, system))
+        pairs = sorted(zip(*scored, strict=True), key=lambda pair: pair[0].chrf - pair[1].chrf)
+        better = [pair for pair in pairs[:_N_SHOWN] if pair[0].chrf < pair[1].chrf]
+        worse = [pair for pair in pairs[: -_N_SHOWN - 1 : -1] if pair[0].chrf > pair[1].chrf]
+        texts = baseline.translations, system.translations, self.references
+        ngrams = sorted(ngram_matches(*texts, self.tokenize), key=telling)
+        gained = [one for one in ngrams[: -_N_SHOWN - 1 : -1] if one.system > one.baseline]
+        lost = [one for one in ngrams[:_N_SHOWN] if one.system < one.baseline]
+        return Contrast(system.name, baseline.name, better, worse, gained, lost)
+
 
 def analyse(
     sources: Sequence[str],
@@ -115,12 +150,7 @@ def analyse(
         lengths, unit = [len(cut_source(line)) for line in sources], "source tokens"
     else:
         lengths, unit = [len(words) for words in theirs], "reference tokens"
-    chrf = CHRF()
-    texts = zip(sources or [""] * len(references), translations, references, strict=True)
-    scored = [
-        SentenceScore(line, source, translation, reference, chrf.sentence_score(translation, [reference]).score)
-        for line, (source, translation, reference) in enumerate(texts, start=1)
-    ]
+    scored = sentence_scores(sources, translations, references)
     pairs = list(zip(ours, theirs, strict=True))
     return Analysis(
         bleu_by_length=bleu_by_length(lengths, unit, translations, references, tokenizer),
@@ -131,6 +161,39 @@ def analyse(
         best=sorted(scored, key=lambda sentence: -sentence.chrf)[:_N_SHOWN],  # sorting keeps the order of equals
         worst=sorted(scored, key=lambda sentence: sentence.chrf)[:_N_SHOWN],
     )
+
+
+def sentence_scores(
+    sources: Sequence[str], translations: Sequence[str], references: Sequence[str]
+) -> list[SentenceScore]:
+    """Return each sentence with its chrF2; there may be no sources."""
+    chrf = CHRF()
+    texts = zip(sources or [""] * len(references), translations, references, strict=True)
+    return [
+        SentenceScore(line, source, translation, reference, chrf.sentence_score(translation, [reference]).score)
+        for line, (source, translation, reference) in enumerate(texts, start=1)
+    ]
+
+
+def ngram_matches(
+    baseline: Sequence[str], system: Sequence[str], references: Sequence[str], tokenizer: str
+) -> list[NgramMatches]:
+    """Count the right n-grams of one to four words: those of a sentence at most as often as its reference has them."""
+    cut, totals = word_cutter(tokenizer), [Counter[str]() for _ in range(3)]
+    for lines in zip(baseline, system, references, strict=True):
+        for n in range(1, 5):
+            of_line = [extract_word_ngrams(cut(line), n) for line in lines]
+            for total, ngrams in zip(totals, of_line, strict=True):
+                total.update(ngrams & of_line[-1])
+    return [NgramMatches(ngram, *(total[ngram] for total in totals)) for ngram in totals[-1]]
+
+
+def telling(one: NgramMatches) -> tuple[float, int]:
+    """Return the share of the system in the right n-grams, (s + 1) / (s + b + 2), and s - b for n-grams of equal share.
+
+    It is compare-mt's order (Neubig et al. 2019): 9 times against 2 tells more of a system than 2 against 0.
+    """
+    return (one.system + 1) / (one.system + one.baseline + 2), one.system - one.baseline
 
 
 def word_cutter(tokenizer: str) -> Callable[[str], list[str]]:

@@ -99,8 +99,8 @@ def build_metrics(tgt_lang: str, tokenize: str) -> dict[str, base.Metric]:
     counted as by `sacrebleu --ter-normalized --ter-asian-support`: every kanji is a word, and so is anything between
     kanji and punctuation. With the tokenizer `none`, spaces separate the words for TER as well.
 
-    chrF2++ is chrF2 with words and pairs of words, which sacreBLEU only finds between spaces: text without spaces has
-    no chrF2++, and other text that nothing here can split into words has no TER either.
+    chrF2++ is chrF2 with words and pairs of words, which sacreBLEU only finds between spaces: Japanese and Chinese have
+    none. A language that nothing here can split into words has neither chrF2++ nor TER.
     """
     split = primary_language(tgt_lang) in _KANJI_TO_CHARACTERS and tokenize != "none"
     try:

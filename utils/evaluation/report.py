@@ -11,7 +11,7 @@ from string import ascii_uppercase
 from typing import Any, NamedTuple, TypeVar
 
 from utils.command import aligned, bar, page_template, wrapped
-from utils.evaluation.analysis import Evaluation, Group, SentenceScore
+from utils.evaluation.analysis import Contrast, Evaluation, Group, SentenceScore
 from utils.evaluation.metric import Comparison, Metric
 from utils.file import write_text
 from utils.text.language import unspaced_language
@@ -53,9 +53,15 @@ class Chart(NamedTuple):
     rows: dict[str, list[tuple[int, Group]]]  # label of a part -> index and score of each system that has it
 
 
-def as_dict(evaluations: Sequence[Evaluation], comparisons: Sequence[Comparison] = ()) -> dict[str, Any]:
+def as_dict(
+    evaluations: Sequence[Evaluation], comparisons: Sequence[Comparison] = (), contrasts: Sequence[Contrast] = ()
+) -> dict[str, Any]:
     """Return all results under the names of their fields, ready for JSON."""
-    return {"evaluations": [asdict(e) for e in evaluations], "comparisons": [asdict(c) for c in comparisons]}
+    return {
+        "evaluations": [asdict(e) for e in evaluations],
+        "comparisons": [asdict(c) for c in comparisons],
+        "contrasts": [asdict(c) for c in contrasts],
+    }
 
 
 def as_text(evaluations: Sequence[Evaluation], comparisons: Sequence[Comparison] = ()) -> str:
@@ -80,11 +86,14 @@ def as_text(evaluations: Sequence[Evaluation], comparisons: Sequence[Comparison]
     return "\n".join(lines) + "\n"
 
 
-def write_html(evaluations: Sequence[Evaluation], comparisons: Sequence[Comparison], path: Path) -> None:
+def write_html(
+    evaluations: Sequence[Evaluation], comparisons: Sequence[Comparison], path: Path, contrasts: Sequence[Contrast] = ()
+) -> None:
     """Write one self-contained file that needs no network, for light or dark screens of any width."""
     page = page_template(Path(__file__).with_name("report.html")).render(
         systems=list(zip(system_keys(evaluations), evaluations, strict=True)),
         comparisons=comparisons,
+        contrasts=contrasts,
         scores=by_metric(evaluations),
         charts=charts(evaluations),
         signatures=signatures(evaluations, comparisons),

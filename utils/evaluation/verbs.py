@@ -14,7 +14,7 @@ from config.training import Device
 from utils.command import Namespace, print_above_bars, require_options_at_least
 from utils.config import TranslationConfig
 from utils.dataset.text import ParallelText, read_lines, read_parallel, require_text
-from utils.evaluation.analysis import Evaluation, ReferenceText
+from utils.evaluation.analysis import Contrast, Evaluation, ReferenceText
 from utils.evaluation.metric import (
     TEST_LINES,
     TEST_WORDS,
@@ -87,13 +87,18 @@ def report_score(system: System, text: ReferenceText, arguments: Namespace) -> N
     report([text.evaluation(system, found)], [], arguments)
 
 
-def report(evaluations: Sequence[Evaluation], comparisons: Sequence[Comparison], arguments: Namespace) -> None:
+def report(
+    evaluations: Sequence[Evaluation],
+    comparisons: Sequence[Comparison],
+    arguments: Namespace,
+    contrasts: Sequence[Contrast] = (),
+) -> None:
     """Print the results, and write them to the requested files."""
     print(as_text(evaluations, comparisons).rstrip("\n"))
     if arguments.json:
-        write_json(arguments.json, as_dict(evaluations, comparisons))
+        write_json(arguments.json, as_dict(evaluations, comparisons, contrasts))
     if arguments.html:
-        write_html(evaluations, comparisons, arguments.html)
+        write_html(evaluations, comparisons, arguments.html, contrasts)
 
 
 # run: scores of a run on a text of its own corpus
@@ -153,7 +158,8 @@ def compare_files(arguments: Namespace) -> None:
     metrics = build_metrics(text.tgt_lang, text.tokenize)
     scores, comparisons = compare(systems, text.references, metrics, arguments.test, arguments.samples, n_bootstrap)
     evaluations = [text.evaluation(system, found) for system, found in zip(systems, scores, strict=True)]
-    report(evaluations, comparisons, arguments)
+    contrasts = [text.contrast(systems[0], other) for other in systems[1:] if arguments.html or arguments.json]
+    report(evaluations, comparisons, arguments, contrasts)
     if arguments.picture:
         draw_bleu_by_length(evaluations, arguments.picture)
 
