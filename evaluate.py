@@ -26,6 +26,7 @@ def build_parser() -> Parser:
   python evaluate.py file my.en test.en --tgt_lang en --html report.html
   python evaluate.py file my.ja test.ja --tgt_lang ja --sources test.en --json report.json
   python evaluate.py compare test.en before.en after.en --tgt_lang en --test randomization
+  python evaluate.py compare test.en before.en after.en --tgt_lang en --html compared.html
   python evaluate.py nymwa my.tok.en corpus/kftt/tok/kyoto-test.en
   python evaluate.py nymwa pickles/RUN/test.txt corpus/kftt/tok/kyoto-test.en --plain
   python evaluate.py curves pickles/RUN pickles/OTHER --picture curves.png""",
