@@ -63,11 +63,7 @@ To translate with an export for CTranslate2: translate.py --engine ctranslate2 -
         "weights in 8-bit integers",
     )
     parser.add_argument(
-        "--output",
-        type=Path,
-        metavar="PATH",
-        required=True,
-        help="folder to create (argos: file, which ends in .argosmodel); it must not exist",
+        "--output", type=Path, metavar="PATH", required=True, help="folder (argos: file) to create; it must not exist"
     )
     parser.add_argument(
         "--quantization",

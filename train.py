@@ -340,6 +340,8 @@ def train(arguments: Arguments, processes: Processes, device: torch.device) -> N
     """Train, validate and test; processes other than the first only take part in the training."""
     log: Log = print if processes.is_first else lambda _: None
     accumulate, resumed = arguments.config.batch.accumulate, arguments.resume
+    if arguments.notice:
+        log(arguments.notice)
     if accumulate % processes.size:
         remedy = f"give --batch.accumulate {processes.size} or a multiple of it"
         raise ValueError(f"accumulate={accumulate} batches cannot be shared by {processes.size} processes: {remedy}")

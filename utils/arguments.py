@@ -36,6 +36,7 @@ class Arguments(NamedTuple):
     branch: Path | None = None
     dry_run: bool = False
     profile: bool = False
+    notice: str = ""  # the settings that were chosen by the size of the text
 
 
 def build_parser(config_type: type[AnyConfig] = TranslationConfig, given: Layer | None = None) -> Parser:
@@ -97,7 +98,8 @@ def read_arguments(argv: Sequence[str]) -> Arguments:
     """Read the command line of train.py.
 
     From the weakest settings to the strongest: those of the run to start from, those of the file that --config names,
-    the options. Where no run, file or task is given, the preset kftt_ja_en stands in the place of the run.
+    the options. Where no run, file or task is given, those chosen by the size of your own text stand in the place of
+    the run, or without such a text the preset kftt_ja_en.
     """
     choices = Parser(prog="train.py", add_help=False)
     _add_choice_of_settings(choices)  # which decide what other options there are
@@ -124,6 +126,9 @@ def read_arguments(argv: Sequence[str]) -> Arguments:
     typed = layer_from_options(options | ({} if asked.task is None else {"task": asked.task}))
     has_files = source is not None and issubclass(config_type, TranslationConfig)
     cleared = _cleared_files(file, typed, is_new) if has_files else {}
+    notice, names_nothing = "", source is None and asked.config is None and asked.task is None
+    if names_nothing and {"src", "tgt", "pairs"} & typed.get("data", {}).keys():
+        weakest, notice = _recipe(options)
     config = to_config(config_type, merged(weakest, cleared, file, typed))
     if source is not None:
         _refuse_other(source, to_config(config_type, weakest), config, is_new)
@@ -131,7 +136,32 @@ def read_arguments(argv: Sequence[str]) -> Arguments:
         require_folder_name(config.name)
     if "branch" in runs:
         config = _with_decay(config, runs["branch"])
-    return Arguments(config, **runs, dry_run=given["dry_run"], profile=given["profile"])
+    return Arguments(config, **runs, dry_run=given["dry_run"], profile=given["profile"], notice=notice)
+
+
+def _recipe(options: Mapping[str, str]) -> tuple[Layer, str]:
+    """Return the settings for your own text by its size, and a line that says them."""
+    from config.recipe import recipe  # with numpy and SentencePiece, which --help need not wait for
+    from utils.dataset.corpus import own_languages, prepare_corpus
+    from utils.dataset.text import read_pairs
+
+    named = layer_from_options({name: value for name, value in options.items() if name.startswith("data.")})
+    data, n_pairs, characters = to_config(TranslationConfig, named).data, 0, set[str]()
+    src, tgt = own_languages(data, options.get("data.src_lang"), options.get("data.tgt_lang"))
+    for pair in read_pairs(prepare_corpus(replace(data, src_lang=src, tgt_lang=tgt)).train):
+        n_pairs += 1
+        characters.update(*pair)
+    given = {"name": f"{src}_{tgt}", **options, "data.src_lang": src, "data.tgt_lang": tgt}
+    chosen = layer_from_options(recipe(n_pairs, len(characters), given))
+    layer = merged(settings_layer(PRESET / "kftt_ja_en_small.yaml"), chosen)
+    config, text = to_config(TranslationConfig, layer), " and ".join(file.name for file in data.own_files("").values())
+    model, optimizer, steps = config.model, config.optimizer, config.training.max_steps
+    return layer, (
+        f"{text}: {n_pairs:,} pairs, {src} to {tgt}: vocabulary {config.tokenizer.vocab_size:,}, "
+        f"{model.n_encoder_layers}+{model.n_decoder_layers} layers of {model.d_model}, dropout {model.dropout}, "
+        f"{f'{steps:,} ' if steps else ''}updates of {config.batch.tokens_per_batch * config.batch.accumulate:,} tokens, "
+        f"warm-up {optimizer.warmup_steps:,}, peak rate {optimizer.peak_lr}"
+    )
 
 
 def _run(option: str, name: str) -> Path:
@@ -224,7 +254,7 @@ _EXAMPLES = """examples:
   python train.py --config demo                                   four minutes, no download
   python train.py --config kftt_ja_en_small                       KFTT on a CPU
   python train.py --data.archive kftt-data-1.0.tar.gz             KFTT from a local archive
-  python train.py --data.src my.ja --data.tgt my.en --name mine   two files of your own
+  python train.py --data.src my.ja --data.tgt my.en --name mine   two files of your own, settings by their size
   python train.py --resume                                        resume the newest run
   python train.py --resume pickles/RUN --training.max_epochs 40   resume this run, and train longer
   python train.py --init-from pickles/RUN --data.src my.ja --data.tgt my.en --name tuned   fine-tune its weights

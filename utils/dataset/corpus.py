@@ -1,6 +1,7 @@
 """Parallel corpora: which one a run uses, how it is prepared, and its token ids."""
 
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -8,12 +9,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from config.data import OWN_TEXTS, DataConfig, TokenizerConfig
+from config.data import OWN_TEXTS, DataConfig, TokenizerConfig, primary_language
 from const.corpora import CORPORA
 from const.path import CORPUS
 from utils.dataset.download import install
 from utils.dataset.embedded import write_embedded
-from utils.dataset.formats import convert
+from utils.dataset.formats import column_names, convert, suffix_of
 from utils.dataset.ids import (
     Sampling,
     TokenPairs,
@@ -37,7 +38,7 @@ from utils.dataset.text import (
     write_split,
 )
 from utils.file import atomic_folder, read_json, write_json
-from utils.text.language import looks_tokenized, looks_untokenized, refuse_other_language
+from utils.text.language import looks_tokenized, looks_untokenized, refuse_other_language, unspaced_language
 from utils.text.tokenizer import TokenizerPair
 
 Split = Literal["train", "dev", "test"]
@@ -190,6 +191,24 @@ def _own_pair(config: DataConfig, kind: str, root: Path, is_read: bool = True) -
         names = " and ".join(f"{name}={file}" for name, file in given.items())
         raise ValueError(f"{names}: both sides have the same content: give a text and its translation")
     return files
+
+
+def own_languages(config: DataConfig, src: str | None, tgt: str | None) -> tuple[str, str]:
+    """Return the languages of your own training text: as given, or by the names of columns or files, or by letters."""
+    if src and tgt:
+        return src, tgt
+    files = config.own_files("")
+    names = column_names(files["pairs"]) if "pairs" in files else [suffix_of(file)[1:] for file in files.values()]
+    found = [name for name in dict.fromkeys(names) if re.fullmatch("[a-z]{2}", primary_language(name))]
+    if len(found) != 2 and (sides := _own_pair(replace(config, src_lang="src", tgt_lang="tgt"), "", CORPUS)):
+        found = [*map(unspaced_language, _beginning(sides))]
+    if given := src or tgt:
+        other = next((name for name in found if name and primary_language(name) != primary_language(given)), "")
+        found = [src or other, tgt or other]
+    if not all(found):
+        shown = " and ".join(map(str, files.values()))
+        raise ValueError(f"nothing tells both languages of {shown}: give --data.src_lang and --data.tgt_lang")
+    return found[0], found[1]
 
 
 def _split(

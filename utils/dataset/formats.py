@@ -30,7 +30,7 @@ _ONE_PAIR = "does a row hold one pair, and is every quote closed?"
 
 def convert(path: Path, languages: Languages, into: ParallelFiles) -> None:
     """Write the pairs of a file as two files, source and target, with a space for a line break inside a text."""
-    suffix, has_text = Path(re.sub(r"\.(gz|xz)$", "", path.name.lower())).suffix, False
+    suffix, has_text = suffix_of(path), False
     if suffix not in _READERS:
         raise ValueError(f"{path} ends in none of {', '.join(_READERS)} (behind it .gz or .xz may follow): rename it")
     with open_text(path) as file, pair_writer(into) as write:
@@ -43,6 +43,18 @@ def convert(path: Path, languages: Languages, into: ParallelFiles) -> None:
             has_text = has_text or bool(src and tgt)
     if not has_text:
         raise ValueError(f"{path} has no text in both {' and '.join(languages)}: were other languages meant?")
+
+
+def suffix_of(path: Path) -> str:
+    """Return the end of a file's name before that of a compressed one."""
+    return Path(re.sub(r"\.(gz|xz)$", "", path.name.lower())).suffix
+
+
+def column_names(path: Path) -> list[str]:
+    """Return what a file of pairs calls the parts of a pair; of a table without names, its first row."""
+    with open_text(path) as file:
+        head, suffix = file.read(_LONGEST).decode("utf-8-sig", "replace"), suffix_of(path)
+    return re.findall(_NAME.get(suffix, "$."), head if suffix == ".tmx" else head.partition("\n")[0].strip())
 
 
 @lru_cache(8)
@@ -179,3 +191,5 @@ def _tmx(file: BufferedIOBase, name: str, languages: Languages) -> Found:
 
 _READERS: dict[str, Callable[[BufferedIOBase, str, Languages], Found]]
 _READERS = {".tsv": _tsv, ".csv": _csv, ".jsonl": _json_lines, ".tmx": _tmx}
+# of a side: in the first line, but in TMX anywhere
+_NAME = {".tsv": r"[^\t]+", ".csv": r'[^",]+', ".jsonl": r'"([^"]+)"\s*:', ".tmx": r'<tuv\b[^>]*\blang="([^"]+)"'}
