@@ -1,6 +1,7 @@
 """Settings: what is written in files and on the command line of train.py, and what becomes of it."""
 
 import dataclasses
+import gzip
 import math
 import os
 import re
@@ -21,6 +22,8 @@ from config.data import CleanConfig, DataConfig, LabelledConfig
 from config.group import Bound
 from config.model import BertConfig, ClassifierConfig, RecurrentConfig, TransformerConfig
 from config.reader import fields_of, group_of, layer_from_options, names_of
+from config.recipe import BY_PAIRS, recipe
+from config.recipe import PAIRS as SIZES
 from config.search import SearchConfig
 from config.training import OptimizerConfig, TranslationTrainingConfig
 from const.path import PRESET
@@ -433,6 +436,102 @@ def test_what_a_pipe_gives_is_kept_for_a_run_that_is_resumed(tmp_path: Path, mon
     os.mkfifo(tmp_path / "other")
     with pytest.raises(ValueError, match="/other is a pipe, which several processes cannot all read: give a file"):
         read_arguments([*arguments[:3], str(tmp_path / "other")])
+
+
+# ---- a recipe for a text of one's own
+
+PAIRS = "".join(f"彼はペンを{n}本持っている。\the has {n} pens.\n" for n in range(50))
+UNIT = '<tu><tuv xml:lang="fr"><seg>a{n}</seg></tuv><tuv xml:lang="de-AT"><seg>b{n}</seg></tuv></tu>'
+ROWS, ITEMS, UNITS = (
+    "".join(row.replace("{n}", str(n)) for n in range(50))
+    for row in ("{n},a{n},寺{n},b,temple {n}\n", '{"id": 7, "translation": {"de": "a{n}", "fr": "b{n}"}}\n', UNIT)
+)
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for module in ("utils.arguments", "utils.dataset.corpus"):
+        monkeypatch.setattr(f"{module}.CORPUS", tmp_path / "corpus")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_recipe_has_the_sizes_of_the_presets_it_is_made_of() -> None:
+    for preset, n_pairs in (("tanaka_ja_en", 50_000), ("kftt_ja_en_small", 440_000)):
+        config, found = TranslationConfig.load(PRESET / f"{preset}.yaml"), recipe(n_pairs, 5_000, {})
+        size = config.tokenizer.vocab_size, config.model.d_model, config.model.d_ff, config.training.max_steps
+        names = ("tokenizer.vocab_size", "model.d_model", "model.d_ff", "training.max_steps")
+        assert tuple(int(found[name]) for name in names) == size
+        assert float(found["model.dropout"]) == config.model.dropout
+        tokens = config.batch.accumulate * config.batch.tokens_per_batch
+        assert float(found["batch.tokens_per_batch"]) == pytest.approx(tokens, rel=0.03)
+
+
+@given(st.integers(1, 10**8))
+def test_between_two_sizes_a_recipe_lies_between_them(n_pairs: int) -> None:
+    found, below = recipe(n_pairs, 0, {}), max((size for size in SIZES if size <= n_pairs), default=SIZES[0])
+    above = min((size for size in SIZES if size >= n_pairs), default=SIZES[-1])
+    for name, row in BY_PAIRS.items():
+        ends = [row[SIZES.index(size)] for size in (below, above)]
+        assert min(ends) <= float(found[name]) <= max(ends)
+
+
+def test_a_text_of_ones_own_has_settings_by_its_size_unless_they_are_given(own: Path) -> None:
+    (own / "my.tsv").write_text("ja\ten\n" + PAIRS, encoding="utf-8")
+    text = ["--data.pairs", "my.tsv", "--data.held_out", "5"]
+    found = read_arguments(text)
+    config, (updates, *_) = found.config, BY_PAIRS["training.max_steps"]
+    assert found.notice == (
+        "my.tsv: 40 pairs, ja to en: vocabulary 2,000, 3+3 layers of 128, dropout 0.3, 2,000 updates of 1,000 tokens, "
+        "warm-up 125, peak rate 0.004"
+    )
+    assert (config.name, config.training.max_steps, config.tokenizer.vocab_size) == ("ja_en", updates, 2000)
+    typed = {"tokenizer.vocab_size": "70", "model.d_model": "64", "training.max_steps": "320", "data.tgt_lang": "en-GB"}
+    changed = read_arguments([*text, "--name", "mine", *as_options(typed)]).config
+    assert (changed.name, changed.tokenizer.vocab_size, changed.data.tgt_lang) == ("mine", 70, "en-GB")
+    assert (changed.model.d_model, changed.model.d_ff, changed.optimizer.warmup_steps) == (64, 256, 20)
+    by_the_clock = read_arguments([*text, "--training.max_minutes", "3"])
+    assert by_the_clock.config.training.max_steps is None
+    assert ", updates of" in by_the_clock.notice
+    for choice in (["--config", "demo"], ["--task", "translation"]):
+        assert not read_arguments([*text, *choice]).notice
+    assert int(recipe(2_000, 3_000, {})["tokenizer.vocab_size"]) > 3_000  # Chinese
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "options", "expected"),
+    [
+        ("my.tsv", "en\tja\n" + PAIRS, "", "en ja"),
+        ("my.csv", "number,note,ja,more,en\n" + ROWS, "", "ja en"),
+        ("my.jsonl", ITEMS, "--data.src_lang=fr --data.tgt_lang=de", "fr de"),
+        ("my.jsonl", ITEMS, "", "de fr"),
+        ("my.tmx", f'<tmx version="1.4"><body>{UNITS}</body></tmx>', "", "fr de-AT"),
+        ("my.tsv", "src\ttgt\n" + PAIRS, "--data.tgt_lang=en", "ja en"),
+        ("my.tsv", PAIRS, "--data.tgt_lang=en", "ja en"),
+        ("my.tsv", "en\tja\n" + PAIRS, "--data.src_lang=ja", "ja en"),
+        ("my.tsv", PAIRS, "", "nothing tells both languages of .*my.tsv: give --data.src_lang and --data.tgt_lang$"),
+        ("my.tsv", "a\tb\n" * 20, "--data.src_lang=de", "nothing tells both languages"),
+    ],
+)
+def test_the_languages_of_a_text_are_found_or_asked_for(
+    own: Path, name: str, text: str, options: str, expected: str
+) -> None:
+    (own / name).write_text(text, encoding="utf-8")
+    given = [f"--data.pairs={name}", "--data.held_out=5", *options.split()]
+    if expected.startswith("nothing"):
+        with pytest.raises(ValueError, match=expected):
+            read_arguments(given)
+    else:
+        data = read_arguments(given).config.data
+        assert [data.src_lang, data.tgt_lang] == expected.split()
+
+
+def test_two_files_tell_their_languages_by_their_names(own: Path) -> None:
+    lines = [line.split("\t") for line in PAIRS.splitlines()]
+    (own / "my.train.ja").write_text("".join(f"{ja}\n" for ja, _ in lines), encoding="utf-8")
+    (own / "my.train.en.gz").write_bytes(gzip.compress("".join(f"{en}\n" for _, en in lines).encode()))
+    found = read_arguments(["--data.src=my.train.ja", "--data.tgt=my.train.en.gz", "--data.held_out=5"])
+    assert found.notice.startswith("my.train.ja and my.train.en.gz: 40 pairs, ja to en: ")
 
 
 def test_settings_written_as_options_are_those_that_train_would_read() -> None:

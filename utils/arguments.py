@@ -12,7 +12,7 @@ from config.data import DataConfig
 from config.help import default_at, described
 from config.reader import Layer, layer_from_options, merged, names_of
 from const.corpora import VERSION
-from const.path import PRESET
+from const.path import CORPUS, PRESET
 from utils.command import Parser
 from utils.config import (
     CONFIG_TYPES,
@@ -23,7 +23,7 @@ from utils.config import (
     settings_layer,
     to_config,
 )
-from utils.file import require_folder_name
+from utils.file import require_folder_name, require_writable
 from utils.run import CHECKPOINTS, CONFIG, WEIGHTS, find_run, newest_run
 
 
@@ -145,22 +145,23 @@ def _recipe(options: Mapping[str, str]) -> tuple[Layer, str]:
     from utils.dataset.corpus import own_languages, prepare_corpus
     from utils.dataset.text import read_pairs
 
+    require_writable(CORPUS, "set MIYAKO_CORPUS to another folder")
     named = layer_from_options({name: value for name, value in options.items() if name.startswith("data.")})
     data, n_pairs, characters = to_config(TranslationConfig, named).data, 0, set[str]()
     src, tgt = own_languages(data, options.get("data.src_lang"), options.get("data.tgt_lang"))
-    for pair in read_pairs(prepare_corpus(replace(data, src_lang=src, tgt_lang=tgt)).train):
+    for pair in read_pairs(prepare_corpus(replace(data, src_lang=src, tgt_lang=tgt), CORPUS).train):
         n_pairs += 1
         characters.update(*pair)
     given = {"name": f"{src}_{tgt}", **options, "data.src_lang": src, "data.tgt_lang": tgt}
     chosen = layer_from_options(recipe(n_pairs, len(characters), given))
     layer = merged(settings_layer(PRESET / "kftt_ja_en_small.yaml"), chosen)
     config, text = to_config(TranslationConfig, layer), " and ".join(file.name for file in data.own_files("").values())
-    model, optimizer, steps = config.model, config.optimizer, config.training.max_steps
+    model, batch, optimizer, steps = config.model, config.batch, config.optimizer, config.training.max_steps
     return layer, (
         f"{text}: {n_pairs:,} pairs, {src} to {tgt}: vocabulary {config.tokenizer.vocab_size:,}, "
-        f"{model.n_encoder_layers}+{model.n_decoder_layers} layers of {model.d_model}, dropout {model.dropout}, "
-        f"{f'{steps:,} ' if steps else ''}updates of {config.batch.tokens_per_batch * config.batch.accumulate:,} tokens, "
-        f"warm-up {optimizer.warmup_steps:,}, peak rate {optimizer.peak_lr}"
+        f"{model.n_encoder_layers}+{model.n_decoder_layers} layers of {model.d_model}, dropout {model.dropout:g}, "
+        f"{f'{steps:,} ' if steps else ''}updates of {batch.accumulate * batch.tokens_per_batch:,} tokens, "
+        f"warm-up {optimizer.warmup_steps:,}, peak rate {optimizer.peak_lr:g}"
     )
 
 

@@ -199,7 +199,7 @@ def own_languages(config: DataConfig, src: str | None, tgt: str | None) -> tuple
         return src, tgt
     files = config.own_files("")
     names = column_names(files["pairs"]) if "pairs" in files else [suffix_of(file)[1:] for file in files.values()]
-    found = [name for name in dict.fromkeys(names) if re.fullmatch("[a-z]{2}", primary_language(name))]
+    found = [name for name in dict.fromkeys(names) if name != "id" and re.fullmatch("[a-z]{2}", primary_language(name))]
     if len(found) != 2 and (sides := _own_pair(replace(config, src_lang="src", tgt_lang="tgt"), "", CORPUS)):
         found = [*map(unspaced_language, _beginning(sides))]
     if given := src or tgt:
