@@ -22,6 +22,7 @@ from utils.search.inspection import Inspector
 from utils.terminal.input import Conversation, arriving_lines, ask_for_lines, converse, count_lines, paired
 from utils.terminal.option import add_search_options, refuse_contradictions, search_configs
 from utils.terminal.output import Presenter, Reads
+from utils.terminal.subtitles import SUBTITLES, Subtitles
 from utils.text.words import PlainText
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def build_parser() -> Parser:
         epilog="""examples:
   python translate.py "京都は日本の古都である。"
   python translate.py --input notes.ja --output notes.en
+  python translate.py --input film.srt --output film.en.srt         subtitles: numbers, times and tags stay
   cat notes.ja | python translate.py --run kftt_ja_en-20260101-120000 > notes.en
   python translate.py                                              interactive prompt
   python translate.py "雨が降っています。" --n_best 4                the four best translations
@@ -58,7 +60,7 @@ success, 2 on a usage or input error, 130 after Ctrl-C.""",
     )
     parser.add_argument("texts", nargs="*", default=[], help="texts to translate")
     files = parser.add_argument_group("input and output")
-    files.add_argument("--input", type=Path, metavar="FILE", help="UTF-8 text file to translate line by line")
+    files.add_argument("--input", type=Path, metavar="FILE", help="UTF-8 text to translate line by line, or film.srt")
     files.add_argument("--output", type=Path, metavar="FILE", help="file to write to (default: standard output)")
     text = "kind of the texts, by a tag of the run's vocabulary, such as law; '' for none (default: the run's own)"
     files.add_argument("--tag", metavar="TAG", help=text)
@@ -102,6 +104,7 @@ def main() -> None:
     # a text with line breaks is still one text
     arguments.texts = [" ".join(text.split("\n")) for text in arguments.texts]
     arguments.prefix = arguments.prefix or ""
+    arguments.subtitles = Subtitles(arguments.input) if SUBTITLES.fullmatch(str(arguments.input)) else None
     title, inspector, reads, run = load(arguments)
     if run is not None and arguments.attention is not None:
         draw_attention(run, inspector, arguments)
@@ -181,6 +184,12 @@ def draw_attention(run: "Run", inspector: Inspector, arguments: Namespace) -> No
 
 def write(presenter: Presenter, arguments: Namespace) -> None:
     """Write the requested output for texts, a file or standard input."""
+    if arguments.subtitles is not None:
+        bar = tqdm(total=len(arguments.subtitles.texts), unit="text", disable=None, leave=False)
+        with destination(arguments.output) as out, bar:
+            out.write(presenter.subtitles(arguments.subtitles, bar.update))
+        presenter.conclude()
+        return
     texts, score, stopped, is_empty = arguments.texts, arguments.score, None, True
     # refuses what is not UTF-8 before anything is written
     files = [] if texts else [Path(path) for path in (arguments.input, score) if path]

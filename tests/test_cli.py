@@ -69,6 +69,9 @@ translate.py 寺 --beem 3                                      |          | unkn
 translate.py -5度です                                         |          | put -- before a text that begins with -
 translate.py 寺 --format xml                                  |          | xml
 translate.py 寺 --input in.ja                                 |          | texts and --input in.ja at once: give one of them
+translate.py --input film.srt --format jsonl                  |          | --input film.srt and --format jsonl at once: their lines
+translate.py --input film.srt --n_best 2                      |          | --input film.srt and --n_best 2 at once: their lines
+translate.py --input wrong.srt --output out                   |          | wrong.srt, line 6: '00:00:02,000 -> 00:00:03,000' belongs to no
 translate.py --input nowhere --output out                     |          | no such file: nowhere
 translate.py --input in.ja --output link.ja                   |          | --output link.ja is the file of --input: give another
 translate.py 寺 --output a.png --attention ./a.png             |          | --attention a.png is the file of --output: give
@@ -174,6 +177,9 @@ def cli(
     labels = {"labels": LABELS, "few": LABELS[:2], "wrong": ["river", "harbour", "river"]}
     for name, lines in (labels | {"in.ja": TEXT.src[:3], "in.en": TEXT.tgt[:3]}).items():
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    (tmp_path / "film.srt").write_text("1\n00:00:01,000 --> 00:00:02,000\n寺\n\n2\n00:00:02,000 --> 00:00:03,000\n橋\n")
+    wrong = (tmp_path / "film.srt").read_text().replace("00:02,000 -->", "00:02,000 ->")
+    (tmp_path / "wrong.srt").write_text(wrong)
     (tmp_path / "link.ja").symlink_to("in.ja")
     (tmp_path / "euc.ja").write_bytes("寺\n".encode() + "京都\n".encode("euc-jp"))
     monkeypatch.chdir(tmp_path)

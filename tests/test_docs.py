@@ -17,6 +17,7 @@ import pytest
 import torch
 from sacrebleu.metrics.bleu import BLEU
 
+import translate
 from bench import results as results_module
 from bench.results import RESULTS, SAMPLES, TABLES, published_table, result_table, translations_page, with_table
 from config.data import DataConfig, TokenizerConfig
@@ -319,6 +320,17 @@ def test_tags_come_out_as_the_page_on_serving_says(page: str) -> None:
     run = load_run(PICKLES / "kftt_ja_en", torch.device("cpu"))
     route = Route("a", "ja", "en", 4, LineTranslator(run.translator(precision="fp32"), run.model).translate)
     assert ask(create_app([route], Limits()), lambda client: client.post("/translate", data=fields)).text == answer
+
+
+@pytest.mark.parametrize("page", ["docs/own_text.md", "docs/ja/own_text.md"])
+def test_subtitles_come_out_as_the_page_on_own_text_says(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    film, translated = (block.body for block in blocks(text_of(page)) if block.language == "srt")
+    (tmp_path / "film.srt").write_text(film, encoding="utf-8")
+    command = ["translate.py", "--run", "kftt_ja_en", "--precision", "fp32", "--input", str(tmp_path / "film.srt")]
+    monkeypatch.setattr(sys, "argv", command)
+    assert outcome("translate.py", translate.main, capsys).out == translated
 
 
 @pytest.mark.parametrize("name", TABLES)

@@ -32,6 +32,7 @@ from utils.search.inspection import Inspector
 from utils.search.translator import Translator
 from utils.terminal.input import Conversation, arriving_lines, count_lines, kept_history, paired
 from utils.terminal.option import SEARCH, search_configs
+from utils.terminal.subtitles import Subtitles
 from utils.text.tokenizer import train_tokenizers
 from utils.text.words import WordPair, Words
 
@@ -470,3 +471,93 @@ def test_the_prompt_remembers_answers_and_obeys(locale: str, folder: Path, expec
     assert program.wait(60) == 0
     os.close(ours)
     assert state.read_text(encoding="utf-8").splitlines()[-2:] == [LINES[2], ":beam 0"]
+
+
+# Subtitles.
+
+FILM = """1
+00:00:01,000 --> 00:00:04,000
+A B
+C D
+
+2
+00:00:04,500 --> 00:00:07,000 X1:1 X2:2 Y1:3 Y2:4
+{\\an8}<i>E</i>
+
+3
+00:00:08,000 --> 00:00:11,000
+- F <b>G</b>?
+- H,
+I
+
+4
+00:00:12,000 --> 00:00:13,000
+<i>♪</i>
+
+
+00:00:14,000 --> 00:00:15,000
+京都は
+古い。
+6
+00:00:16,000 --> 00:00:17,000
+
+7
+00:00:18,000 --> 00:00:19,000
+-- J"""
+
+
+@pytest.mark.parametrize(("mark", "end"), [("", "\n"), ("\ufeff", "\r\n")])
+def test_subtitles_keep_their_shape(mark: str, end: str, tmp_path: Path) -> None:
+    (tmp_path / "film.srt").write_bytes((mark + FILM).replace("\n", end).encode())
+    film = Subtitles(tmp_path / "film.srt")
+    texts = [text.text for text in film.texts]
+    assert texts == ["A B C D", "E", "F G?", "H, I", "京都は古い。", "-- J"]
+    assert film.numbers == [3, 8, 12, 13, 22, 29]
+    long = "It is more than what fits on a line, and not more than fits on two."
+    links = [[], [], [((2, 3), (0, 1)), ((0, 1), (2, 3))], [], [], []]
+    found = film.filled([*zip([long, "Y", "Z F!", "Here.", "Kyoto is old.", "J"], links, strict=True)])
+    expected = FILM.replace("A B\nC D", "It is more than what fits on a line,\nand not more than fits on two.")
+    others = {
+        "E<": "Y<",
+        "F <b>G</b>?": "<b>Z</b> F!",
+        "H,\nI": "Here.",
+        "京都は\n古い。": "Kyoto is old.",
+        "-- J": "J",
+    }
+    for old, new in others.items():
+        expected = expected.replace(old, new)
+    assert found == (mark + expected).replace("\n", end)
+
+
+@pytest.mark.parametrize(
+    ("text", "translation", "lines"),
+    [
+        ("a\nb\nc", "A short one.", ["A short one."]),
+        ("a", "one " * 30, [("one " * 30).strip()]),  # a line stays a line
+        ("a\nb", "京都は日本の古い都で、寺と社がとても多い。", ["京都は日本の古い都で、", "寺と社がとても多い。"]),
+        (
+            "<i>a\nb</i>",
+            "古い都であり古い都で古い「京都の寺」がとても多い。",
+            ["<i>古い都であり古い都で古い", "「京都の寺」がとても多い。</i>"],
+        ),
+        ("a\nb", "http://example.com/" + "a" * 60, ["http://example.com/" + "a" * 60]),
+    ],
+)
+def test_a_subtitle_has_no_more_lines_than_before(
+    text: str, translation: str, lines: list[str], tmp_path: Path
+) -> None:
+    head = "1\n00:00:01,000 --> 00:00:04,000\n"
+    (tmp_path / "film.srt").write_text(head + text)
+    assert Subtitles(tmp_path / "film.srt").filled([(translation, [])]) == head + "\n".join(lines)
+
+
+def test_a_film_is_translated_and_what_is_lost_is_said_with_its_line(command: Command, tmp_path: Path) -> None:
+    head, film = "{}\n00:00:01,000 --> 00:00:04,000\n", tmp_path / "film.srt"
+    film.write_text(f"{head.format(1)}{LINES[0]}\n\n{head.format(2)}寺<i>橋\n")
+    translated = [command(line).out for line in (LINES[0], "寺橋")]
+    found = command("--input", film)
+    assert "line 7: no place in its translation for i" in found.err
+    texts = re.findall(r"(?<=4,000\n)(?:.+\n)+", found.out)
+    assert [" ".join(text.split()) for text in texts] == [text.strip() for text in translated]
+    command("--input", film, "--output", tmp_path / "out.srt")
+    assert (tmp_path / "out.srt").read_text() == found.out

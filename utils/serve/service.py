@@ -86,12 +86,11 @@ class LineTranslator:
         self._translator.search = replace(self._own, beam_size=beam)
         translations = self._translator.translate(lines, n_best=options.n_best)
         tokens = self._translator.source_tokens
+        links = self._inspector.span_links(lines, translations) if options.links else [()] * len(lines)
         found = [
-            Line(one, [[*tokens(piece), EOS] for piece in one.pieces], [[] for _ in one.pieces]) for one in translations
+            Line(one, [[*tokens(piece), EOS] for piece in one.pieces], [[] for _ in one.pieces], of_line)
+            for one, of_line in zip(translations, links, strict=True)
         ]
-        if options.links:
-            links = self._inspector.span_links(lines, translations)
-            found = [line._replace(links=of_line) for line, of_line in zip(found, links, strict=True)]
         if not options.attention:
             return found
         sources, targets, owners, n_weights = [], [], list[list[list[list[float]]]](), 0

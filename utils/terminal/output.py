@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from utils.command import Namespace, aligned
 from utils.search.inspection import Inspector, Judgement, Position
 from utils.search.translator import Candidate, Translation
+from utils.terminal.subtitles import Subtitles
 from utils.text.language import looks_untokenized, refuse_other_language
 
 if TYPE_CHECKING:  # with torch, which takes seconds to import
@@ -139,6 +140,19 @@ class Presenter:
                 for one in translation.candidates:
                     yield f"{number}\t{one.score:.{_DIGITS}f}\t{one.text.replace(TAB, ' ')}"
 
+    def subtitles(self, subtitles: Subtitles, on_progress: Progress) -> str:
+        """Return a file of subtitles with its texts translated; notices have the numbers of their lines."""
+        texts = [text.text for text in subtitles.texts]
+        for notice in self.reads.notices(texts):
+            self.log(notice)
+        found, has_tags = self._translate(texts, on_progress), any(text.has_tags for text in subtitles.texts)
+        links = self.inspector.span_links(texts, found) if has_tags else [()] * len(texts)
+        filled = subtitles.filled([(one.text, each) for one, each in zip(found, links, strict=True)])
+        for number, one, text in zip(subtitles.numbers, found, subtitles.texts, strict=True):
+            lost = {"tags lost": f"no place in its translation for {' '.join(sorted(text.lost))}"} if text.lost else {}
+            self._notify(number, notices(one) | lost)
+        return filled
+
     def alternatives(self, text: str, k: int) -> Iterator[str]:
         """Yield the translation of a text and the k likeliest tokens at each position, or only after the prefix."""
         (found,) = self._translate([text])
@@ -199,7 +213,8 @@ class Presenter:
         """Log how many notices of each kind were left out."""
         for kind, count in self.n_notices.items():
             if (more := count - _MOST_NOTICES) > 0:
-                self.log(f"{more:,} more line{'s' * (more > 1)}: {kind}; --format jsonl tells which")
+                which = "" if self.shown.get("subtitles") else "; --format jsonl tells which"
+                self.log(f"{more:,} more line{'s' * (more > 1)}: {kind}{which}")
 
     def _notify(self, number: int, found: Mapping[str, str]) -> None:
         """Log the notices about the line of this number, but only the first of each kind."""

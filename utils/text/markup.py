@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from html import escape
 from html.parser import HTMLParser
 from itertools import groupby
@@ -21,12 +22,12 @@ Span = tuple[int, int]  # begin and end, in characters
 SpanLinks = Sequence[tuple[Span, Span]]  # of source and translation
 
 INLINE = "abbr|a|bdi|bdo|b|cite|del|em|font|ins|img|i|kbd|label|mark|q|small|span|strong|sub|sup|s|time|u|var|wbr"
-_POINTS = ("img", "wbr")  # which hold no text; a <br> ends a sentence, as other tags do
+POINTS = ("img", "wbr")  # which hold no text; a <br> ends a sentence, as other tags do
 _DEEPEST = 64  # elements in one another: each takes as long as the text, and a request could have thousands
 _VERBATIM = ("code", "pre", "script", "style", "textarea")
-KATAKANA = "\u30a1-\u30fa\u30fc"
+_CLOSING = ",.;:!?)]、。，．：；！？」』）"  # no tag begins before one
 # no tag parts a word; of scripts without spaces, a word is what a token has of it
-_WORD = re.compile(rf"[{KATAKANA}]+|[^\W_{KANA}{HAN}]+(?:['’.,-][^\W_{KANA}{HAN}]+)*|\S")
+_WORD = re.compile(rf"[\u30a1-\u30fa\u30fc]+|[^\W_{KANA}{HAN}]+(?:['’.,-][^\W_{KANA}{HAN}]+)*|\S")
 
 
 class Tag(NamedTuple):
@@ -82,6 +83,8 @@ class TaggedText:
             spans = sorted((span, word) for word in range(first, last) for span in sources[word])
             for i, element in enumerate(inside):
                 begin, end = ranges.get(i, (first, first))
+                while end - begin > 1 and translation[words[begin][0]] in _CLOSING:
+                    begin += 1
                 todo.append((element.inside, begin, end))
                 place = bisect_right(spans, element.begin, key=lambda linked: linked[0][1])
                 if begin < end:
@@ -93,11 +96,9 @@ class TaggedText:
                     before[spans[place][1]].append(element.opening + element.closing)
                 else:
                     behind[spans[-1][1]].insert(0, element.opening + element.closing)
-        found, at = self._before, 0
-        for (begin, end), opening, closing in zip(words, before, behind, strict=True):
-            found += quoted(translation[at:begin]) + "".join(opening) + quoted(translation[begin:end])
-            found, at = found + "".join(closing), end
-        return found + quoted(translation[at:]) + self._behind
+        each = zip(words, before, behind, strict=True)
+        marked = iter(["".join([*first, quoted(translation[slice(*span)]), *last]) for span, first, last in each])
+        return self._before + _WORD.sub(lambda _: next(marked), translation) + self._behind
 
 
 def _elements(parts: Sequence[str | Tag]) -> tuple[list[_Element], str, set[str]]:
@@ -154,19 +155,19 @@ class Markup(HTMLParser):
 
     def __init__(self, html: str) -> None:
         super().__init__()
-        self.texts: list[TaggedText] = []
         self.lost: set[str] = set()
-        self._parts: list[str | int] = []  # markup as it was, and numbers of texts
+        self._parts: list[str | TaggedText] = []  # markup as it was, and texts
         self._run: list[str | Tag] = []  # text and inline tags since the last other tag
         self._verbatim = 0  # depth inside elements that are not translated
         self.feed(html)
         self.close()
         self._end_run()
+        self.texts = [part for part in self._parts if isinstance(part, TaggedText)]
 
     def handle_starttag(self, tag: str, attrs: object) -> None:  # noqa: ARG002 (the signature is Python's)
         """Keep a tag, or note it inside the text."""
         self._verbatim += tag in _VERBATIM
-        self._take(Tag(self.get_starttag_text() or "", tag, is_point=tag in _POINTS))
+        self._take(Tag(self.get_starttag_text() or "", tag, is_point=tag in POINTS))
 
     def handle_startendtag(self, tag: str, attrs: object) -> None:  # noqa: ARG002 (as above)
         """Keep `<br/>` and the like, or note it inside the text."""
@@ -204,18 +205,13 @@ class Markup(HTMLParser):
 
     def _end_run(self) -> None:
         """Make one text of what was collected."""
-        run, self._run = self._run, []
-        if not any(isinstance(part, str) and part.strip() for part in run):
-            self._parts.append(_raw(run))
-            return
-        self._parts.append(len(self.texts))
-        self.texts.append(TaggedText(run))
+        text = TaggedText(self._run)
+        self._parts.append(text if text.text else _raw(self._run))
+        self._run = []
 
     def filled(self, translations: Sequence[tuple[str, SpanLinks]]) -> str:
         """Return the HTML with these translations, and their links, in the place of its texts."""
-        quoted = [
-            text.filled(*found, lambda part: escape(part, quote=False))
-            for text, found in zip(self.texts, translations, strict=True)
-        ]
+        quoted, rest = partial(escape, quote=False), iter(translations)
+        parts = [part if isinstance(part, str) else part.filled(*next(rest), quoted) for part in self._parts]
         self.lost = {name for text in self.texts for name in text.lost}
-        return "".join(part if isinstance(part, str) else quoted[part] for part in self._parts)
+        return "".join(parts)

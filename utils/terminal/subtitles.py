@@ -1,0 +1,86 @@
+"""Subtitles (SubRip, .srt): their texts are translated, all else of the file stays byte for byte."""
+
+import re
+from collections.abc import Sequence
+from itertools import count
+from pathlib import Path
+
+from utils.dataset.text import lines_of, open_text
+from utils.text.language import HAN, KANA, unspaced_language
+from utils.text.markup import INLINE, POINTS, SpanLinks, Tag, TaggedText
+
+SUBTITLES = re.compile(r"(?i).*\.srt(?:\.gz|\.xz)?")  # names of files
+_TIME = r"[ \t]*\d+:\d\d:\d\d[,.]\d+[ \t]*"
+_HEAD = rf"\ufeff?(?:[ \t]*\d+[ \t]*\r?\n)?{_TIME}-->{_TIME}(?:[ \t].*)?\r?$"
+_SUBTITLE = re.compile(rf"^{_HEAD}((?:\n(?!{_HEAD}).*\S.*)*)", re.M)
+_DASH = r"[-–—－]\s*(?![-–—－])"  # begins what another person says
+_SPOKEN = re.compile(rf"\S.*(?:\n(?!{_DASH}).+)*")
+_TAG = rf"</?(?:{INLINE})\b[^<>]*>|\{{\\[^{{}}]*\}}"  # {\an8} says where on the screen
+_CHUNK = re.compile(  # a line may end behind it
+    rf"(?:[「『（]|{_TAG})*(?:[{KANA}{HAN}]|(?:{_TAG}|[^\s{KANA}{HAN}])+)(?:[、。」』）！？ー]|{_TAG})*\s*"
+)
+_COLUMNS = 42  # of a line on a screen, of which kana and kanji take two
+
+
+class Subtitles:
+    """A file of subtitles, taken apart: `texts` are to be translated, and begin on the lines of these numbers.
+
+    The lines of a subtitle are one text, but for those that begin with a dash.
+    """
+
+    def __init__(self, path: Path) -> None:
+        list(lines_of(path))  # refuses what is not UTF-8, or has no text
+        with open_text(path) as file:
+            content = file.read().decode()
+        self.texts, self.numbers = list[TaggedText](), list[int]()
+        self._parts, end = list[str](), 0  # of the file: what stands before a text, the text, and so on
+        for found in _SUBTITLE.finditer(content):
+            for spoken in _SPOKEN.finditer(content, *found.span(1)):
+                raw = spoken[0].rstrip()
+                text = _tagged(re.sub(r"\s*\n\s*", "" if unspaced_language([raw]) else " ", raw))
+                if re.search(r"\w", text.text):  # not ♪ or ?!, which need no translation
+                    self._parts += [content[end : spoken.start()], raw]
+                    self.numbers.append(content.count("\n", 0, spoken.start()) + 1)
+                    self.texts.append(text)
+                    end = spoken.start() + len(raw)
+        self._parts.append(content[end:])
+        for number, line in enumerate(_SUBTITLE.sub(lambda found: "\n" * found[0].count("\n"), content).split("\n"), 1):
+            if line.strip(" \t\r\ufeff0123456789"):
+                what = "a subtitle is a number, times such as 00:00:01,000 --> 00:00:02,500, and lines"
+                raise ValueError(f"{path}, line {number}: {line.strip()[:40]!r} belongs to no subtitle; {what}")
+
+    def filled(self, translations: Sequence[tuple[str, SpanLinks]]) -> str:
+        """Return the file with these translations, and their links, in the place of its texts."""
+        parts = self._parts.copy()
+        for i, (text, found) in enumerate(zip(self.texts, translations, strict=True)):
+            lines = _wrapped(text.filled(*found), parts[2 * i + 1].count("\n") + 1)
+            parts[2 * i + 1] = ("\r\n" if "\r" in parts[0] else "\n").join(lines)
+        return "".join(parts)
+
+
+def _tagged(text: str) -> TaggedText:
+    """Take the tags out of a text, and the dash that it begins with."""
+    parts: list[str | Tag] = [*re.split(rf"({_TAG}|^{_DASH})", text)]  # every second is one of these
+    for i, raw in enumerate(map(str, parts)):
+        if i % 2:
+            name = re.sub(r"^</?(\w+).*", r"\1", raw)
+            parts[i] = Tag(raw, name, is_end=raw.startswith("</"), is_point=raw[0] != "<" or name in POINTS)
+    return TaggedText(parts)
+
+
+def _wrapped(text: str, most: int) -> list[str]:
+    """Break a text into as few lines as fit on a screen, but at most so many, all of about the same length."""
+    columns = _columns(text)
+    for width in count(columns // min(most, columns // _COLUMNS + 1)):
+        lines = [""]
+        for chunk in _CHUNK.findall(text):
+            lines += [""] if lines[-1] and _columns(lines[-1] + chunk) > width else []
+            lines[-1] += chunk
+        if len(lines) <= most:
+            break
+    return [line.rstrip() for line in lines]
+
+
+def _columns(text: str) -> int:
+    text = re.sub(_TAG, "", text).rstrip()
+    return len(text) + len(re.findall(f"[{KANA}{HAN}、。]", text))
