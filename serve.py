@@ -9,7 +9,7 @@ from typing import get_args
 
 from config.help import texts_of
 from config.serving import Limits
-from config.training import Device
+from config.training import Device, InferencePrecision
 from const.corpora import VERSION
 from const.path import PICKLES
 from utils.command import Parser, needing_group, run_command
@@ -57,9 +57,10 @@ Ctrl-C.""",
     )
     model.add_argument(
         "--precision",
-        choices=["auto", "fp32", "bf16", "fp16"],
+        choices=get_args(InferencePrecision),
         default="auto",
-        help="precision of matrix products; auto: bf16 where it is measured to be fast (default: auto)",
+        help="precision of matrix products; auto: bf16 where it is measured to be fast; int8: of weights, for greedy "
+        "search of single texts on a CPU (default: auto)",
     )
     limits = parser.add_argument_group("limits")
     for field in fields(Limits):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, cast, get_args
 
 from tqdm import tqdm
 
-from config.training import Device, Precision
+from config.training import Device, InferencePrecision
 from const.corpora import VERSION
 from utils.command import Namespace, Parser, run_command
 from utils.dataset.text import decoded_lines, open_text
@@ -73,8 +73,9 @@ success, 2 on a usage or input error, 130 after Ctrl-C.""",
         help="run to use (default: the newest that reads the language); repeat for an ensemble",
     )
     model.add_argument("--device", choices=get_args(Device), default="auto", help="auto: cuda if available, or cpu")
-    text = "of matrix products; auto: bf16 where it is measured to be fast (default: auto)"
-    model.add_argument("--precision", choices=get_args(Precision), default="auto", help=text)
+    text = "of matrix products; auto: bf16 where it is measured to be fast; int8: of weights, for greedy search of "
+    text += "single texts on a CPU (default: auto)"
+    model.add_argument("--precision", choices=get_args(InferencePrecision), default="auto", help=text)
     text = "ctranslate2: --run is a folder written by `export.py --to ctranslate2`; scores are normalised without <unk>"
     model.add_argument("--engine", choices=["miyako", "ctranslate2"], default="miyako", help=text)
     shown = parser.add_argument_group("output format")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import ctranslate2
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from bench.measure import benchmark_parser, in_own_process, in_rounds, publish
 from bench.results import decode_table
-from config.training import Precision
+from config.training import InferencePrecision
 from const.token import PAD_ID
 from layers.mask import padding_mask
 from models.transformer import Transformer
@@ -111,8 +111,7 @@ def our_translator(setting: Setting, job: Job) -> Translator:
     if job.n_tokens:
         # the last step gives </s>, where CTranslate2 gives one more token: the same number of steps for both
         search = replace(search, min_length=job.n_tokens - 1, max_length=job.n_tokens - 1, min_ratio=0.0, max_ratio=99)
-    precision: Precision = "bf16" if setting.precision == "bf16" else "fp32"
-    translator = build_translator([run], search, precision=precision)
+    translator = build_translator([run], search, precision=cast(InferencePrecision, setting.precision))
     if setting.system == RECOMPUTING:
         translator.model = Recomputing(run.transformer)
     return translator
@@ -169,13 +168,13 @@ def measure(setting: Setting, job: Job) -> Measurement:
 
 def all_settings() -> list[Setting]:
     """Return all settings, those to be compared next to each other."""
-    systems = [(OURS, "fp32"), (OURS, "bf16"), (CTRANSLATE2, "float32"), (RECOMPUTING, "fp32")]
+    systems = [(OURS, "fp32"), (OURS, "bf16"), (OURS, "int8"), (CTRANSLATE2, "float32"), (RECOMPUTING, "fp32")]
     return [
         Setting(system, precision, beam, batched)
         for batched in (True, False)
         for beam in (1, 5)
         for system, precision in systems
-        if batched or system != RECOMPUTING
+        if (batched or system != RECOMPUTING) and (precision != "int8" or (beam == 1 and not batched))
     ]
 
 

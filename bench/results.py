@@ -25,7 +25,12 @@ from utils.training.report import SCORES, spread
 RESULTS, MEASURED = FIGURE / "results", FIGURE / "bench"
 SAMPLES, SHOWN = FIGURE / "translations.md", 5  # the page of translations, and how many it shows of each
 PUBLISHED = Path(__file__).with_name("published.yaml")
-OURS = (("without caches", "fp32"), ("miyako", "fp32"), ("miyako", "bf16"))  # columns of the table of decoding
+OURS = (
+    ("without caches", "fp32"),
+    ("miyako", "fp32"),
+    ("miyako", "bf16"),
+    ("miyako", "int8"),
+)  # columns of the table of decoding
 
 Result = dict[str, Any]
 
@@ -127,9 +132,8 @@ def decode_table(results: Iterable[Result]) -> str:
             ours = [found.get((*system, beam, batched)) for system in OURS]
             speeds = ["" if speed is None else f"{speed:.1f} ({speed / base:.2f} x)" for speed in ours]
             rows.append(" | ".join([name, search, f"{base:.1f}", *speeds]))
-    return markdown(
-        "run, its test set; machine | search | CTranslate2 float32 | without caches | ours fp32 | ours bf16", rows
-    )
+    systems = "CTranslate2 float32 | without caches | ours fp32 | ours bf16 | ours int8"
+    return markdown(f"run, its test set; machine | search | {systems}", rows)
 
 
 def train_table(results: Iterable[Result]) -> str:

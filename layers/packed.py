@@ -19,6 +19,7 @@ from layers.multi_head_attention import KeyValue, MultiHeadAttention
 from layers.residual import Residual
 
 _ROWS = 64  # the number of rows of x that the layout is optimised for; others work too
+_INT8_MULTIPLE = 16  # inputs: for other numbers of them, torch's product reads beyond the weight
 _SMALL = 2**18  # multiplications in single precision that take less time than oneDNN takes to begin
 # of torch, but private: where a version lacks one, F.linear computes
 _OPERATORS = ("_reorder_linear_weight", "_linear_pointwise", "_is_mkldnn_bf16_supported")
@@ -27,7 +28,7 @@ _KNOWN = {MultiHeadAttention, FeedForward, Residual, nn.LayerNorm}  # what `Pack
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 
-def packed(module: ModuleT, dtype: torch.dtype) -> ModuleT:
+def packed(module: ModuleT, dtype: torch.dtype, int8: bool = False) -> ModuleT:
     """Return a copy for inference: its linear layers and decoder blocks are packed, everything else is unchanged.
 
     Nothing is shared with the original, which may continue training. A decoder block of another kind, or one with
@@ -37,9 +38,10 @@ def packed(module: ModuleT, dtype: torch.dtype) -> ModuleT:
     Args:
         module: a network.
         dtype: precision of the matrix products.
+        int8: round all weights to eight bits.
     """
     linears = (part for part in module.modules() if isinstance(part, nn.Linear))
-    twin = copy.deepcopy(module, {id(linear): PackedLinear(linear, dtype) for linear in linears})
+    twin = copy.deepcopy(module, {id(linear): PackedLinear(linear, dtype, int8) for linear in linears})
     known = {name: cast(DecoderBlock, part) for name, part in module.named_modules() if name and _is_known(part)}
     if known and not _is_faithful(next(iter(known.values()))):
         warnings.warn(
@@ -51,7 +53,7 @@ def packed(module: ModuleT, dtype: torch.dtype) -> ModuleT:
     _fuse_relu(twin)
     for name, part in known.items():
         block = cast(DecoderBlock, twin.get_submodule(name))
-        twin.set_submodule(name, packed_block(block, part.self_attention, dtype))
+        twin.set_submodule(name, packed_block(block, part.self_attention, dtype, int8))
     return twin.eval()
 
 
@@ -108,14 +110,28 @@ class PackedLinear(nn.Module):
     that takes longer than the product, so here it is done once. For products that are even smaller than that, as
     those of a small model with one sentence, the weight is kept as it is, too: oneDNN would take longer to begin.
 
+    A product of one row only waits for the weight to come from memory: in eight bits it comes in less time.
+
     Args:
         linear: the layer; its weight is copied.
         dtype: precision of the product; x is cast to it.
+        int8: round each weight to a multiple, -127 to 127, of a 127th of the largest in its row of the matrix.
+
+    Raises:
+        ValueError: int8 with a number of inputs that torch's product cannot read.
     """
 
-    def __init__(self, linear: nn.Linear, dtype: torch.dtype) -> None:
+    def __init__(self, linear: nn.Linear, dtype: torch.dtype, int8: bool = False) -> None:
         super().__init__()
-        weight = linear.weight.detach().to(dtype, copy=True)
+        weight = linear.weight.detach()
+        self.int8: Tensor | None = None
+        if int8:
+            if linear.in_features % _INT8_MULTIPLE:
+                raise ValueError(f"int8 needs multiples of {_INT8_MULTIPLE} inputs, not {linear.in_features}: use fp32")
+            self.scale = (weight.abs().amax(1) / 127).clamp(min=1e-9).to(torch.bfloat16)
+            self.int8 = (weight / self.scale[:, None].float()).round().clamp(-127, 127).to(torch.int8)
+            weight = self.int8 * self.scale[:, None].float()  # several rows are multiplied by the same numbers
+        weight = weight.to(dtype, copy=True)
         self.dtype = dtype
         self.after: Literal["none", "relu"] = "none"  # what is done with each number of the product
         self.blocked: Tensor | None = None
@@ -128,6 +144,10 @@ class PackedLinear(nn.Module):
 
     def forward(self, x: Float[Tensor, "... I"]) -> Float[Tensor, "... O"]:
         """Return xWᵀ + b, without a gradient."""
+        if self.int8 is not None and x.numel() == x.size(-1):
+            y = torch._weight_int8pack_mm(x.detach().to(torch.bfloat16).view(1, -1), self.int8, self.scale)
+            y = (y if self.bias is None else y.add_(self.bias)).view(*x.shape[:-1], -1).to(self.dtype)
+            return y.relu_() if self.after == "relu" else y
         x = x.detach().to(self.dtype)
         if self.blocked is not None and (self.weight is None or x.numel() * len(self.weight) > _SMALL):
             return torch.ops.mkldnn._linear_pointwise(x, self.blocked, self.bias, self.after, [], "")
@@ -161,12 +181,13 @@ class PackedDecoderBlock(DecoderBlock):
     ) -> tuple[Float[Tensor, "R 1 D"], KeyValue]:
         """Process one more target position, as `DecoderBlock.step` does."""
         attention, cross, feed_forward = self.self_attention, self.cross_attention, self.feed_forward
-        n_rows, n_sentences = len(x), len(source.key)
+        n_rows, n_sentences, n_heads = x.size(0), source.key.size(0), attention.n_heads
 
-        three = self.query_key_value(_enter(self.around_self, x)).view(n_rows, 1, 3, attention.n_heads, -1)
-        query, key, value = three.permute(2, 0, 3, 1, 4).unbind(0)
+        # Q above K above V are three times as many heads
+        three = self.query_key_value(_enter(self.around_self, x)).view(n_rows, 3 * n_heads, 1, -1)
+        query, key, value = three.chunk(3, 1)
         if attention.rotary is not None:
-            query, key = attention.rotary(torch.cat([query, key]), past.key.size(2)).chunk(2)
+            query, key = attention.rotary(three[:, : 2 * n_heads], past.key.size(2)).chunk(2, 1)
         past = past.append(KeyValue(key, value))
         x = _leave(self.around_self, x, attention.mix(query, past))
 
@@ -177,19 +198,22 @@ class PackedDecoderBlock(DecoderBlock):
         return _leave(self.around_feed, x, feed_forward.narrow(bent)), past
 
 
-def packed_block(block: DecoderBlock, original: MultiHeadAttention, dtype: torch.dtype) -> PackedDecoderBlock:
+def packed_block(
+    block: DecoderBlock, original: MultiHeadAttention, dtype: torch.dtype, int8: bool = False
+) -> PackedDecoderBlock:
     """Pack a block whose layers are already packed.
 
     Args:
         block: the block, not to be used afterwards.
         original: its self-attention before it was packed.
         dtype: precision of the matrix products.
+        int8: round its weights to eight bits.
     """
     projections = (original.query, original.key_value)
     joint = nn.Linear(original.query.in_features, sum(linear.out_features for linear in projections), device="meta")
     joint.weight = nn.Parameter(torch.cat([linear.weight.detach() for linear in projections]))
     joint.bias = nn.Parameter(torch.cat([linear.bias.detach() for linear in projections]))
-    return PackedDecoderBlock(block, PackedLinear(joint, dtype))
+    return PackedDecoderBlock(block, PackedLinear(joint, dtype, int8))
 
 
 def _enter(around: Residual, x: Tensor) -> Tensor:

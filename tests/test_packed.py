@@ -1,7 +1,7 @@
 """Packed layers and blocks compute what those that they were made of do."""
 
 from itertools import product
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import pytest
 import torch
@@ -56,6 +56,30 @@ def test_in_half_precision_it_is_the_product_under_autocast(
     found = PackedLinear(linear, torch.bfloat16)(x)
     assert found.dtype == torch.bfloat16
     torch.testing.assert_close(found, expected, atol=0.02, rtol=0.02)
+
+
+@biased
+@pytest.mark.parametrize("after", ["none", "relu"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_weights_of_eight_bits_give_one_row_what_they_give_several(
+    bias: bool, after: Literal["none", "relu"], dtype: torch.dtype
+) -> None:
+    linear, x = nn.Linear(48, 40, bias), torch.randn(7, 48)
+    layer, exact = PackedLinear(linear, dtype, int8=True), linear(x).detach()
+    layer.after = after
+    together, alone = layer(x), torch.stack([layer(row[None, None])[0, 0] for row in x])
+    assert together.dtype == alone.dtype == dtype
+    torch.testing.assert_close(alone.float(), together.float(), atol=0.02, rtol=0.02)
+    # rounding moves a weight by half a step at most; bfloat16 adds its own rounding, of weights, scales and products
+    most = x.abs().sum(1, keepdim=True) * linear.weight.detach().abs().amax(1) / 254 + 0.02
+    errors = (alone - (exact.relu() if after == "relu" else exact)).abs()
+    assert (errors <= most).all()
+    assert errors.max() > 1e-4  # it has been rounded
+
+
+def test_weights_that_the_product_of_eight_bits_would_read_beyond_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"^int8 needs multiples of 16 inputs, not 24: use fp32$"):
+        PackedLinear(nn.Linear(24, 40), torch.float32, int8=True)
 
 
 class Network(nn.Module):

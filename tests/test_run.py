@@ -16,7 +16,7 @@ from torch import nn
 
 from config.model import TransformerConfig
 from config.search import SamplingConfig, SearchConfig
-from config.training import Precision
+from config.training import InferencePrecision
 from const.corpora import VERSION
 from const.path import CORPUS, FIGURE, PICKLES, ROOT
 from layers.packed import PackedLinear
@@ -200,8 +200,8 @@ def run_with(
     return Run(Path("pickles") / name, replace(config, batch=batch), tokenizers or TokenizerPair(SRC, TGT), model)
 
 
-def toy(seed: int = 0, max_length: int = 20) -> Transformer:
-    return lively(replace(SMALL, tie="target", max_length=max_length), len(SRC), len(TGT), seed)
+def toy(seed: int = 0, max_length: int = 20, width: int = SMALL.d_model) -> Transformer:
+    return lively(replace(SMALL, tie="target", max_length=max_length, d_model=width, d_ff=32), len(SRC), len(TGT), seed)
 
 
 def test_the_window_is_what_model_and_training_have_seen() -> None:
@@ -230,18 +230,21 @@ def test_the_translator_searches_as_the_run_does_unless_told_otherwise() -> None
         ("bf16", 0.5, torch.bfloat16),
         ("auto", 2.0, torch.bfloat16),
         ("auto", 0.5, torch.float32),
+        ("int8", 2.0, torch.bfloat16),
+        ("int8", 0.5, torch.float32),
     ],
 )
 def test_a_translator_computes_in_the_precision_that_was_asked_for_whatever_it_was_trained_in(
-    precision: Precision, speedup: float, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+    precision: InferencePrecision, speedup: float, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(device, "bf16_speedup", lambda _width, _learning: speedup)
-    run = run_with(toy())
+    run = run_with(toy(width=32))
     trained = replace(run.config, training=replace(run.config.training, precision="fp16"))
     for ours in build_translator([run], precision=precision), run._replace(config=trained).translator(None, precision):
         assert isinstance(ours.model, Transformer)
         layers = [part for part in ours.model.modules() if isinstance(part, PackedLinear)]
         assert {layer.dtype for layer in layers} == {dtype}
+        assert all((layer.int8 is not None) == (precision == "int8") for layer in layers)
         # each decoder block has one more, for query, key and value at once
         n_linears = sum(isinstance(part, nn.Linear) for part in run.model.modules())
         assert len(layers) == n_linears + len(run.transformer.decoder)

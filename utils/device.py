@@ -8,7 +8,7 @@ from functools import cache
 import torch
 from torch import nn
 
-from config.training import NO_CUDA, Device, Precision
+from config.training import NO_CUDA, Device, InferencePrecision, Precision
 from layers.decoder_block import DecoderBlock
 from layers.encoder_block import EncoderBlock
 from layers.feed_forward import FeedForward
@@ -18,7 +18,7 @@ _DTYPE = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 WORTH_IT = 1.2  # times as fast as in single precision: for less, nobody should have to think of rounding
 
 
-def pick_device(wanted: Device = "auto", precision: Precision = "auto") -> torch.device:
+def pick_device(wanted: Device = "auto", precision: InferencePrecision = "auto") -> torch.device:
     """Return the requested device, by default CUDA if available, else the CPU; refuse a precision that it lacks."""
     if wanted == "cuda" and not torch.cuda.is_available():
         raise ValueError(NO_CUDA)
@@ -29,10 +29,12 @@ def pick_device(wanted: Device = "auto", precision: Precision = "auto") -> torch
     return device
 
 
-def require_precision(device: torch.device, precision: Precision) -> None:
+def require_precision(device: torch.device, precision: InferencePrecision) -> None:
     """Refuse a precision that a device cannot compute in at a useful speed."""
     if precision == "fp16" and device.type == "cpu":
         raise ValueError("precision=fp16 needs CUDA: use bf16 or fp32 on a CPU")
+    if precision == "int8" and device.type == "cuda":
+        raise ValueError("precision=int8 is for a CPU: use bf16 or fp16 on a GPU")
 
 
 @cache

@@ -11,7 +11,7 @@ from torch import nn
 from config.data import primary_language
 from config.model import BertConfig, TransformerConfig
 from config.search import SamplingConfig, SearchConfig
-from config.training import Precision
+from config.training import InferencePrecision
 from layers.packed import packed
 from models.bert import BertClassifier, BertForPreTraining
 from models.recurrent import EncoderDecoder, RecurrentTranslator
@@ -79,7 +79,7 @@ class Run(NamedTuple):
             raise ValueError(f"{self.folder} is a recurrent network: give the run of a Transformer")
         return self.model
 
-    def translator(self, search: SearchConfig | None = None, precision: Precision = "auto") -> Translator:
+    def translator(self, search: SearchConfig | None = None, precision: InferencePrecision = "auto") -> Translator:
         """Return a translator with the present weights; by default with the run's own search settings."""
         return build_translator([self], search, precision=precision)
 
@@ -106,7 +106,7 @@ def load_run(folder: Path, device: torch.device, plain: bool = False, tag: str |
     return Run(folder, config, tokenizers, _trained(model, folder, device))
 
 
-def load_translator(name: str | Path, precision: Precision = "auto") -> Translator:
+def load_translator(name: str | Path, precision: InferencePrecision = "auto") -> Translator:
     """Load the run of this name or folder to translate plain text in Python, on a GPU where there is one."""
     return load_run(find_run(Path(name)), pick_device(), plain=True).translator(precision=precision)
 
@@ -116,7 +116,7 @@ def build_translator(
     search: SearchConfig | None = None,
     sampling: SamplingConfig | None = None,
     minimum_bayes_risk: bool = False,
-    precision: Precision = "auto",
+    precision: InferencePrecision = "auto",
 ) -> Translator:
     """Build a translator from one run, or from several that share a vocabulary as an ensemble, all on one device.
 
@@ -125,7 +125,8 @@ def build_translator(
         search: the search settings; None: those of the first.
         sampling: if given, draw translations instead of searching.
         minimum_bayes_risk: order candidates by how much they agree.
-        precision: of the matrix products; auto: what is fast here, whatever the runs were trained in.
+        precision: of the matrix products; auto: what is fast here, whatever the runs were trained in; int8: of the
+            weights, of products as auto.
     """
     first, device = runs[0], next(runs[0].model.parameters()).device
     for other in runs[1:]:
@@ -141,8 +142,9 @@ def build_translator(
             )
     require_precision(device, precision)
     # copies for translating: their linear layers and their blocks' `step` are those of layers/packed.py
-    precisions = [resolve_precision(precision, device, run.config.model.d_model) for run in runs]
-    models = [packed(run.model, product_dtype(each)) for run, each in zip(runs, precisions, strict=True)]
+    of_products = "auto" if (int8 := precision == "int8") else precision
+    precisions = [resolve_precision(of_products, device, run.config.model.d_model) for run in runs]
+    models = [packed(run.model, product_dtype(each), int8) for run, each in zip(runs, precisions, strict=True)]
     model: Searchable[Any] = models[0] if len(models) == 1 else Ensemble(models)
     return Translator(
         model,

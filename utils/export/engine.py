@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, cast
 
 from config.reader import layer_from_file, read, without_removed
 from config.search import Bounds, Hypothesis, SearchConfig
-from config.training import NO_CUDA, Device, Precision
+from config.training import NO_CUDA, Device, InferencePrecision
 from const.token import BOS, EOS, PAD, UNK
 from utils.command import needing_group
 from utils.export import EXPORTED
@@ -19,7 +19,7 @@ from utils.text.words import plain_text
 with needing_group("export"):
     import ctranslate2
 
-_COMPUTE_TYPE = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+_COMPUTE_TYPE = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "int8": "int8"}
 _NEVER_PRODUCED = [[token] for token in (PAD, UNK, BOS)]
 _PATIENCE = 2  # finished translations before its beam search stops, per beam slot: with 1 it often stops too soon
 _TOKENS_PER_BATCH = 4096  # positions scored at a time
@@ -67,7 +67,9 @@ class CTranslate2Model:
     A precision of auto is that of the exported weights, or the nearest that the device supports.
     """
 
-    def __init__(self, folder: Path, tokenizers: TokenizerPair, device: Device, precision: Precision = "auto") -> None:
+    def __init__(
+        self, folder: Path, tokenizers: TokenizerPair, device: Device, precision: InferencePrecision = "auto"
+    ) -> None:
         has_cuda = device != "cpu" and ctranslate2.get_cuda_device_count() > 0
         if device == "cuda" and not has_cuda:
             raise ValueError(NO_CUDA)
@@ -194,7 +196,7 @@ def load_exported(
     folder: Path,
     device: Device,
     search: SearchConfig | None = None,
-    precision: Precision = "auto",
+    precision: InferencePrecision = "auto",
     minimum_bayes_risk: bool = False,
     plain: bool = False,
     tag: str | None = None,
