@@ -18,6 +18,7 @@ from utils.export import EXPORTED
 from utils.file import STDOUT, atomic_file
 from utils.memory import keep_freed_memory
 from utils.run import find_run, run_reading
+from utils.search.glossary import Glossary, read_terms
 from utils.search.inspection import Inspector
 from utils.terminal.input import Conversation, arriving_lines, ask_for_lines, converse, count_lines, paired
 from utils.terminal.option import add_search_options, refuse_contradictions, search_configs
@@ -52,6 +53,7 @@ def build_parser() -> Parser:
   python translate.py "雨が降っています。" --explain page.html        how the model came to it, step by step
   python translate.py --input notes.ja --format jsonl --alignment --log_probs
   python translate.py --input notes.ja --sample --minimum_bayes_risk
+  python translate.py --input notes.ja --glossary terms.tsv
   python translate.py --input notes.ja --run pickles/ONE --run pickles/OTHER
 
 Lines are translated as they arrive; lines that are already available are translated together. Exit status: 0 on
@@ -90,6 +92,10 @@ success, 2 on a usage or input error, 130 after Ctrl-C.""",
     text = "walk one text through the model on FILE.html: tokens, embeddings, attention, layers' guesses and the beam"
     shown.add_argument("--explain", type=Path, metavar="FILE", help=text)
     shown.add_argument("--prefix", metavar="TEXT", help="start each translation with TEXT")
+    text = (
+        "lines of a source term, a tab and its target term, which is to be in the translation where the source has it"
+    )
+    shown.add_argument("--glossary", type=Path, metavar="FILE", help=text)
     text = "for one text, show the K likeliest tokens at each position, or only at the one after --prefix"
     shown.add_argument("--alternatives", type=int, metavar="K", help=text)
     text = "score given translations, a text for one text or a file for lines: log-probability, tokens and perplexity"
@@ -135,6 +141,7 @@ class Loaded(NamedTuple):
 def load(arguments: Namespace) -> Loaded:
     """Load the runs that are to translate, or what was exported from one."""
     keep_freed_memory()
+    terms = read_terms(arguments.glossary) if arguments.glossary else None
     folders = [find_run(Path(name)) for name in arguments.run or []] or [run_reading(beginning(arguments))]
     if arguments.engine == "ctranslate2":
         from utils.export.engine import CTranslate2Inspector, TranslatorSettings, load_exported
@@ -157,6 +164,8 @@ def load(arguments: Namespace) -> Loaded:
     own = runs[0].config
     search, sampling = search_configs(own.search, arguments)
     translator = build_translator(runs, search, sampling, arguments.minimum_bayes_risk, arguments.precision)
+    if terms is not None:
+        translator.glossary = Glossary(terms, translator.tokenizers.tgt)
     names = " + ".join(run.folder.resolve().name for run in runs)
     title = f"{names}: {own.data.src_lang} → {own.data.tgt_lang}"
     reads = Reads(own.data.src_lang, own.data.is_tokenized and not isinstance(runs[0].tokenizers.src, PlainText))

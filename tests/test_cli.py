@@ -50,6 +50,12 @@ translate.py 寺 --sample --minimum_bayes_risk                 |          | .+\n
 translate.py 寺 --run TRANSLATOR --run TRANSLATOR             |          | .+\n
 translate.py 寺 --attention a.png                             |          | .+\n
 translate.py 寺 --explain a.html --prefix 'There is'          |          | There is.*\n
+translate.py 京都 --glossary terms.tsv --beam 1               |          | (.* )?Uji( .*)?\n
+translate.py 京都 --glossary terms.tsv --prefix 'There is'    |          | There is.* Uji( .*)?\n
+translate.py 京都 --glossary terms.tsv --n_best 2             |          | (\d\t-[\d.]+\t(.* )?Uji( .*)?\n){2}
+translate.py 京都 --glossary terms.tsv --minimum_bayes_risk   |          | (.* )?Uji( .*)?\n
+translate.py 京都 --glossary terms.tsv --run TRANSLATOR --run TRANSLATOR | | (.* )?Uji( .*)?\n
+translate.py 京都 --glossary terms.tsv --attention a.html     |          | (.* )?Uji( .*)?\n
 translate.py 寺 --explain a.html --beam 1 --n_best 1          |          | .+\n
 predict.py fill-mask 京都に[MASK]と[MASK]。 [MASK] --top 2    |          | FILLED\n  橋  32.5%  橋  32.5%\n  川  12.5%  川  12.5%\n橋\n(.+\n){2}
 predict.py fill-mask --top 1 --run BERT                       | \n[MASK] | 橋\n  橋  32.5%\n
@@ -89,6 +95,15 @@ translate.py 寺。橋。 --attention a.png                         |          |
 translate.py 寺 --log_probs                                   |          | --log_probs and --format text at once: give --format jsonl
 translate.py 寺 橋 --score temple                             |          | give one text, or two files
 translate.py 寺 --prefix 😀                                   |          | '😀' has characters outside the vocabulary
+translate.py 寺 --glossary nowhere                            |          | no such file: nowhere
+translate.py 寺 --glossary short.tsv                          |          | short.tsv, line 3, '奈良': give a source term, one tab and
+translate.py 寺 --glossary twice.tsv                          |          | twice.tsv, line 2: '京都' is 'Uji' above; keep one of the two
+translate.py 寺 --glossary odd.tsv                            |          | target terms with characters outside the vocabulary: 😀; rem
+translate.py 寺 --glossary terms.tsv --sample                 |          | --glossary terms.tsv and --sample at once: it needs a beam
+translate.py 寺 --glossary terms.tsv --score temple           |          | --glossary terms.tsv and --score temple at once: it needs
+translate.py 寺 --glossary terms.tsv --explain a.html         |          | --glossary terms.tsv and --explain a.html at once: it
+translate.py 寺 --glossary terms.tsv --engine ctranslate2     |          | --glossary terms.tsv and --engine ctranslate2 at once: it
+translate.py 寺 --glossary terms.tsv --output terms.tsv       |          | --output terms.tsv is the file of --glossary: give
 translate.py 寺 --format pharaoh --n_best 2                   |          | --n_best 2 at once: it is a line per text
 translate.py 寺 --attention a.svg                             |          | a.svg: give the file the extension .html or .png
 translate.py 寺 --run x --run y --attention a.png             |          | --attention a.png and 2 runs at once: give one --run
@@ -175,7 +190,9 @@ def cli(
 ) -> Command:
     """Runs a line of a table in a folder with some files; the tiny runs are all there are."""
     labels = {"labels": LABELS, "few": LABELS[:2], "wrong": ["river", "harbour", "river"]}
-    for name, lines in (labels | {"in.ja": TEXT.src[:3], "in.en": TEXT.tgt[:3]}).items():
+    terms = {"terms.tsv": ["京都\tUji"], "short.tsv": ["寺\ttemple", "", "奈良"], "odd.tsv": ["寺\t😀"]}
+    terms["twice.tsv"] = ["京都\tUji", "京都\tNara"]
+    for name, lines in (labels | terms | {"in.ja": TEXT.src[:3], "in.en": TEXT.tgt[:3]}).items():
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     (tmp_path / "film.srt").write_text("1\n00:00:01,000 --> 00:00:02,000\n寺\n\n2\n00:00:02,000 --> 00:00:03,000\n橋\n")
     wrong = (tmp_path / "film.srt").read_text().replace("00:02,000 -->", "00:02,000 ->")

@@ -41,6 +41,7 @@ from utils.search.forced import (
     mean_cross_attention,
     token_log_probs,
 )
+from utils.search.glossary import Glossary, Wanted
 from utils.search.inspection import Inspector, WordAligner
 from utils.search.sampling import candidates, greedy_search, inverse_cdf, sample
 from utils.search.translator import Translator, within_budget
@@ -232,6 +233,62 @@ def test_a_batch_shrinks_in_order_through_few_heights(over: list[bool]) -> None:
         assert set(alive) <= set(stay.tolist())
         assert len(stay) == height < len(over)
     assert len({batch_height(n) for n in range(1, 1025)}) < 40
+
+
+# terms that must appear: "45" is that of the tokens 4 and 5
+
+
+def looking_for(*terms: str, glued: str = "--") -> Wanted:
+    return Wanted(terms, lambda term: {(*map(int, term),)}, lambda *pair: "".join(map(str, pair)) == glued)
+
+
+def n_missing(ids: list[int], terms: Sequence[str], glued: str = "--") -> int:
+    """How many of the terms are missing, by looking at every place; no other may be glued to a term."""
+    said = "".join(map(str, [2, *ids, 3]))
+
+    def times(term: str, text: str) -> int:
+        places = [i for i in range(1, len(text) - len(term)) if text[i : i + len(term)] == term]
+        return sum(glued not in (text[i - 1 : i + 1], text[i + len(term) - 1 :][:2]) for i in places)
+
+    needed = {term: sum(times(term, f"2{other}3") for other in terms) for term in terms}
+    return sum(max(0, n - times(term, said)) for term, n in needed.items())
+
+
+@pytest.mark.parametrize("glued", ["--", "45", "54"])
+@pytest.mark.parametrize(
+    "terms", [["4"], ["45"], ["45", "6"], ["4", "4"], ["45", "56"], ["446"], ["45", "4"], ["44", "44"]], ids=" ".join
+)
+def test_a_wide_beam_finds_the_best_sequences_that_have_the_terms(terms: list[str], glued: str) -> None:
+    config, bounds = SearchConfig(130), up_to(5, 4, 5, 3, 5)
+    tree = Tree(7, seed=3)
+    found = beam_search(tree, SRC, bounds, config, wanted=[looking_for(*terms, glued=glued)] * 5)
+    for row, source in enumerate(SOURCES):
+        every = tree.all_translations(source, config, bounds[row])
+        expected = [one for one in every if not n_missing(one.ids, terms, glued)]
+        if expected:
+            assert same(found[row], expected)
+        else:  # "45" is glued, and cannot be found
+            assert n_missing(found[row][0].ids, terms, glued) == min(n_missing(one.ids, terms, glued) for one in every)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_narrow_beam_finds_the_terms_whatever_is_searched_for_beside_them(seed: int) -> None:
+    asked = [["4"], ["45", "67"], [], ["8", "8", "8"], ["456", "654"]]
+    tree, config = Tree(9, seed, eos=1.0), SearchConfig(beam_size=1 + seed)
+    wanted = [looking_for(*terms) for terms in asked]
+    found = beam_search(tree, SRC, up_to(12, 12, 12, 12, 12), config, wanted=wanted, n_best=1)
+    assert [n_missing(found[row][0].ids, terms) for row, terms in enumerate(asked)] == [0] * 5
+    for row in range(5):
+        (alone,) = beam_search(tree, SRC[row : row + 1], up_to(12), config, wanted=[wanted[row]], n_best=1)
+        assert same(found[row][:1], alone[:1])
+    (plain,) = beam_search(tree, SRC[2:3], up_to(12), config, n_best=1)
+    assert same(found[2][:1], plain[:1])
+
+
+def test_where_there_is_no_room_for_all_terms_the_most_are_kept() -> None:
+    for terms, n_left in ((["45", "67"], 1), (["4567"], 1), (["4", "5", "6", "7", "8"], 2)):
+        found = beam_search(Tree(9), SRC, up_to(4, 4, 4, 4, 4), SearchConfig(3), wanted=[looking_for(*terms)] * 5)
+        assert [n_missing(best.ids, terms) for best, *_ in found] == [n_left] * 5
 
 
 # greedy search, and any other choice token by token
@@ -610,6 +667,58 @@ def test_the_order_is_that_of_the_mean_chrf_against_all_others() -> None:
         for i, one in enumerate(texts)
     ]
     assert by_expected_chrf(texts) == sorted(range(20), key=lambda i: -round(scores[i], 9))
+
+
+TERMS = {"京都": "Uji", "京": "a temple", "古い寺": "old temple", "寺": "temple", "cat": "Nara"}
+
+
+def test_terms_are_those_of_the_text_the_longest_and_never_inside_a_word() -> None:
+    known = Glossary(TERMS, tokenizers().tgt)
+    for text, targets in (
+        ("京都に古い寺がある。", ["Uji", "old temple"]),
+        ("古い京の寺と寺", ["a temple", "temple", "temple"]),
+        ("a cat, catcat, category cat9 _cat (cat)の猫cat", ["Nara"] * 3),  # as `cat` beside kanji is a word
+        ("Cat か\u3099", []),
+    ):
+        assert [term for term, _ in known.coverage(text, [])] == targets
+        assert not any(is_there for _, is_there in known.coverage(text, []))
+    decomposed = Glossary({"が": "Uji"}, tokenizers().tgt)
+    assert len(decomposed.coverage("か\u3099が", [])) == 2
+
+
+def test_a_term_counts_where_it_is_no_part_of_a_word_and_not_for_two_at_once() -> None:
+    known, tgt = Glossary(TERMS, tokenizers().tgt), tokenizers().tgt
+
+    def coverage(text: str, translation: str) -> list[bool]:
+        (ids,) = tgt.encode([translation])
+        found = [is_there for _, is_there in known.coverage(text, tgt.tokens(ids))]
+        assert known.wanted(text).accepts(ids) == all(found)
+        return found
+
+    assert coverage("京都", "in Uji.") == coverage("京都", "Uji") == [True]
+    assert coverage("京都", "Ujin") == coverage("京都", "in aUji") == coverage("京都", "uji") == [False]
+    assert coverage("寺、寺", "temple, temple.") == [True, True]
+    assert coverage("寺、寺", "temple, temples.") == [True, False]
+    assert coverage("古い寺と寺", "an old temple and a temple") == [True, True]
+    assert coverage("古い寺と寺", "an old temple and a shop") == [True, False]  # the one in "old temple" is its own
+
+
+@pytest.mark.parametrize("search", [GREEDY, BEAM], ids=["greedy", "beam"])
+def test_what_has_no_term_or_has_them_all_is_translated_as_ever(search: SearchConfig) -> None:
+    ours, texts = translator(replace(search, max_length=20)), [LINE, *TEXT.src[18:42], "寺", LINE + TEXT.src[77], ""]
+    plain, begun = ours.translate(texts, n_best=2), ours.translate([LINE], prefixes=["Uji is"])[0]
+    ours.glossary = Glossary({"京都": "Uji", "奈良": "Nara"}, ours.tokenizers.tgt)
+    found = ours.translate(texts, n_best=2)
+    n_asked = 0
+    for text, before, after in zip(texts, plain, found, strict=True):
+        asked = [term for place, term in (("京都", "Uji"), ("奈良", "Nara")) if place in text]
+        assert after.terms == [(term, True) for term in asked]
+        assert all(term in one.text for one in after.candidates for term in asked)
+        assert asked or after == before._replace(terms=[])
+        n_asked += bool(asked)
+    assert 0 < n_asked < len(texts) - 3
+    assert found[-2].by_piece[1] == plain[-2].by_piece[1]  # a sentence without terms beside one that has some
+    assert ours.translate([LINE], prefixes=["Uji is"])[0] == begun._replace(terms=[("Uji", True)])
 
 
 def test_candidates_may_be_ordered_by_how_much_they_agree() -> None:

@@ -301,6 +301,22 @@ def test_json_has_what_is_cheap_and_what_is_asked_for(command: Command, expected
     assert " ".join(one["candidates"][0]["translation"] for one in row["sentences"]) == row["translation"]
 
 
+def test_terms_of_a_glossary_appear_and_what_does_not_is_told(command: Command, tmp_path: Path) -> None:
+    terms = tmp_path / "terms.tsv"
+    terms.write_text("京都\tUji\n寺\tNara\n\n橋\t" + "temple " * 9, encoding="utf-8")
+    found = command(
+        *LINES[:3], "京都、京都。寺", "橋", "川", "--glossary", terms, "--format", "jsonl", "--max_length", "20"
+    )
+    rows = read_json(found.out)
+    assert rows[0]["terms"] == [{"term": "Uji", "appears": True}, {"term": "Nara", "appears": True}]
+    assert (rows[3]["translation"].count("Uji"), rows[3]["translation"].count("Nara")) == (2, 1)
+    assert [len(row["terms"]) for row in rows] == [2, 0, 0, 3, 1, 0]
+    long = ("temple " * 9).strip()
+    assert f"line 5: the translation does not have the terms {long}\n" in found.err
+    assert found.err.endswith(f"glossary: 5 of 6 terms appear in 3 lines; missing: {long}\n")
+    assert command("川", "--glossary", terms).err.endswith("glossary: 0 of 0 terms appear in 0 lines\n")
+
+
 def test_given_translations_are_scored_line_by_line(command: Command, tmp_path: Path) -> None:
     src, given = as_file([*TEXT.src[:3], ""]).encode(), tmp_path / "tgt"
     given.write_text(as_file([*TEXT.tgt[:3], ""]), encoding="utf-8")

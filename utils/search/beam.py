@@ -1,6 +1,8 @@
 """Beam search: the W best prefixes of each sentence, one token longer at each step (Sutskever et al. 2014)."""
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
+from itertools import chain, zip_longest
 from typing import NamedTuple
 
 import torch
@@ -11,6 +13,7 @@ from torch.nn.functional import pad
 from config.search import Bounds, Hypothesis, SearchConfig
 from const.token import BOS_ID, EOS_ID, PAD_ID
 from utils.search.constraint import NEVER, NO_NUMBERS, Constraint, Searchable, StateT, next_log_probs
+from utils.search.glossary import Progress, Wanted
 
 _CHUNK = 64
 _FEW = 2**17  # numbers; for fewer, topk is faster than any detour
@@ -37,6 +40,7 @@ def beam_search(
     prefixes: Sequence[Sequence[int]] | None = None,
     n_best: int | None = None,
     on_step: Callable[[BeamStep], object] | None = None,
+    wanted: Sequence[Wanted] | None = None,
 ) -> list[list[Hypothesis]]:
     """Return up to W hypotheses for each of N sources, in order, best first.
 
@@ -52,8 +56,10 @@ def beam_search(
         prefixes: tokens that each translation must begin with.
         n_best: how many must be the best that this beam can find; the fewer, the sooner it is done. None: all W.
         on_step: called with what each step chose among; its tensors change in the next step.
+        wanted: terms that each translation must have; one that reaches its limit may lack the fewest possible.
     """
-    device, width = src.device, config.beam_size
+    device, banks = src.device, None if wanted is None else _Banks(wanted, config.beam_size)
+    width = config.beam_size if banks is None else banks.width
     n_wanted = width if n_best is None else min(n_best, width)
     constraint = Constraint(bounds, device, prefixes, config.no_repeat_ngram)
     penalties = torch.tensor([config.penalty(length) for length in range(1, constraint.longest + 1)], device=device)
@@ -72,7 +78,11 @@ def beam_search(
         total += scores[..., None]
         ends = total[..., EOS_ID].clone()
         total[..., EOS_ID] = NEVER
-        scores, places = largest(total.flatten(1), min(width, total[0].numel()))
+        if banks is None:
+            scores, places = largest(total.flatten(1), min(width, total[0].numel()))
+        else:
+            must_end = (constraint.most <= t + 1) & (finished.scores[:, 0] == NEVER)
+            scores, places, ends = banks.choose(total, ends, must_end)
         missing = (0, width - scores.size(1))  # fillers that can never win
         scores, places = pad(scores, missing, value=NEVER), pad(places, missing)
         rows, chosen = places // total.size(-1), places % total.size(-1)
@@ -103,6 +113,8 @@ def beam_search(
                 rows, chosen = rows[stay], chosen[stay]
                 constraint.select(stay)
                 finished.select(stay)
+                if banks is not None:
+                    banks.select(stay)
         state = state.select(rows)
         tokens = chosen.flatten()
     if not all(found):
@@ -135,6 +147,60 @@ class _Finished:
             [Hypothesis(row[: row.index(EOS_ID)], score) for row, score in zip(*sentence, strict=True) if score > NEVER]
             for sentence in zip(ids, scores, strict=True)
         ]
+
+
+class _Banks:
+    """The beams of N sentences whose translations must have some terms.
+
+    A row only competes with those that lack as many tokens of terms, its bank (Hokamp & Liu 2017). The banks share one
+    beam (Post & Vilar 2018), which has a row for each token of the terms besides the usual ones.
+    """
+
+    def __init__(self, wanted: Sequence[Wanted], beam_size: int) -> None:
+        self._beam_size, self.width = beam_size, beam_size + max(one.n_tokens for one in wanted)
+        self._beams = [
+            (one, [(BOS_ID, one.start)]) for one in wanted
+        ]  # last token of each row, and how far it has come
+
+    def select(self, sentences: Int[Tensor, " N"]) -> None:
+        """Keep these sentences."""
+        self._beams = [self._beams[i] for i in sentences.tolist()]
+
+    def choose(
+        self, total: Float[Tensor, "N R V"], ends: Float[Tensor, "N R"], must_end: Bool[Tensor, " N"]
+    ) -> tuple[Float[Tensor, "N W"], Int[Tensor, "N W"], Float[Tensor, "N R"]]:
+        """Return the scores of the rows to keep, best first, their places as of `largest`, and which may end.
+
+        A row goes on with its likeliest tokens or, however unlikely, with one of a term. It does not end before it has
+        all terms or must; and not if it is less likely than all that is kept of those that have all.
+        """
+        vocab, chosen, may_end = total.size(-1), [], ends.tolist()
+        for i, (wanted, rows) in enumerate(self._beams):
+            likeliest = largest(total[i], min(self._beam_size, vocab))[1]
+            of_terms = torch.tensor(wanted.tokens, dtype=torch.long, device=total.device)
+            tokens = torch.cat([likeliest, of_terms.expand(len(likeliest), -1)], -1)
+            log_probs = total[i].gather(-1, tokens).tolist()
+            banks = defaultdict[int, list[tuple[float, int, Progress]]](list)
+            for row, (last, progress) in enumerate(rows):
+                for token, log_prob in {*zip(tokens[row].tolist(), log_probs[row], strict=True)}:
+                    if log_prob > NEVER:
+                        then = wanted.after(progress, last, token)
+                        banks[wanted.left(then)].append((log_prob, row * vocab + token, then))
+            # the best of each bank, then the second best of each, and so on
+            in_turn = chain(*zip_longest(*(sorted(banks[left], reverse=True) for left in sorted(banks))))
+            size = self._beam_size + wanted.n_tokens
+            kept = sorted([*filter(None, in_turn)][:size], reverse=True)
+            complete = [score for score, _, then in kept if not wanted.left(then)]
+            least = min(complete) if complete and len(kept) == size else NEVER
+            lacking = [sum(wanted.missing(wanted.after(progress, last, EOS_ID))) for last, progress in rows]
+            most_lacking = min(lacking) if must_end[i] else 0
+            for row, n_lacking in enumerate(lacking):
+                if n_lacking > most_lacking or may_end[i][row] < least:
+                    may_end[i][row] = NEVER
+            self._beams[i] = wanted, [(place % vocab, then) for _, place, then in kept]
+            chosen.append(kept + [(NEVER, 0, wanted.start)] * (self.width - len(kept)))
+        scores, places = (torch.tensor([[row[k] for row in kept] for kept in chosen]) for k in (0, 1))
+        return scores.to(ends), places.to(ends.device), torch.tensor(may_end).to(ends)
 
 
 def largest(values: Float[Tensor, "N C"], k: int) -> tuple[Float[Tensor, "N k"], Int[Tensor, "N k"]]:

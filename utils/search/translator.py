@@ -11,6 +11,7 @@ from config.data import primary_language
 from config.search import Bounds, Hypothesis, SamplingConfig, SearchConfig
 from const.token import UNK_ID
 from utils.search.bayes_risk import by_expected_chrf
+from utils.search.glossary import Glossary, Wanted
 from utils.text.language import UNSPACED
 from utils.text.sentence import split_long, split_sentences
 from utils.text.tokenizer import TokenizerPair
@@ -55,6 +56,7 @@ class Translation(NamedTuple):
     unknown_tokens: list[str]  # of the source, not in the vocabulary: the model reads <unk> in their place
     perplexity: float = 1.0  # of the best candidate by the model's own probabilities, per token
     is_far: bool = False  # from what the model has learned from: its perplexity is above what the search allows
+    terms: Sequence[tuple[str, bool]] = ()  # of a glossary, for the source; whether the best candidate has each
 
     @property
     def text(self) -> str:
@@ -86,6 +88,7 @@ class Translator:
     sampling: SamplingConfig | None = None  # draw translations instead of searching for the likeliest
     minimum_bayes_risk: bool = False  # order candidates by how much they agree with each other, not by score
     on_step: "Callable[[BeamStep], object] | None" = None  # watches each step of the beam search
+    glossary: Glossary | None = None  # terms that translations are to have
 
     tokens_per_batch: ClassVar[int] = 16384  # source positions, padding included, times rows per sentence
 
@@ -121,14 +124,18 @@ class Translator:
             left.subtract(done)
             on_progress(sum(left[text] == 0 for text in done))
 
-        found = self.search_ids(
-            [known[text][piece] for text, piece in places],
-            [[] if piece else forced[text] for text, piece in places],
-            count_done,
-            None if self.minimum_bayes_risk else n_best,
-            # a number for each piece of the whole input, which seeds its sampling
-            [(first + text) * _MOST_PIECES + piece for text, piece in places],
-        )
+        starts = [[] if piece else forced[text] for text, piece in places]
+        n_found = None if self.minimum_bayes_risk else n_best
+        # a number for each piece of the whole input, which seeds its sampling
+        numbers = [(first + text) * _MOST_PIECES + piece for text, piece in places]
+        found = self.search_ids([known[text][piece] for text, piece in places], starts, count_done, n_found, numbers)
+        if (glossary := self.glossary) is not None:  # what has its terms stays as it is
+            read = [glossary.wanted(piece.source) for pieces in split for piece in pieces if piece.ids]
+            lacking = [i for i, each in enumerate(found) if not all(read[i].accepts(ids) for ids, _ in each[:n_found])]
+            sources, begin = [known[places[i][0]][places[i][1]] for i in lacking], [starts[i] for i in lacking]
+            again = self.search_ids(sources, begin, n_best=n_found, wanted=[read[i] for i in lacking])
+            for i, with_terms in zip(lacking, again, strict=True):
+                found[i] = with_terms
         candidates = iter(self._decode(found, n_best))
         translations = []
         for pieces in split:
@@ -140,7 +147,9 @@ class Translator:
                 [found[0] for piece, found in zip(pieces, by_piece, strict=True) if piece.ids]
             )
             is_far = 0 < self.search.max_perplexity < perplexity
-            translations.append(Translation(joined, pieces, by_piece, unknown, perplexity, is_far))
+            best = [(piece.source, each[0].tokens) for piece, each in zip(pieces, by_piece, strict=True)]
+            terms = [one for pair in best if glossary for one in glossary.coverage(*pair)]
+            translations.append(Translation(joined, pieces, by_piece, unknown, perplexity, is_far, terms))
         return translations
 
     def _perplexity(self, found: Sequence[Candidate]) -> float:
@@ -161,6 +170,7 @@ class Translator:
         on_progress: Callable[[Sequence[int]], object] = lambda _: None,
         n_best: int | None = 1,
         numbers: Sequence[int] | None = None,
+        wanted: Sequence[Wanted] | None = None,
     ) -> list[list[Hypothesis]]:
         """Return hypotheses, best first, for each sequence of source ids (without </s>); batched, longest first.
 
@@ -169,13 +179,15 @@ class Translator:
         """
         found: list[list[Hypothesis]] = [[] for _ in sources]
         width = self.sampling.n_samples if self.sampling else self.search.beam_size
+        width += max((one.n_tokens for one in wanted or []), default=0)
         budget = self.tokens_per_batch * (_ON_A_GPU if str(self.device).startswith("cuda") else 1) // width
         for rows in within_budget([len(source) + 1 for source in sources], budget):
             batch = [sources[i] for i in rows]
             bounds = [self.search.bounds(len(source) + 1, self.longest) for source in batch]
             starts = [prefixes[i] for i in rows] if prefixes is not None else None
             drawn = [numbers[i] for i in rows] if numbers is not None else rows
-            for i, best_first in zip(rows, self._search(batch, bounds, starts, n_best, drawn), strict=True):
+            terms = [wanted[i] for i in rows] if wanted is not None else None
+            for i, best_first in zip(rows, self._search(batch, bounds, starts, n_best, drawn, terms), strict=True):
                 found[i] = best_first
             on_progress(rows)
         return found
@@ -187,6 +199,7 @@ class Translator:
         starts: Ids | None,
         n_best: int | None,
         numbers: Sequence[int],
+        wanted: Sequence[Wanted] | None,
     ) -> list[list[Hypothesis]]:
         """Return hypotheses for each sequence of a batch; arguments as in `search_ids`."""
         # only now: CTranslate2 searches without torch, which takes seconds to import
@@ -197,9 +210,10 @@ class Translator:
         src = padded(sources).to(self.device)
         if self.sampling is not None:
             return sample(self.model, src, bounds, self.search, self.sampling, numbers, starts)
-        if self.search.beam_size == 1 and self.on_step is None:  # a beam of one finds the same, step by step
+        # a beam of one finds the same, step by step
+        if self.search.beam_size == 1 and self.on_step is None and wanted is None:
             return [[best] for best in greedy_search(self.model, src, bounds, self.search, starts)]
-        return beam_search(self.model, src, bounds, self.search, starts, n_best, self.on_step)
+        return beam_search(self.model, src, bounds, self.search, starts, n_best, self.on_step, wanted)
 
     def _decode(self, found: list[list[Hypothesis]], n_best: int) -> list[list[Candidate]]:
         """Return the candidates of each piece, best first."""

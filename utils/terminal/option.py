@@ -101,6 +101,7 @@ _CONTRADICTIONS = (
     ("--explain", "--sample, --minimum_bayes_risk, --score", "it shows a beam search and its best; leave one out"),
     ("--score", "several texts", "give one text, or two files as --input FILE --score FILE"),
     ("--score", "--alternatives, --prefix", "give one of them"),
+    ("--glossary", "--sample, --score, --explain, --engine ctranslate2", "it needs a beam search; leave one out"),
     ("--sample", "--beam", "samples are drawn without a search; give one"),
     (", ".join(f"--{option}" for option in SAMPLING), "a search", "add --sample"),
     ("--engine ctranslate2", "several runs", "an ensemble needs --engine miyako; give one --run"),
@@ -129,7 +130,7 @@ def refuse_contradictions(arguments: Namespace) -> None:
         require_text(Path(arguments.score), "without a text, a file of translations is needed, but --score")
     score = None if arguments.score is None or arguments.texts else Path(arguments.score)
     outputs = {f"--{name}": arguments[name] for name in ("output", "attention", "explain")}
-    require_outputs(outputs, {"--input": arguments.input, "--score": score})
+    require_outputs(outputs, {"--input": arguments.input, "--score": score, "--glossary": arguments.glossary})
 
 
 def require_extension(arguments: Namespace, option: str, *known: str) -> None:

@@ -35,6 +35,8 @@ def notices(translation: Translation) -> dict[str, str]:
         found["far"] = "the model is unsure: this is far from what it has learned from"
     if dropped := translation.dropped:
         found["addresses lost"] = f"the translation does not have {' '.join(dropped)}"
+    if lost := [term for term, is_there in translation.terms if not is_there]:
+        found["terms missing"] = f"the translation does not have the terms {', '.join(lost)}"
     return found
 
 
@@ -114,10 +116,12 @@ class Presenter:
     """Formats output for chunks of lines: translations, alternatives, or scores of given translations."""
 
     inspector: Inspector
-    shown: Namespace  # the arguments of translate.py: format, n_best, prefix, log_probs, alignment
+    shown: Namespace  # the arguments of translate.py: format, n_best, prefix, glossary, log_probs, alignment
     log: Callable[[str], object]  # called with notices for the reader, which name their lines
     reads: Reads
     n_notices: Counter[str] = field(default_factory=Counter)  # by their kinds
+    terms: Counter[tuple[str, bool]] = field(default_factory=Counter)  # of the glossary; whether translations have them
+    n_with_terms: int = 0  # lines
     n_judged: int = 0  # translations scored so far
     n_tokens: int = 0
     log_prob: float = 0.0
@@ -210,11 +214,17 @@ class Presenter:
         return f"{self.n_judged:,} lines, {self.n_tokens:,} tokens with </s>, perplexity {perplexity:.2f}"
 
     def conclude(self) -> None:
-        """Log how many notices of each kind were left out."""
+        """Log how many notices of each kind were left out, and how many terms of the glossary there are."""
         for kind, count in self.n_notices.items():
             if (more := count - _MOST_NOTICES) > 0:
                 which = "" if self.shown.get("subtitles") else "; --format jsonl tells which"
                 self.log(f"{more:,} more line{'s' * (more > 1)}: {kind}{which}")
+        if self.shown.glossary is not None:
+            lost = {term: n for (term, is_there), n in self.terms.most_common() if not is_there}
+            shown = ", ".join(f"{term} ({n})" if n > 1 else term for term, n in [*lost.items()][:_MOST_NOTICES])
+            n, missing = self.terms.total(), f"; missing: {shown}" if lost else ""
+            n_there, lines = n - sum(lost.values()), f"{self.n_with_terms:,} lines"
+            self.log(f"glossary: {n_there:,} of {n:,} terms appear in {lines}{missing}")
 
     def _notify(self, number: int, found: Mapping[str, str]) -> None:
         """Log the notices about the line of this number, but only the first of each kind."""
@@ -227,7 +237,11 @@ class Presenter:
         self, texts: Sequence[str], on_progress: Progress = lambda _: None, first: int = 1
     ) -> list[Translation]:
         prefixes = [self.shown.prefix] * len(texts) if self.shown.prefix else None
-        return self.inspector.translator.translate(texts, on_progress, self.shown.n_best, prefixes, first)
+        found = self.inspector.translator.translate(texts, on_progress, self.shown.n_best, prefixes, first)
+        for translation in found:
+            self.terms.update(translation.terms)
+            self.n_with_terms += bool(translation.terms)
+        return found
 
     def _linked(self, found: Sequence[Translation]) -> Iterator[str]:
         """Yield `source words <tab> target words <tab> links`."""
@@ -247,6 +261,8 @@ class Presenter:
             for text, one in zip(texts, found, strict=True)
         ]
         for row, one in zip(rows, found, strict=True):
+            if self.shown.glossary is not None:
+                row["terms"] = [{"term": term, "appears": is_there} for term, is_there in one.terms]
             if self.shown.n_best > 1:
                 row["n_best"] = [_candidate(candidate) for candidate in one.candidates]
             if len(one.pieces) > 1:
