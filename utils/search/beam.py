@@ -158,9 +158,8 @@ class _Banks:
 
     def __init__(self, wanted: Sequence[Wanted], beam_size: int) -> None:
         self._beam_size, self.width = beam_size, beam_size + max(one.n_tokens for one in wanted)
-        self._beams = [
-            (one, [(BOS_ID, one.start)]) for one in wanted
-        ]  # last token of each row, and how far it has come
+        # of each row its last token, and how far it has come
+        self._beams = [(one, [(BOS_ID, one.start)]) for one in wanted]
 
     def select(self, sentences: Int[Tensor, " N"]) -> None:
         """Keep these sentences."""
