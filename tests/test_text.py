@@ -631,6 +631,7 @@ def marked(html: str, translation: str, numbers: str) -> tuple[str, str]:
         ("A <b>B</b> C", "Z Y X", "210", "Z <b>Y</b> X", ""),
         ("<a href='?a&amp;b'>A</a> &lt; B", "Y < X", "10", "Y &lt; <a href='?a&amp;b'>X</a>", ""),
         ("<i>A <b>B</b></i> C", "Y X Z", "102", "<i><b>Y</b> X</i> Z", ""),
+        ("<i>A <b>B</b></i> C", "Z X Y", "201", "Z <i>X <b>Y</b></i>", ""),
         ("<b>A</b><i>B</i> C", "V Z Y X", ".210", "V Z <i>Y</i> <b>X</b>", ""),
         ("<b>A B</b> C D", "X Y W Z Q", "01.12", "<b>X Y W Z</b> Q", ""),  # what is linked to nothing goes along
         ("<b>A B</b> C D", "X Q R Y Z", "02310", "X Q R <b>Y Z</b>", ""),  # not all between the first and the last
@@ -649,6 +650,12 @@ def marked(html: str, translation: str, numbers: str) -> tuple[str, str]:
 )
 def test_tags_go_with_their_words(html: str, translation: str, numbers: str, expected: str, lost: str) -> None:
     assert marked(html, translation, numbers) == (expected, lost)
+
+
+def test_no_tag_begins_before_a_closing_mark() -> None:
+    links = [((2, 3), (1, 2)), ((2, 3), (3, 4))]  # of B with both the comma and Y
+    text = TaggedText(["A ", Tag("<b>", "b"), "B", Tag("</b>", "b", is_end=True)])
+    assert text.filled("X, Y", [((0, 1), (0, 1)), *links]) == "X, <b>Y</b>"
 
 
 TAGS = ["<b>", "</b>", "<i>", "</i>", "<wbr>", "<a href=x>", "</a>"]
