@@ -223,7 +223,7 @@ class Presenter:
             lost = {term: n for (term, is_there), n in self.terms.most_common() if not is_there}
             shown = ", ".join(f"{term} ({n})" if n > 1 else term for term, n in [*lost.items()][:_MOST_NOTICES])
             n, missing = self.terms.total(), f"; missing: {shown}" if lost else ""
-            n_there, lines = n - sum(lost.values()), f"{self.n_with_terms:,} lines"
+            n_there, lines = n - sum(lost.values()), f"{self.n_with_terms:,} line{'s' * (self.n_with_terms != 1)}"
             self.log(f"glossary: {n_there:,} of {n:,} terms appear in {lines}{missing}")
 
     def _notify(self, number: int, found: Mapping[str, str]) -> None:
