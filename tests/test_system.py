@@ -143,7 +143,9 @@ def test_a_text_is_written_in_utf8_with_its_own_line_ends(tmp_path: Path) -> Non
     assert (tmp_path / "lines").read_bytes() == "京都\nnara\n".encode()
 
 
-def test_a_lock_is_waited_for_or_refused_and_goes_with_its_process(tmp_path: Path) -> None:
+def test_a_lock_is_waited_for_or_refused_and_goes_with_its_process(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "deep" / "lock"
     hold = "import fcntl, sys; f = open(sys.argv[1]); fcntl.flock(f, fcntl.LOCK_EX); print(flush=True); input()"
     with locked(path, "taken"):
@@ -154,8 +156,10 @@ def test_a_lock_is_waited_for_or_refused_and_goes_with_its_process(tmp_path: Pat
         with pytest.raises(ValueError, match="taken"):
             locked(path, "taken").__enter__()
         threading.Timer(0.2, other.kill).start()
+        assert not capsys.readouterr().err
         with locked(path):
             assert other.wait() < 0
+        assert capsys.readouterr().err == f"waiting for another process, which holds {path}\n"
 
 
 def test_a_folder_appears_when_it_is_whole(tmp_path: Path) -> None:

@@ -140,14 +140,17 @@ def locked(path: Path, taken: str | None = None) -> Iterator[None]:
 
     Args:
         path: of the lock, a file that stays. The system releases the lock when its process ends, however it ends.
-        taken: error message if another process holds the lock; None: wait for it.
+        taken: error message if another process holds the lock; None: say so, and wait for it.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab") as lock:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX if taken is None else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise ValueError(taken) from error
+            if taken is not None:
+                raise ValueError(taken) from error
+            print(f"waiting for another process, which holds {path}", file=sys.stderr, flush=True)
+            fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 

@@ -378,7 +378,8 @@ def draw(rows: Sequence[Row], name: str, picture: Path) -> None:
         title = f"{name}: one switch at a time; a dot: a seed; a bar: mean ± margin"
         first = rows[0].results[0]
         xlabel = f"dev {SCORES[score_name(first)]} ({first['text']})"
-        axes.set(ylim=(len(rows) - 0.4, -0.6), title=title, xlabel=xlabel)
+        axes.set_title(title, loc="right")  # in the middle of the axes it may not fit beside long names
+        axes.set(ylim=(len(rows) - 0.4, -0.6), xlabel=xlabel)
         axes.grid(axis="x", alpha=0.3)
 
 
