@@ -22,6 +22,7 @@ def build_parser() -> Parser:
   python evaluate.py tune --save                                tune beam size and length penalty on the dev set
   python evaluate.py tune --beams 1 2 5 10 20 50 100 --length_penalties 0.6 --picture beam_width.png
   python evaluate.py heads --picture heads.png                  what each attention head is worth
+  python evaluate.py alignments kftt_ja_en --gold align.txt --sources japanese.txt --references english.txt
   python evaluate.py pairs demo                                 who did it, negation, tense, ...: does the demo know?
   python evaluate.py file my.en test.en --tgt_lang en --html report.html
   python evaluate.py file my.ja test.ja --tgt_lang ja --sources test.en --json report.json

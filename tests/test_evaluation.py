@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, NoReturn, cast
 from unittest.mock import Mock
@@ -27,6 +28,7 @@ from torch import Tensor, nn
 import evaluate
 from config.data import DataConfig
 from config.search import SearchConfig
+from const.path import PICKLES
 from const.token import BOS_ID, EOS_ID, PAD_ID
 from models.bert import BertClassifier, BertForPreTraining
 from models.transformer import Transformer
@@ -44,6 +46,7 @@ from utils.evaluation import heads as heads_module
 from utils.evaluation import metric as metric_module
 from utils.evaluation import pairs as pairs_module
 from utils.evaluation import verbs
+from utils.evaluation.alignment import agreement, parse_gold, score_heads
 from utils.evaluation.analysis import Group, analyse, repeats, under_translated, word_counts, word_cutter
 from utils.evaluation.heads import head_importance, text_batches
 from utils.evaluation.judge import ClassAccuracy, MaskedAccuracy, Validator
@@ -793,6 +796,107 @@ def test_heads_are_weighed_on_the_text_that_is_asked_for(command: Command, home:
     told = json.loads(Path("heads.json").read_text(encoding="utf-8"))
     assert (told["loss"], told["heads"]) == (expected.loss, [asdict(head) for head in expected.heads])
     assert (home / "heads.png").read_bytes().startswith(b"\x89PNG")
+
+
+# alignments: a hand-computed example, a run whose attention is known, the shipped run
+
+
+def test_alignment_error_rate_precision_and_recall_are_those_of_och_and_ney() -> None:
+    gold = parse_gold("gold, line 1", "0-0 S-1-2 P-2-1 0p3", 3, 4)
+    assert gold[0].nonzero().tolist() == [[0, 0], [2, 1]]  # target, source
+    assert gold[1].nonzero().tolist() == [[0, 0], [1, 2], [2, 1], [3, 0]]
+    chosen = [[0, 2, 2, 1], [1, 1, 1, 1]]  # by two heads, for each target word
+    weights = F.one_hot(torch.tensor(chosen), 3)[None].float()
+    short = torch.ones(1, 2, 1, 1), parse_gold("gold, line 2", "0-0", 1, 1)
+    found = agreement([(weights, gold), short])
+    # A: 4 + 1 links, S: 2 + 1; head 1 hits 1 + 1 sure links and 2 + 1 possible ones, head 2 1 + 1 and 1 + 1
+    expected = [[[1 - (2 + 3) / (5 + 3), 1 - (2 + 2) / (5 + 3)]], [[3 / 5, 2 / 5]], [[2 / 3, 2 / 3]]]
+    torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64))
+    with pytest.raises(ValueError, match="no sentence with a sure link"):
+        agreement([(weights, parse_gold("gold, line 1", "P-0-0", 3, 4))])
+
+
+def test_words_are_aligned_by_the_attention_of_their_pieces(made: Path) -> None:
+    (folder,) = (made / "pickles").iterdir()
+    run = Run(folder, TranslationConfig.load(folder / CONFIG), tokenizers(), translating())
+    pairs = [*zip(TEXT.src, TEXT.tgt, strict=True)][:9]
+    cut = [(re.findall("..?.?", text), words.split()) for text, words in pairs if len(text) % 3 != 1]
+    spaced = [" ".join(src) for src, _ in cut], [" ".join(tgt) for _, tgt in cut]
+    chosen: list[list[list[list[int]]]] = []  # of each pair, layer and head: the source word of each target word
+    for src, tgt in cut:
+        texts = ["".join(src)], [" ".join(tgt)]
+        pieces = [one.split(text)[0] for one, text in zip(run.tokenizers, texts, strict=True)]
+        owners = [  # the word of each character of each piece
+            [[next(letters) for _ in piece.replace("▁", "")] for piece in side]
+            for side, words in zip(pieces, (src, tgt), strict=True)
+            for letters in [iter([i for i, word in enumerate(words) for _ in word])]
+        ]
+        ids = [one.encode(text)[0] for one, text in zip(run.tokenizers, texts, strict=True)]
+        by_layer = attention_weights(run.model, *ids)["cross"]
+        chosen.append([])
+        for of_layer in by_layer:
+            chosen[-1].append([])
+            for weights in [*of_layer, of_layer.mean(0)]:
+                sums = torch.zeros(len(tgt), len(src))
+                for (t, of_target), (s, of_source) in product(enumerate(owners[1]), enumerate(owners[0])):
+                    for j, i in product(of_target, of_source):
+                        sums[j, i] += weights[t, s] / len(of_target) / len(of_source)
+                chosen[-1][-1].append(sums.argmax(1).tolist())
+    for layer, head in ((0, 0), (1, 1), (1, 2)):  # the links of each as gold: it alone is right in everything
+        lines = [" ".join(f"{i}-{j}" for j, i in enumerate(of_pair[layer][head])) for of_pair in chosen]
+        golds = [parse_gold("", line, len(src), len(tgt)) for line, (src, tgt) in zip(lines, cut, strict=True)]
+        scores, left_out = score_heads(run, spaced, golds, None)
+        assert left_out == 0
+        assert [one[:2] for one in scores] == [(number, name) for number in (1, 2) for name in (1, 2, "mean")]
+        assert [one[2:] == (0, 1, 1) for one in scores] == [i == 3 * layer + head for i in range(6)]
+        assert score_heads(run, spaced, golds, 2)[0] == scores[3:]
+
+
+ALIGNED = ["京都 は 日本 の 古都 で ある 。", "彼 は 京都 に 生まれ た 。", "京\u200b都 の 寺"]
+ALIGNMENTS = "alignments --gold gold --sources words.ja --references words.en"
+
+
+def test_the_alignments_of_the_shipped_run_are_told(command: Command, home: Path) -> None:
+    write(home / "words.ja", ALIGNED)
+    write(home / "words.en", ["Kyoto is an old capital of Japan .", "He was born in Kyoto .", "a temple of Kyoto"])
+    write(home / "gold", ["0-0 5-1 6-1 4-3 4-4 3-5 2-6 7-7 P-4-2", "0-0 4-2 2-4 3-3 5-1 6-5 1p0", "0-3 1-2 2-1"])
+    shutil.copytree(PICKLES / "kftt_ja_en", home / "shipped")  # it reads a tag, and plain text
+    found = command(f"{ALIGNMENTS} shipped --picture heads.png --json heads.json")
+    assert found.out.startswith("shipped, gold: 2 sentences, 1 left out; in %\n"), found.err
+    told = json.loads(Path("heads.json").read_text(encoding="utf-8"))
+    assert told["left_out"] == 1  # its pieces have no invisible space
+    assert [(one["layer"], one["head"]) for one in told["scores"]] == [
+        (layer, head) for layer in (1, 2, 3) for head in (1, 2, 3, 4, 5, "mean")
+    ]
+    assert told["best"] == min(told["scores"], key=lambda one: one["aer"])
+    assert told["best"]["aer"] < 0.3  # of links at random, more than 0.8
+    assert found.out.splitlines()[-1] == f"best: layer {told['best']['layer']}, head {told['best']['head']}"
+    row = [f"{100 * told['scores'][-1][name]:.1f}" for name in ("aer", "precision", "recall")]
+    assert found.out.splitlines()[-3].split() == ["3", "mean", *row]
+    assert (home / "heads.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("gold", "options", "complaint"),
+    [
+        (["0-0", "1_2"], "", "gold, line 2: '1_2' is no link: write i-j or S-i-j (sure), P-i-j or ipj (possible)"),
+        (["P-0p1", "0-0"], "", "gold, line 1: 'P-0p1' is no link"),
+        (["0-0 3-1", "0-0"], "", "gold, line 1: '3-1' is beyond 3 source and 2 target words; count from 0"),
+        (["0-0", "0p2"], "", "gold, line 2: '0p2' is beyond 1 source and 2 target words"),
+        (["0-0"], "", "gold has 1 lines but words.ja has 2"),
+        (["0-0", "P-0-0"], "--layer 3", "--layer 3: the decoder has 2; give 1 to 2"),
+        (["P-0-0", ""], "", "no sentence with a sure link is left to score"),
+        (["0-0", "0-0"], "--sources words.en", "words.en is not in ja"),
+    ],
+)
+def test_wrong_gold_alignments_are_refused(
+    gold: list[str], options: str, complaint: str, command: Command, home: Path
+) -> None:
+    write(home / "gold", gold)
+    write(home / "words.ja", ["京都 の 寺", "橋"])
+    write(home / "words.en", ["a temple", "a bridge"])
+    assert complaint in command(f"{ALIGNMENTS} {options}").complaint
+    assert "belong together: give all three" in command("alignments --gold gold --sources words.ja").complaint
 
 
 # pairs

@@ -32,6 +32,7 @@ ROOMS = {
     "export/pegasus.py": 9,
     "export/run.py": 9,
     "visualize": 9,
+    "evaluation/alignment.py": 10,
     "evaluation/heads.py": 10,
     "evaluation/pairs.py": 10,
     "task": 10,

@@ -1,4 +1,4 @@
-"""The verbs of evaluate.py: score a run or files, compare, tune the search, heads and minimal pairs, draw curves."""
+"""The verbs of evaluate.py: score a run, files, heads, alignments or minimal pairs, compare, tune, draw curves."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from config.data import require_language
 from config.training import Device
-from utils.command import Namespace, print_above_bars, require_options_at_least
+from utils.command import Namespace, aligned, print_above_bars, require_options_at_least
 from utils.config import TranslationConfig
 from utils.dataset.text import ParallelText, read_lines, read_parallel, require_text
 from utils.evaluation.analysis import Contrast, Evaluation, ReferenceText
@@ -313,7 +313,7 @@ def draw_beam_width(trials: Sequence[Trial], text: str, picture: Path) -> None:
         quality.legend(frameon=False)
 
 
-# heads, pairs and curves
+# heads, alignments, pairs and curves
 
 
 def weigh_heads(arguments: Namespace) -> None:
@@ -330,6 +330,38 @@ def weigh_heads(arguments: Namespace) -> None:
     if arguments.json:
         heads = [asdict(head) for head in found.heads]
         write_json(arguments.json, {"run": run.folder.resolve().name, "text": name, "loss": found.loss, "heads": heads})
+
+
+def score_alignments(arguments: Namespace) -> None:
+    """Score the word alignments that a run's cross-attention finds in given translations against gold alignments."""
+    files = [arguments.gold, arguments.sources, arguments.references]
+    if None in files:
+        raise ValueError("--gold, --sources and --references belong together: give all three")
+    lines, src, tgt = read_aligned(files)
+    folder = find_run(arguments.run)
+    data = read_config(folder, TranslationConfig).data
+    for text, file, language in ((src, files[1], data.src_lang), (tgt, files[2], data.tgt_lang)):
+        refuse_other_language(text, language, str(file), "wrong file, or a run of the other direction?")
+    from utils.device import pick_device
+    from utils.evaluation.alignment import draw_error_rates, parse_gold, score_heads
+    from utils.load import load_run
+
+    golds = [
+        parse_gold(f"{arguments.gold}, line {number}", line, *(len(side.split()) for side in sides))
+        for number, (line, *sides) in enumerate(zip(lines, src, tgt, strict=True), 1)
+    ]
+    run = load_run(folder, pick_device(arguments.device))
+    scores, left_out = score_heads(run, (src, tgt), golds, arguments.layer)
+    best, title = min(scores, key=lambda one: one.aer), f"{folder.resolve().name}, {arguments.gold.name}"
+    rows = [[str(layer), str(head), *(f"{100 * share:.1f}" for share in shares)] for layer, head, *shares in scores]
+    print(f"{title}: {len(golds) - left_out:,} sentences, {left_out:,} left out; in %\n")
+    print(*aligned([["layer", "head", "AER", "precision", "recall"], *rows], "rrrrr"), sep="\n")
+    print(f"\nbest: layer {best.layer}, head {best.head}")
+    if arguments.picture:
+        draw_error_rates(scores, title, arguments.picture)
+    if arguments.json:
+        found = {"left_out": left_out, "best": best._asdict(), "scores": [one._asdict() for one in scores]}
+        write_json(arguments.json, {"run": folder.resolve().name, "gold": str(arguments.gold), **found})
 
 
 def score_pairs(arguments: Namespace) -> None:
@@ -423,7 +455,10 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "--length_penalties": {**_LIST, "type": float, "default": [0, 0.6, 1, 1.4], "help": "default: 0 0.6 1 1.4"},
     "--save": {"action": "store_true", "help": "save the best values as the run's own settings"},
     "--tgt_lang": {"metavar": "CODE", "help": "language of the translations: en, ja, ...; required"},
-    "--sources": {**_FILE, "help": "source sentences, shown in the report"},
+    "--sources": {**_FILE, "help": "source sentences, shown in the report; of alignments: words separated by spaces"},
+    "--references": {**_FILE, "help": "their translations, words separated by spaces"},
+    "--gold": {**_FILE, "help": "links per pair: i-j, S-i-j sure; P-i-j, ipj possible; i: source word, from 0"},
+    "--layer": {"type": int, "metavar": "N", "help": "only this decoder layer, counted from 1 (default: all)"},
     "--training_text": {**_FILE, "help": "target side, for F1 by word frequency"},
     "--pre_tokenized": {"action": "store_true", "help": "words are separated by spaces in both files"},
     "--tokenize": {"metavar": "NAME", "choices": list(TOKENIZERS), "help": "default: that of the language"},
@@ -450,6 +485,7 @@ VERBS: dict[str, tuple[Callable[[Namespace], None], str, dict[str, Any]]] = {
     "heads": (weigh_heads, f"{_RUN_TEXT} --picture --json", {"split": "dev"}),
     "file": (evaluate_file, f"translations references {_TEXT} {_REPORT}", {"bootstrap": N_BOOTSTRAP}),
     "compare": (compare_files, f"references baseline systems --test --samples {_TEXT} {_REPORT} --picture", {}),
+    "alignments": (score_alignments, "run --gold --sources --references --layer --device --picture --json", {}),
     "pairs": (score_pairs, "runs --device --picture --json", {}),
     "nymwa": (score_as_nymwa, "translations references --plain --force", {}),
     "curves": (curves, "runs --picture", {}),

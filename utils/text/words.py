@@ -63,7 +63,7 @@ class Words:
 
     def join(self, text: str) -> str:
         """Return what `cut` would separate, each sentence with a capital letter if all are small."""
-        if self.counts:  # words of another script keep their spaces
+        if primary_language(self.language) in UNSPACED:  # words of another script keep their spaces
             return re.sub(r"(?<![!-~]) | (?![!-~])", "", text)
         text = self._moses[1].detokenize(text.split(), unescape=self.escaped)
         return re.sub(r"(^|[.!?] )(\w)", lambda found: found[1] + found[2].upper(), text) if self.lowercase else text
