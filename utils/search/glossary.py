@@ -5,6 +5,7 @@ A term is not found inside a word, but for scripts without spaces, where nothing
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from itertools import pairwise
 from operator import mul, sub
 from pathlib import Path
@@ -106,6 +107,7 @@ class Glossary:
 
     def __init__(self, terms: Mapping[str, str], tokenizer: Tokenizer) -> None:
         self._terms, self._encode, self._ids = terms, tokenizer.encode, id_of_each(tokenizer)
+        self._spell = cache(self._spellings)  # once for each term, not for each text that has it
         encoded = zip(terms.values(), tokenizer.encode([*terms.values()]), strict=True)
         if unknown := [term for term, ids in encoded if UNK_ID in ids]:
             raise ValueError(f"target terms with characters outside the vocabulary: {', '.join(unknown)}; remove them")
@@ -117,14 +119,17 @@ class Glossary:
 
     def wanted(self, text: str) -> Wanted:
         """Return what the translation of a text must have: for each term, of those that overlap the longest."""
-        return Wanted(self._targets(text), self._spellings, self._is_glued)
+        return self._wanted(self._targets(text))
 
     def coverage(self, text: str, translation: Sequence[str]) -> list[tuple[str, bool]]:
         """Return the target terms for a text, each with whether the tokens of its translation have it."""
-        targets, wanted = self._targets(text), self.wanted(text)
+        wanted = self._wanted(targets := self._targets(text))
         missing = wanted.missing(wanted.read([self._ids[token] for token in translation]))
         lacks = dict(zip(dict.fromkeys(targets), missing, strict=True))
         return [(term, targets[i:].count(term) > lacks[term]) for i, term in enumerate(targets)]
+
+    def _wanted(self, targets: Sequence[str]) -> Wanted:
+        return Wanted(targets, self._spell, self._is_glued)
 
     def _targets(self, text: str) -> list[str]:
         return [self._terms[found[0]] for found in self._sources.finditer(composed(text))]
