@@ -25,12 +25,8 @@ from utils.training.report import SCORES, spread
 RESULTS, MEASURED = FIGURE / "results", FIGURE / "bench"
 SAMPLES, SHOWN = FIGURE / "translations.md", 5  # the page of translations, and how many it shows of each
 PUBLISHED = Path(__file__).with_name("published.yaml")
-OURS = (
-    ("without caches", "fp32"),
-    ("miyako", "fp32"),
-    ("miyako", "bf16"),
-    ("miyako", "int8"),
-)  # columns of the table of decoding
+# columns of the table of decoding
+OURS = (("without caches", "fp32"), ("miyako", "fp32"), ("miyako", "bf16"), ("miyako", "int8"))
 
 Result = dict[str, Any]
 
