@@ -35,6 +35,7 @@ from utils.training.dry_run import peak_memory
 OURS, RECOMPUTING, CTRANSLATE2 = "miyako", "without caches", "CTranslate2"
 BATCH_SIZES = (32, 64, 128, 256)  # CTranslate2 is measured with its best, and its best number of threads
 LONGEST = 256  # tokens, if translations end by themselves
+PASSES = 4  # over the text; the first ones take memory from the system and compile kernels, and the fastest counts
 ONE_BY_ONE = 50  # sentences are enough if each is translated alone
 
 Decode = Callable[[list[list[int]]], list[list[int]]]  # ids of sources -> ids of translations
@@ -145,24 +146,24 @@ def decoders(setting: Setting, job: Job) -> Iterator[tuple[int | None, int, Deco
 
 
 def fastest(found: Sequence[Measurement]) -> Measurement:
-    """Return the measurement that counts, of several batch sizes, numbers of threads or rounds."""
+    """Return the measurement that counts, of several batch sizes, numbers of threads, passes or rounds."""
     return max(found, key=lambda one: one.sentences_per_s)
 
 
 def measure(setting: Setting, job: Job) -> Measurement:
-    """Translate everything twice with each batch size and number of threads; the fastest second time counts."""
+    """Translate everything with each batch size and number of threads, several times; the fastest counts."""
     torch.set_num_threads(job.threads)
     keep_freed_memory()
     sources = job.sources if setting.batched else job.sources[:: -(-len(job.sources) // ONE_BY_ONE)]
     found = []
     for batch, threads, decode in decoders(setting, job):
-        for _ in range(2):  # the first time takes memory and compiles kernels, once in the life of a process
+        for _ in range(PASSES):
             begin = time.perf_counter()
             translations = decode(sources) if setting.batched else [decode([source])[0] for source in sources]
             seconds = time.perf_counter() - begin
-        speeds = len(sources) / seconds, sum(map(len, translations)) / seconds
-        peak = peak_memory(torch.device("cpu")) / 2**20
-        found.append(Measurement(setting, batch, threads, *speeds, peak, translations))
+            speeds = len(sources) / seconds, sum(map(len, translations)) / seconds
+            peak = peak_memory(torch.device("cpu")) / 2**20
+            found.append(Measurement(setting, batch, threads, *speeds, peak, translations))
     return fastest(found)
 
 
